@@ -1,0 +1,296 @@
+"""BENCH_REQUEST and BENCH on the device, and what they time. It sends raw times; the host takes medians."""
+
+import gc
+import math
+import os
+import random
+import struct
+from array import array
+
+from tern import frames, host_frames, wire
+from tern.card import LAPLACE, MIXTURE, TABLE, certify, decode
+from tern.compat import const
+from tern.gradient import Gradient
+from tern.ledger import MAX_BUDGET, Ledger, create
+from tern.sampler import sample
+from tern.storage import CLIENT, CLIENTS, LEDGERS, MAGIC, RECORDS, RECORDS_HEADER, ledger_name
+
+_COORDINATES = const(128)
+_D = const(28)
+_KEY = bytes(32)
+
+
+def decode_bench_request(frame):
+    """Return (nonce, case, repeats, card)."""
+    nonce, case, repeats, length = frames.fields_of(frame, wire.BENCH_REQUEST, wire.BENCH_REQUEST_FIELDS)
+    frames.require(
+        1 <= repeats <= wire.MAX_REPEATS and length <= wire.MAX_CARD, "repeats or card out of bounds"
+    )
+    frames.check_length(frame, wire.BENCH_REQUEST_FIELDS, length)
+    frames.verify(b"", frame)
+    start = frames.end_of(wire.BENCH_REQUEST_FIELDS)
+    return nonce, case, repeats, frame[start : start + length]
+
+
+def encode_bench(out, nonce, case, units, times, used, free):
+    """Write a BENCH; times: microseconds of each repeat, of `units` units; heap bytes used and free."""
+    frames.require(1 <= len(times) <= wire.MAX_REPEATS, "too many times")
+    out[0] = wire.BENCH
+    struct.pack_into(wire.BENCH_FIELDS, out, 1, nonce, case, units, len(times))
+    n = frames.end_of(wire.BENCH_FIELDS)
+    for value in times:
+        struct.pack_into("<I", out, n, value)
+        n += 4
+    struct.pack_into("<II", out, n, used, free)
+    return frames.seal(b"", out, n + 8)
+
+
+def answer(frame, out, board, entropy):
+    """Do what the BENCH_REQUEST `frame` asks, write the BENCH into `out` and return its length. Raises as run()."""
+    nonce, case, repeats, card = decode_bench_request(frame)
+    units, times = run(case, repeats, bytes(card), board, entropy)
+    gc.collect()
+    return encode_bench(out, nonce, case, units, times, gc.mem_alloc(), gc.mem_free())
+
+
+def run(case, repeats, card_bytes, board, entropy):
+    """Run one case `repeats` times. Return (units of each run, list of microseconds).
+
+    Raises FrameError for an unknown case or one that needs another card, CardError, EntropyError, LedgerError.
+    """
+    if not 1 <= case <= len(_CASES):
+        raise frames.FrameError(wire.ERR_FRAME, "unknown case")
+    prepare = _CASES[case - 1]
+    units, work, before = prepare(card_bytes, board, entropy)
+    times = []
+    ticks_us = board.ticks_us
+    for i in range(repeats + 1):
+        before()
+        gc.collect()
+        board.marker(True)
+        start = ticks_us()
+        work()
+        end = ticks_us()
+        board.marker(False)
+        if i:  # the first is to warm up
+            times.append(board.ticks_diff(end, start))
+    return units, times
+
+
+def _nothing():
+    pass
+
+
+def _inputs():
+    return array("h", (256 * i - 16384 for i in range(_COORDINATES)))
+
+
+def _sample(card_bytes, board, entropy):
+    card = decode(card_bytes)
+    xs = _inputs()
+    out = array("H", (0 for _ in range(_COORDINATES)))
+
+    def work():
+        for _ in range(8):
+            sample(card, entropy, xs, out, _COORDINATES)
+
+    return 8 * _COORDINATES, work, _nothing
+
+
+def _plain(card_bytes, board, entropy):
+    card = decode(card_bytes)
+    if card.shape in (LAPLACE, MIXTURE):
+        raise frames.FrameError(wire.ERR_CARD, "no plain version")
+    e = math.exp(card.epsilon / 1e6)
+    perturb = _piecewise(e) if card.shape != TABLE else _three_outputs(e) if card.knot_bits else _duchi(e)
+    xs = [x / 16384 for x in _inputs()]
+    out = [0.0] * _COORDINATES
+
+    def work():
+        for i in range(_COORDINATES):
+            out[i] = perturb(xs[i])
+
+    return _COORDINATES, work, _nothing
+
+
+def _duchi(e):
+    # Duchi, Jordan, Wainwright, 2018
+    c = (e + 1) / (e - 1)
+    uniform = random.random
+
+    def perturb(x):
+        return c if uniform() < 0.5 + x / (2 * c) else -c
+
+    return perturb
+
+
+def _three_outputs(e):
+    # Zhao et al., 2021, with the corrected formulas
+    low = 0.0
+    high = e / (e + 2)
+    if e < 5.53113:
+        for _ in range(24):
+            a = (low + high) / 2
+            slope = e**3 + 4 * e * e - 7 * e
+            if 2 * a**3 - (e * e + 4 * e + 5) * a * a - slope * a + 2 * e**3 - 4 * e * e > 0:
+                low = a
+            else:
+                high = a
+    a = high
+    c = e * (e + 1) / ((e - 1) * (e - a))
+    h = (1 - a) / 2
+    more = (e - a) / (e + 1) - h
+    less = h - (e - a) / (e + 1) / e
+    uniform = random.random
+
+    def perturb(x):
+        s = abs(x)
+        same = h + more * s
+        u = uniform()
+        if u < same:
+            return c if x >= 0 else -c
+        if u < same + h - less * s:
+            return -c if x >= 0 else c
+        return 0.0
+
+    return perturb
+
+
+def _piecewise(e):
+    # PM-SUB, Zhao et al., 2021
+    t = e ** (1 / 3)
+    a = (e + t) * (t + 1) / (t * (e - 1))
+    scale = (e + t) / (t * (e - 1))
+    inside = e / (t + e)
+    uniform = random.random
+
+    def perturb(x):
+        left = scale * (x * t - 1)
+        right = scale * (x * t + 1)
+        if uniform() < inside:
+            return left + (right - left) * uniform()
+        v = -a + (2 * a - (right - left)) * uniform()
+        return v if v < left else v + right - left
+
+    return perturb
+
+
+class _Bench:
+    """A board of one client with a budget of its own, in a directory of its own, with the real board's entropy."""
+
+    def __init__(self, board, entropy):
+        self.directory = board.directory + "/bench"
+        self.in_place = board.in_place
+        self._entropy = entropy
+
+    def generator(self):
+        return self._entropy
+
+    def text(self):
+        return ""
+
+    def provision(self, cost):
+        for path in (self.directory, self.directory + "/" + LEDGERS):
+            try:
+                os.mkdir(path)
+            except OSError:
+                pass
+        with open(self.directory + "/" + CLIENTS, "wb") as file:
+            file.write(struct.pack(CLIENT, 1, _KEY, cost, MAX_BUDGET, 0, 1, 0))
+        with open(self.directory + "/" + RECORDS, "wb") as file:
+            file.write(struct.pack(RECORDS_HEADER, MAGIC, _D, 1))
+            for i in range(_D + 1):
+                file.write(struct.pack("<h", 16384 - 1000 * i))
+        self.renew()
+
+    def renew(self):
+        """Give the client a new ledger."""
+        path = self.directory + "/" + ledger_name(1)
+        try:
+            os.remove(path)
+        except OSError:
+            pass
+        create(path, MAX_BUDGET)
+
+
+def _report(card_bytes, board, entropy):
+    from tern.client import Client
+
+    bench = _Bench(board, entropy)
+    cost = decode(card_bytes).epsilon
+    bench.provision(cost)
+    client = Client(bench)
+    frame = bytearray(wire.MAX_FRAME)
+    parameters = array("h", range(-14, 14))
+    number = n = 0
+
+    def before():
+        nonlocal client, number, n
+        if (number + 1) * cost > MAX_BUDGET:
+            bench.renew()
+            client = Client(bench)
+            number = 0
+        number += 1
+        n = host_frames.encode_round(
+            frame, _KEY, 1, number, wire.LOGISTIC, -14, 1, 0, 0, parameters, card_bytes
+        )
+
+    def work():
+        client.answer(memoryview(frame)[:n])
+        if client.reply[0] != wire.REPORT:
+            raise frames.FrameError(client.reply[9], "bench round refused")
+
+    return 1, work, before
+
+
+def _entropy(card_bytes, board, entropy):
+    def work():
+        for _ in range(4):
+            entropy.discard()
+            entropy.refill()
+
+    entropy.discard()
+    entropy.refill()
+    return 4 * (entropy.cursor[1] - entropy.cursor[0]), work, _nothing
+
+
+def _gradient(card_bytes, board, entropy):
+    gradient = Gradient(_D)
+    parameters = array("h", range(-14, 14))
+    row = array("h", range(_D + 1))
+    out = array("h", range(_D))
+
+    def work():
+        for _ in range(8):
+            gradient.reset()
+            gradient.add(wire.LOGISTIC, parameters, -14, row)
+            gradient.finish(out)
+
+    return 8 * _D, work, _nothing
+
+
+def _tag(card_bytes, board, entropy):
+    data = bytes(10)
+
+    def work():
+        for _ in range(8):
+            frames.tag(_KEY, data)
+
+    return 8, work, _nothing
+
+
+def _ledger(card_bytes, board, entropy):
+    bench = _Bench(board, entropy)
+    bench.provision(1)
+    ledger = Ledger(board.in_place)
+    ledger.load(bench.directory + "/" + ledger_name(1))
+    question = bytes(32)
+    return 1, lambda: ledger.debit(ledger.round + 1, question, 1), _nothing
+
+
+def _certify(card_bytes, board, entropy):
+    return 1, lambda: certify(decode(card_bytes)), _nothing
+
+
+# In the order of wire.BENCH_*
+_CASES = (_sample, _plain, _report, _entropy, _gradient, _tag, _ledger, _certify)

@@ -1,0 +1,125 @@
+"""What differs from board to board: one module each, with a class Board made from Base."""
+
+import os
+import sys
+import time
+
+from tern import __version__
+from tern.entropy import Generator
+from tern.storage import FLEET, StorageError, read_fleet
+
+
+class Base:
+    """A board with a console for its port. The modules of this package override what theirs does otherwise."""
+
+    name = "board"
+    directory = ""  # of clients.bin, records.bin and ledger/, without a slash at the end
+    in_place = False  # whether a ledger may be written over (see Ledger)
+    ticks_us = staticmethod(getattr(time, "ticks_us", None))
+    ticks_diff = staticmethod(getattr(time, "ticks_diff", None))
+
+    def text(self):
+        """What the board is, for people: `board; interpreter; tern version`, and `; temperature` where it has one."""
+        version = ".".join([str(part) for part in sys.implementation.version[:3]])
+        text = "%s; %s %s; tern %s" % (self.name, sys.implementation.name, version, __version__)
+        warmth = self.temperature()
+        return text if warmth is None else text + "; %d C" % ((warmth + 500) // 1000)
+
+    def generator(self):
+        """A fresh Generator over this board's entropy source."""
+        return Generator()
+
+    def link(self):
+        """The link to the host: a broker if there is a mqtt.json, the console if not; slotted if fleet.bin says so."""
+        try:
+            slot = read_fleet(self.directory + "/" + FLEET)[2]
+        except StorageError:  # then no round is answered
+            slot = 0
+        link = self.open_link()
+        if slot:
+            from tern.links.slot import Slotted
+
+            return Slotted(link, slot)
+        return link
+
+    def open_link(self):
+        """The link itself."""
+        try:
+            os.stat(self.directory + "/mqtt.json")
+        except OSError:
+            from tern.links.serial import Serial
+
+            return Serial(sys.stdin.buffer, sys.stdout.buffer, sys.stdin)
+        from tern.links.mqtt import open_link
+
+        return open_link(self.directory)
+
+    def begin(self):
+        """Give the console to the link: no byte of a frame interrupts the program."""
+        import micropython
+
+        micropython.kbd_intr(-1)
+
+    def end(self):
+        """Give the console back."""
+        import micropython
+
+        micropython.kbd_intr(3)
+
+    def led(self, on):
+        """Show whether a frame is being answered."""
+
+    def marker(self, on):
+        """Set the pin that marks a measured window for an energy meter."""
+
+    def temperature(self):
+        """Thousandths of a degree Celsius of the chip, or None."""
+        return None
+
+    def unique_id(self):
+        """Bytes that no other board has."""
+        import machine
+
+        return machine.unique_id()
+
+
+class PinBoard(Base):
+    """A board with an LED and a marker pin."""
+
+    def __init__(self, led=None, marker=None, directory=""):
+        """led, marker: names or numbers of pins, None for none."""
+        from machine import Pin
+
+        self.directory = directory
+        self.in_place = is_littlefs()
+        self._led = None if led is None else Pin(led, Pin.OUT, value=0)
+        self._marker = None if marker is None else Pin(marker, Pin.OUT, value=0)
+
+    def led(self, on):
+        if self._led:
+            self._led(on)
+
+    def marker(self, on):
+        if self._marker:
+            self._marker(on)
+
+
+def is_littlefs():
+    """Return whether the root is LittleFS; before MicroPython 1.25 nobody can tell."""
+    try:
+        import vfs
+
+        return any([isinstance(system, vfs.VfsLfs2) for system, path in vfs.mount() if path == "/"])
+    except (ImportError, TypeError):
+        return False
+
+
+def this_board():
+    """Return the Board of the machine that this runs on."""
+    if sys.platform == "rp2":
+        from tern.boards.rp2 import Board
+    elif sys.platform == "esp32":
+        from tern.boards.esp32 import Board
+    else:
+        from tern.boards.emulated import Board
+    return Board()

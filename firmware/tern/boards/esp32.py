@@ -1,0 +1,66 @@
+"""ESP32 and its relatives.
+
+Entropy. os.urandom is the hardware generator, which is truly random only while a radio runs (ESP-IDF, "Random Number
+Generation"). With a serial link none does, so one is switched on whenever the generator takes seed, and off again.
+"""
+
+import os
+import sys
+
+from tern.boards import PinBoard
+from tern.entropy import Generator
+
+
+def radio():
+    """Return the radio of this chip: an object with active(). Raises ImportError where there is none."""
+    try:
+        import network
+
+        return network.WLAN(network.STA_IF)
+    except (ImportError, AttributeError):
+        import bluetooth
+
+        return bluetooth.BLE()
+
+
+def urandom(n):
+    """Return n bytes of the hardware generator, with a radio on."""
+    try:
+        transmitter = radio()
+    except ImportError:
+        return b""  # the generator fails: better no report than one without true randomness
+    was_active = transmitter.active()
+    if not was_active:
+        transmitter.active(True)
+    try:
+        return os.urandom(n)
+    finally:
+        if not was_active:
+            transmitter.active(False)
+
+
+class Board(PinBoard):
+    """An ESP32 on its console UART or USB; which pins have an LED or a marker differs from board to board."""
+
+    def __init__(self, led=None, marker=None):
+        super().__init__(led, marker)
+        self.name = sys.implementation._machine
+
+    def generator(self):
+        try:
+            transmitter = radio()
+            was_active = transmitter.active()
+            transmitter.active(True)  # once for the start-up tests and the first seed
+        except ImportError:
+            return Generator(urandom)
+        try:
+            return Generator(urandom)
+        finally:
+            transmitter.active(was_active)
+
+    def temperature(self):
+        import esp32
+
+        if hasattr(esp32, "mcu_temperature"):
+            return 1000 * esp32.mcu_temperature()
+        return (esp32.raw_temperature() - 32) * 5000 // 9

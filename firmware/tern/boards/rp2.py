@@ -1,0 +1,76 @@
+"""Raspberry Pi Pico and its relatives (RP2040, RP2350).
+
+Entropy. From MicroPython 1.28 os.urandom is the SDK's pico_rand: the ring oscillator mixed into a generator on an
+RP2040, the hardware TRNG on an RP2350. Before, it is an 8-bit shift register over one bit a microsecond of the ring
+oscillator: with the oscillator stopped it still looks random, so that no health test can notice. On an RP2040 we read
+the oscillator ourselves, 64 samples about a microsecond apart folded into a byte, and the tests see what it truly
+gives. An RP2350 with an older MicroPython reports nothing (its generator has failed): update it.
+"""
+
+import os
+import sys
+
+from tern.boards import PinBoard
+from tern.compat import const, micropython, ptr8, ptr32
+from tern.entropy import Generator
+
+_PAUSE = const(16)  # turns of a loop of about 8 cycles, at 125 to 150 MHz
+
+
+@micropython.viper
+def read_oscillator(out: ptr8, n: int):
+    """Fill out[:n]: each bit is the parity of 8 reads of RANDOMBIT (RP2040 datasheet, 2.17)."""
+    random_bit = ptr32(int(0x4006001C))  # noqa: RUF046 - viper takes such a literal only so
+    i = 0
+    while i < n:
+        value = 0
+        bits = 8
+        while bits:
+            parity = 0
+            reads = 8
+            while reads:
+                parity ^= random_bit[0] & 1
+                pause = _PAUSE
+                while pause:
+                    pause -= 1
+                reads -= 1
+            value = value << 1 | parity
+            bits -= 1
+        out[i] = value
+        i += 1
+
+
+def oscillator(n):
+    """Return n raw bytes of the ring oscillator."""
+    data = bytearray(n)
+    read_oscillator(data, n)
+    return data
+
+
+def nothing(n):
+    """An entropy source that has none: the generator fails at once."""
+    return b""
+
+
+class Board(PinBoard):
+    """A Pico with the LED of its board, and GP15 as the marker pin."""
+
+    def __init__(self, led="LED", marker=15):
+        super().__init__(led, marker)
+        machine = sys.implementation._machine
+        self.name = "rp2350" if "RP2350" in machine else "rp2040"
+        self._source = os.urandom
+        if sys.implementation.version[:2] < (1, 28):
+            self._source = oscillator
+            if self.name == "rp2350":
+                self._source = nothing
+                self.name = "rp2350 (no entropy before MicroPython 1.28)"
+
+    def generator(self):
+        return Generator(self._source)
+
+    def temperature(self):
+        from machine import ADC
+
+        microvolts = ADC(ADC.CORE_TEMP).read_u16() * 3_300_000 // 65535
+        return 27_000 - (microvolts - 706_000) * 1000 // 1721  # RP2040 datasheet, 4.9.5

@@ -1,0 +1,227 @@
+"""Cards: decode the integers of a mechanism with every bound checked, and certify their epsilon.
+
+The format and the inequalities are those of shared_specs/cards.md.
+"""
+
+import hashlib
+import struct
+from array import array
+
+from tern.compat import const
+from tern.fixed import EXP_BITS, MAX_EPSILON, exp_lower
+
+TABLE = const(1)
+WINDOW = const(2)
+LAPLACE = const(3)
+MIXTURE = const(4)
+HIERARCHY = const(5)
+
+VERSION = const(1)
+MAX_CARD = const(2048)  # bytes
+MAX_KNOT_BITS = const(5)
+MAX_LEVELS = const(16)
+MAX_SYMBOLS = const(256)  # of every shape but laplace
+T_BITS = const(30)
+T = const(1 << 30)  # thresholds are out of T
+
+HEADER = "<BI"  # version << 4 | shape, epsilon
+TABLE_BODY = "<BB"  # p, levels; then the levels, then the thresholds
+WINDOW_BODY = "<HHI"  # N, W, P
+LAPLACE_BODY = "<BIIii"  # q, t, s, lowest, highest
+MIXTURE_BODY = "<IH"  # P, length of the first card
+
+_HEADER_BYTES = const(5)
+_MIXTURE_BYTES = const(6)
+_MAX_SCALE = const(1 << 20)
+_MAX_SPAN = const(65535)
+
+
+class CardError(ValueError):
+    """The bytes are not a card."""
+
+
+def _require(condition, what):
+    if not condition:
+        raise CardError(what)
+
+
+class Card:
+    """A decoded card.
+
+    Every shape has `data` (its bytes), `shape`, `epsilon` (micro-epsilon, as claimed), `symbols` (how many outputs) and
+    `job`, the int32 parameters of its sampler: [next coordinate, end, ...]. Further by shape:
+
+    - table: `knot_bits` p, `levels` (tuple), `thresholds` (array of 2**p + 1 rows of symbols - 1)
+    - window: `window` W, `threshold` P
+    - laplace: `grid_bits` q, `t`, `s`, `lowest`, `highest`
+    - mixture: `threshold` P, `first`, `second` (cards)
+    - hierarchy: `hierarchy` (tern.lhp)
+    """
+
+    symbols: int
+    knot_bits: int
+    levels: "tuple[int, ...]"
+    window: int
+    threshold: int
+    grid_bits: int
+    t: int
+    s: int
+    lowest: int
+    highest: int
+    first: "Card"
+    second: "Card"
+    hierarchy: "object"
+
+    def __init__(self, data, shape, epsilon):
+        self.data = data
+        self.shape = shape
+        self.epsilon = epsilon
+        self.thresholds = _NO_THRESHOLDS
+
+
+_NO_THRESHOLDS = array("I", (0,))
+
+
+def decode(data):
+    """Return the Card that `data` (bytes) holds. Raises CardError."""
+    return _decode(bytes(data), False)
+
+
+def _decode(data, nested):
+    _require(_HEADER_BYTES < len(data) <= MAX_CARD, "card too short or too long")
+    tag, epsilon = struct.unpack_from(HEADER, data, 0)
+    _require(tag >> 4 == VERSION, "card of another version")
+    _require(1 <= epsilon <= MAX_EPSILON, "epsilon out of bounds")
+    card = Card(data, tag & 15, epsilon)
+    if card.shape == TABLE:
+        _table(card)
+    elif card.shape == WINDOW:
+        _window(card)
+    elif card.shape == LAPLACE and not nested:
+        _laplace(card)
+    elif card.shape == MIXTURE and not nested:
+        _mixture(card)
+    elif card.shape == HIERARCHY and not nested:
+        try:
+            from tern.lhp import Hierarchy  # loaded only when asked for
+        except ImportError:  # not every board has it: tern deploy
+            raise CardError("no module for this shape here")
+        hierarchy = Hierarchy.of(data)
+        card.hierarchy = hierarchy
+        card.symbols = 2 * len(hierarchy.level_cards)
+    else:
+        raise CardError("unknown shape")
+    return card
+
+
+def _body(card, layout, exact):
+    size = _HEADER_BYTES + struct.calcsize(layout)
+    _require(len(card.data) == size if exact else len(card.data) > size, "wrong length")
+    return struct.unpack_from(layout, card.data, _HEADER_BYTES)
+
+
+def _table(card):
+    data = card.data
+    p, m = _body(card, TABLE_BODY, False)
+    _require(p <= MAX_KNOT_BITS and 2 <= m <= MAX_LEVELS, "knots or levels out of bounds")
+    count = ((1 << p) + 1) * (m - 1)
+    offset = _HEADER_BYTES + 2
+    _require(len(data) == offset + m + 4 * count, "wrong length")
+    levels = struct.unpack_from("%db" % m, data, offset)
+    for j in range(1, m):
+        _require(levels[j - 1] < levels[j], "levels not increasing")
+    offset += m
+    thresholds = array("I", (0 for _ in range(count)))
+    for i in range(count):
+        threshold = struct.unpack_from("<I", data, offset + 4 * i)[0]
+        below = thresholds[i - 1] if i % (m - 1) else 0
+        _require(below < threshold < T, "thresholds not increasing")
+        thresholds[i] = threshold
+    card.knot_bits = p
+    card.symbols = m
+    card.levels = levels
+    card.thresholds = thresholds
+    card.job = array("i", (0, 0, 15 - p, m - 1))
+
+
+def _window(card):
+    n, w, threshold = _body(card, WINDOW_BODY, True)
+    _require(2 <= n <= MAX_SYMBOLS and 1 <= w < n, "levels or window out of bounds")
+    _require(0 < threshold < T, "probability out of bounds")
+    card.symbols = n
+    card.window = w
+    card.threshold = threshold
+    card.job = array("i", (0, 0, n - w, w, threshold, _mask(n - w), _mask(w), 0))
+
+
+def _laplace(card):
+    q, t, s, lowest, highest = _body(card, LAPLACE_BODY, True)
+    _require(q <= 14 and 1 <= t <= _MAX_SCALE and 1 <= s <= _MAX_SCALE, "grid or scale out of bounds")
+    one = 1 << q
+    _require(-_MAX_SCALE <= lowest <= -one and one <= highest <= _MAX_SCALE, "outputs out of bounds")
+    _require(highest - lowest <= _MAX_SPAN, "too many outputs")
+    card.symbols = highest - lowest + 1
+    card.grid_bits = q
+    card.t = t
+    card.s = s
+    card.lowest = lowest
+    card.highest = highest
+    card.job = array("i", (0, 0, 14 - q, t, s, lowest, highest, _mask(t)))
+
+
+def _mixture(card):
+    threshold, length = _body(card, MIXTURE_BODY, False)
+    _require(0 < threshold < T, "probability out of bounds")
+    start = _HEADER_BYTES + _MIXTURE_BYTES
+    card.threshold = threshold
+    card.first = _decode(card.data[start : start + length], True)
+    card.second = _decode(card.data[start + length :], True)
+    card.symbols = card.first.symbols + card.second.symbols
+    _require(card.symbols <= MAX_SYMBOLS, "too many outputs")
+
+
+def _mask(n):
+    """Return the smallest 2**b - 1 that covers 0..n-1."""
+    mask = 0
+    while mask < n - 1:
+        mask = mask << 1 | 1
+    return mask
+
+
+def certify(card, epsilon=None):
+    """Return whether `card` keeps `epsilon` micro-epsilon (its own claim if None). Exact integer arithmetic."""
+    if epsilon is None:
+        epsilon = card.epsilon
+    if card.shape == LAPLACE:
+        return epsilon * card.t >= 2_000_000 * (card.s << card.grid_bits)
+    if card.shape == MIXTURE:
+        return certify(card.first, epsilon) and certify(card.second, epsilon)
+    if card.shape == HIERARCHY:
+        return card.hierarchy.keeps(epsilon)
+    bound = exp_lower(epsilon)
+    if card.shape == WINDOW:
+        inside = card.threshold * (card.symbols - card.window)
+        outside = (T - card.threshold) * card.window
+        return inside << EXP_BITS <= bound * outside and outside << EXP_BITS <= bound * inside
+    for j in range(card.symbols):
+        least = most = count(card, 0, j)
+        for i in range(1, (1 << card.knot_bits) + 1):
+            n = count(card, i, j)
+            least = min(least, n)
+            most = max(most, n)
+        if most << EXP_BITS > bound * least:
+            return False
+    return True
+
+
+def count(card, knot, symbol):
+    """Return how many of the T draws at `knot` give `symbol` (table cards)."""
+    columns = card.symbols - 1
+    row = knot * columns
+    above = card.thresholds[row + symbol] if symbol < columns else T
+    return above - (card.thresholds[row + symbol - 1] if symbol else 0)
+
+
+def card_hash(data):
+    """Return the 8 bytes that identify a card."""
+    return hashlib.sha256(data).digest()[:8]

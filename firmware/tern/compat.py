@@ -1,0 +1,41 @@
+"""The little that CPython lacks of MicroPython, so that one library runs unchanged on both.
+
+A leaf function is decorated `@micropython.viper` and compiled to machine code on a device. Here the decorator does
+nothing, so the very same function is its plain twin: it runs on arrays and bytearrays instead of pointers.
+"""
+
+import sys
+import time
+
+MICROPYTHON = sys.implementation.name == "micropython"
+
+if MICROPYTHON:
+    import micropython
+    from micropython import const
+
+    ticks_ms = time.ticks_ms
+    ticks_diff = time.ticks_diff
+    sleep_ms = time.sleep_ms
+
+    ptr8 = ptr16 = ptr32 = None  # known to the viper compiler
+else:
+    from typing import Any
+
+    ptr8 = ptr16 = ptr32 = Any
+
+    def const(value):
+        return value
+
+    def ticks_ms():
+        return time.monotonic_ns() // 1_000_000
+
+    def ticks_diff(later, earlier):
+        return later - earlier
+
+    def sleep_ms(ms):
+        time.sleep(ms / 1000)
+
+    class micropython:
+        @staticmethod
+        def viper(function):
+            return function

@@ -1,0 +1,420 @@
+"""Frames: COBS, tags, packed symbols, and the encoding and checked decoding of the frames of wire.py.
+
+Encoders write a whole frame, tag included, into the caller's buffer and return its length. Decoders check every
+bound before they use a field, and raise FrameError. COBS: Cheshire and Baker, Consistent Overhead Byte Stuffing,
+1999. Tags: HMAC (RFC 2104) with SHA-256, cut to 8 bytes. What only a host needs is in host_frames.py.
+"""
+
+import hashlib
+import struct
+from array import array
+
+from tern import wire
+from tern.compat import const, micropython, ptr8, ptr16, ptr32
+
+MORE = const(-1)  # Receiver.next(): the bytes given hold no further whole frame
+DAMAGED = const(-2)  # Receiver.next(): a frame ended that was not COBS, or was longer than the limit
+
+_AT = const(0)  # indices of a Receiver's state: next byte of the source, its end,
+_END = const(1)
+_LENGTH = const(2)  # bytes decoded,
+_LEFT = const(3)  # bytes left in the block,
+_ZERO = const(4)  # whether a zero follows the block,
+_BAD = const(5)  # whether this frame is damaged,
+_LIMIT = const(6)  # the longest frame,
+_CERTAIN = const(7)  # and how many bytes must still come
+
+_LEAST = const(13)  # a HELLO_REQUEST: the shortest frame of a host
+_ROUND_BYTES = const(19)  # type and fixed fields of a ROUND; d is the last
+_LOCAL_BYTES = const(6)
+_LEAST_ROUND = const(30)  # those, the length of the card, a byte of it, the tag
+
+
+class FrameError(ValueError):
+    """A frame that must not be obeyed. `code` and `detail` are those of an ERROR frame."""
+
+    def __init__(self, code, what, detail=0):
+        super().__init__(what)
+        self.code = code
+        self.detail = detail
+
+
+def require(condition, what):
+    if not condition:
+        raise FrameError(wire.ERR_FRAME, what)
+
+
+# --- COBS and packed symbols --------------------------------------------------------------------------------
+
+
+@micropython.viper
+def cobs_encode(source: ptr8, n: int, out: ptr8) -> int:
+    """Write the COBS form of source[:n] and the ending 0x00 into `out`; return the length (at most cobs_size(n))."""
+    mark = 0
+    to = 1
+    code = 1
+    i = 0
+    while i < n:
+        value = source[i]
+        i += 1
+        if value:
+            out[to] = value
+            to += 1
+            code += 1
+        if value == 0 or (code == 255 and i < n):
+            out[mark] = code
+            mark = to
+            to += 1
+            code = 1
+    out[mark] = code
+    out[to] = 0
+    return to + 1
+
+
+@micropython.viper
+def cobs_decode(source: ptr8, state: ptr32, out: ptr8) -> int:
+    """Decode from source[state[0]:state[1]] into `out` until a 0x00 or the end, keeping the place in `state`.
+
+    Return the length of the frame that ended, MORE or DAMAGED.
+    """
+    at = state[_AT]
+    end = state[_END]
+    length = state[_LENGTH]
+    left = state[_LEFT]
+    zero = state[_ZERO]
+    bad = state[_BAD]
+    result = -1
+    while at < end and result == -1:
+        value = source[at]
+        at += 1
+        if value == 0:
+            result = length
+            if bad or left:
+                result = -2
+            length = 0
+            left = 0
+            zero = 0
+            bad = 0
+        elif bad == 0:
+            put = 1
+            if left:
+                left -= 1
+            else:
+                put = zero
+                left = value - 1
+                zero = 1 if value < 255 else 0
+                value = 0
+            if put:
+                if length < state[_LIMIT]:
+                    out[length] = value
+                    length += 1
+                else:
+                    bad = 1
+    state[_AT] = at
+    state[_LENGTH] = length
+    state[_LEFT] = left
+    state[_ZERO] = zero
+    state[_BAD] = bad
+    certain = 0
+    if length == 0:
+        certain = (
+            _LEAST if left and left != 12 else 0
+        )  # 12: the next byte tells whether it is an interruption
+    elif out[0] == 2:  # ROUND
+        certain = _LEAST_ROUND - length
+        if length >= _ROUND_BYTES:
+            certain += 2 * (out[_ROUND_BYTES - 2] | out[_ROUND_BYTES - 1] << 8)
+    if certain < left and length:
+        certain = left
+    certain += 1
+    if length == 1 and left == 11 and bad == 0 and out[0] == 3:
+        certain = 0
+    state[_CERTAIN] = certain
+    return result
+
+
+@micropython.viper
+def pack(symbols: ptr16, k: int, base: int, out: ptr8) -> int:
+    """Write sum of symbols[i] * base**i, least significant byte first, into `out`; return how many bytes it took.
+
+    symbols: array('H'); base: 2..65536. -1 where a symbol is not below base. `out` holds packed_size(base, k) bytes.
+    """
+    used = 0
+    i = k - 1
+    while i >= 0:
+        carry = symbols[i]
+        if carry >= base:
+            return -1
+        j = 0
+        while j < used:
+            carry += out[j] * base
+            out[j] = carry & 255
+            carry >>= 8
+            j += 1
+        while carry:
+            out[used] = carry & 255
+            used += 1
+            carry >>= 8
+        i -= 1
+    return used
+
+
+def cobs_size(n):
+    """Return the most bytes that cobs_encode writes for n bytes, the ending 0x00 included."""
+    return n + 2 + n // 254
+
+
+class Receiver:
+    """Frames out of a stream of bytes. The buffer is made once; nothing longer than it is ever stored.
+
+    give() some bytes, then call next() until it says MORE. A frame of length n is frame[:n] until the following
+    call; 0 is an empty frame; DAMAGED is one that cannot be used. After garbage it is right again at the next 0x00.
+    """
+
+    def __init__(self, limit=wire.MAX_FRAME):
+        self.frame = bytearray(limit)
+        self._state = array("i", (0, 0, 0, 0, 0, 0, limit, 1))
+        self._source = b""
+
+    def give(self, source, n=None):
+        """Take source[:n] as the next bytes of the stream; `source` must stay as it is until next() says MORE."""
+        self._source = source
+        self._state[_AT] = 0
+        self._state[_END] = len(source) if n is None else n
+
+    def next(self):
+        """Return the length of the next frame, or MORE or DAMAGED."""
+        return cobs_decode(self._source, self._state, self.frame)
+
+    def certain(self):
+        """Return how many bytes must still come before the frame under way can end; 1 between two frames.
+
+        0 where the bytes since the last 0x00 are just 0x0D 0x03, which begin no frame of a host: tools interrupt so.
+        """
+        return self._state[_CERTAIN]
+
+
+def packed_size(base, k):
+    """Return the fewest bytes that hold every number below base**k."""
+    require(2 <= base <= wire.MAX_BASE and 1 <= k <= wire.MAX_DIMENSION, "symbols out of bounds")
+    values = base**k
+    n = 0
+    holds = 1
+    while holds < values:
+        holds <<= 8
+        n += 1
+    return n
+
+
+# --- Tags ---------------------------------------------------------------------------------------------------
+
+_INNER = int.from_bytes(b"\x36" * 64, "little")
+_OUTER = int.from_bytes(b"\x5c" * 64, "little")
+
+
+_pads = [None, b"", b""]  # the key used last, and what its two hashes begin with
+
+
+def tag(key, data):
+    """Return HMAC-SHA256(key, data)[:8]; key: bytes, at most 64."""
+    pads = _pads
+    if key != pads[0]:
+        number = int.from_bytes(key, "little")
+        pads[0] = None  # where memory runs out below
+        pads[1] = (number ^ _INNER).to_bytes(64, "little")
+        pads[2] = (number ^ _OUTER).to_bytes(64, "little")
+        pads[0] = key
+    inner = hashlib.sha256(pads[1])
+    inner.update(data)
+    outer = hashlib.sha256(pads[2])
+    outer.update(inner.digest())
+    return outer.digest()[: wire.TAG_BYTES]
+
+
+def same(a, b):
+    """Return whether two byte strings are equal, in a time that does not tell where they differ."""
+    return len(a) == len(b) and not difference(a, b, len(a))
+
+
+@micropython.viper
+def difference(a: ptr8, b: ptr8, n: int) -> int:
+    """Return 0 if a[:n] and b[:n] are equal; all of them is looked at."""
+    bits = 0
+    i = 0
+    while i < n:
+        bits |= a[i] ^ b[i]
+        i += 1
+    return bits
+
+
+def seal(key, out, n):
+    """Write the tag of out[:n] behind it; return the length of the whole frame. `out`: bytearray."""
+    out[n : n + wire.TAG_BYTES] = tag(key, memoryview(out)[:n])
+    return n + wire.TAG_BYTES
+
+
+def verify(key, frame):
+    """Raise FrameError (ERR_TAG) unless `frame` (bytes or memoryview, tag included) carries the tag of `key`."""
+    n = len(frame) - wire.TAG_BYTES
+    if n < 1 or not same(frame[n:], tag(key, frame[:n])):
+        raise FrameError(wire.ERR_TAG, "tag does not verify")
+
+
+# --- Encoders -----------------------------------------------------------------------------------------------
+
+
+def end_of(layout):
+    """Return where the fixed fields of a frame end."""
+    return 1 + struct.calcsize(layout)
+
+
+def check_address(device, round_number):
+    require(1 <= device <= 0xFFFFFFFF, "device out of bounds")
+    require(1 <= round_number <= wire.MAX_ROUND, "round out of bounds")
+
+
+def encode_hello_request(out, nonce):
+    """Write a HELLO_REQUEST."""
+    struct.pack_into("<BI", out, 0, wire.HELLO_REQUEST, nonce)
+    return seal(b"", out, 5)
+
+
+def encode_hello(out, nonce, first, clients, budget, heap, entropy, text):
+    """Write a HELLO: ids first .. first + clients - 1; budget left of the first; heap free; entropy state; text."""
+    while len(text.encode()) > 255:
+        text = text[:-1]
+    text = text.encode()
+    out[0] = wire.HELLO
+    struct.pack_into(
+        wire.HELLO_FIELDS, out, 1, nonce, wire.VERSION, wire.SCHEMA, first, clients, wire.MAX_FRAME, wire.CREDIT,
+        budget, heap, entropy, len(text),
+    )  # fmt: skip
+    n = end_of(wire.HELLO_FIELDS)
+    out[n : n + len(text)] = text
+    return seal(b"", out, n + len(text))
+
+
+def encode_report(out, key, device, round_number, symbols, k, base, size):
+    """Write a REPORT of symbols[:k] (array('H')), each below base; size: packed_size(base, k)."""
+    check_address(device, round_number)
+    require(size <= wire.MAX_PACKED, "report too long")
+    out[0] = wire.REPORT
+    struct.pack_into(wire.REPORT_FIELDS, out, 1, device, round_number)
+    body = memoryview(out)[9 : 9 + size]
+    used = pack(symbols, k, base, body)
+    require(0 <= used <= size, "symbol out of bounds")
+    for i in range(used, size):
+        body[i] = 0
+    return seal(key, out, 9 + size)
+
+
+def encode_error(out, key, device, round_number, code, detail=0):
+    """Write an ERROR; device 0 and the empty key where the board itself speaks."""
+    out[0] = wire.ERROR
+    struct.pack_into(wire.ERROR_FIELDS, out, 1, device, round_number, code, detail)
+    return seal(key, out, end_of(wire.ERROR_FIELDS))
+
+
+# --- Decoders -----------------------------------------------------------------------------------------------
+
+
+def kind(frame):
+    """Return the type of `frame` (bytes, bytearray or memoryview). Raises FrameError where it is too short or long."""
+    require(1 + wire.TAG_BYTES <= len(frame) <= wire.MAX_FRAME, "frame too short or too long")
+    return frame[0]
+
+
+def fields_of(frame, expected, layout):
+    require(kind(frame) == expected, "another type of frame")
+    require(len(frame) >= end_of(layout) + wire.TAG_BYTES, "frame too short")
+    return struct.unpack_from(layout, frame, 1)
+
+
+def check_length(frame, layout, rest):
+    require(len(frame) == end_of(layout) + rest + wire.TAG_BYTES, "wrong length")
+
+
+def check_round(model, exponent, k, batch, d, length):
+    require(wire.LINEAR <= model <= wire.LAST_MODEL, "unknown model")
+    require(wire.MIN_EXPONENT <= exponent <= wire.MAX_EXPONENT, "exponent out of bounds")
+    if model == wire.SOFTMAX:
+        require(2 <= k <= wire.MAX_DIMENSION and 1 <= d <= wire.MAX_PARAMETERS, "d or k out of bounds")
+        require(d % k == 0 and d // k <= wire.MAX_DIMENSION, "d or k out of bounds")
+    else:
+        require(1 <= d <= wire.MAX_DIMENSION and 1 <= k <= d, "d or k out of bounds")
+    require(0 <= batch <= wire.MAX_BATCH, "batch out of bounds")
+    require(1 <= length <= wire.MAX_CARD, "card too long or missing")
+
+
+def check_local(exponent, local):
+    epochs, rate, tau = local
+    require(
+        exponent >= wire.MIN_LOCAL_EXPONENT and epochs and rate <= wire.MAX_RATE and 1 <= tau <= wire.MAX_TAU,
+        "local training out of bounds",
+    )
+
+
+def is_for_fleet(frame):
+    """Return whether `frame` says that it is a ROUND for the whole fleet."""
+    return len(frame) > 9 and frame[0] == wire.ROUND and frame[1:5] == b"\xff\xff\xff\xff"
+
+
+def address(frame):
+    """Return (device, round) of a ROUND, REPORT or ERROR, unchecked, so that its key can be found."""
+    require(kind(frame) in (wire.ROUND, wire.REPORT, wire.ERROR), "frame without an address")
+    require(len(frame) >= 9 + wire.TAG_BYTES, "frame too short")
+    return struct.unpack_from("<II", frame, 1)
+
+
+def decode_hello_request(frame):
+    """Return the nonce."""
+    (nonce,) = fields_of(frame, wire.HELLO_REQUEST, wire.HELLO_REQUEST_FIELDS)
+    check_length(frame, wire.HELLO_REQUEST_FIELDS, 0)
+    verify(b"", frame)
+    return nonce
+
+
+class Round:
+    """One decoded ROUND after another, in the attributes device, round, model, exponent, k, batch, deadline, d,
+    parameters (array 'h'), card, tag, `local` (epochs, rate, tau; empty but for local training), and `question`, a hash
+    of what is asked, whoever is asked under whichever key.
+
+    `features`: of a record; `values`: how many values a client computes, of which it reports k.
+    """
+
+    def __init__(self):
+        self.device = self.round = self.model = self.exponent = 0
+        self.k = self.batch = self.deadline = self.d = self.features = self.values = 0
+        self.local = ()
+        self.parameters = array("h")
+        self.card = self.tag = self.question = b""
+
+    def decode(self, frame):
+        """Take the fields of `frame`; the tag is verify()'s business. Raises FrameError."""
+        fields = fields_of(frame, wire.ROUND, wire.ROUND_FIELDS)
+        device, round_number, model, exponent, k, batch, _, d = fields
+        check_address(device, round_number)
+        start = end_of(wire.ROUND_FIELDS)
+        end = start + 2 * d
+        require(len(frame) >= end + 2 + wire.TAG_BYTES, "frame too short")
+        (length,) = struct.unpack_from("<H", frame, end)
+        check_round(model, exponent, k, batch, d, length)
+        trains = wire.SOFTMAX < model < wire.VALUES
+        check_length(frame, wire.ROUND_FIELDS, 2 * d + 2 + length + trains * _LOCAL_BYTES)
+        self.local = ()
+        if trains:
+            self.local = struct.unpack_from(wire.LOCAL_FIELDS, frame, end + 2 + length)
+            check_local(exponent, self.local)
+        self.parameters = array("h", bytes(frame[start:end]))  # every chip here is little-endian
+        self.features = self.values = d
+        if model == wire.SOFTMAX:
+            self.features = d // k
+            self.values = k
+        elif model >= wire.VALUES:
+            self.values = d - list(self.parameters).count(0)
+            require(k <= self.values, "d or k out of bounds")
+        self.device, self.round, self.model, self.exponent = fields[:4]
+        self.k, self.batch, self.deadline, self.d = fields[4:]
+        self.card = frame[end + 2 : end + 2 + length]
+        self.tag = bytes(frame[len(frame) - wire.TAG_BYTES :])
+        self.question = hashlib.sha256(frame[5 : len(frame) - wire.TAG_BYTES]).digest()

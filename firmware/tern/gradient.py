@@ -1,0 +1,181 @@
+"""Gradients of small linear models, in integers.
+
+A record is d features followed by its label, all Q1.14 in an array('h') (a bias is a feature that is constantly 1).
+Parameters are d int16 mantissas and one shared exponent: w = m * 2**exponent, so |w| <= 8. With the prediction z = w.x,
+the gradient of one record is r * x, where the residual r depends on the model:
+
+    LINEAR    1/2 (z - y)**2             r = z - y
+    LOGISTIC  log(1 + exp(-y z))         r = -y / (1 + exp(y z))      y = +-1
+    SVM       max(0, 1 - y z)            r = -y where y z < 1, else 0  y = +-1
+
+For the two classifiers a label above 0 means +1 and any other means -1. What a device reports is the mean over its
+batch, each coordinate clipped to [-1, 1].
+
+Precision. z and r are rounded to 2**-14, each product r * x again, and the mean once more: for the linear model and
+the SVM a coordinate is within 2**-13 of the exact value. The SVM's margin is compared exactly, before rounding, so that
+there is no record near the kink on which the exact gradient and this one disagree. The logistic residual comes from a
+table with linear interpolation, which adds at most 2**-12.3; all is within 2**-9.
+
+No overflow, whatever int16 values the arrays hold (features outside Q1.14 included) and d <= 128, batch <= 32:
+  m = 256 a + b with -128 <= a <= 127 and 0 <= b <= 255; the two sums of products are kept apart:
+    |sum a x| <= 128 * 2**7 * 2**15 = 2**29;  |sum b x| <= 128 * 255 * 2**15 < 2**30;
+  their carry-joined high part is at most 2**29 + 2**22, and z is that shifted right by at least 4: |z| < 2**26;
+  |r| is held to 1025 * 2**14 (|z| <= 1024 and |y| <= 1 for features in Q1.14, so this changes no valid result);
+  r = 2**14 u + v with |u| <= 1025 and 0 <= v < 2**14: |u x| < 2**26, |v x| < 2**29;
+  one record adds at most 2 |r| <= 1025 * 2**15 to an accumulator, 32 records less than 2**31 - 16.
+"""
+
+from array import array
+
+from tern.compat import const, micropython, ptr16, ptr32
+from tern.wire import LINEAR, MAX_BATCH, MAX_DIMENSION, MAX_EXPONENT, MIN_EXPONENT, SVM
+
+_ONE = const(16384)
+_MAX_RESIDUAL = const(1025 * 16384)
+
+# 2**14 / (1 + exp(i / 8)) for i = 0..80, rounded, as int16; beyond 10 the sigmoid's tail counts as 0.
+_TAIL = const(10 * 16384)
+_SIGMOID = (
+    b"\x00\x20\x01\x1e\x05\x1c\x12\x1a\x2a\x18\x50\x16\x88\x14\xd4\x12\x36\x11"
+    b"\xaf\x0f\x41\x0e\xeb\x0c\xad\x0b\x87\x0a\x7a\x09\x82\x08\xa1\x07\xd4\x06"
+    b"\x1a\x06\x72\x05\xdb\x04\x53\x04\xd8\x03\x6b\x03\x09\x03\xb2\x02\x64\x02"
+    b"\x1e\x02\xe0\x01\xa9\x01\x78\x01\x4d\x01\x27\x01\x05\x01\xe6\x00\xcc\x00"
+    b"\xb4\x00\x9f\x00\x8d\x00\x7c\x00\x6e\x00\x61\x00\x56\x00\x4c\x00\x43\x00"
+    b"\x3b\x00\x34\x00\x2e\x00\x29\x00\x24\x00\x20\x00\x1c\x00\x19\x00\x16\x00"
+    b"\x13\x00\x11\x00\x0f\x00\x0d\x00\x0c\x00\x0a\x00\x09\x00\x08\x00\x07\x00"
+    b"\x06\x00\x05\x00\x05\x00\x04\x00\x04\x00\x03\x00\x03\x00\x03\x00\x02\x00"
+    b"\x02\x00\x02\x00\x02\x00\x01\x00\x01\x00\x01\x00\x01\x00\x01\x00\x01\x00"
+)
+
+
+def sigmoid_tail(t):
+    """1 / (1 + exp(t)) for t >= 0, both in 2**-14 units."""
+    if t >= _TAIL:
+        return 0
+    i = t >> 10 & ~1
+    here = _SIGMOID[i] | _SIGMOID[i + 1] << 8
+    step = here - (_SIGMOID[i + 2] | _SIGMOID[i + 3] << 8)
+    return here - (step * (t & 2047) + 1024 >> 11)
+
+
+# A viper ptr16 loads unsigned: (v + 32768 & 65535) - 32768 is the int16 again, on both interpreters.
+
+
+@micropython.viper
+def dot(row: ptr16, start: int, params: ptr16, sums: ptr32, d: int):
+    """sums[0] = sum of a x and sums[1] = sum of b x, with each mantissa m = 256 a + b and x = row[start + j]."""
+    high = 0
+    low = 0
+    j = 0
+    while j < d:
+        m = ((params[j] + 32768) & 65535) - 32768
+        x = ((row[start + j] + 32768) & 65535) - 32768
+        high += (m >> 8) * x
+        low += (m & 255) * x
+        j += 1
+    sums[0] = high
+    sums[1] = low
+
+
+@micropython.viper
+def accumulate(row: ptr16, start: int, residual: int, totals: ptr32, d: int):
+    """totals[j] += residual * x, rounded to 2**-14, with x = row[start + j]."""
+    whole = residual >> 14
+    part = residual & 16383
+    j = 0
+    while j < d:
+        x = ((row[start + j] + 32768) & 65535) - 32768
+        totals[j] = totals[j] + whole * x + ((part * x + 8192) >> 14)
+        j += 1
+
+
+@micropython.viper
+def clear(totals: ptr32, d: int):
+    """totals[j] = 0."""
+    j = 0
+    while j < d:
+        totals[j] = 0
+        j += 1
+
+
+@micropython.viper
+def mean(totals: ptr32, n: int, out: ptr16, d: int):
+    """out[j] = totals[j] / n, rounded and clipped to [-1, 1]."""
+    half = n >> 1
+    j = 0
+    while j < d:
+        v = (totals[j] + half) // n
+        if v > 16384:
+            v = 16384
+        elif v < -16384:
+            v = -16384
+        out[j] = v
+        j += 1
+
+
+class Gradient:
+    """Mean gradient of a batch of records; the buffers are made once, for dimension d, and no call allocates."""
+
+    def __init__(self, d):
+        """d: number of features, 1..128, the constant one included. Raises ValueError outside it."""
+        if not 1 <= d <= MAX_DIMENSION:
+            raise ValueError("d must be 1..128")
+        self.d = d
+        self.count = 0
+        self._sums = array("i", (0, 0))
+        self._totals = array("i", (0 for _ in range(d)))
+
+    def reset(self):
+        """Begin a new batch."""
+        self.count = 0
+        clear(self._totals, self.d)
+
+    def add(self, model, params, exponent, row, start=0):
+        """Add one record: array('h') row, its d features from index `start` and the label after them.
+
+        params: array('h') of d mantissas; exponent: -30..-12. Raises ValueError for an unknown model, an
+        exponent or a length out of bounds, or a batch of more than 32 records; nothing is added then.
+        """
+        d = self.d
+        if not LINEAR <= model <= SVM:
+            raise ValueError("unknown model")
+        if not MIN_EXPONENT <= exponent <= MAX_EXPONENT:
+            raise ValueError("exponent must be -30..-12")
+        if len(params) != d or start < 0 or len(row) - start <= d:
+            raise ValueError("lengths do not fit d")
+        if self.count >= MAX_BATCH:
+            raise ValueError("more than 32 records in a batch")
+        residual = self._residual(model, params, exponent, row, start)
+        if residual:
+            accumulate(row, start, residual, self._totals, d)
+        self.count += 1
+
+    def finish(self, out):
+        """Write the batch's mean gradient, clipped to [-1, 1], into the array('h') out, Q1.14, d values.
+
+        Raises ValueError where nothing was added, or out is shorter than d.
+        """
+        if not self.count:
+            raise ValueError("no records")
+        if len(out) < self.d:
+            raise ValueError("lengths do not fit d")
+        mean(self._totals, self.count, out, self.d)
+
+    def _residual(self, model, params, exponent, row, start):
+        sums = self._sums
+        dot(row, start, params, sums, self.d)
+        high = sums[0] + (sums[1] >> 8)  # w.x = (256 high + (sums[1] & 255)) * 2**exponent, in 2**-14 units
+        shift = -8 - exponent
+        label = row[start + self.d]
+        if model == SVM:
+            z = high >> shift  # rounded down: exact for z < 1; for z > -1 the bits shifted out decide a tie
+            if label > 0:
+                return -_ONE if z < _ONE else 0
+            rest = high & (1 << shift) - 1 | sums[1] & 255
+            return _ONE if z > -_ONE or (z == -_ONE and rest) else 0
+        z = high + (1 << shift - 1) >> shift
+        if model == LINEAR:
+            return max(-_MAX_RESIDUAL, min(_MAX_RESIDUAL, z - label))
+        margin = z if label > 0 else -z
+        size = sigmoid_tail(margin) if margin >= 0 else _ONE - sigmoid_tail(-margin)
+        return -size if label > 0 else size

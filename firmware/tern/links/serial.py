@@ -1,0 +1,100 @@
+"""The serial link of a device: frames over a pair of byte streams, such as a board's USB or UART console.
+
+Reading a console blocks until it has all that was asked for. So only bytes that must come are asked for: at first one,
+then what COBS says of its block. After every CREDIT bytes taken the device sends an empty frame, so that the host never
+fills the port's small buffer.
+"""
+
+import select
+import time
+
+from tern import frames, wire
+from tern.compat import const
+
+_SEND_MS = const(5000)  # a host that takes no byte for so long has gone
+
+
+class Serial:
+    """Frames over `source` (readinto, poll) and `sink` (write)."""
+
+    console = True  # its port is the board's console
+
+    def __init__(self, source, sink, poll_source=None):
+        """poll_source: what to poll for `source`, where it is another object (sys.stdin for sys.stdin.buffer)."""
+        self._source = source
+        self._sink = sink
+        self._poll = select.poll()
+        self._poll.register(poll_source or source, select.POLLIN)
+        self._receiver = frames.Receiver()
+        self._frame = memoryview(self._receiver.frame)
+        self._chunk = bytearray(wire.AT_ONCE)
+        self._views = [memoryview(self._chunk)[:i] for i in range(wire.AT_ONCE + 1)]
+        self._coded = bytearray(frames.cobs_size(wire.MAX_FRAME))
+        self._taken = 0
+        self._cut = False  # whether the last frame sent was cut short
+
+    def receive(self, timeout_ms=-1):
+        """Return the next frame, a memoryview until the following call; empty if damaged.
+
+        None where none came in `timeout_ms` (-1: wait for ever). Raises EOFError when the other end has gone, and
+        KeyboardInterrupt when it sends a carriage return and Ctrl-C in place of a frame, as tools do.
+        """
+        while True:
+            n = self._receiver.next()
+            if n > 0:
+                return self._frame[:n]
+            if n == frames.DAMAGED:
+                return self._frame[:0]
+            if n == frames.MORE:
+                certain = self._receiver.certain()
+                if not certain:
+                    raise KeyboardInterrupt
+                if not self._take(certain, timeout_ms):
+                    return None
+
+    def _take(self, n, timeout_ms):
+        if timeout_ms >= 0 and not self._ready(timeout_ms):
+            return 0
+        try:
+            n = self._source.readinto(self._views[n if n < wire.AT_ONCE else wire.AT_ONCE])
+        except OSError:  # a pty whose other end was closed
+            n = 0
+        if n == 0:
+            raise EOFError
+        self._receiver.give(self._chunk, n)
+        self._taken += n
+        while self._taken >= wire.CREDIT:
+            self._taken -= wire.CREDIT
+            self._write(b"\x00", 1)
+        return n
+
+    def _ready(self, timeout_ms):
+        for _ in self._poll.ipoll(timeout_ms):
+            return True
+        return False
+
+    def restart_credit(self):
+        """Count the bytes taken from 0 again, as the host does on HELLO."""
+        self._taken = 0
+
+    def send(self, frame, n):
+        """Send frame[:n]. Return whether the other end took all of it."""
+        return self._write(self._coded, frames.cobs_encode(frame, n, self._coded))
+
+    def _write(self, data, n):
+        if self._cut:
+            self._cut = False
+            if not self._write(b"\x00", 1):
+                return False
+        view = memoryview(data)
+        at = 0
+        since = time.ticks_ms()
+        while at < n:
+            took = self._sink.write(view[at:n])
+            if took:
+                at += took
+                since = time.ticks_ms()
+            elif time.ticks_diff(time.ticks_ms(), since) > _SEND_MS:
+                self._cut = True
+                return False
+        return True

@@ -1,0 +1,137 @@
+"""The files of a board: clients.bin (who its clients are) and records.bin (their data). See shared_specs/storage.md.
+
+Both are read by seeking, one client and one record at a time, so that thousands of clients fit a small heap.
+"""
+
+import os
+import struct
+
+from tern.compat import const
+
+CLIENTS = "clients.bin"
+RECORDS = "records.bin"
+FLEET = "fleet.bin"
+LEDGERS = "ledger"  # directory of the ledgers, each named by ledger_name()
+
+CLIENT = "<I32sIIIHH"  # id, key, largest cost of a report, budget, first record, number of records, shapes
+CLIENT_BYTES = const(52)
+RECORDS_HEADER = "<4sHI"  # magic, d, records; then rows of d features and a label, int16 Q1.14
+RECORDS_BYTES = const(10)
+MAGIC = b"TRD1"
+FLEET_FIELDS = "<4s32sIHH"  # magic, key of the fleet, pause (s), slot (ms), reports paid for at once
+FLEET_MAGIC = b"TFL1"
+MAX_PAUSE = const(86400)
+MAX_AHEAD = const(1000)
+_SHAPES = const(0x3E)  # bits of the shapes of cards.md
+
+
+class StorageError(Exception):
+    """A file of the board is missing or inconsistent."""
+
+
+def ledger_name(device):
+    """Return the file name of a client's ledger."""
+    return "%s/%08x" % (LEDGERS, device)
+
+
+def read_fleet(path):
+    """Return (key, pause, slot, ahead) of fleet.bin; key None and no policy where there is none.
+
+    pause: least seconds between two debits of a client; slot: ms (links/slot.py); ahead: reports paid for at once
+    (Ledger). Raises StorageError.
+    """
+    try:
+        with open(path, "rb") as file:
+            data = file.read()
+    except OSError:
+        return None, 0, 0, 1
+    if len(data) != struct.calcsize(FLEET_FIELDS):
+        raise StorageError("%s: wrong length" % path)
+    magic, key, pause, slot, ahead = struct.unpack(FLEET_FIELDS, data)
+    if magic != FLEET_MAGIC or pause > MAX_PAUSE or not 1 <= ahead <= MAX_AHEAD:
+        raise StorageError("%s: damaged" % path)
+    return key, pause, slot, ahead
+
+
+class _File:
+    """A file that is read by seeking."""
+
+    def __init__(self, path):
+        try:
+            self._size = os.stat(path)[6]
+            self._file = open(path, "rb")
+        except OSError as error:
+            raise StorageError("no %s (%s)" % (path, error))
+        try:
+            self._start()  # type: ignore[attr-defined]
+        except StorageError as error:
+            self.close()
+            raise StorageError("%s: %s" % (path, error))
+
+    def close(self):
+        self._file.close()
+
+    def _read(self, offset, out, n):
+        self._file.seek(offset)
+        if self._file.readinto(out) != n:
+            raise StorageError("cut short")
+
+
+class Clients(_File):
+    """The clients of a board: ids `first` .. `first + count - 1`. find() makes one of them current.
+
+    Opening clients.bin raises StorageError.
+    """
+
+    def _start(self):
+        self._row = bytearray(CLIENT_BYTES)
+        self.first = 0
+        self.count = self._size // CLIENT_BYTES
+        if not self.count or self._size % CLIENT_BYTES:
+            raise StorageError("wrong length")
+        self._load(0)
+        self.first = self.device
+        if not self.first:
+            raise StorageError("no device id")
+
+    def _load(self, index):
+        self._read(index * CLIENT_BYTES, self._row, CLIENT_BYTES)
+        self.device, self.key, self.largest, self.budget, self.start, self.records, self.shapes = (
+            struct.unpack(CLIENT, self._row)
+        )
+        if self.shapes & ~_SHAPES or (self.first and self.device != self.first + index):
+            self.device = 0
+            raise StorageError("damaged")
+
+    def find(self, device):
+        """Return whether `device` is a client here; its fields are then device, key, largest, budget, start, records,
+        shapes.
+
+        Raises StorageError.
+        """
+        index = device - self.first
+        if not 0 <= index < self.count:
+            return False
+        if device != self.device:
+            self._load(index)
+        return True
+
+
+class Records(_File):
+    """The records of all clients of a board: `count` rows of `d` features and a label.
+
+    Opening records.bin raises StorageError.
+    """
+
+    def _start(self):
+        header = bytearray(RECORDS_BYTES)
+        self._read(0, header, RECORDS_BYTES)
+        magic, self.d, self.count = struct.unpack(RECORDS_HEADER, header)
+        if magic != MAGIC or not self.d or self._size != RECORDS_BYTES + 2 * self.count * (self.d + 1):
+            raise StorageError("wrong header or length")
+
+    def read(self, index, row):
+        """Read record `index` into the array('h') `row` of d + 1. Raises StorageError."""
+        if not 0 <= index < self.count:
+            raise StorageError("no such record")
+        self._read(RECORDS_BYTES + 2 * (self.d + 1) * index, row, 2 * (self.d + 1))

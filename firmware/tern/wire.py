@@ -1,0 +1,138 @@
+"""The wire: frame types, field layouts, limits and error codes. The one definition, read by both sides.
+
+Prose is in shared_specs/wire.md. A frame is `type u8 | fields | what varies | tag`; frames.py builds and reads them.
+"""
+
+import hashlib
+
+from tern.compat import const
+
+VERSION = const(1)
+
+HELLO_REQUEST = const(0x01)
+ROUND = const(0x02)
+BENCH_REQUEST = const(0x03)
+HELLO = const(0x81)
+REPORT = const(0x82)
+BENCH = const(0x83)
+ERROR = const(0x84)
+
+# Fixed fields of each frame (struct layout, after the type byte).
+HELLO_REQUEST_FIELDS = "<I"
+HELLO_FIELDS = "<IB8sIIHHIIBB"
+ROUND_FIELDS = "<IIBbHHHH"
+REPORT_FIELDS = "<II"
+BENCH_REQUEST_FIELDS = "<IBHH"
+BENCH_FIELDS = "<IBIB"
+ERROR_FIELDS = "<IIBI"
+LOCAL_FIELDS = "<BBI"  # behind the card of a ROUND that asks for local training
+
+TAG_BYTES = const(8)
+KEY_BYTES = const(32)
+MAX_FRAME = const(2560)  # bytes before COBS
+BOARD = const(0)  # the device id of the board itself; clients have 1 or more
+FLEET = 0xFFFFFFFF  # the device id of a ROUND for the whole fleet, with the fleet's key
+FLEET_AHEAD = const(1024)  # how far such a ROUND may be ahead of the last one that the device took part in
+CREDIT = const(128)  # bytes that one credit of serial flow control stands for
+IN_FLIGHT = const(240)  # bytes that a host may have on the line beyond its credits
+AT_ONCE = const(64)  # the most bytes that a device waits for at once; as many zeros end any half of a frame
+
+MAX_ROUND = const(0x3FFFFFFF)  # 2**30 - 1
+MAX_DIMENSION = const(128)  # d
+MAX_BATCH = const(32)
+MIN_EXPONENT = const(-30)
+MAX_EXPONENT = const(-12)
+MAX_CARD = const(2048)
+MAX_BASE = const(65536)  # symbols of a card
+MAX_PACKED = const(256)  # bytes of packed symbols
+MAX_REPEATS = const(255)
+
+LINEAR = const(1)
+LOGISTIC = const(2)
+SVM = const(3)
+SOFTMAX = const(4)  # inference: k classes of d / k parameters each
+LOCAL = const(4)  # local training of the model m is LOCAL + m
+VALUES = const(8)  # collection: of the features whose parameter is not 0, as they are,
+CATEGORIES = const(9)  # or as categories
+LAST_MODEL = const(9)
+MAX_PARAMETERS = const(1024)  # of a softmax classifier
+MIN_LOCAL_EXPONENT = const(-16)
+MAX_RATE = const(16)
+MAX_TAU = const(1 << 23)
+
+ERR_FRAME = const(1)
+ERR_TAG = const(2)
+ERR_DEVICE = const(3)
+ERR_OLD_ROUND = const(4)
+ERR_CHANGED_ROUND = const(5)
+ERR_CARD = const(6)
+ERR_NOT_CERTIFIED = const(7)
+ERR_POLICY = const(8)
+ERR_BUDGET = const(9)
+ERR_LEDGER = const(10)
+ERR_ENTROPY = const(11)
+ERR_DATA = const(12)
+ERR_TOO_SOON = const(13)
+ERR_AHEAD = const(14)
+ERR_MODEL = const(15)
+
+ERRORS = (
+    "frame", "tag", "device", "old round", "changed round", "card", "not certified", "policy", "budget",
+    "ledger", "entropy", "data", "too soon", "ahead", "model",
+)  # fmt: skip
+
+# What BENCH_REQUEST can ask for.
+BENCH_SAMPLE = const(1)  # draw symbols of the card, entropy included; unit: a coordinate
+BENCH_PLAIN = const(2)  # Three-Outputs in floats with random.random(); unit: a coordinate
+BENCH_REPORT = const(3)  # a whole report, from round frame to report frame; unit: a report
+BENCH_ENTROPY = const(4)  # bytes of the generator; unit: a byte
+BENCH_GRADIENT = const(5)  # a gradient of one record; unit: a coordinate
+BENCH_TAG = const(6)  # the tag of a report; unit: a tag
+BENCH_LEDGER = const(7)  # one durable write of a ledger; unit: a write
+BENCH_CERTIFY = const(8)  # decode and certify the card; unit: a card
+
+COORDINATES_LABEL = b"tern coordinates"
+
+
+def error_name(code):
+    """Return the name of an error code."""
+    return ERRORS[code - 1] if 1 <= code <= len(ERRORS) else "unknown error %d" % code
+
+
+def schema_text():
+    """Return the text that two programs must share to understand each other: every layout, limit and code above."""
+    frames = (
+        (HELLO_REQUEST, HELLO_REQUEST_FIELDS, "nonce"),
+        (
+            HELLO,
+            HELLO_FIELDS,
+            "nonce version schema first clients largest credit budget heap entropy n text*n",
+        ),
+        (
+            ROUND,
+            ROUND_FIELDS,
+            "device round model exponent k batch deadline d parameter:h*d length:H card*length local?",
+        ),
+        (ROUND, LOCAL_FIELDS, "epochs rate tau"),
+        (REPORT, REPORT_FIELDS, "device round packed*"),
+        (BENCH_REQUEST, BENCH_REQUEST_FIELDS, "nonce case repeats length card*length"),
+        (BENCH, BENCH_FIELDS, "nonce case units n us:I*n used:I free:I"),
+        (ERROR, ERROR_FIELDS, "device round code detail"),
+    )
+    lines = ["tern wire %d" % VERSION]
+    for kind, layout, names in frames:
+        lines.append("%02x %s %s" % (kind, layout, names))
+    for limit in (
+        TAG_BYTES, KEY_BYTES, MAX_FRAME, CREDIT, IN_FLIGHT, MAX_ROUND, MAX_DIMENSION, MAX_BATCH, MIN_EXPONENT,
+        MAX_EXPONENT, MAX_CARD, MAX_BASE, MAX_PACKED, MAX_REPEATS, FLEET_AHEAD, MAX_PARAMETERS, MIN_LOCAL_EXPONENT,
+        MAX_RATE, MAX_TAU,
+    ):  # fmt: skip
+        lines.append(str(limit))
+    models = (LINEAR, LOGISTIC, SVM, SOFTMAX, LOCAL, VALUES, CATEGORIES)
+    lines.append("models " + " ".join(str(model) for model in models))
+    lines.append("errors " + ", ".join(ERRORS))
+    lines.append("coordinates " + COORDINATES_LABEL.decode())
+    return "\n".join(lines) + "\n"
+
+
+SCHEMA = hashlib.sha256(schema_text().encode()).digest()[:8]
