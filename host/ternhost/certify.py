@@ -1,0 +1,461 @@
+"""What the integers of a card are worth, exactly: privacy loss, bias, variance, and the distribution of its outputs.
+
+Everything is a `Fraction` computed from the card alone. The inequalities of the certificate are the device's own
+(tern.card.certify). `enumerate_outputs` goes further: it runs the firmware's sampler down every branch of its random
+draws, so that the distribution is that of the code and not of a formula.
+
+Laplace cards have irrational probabilities: for them g = exp(-s/t) is replaced by a rational within 2**-200.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import lru_cache
+from itertools import accumulate, pairwise
+
+from tern import card as cards
+from tern import sampler
+from tern.card import LAPLACE, MIXTURE, TABLE, WINDOW, Card, T
+from tern.entropy import SLACK, Stream
+from tern.fixed import EXP_BITS, MAX_EPSILON, ONE, exp_lower
+
+Row = list[Fraction]
+_EXP_BITS = 200
+
+
+class Biased(ValueError):
+    """The card's mean is not proportional to its input, so its symbols have no unbiased values."""
+
+
+@dataclass(frozen=True)
+class Moments:
+    """Mean and second moment of a card's value at its knots: linear in x between them."""
+
+    knots: list[Fraction]
+    means: list[Fraction]
+    seconds: list[Fraction]
+
+    def second_moment(self, x: Fraction) -> Fraction:
+        return _interpolate(self.knots, self.seconds, x)
+
+    def variance(self, x: Fraction) -> Fraction:
+        return self.second_moment(x) - _interpolate(self.knots, self.means, x) ** 2
+
+    def worst_second_moment(self) -> Fraction:
+        return max(self.seconds)
+
+    def worst_variance(self, share: Fraction = Fraction(1)) -> tuple[Fraction, Fraction]:
+        """The largest variance over all x in [-1, 1], and an x that has it. (The mean must be x itself.)
+
+        With `share` = d/k, of the estimate from reports of k of d coordinates: share E[y**2] - x**2.
+        """
+        return max(self._segment_tops(share))
+
+    def _segment_tops(self, share: Fraction) -> Iterator[tuple[Fraction, Fraction]]:
+        for (a, second), (b, next_second) in pairwise(zip(self.knots, self.seconds, strict=True)):
+            slope = share * (next_second - second) / (b - a)
+            x = min(max(slope / 2, a), b)  # share second + slope (x - a) - x**2 is concave
+            yield share * second + slope * (x - a) - x * x, x
+
+
+def _interpolate(knots: list[Fraction], values: list[Fraction], x: Fraction) -> Fraction:
+    i = min(max(bisect_right(knots, x) - 1, 0), len(knots) - 2)
+    share = (x - knots[i]) / (knots[i + 1] - knots[i])
+    return values[i] * (1 - share) + values[i + 1] * share
+
+
+# --- privacy loss -------------------------------------------------------------------------------------------
+
+
+def epsilon_certified(card: Card) -> int | None:
+    """The smallest micro-epsilon that the device certifies `card` at, or None if there is none up to 20."""
+    return _smallest(lambda epsilon: cards.certify(card, epsilon))
+
+
+def epsilon_of_ratio(ratio: Fraction) -> int | None:
+    """The smallest micro-epsilon whose e**epsilon, as the certificate bounds it, is at least `ratio`."""
+    return _smallest(lambda epsilon: ratio * (1 << EXP_BITS) <= exp_lower(epsilon))
+
+
+def _smallest(keeps: Callable[[int], bool]) -> int | None:
+    """The smallest micro-epsilon that `keeps`, which is monotone in epsilon; None if not even 20 does."""
+    if not keeps(MAX_EPSILON):
+        return None
+    low, high = 0, MAX_EPSILON
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if keeps(middle) else (middle, high)
+    return high
+
+
+def likelihood_ratio(card: Card) -> Fraction:
+    """The largest ratio of the probabilities of one output under two inputs: e**epsilon of the integers, exactly.
+
+    Raises ValueError for a laplace card, whose ratio exp(2 s 2**q / t) is not rational.
+    """
+    if card.shape == LAPLACE:
+        raise ValueError("the likelihood ratio of a laplace card is not rational")
+    if card.shape == MIXTURE:
+        return max(likelihood_ratio(card.first), likelihood_ratio(card.second))
+    if card.shape == WINDOW:
+        inside, outside = card.threshold * (card.symbols - card.window), (T - card.threshold) * card.window
+        return Fraction(max(inside, outside), min(inside, outside))
+    columns: list[tuple[int, ...]] = list(zip(*_counts(card), strict=True))
+    return max(Fraction(max(column), min(column)) for column in columns)
+
+
+def ratio_of_distributions(distributions: list[Row]) -> Fraction:
+    """The same, of any distributions over the same outputs."""
+    columns: list[Row] = [list(column) for column in zip(*distributions, strict=True)]
+    return max((max(column) / min(column) for column in columns if max(column)), default=Fraction(1))
+
+
+# --- values, bias, variance ---------------------------------------------------------------------------------
+
+
+def scale(card: Card) -> Fraction:
+    """The rational that turns a level into a value. Raises Biased where no scale makes the card unbiased.
+
+    A mixture has the scales of its two cards: see `values`.
+    """
+    if card.shape == TABLE:
+        means = [sum(n * level for n, level in zip(row, card.levels, strict=True)) for row in _counts(card)]
+        last = len(means) - 1
+        step = Fraction(means[-1], last)
+        if step <= 0 or any(mean != step * (2 * i - last) for i, mean in enumerate(means)):
+            raise Biased("the means of the knots are not proportional to them")
+        return T / (step * last)
+    if card.shape == WINDOW:
+        gain = Fraction(card.threshold * card.symbols, T) - card.window
+        if gain <= 0:
+            raise Biased("the window is less likely than the rest")
+        return 2 / gain
+    if card.shape == LAPLACE:
+        return Fraction(1, 1 << card.grid_bits)
+    raise ValueError("a mixture has two scales")
+
+
+def scales(card: Card) -> list[Fraction]:
+    """The scale of the card, or the two of a mixture. Raises Biased."""
+    return [scale(card.first), scale(card.second)] if card.shape == MIXTURE else [scale(card)]
+
+
+def levels(card: Card) -> list[Fraction]:
+    """The level of every symbol, before any scale; the ends of a laplace card stand for what they clamp."""
+    if card.shape == TABLE:
+        return [Fraction(level) for level in card.levels]
+    if card.shape == WINDOW:
+        return [Fraction(2 * j - (card.symbols - 1), 2) for j in range(card.symbols)]
+    if card.shape == LAPLACE:
+        g = _geometric(card)
+        result = [Fraction(y) for y in range(card.lowest, card.highest + 1)]
+        result[0] -= g / (1 - g)
+        result[-1] += g / (1 - g)
+        return result
+    return levels(card.first) + levels(card.second)
+
+
+def values(card: Card) -> list[Fraction]:
+    """The value that each symbol stands for: unbiased for the input. Raises Biased."""
+    if card.shape == MIXTURE:
+        return values(card.first) + values(card.second)
+    factor = scale(card)
+    return [factor * level for level in levels(card)]
+
+
+def knots(card: Card) -> list[Fraction]:
+    """The inputs between which the card rounds at random."""
+    if card.shape == MIXTURE:
+        return sorted({*knots(card.first), *knots(card.second)})
+    if card.shape == TABLE:
+        count = 1 << card.knot_bits
+    elif card.shape == WINDOW:
+        count = card.symbols - card.window
+    else:
+        count = 2 << card.grid_bits
+    return [Fraction(2 * i, count) - 1 for i in range(count + 1)]
+
+
+def moments(card: Card) -> Moments:
+    """Means and second moments at the knots. Raises Biased where the card has no unbiased values."""
+    return _moments(bytes(card.data))
+
+
+@lru_cache(maxsize=256)
+def _moments(data: bytes) -> Moments:
+    card = cards.decode(data)
+    at = knots(card)
+    if card.shape == MIXTURE:
+        share = Fraction(card.threshold, T)
+        first, second = moments(card.first), moments(card.second)
+
+        def mixed(a: list[Fraction], b: list[Fraction]) -> list[Fraction]:
+            return [
+                share * _interpolate(first.knots, a, x) + (1 - share) * _interpolate(second.knots, b, x)
+                for x in at
+            ]
+
+        return Moments(at, mixed(first.means, second.means), mixed(first.seconds, second.seconds))
+    if card.shape == LAPLACE:
+        return Moments(at, at, _laplace_seconds(card))
+    factor = scale(card)
+    if card.shape == WINDOW:
+        return Moments(at, _window_sums(card, factor, 1), _window_sums(card, factor, 2))
+    weights = [(level, level * level) for level in card.levels]
+    sums = [
+        [sum(n * w[k] for n, w in zip(row, weights, strict=True)) for row in _counts(card)] for k in (0, 1)
+    ]
+    return Moments(at, [factor * s / T for s in sums[0]], [factor * factor * s / T for s in sums[1]])
+
+
+def _window_sums(card: Card, factor: Fraction, power: int) -> list[Fraction]:
+    """Expectation of value**power at every window start, from prefix sums of twice the levels."""
+    doubled = [(2 * j - (card.symbols - 1)) ** power for j in range(card.symbols)]
+    prefix = [0, *accumulate(doubled)]
+    others = card.symbols - card.window
+    inside = Fraction(card.threshold, T * card.window)
+    outside = Fraction(T - card.threshold, T * others)
+    within = [prefix[u + card.window] - prefix[u] for u in range(others + 1)]
+    return [(factor / 2) ** power * (inside * w + outside * (prefix[-1] - w)) for w in within]
+
+
+def _laplace_seconds(card: Card) -> list[Fraction]:
+    """Second moments on the grid. Clamping replaces each tail by its mean, without its variance g/(1-g)**2."""
+    g = _geometric(card)
+    powers = [Fraction(1)]
+    for _ in range(card.highest - card.lowest):
+        powers.append(_rounded(powers[-1] * g))
+    tail = g / (1 - g) ** 2
+    one = 1 << card.grid_bits
+    return [
+        (i * i + 2 * tail - tail * (powers[card.highest - i] + powers[i - card.lowest]) / (1 + g)) / one**2
+        for i in range(-one, one + 1)
+    ]
+
+
+def bias(card: Card) -> Fraction:
+    """The largest distance of the mean from the input: exactly 0 for every card that has unbiased values.
+
+    Raises Biased for others. For laplace cards it is 0 by the memorylessness of the tails (cards.md).
+    """
+    m = moments(card)
+    return max(abs(mean - x) for mean, x in zip(m.means, m.knots, strict=True))
+
+
+# --- the distribution of the outputs ------------------------------------------------------------------------
+
+
+def distribution(card: Card, v: int) -> Row:
+    """The probability of every symbol for the Q1.14 input `v`, as cards.md defines it."""
+    if not -ONE <= v <= ONE:
+        raise ValueError("input outside [-16384, 16384]")
+    if card.shape == MIXTURE:
+        share = Fraction(card.threshold, T)
+        return [share * p for p in distribution(card.first, v)] + [
+            (1 - share) * p for p in distribution(card.second, v)
+        ]
+    steps = len(knots(card)) - 1
+    low, rest = divmod((v + ONE) * steps, 2 * ONE)
+    if rest == 0:
+        return at_knot(card, low)
+    up = Fraction(rest, 2 * ONE)
+    return [(1 - up) * p + up * q for p, q in zip(at_knot(card, low), at_knot(card, low + 1), strict=True)]
+
+
+def at_knot(card: Card, i: int) -> Row:
+    """The probability of every symbol at knot `i` (not for mixtures). For a window card: at window start i."""
+    if card.shape == TABLE:
+        return [Fraction(n, T) for n in _row(card, i)]
+    if card.shape == WINDOW:
+        inside = Fraction(card.threshold, T * card.window)
+        outside = Fraction(T - card.threshold, T * (card.symbols - card.window))
+        return [inside if i <= j < i + card.window else outside for j in range(card.symbols)]
+    if card.shape != LAPLACE:
+        raise ValueError("a mixture has no knots of its own")
+    g = _geometric(card)
+    centre = i - (1 << card.grid_bits)
+    weights = [_power(g, abs(y - centre)) for y in range(card.lowest, card.highest + 1)]
+    result = [(1 - g) / (1 + g) * w for w in weights]
+    result[0], result[-1] = weights[0] / (1 + g), weights[-1] / (1 + g)  # that or beyond
+    return result
+
+
+def _counts(card: Card) -> list[list[int]]:
+    return [_row(card, i) for i in range((1 << card.knot_bits) + 1)]
+
+
+def _row(card: Card, i: int) -> list[int]:
+    return [cards.count(card, i, j) for j in range(card.symbols)]
+
+
+def _rounded(value: Fraction) -> Fraction:
+    return Fraction(round(value * (1 << _EXP_BITS)), 1 << _EXP_BITS)
+
+
+def _power(g: Fraction, n: int) -> Fraction:
+    result, base = Fraction(1), g
+    while n:
+        if n & 1:
+            result = _rounded(result * base)
+        base = _rounded(base * base)
+        n >>= 1
+    return result
+
+
+def _geometric(card: Card) -> Fraction:
+    """g = exp(-s/t) within 2**-199 (alternating Taylor series, after halving the argument below 1/2)."""
+    return _exp_minus(card.s, card.t)
+
+
+@lru_cache(maxsize=64)
+def _exp_minus(s: int, t: int) -> Fraction:
+    halvings = max((2 * s // t).bit_length(), 0)
+    guard = _EXP_BITS + halvings + 40
+    one = 1 << guard
+    argument = Fraction(s, t << halvings)
+    term, total, n = one, one, 1
+    while term:
+        term = term * argument.numerator // (argument.denominator * n)
+        total += -term if n & 1 else term
+        n += 1
+    for _ in range(halvings):
+        total = total * total >> guard
+    return _rounded(Fraction(total, one))
+
+
+# --- exhaustive runs of the firmware's sampler --------------------------------------------------------------
+
+
+class OutOfBytes(Exception):
+    """A branch has no more bytes."""
+
+
+class Branch(Stream):
+    """The bytes of one branch of a sampler's draws; asking for more raises OutOfBytes."""
+
+    def __init__(self) -> None:
+        super().__init__(bytearray(_LONGEST + SLACK))
+
+    def begin(self, size: int) -> None:
+        """Make the first `size` bytes of the pool those that can be read."""
+        self.cursor[0] = 0
+        self.cursor[1] = size
+
+    def refill(self) -> None:
+        raise OutOfBytes
+
+
+_LONGEST = 24  # bytes of a branch; every card shape that can be enumerated decides far earlier
+
+# Draws one symbol from a branch, or lets it raise OutOfBytes.
+Draw = Callable[[Branch], int]
+
+
+def enumerate_outputs(card: Card, v: int, draw: Draw | None = None) -> Row:
+    """The exact distribution of the symbols that the firmware's sampler draws for the Q1.14 input `v`.
+
+    The sampler runs on every finite string of bytes that decides it: a string of n bytes counts 256**-n. It says
+    itself when a string does not suffice, and then each of the 256 longer strings is run.
+
+    The one endless part is a rejection loop, the `uniform(n)` of window cards: a rejected byte leads back to the same
+    state. It is recognised by what the code does: of the 256 next bytes, at least three outputs with equally many
+    each, and all other bytes undecided (only a uniform draw of n >= 3 with rejection answers so; a comparison with a
+    threshold decides between at most two). The first such undecided byte is then walked once more, must answer just as
+    before, and stands for the others; the loop is solved exactly, P(output) = bytes that give it / bytes that decide.
+
+    `draw` replaces the sampler, for instance to enumerate a draw by category. Raises ValueError for laplace cards,
+    whose sampler has no finite depth.
+
+    Cost: about 1.5 us a draw. A table card at a knot takes some thousand draws, between knots 512 times as many; a
+    window card at its ends some 100,000, and 512 times as many between window starts, which is too many to walk.
+    """
+    if card.shape == LAPLACE:
+        raise ValueError("a laplace sampler reads without bound: it cannot be enumerated")
+    weights = _Walk(draw or _sampler(card, v)).node(0)
+    return [weights.get(symbol, Fraction(0)) for symbol in range(card.symbols)]
+
+
+def _sampler(card: Card, v: int) -> Draw:
+    xs, out, job = array("h", (v,)), array("H", (0,)), getattr(card, "job", None)
+    if job is None:  # a mixture
+
+        def mixed(branch: Branch) -> int:
+            sampler.sample(card, branch, xs, out, 1)
+            return out[0]
+
+        return mixed
+    leaf = {TABLE: sampler.table, WINDOW: sampler.window}[card.shape]
+
+    def single(branch: Branch) -> int:  # what `sample` does, without a call and an exception for each draw
+        job[0], job[1] = 0, 1
+        leaf(xs, out, card.thresholds, branch.pool, branch.cursor, job)
+        return out[0] if job[0] else UNDECIDED
+
+    return single
+
+
+UNDECIDED = -1
+
+
+class _Walk:
+    def __init__(self, draw: Draw) -> None:
+        self._draw = draw
+        self._branch = Branch()
+        self._loops: dict[tuple[int, ...], dict[int, Fraction]] = {}
+
+    def node(self, depth: int) -> dict[int, Fraction]:
+        """The distribution over the symbols, given the first `depth` bytes in the pool."""
+        answers = self._answers(depth)
+        loop = self._loop(answers, depth)
+        if loop is not None:
+            return loop
+        total: dict[int, Fraction] = {}
+        below: Counter[int] = Counter()  # undecided bytes, by the loop that they lead to
+        loops: dict[int, dict[int, Fraction]] = {}
+        for byte, answer in enumerate(answers):
+            if answer != UNDECIDED:
+                total[answer] = total.get(answer, 0) + Fraction(1, 256)
+                continue
+            self._branch.pool[depth] = byte
+            found = self.node(depth + 1)
+            below[id(found)] += 1
+            loops[id(found)] = found
+        for key, times in below.items():
+            for symbol, p in loops[key].items():
+                total[symbol] = total.get(symbol, 0) + p * times / 256
+        return total
+
+    def _answers(self, depth: int) -> tuple[int, ...]:
+        """What each next byte leads to: a symbol, or UNDECIDED where the sampler asks for more."""
+        if depth >= _LONGEST:
+            raise ValueError("the sampler reads without bound")
+        branch, draw = self._branch, self._draw
+        pool, cursor = branch.pool, branch.cursor
+        answers = []
+        for byte in range(256):
+            pool[depth] = byte
+            cursor[0], cursor[1] = 0, depth + 1
+            try:
+                answers.append(draw(branch))
+            except OutOfBytes:
+                answers.append(UNDECIDED)
+        return tuple(answers)
+
+    def _loop(self, answers: tuple[int, ...], depth: int) -> dict[int, Fraction] | None:
+        known = self._loops.get(answers)
+        if known is not None:
+            return known
+        decided = Counter(a for a in answers if a != UNDECIDED)
+        undecided = 256 - sum(decided.values())
+        if len(decided) < 3 or not undecided or len(set(decided.values())) != 1:
+            return None
+        self._branch.pool[depth] = answers.index(UNDECIDED)
+        if self._answers(depth + 1) != answers:
+            return None
+        self._loops[answers] = {symbol: Fraction(n, 256 - undecided) for symbol, n in decided.items()}
+        return self._loops[answers]

@@ -1,0 +1,47 @@
+"""The cards that come with tern, in shared_specs/cards, and their manifest."""
+
+from __future__ import annotations
+
+import json
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import ternspecs
+from tern import card as cards
+from ternhost.errors import UsageError
+
+MANIFEST = "manifest.json"
+
+
+def directory() -> Path:
+    return Path(next(iter(ternspecs.__path__))) / "cards"
+
+
+@lru_cache(maxsize=1)
+def _manifest() -> tuple[dict[str, Any], ...]:
+    return tuple(json.loads((directory() / MANIFEST).read_text())["cards"])
+
+
+def entries() -> list[dict[str, Any]]:
+    """What the manifest says of every shipped card: `file`, `mechanism`, `epsilon`, `levels`, exact variance, hash."""
+    return [dict(entry) for entry in _manifest()]
+
+
+def load(mechanism: str, epsilon: int, levels: int | None = None) -> bytes | None:
+    """Return the shipped card of `mechanism` at `epsilon` (micro), of so many levels if given; None if there is none.
+
+    Raises UsageError if the file is not the one that the manifest names.
+    """
+    for entry in _manifest():
+        if (entry["mechanism"], entry["epsilon_micro"]) == (mechanism, epsilon) and levels in (
+            None,
+            entry["levels"],
+        ):
+            data = (directory() / str(entry["file"])).read_bytes()
+            if cards.card_hash(data).hex() != entry["card_hash"]:
+                raise UsageError(
+                    f"the shipped card {entry['file']} has been changed", hint="install tern again"
+                )
+            return data
+    return None
