@@ -1,0 +1,200 @@
+"""What a data set is, and how real values become a device's integers."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from tern.fixed import ONE
+from ternhost.errors import UsageError
+from terntools.cache import cache_root
+
+CLASSIFICATION = "classification"  # labels are -1 and 1
+REGRESSION = "regression"  # labels lie in [-1, 1]
+MULTICLASS = "multiclass"  # labels count the classes from 0; not for training as it is: see `against_rest`
+
+Floats = npt.NDArray[np.float64]
+Fixed = npt.NDArray[np.int16]
+Indices = npt.NDArray[np.int64]
+
+CONSTANT = "constant"
+_HELD_OUT = 0.1
+_GOLDEN = 2654435769  # 2**32 over the golden ratio
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """n records of d features (constant included) and a label, all Q1.14; `held_out` marks those for judging only."""
+
+    name: str
+    task: str
+    feature_names: tuple[str, ...]
+    features: Fixed
+    labels: Fixed
+    held_out: npt.NDArray[np.bool_]
+    classes: tuple[str, ...] = ()
+
+    @property
+    def dimension(self) -> int:
+        return int(self.features.shape[1])
+
+    @property
+    def training(self) -> Indices:
+        """Positions of the records that may train, in order."""
+        return np.flatnonzero(~self.held_out)
+
+    @property
+    def test(self) -> Indices:
+        """Positions of the records that are held out."""
+        return np.flatnonzero(self.held_out)
+
+    def records(self, positions: npt.ArrayLike) -> Fixed:
+        """Records as a device holds them: m x (d + 1), the label last."""
+        chosen = np.asarray(positions)
+        return np.concatenate([self.features[chosen], self.labels[chosen, None]], axis=1)
+
+    def against_rest(self, *positive: str) -> Dataset:
+        """The same records, with label 1 for these classes and -1 for the others. Raises UsageError for others."""
+        if self.task != MULTICLASS or not positive or not set(positive) < set(self.classes):
+            raise UsageError(
+                f"{self.name} cannot be divided into {', '.join(positive) or 'nothing'} and the rest",
+                hint=f"its classes are: {', '.join(self.classes)}",
+            )
+        chosen = [self.classes.index(name) for name in positive]
+        labels = np.where(np.isin(self.labels, chosen), ONE, -ONE).astype(np.int16)
+        return replace(self, task=CLASSIFICATION, labels=labels)
+
+
+@dataclass(frozen=True)
+class Table:
+    """n records of numeric attributes (Q1.14) and categorical ones (`codes` count each one's `categories` from 0).
+
+    `skipped` lines of the file could not be used.
+    """
+
+    name: str
+    numeric_names: tuple[str, ...]
+    numeric: Fixed
+    categorical_names: tuple[str, ...] = ()
+    codes: Fixed | None = None
+    categories: tuple[tuple[str, ...], ...] = ()
+    skipped: int = 0
+
+    def expanded(self, *without: str) -> tuple[tuple[str, ...], Fixed]:
+        """Names and values of all attributes but `without`, each categorical one of c values as c - 1 binary ones.
+
+        A binary attribute is 1 where the value is that one, else -1; the last value is -1 in all of them.
+        """
+        names, columns = [], []
+        for j, name in enumerate(self.numeric_names):
+            if name not in without:
+                names.append(name)
+                columns.append(self.numeric[:, j : j + 1])
+        for j, (name, values) in enumerate(zip(self.categorical_names, self.categories, strict=True)):
+            if name not in without:
+                assert self.codes is not None
+                names += [f"{name}={value}" for value in values[:-1]]
+                columns.append(expand(self.codes[:, j], len(values)))
+        return tuple(names), np.concatenate(columns, axis=1)
+
+    def regression(self, label: str) -> Dataset:
+        """Predict the numeric attribute `label` from all others."""
+        names, features = self.expanded(label)
+        labels = self.numeric[:, self._numeric(label)]
+        return with_constant(self.name, REGRESSION, names, features, labels)
+
+    def above_mean(self, label: str) -> Dataset:
+        """Tell whether the numeric attribute `label` is above its mean over all records, as the papers do."""
+        names, features = self.expanded(label)
+        values = self.numeric[:, self._numeric(label)]
+        labels = np.where(values > values.mean(), ONE, -ONE).astype(np.int16)
+        return with_constant(self.name, CLASSIFICATION, names, features, labels)
+
+    def classes_of(self, label: str) -> Dataset:
+        """Tell the categorical attribute `label` from all others."""
+        if label not in self.categorical_names or self.codes is None:
+            raise UsageError(f"{self.name} has no categorical attribute {label!r}")
+        names, features = self.expanded(label)
+        j = self.categorical_names.index(label)
+        data = with_constant(self.name, MULTICLASS, names, features, self.codes[:, j])
+        return replace(data, classes=self.categories[j])
+
+    def _numeric(self, label: str) -> int:
+        if label not in self.numeric_names:
+            known = ", ".join(self.numeric_names) or "none"
+            raise UsageError(f"{self.name} has no numeric attribute {label!r}", hint=f"it has: {known}")
+        return self.numeric_names.index(label)
+
+
+def with_constant(name: str, task: str, names: Sequence[str], features: Fixed, labels: Fixed) -> Dataset:
+    """A data set with the constant feature put before the others, and the fixed split."""
+    constant = np.full((len(features), 1), ONE, np.int16)
+    return Dataset(
+        name,
+        task,
+        (CONSTANT, *names),
+        np.concatenate([constant, features], axis=1),
+        labels,
+        held_out(len(labels)),
+    )
+
+
+def held_out(n: int, share: float = _HELD_OUT) -> npt.NDArray[np.bool_]:
+    """The fixed split: `share` of n positions, spread evenly over them (multiples of the golden ratio, modulo 1)."""
+    spread = np.arange(1, n + 1, dtype=np.uint64) * np.uint64(_GOLDEN) % np.uint64(1 << 32)
+    return spread < np.uint64(round(share * (1 << 32)))
+
+
+def to_fixed(values: npt.ArrayLike) -> Fixed:
+    """Q1.14 of real numbers, rounded and clipped to [-1, 1]. Raises ValueError for a number that is not finite."""
+    real = np.asarray(values, np.float64)
+    if not np.isfinite(real).all():
+        raise ValueError("not a finite number")
+    return np.rint(np.clip(real, -1, 1) * ONE).astype(np.int16)
+
+
+def normalised(values: npt.ArrayLike, low: npt.ArrayLike, high: npt.ArrayLike) -> Fixed:
+    """Q1.14 of values whose domain [low, high] becomes [-1, 1]; what lies outside is cut to it."""
+    low, high = np.asarray(low, np.float64), np.asarray(high, np.float64)
+    width = np.where(high > low, high - low, 1.0)
+    return to_fixed((2 * np.asarray(values, np.float64) - low - high) / width)
+
+
+def expand(codes: npt.ArrayLike, count: int) -> Fixed:
+    """A categorical attribute of `count` values as count - 1 binary ones in {-1, 1} (Wang et al., ICDE 2019)."""
+    return np.where(np.asarray(codes)[:, None] == np.arange(count - 1), ONE, -ONE).astype(np.int16)
+
+
+def data_folder() -> Path:
+    """Where files are looked for that tern cannot bring along: $TERN_DATA, else `data` in tern's cache."""
+    return Path(os.environ["TERN_DATA"]) if os.environ.get("TERN_DATA") else cache_root() / "data"
+
+
+def find_file(dataset: str, path: Path | None, names: Sequence[str], source: str) -> Path:
+    """The file of a data set: `path`, or one of `names` in the folder `path` or in `data_folder()`.
+
+    Raises UsageError, which says where to get it from (`source`), if there is none.
+    """
+    folder = path or data_folder()
+    if folder.is_file():
+        return folder
+    for name in names:
+        if (folder / name).is_file():
+            return folder / name
+    missing = (
+        f"{folder} is not there" if path and not folder.exists() else f"there is no {names[0]} in {folder}"
+    )
+    raise UsageError(
+        f"the data set {dataset} is a file of its publishers: {missing}",
+        hint=f"get it from {source}; then put it there, set TERN_DATA to its folder, or ask for {dataset}:FILE",
+    )
+
+
+def bad_file(path: Path, problem: str, source: str) -> UsageError:
+    """The error for a file that is not in its published format."""
+    return UsageError(f"{path}: {problem}", hint=f"get the file again from {source}")

@@ -1,0 +1,99 @@
+"""MNIST (LeCun et al. 1998) and Fashion-MNIST (Xiao et al. 2017), in idx format.
+
+A device's model has at most 128 features, so that images of 28 x 28 pixels are averaged to 7 x 7.
+"""
+
+from __future__ import annotations
+
+import gzip
+import math
+import struct
+import zlib
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ternhost.datasets.base import (
+    MULTICLASS,
+    Dataset,
+    bad_file,
+    data_folder,
+    find_file,
+    normalised,
+    with_constant,
+)
+from ternhost.errors import UsageError
+
+SOURCES = {
+    "mnist": "https://yann.lecun.com/exdb/mnist/ or https://storage.googleapis.com/cvdf-datasets/mnist/ "
+    "(train-images-idx3-ubyte.gz and train-labels-idx1-ubyte.gz)",
+    "fashion-mnist": "https://github.com/zalandoresearch/fashion-mnist (the same file names as MNIST)",
+}
+CLASSES = {
+    "mnist": tuple("0123456789"),
+    "fashion-mnist": (
+        "t-shirt", "trouser", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag", "ankle boot",
+    ),
+}  # fmt: skip
+_IMAGES = "train-images-idx3-ubyte"
+_LABELS = "train-labels-idx1-ubyte"
+_UBYTE = 0x08
+_SIDE = 7
+_WHITE = 255
+_LARGEST = 1 << 32
+
+
+def mnist(path: Path | None = None) -> Dataset:
+    """Handwritten digits. `path`: the folder of the two files, packed or not (default: see `find_file`)."""
+    return _load("mnist", path)
+
+
+def fashion_mnist(path: Path | None = None) -> Dataset:
+    """Pieces of clothing, with the files of MNIST's names in a folder of their own."""
+    return _load("fashion-mnist", path)
+
+
+def _load(name: str, path: Path | None) -> Dataset:
+    source = SOURCES[name]
+    if path is None:
+        path = data_folder() / name  # both sets have files of the same names
+    if path.is_file():
+        raise UsageError(f"{name} is two files, and {path} is one", hint=f"name their folder: {name}:FOLDER")
+    images_file = find_file(name, path, (_IMAGES, f"{_IMAGES}.gz", _IMAGES.replace("-idx3", ".idx3")), source)
+    labels_file = find_file(name, path, (_LABELS, f"{_LABELS}.gz", _LABELS.replace("-idx1", ".idx1")), source)
+    images, labels = read_idx(images_file, source), read_idx(labels_file, source)
+    if images.ndim != 3 or images.shape[1] % _SIDE or images.shape[2] % _SIDE or 0 in images.shape:
+        raise bad_file(images_file, f"not images whose sides are multiples of {_SIDE}", source)
+    if labels.shape != (len(images),) or labels.max() >= len(CLASSES[name]):
+        raise bad_file(labels_file, f"not {len(images)} labels from 0 to {len(CLASSES[name]) - 1}", source)
+    n, height, width = images.shape
+    pooled = images.reshape(n, _SIDE, height // _SIDE, _SIDE, width // _SIDE).mean(axis=(2, 4))
+    names = [f"pixel{row}{column}" for row in range(_SIDE) for column in range(_SIDE)]
+    features = normalised(pooled.reshape(n, -1), 0, _WHITE)
+    data = with_constant(name, MULTICLASS, names, features, labels.astype(np.int16))
+    return replace(data, classes=CLASSES[name])
+
+
+def read_idx(path: Path, source: str) -> npt.NDArray[Any]:
+    """The array of unsigned bytes in an idx file, packed with gzip or not. Raises UsageError if it is not one."""
+    try:
+        raw = path.read_bytes()
+        if raw[:2] == b"\x1f\x8b":
+            raw = gzip.decompress(raw)
+    except (OSError, EOFError, zlib.error) as error:
+        raise bad_file(path, f"cannot be read ({error})", source) from error
+    if len(raw) < 4 or raw[:2] != b"\0\0" or raw[2] != _UBYTE:
+        raise bad_file(path, "not an idx file of unsigned bytes", source)
+    dimensions = raw[3]
+    start = 4 + 4 * dimensions
+    if not dimensions or len(raw) < start:
+        raise bad_file(path, "the idx header is cut short", source)
+    shape = struct.unpack(f">{dimensions}I", raw[4:start])
+    if math.prod(shape) != len(raw) - start:
+        raise bad_file(
+            path, f"{len(raw) - start} bytes of data, where {math.prod(shape)} are announced", source
+        )
+    return np.frombuffer(raw, np.uint8, offset=start).reshape(shape)

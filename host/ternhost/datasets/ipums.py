@@ -1,0 +1,130 @@
+"""IPUMS International extracts: CSV files of census records, a column a variable, named in the first line.
+
+The papers use extracts of Brazil and Mexico, with total income as what is to be predicted. Anyone may have an extract
+made, with the variables that they choose; it may not be passed on, so none comes with tern.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Collection
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ternhost.datasets.base import Fixed, Table, bad_file, find_file, normalised
+from ternhost.errors import UsageError
+
+if TYPE_CHECKING:
+    import pandas
+
+FILES = ("ipums.csv", "ipums.csv.gz")
+SOURCE = "https://international.ipums.org (an extract of your own, as CSV)"
+INCOME = "INCTOT"
+_MOST_CATEGORIES = 64
+
+
+@dataclass(frozen=True)
+class Numeric:
+    """The domain of a numeric variable (what lies outside is cut to it), and the codes that are no numbers.
+
+    `high` None: the largest value of the extract, for amounts in a currency that had other values every year.
+    """
+
+    low: float
+    high: float | None
+    missing: tuple[int, ...] = ()
+
+
+# Domains and codes for "unknown" and "not in universe" as in IPUMS International's variable descriptions.
+NUMERIC = {
+    "AGE": Numeric(0, 100, (999,)),
+    "FAMSIZE": Numeric(1, 30),
+    "NCHILD": Numeric(0, 9),
+    "NCHLT5": Numeric(0, 9),
+    "CHBORN": Numeric(0, 30, (98, 99)),
+    "CHSURV": Numeric(0, 30, (98, 99)),
+    "YRSCHOOL": Numeric(0, 18, tuple(range(90, 100))),
+    "HRSWORK1": Numeric(0, 140, (998, 999)),
+    "HRSMAIN": Numeric(0, 140, (998, 999)),
+    "ROOMS": Numeric(0, 30, (98, 99)),
+    "PERSONS": Numeric(1, 30),
+    "INCTOT": Numeric(0, None, (9999998, 9999999)),
+    "INCEARN": Numeric(0, None, (99999998, 99999999)),
+    "INCWAGE": Numeric(0, None, (99999998, 99999999, 9999998, 9999999)),
+}
+# Identifiers and weights say nothing about a person.
+TECHNICAL = {"COUNTRY", "YEAR", "SAMPLE", "SERIAL", "PERNUM", "HHWT", "PERWT", "STRATA", "CLUSTER"}
+
+
+def ipums(
+    path: Path | None = None,
+    *,
+    numeric: dict[str, Numeric] | None = None,
+    ignore: Collection[str] = (),
+) -> Table:
+    """All variables of an extract but the technical ones and `ignore`. The CSV may be packed with gzip.
+
+    Variables of NUMERIC and of `numeric` (which goes first) are numeric; all others are categorical, and their
+    values those that occur. Records in which a numeric variable is missing are skipped.
+    Raises UsageError if the file is missing or no such extract, or a categorical variable has more than 64 values.
+    """
+    import pandas
+
+    file = find_file("ipums", path, FILES, SOURCE)
+    known = NUMERIC | (numeric or {})
+    try:
+        frame = pandas.read_csv(file, compression="infer", low_memory=False)
+    except (OSError, EOFError, ValueError, zlib.error) as error:  # pandas' own errors are ValueErrors
+        raise bad_file(file, f"not a CSV file ({str(error).strip()})", SOURCE) from error
+    frame.columns = [str(name).strip().upper() for name in frame.columns]
+    unwanted = TECHNICAL | {name.upper() for name in ignore}
+    names = [name for name in frame.columns if name not in unwanted]
+    numbers = [name for name in names if name in known]
+    groups = [name for name in names if name not in known]
+    if not numbers or not len(frame):
+        raise bad_file(file, f"no records with a numeric variable such as AGE or {INCOME}", SOURCE)
+    whole = _present(frame, numbers, known, file)
+    kept = frame[whole]
+    if not len(kept):
+        raise bad_file(file, "no record has all of its numeric variables", SOURCE)
+    columns = [_normalised(kept[name], known[name]) for name in numbers]
+    codes, categories = [], []
+    for name in groups:
+        values, found = pandas.factorize(kept[name].fillna("missing").astype(str), sort=True)
+        if len(found) > _MOST_CATEGORIES:
+            raise UsageError(
+                f"{file}: {name} has {len(found)} different values, too many for a categorical variable",
+                hint=f"leave it out (ignore={name!r}), or give its domain if it is numeric",
+            )
+        codes.append(values.astype(np.int16))
+        categories.append(tuple(str(value) for value in found))
+    return Table(
+        "ipums",
+        tuple(numbers),
+        np.stack(columns, axis=1),
+        tuple(groups),
+        np.stack(codes, axis=1) if codes else None,
+        tuple(categories),
+        int(len(frame) - len(kept)),
+    )
+
+
+def _normalised(values: pandas.Series, domain: Numeric) -> Fixed:
+    return normalised(values, domain.low, values.max() if domain.high is None else domain.high)
+
+
+def _present(
+    frame: pandas.DataFrame, names: list[str], known: dict[str, Numeric], file: Path
+) -> pandas.Series:
+    import pandas
+
+    whole = pandas.Series(True, index=frame.index)
+    for name in names:
+        values = pandas.to_numeric(frame[name], errors="coerce")
+        if (values.isna() & frame[name].notna()).any():
+            raise bad_file(file, f"{name} holds something that is no number", SOURCE)
+        whole &= values.notna() & ~values.isin(known[name].missing)
+    return whole

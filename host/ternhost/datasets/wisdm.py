@@ -1,0 +1,117 @@
+"""WISDM activity prediction v1.1 (Kwapisz, Weiss and Moore 2010): phones' accelerometers at 20 Hz.
+
+The raw file has lines `user,activity,timestamp,x,y,z;`, and a few that are not so: with a comma too many, without a z,
+empty, or two in one. What is a whole record is read, the rest is counted as skipped.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from ternhost.datasets.base import (
+    MULTICLASS,
+    Dataset,
+    Floats,
+    Table,
+    bad_file,
+    find_file,
+    normalised,
+    to_fixed,
+    with_constant,
+)  # fmt: skip
+from ternhost.datasets.windows import KINDS, lengths, statistics
+
+FILES = ("WISDM_ar_v1.1_raw.txt", "WISDM_ar_v1.1/WISDM_ar_v1.1_raw.txt")
+SOURCE = "https://www.cis.fordham.edu/wisdm/dataset.php (Activity Prediction, WISDM_ar_v1.1)"
+ACTIVITIES = ("Downstairs", "Jogging", "Sitting", "Standing", "Upstairs", "Walking")
+_RANGE = 20.0  # m/s**2: what the phones' sensors reach
+_WINDOW = 200  # samples: 10 s
+_BINS = 10
+_MOST_SKIPPED = 0.05
+
+_NUMBER = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
+_RECORD = re.compile(rf"\s*(\d+),({'|'.join(ACTIVITIES)}),(\d+),({_NUMBER}),({_NUMBER}),({_NUMBER}),?\s*")
+
+
+@dataclass(frozen=True)
+class Samples:
+    """The samples of a raw file in its order; `activities` are positions in ACTIVITIES."""
+
+    users: npt.NDArray[np.int64]
+    activities: npt.NDArray[np.int64]
+    acceleration: Floats
+    skipped: int
+
+
+def read(path: Path | None = None) -> Samples:
+    """Read the raw file. Raises UsageError if it is missing, or more than a twentieth of it makes no sense."""
+    file = find_file("wisdm", path, FILES, SOURCE)
+    users, activities, values = [], [], []
+    skipped = 0
+    codes = {name: code for code, name in enumerate(ACTIVITIES)}
+    try:
+        with file.open(encoding="utf-8") as lines:
+            for line in lines:
+                for part in line.split(";"):
+                    if match := _RECORD.fullmatch(part):
+                        users.append(int(match[1]))
+                        activities.append(codes[match[2]])
+                        values.append((float(match[4]), float(match[5]), float(match[6])))
+                    elif part.strip(" \r\n\t\0,"):
+                        skipped += 1
+    except (OSError, UnicodeDecodeError) as error:
+        raise bad_file(file, f"cannot be read ({error})", SOURCE) from error
+    if not values or skipped > _MOST_SKIPPED * (len(values) + skipped):
+        raise bad_file(file, f"{skipped} of {len(values) + skipped} records make no sense", SOURCE)
+    return Samples(np.array(users), np.array(activities), np.array(values), skipped)
+
+
+def wisdm_samples(path: Path | None = None) -> Table:
+    """Every sample: x, y and z, [-20, 20] m/s**2 becoming [-1, 1], and the activity."""
+    samples = read(path)
+    return Table(
+        "wisdm", ("x", "y", "z"), to_fixed(samples.acceleration / _RANGE),
+        ("activity",), samples.activities.astype(np.int16)[:, None], (ACTIVITIES,), samples.skipped,
+    )  # fmt: skip
+
+
+def wisdm(path: Path | None = None) -> Dataset:
+    """Windows of 10 seconds of one user and activity, with 40 of the paper's 43 features; label: the activity.
+
+    Of each axis the mean, the standard deviation, the mean absolute difference from the mean, and the shares of ten
+    equal bins; and the mean length of the acceleration. (The paper's three times between peaks are left out.)
+    """
+    samples = read(path)
+    change = (np.diff(samples.users) != 0) | (np.diff(samples.activities) != 0)
+    bounds = [0, *(np.flatnonzero(change) + 1).tolist(), len(samples.users)]
+    starts = [start for first, end in pairwise(bounds) for start in range(first, end - _WINDOW + 1, _WINDOW)]
+    if not starts:
+        raise bad_file(find_file("wisdm", path, FILES, SOURCE), "not one window of 200 samples", SOURCE)
+    windows = np.stack([samples.acceleration[start : start + _WINDOW] for start in starts])
+    columns = [
+        statistics(windows, _RANGE),
+        normalised(_shares(windows), 0, 1),
+        lengths(windows, _RANGE),
+    ]
+    names = [
+        *(f"{kind}_{axis}" for kind in KINDS for axis in "xyz"),
+        *(f"bin{b}_{axis}" for axis in "xyz" for b in range(_BINS)),
+        "length",
+    ]
+    labels = samples.activities[starts].astype(np.int16)
+    data = with_constant("wisdm", MULTICLASS, names, np.concatenate(columns, axis=1), labels)
+    return replace(data, classes=ACTIVITIES)
+
+
+def _shares(windows: Floats) -> Floats:
+    """Of each window and axis, the shares of samples in ten equal bins of the window's range: n x 30."""
+    low, high = windows.min(axis=1, keepdims=True), windows.max(axis=1, keepdims=True)
+    bins = np.minimum((_BINS * (windows - low) / np.where(high > low, high - low, 1)).astype(int), _BINS - 1)
+    shares: Floats = (bins[..., None] == np.arange(_BINS)).mean(axis=1)
+    return shares.reshape(len(windows), -1)
