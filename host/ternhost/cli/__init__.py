@@ -1,0 +1,168 @@
+"""The `tern` command: finds the module of a command, runs it, turns errors into a message and an exit code.
+
+A command module offers `add_parser(subparsers)`, which calls `add_command` and sets `func(args) -> int` as a
+default of the parser. Only the module of the command that is asked for is imported.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import errno
+import importlib
+import importlib.util
+import json
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from types import FrameType
+from typing import Any, NoReturn
+
+from ternhost import errors
+from ternhost.errors import TernError, UsageError
+
+# Command name -> the module that implements it, in the order of `tern --help`.
+COMMANDS = {
+    "demo": "ternhost.cli.demo",
+    "train": "ternhost.cli.train",
+    "infer": "ternhost.cli.infer",
+    "collect": "ternhost.cli.collect",
+    "card": "ternhost.cli.card",
+    "experiment": "ternhost.cli.experiment",
+    "fleet": "ternhost.cli.fleet",
+    "device": "ternhost.cli.device",
+    "serve": "ternhost.cli.serve",
+    "broker": "ternhost.cli.broker",
+    "emulator": "terntools.cli.emulator",
+    "devices": "terntools.cli.devices",
+    "flash": "terntools.cli.flash",
+    "deploy": "terntools.cli.deploy",
+    "provision": "terntools.cli.provision",
+    "up": "terntools.cli.up",
+    "monitor": "terntools.cli.monitor",
+    "hil": "terntools.cli.hil",
+    "bench": "terntools.cli.bench",
+}
+
+# An OSError that nobody turned into a TernError: these mean storage, the others bad input.
+_STORAGE_ERRNOS = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.EACCES, errno.EPERM}
+
+
+class Parser(argparse.ArgumentParser):
+    """An ArgumentParser whose errors are UsageError, so that they are reported like all others."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        kwargs.setdefault("formatter_class", argparse.RawDescriptionHelpFormatter)
+        super().__init__(*args, **kwargs)
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(message, hint=f"'{self.prog} --help' shows how to use it")
+
+
+class _Version(argparse.Action):
+    def __init__(self, option_strings: Sequence[str], dest: str, **kwargs: Any) -> None:
+        super().__init__(option_strings, dest, nargs=0, help="show the version and exit")
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
+        from importlib.metadata import version
+
+        print(f"tern {version('tern-ldp')}")
+        parser.exit()
+
+
+def add_command(subparsers: Any, name: str, summary: str, example: str) -> argparse.ArgumentParser:
+    """Add a (sub)command whose `--help` ends with `example`, one command or more, a line each."""
+    lines = "\n".join("  " + line.strip() for line in example.strip().splitlines())
+    parser: argparse.ArgumentParser = subparsers.add_parser(
+        name, help=summary, description=summary[:1].upper() + summary[1:] + ".", epilog=f"example:\n{lines}"
+    )
+    return parser
+
+
+def print_result(result: dict[str, Any], text: str, as_json: bool) -> None:
+    """Print a command's result: one JSON object, or the text for people."""
+    print(json.dumps(result) if as_json else text)
+
+
+def build_parser(only: str | None = None) -> Parser:
+    """The parser of `tern`, with every command or with one `only`."""
+    codes = "\n".join(f"  {code:<4} {meaning}" for code, meaning in errors.EXIT_CODES.items())
+    parser = Parser(
+        prog="tern",
+        description="Federated learning on microcontrollers under exact local differential privacy.",
+        epilog=f"example:\n  tern card design three-outputs --epsilon 2 --json\n\nexit codes:\n{codes}",
+    )
+    parser.add_argument("--version", action=_Version)
+    subparsers = parser.add_subparsers(title="commands", dest="command", metavar="COMMAND", required=True)
+    for name, module in COMMANDS.items():
+        if only in (None, name) and importlib.util.find_spec(module) is not None:
+            importlib.import_module(module).add_parser(subparsers)
+    return parser
+
+
+def _named_command(argv: Sequence[str]) -> str | None:
+    first = next((argument for argument in argv if not argument.startswith("-")), None)
+    return first if first in COMMANDS else None
+
+
+def _report(message: str, hint: str | None = None) -> None:
+    print(f"tern: {message}" + (f"\n  {hint}" if hint else ""), file=sys.stderr)
+
+
+def _terminate(signum: int, frame: FrameType | None) -> NoReturn:
+    raise SystemExit(errors.TERMINATED)  # so that a command ends its child processes on the way out
+
+
+def _run(argv: Sequence[str]) -> int:
+    try:
+        args = build_parser(only=_named_command(argv)).parse_args(argv)
+        code: int = args.func(args)
+        return code
+    finally:
+        sys.stdout.flush()  # here, where a closed pipe or a full disk is still caught
+
+
+def _drop_output() -> None:
+    """Forget what could not be written, so that Python does not try it again when it exits."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run `tern` with `argv` (default: the command line's) and return its exit code.
+
+    Raises nothing but SystemExit, for `--help`, `--version` and SIGTERM.
+    """
+    previous = None
+    with contextlib.suppress(ValueError):  # not the main thread
+        previous = signal.signal(signal.SIGTERM, _terminate)
+    try:
+        return _run(sys.argv[1:] if argv is None else argv)
+    except TernError as error:
+        _report(error.message, error.hint)
+        return error.exit_code
+    except KeyboardInterrupt:
+        _report("interrupted")
+        return errors.INTERRUPTED
+    except BrokenPipeError:
+        _drop_output()
+        return errors.BROKEN_PIPE
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        _drop_output()
+        _report(f"{where}{error.strerror or error}")
+        return errors.STORAGE if error.errno in _STORAGE_ERRNOS else errors.USAGE
+    except Exception as error:
+        if os.environ.get("TERN_DEBUG"):
+            raise
+        _report(
+            f"{type(error).__name__}: {error}",
+            hint="this is a fault in tern; run it again with TERN_DEBUG=1 to see where, and report it",
+        )
+        return errors.FAULT
+    finally:
+        if previous is not None:
+            signal.signal(signal.SIGTERM, previous)

@@ -1,0 +1,201 @@
+"""`tern card`: design, certify and look at cards."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import Any
+
+from ternhost import cards, mechanisms, shipped
+from ternhost.cli import add_command, print_result
+from ternhost.errors import FAILED, OK
+from ternhost.mechanisms import optimal
+from ternhost.mechanisms.base import Design, parse_epsilon
+
+
+def add_parser(subparsers: Any) -> None:
+    card = add_command(
+        subparsers,
+        "card",
+        "design, certify and look at cards, the integers of a mechanism",
+        "tern card design three-outputs --epsilon 2 -o three.card\ntern card show three.card",
+    )
+    actions = card.add_subparsers(title="actions", dest="action", metavar="ACTION", required=True)
+
+    design = add_command(
+        actions,
+        "design",
+        "design a card and say what it is worth",
+        "tern card design pm-sub --epsilon 2 --levels 15 -o pm.card --json",
+    )
+    _mechanism_arguments(design, required=True)
+    design.add_argument("-o", "--output", metavar="FILE", help="write the card's bytes")
+    design.add_argument("--json", action="store_true", help="print one JSON object")
+    design.set_defaults(func=run_design)
+
+    certify = add_command(
+        actions,
+        "certify",
+        "prove from its integers alone that a card keeps an epsilon (exit 0), or that it does not (exit 1)",
+        "tern card certify three.card --epsilon 2",
+    )
+    certify.add_argument("file", metavar="FILE")
+    certify.add_argument("--epsilon", metavar="E", required=True)
+    certify.add_argument("--json", action="store_true", help="print one JSON object")
+    certify.set_defaults(func=run_certify)
+
+    show = add_command(
+        actions,
+        "show",
+        "draw the exact distribution of a card's outputs",
+        "tern card show three.card\ntern card show pm-sub --epsilon 2 --levels 31 --plot pm.png",
+    )
+    _mechanism_arguments(show, required=False)
+    show.add_argument("--plot", metavar="FILE.png", help="also draw it as a PNG")
+    show.add_argument("--json", action="store_true", help="print one JSON object")
+    show.set_defaults(func=run_show)
+
+    ship = add_command(
+        actions, "ship", "make the cards that come with tern again", "tern card ship -o shared_specs/cards"
+    )
+    ship.add_argument("-o", "--output", metavar="DIR", help="where (default: where the shipped ones are)")
+    ship.add_argument("--fresh", action="store_true", help="make those again that are there")
+    ship.add_argument("--json", action="store_true", help="print one JSON object")
+    ship.set_defaults(func=run_ship)
+
+    listing = add_command(actions, "list", "list the mechanisms and the shipped cards", "tern card list")
+    listing.add_argument("--json", action="store_true", help="print one JSON object")
+    listing.set_defaults(func=run_list)
+
+
+def _budgets(text: str) -> tuple[float, ...]:
+    try:
+        return tuple(float(part) for part in text.split(","))
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a list of numbers, such as 5,4,3,2,1") from None
+
+
+# Options of some mechanisms only: passed on to the design where they are given.
+_OPTIONS: dict[str, dict[str, Any]] = {
+    "window": {
+        "choices": ("paper", "best"),
+        "help": "pm, pm-sub, pm-opt, hm, hm-tp: the paper's window, or the best one",
+    },
+    "grid": {"type": int, "metavar": "Q", "help": "laplace: grid step 2**-Q"},
+    "tau": {"type": float, "metavar": "T", "help": "pdpm: half of the client's safe range"},
+    "objective": {"choices": optimal.OBJECTIVES, "help": "optimal, auto: what to minimise"},
+    "prior": {
+        "metavar": "P",
+        "help": f"optimal, auto: {', '.join(optimal.PRIORS)}, or a histogram: 1,2,1",
+    },
+    "knots": {
+        "type": int,
+        "metavar": "K",
+        "help": "optimal: 3, 5, 9, 17 or 33 inputs at which the table is designed",
+    },
+    "d": {"type": int, "metavar": "D", "help": "auto: of D coordinates"},
+    "k": {"type": int, "metavar": "K", "help": "auto: a device reports K"},
+    "bits": {"type": float, "metavar": "B", "help": "auto: at most B bits a value"},
+    "budgets": {"type": _budgets, "metavar": "B,B,...", "help": "lhp: proportions of the levels' budgets"},
+}
+
+
+def _mechanism_arguments(parser: argparse.ArgumentParser, required: bool) -> None:
+    what = "mechanism" if required else "card file, or mechanism (with --epsilon)"
+    parser.add_argument("name", metavar="NAME", help=f"{what}: " + ", ".join(mechanisms.NAMES))
+    parser.add_argument(
+        "--epsilon", metavar="E", required=required, help="in decimal; rounded down to millionths"
+    )
+    parser.add_argument(
+        "--levels", type=int, metavar="N", help="how many outputs, where the mechanism has a choice"
+    )
+    for name, options in _OPTIONS.items():
+        parser.add_argument(f"--{name}", **options)
+
+
+def _design(args: argparse.Namespace) -> Design:
+    options = {name: value for name in _OPTIONS if (value := getattr(args, name)) is not None}
+    return mechanisms.design(args.name, args.epsilon, args.levels, **options)
+
+
+def run_design(args: argparse.Namespace) -> int:
+    design = _design(args)
+    if args.output:
+        Path(args.output).write_bytes(design.card)
+    result = cards.describe_design(design)
+    print_result(result, _summary(result), args.json)
+    return OK
+
+
+def run_certify(args: argparse.Namespace) -> int:
+    epsilon = parse_epsilon(args.epsilon)
+    result = cards.check(cards.load(args.file), epsilon)
+    verdict = "certified" if result["certified"] else "NOT certified"
+    print_result(result, f"{args.file}: {verdict} at epsilon {args.epsilon}: {result['reason']}", args.json)
+    return OK if result["certified"] else FAILED
+
+
+def run_show(args: argparse.Namespace) -> int:
+    if args.epsilon is None:
+        data = cards.load(args.name)
+        card = cards.decode_any(data, args.name)
+        result = cards.describe(card)
+    else:
+        design = _design(args)
+        card = cards.decode_any(design.card)
+        result = cards.describe_design(design)
+    if args.plot:
+        cards.plot(card, args.plot)
+    print_result(result, _summary(result) + "\n\n" + cards.picture(card), args.json)
+    return OK
+
+
+def run_ship(args: argparse.Namespace) -> int:
+    from ternhost.mechanisms.ship import ship
+
+    directory = Path(args.output) if args.output else shipped.directory()
+
+    def progress(name: str) -> None:
+        if sys.stderr.isatty():
+            print(f"\r{name:40}", end="", file=sys.stderr)
+
+    count = ship(directory, fresh=args.fresh, progress=progress)
+    print_result({"cards": count, "directory": str(directory)}, f"{count} cards in {directory}", args.json)
+    return OK
+
+
+def run_list(args: argparse.Namespace) -> int:
+    entries = shipped.entries()
+    lines = ["mechanisms: " + ", ".join(mechanisms.NAMES)]
+    if entries:
+        lines += ["", f"{'shipped card':32} {'epsilon':>9} {'levels':>6} {'bytes':>6} {'worst variance':>15}"]
+        lines += [
+            f"{entry['file']:32} {entry['epsilon']:>9} {entry['levels']:>6} {entry['card_bytes']:>6}"
+            f" {entry['worst_case_variance']:>15.6g}"
+            for entry in entries
+        ]
+    print_result({"mechanisms": list(mechanisms.NAMES), "shipped": entries}, "\n".join(lines), args.json)
+    return OK
+
+
+def _summary(result: dict[str, Any]) -> str:
+    head = result.get("mechanism", "card") + f" ({result['shape']})"
+    biased = result["bias"] is None
+    lines = [
+        f"{head}: epsilon {result['epsilon_certified']} certified"
+        + (
+            f", {result['epsilon']} asked"
+            if "epsilon" in result
+            else f", {result['epsilon_claimed']} claimed"
+        ),
+        f"  outputs    {result['levels']} ({result['bits_per_value']:.4g} bits a value)",
+        "  variance   not unbiased, so it has none"
+        if biased
+        else f"  variance   at most {result['worst_case_variance']:.6g} (at |x| = {result['worst_case_at']:.4g}),"
+        f" {result['variance_at_zero']:.6g} at 0",
+        "" if biased else f"  bias       {result['bias']} (exact)",
+        f"  card       {result['card_bytes']} bytes, hash {result['card_hash']}",
+    ]
+    lines += [f"  note       {note}" for note in result.get("notes", ())]
+    return "\n".join(line for line in lines if line)

@@ -1,0 +1,103 @@
+"""`tern device`: ask boards who they are, whether they answer, and how fast they are; keys in device_keys.py."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from ternhost import device
+from ternhost.cli import add_command, device_keys, print_result
+from ternhost.errors import OK, UsageError
+
+
+def add_parser(subparsers: Any) -> None:
+    parser = add_command(
+        subparsers,
+        "device",
+        "ask boards who they are and how fast; make, list and revoke the keys of devices",
+        "tern device info --fleet port:/dev/ttyACM0",
+    )
+    actions = parser.add_subparsers(title="actions", dest="action", metavar="ACTION", required=True)
+
+    info = add_command(
+        actions,
+        "info",
+        "show what each board of a fleet says of itself",
+        "tern device info --fleet emulated:1",
+    )
+    info.set_defaults(func=run_info)
+
+    ping = add_command(
+        actions,
+        "ping",
+        "time how long each board takes to answer",
+        "tern device ping --fleet port:/dev/ttyACM0",
+    )
+    ping.add_argument("--count", type=int, default=5, metavar="N", help="how often (default 5)")
+    ping.set_defaults(func=run_ping)
+
+    bench = add_command(
+        actions,
+        "bench",
+        "have a board time its sampling, and the same in plain floats",
+        "tern device bench --fleet emulated:1 --json",
+    )
+    bench.add_argument("--epsilon", default="2", metavar="E", help="of the cards (default 2)")
+    bench.add_argument("--repeats", type=int, default=15, metavar="N", help="of every figure (default 15)")
+    bench.set_defaults(func=run_bench)
+
+    device_keys.add_actions(actions)
+
+    for command in (info, ping, bench):
+        command.add_argument(
+            "--fleet", default="emulated:1", metavar="FLEET", help="emulated:N or port:PATH[,PATH...]"
+        )
+        command.add_argument("--json", action="store_true", help="print one JSON object")
+
+
+def run_info(args: argparse.Namespace) -> int:
+    with device.boards(args.fleet) as ports:
+        found = [device.info(port) for port in ports]
+    lines = []
+    for board in found:
+        last = board["first_device"] + board["clients"] - 1
+        clients = f"clients {board['first_device']} to {last}" if board["clients"] else "not provisioned"
+        lines.append(f"{board['port']}: {board['build']}")
+        lines.append(
+            f"  {clients}; epsilon left (first client) {board['epsilon_left']:g}; entropy {board['entropy']}; "
+            f"heap free {board['heap_free_bytes']:,} bytes; schema {board['schema']}"
+        )
+    print_result({"boards": found}, "\n".join(lines), args.json)
+    return OK
+
+
+def run_ping(args: argparse.Namespace) -> int:
+    if args.count < 1:
+        raise UsageError("a board must be asked at least once", hint="give --count 1 or more")
+    with device.boards(args.fleet) as ports:
+        found = [device.ping(port, args.count) for port in ports]
+    lines = [
+        f"{board['port']}: {board['ms']['n']} answers, median {board['ms']['median']:.2f} ms "
+        f"({board['ms']['min']:.2f} to {board['ms']['max']:.2f})"
+        for board in found
+    ]
+    print_result({"boards": found}, "\n".join(lines), args.json)
+    return OK
+
+
+def run_bench(args: argparse.Namespace) -> int:
+    if not 1 <= args.repeats <= 255:
+        raise UsageError(f"{args.repeats} repeats cannot be", hint="give --repeats 1 to 255")
+    with device.boards(args.fleet) as ports:
+        if len(ports) > 1:
+            raise UsageError("a bench is of one board", hint="such as --fleet emulated:1")
+        result = device.bench(ports[0], args.epsilon, args.repeats)
+    lines = [result["build"], "microseconds a coordinate, entropy included (plain float beside it):"]
+    for name, figure in result["us_per_coordinate"].items():
+        plain = result["us_per_coordinate_plain_float"][name]
+        times = result["times_faster_than_plain_float"][name]
+        lines.append(f"  {name:14} {figure['median']:8.3f} {plain['median']:10.3f}   {times:5.1f} times")
+    lines.append(f"microseconds a report: {result['us_per_report']['median']:.0f}")
+    lines.append(f"heap in use: {result['heap_bytes']['median']:,.0f} bytes")
+    print_result(result, "\n".join(lines), args.json)
+    return OK

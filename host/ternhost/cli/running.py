@@ -1,0 +1,61 @@
+"""What the commands that run rounds have in common: where they run, what was asked for, and what --resume refuses."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from ternhost.errors import UsageError
+from ternhost.run_directory import STORE_NAME, new_directory
+
+
+def default_of(options: Any, name: str) -> str:
+    """The default of an option, for its help."""
+    return f"default {getattr(options, name)}"
+
+
+def add_where(parser: argparse.ArgumentParser, defaults: Any) -> None:
+    """The fleet, how a round ends, the store; and how to print. `defaults`: the command's Options."""
+    where = parser.add_argument_group("where")
+    where.add_argument(
+        "--fleet",
+        metavar="FLEET",
+        help="emulated:N, pico-emulated:N, simulated:N or port:PATH[,PATH...]; "
+        + default_of(defaults, "fleet"),
+    )
+    where.add_argument(
+        "--deadline", type=float, metavar="SECONDS", help="of a round; " + default_of(defaults, "deadline")
+    )
+    where.add_argument(
+        "--quorum",
+        type=float,
+        metavar="SHARE",
+        help="of a round's reports, which ends it; " + default_of(defaults, "quorum"),
+    )
+    where.add_argument(
+        "--first-round",
+        type=int,
+        metavar="N",
+        help="number of the first round, for boards that know earlier ones",
+    )
+    where.add_argument("--store", metavar="FILE", help=f"default: runs/<time>/{STORE_NAME}")
+    where.add_argument("--resume", metavar="RUN", help="go on with the run in this directory or store")
+    parser.add_argument("--quiet", action="store_true", help="no progress, only warnings")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+
+
+def given(args: argparse.Namespace, defaults: Any) -> dict[str, Any]:
+    """What was named on the command line of the fields of `defaults`. Raises UsageError beside --resume."""
+    found = {name: value for name in vars(defaults) if (value := getattr(args, name, None)) is not None}
+    if args.resume and (named := sorted(found) or ["store"] * bool(args.store)):
+        raise UsageError(
+            f"a run that is resumed keeps its options: --{named[0].replace('_', '-')} cannot be changed",
+            hint=f"tern {args.command} --resume {args.resume}",
+        )
+    return found
+
+
+def store_at(named: str | None) -> Path:
+    """The store that was named, or one in a new directory under runs/. Raises StorageError."""
+    return Path(named) if named else new_directory() / STORE_NAME

@@ -1,0 +1,175 @@
+"""Questions to single boards: who they are, whether they answer, and how fast they are."""
+
+from __future__ import annotations
+
+import queue
+import secrets
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from tern import card as cards
+from tern import entropy, fixed, host_frames, wire
+from ternhost import fleet, mechanisms
+from ternhost.errors import DeviceError, RefusedError, UsageError
+from ternhost.fleet.board import PortFleet
+from ternhost.fleet.emulated import EmulatedFleet
+from ternhost.fleet.pico import PicoFleet
+from ternhost.fleet.provision import Policy, new_keys, provision_board
+from ternhost.links import Link, open_link
+from ternhost.mechanisms.base import MICRO
+from terntools.emulator import find_micropython
+
+BENCH_MECHANISMS = ("three-outputs", "duchi", "pm-sub")
+_ENTROPY = {
+    entropy.FAILED: "failed",
+    entropy.CTR_DRBG: "CTR_DRBG AES-256",
+    entropy.HASH_DRBG: "Hash_DRBG SHA-256",
+}
+_BENCH_TIMEOUT = 120.0
+
+
+@contextmanager
+def boards(spec: str) -> Iterator[list[str]]:
+    """The ports of a fleet, for a while. Emulated boards are fresh ones, with a client each.
+
+    Raises UsageError and DeviceError.
+    """
+    named = fleet.parse(spec)
+    if named.kind == "simulated":
+        raise UsageError(
+            "simulated clients have no boards", hint=f"name emulated:{min(named.count, 8)} instead"
+        )
+    if named.kind == "port":
+        with PortFleet(named.ports) as ports:
+            yield ports.ports
+        return
+    with tempfile.TemporaryDirectory(prefix="tern-") as scratch:
+        directories = [Path(scratch) / f"board-{i:03d}" for i in range(named.count)]
+        record = np.full((1, 3), fixed.ONE, np.int16)
+        for i, directory in enumerate(directories):
+            provision_board(directory, i + 1, list(new_keys([i + 1]).values()), record, Policy(MICRO, MICRO))
+        if named.kind == "pico-emulated":
+            with PicoFleet(directories, whole=True) as picos:
+                yield picos.ports
+        else:
+            with EmulatedFleet(find_micropython(), directories) as emulated:
+                yield emulated.ports
+
+
+@contextmanager
+def opened(port: str) -> Iterator[Link]:
+    """A link to the board at `port`, for a while."""
+    link = open_link(port, queue.SimpleQueue())
+    try:
+        yield link
+    finally:
+        link.close()
+
+
+def info(port: str, timeout: float = 5.0) -> dict[str, Any]:
+    """What the board at `port` says of itself. Raises DeviceError, and RefusedError for another schema."""
+    with opened(port) as link:
+        hello = link.hello(timeout)
+    board, interpreter, version = [*(hello.text or "").split("; "), "", "", ""][:3]
+    return {
+        "port": port,
+        "board": board,
+        "interpreter": interpreter,
+        "version": version.removeprefix("tern "),
+        "build": hello.text,
+        "wire_version": hello.version,
+        "schema": hello.schema.hex(),
+        "first_device": hello.first,
+        "clients": hello.clients,
+        "epsilon_left": (hello.budget or 0) / MICRO,
+        "largest_frame": hello.largest,
+        "credit": hello.credit,
+        "heap_free_bytes": hello.heap,
+        "entropy": _ENTROPY.get(hello.entropy or 0, "unknown"),
+    }
+
+
+def ping(port: str, count: int = 5, timeout: float = 5.0) -> dict[str, Any]:
+    """Say hello to the board at `port` `count` times; milliseconds until its answer. Raises as `info` does."""
+    with opened(port) as link:
+        link.hello(timeout)  # the first may find it still starting
+        times = []
+        for _ in range(count):
+            start = time.perf_counter()
+            link.hello(timeout)
+            times.append(1000 * (time.perf_counter() - start))
+    return {"port": port, "ms": {"n": count, "median": median(times), "min": min(times), "max": max(times)}}
+
+
+def bench(
+    port: str, epsilon: str = "2", repeats: int = 15, names: Sequence[str] = BENCH_MECHANISMS
+) -> dict[str, Any]:
+    """Have the board at `port` time itself: microseconds per coordinate, with all entropy, and per report.
+
+    Plain float is the same mechanism as it would be written without tern, with `random.random()`, in the same run.
+    Every figure has `n`, how often it was timed, and `median`. Raises DeviceError, RefusedError, UsageError.
+    """
+    designs = {name: mechanisms.design(name, epsilon).card for name in names}
+    sampled: dict[str, Any] = {}
+    plain: dict[str, Any] = {}
+    report: dict[str, Any] = {}
+    heap: list[int] = []
+    with opened(port) as link:
+        hello = link.hello()
+        for name, card in designs.items():
+            sampled[name] = _figure(_time(link, wire.BENCH_SAMPLE, repeats, card, heap))
+            plain[name] = _figure(_time(link, wire.BENCH_PLAIN, repeats, card, heap))
+        first = next(iter(designs.values()))
+        report = _figure(_time(link, wire.BENCH_REPORT, repeats, first, heap))
+        parts = {
+            "entropy_us_per_byte": wire.BENCH_ENTROPY,
+            "gradient_us_per_coordinate": wire.BENCH_GRADIENT,
+            "tag_us": wire.BENCH_TAG,
+            "ledger_us_per_write": wire.BENCH_LEDGER,
+            "certify_us": wire.BENCH_CERTIFY,
+        }
+        others = {name: _figure(_time(link, case, repeats, first, heap)) for name, case in parts.items()}
+    return {
+        "build": hello.text,
+        "port": port,
+        "epsilon": cards.decode(first).epsilon / MICRO,
+        "us_per_coordinate": sampled,
+        "us_per_coordinate_plain_float": plain,
+        "times_faster_than_plain_float": {
+            name: plain[name]["median"] / sampled[name]["median"] for name in designs
+        },
+        "us_per_report": report,
+        "heap_bytes": {"n": len(heap), "median": median(heap), "max": max(heap)},
+        **others,
+    }
+
+
+def _time(link: Link, case: int, repeats: int, card: bytes, heap: list[int]) -> list[float]:
+    # Microseconds a unit, of each repeat; what the heap held goes to `heap`.
+    request = bytearray(wire.MAX_FRAME)
+    nonce = secrets.randbits(32)
+    n = host_frames.encode_bench_request(request, nonce, case, repeats, card)
+    reply = link.ask(bytes(request[:n]), wire.BENCH, nonce, _BENCH_TIMEOUT)
+    if reply is None:
+        raise DeviceError(f"{link.name} gave no answer to a bench", hint="reset the board and try again")
+    if reply[0] == wire.ERROR:
+        _, _, code, detail = host_frames.decode_error(reply, b"")
+        if code == wire.ERR_FRAME:
+            raise RefusedError(
+                f"{link.name} has no bench", hint="put it on the board: tern deploy BOARD --with bench"
+            )
+        raise RefusedError(f"{link.name} refuses to time itself: {wire.error_name(code)} ({detail})")
+    _, _, units, times, used, _ = host_frames.decode_bench(reply)
+    heap.append(used)
+    return [microseconds / units for microseconds in times]
+
+
+def _figure(times: Sequence[float]) -> dict[str, Any]:
+    return {"n": len(times), "median": round(median(times), 4), "min": round(min(times), 4)}

@@ -1,0 +1,34 @@
+"""What the papers report, done again: `tern experiment NAME` writes its figures as CSV and JSON and draws them.
+
+Each module has `SUMMARY`, one line, and `run(options) -> Outcome`.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+from ternhost.errors import UsageError
+from ternhost.experiments.base import Options, Outcome, write
+
+__all__ = ["NAMES", "Options", "Outcome", "run", "summary", "write"]
+
+NAMES = ("variance", "mean", "erm", "discretisation", "hiera", "pldp", "inference", "coordinates")
+
+
+def _module(name: str) -> Any:
+    if name not in NAMES:
+        raise UsageError(f"there is no experiment {name!r}", hint=f"one of: {', '.join(NAMES)}")
+    return importlib.import_module(f"ternhost.experiments.{name}")
+
+
+def summary(name: str) -> str:
+    """What an experiment shows, in one line."""
+    text: str = _module(name).SUMMARY
+    return text
+
+
+def run(name: str, options: Options) -> Outcome:
+    """Run an experiment. Raises UsageError for a name or an option that makes no sense."""
+    outcome: Outcome = _module(name).run(options)
+    return outcome

@@ -1,0 +1,237 @@
+"""What all experiments share: their options, what they give, and how that is written down and drawn."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator, NullFormatter
+
+from tern.card import Card, decode
+from ternhost import datasets, mechanisms, plots
+from ternhost.errors import StorageError, UsageError
+from ternhost.mechanisms import optimal
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Options:
+    """What was asked for. None leaves the choice to the experiment; `quick` is a small version, to look at.
+
+    `progress` hears what is being done.
+    """
+
+    dataset: str | None = None
+    runs: int | None = None
+    quick: bool = False
+    seed: int = 1
+    progress: Callable[[str], None] = lambda message: None
+
+    def __post_init__(self) -> None:
+        if self.runs is not None and self.runs < 1:
+            raise UsageError(f"{self.runs} runs cannot be", hint="give 1 or more")
+        if self.seed < 0:
+            raise UsageError(f"a seed of {self.seed} cannot be", hint="give 0 or more")
+
+    def runs_or(self, full: int, quick: int) -> int:
+        """The number of runs asked for, or a default."""
+        if self.runs is not None:
+            return self.runs
+        return quick if self.quick else full
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Tables by name (each a list of rows with the same columns), figures by name, and what to say in a few lines."""
+
+    name: str
+    settings: Mapping[str, Any]
+    tables: Mapping[str, Sequence[Row]]
+    figures: Mapping[str, Figure]
+    lines: Sequence[str] = ()
+
+
+def write(outcome: Outcome, directory: Path) -> list[Path]:
+    """Write a CSV a table, a PNG a figure and one JSON of it all; return their paths. Raises StorageError."""
+    paths = []
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        for name, rows in outcome.tables.items():
+            path = directory / f"{name}.csv"
+            with path.open("w", newline="") as file:
+                table = csv.DictWriter(file, list(rows[0]))
+                table.writeheader()
+                table.writerows(rows)
+            paths.append(path)
+        path = directory / f"{outcome.name}.json"
+        whole = {
+            "experiment": outcome.name,
+            "settings": outcome.settings,
+            "tables": outcome.tables,
+            "lines": outcome.lines,
+        }
+        path.write_text(json.dumps(_finite(whole), indent=1) + "\n")
+        paths.append(path)
+    except OSError as error:
+        raise StorageError(
+            f"{directory}: {error.strerror}", hint="name another place with --output"
+        ) from error
+    for name, figure in outcome.figures.items():
+        path = directory / f"{name}.png"
+        plots.save(figure, path)
+        paths.append(path)
+    return paths
+
+
+def _finite(value: Any) -> Any:
+    # JSON has no nan
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return [_finite(item) for item in value]
+    return value
+
+
+def known(*names: str) -> list[str]:
+    """Those of the mechanisms that this version has."""
+    return [name for name in names if name in mechanisms.NAMES]
+
+
+def two_classes(name: str) -> datasets.Dataset:
+    """The data set of that name, for an experiment that tells two classes apart. Raises UsageError for another."""
+    dataset = datasets.load(name)
+    if dataset.task != datasets.CLASSIFICATION:
+        raise UsageError(f"{name} is not for telling two classes apart", hint="name another --dataset")
+    return dataset
+
+
+@lru_cache(maxsize=512)
+def card_of(name: str, epsilon: int, levels: int | None = None, prior: str | None = None) -> Card:
+    """The card of a mechanism at `epsilon` (micro), designed once.
+
+    With a `prior` (for "optimal") its objective is the mean second moment under it: what counts where only some
+    coordinates are reported.
+    """
+    options = {} if prior is None else {"objective": optimal.OBJECTIVES[2], "prior": prior}
+    card: Card = decode(mechanisms.design(name, levels=levels, epsilon_micro=epsilon, **options).card)
+    return card
+
+
+# Pictures
+
+_LINES = ("-", "--", "-.", ":", (0, (6, 1, 1, 1, 1, 1)), (0, (1, 3)))
+_MARKERS = "osD^vPX*<>hdp8"
+_ASIDE = 0.006  # of the width, between neighbouring curves with error bars
+_COLOURS = ("#14406b", "#c46a1b", "#222222", "#4f83b5", "#8a4a10", "#7a7a7a")
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A line of a picture; `error` is one standard error of each y, drawn as a bar."""
+
+    label: str
+    x: Sequence[float]
+    y: Sequence[float]
+    error: Sequence[float] | None = None
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One pair of axes: `across` and `up` name what they measure, with the unit."""
+
+    title: str
+    across: str
+    up: str
+    curves: Sequence[Curve]
+    log_x: bool = False
+    log_y: bool = False
+    lines: Mapping[str, float] = field(default_factory=dict)  # named heights
+    limits: tuple[float, float] | None = None  # of what is shown upwards
+
+
+def draw(panels: Sequence[Panel], columns: int = 1) -> Figure:
+    """Panels with one legend for all. Curves differ by line style, marker and shade, so that grey is enough.
+
+    Curves with error bars are moved apart a little, or the bars would hide each other.
+    """
+    rows = -(-len(panels) // columns)
+    labels = list(dict.fromkeys(curve.label for panel in panels for curve in panel.curves))
+    heights = list(dict.fromkeys(name for panel in panels for name in panel.lines))
+    width = 6.2 if columns == 1 else 4.8 * columns
+    entry = 0.7 + 0.075 * max(len(name) for name in (*labels, *heights))  # inches of the legend
+    legend_columns = max(1, int(width / entry))
+    legend_rows = -(-(len(labels) + len(heights)) // legend_columns)
+    figure = plots.blank(width, 3.5 * rows + 0.3 + 0.22 * legend_rows)
+    grid = np.atleast_1d(figure.subplots(rows, columns)).reshape(-1)
+    for axes in grid[len(panels) :]:
+        axes.set_axis_off()
+    entries: dict[str, Any] = {}
+    for axes, panel in zip(grid, panels, strict=False):
+        plots.dress(axes)
+        barred = [curve for curve in panel.curves if curve.error and any(curve.error)]
+        for curve in panel.curves:
+            i = labels.index(curve.label)
+            aside = barred.index(curve) - (len(barred) - 1) / 2 if curve in barred else 0.0
+            entries[curve.label] = axes.errorbar(
+                _aside(curve.x, aside, panel.log_x),
+                curve.y,
+                curve.error,
+                linestyle=_LINES[(i + i // len(_COLOURS)) % len(_LINES)],
+                marker=_MARKERS[i % len(_MARKERS)],
+                color=_COLOURS[i % len(_COLOURS)],
+                markerfacecolor="white" if i % 2 else None,
+                markersize=5,
+                linewidth=1.4,
+                capsize=2,
+                elinewidth=0.8,
+            )
+        for name, height in panel.lines.items():
+            style = ((0, (4, 4)), (0, (1, 1)))[heights.index(name) % 2]
+            entries[name] = axes.axhline(height, color="#222222", linewidth=1, linestyle=style)
+        if panel.limits:
+            axes.set_ylim(panel.limits)
+        axes.set_title(panel.title, fontsize="medium")
+        axes.set_xlabel(panel.across)
+        axes.set_ylabel(panel.up)
+        if panel.log_x:
+            axes.set_xscale("log")
+            axes.set_xticks(
+                xs := sorted({x for curve in panel.curves for x in curve.x}), [f"{x:g}" for x in xs]
+            )
+            axes.xaxis.set_minor_formatter(NullFormatter())
+        if panel.log_y:
+            axes.set_yscale("log")
+            axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5), numticks=12))
+            axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
+            axes.yaxis.set_minor_formatter(NullFormatter())
+    figure.legend(
+        list(entries.values()), list(entries), loc="outside upper center", ncols=legend_columns,
+        frameon=False, fontsize="small", handlelength=3.2,
+    )  # fmt: skip
+    return figure
+
+
+def _aside(x: Sequence[float], by: float, log: bool) -> Sequence[float]:
+    if not by or len(x) < 2:
+        return x
+    at = np.asarray(x, np.float64)
+    step = np.exp(by * _ASIDE * np.log(at[-1] / at[0])) if log else by * _ASIDE * (at[-1] - at[0])
+    moved: list[float] = (at * step if log else at + step).tolist()
+    return moved
+
+
+def mean_and_error(values: Sequence[float]) -> tuple[float, float]:
+    """The mean of several runs and its standard error (0 of a single one)."""
+    found = np.asarray(values, np.float64)
+    return float(found.mean()), float(found.std(ddof=1) / len(found) ** 0.5) if len(found) > 1 else 0.0

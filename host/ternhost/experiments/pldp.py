@@ -1,0 +1,133 @@
+"""PLDP-FL: accuracy by round in each mode of choosing tau and epsilon, by mechanism, and against tau.
+
+The modes are those of Shen et al. (2023): all clients alike, each with an epsilon of its own, each with a safe range
+tau of its own, or both.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from ternhost import datasets, fedavg, training
+from ternhost.experiments.base import (
+    Curve,
+    Options,
+    Outcome,
+    Panel,
+    Row,
+    draw,
+    known,
+    mean_and_error,
+    two_classes,
+)
+
+SUMMARY = "PLDP-FL in its modes of tau and epsilon, by round and by tau"
+
+_MECHANISMS = ("pdpm", "duchi", "rr3")
+_RECORDS = 8  # of a client
+
+
+def run(options: Options) -> Outcome:
+    dataset = two_classes(options.dataset or "synthetic-logistic")
+    runs = options.runs_or(5, 1)
+    rounds = 10 if options.quick else 40
+    base = fedavg.Settings(
+        training.MODELS["logistic"], fedavg.MODES["same"], rounds=rounds, gamma=0.1, batch=4, rate=1, k=1
+    )
+    if len(dataset.training) < 100 * _RECORDS:
+        records = max(1, len(dataset.training) // 100)
+    else:
+        records = _RECORDS
+    by_round: list[Row] = []
+    summary: list[Row] = []
+    for mode, choices in fedavg.MODES.items():
+        for mechanism in known(*_MECHANISMS):
+            options.progress(f"{mode}, {mechanism}")
+            settings = replace(base, choices=choices, mechanism=mechanism)
+            found = [fedavg.run(settings, dataset, records, options.seed + i) for i in range(runs)]
+            mean = np.mean([result["history"] for result in found], axis=0)
+            by_round += [
+                {"mode": mode, "mechanism": mechanism, "round": i + 1, "accuracy": float(value)}
+                for i, value in enumerate(mean)
+            ]
+            summary.append(_row(mode, mechanism, found))
+    by_tau = _by_tau(options, base, dataset, records, runs)
+    return Outcome(
+        "pldp",
+        {"rounds": rounds, "runs": runs, "records": records, "dataset": dataset.name, "weights_a_report": 1},
+        {"pldp": summary, "rounds": by_round, "tau": by_tau},
+        {"pldp": draw(_round_panels(by_round), 2), "pldp-tau": draw([_tau_panel(by_tau)])},
+        [
+            f"{row['mode']}, {row['mechanism']}: accuracy {row['accuracy']:.4f} ({row['nonprivate']:.4f} exact), "
+            f"at most epsilon {row['epsilon_user_level']:g} a client (user level)"
+            for row in summary
+        ],
+    )
+
+
+def _row(mode: str, mechanism: str, found: list[dict[str, Any]]) -> Row:
+    mean, error = mean_and_error([float(result["accuracy"]) for result in found])
+    accounts = found[0]["accounting"]
+    return {
+        "mode": mode,
+        "mechanism": mechanism,
+        "accuracy": mean,
+        "standard_error": error,
+        "nonprivate": float(np.mean([result["accuracy_nonprivate"] for result in found])),
+        "clipped": float(np.mean([result["clipped"] for result in found])),
+        "clients": found[0]["clients"],
+        "epsilon_user_level": max(account["epsilon_user_level"] for account in accounts.values()),
+        "runs": len(found),
+    }
+
+
+def _by_tau(
+    options: Options, base: fedavg.Settings, dataset: datasets.Dataset, records: int, runs: int
+) -> list[Row]:
+    rows = []
+    for tau in (0.0625, 0.25, 1.0) if options.quick else (0.015625, 0.03125, 0.0625, 0.125, 0.25, 0.5, 1.0):
+        for mechanism in known(*_MECHANISMS):
+            options.progress(f"tau {tau:g}, {mechanism}")
+            settings = replace(base, choices=(fedavg.Choice(tau, "8"),), mechanism=mechanism)
+            found = [fedavg.run(settings, dataset, records, options.seed + i) for i in range(runs)]
+            rows.append({"tau": tau, **_row("same", mechanism, found)})
+    return rows
+
+
+def _round_panels(rows: list[Row]) -> list[Panel]:
+    titles = {
+        "same": "the same tau and epsilon",
+        "epsilon": "an epsilon of one's own: 2, 8, 16",
+        "tau": "a tau of one's own: 1/8, 1/4, 1/2",
+        "both": "both of one's own",
+    }
+    panels = []
+    for mode in dict.fromkeys(row["mode"] for row in rows):
+        curves = []
+        for mechanism in dict.fromkeys(row["mechanism"] for row in rows):
+            own = [row for row in rows if row["mode"] == mode and row["mechanism"] == mechanism]
+            curves.append(Curve(mechanism, [row["round"] for row in own], [row["accuracy"] for row in own]))
+        panels.append(Panel(titles[mode], "round", "accuracy on held-out records", curves))
+    return panels
+
+
+def _tau_panel(rows: list[Row]) -> Panel:
+    return Panel(
+        "Safe range: too small clips the moves, too large adds noise (epsilon 8)",
+        "tau, in units of a weight",
+        "accuracy on held-out records",
+        [
+            Curve(
+                mechanism,
+                [row["tau"] for row in rows if row["mechanism"] == mechanism],
+                [row["accuracy"] for row in rows if row["mechanism"] == mechanism],
+                [row["standard_error"] for row in rows if row["mechanism"] == mechanism],
+            )
+            for mechanism in dict.fromkeys(row["mechanism"] for row in rows)
+        ],
+        log_x=True,
+        lines={"without noise": rows[0]["nonprivate"]},
+    )

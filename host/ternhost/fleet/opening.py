@@ -1,0 +1,31 @@
+"""Opens the boards of a fleet by its name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from ternhost.fleet import Fleet, FleetSpec
+from ternhost.fleet.board import PortFleet
+from ternhost.fleet.emulated import EmulatedFleet
+from ternhost.fleet.pico import PicoFleet
+from terntools.emulator import find_micropython
+
+
+@contextmanager
+def open_boards(spec: FleetSpec, directories: Sequence[Path], modules: Sequence[str] = ()) -> Iterator[Fleet]:
+    """The boards of a fleet that is not simulated, while the context is open.
+
+    directories: of emulated boards. modules: what emulated Picos need beside their client (mpy.ON_DEMAND). Raises
+    DeviceError and StorageError.
+    """
+    fleet: EmulatedFleet | PicoFleet | PortFleet
+    if spec.kind == "emulated":
+        fleet = EmulatedFleet(find_micropython(), directories)
+    elif spec.kind == "pico-emulated":
+        fleet = PicoFleet(directories, more=modules)
+    else:
+        fleet = PortFleet(spec.ports)
+    with fleet:
+        yield fleet

@@ -1,0 +1,122 @@
+"""Makes the files of boards (shared_specs/storage.md, ledger.md): clients with keys, their records, fresh ledgers."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import struct
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from tern import ledger, storage, wire
+from ternhost.errors import StorageError, UsageError
+from ternhost.mechanisms.base import MICRO
+
+_CLIENT = np.dtype(
+    {
+        "names": ["id", "key", "largest", "budget", "start", "records", "shapes"],
+        "formats": ["<u4", "V32", "<u4", "<u4", "<u4", "<u2", "<u2"],
+    }
+)
+assert _CLIENT.itemsize == storage.CLIENT_BYTES == struct.calcsize(storage.CLIENT)
+
+Rows = npt.NDArray[np.int16]
+
+
+@dataclass(frozen=True)
+class Policy:
+    """What every client allows, in micro-epsilon: the largest cost of one report, and the budget for its life."""
+
+    largest: int
+    budget: int
+
+    def __post_init__(self) -> None:
+        if not (0 < self.budget <= ledger.MAX_BUDGET and 0 < self.largest <= ledger.MAX_BUDGET):
+            raise UsageError(
+                "a budget must be more than 0 and at most an epsilon of 1000",
+                hint="name a larger or a smaller epsilon",
+            )
+
+
+def new_keys(devices: Sequence[int]) -> dict[int, bytes]:
+    """A fresh key of the operating system's generator for each device."""
+    drawn = secrets.token_bytes(wire.KEY_BYTES * len(devices))
+    return {device: drawn[i * wire.KEY_BYTES : (i + 1) * wire.KEY_BYTES] for i, device in enumerate(devices)}
+
+
+def provision_board(
+    directory: str | Path,
+    first: int,
+    keys: Sequence[bytes],
+    rows: Rows,
+    policy: Policy | Sequence[Policy],
+    shapes: int = 0,
+) -> None:
+    """Write the files of a board whose clients are `first`, `first + 1`, ..., one a key.
+
+    rows: int16, one record of d features and a label (Q1.14) a row; the clients share them out in order, as evenly as
+    can be. policy: of all of them, or one a client.
+
+    Raises UsageError, and StorageError also where there is a board already: its ledgers are not to be undone.
+    """
+    directory = Path(directory)
+    ledgers = directory / storage.LEDGERS
+    if not 1 <= first <= first + len(keys) - 1 < wire.FLEET or not len(keys) <= len(rows):
+        raise UsageError("every client needs an id from 1 and at least one record")
+    starts = np.arange(len(keys) + 1) * len(rows) // len(keys)
+    clients = np.zeros(len(keys), _CLIENT)
+    clients["id"] = first + np.arange(len(keys))
+    clients["key"] = np.frombuffer(b"".join(keys), "V32")
+    policies = [policy] * len(keys) if isinstance(policy, Policy) else policy
+    clients["largest"] = [own.largest for own in policies]
+    clients["budget"] = budgets = [own.budget for own in policies]
+    clients["shapes"] = shapes
+    clients["start"] = starts[:-1]
+    clients["records"] = np.diff(starts)
+    header = struct.pack(storage.RECORDS_HEADER, storage.MAGIC, rows.shape[1] - 1, len(rows))
+    try:
+        ledgers.mkdir(parents=True)
+        _write(directory / storage.RECORDS, header + np.ascontiguousarray(rows, "<i2").tobytes())
+        _write_ledgers(directory, range(first, first + len(keys)), budgets)
+        _write(directory / storage.CLIENTS, clients.tobytes())
+    except FileExistsError as error:
+        raise StorageError(
+            f"{directory} holds a board already", hint="name another directory, or go on with --resume"
+        ) from error
+    except (OSError, ledger.LedgerError) as error:
+        raise StorageError(
+            f"cannot write the files of a board: {error}", hint="make room on the disk"
+        ) from error
+
+
+def epsilon_spent(directories: Sequence[Path]) -> list[list[float]]:
+    """What the clients of these boards have spent, as their ledgers say: (epsilon, clients), the least first."""
+    found: Counter[int] = Counter()
+    account = ledger.Ledger()
+    for directory in directories:
+        for path in (directory / storage.LEDGERS).iterdir():
+            account.load(str(path))
+            found[account.spent] += 1
+    return [[micro / MICRO, clients] for micro, clients in sorted(found.items())]
+
+
+def _write_ledgers(directory: Path, devices: Sequence[int], budgets: Sequence[int]) -> None:
+    # Fresh ledgers of a budget are all alike: one is made, the others are copies.
+    fresh: dict[int, bytes] = {}
+    for device, budget in zip(devices, budgets, strict=True):
+        path = directory / storage.ledger_name(device)
+        if budget in fresh:
+            _write(path, fresh[budget])
+        else:
+            ledger.create(str(path), budget)
+            fresh[budget] = path.read_bytes()
+
+
+def _write(path: Path, data: bytes) -> None:
+    with open(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "wb") as file:
+        file.write(data)

@@ -1,0 +1,48 @@
+"""A link to the device library itself, run by this interpreter: a board without a process, for tests."""
+
+from __future__ import annotations
+
+import secrets
+from pathlib import Path
+
+from tern import frames, host_frames, wire
+from tern.boards.emulated import Board
+from tern.client import Client
+from ternhost.links import Events, Received, check_schema
+
+SCHEME = "inprocess:"
+
+
+class InProcessLink:
+    """The client loop of the firmware on the files of a directory. Answers at once, in the caller's thread."""
+
+    def __init__(self, directory: str | Path, events: Events) -> None:
+        self.name = f"{SCHEME}{directory}"
+        self._events = events
+        self._client = Client(Board(str(directory)))
+
+    def hello(self, timeout: float = 5.0) -> host_frames.Hello:
+        request = bytearray(wire.MAX_FRAME)
+        n = frames.encode_hello_request(request, secrets.randbits(32))
+        hello = host_frames.Hello(self._answer(bytes(request[:n])))
+        check_schema(self.name, hello, wire.VERSION, wire.SCHEMA)
+        return hello
+
+    def send(self, frame: bytes) -> None:
+        self._events.put(Received(self, [self._answer(frame)]))
+
+    def ask(self, frame: bytes, kind: int, nonce: int, timeout: float) -> bytes | None:
+        return self._answer(frame)
+
+    def backlog(self) -> int:
+        return 0
+
+    def close(self) -> None:
+        """Close the client's files, which on a device stay open for ever."""
+        for file in (self._client._clients, self._client._records):
+            if file is not None:
+                file.close()
+
+    def _answer(self, frame: bytes) -> bytes:
+        n = self._client.answer(memoryview(frame))
+        return bytes(self._client.reply[:n])

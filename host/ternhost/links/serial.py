@@ -1,0 +1,264 @@
+"""Frames over a serial port, a pty, a socket:// or any other URL of pyserial, with the flow control of wire.md."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import queue
+import secrets
+import threading
+import time
+
+import serial
+from serial.tools import list_ports
+
+from tern import frames, host_frames, wire
+from ternhost.errors import DeviceError, UsageError
+from ternhost.links import Events, Received, check_schema
+
+BAUD = 115200
+HELLO_EVERY = 0.5  # seconds between two hellos to a board that does not answer
+_INTERRUPT = b"\x03"  # Ctrl-C of a console
+_POLL = 0.1  # seconds that a read waits, and so the longest that the reader takes to see that it should end
+_WRITE_TIMEOUT = 5.0
+# Bytes that have waited this long without a credit: some credits were lost, with a board that was reset or with
+# bytes that were damaged. The host then begins to count anew.
+_STALL = 2.0
+
+
+class SerialLink:
+    """A link to the board on a port. A thread reads the port and, as credits come, writes what waits for room."""
+
+    def __init__(self, port: str, events: Events) -> None:
+        """Open `port`, for this process alone. Raises DeviceError and UsageError."""
+        self.name = port
+        self._events = events
+        self._port = open_port(port)
+        self._lock = threading.Lock()  # guards what follows, and writing
+        self._waiting = bytearray()
+        self._within_frame = False  # whether the last byte written was not the end of a frame
+        self._in_flight = 0
+        self._credit = wire.CREDIT
+        self._last_credit = 0.0
+        self._closing = False
+        self._lost: DeviceError | None = None
+        self._replies: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+        self._asking = False
+        self._thread = threading.Thread(target=self._read, name=f"link {port}", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """End the reader and give the port back."""
+        self._closing = True
+        if hasattr(self._port, "cancel_read"):
+            with contextlib.suppress(OSError, serial.SerialException):  # it ends within _POLL anyway
+                self._port.cancel_read()
+        if self._thread is not threading.current_thread():
+            self._thread.join()
+        self._port.close()
+
+    # Sending
+
+    def send(self, frame: bytes) -> None:
+        """Send a frame, as soon as the board has room for it. A lost link shows on the events, not here."""
+        out = bytearray(frames.cobs_size(len(frame)))
+        n = frames.cobs_encode(frame, len(frame), out)
+        with self._lock:
+            if not self._waiting:
+                self._last_credit = time.monotonic()
+            self._waiting += memoryview(out)[:n]
+            self._pump()
+
+    def backlog(self) -> int:
+        with self._lock:
+            return len(self._waiting)
+
+    def _pump(self) -> None:
+        # What has room goes out; the rest waits for credits. Holds the lock.
+        n = min(wire.IN_FLIGHT - self._in_flight, len(self._waiting))
+        if n > 0 and self._write(self._waiting[:n]):
+            self._within_frame = self._waiting[n - 1] != 0
+            del self._waiting[:n]
+            self._in_flight += n
+
+    def _write(self, data: bytes | bytearray) -> bool:
+        # Whether it could be written. Holds the lock.
+        if self._lost or self._closing:
+            return False
+        try:
+            self._port.write(data)
+        except (OSError, serial.SerialException) as error:
+            self._lose(error)
+            return False
+        return True
+
+    def _ask_hello(self) -> int:
+        # Ends whatever half a frame the board has, and asks who it is; returns the nonce. Nothing more goes out until
+        # it answers: from its HELLO on both sides count from nothing. Holds the lock.
+        request = bytearray(wire.MAX_FRAME)
+        out = bytearray(_INTERRUPT)
+        while _INTERRUPT in out:  # it would end the program of a board that is just starting
+            nonce = secrets.randbits(32)
+            n = frames.encode_hello_request(request, nonce)
+            out = bytearray(wire.AT_ONCE + frames.cobs_size(n))
+            n = wire.AT_ONCE + frames.cobs_encode(request, n, memoryview(out)[wire.AT_ONCE :])
+        if self._within_frame and self._waiting:
+            del self._waiting[: self._waiting.index(0) + 1]
+        self._within_frame = False
+        self._write(out[:n])
+        self._in_flight = wire.IN_FLIGHT
+        self._last_credit = time.monotonic()
+        return nonce
+
+    # Receiving
+
+    def _read(self) -> None:
+        receiver = frames.Receiver()
+        try:
+            while not self._closing:
+                data = self._port.read(self._port.in_waiting or 1)
+                if data:
+                    self._take(receiver, data)
+                with self._lock:
+                    if self._waiting and time.monotonic() - self._last_credit > _STALL:
+                        self._ask_hello()
+        except (OSError, serial.SerialException) as error:
+            with self._lock:
+                self._lose(error)
+
+    def _take(self, receiver: frames.Receiver, data: bytes) -> None:
+        received = []
+        receiver.give(data)
+        with self._lock:
+            while (n := receiver.next()) != frames.MORE:
+                frame = bytes(receiver.frame[: max(n, 0)])
+                if n == 0:
+                    self._grant(self._in_flight - self._credit)
+                elif n == frames.DAMAGED:
+                    received.append(frame)  # for the aggregator to count
+                elif frame[0] == wire.HELLO:
+                    self._grant(0)
+                    self._replies.put(frame)
+                elif frame[0] == wire.BENCH:
+                    self._replies.put(frame)
+                else:
+                    received.append(frame)
+                    if self._asking:
+                        self._replies.put(frame)
+        if received:
+            self._events.put(Received(self, received))
+
+    def _grant(self, in_flight: int) -> None:
+        # Holds the lock.
+        self._in_flight = max(0, in_flight)
+        self._last_credit = time.monotonic()
+        self._pump()
+
+    def _lose(self, error: Exception) -> None:
+        # Holds the lock.
+        if self._lost or self._closing:
+            return
+        self._lost = DeviceError(
+            f"the board on {self.name} is gone: {_what(error)}",
+            hint="check its cable and power; with --resume the training goes on where it was",
+        )
+        self._waiting.clear()
+        self._replies.put(None)
+        self._events.put(Received(self, [], self._lost))
+
+    # Questions to the board itself
+
+    def hello(self, timeout: float = 5.0) -> host_frames.Hello:
+        """Ask the board who it is, again and again until `timeout`. Raises DeviceError and RefusedError."""
+        end = time.monotonic() + timeout
+        while (left := end - time.monotonic()) > 0:
+            with self._lock:
+                nonce = self._ask_hello()
+            reply = self._reply(wire.HELLO, nonce, min(left, HELLO_EVERY))
+            try:
+                hello = host_frames.Hello(reply or b"")
+            except frames.FrameError:
+                continue
+            check_schema(self.name, hello, wire.VERSION, wire.SCHEMA)
+            self._credit = hello.credit or wire.CREDIT
+            return hello
+        raise DeviceError(
+            f"no tern device answers on {self.name}",
+            hint="check that it is the right port, and that the board runs tern (press its reset button)",
+        )
+
+    def ask(self, frame: bytes, kind: int, nonce: int, timeout: float) -> bytes | None:
+        self._asking = True
+        try:
+            self.send(frame)
+            return self._reply(kind, nonce, timeout)
+        finally:
+            self._asking = False
+
+    def _reply(self, kind: int, nonce: int, timeout: float) -> bytes | None:
+        end = time.monotonic() + timeout
+        while (left := end - time.monotonic()) > 0:
+            try:
+                reply = self._replies.get(timeout=left)
+            except queue.Empty:
+                break
+            if reply is None:
+                assert self._lost is not None
+                raise self._lost
+            if reply[0] == wire.ERROR or (reply[0] == kind and reply[1:5] == nonce.to_bytes(4, "little")):
+                return reply
+        return None
+
+
+def _what(error: Exception) -> str:
+    if isinstance(error, serial.SerialTimeoutException):
+        return "it takes no more bytes"
+    if "returned no data" in str(error):  # how pyserial puts a hang-up
+        return "it was unplugged"
+    if isinstance(error, OSError) and error.errno:
+        return os.strerror(error.errno)
+    return str(error)
+
+
+def open_port(port: str, baud: int = BAUD) -> serial.Serial:
+    """Open a device path or a URL of pyserial, for this process alone. Raises DeviceError and UsageError."""
+    try:
+        return serial.serial_for_url(
+            port, baudrate=baud, timeout=_POLL, write_timeout=_WRITE_TIMEOUT, exclusive=True
+        )
+    except ValueError as error:
+        raise UsageError(f"{port} is no port: {error}", hint="name a device, or a URL of pyserial") from error
+    except serial.SerialException as error:
+        raise _open_error(port, error) from error
+
+
+def _open_error(port: str, error: serial.SerialException) -> DeviceError:
+    code = error.errno
+    if code == errno.ENOENT:
+        found = ", ".join(sorted(candidate.device for candidate in list_ports.comports()))
+        return DeviceError(
+            f"there is no port {port}",
+            hint=f"ports found: {found}" if found else "no serial port was found: is the board plugged in?",
+        )
+    if code in (errno.EAGAIN, errno.EBUSY):
+        return DeviceError(f"{port} is busy: another program has it open", hint="end that program first")
+    if code in (errno.EACCES, errno.EPERM):
+        return DeviceError(f"you may not open {port}", hint=_permission_hint(port))
+    if port.startswith("socket://"):
+        return DeviceError(
+            f"nobody listens at {port}", hint="start what should listen there, or check the address"
+        )
+    if "ioctl" in str(error):
+        return DeviceError(f"{port} is not a serial port", hint="name a device such as /dev/ttyACM0")
+    return DeviceError(f"cannot open {port}: {error}")
+
+
+def _permission_hint(port: str) -> str:
+    try:
+        import grp
+
+        group = grp.getgrgid(os.stat(port).st_gid).gr_name
+    except (ImportError, KeyError, OSError):
+        return "ask for permission to use it"
+    return f"join the group that may: sudo usermod -aG {group} $USER, then log in again"

@@ -1,0 +1,361 @@
+"""The host's durable memory, one SQLite file: keys, rounds, accepted reports, models, training state.
+
+Accepted means committed: a report counts only after the transaction that holds it has reached the disk
+(WAL with synchronous=FULL, so that neither a killed process nor a power cut takes one back), and the primary
+key (round, device) lets none in twice. A round is written before the first device hears of it, with the bytes
+that its frames are made of, so that after a crash the same request can be repeated byte for byte.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+import time
+from array import array
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from ternhost.errors import StorageError
+
+SCHEMA_VERSION = 2
+_APPLICATION_ID = 0x5445524E  # "TERN"
+
+_TABLES = """
+CREATE TABLE device (
+    id INTEGER PRIMARY KEY,
+    key BLOB NOT NULL CHECK (length(key) = 32)
+);
+CREATE TABLE revoked (
+    id INTEGER NOT NULL,
+    round INTEGER NOT NULL,
+    key BLOB NOT NULL,
+    at REAL NOT NULL,
+    PRIMARY KEY (id, round)
+) WITHOUT ROWID;
+CREATE TABLE round (
+    number INTEGER PRIMARY KEY,
+    quorum INTEGER NOT NULL,
+    deadline REAL,
+    ended TEXT
+);
+CREATE TABLE cohort (
+    round INTEGER NOT NULL REFERENCES round (number),
+    position INTEGER NOT NULL,
+    body BLOB NOT NULL,
+    devices BLOB NOT NULL,
+    PRIMARY KEY (round, position)
+) WITHOUT ROWID;
+CREATE TABLE report (
+    round INTEGER NOT NULL REFERENCES round (number),
+    device INTEGER NOT NULL,
+    payload BLOB NOT NULL,
+    PRIMARY KEY (round, device)
+) WITHOUT ROWID;
+CREATE TABLE model (
+    round INTEGER PRIMARY KEY REFERENCES round (number),
+    weights BLOB NOT NULL
+);
+CREATE TABLE state (
+    name TEXT PRIMARY KEY,
+    value TEXT NOT NULL
+);
+"""
+
+_HINTS = {
+    "SQLITE_FULL": "free some space, then go on with --resume: every accepted report is safe",
+    "SQLITE_IOERR": "the disk is full or failing; put that right, then go on with --resume: "
+    "every accepted report is safe",
+    "SQLITE_READONLY": "make the file and its directory writable for you",
+    "SQLITE_CANTOPEN": "check that the directory exists and is yours to write",
+    "SQLITE_NOTADB": "this is not a store of tern; name another file",
+    "SQLITE_CORRUPT": "the file is damaged; bring it back from a copy, or start a new store",
+    "SQLITE_BUSY": "another program uses this store; end it, or name another store",
+    "SQLITE_CONSTRAINT": "another program wrote to this store; end it, then go on with --resume",
+}
+
+
+@dataclass(frozen=True)
+class Cohort:
+    """Devices that are asked for the same thing in a round.
+
+    `body` is all of the ROUND frame between the device and the tag: it is what the frames are built from.
+    """
+
+    body: bytes
+    devices: Sequence[int]
+
+
+@dataclass(frozen=True)
+class Round:
+    """A round as it was asked: `quorum` reports end it, and so does `deadline` (seconds; None: never)."""
+
+    number: int
+    cohorts: Sequence[Cohort]
+    quorum: int
+    deadline: float | None = None
+
+    @property
+    def devices(self) -> list[int]:
+        """Every device asked."""
+        return [device for cohort in self.cohorts for device in cohort.devices]
+
+
+class Store:
+    """One SQLite file, open for writing by one process at a time. A context manager.
+
+    Every method raises StorageError where the disk does not do its part; what was committed before stays.
+    """
+
+    def __init__(self, path: str | Path, create: bool = True, beside: bool = False) -> None:
+        """Open the store at `path`; make it (mode 0600, since it holds the devices' keys) if `create`.
+
+        beside: another process may have it open for writing, as a host that serves a fleet; to be used for keys only.
+        """
+        self.path = Path(path)
+        with self._errors():
+            self._make_file(create)
+            self._lock = None if beside else self._take_lock()
+            self._db = sqlite3.connect(self.path, isolation_level=None)
+            self._db.execute("PRAGMA journal_mode = WAL")
+            self._db.execute("PRAGMA synchronous = FULL")
+            self._db.execute("PRAGMA foreign_keys = ON")
+            self._check_schema()
+
+    def _make_file(self, create: bool) -> None:
+        try:
+            if create:
+                self.path.parent.mkdir(parents=True, exist_ok=True)
+                os.close(os.open(self.path, os.O_CREAT | os.O_RDWR, 0o600))
+            mode = self.path.stat().st_mode
+        except FileNotFoundError as error:
+            raise StorageError(f"there is no store at {self.path}", hint="check the path") from error
+        except OSError as error:
+            raise StorageError(
+                f"{self.path}: {error.strerror}", hint="check the path and its owner"
+            ) from error
+        if os.name == "posix" and mode & 0o077:
+            raise StorageError(
+                f"{self.path} holds the devices' keys, and others may read it",
+                hint=f"chmod 600 {self.path}",
+            )
+
+    def _take_lock(self) -> sqlite3.Connection:
+        # An open transaction on an empty database beside the store: on every platform one process has it, it
+        # ends with the process however that dies, and nobody is kept from reading the store meanwhile.
+        lock = sqlite3.connect(f"{self.path}-lock", isolation_level=None, timeout=0)
+        try:
+            lock.execute("PRAGMA journal_mode = OFF")
+            lock.execute("BEGIN EXCLUSIVE")
+        except sqlite3.Error:
+            lock.close()
+            raise
+        return lock
+
+    def _check_schema(self) -> None:
+        with self.transaction():
+            version = self._db.execute("PRAGMA user_version").fetchone()[0]
+            application = self._db.execute("PRAGMA application_id").fetchone()[0]
+            empty = self._db.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0] == 0
+            if empty:
+                for statement in _TABLES.split(";\n"):
+                    self._db.execute(statement)
+                self._db.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
+                self._db.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+            elif application != _APPLICATION_ID:
+                raise StorageError(f"{self.path} is not a store of tern", hint="name another file")
+            elif version != SCHEMA_VERSION:
+                older = "an older" if version < SCHEMA_VERSION else "a newer"
+                raise StorageError(
+                    f"{self.path} was made by {older} version of tern (schema {version}, here {SCHEMA_VERSION})",
+                    hint="use that version, or start a new store",
+                )
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.Error as error:
+            name = getattr(error, "sqlite_errorname", None) or ""
+            hint = next((hint for prefix, hint in _HINTS.items() if name.startswith(prefix)), None)
+            raise StorageError(f"{self.path}: {error}", hint=hint) from error
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """All of what is written inside is committed together, or none of it. Not nested."""
+        with self._errors():
+            self._db.execute("BEGIN IMMEDIATE")
+            try:
+                yield
+                self._db.execute("COMMIT")
+            except BaseException:
+                if self._db.in_transaction:
+                    self._db.execute("ROLLBACK")
+                raise
+
+    def close(self) -> None:
+        """Close the file; everything committed is already safe."""
+        self._db.close()
+        if self._lock:
+            self._lock.close()
+
+    def __enter__(self) -> Store:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # Keys
+
+    def add_devices(self, keys: Mapping[int, bytes]) -> None:
+        """Remember the 32-byte key of each device; one that is there has its old key revoked."""
+        with self.transaction():
+            self._retire(keys)
+            self._db.executemany("INSERT OR REPLACE INTO device VALUES (?, ?)", keys.items())
+
+    def keys(self) -> dict[int, bytes]:
+        """The key of every device."""
+        with self._errors():
+            return dict(self._db.execute("SELECT id, key FROM device ORDER BY id"))
+
+    def revoke_devices(self, devices: Iterable[int]) -> None:
+        """Take the keys of these devices away."""
+        devices = list(devices)
+        with self.transaction():
+            self._retire(devices)
+            self._db.executemany("DELETE FROM device WHERE id = ?", ((device,) for device in devices))
+
+    def _retire(self, devices: Iterable[int]) -> None:
+        # By the last round that was opened, not by a clock, which may be set back. Of several keys of a device in one
+        # round the first is kept: the round was opened with it.
+        self._db.executemany(
+            "INSERT INTO revoked SELECT id, (SELECT coalesce(max(number), 0) FROM round), key, ? FROM device"
+            " WHERE id = ? ON CONFLICT DO UPDATE SET at = excluded.at",
+            ((time.time(), device) for device in devices),
+        )
+
+    def keys_when(self, asked: Round) -> dict[int, bytes]:
+        """The keys that devices had when a round was opened: its reports were made with these."""
+        with self._errors():
+            rows = self._db.execute(
+                "SELECT id, key FROM revoked WHERE round >= ? ORDER BY id, round DESC", (asked.number,)
+            ).fetchall()
+        return {**self.keys(), **dict(rows)}
+
+    def revoked(self) -> dict[int, float]:
+        """When a key of each device was revoked last (seconds since 1970)."""
+        with self._errors():
+            return dict(self._db.execute("SELECT id, at FROM revoked ORDER BY id, round"))
+
+    def changes(self) -> int:
+        """A number that changes whenever another process has written to this store."""
+        with self._errors():
+            version: int = self._db.execute("PRAGMA data_version").fetchone()[0]
+            return version
+
+    # Rounds
+
+    def open_round(self, asked: Round) -> None:
+        """Write down a round, before any device hears of it."""
+        with self.transaction():
+            self._db.execute(
+                "INSERT INTO round (number, quorum, deadline) VALUES (?, ?, ?)",
+                (asked.number, asked.quorum, asked.deadline),
+            )
+            self._db.executemany(
+                "INSERT INTO cohort VALUES (?, ?, ?, ?)",
+                (
+                    (asked.number, position, cohort.body, array("I", cohort.devices).tobytes())
+                    for position, cohort in enumerate(asked.cohorts)
+                ),
+            )
+
+    def open_rounds(self) -> list[Round]:
+        """The rounds that were asked and have not ended, oldest first."""
+        with self._errors():
+            rows = self._db.execute(
+                "SELECT number, quorum, deadline FROM round WHERE ended IS NULL ORDER BY number"
+            ).fetchall()
+            return [Round(number, self._cohorts(number), *rest) for number, *rest in rows]
+
+    def _cohorts(self, number: int) -> list[Cohort]:
+        rows = self._db.execute(
+            "SELECT body, devices FROM cohort WHERE round = ? ORDER BY position", (number,)
+        )
+        return [Cohort(body, array("I", devices)) for body, devices in rows]
+
+    def last_round(self) -> int:
+        """The largest round number ever asked; 0 before the first."""
+        with self._errors():
+            number: int = self._db.execute("SELECT coalesce(max(number), 0) FROM round").fetchone()[0]
+            return number
+
+    def end_round(
+        self, number: int, ended: str, state: Mapping[str, Any], weights: bytes | None = None
+    ) -> None:
+        """End a round together with what was learned from it: `state` (as in `save_state`) and the model."""
+        with self.transaction():
+            self._db.execute("UPDATE round SET ended = ? WHERE number = ?", (ended, number))
+            if weights is not None:
+                self._db.execute("INSERT INTO model VALUES (?, ?)", (number, weights))
+            self._write_state(state)
+
+    def ended_rounds(self) -> list[tuple[int, str, int]]:
+        """(number, how it ended, reports) of every round that has ended, oldest first."""
+        with self._errors():
+            return self._db.execute(
+                "SELECT number, ended, (SELECT count(*) FROM report WHERE report.round = number) FROM round "
+                "WHERE ended IS NOT NULL ORDER BY number"
+            ).fetchall()
+
+    # Reports
+
+    def add_reports(self, reports: Iterable[tuple[int, int, bytes]]) -> None:
+        """Commit accepted reports, (round, device, packed symbols), all of them or none.
+
+        Raises StorageError, and adds none, if one (round, device) is there already.
+        """
+        with self.transaction():
+            self._db.executemany("INSERT INTO report VALUES (?, ?, ?)", reports)
+
+    def reports(self, number: int) -> list[tuple[int, bytes]]:
+        """(device, packed symbols) of every accepted report of a round, by device."""
+        with self._errors():
+            return self._db.execute(
+                "SELECT device, payload FROM report WHERE round = ? ORDER BY device", (number,)
+            ).fetchall()
+
+    def report_count(self) -> int:
+        """How many reports have been accepted in all rounds."""
+        with self._errors():
+            count: int = self._db.execute("SELECT count(*) FROM report").fetchone()[0]
+            return count
+
+    # Models and training state
+
+    def weights(self, number: int) -> bytes | None:
+        """The model after a round, as `end_round` was given it."""
+        with self._errors():
+            row = self._db.execute("SELECT weights FROM model WHERE round = ?", (number,)).fetchone()
+            return row[0] if row else None
+
+    def save_state(self, state: Mapping[str, Any]) -> None:
+        """Remember JSON values by name."""
+        with self.transaction():
+            self._write_state(state)
+
+    def _write_state(self, state: Mapping[str, Any]) -> None:
+        rows = [(name, json.dumps(value)) for name, value in state.items()]
+        self._db.executemany("INSERT OR REPLACE INTO state VALUES (?, ?)", rows)
+
+    def state(self, name: str) -> Any:
+        """The value last saved by that name; None if there is none."""
+        with self._errors():
+            row = self._db.execute("SELECT value FROM state WHERE name = ?", (name,)).fetchone()
+            return json.loads(row[0]) if row else None
