@@ -1,0 +1,51 @@
+#!/bin/sh
+# Makes .venv and the cache of emulators; where they are there already it only looks. `make setup` runs this.
+# PYTHON names the interpreter to use (3.11 or later).   Usage: setup.sh [EMULATOR,...]
+set -eu
+cd "$(dirname "$0")/.."
+# A user's settings that would send packages elsewhere than into .venv.
+unset PYTHONHOME PYTHONPATH PIP_USER PIP_TARGET PIP_PREFIX PIP_ROOT PIP_REQUIRE_VIRTUALENV PIP_NO_DEPS || true
+python=${PYTHON:-python3}
+ready=.venv/.ready
+
+fail() {
+    printf 'setup: %s\n' "$@" >&2
+    exit 2
+}
+
+install() {
+    [ "$(id -u)" = 0 ] || fail "Debian packages are missing: $*" "  as root: apt-get install --no-install-recommends $*"
+    command -v apt-get >/dev/null || fail "these are needed, by their names in Debian: $*"
+    echo "setup: installing Debian packages: $*"
+    export DEBIAN_FRONTEND=noninteractive
+    { apt-get update -qq && apt-get install -qq --yes --no-install-recommends "$@"; } </dev/null >/dev/null
+}
+
+make_venv() {
+    command -v "$python" >/dev/null || install python3 python3-venv
+    "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' ||
+        fail "Python 3.11 or later is needed, and this is $("$python" --version)" "  PYTHON=... make setup names another"
+    "$python" -c 'import ensurepip, venv' 2>/dev/null || install python3-venv
+    echo "setup: making .venv with $("$python" --version)"
+    "$python" -m venv .venv
+    .venv/bin/python -m pip install --quiet --quiet --disable-pip-version-check --editable '.[dev]'
+    # MicroPython's modules for the type checker, which must not mix with those of CPython or of each other.
+    for port in rp2 esp32; do
+        rm -rf ".venv/stubs/$port"
+        .venv/bin/python -m pip install --quiet --quiet --disable-pip-version-check --no-user \
+            --target ".venv/stubs/$port" "micropython-$port-stubs>=1.29,<1.30"
+    done
+    pwd >"$ready"
+}
+
+# The broker of the tests over MQTT. Whoever may not install it is told so by those tests.
+if [ "$(id -u)" = 0 ] && ! command -v mosquitto >/dev/null && ! [ -x /usr/sbin/mosquitto ]; then
+    install mosquitto
+fi
+
+# A checkout that was moved or copied has a .venv that points to the old place.
+if [ ! -x .venv/bin/tern ] || [ "$(cat "$ready" 2>/dev/null)" != "$(pwd)" ] ||
+    [ pyproject.toml -nt "$ready" ] || [ tools/setup.sh -nt "$ready" ]; then
+    make_venv
+fi
+exec .venv/bin/tern emulator build --what "${1:-device}" >/dev/null

@@ -1,0 +1,118 @@
+"""The cache of what tern builds for itself: each entry is a folder that is complete or absent."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ternhost.errors import StorageError
+
+RECORD = "record.json"
+Progress = Callable[[str], None]
+
+
+def cache_root() -> Path:
+    """The folder of the cache: $TERN_CACHE, else `tern` under $XDG_CACHE_HOME, else under ~/.cache."""
+    if override := os.environ.get("TERN_CACHE"):
+        return Path(override).absolute()
+    base = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    return (base if base.is_absolute() else Path.home() / ".cache") / "tern"
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What decides a build: the same version and options are the same entry.
+
+    `products` are the files that an entry must hold, relative to its folder.
+    """
+
+    name: str
+    version: str
+    options: Mapping[str, Any]
+    products: tuple[str, ...]
+
+    @property
+    def key(self) -> str:
+        text = json.dumps(self.options, sort_keys=True)
+        return f"{self.name}-{self.version}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
+
+
+def sha256_of(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def read_record(recipe: Recipe) -> dict[str, Any] | None:
+    """The record of the entry of `recipe`, or None where it is absent or not what was built."""
+    entry = cache_root() / recipe.key
+    try:
+        record: dict[str, Any] = json.loads((entry / RECORD).read_text())
+        intact = all(record["sha256"][name] == sha256_of(entry / name) for name in recipe.products)
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return record if intact else None
+
+
+def find_entry(recipe: Recipe) -> Path | None:
+    """The folder of the entry of `recipe`, or None where it is absent or damaged."""
+    return cache_root() / recipe.key if read_record(recipe) else None
+
+
+def build_entry(recipe: Recipe, make: Callable[[Path, Path], Mapping[str, str]], progress: Progress) -> Path:
+    """Return the entry of `recipe`, built by `make(work, out)` if it is absent.
+
+    `make` works in the folder `work`, leaves the products in the folder `out` and returns what it was built
+    with, for the record. Several processes may ask at once: one builds, the others wait. A build that fails
+    or is killed leaves no entry.
+    """
+    root = cache_root()
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StorageError(
+            f"the cache {root} cannot be made: {error.strerror}",
+            hint="set TERN_CACHE to a folder that can be written",
+        ) from error
+    with _lock(root / f"{recipe.key}.lock", progress):
+        if entry := find_entry(recipe):
+            return entry
+        for left_over in root.glob(f"{recipe.key}.tmp-*"):  # of a killed build: nobody else holds the lock
+            shutil.rmtree(left_over, ignore_errors=True)
+        temporary = Path(tempfile.mkdtemp(prefix=f"{recipe.key}.tmp-", dir=root))
+        try:
+            work, out = temporary / "work", temporary / "out"
+            work.mkdir()
+            out.mkdir()
+            record = {
+                "name": recipe.name,
+                "version": recipe.version,
+                "options": recipe.options,
+                "built_with": dict(make(work, out)),
+                "sha256": {name: sha256_of(out / name) for name in recipe.products},
+            }
+            (out / RECORD).write_text(json.dumps(record, indent=2) + "\n")
+            entry = root / recipe.key
+            shutil.rmtree(entry, ignore_errors=True)  # a damaged one
+            out.rename(entry)
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
+        return entry
+
+
+@contextmanager
+def _lock(path: Path, progress: Progress) -> Iterator[None]:
+    with path.open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            progress("waiting for another build of the same")
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield

@@ -1,0 +1,1 @@
+"""The `tern` commands for boards, one file a command, thin."""

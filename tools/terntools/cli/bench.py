@@ -1,0 +1,24 @@
+"""`tern bench`: measurements, one module an action, which offers `add_action(actions)`."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from typing import Any
+
+from ternhost.cli import add_command
+
+_ACTIONS = ("ternhost.cli.bench_ingest", "terntools.cli.bench_latency", "terntools.cli.bench_energy")
+
+
+def add_parser(subparsers: Any) -> None:
+    parser = add_command(
+        subparsers,
+        "bench",
+        "measure boards and the host",
+        "tern bench ingest --broker mosquitto --reports 100000",
+    )
+    actions = parser.add_subparsers(title="actions", dest="action", metavar="ACTION", required=True)
+    for module in _ACTIONS:
+        if importlib.util.find_spec(module) is not None:
+            importlib.import_module(module).add_action(actions)

@@ -1,0 +1,112 @@
+"""`tern bench latency`: how long a report takes on a device, and where the time goes."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from ternhost import errors, mechanisms, training
+from ternhost.cli import add_command, print_result
+from terntools import bench_plots, current_model, latency
+from terntools.cli.progress import tell
+from terntools.sessions import Session
+
+
+def add_action(actions: Any) -> None:
+    parser = add_command(
+        actions,
+        "latency",
+        "how long a report takes on a device, and where the time goes",
+        "tern bench latency --fleet pico-emulated:1 --json\ntern bench latency --fleet port:/dev/ttyACM0",
+    )
+    add_options(parser)
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.set_defaults(func=_run)
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """The options that `tern bench energy` has as well."""
+    case = latency.Case()
+    parser.add_argument(
+        "--fleet",
+        default="pico-emulated:1",
+        metavar="FLEET",
+        help="one of pico-emulated:1 (default), emulated:1, port:PATH",
+    )
+    parser.add_argument("--mechanism", default=case.mechanism, choices=mechanisms.NAMES, metavar="NAME")
+    parser.add_argument(
+        "--epsilon", default=case.epsilon, metavar="E", help="of a report (default %(default)s)"
+    )
+    parser.add_argument("--d", type=int, default=case.d, help="coordinates (default %(default)s)")
+    parser.add_argument("--k", type=int, default=case.k, help="of them reported (default %(default)s)")
+    parser.add_argument("--model", default=case.model, choices=tuple(training.MODELS))
+    parser.add_argument(
+        "--sessions", default="sessions", metavar="DIR", help="where to write log, JSON and pictures"
+    )
+
+
+def case_of(args: argparse.Namespace) -> latency.Case:
+    """What the options describe."""
+    return latency.Case(args.mechanism, args.epsilon, args.d, args.k, args.model)
+
+
+def _run(args: argparse.Namespace) -> int:
+    case = case_of(args)
+    session = Session(args.sessions)
+
+    def say(line: str) -> None:
+        session.say(line)
+        tell(line)
+
+    result = latency.measure(args.fleet, case, tell=say)
+    text = summary(result)
+    session.finish("latency", result, text, pictures(result))
+    result["directory"] = str(session.directory)
+    print_result(result, f"{text}\nall of it is in {session.directory}", args.json)
+    return errors.OK
+
+
+def summary(result: dict[str, Any]) -> str:
+    """The result for people."""
+    report = result["us_per_report"]
+    case = result["case"]
+    lines = [
+        result["device"],
+        f"a report ({case['mechanism']}, {case['k']} of {case['d']}, {case['model']}): median "
+        f"{report['median'] / 1000:.2f} ms, slowest {report['slowest'] / 1000:.2f} ms",
+    ]
+    lines += [f"  {part:12}{us / 1000:8.2f} ms" for part, us in report["breakdown"].items()]
+    lines.append(
+        "microseconds a coordinate, entropy included; in plain float, and times that; with the sampler in C:"
+    )
+    in_c = result["us_per_coordinate_native_c"] or {}
+    for name, us in result["us_per_coordinate"].items():
+        plain = result["us_per_coordinate_plain_float"][name]
+        native = f"{in_c[name]:10.2f}" if name in in_c else "         -"
+        lines.append(f"  {name:14}{us:8.2f}{plain:10.1f} {plain / us:6.1f}{native}")
+    lines.append(
+        f"entropy {result['entropy_us_per_byte']:.2f} us a byte; heap: at most {result['heap_bytes_peak']:,} bytes in "
+        f"use, {result['heap']['free']:,} free; library {result['mpy_bytes']:,} bytes of .mpy (Pico)"
+    )
+    if result["identical_runs"] is not None:
+        lines.append(
+            "two boots agree to the microsecond" if result["identical_runs"] else "two boots do NOT agree"
+        )
+    return "\n".join(lines)
+
+
+def pictures(result: dict[str, Any]) -> dict[str, Any]:
+    """The page of a result."""
+    reports = result["reports"]
+    panels = [bench_plots.latency([(one["name"], one["breakdown"]) for one in reports])]
+    if result["chip"] in current_model.chips():
+        case = result["case"]
+        of_case = [one for one in reports if all(one[name] == case[name] for name in ("mechanism", "model"))]
+        by_link = current_model.by_link(current_model.load(result["chip"]), of_case)
+        panels.append(bench_plots.energy(by_link, "modelled"))
+    sizes = {one["name"].rpartition(", ")[0]: one["bytes_out"] for one in reports}
+    sizes |= {f"float32, {one['d']} of {one['d']}": one["bytes_float32"] for one in reports}
+    panels.append(
+        bench_plots.sizes([(name, latency.OVERHEAD, n - latency.OVERHEAD) for name, n in sizes.items()])
+    )
+    return {"page": bench_plots.page(panels)}

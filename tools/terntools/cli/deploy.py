@@ -1,0 +1,80 @@
+"""`tern deploy`: put the device library on a board that has MicroPython."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from typing import Any
+
+from ternhost import errors
+from ternhost.cli import add_command, print_result
+from terntools import deploy, devices, mpy
+from terntools.cli.progress import Bar, tell
+from terntools.repl import Repl
+
+
+def add_parser(subparsers: Any) -> None:
+    parser = add_command(
+        subparsers,
+        "deploy",
+        "put the device library on a board, as far as it is not there yet",
+        "tern deploy a0\ntern deploy a0 --with bench\ntern deploy socket://127.0.0.1:7777 --json",
+    )
+    parser.add_argument("board", metavar="BOARD", help=devices.NAMES)
+    parser.add_argument(
+        "--with",
+        dest="more",
+        metavar="MODULE",
+        action="append",
+        default=[],
+        choices=mpy.ON_DEMAND,
+        help=f"a module beside those of the client: {', '.join(mpy.ON_DEMAND)} (`tern device bench` needs bench); "
+        "those that are there stay",
+    )
+    add_options(parser)
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.set_defaults(func=_run)
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """The options that `tern up` has as well."""
+    parser.add_argument(
+        "--whole",
+        action="store_true",
+        help="every module, with line numbers: for programs of your own, and to see where one fails",
+    )
+
+
+def run_deploy(port: str, whole: bool = False, more: Sequence[str] = ()) -> dict[str, Any]:
+    """Deploy to the board on `port` and start it; what was done, and what the board says."""
+    with Repl(port) as repl:
+        machine, changes = deploy.plan(repl, whole, more)
+        tell(f"{machine.description}, MicroPython {machine.version}, {machine.processor}")
+        with Bar("deploying") as bar:
+            deploy.apply(repl, changes, bar.update)
+        repl.start_main()
+    hello = deploy.wait_for_hello(port)
+    return {
+        "port": port,
+        "machine": machine.description,
+        "micropython": machine.version,
+        "processor": machine.processor,
+        "written": list(changes.write),
+        "removed": list(changes.remove),
+        "bytes": changes.size,
+        "hello": hello.text,
+        "clients": hello.clients,
+        "heap_free": hello.heap,
+    }
+
+
+def _run(args: argparse.Namespace) -> int:
+    result = run_deploy(devices.resolve(args.board), args.whole, args.more)
+    text = (
+        f"{result['hello']}\n"
+        f"  {len(result['written'])} files written ({result['bytes']:,} bytes), {len(result['removed'])} removed; "
+        f"heap free {result['heap_free']:,} bytes; "
+        + (f"{result['clients']} clients" if result["clients"] else "not provisioned yet: tern provision")
+    )
+    print_result(result, text, args.json)
+    return errors.OK

@@ -1,0 +1,76 @@
+"""`tern flash`: put MicroPython on a board."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from ternhost import errors
+from ternhost.cli import add_command, print_result
+from ternhost.errors import UsageError
+from terntools import devices, esp32, flash
+from terntools.cli.progress import Bar, tell
+
+
+def add_parser(subparsers: Any) -> None:
+    parser = add_command(
+        subparsers,
+        "flash",
+        "put MicroPython on a board",
+        "tern flash a0 --firmware RPI_PICO-v1.28.0.uf2\ntern flash u0 --firmware ESP32_GENERIC-v1.28.0.bin",
+    )
+    parser.add_argument("board", metavar="BOARD", help=devices.NAMES)
+    add_options(parser)
+    parser.add_argument(
+        "--erase",
+        action="store_true",
+        help="its files too, ledgers included: for a board that becomes another device",
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.set_defaults(func=_run)
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """The options that `tern up` has as well."""
+    parser.add_argument("--firmware", metavar="FILE", help=".bin for an ESP32, .uf2 for a Pico")
+    parser.add_argument(
+        "--volume", metavar="DIR", help="where a Pico's boot loader is mounted (default: looked for)"
+    )
+    parser.add_argument(
+        "--no-reset", action="store_true", help="ESP32: it is in its boot loader already (BOOT held at reset)"
+    )
+    parser.add_argument("--no-stub", action="store_true", help="ESP32: talk to the ROM alone; slower")
+    parser.add_argument(
+        "--baud", type=int, default=esp32.FLASH_BAUD, help="ESP32: while flashing (default: %(default)s)"
+    )
+
+
+def run_flash(port: str, args: argparse.Namespace) -> dict[str, Any]:
+    """Flash the board on `port` as the options say."""
+    firmware = flash.read_firmware(args.firmware)
+    with Bar("flashing") as bar:
+        return flash.flash(
+            port, firmware, reset=not args.no_reset, stub=not args.no_stub, volume=args.volume, baud=args.baud,
+            erase=getattr(args, "erase", False),
+            progress=bar.update, tell=tell,
+        )  # fmt: skip
+
+
+def _run(args: argparse.Namespace) -> int:
+    if not args.firmware:
+        where = "\n  ".join(f"{family}: {url}" for family, url in flash.WHERE.items())
+        raise UsageError(
+            "--firmware FILE is missing: tern brings no MicroPython with it", hint=f"get it from\n  {where}"
+        )
+    firmware = flash.read_firmware(args.firmware)
+    waits = firmware.family == devices.RP2 and flash.find_volume(args.volume) is not None
+    if args.board == "auto" and waits:
+        raise UsageError(
+            "which port will the board have? It waits in its boot loader, which has none",
+            hint="name it: such as a0",
+        )
+    port = args.board if waits and "/" in args.board else devices.resolve(args.board)
+    result = {"port": port, **run_flash(port, args)}
+    text = f"{result['chip']} on {port}: {result['bytes']} bytes at {result['offset']:#x}, verified"
+    print_result(result, text, args.json)
+    return errors.OK

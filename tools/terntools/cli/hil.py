@@ -1,0 +1,60 @@
+"""`tern hil`: the tests on every board of a hardware map, side by side."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import Any
+
+from ternhost.cli import add_command, print_result
+from terntools import hil
+from terntools.sessions import Session
+
+
+def add_parser(subparsers: Any) -> None:
+    parser = add_command(
+        subparsers,
+        "hil",
+        "run the device tests and tests/hil on every board of a hardware map, side by side (exit code 0: all passed, "
+        "1: a test failed, 2: a board is not there or timed out)",
+        "tern hil --hardware-map boards.yaml\ntern hil --hardware-map boards.yaml --board pico-1 --json",
+    )
+    parser.add_argument(
+        "--hardware-map", required=True, metavar="FILE", help="in the shape of Zephyr's twister"
+    )
+    parser.add_argument(
+        "--board", action="append", default=[], metavar="ID", help="only this one; may be repeated"
+    )
+    parser.add_argument(
+        "--tests", action="append", type=Path, metavar="PATH", help="default: tests/device and tests/hil"
+    )
+    parser.add_argument(
+        "--timeout", type=float, default=hil.TIMEOUT, help="seconds a board (default: %(default)s)"
+    )
+    parser.add_argument("--sessions", default="sessions", metavar="DIR", help="where to write the report")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.set_defaults(func=_run)
+
+
+def _run(args: argparse.Namespace) -> int:
+    tests = tuple(args.tests or hil.TESTS)
+    hil.boards_of(args.hardware_map, args.board)  # what is wrong is said before a session begins
+    hil.require_tests(tests)
+    session = Session(args.sessions)
+
+    def say(line: str) -> None:
+        session.say(line)
+        print(f"  {line}", file=sys.stderr, flush=True)
+
+    results = hil.run(args.hardware_map, session.directory, tests, args.timeout, args.board, say)
+    found = {
+        "directory": str(session.directory),
+        "boards": [
+            {"id": one.board.id, "result": one.word.lower(), "lost": one.lost, **one.counts, **one.properties}
+            for one in results
+        ],
+    }
+    lines = [f"{one.board.id}: {one.word}" for one in results]
+    print_result(found, "\n".join((*lines, f"report: {session.directory / 'report.html'}")), args.json)
+    return hil.worst(results)

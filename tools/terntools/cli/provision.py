@@ -1,0 +1,162 @@
+"""`tern provision`: make a board a member of a fleet."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from ternhost import datasets, errors
+from ternhost.cli import add_command, print_result
+from ternhost.errors import UsageError
+from ternhost.store import Store
+from terntools import deploy, devices, provision
+from terntools.cli.progress import Bar
+from terntools.provision import Broker, Member
+from terntools.repl import Repl
+
+_SLOT_MS = (
+    500  # on a Pico a report takes 10 ms, at most 26 (tern bench latency); slow flash may add its erasing
+)
+
+
+def add_parser(subparsers: Any) -> None:
+    parser = add_command(
+        subparsers,
+        "provision",
+        "make a board a member of a fleet: key, policy, records, broker",
+        "tern provision a0 --store fleet.sqlite --device 7 --budget 100 --largest 2 --records mine.csv\n"
+        "tern provision u0 --store fleet.sqlite --device 8 --dataset flights --broker broker.local:8883 "
+        "--authority broker/authority.der --ssid lab --wifi-password-file secret.txt",
+    )
+    parser.add_argument("board", metavar="BOARD", help=devices.NAMES)
+    add_options(parser, required=True)
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.set_defaults(func=_run)
+
+
+def add_options(parser: argparse.ArgumentParser, required: bool) -> None:
+    """The options that `tern up` has as well."""
+    member = parser.add_argument_group("member")
+    member.add_argument(
+        "--store", metavar="FILE", required=required, help="the host's store; the device's key is made in it"
+    )
+    member.add_argument(
+        "--device", type=int, metavar="ID", required=required, help="1 or more, its own in the fleet"
+    )
+    member.add_argument(
+        "--records", metavar="FILE", help="CSV: features and label, all in [-1, 1], a row a record"
+    )
+    member.add_argument(
+        "--dataset", choices=tuple(datasets.DATASETS), help="for a trial: records of a data set"
+    )
+    member.add_argument("--count", type=int, default=1, metavar="N", help="records of --dataset (default 1)")
+    policy = parser.add_argument_group("privacy policy, which the device enforces")
+    policy.add_argument(
+        "--largest", default="2", metavar="E", help="epsilon that one report may cost (default 2)"
+    )
+    policy.add_argument(
+        "--budget", default="100", metavar="E", help="epsilon for the device's life (default 100)"
+    )
+    policy.add_argument(
+        "--mechanisms",
+        metavar="LIST",
+        help=f"shapes of cards that it obeys, of {','.join(provision.SHAPES)} (all)",
+    )
+    policy.add_argument("--pause", type=int, default=0, metavar="S", help="least seconds between two debits")
+    policy.add_argument(
+        "--slot-ms",
+        type=int,
+        default=_SLOT_MS,
+        metavar="MS",
+        help="send only at whole multiples of so many milliseconds after a round came, so that the time tells nothing "
+        f"of the data: longer than a report takes, 0 for at once (default {_SLOT_MS})",
+    )
+    policy.add_argument(
+        "--reserve",
+        type=int,
+        default=1,
+        metavar="N",
+        help="reports to pay for at once, which spares the flash; a power cut loses what was not used (default 1)",
+    )
+    policy.add_argument(
+        "--own-key-only",
+        action="store_true",
+        help="answer only what is asked of this device, not of the whole fleet",
+    )
+    network = parser.add_argument_group("network (without a broker, the link is the board's port)")
+    network.add_argument("--broker", metavar="HOST[:PORT]", help="MQTT broker")
+    network.add_argument(
+        "--authority", type=Path, metavar="FILE", help="certificate (DER) that vouches for the broker"
+    )
+    network.add_argument("--prefix", metavar="NAME", help="of the fleet's topics (default tern)")
+    network.add_argument("--ssid", metavar="NAME", help="Wi-Fi network")
+    network.add_argument(
+        "--wifi-password-file", type=Path, metavar="FILE", help="holds its password, which is never printed"
+    )
+
+
+def member_of(args: argparse.Namespace) -> Member:
+    """What the options describe. Raises UsageError."""
+    if (args.records is None) == (args.dataset is None):
+        raise UsageError("name the device's records", hint="either --records FILE or --dataset NAME")
+    rows = (
+        provision.read_records(args.records)
+        if args.records
+        else provision.dataset_records(args.dataset, args.device, args.count)
+    )
+    if args.broker is None and (args.authority or args.ssid or args.wifi_password_file or args.prefix):
+        raise UsageError("options of a network without a broker", hint="name it with --broker HOST[:PORT]")
+    broker = (
+        Broker.parse(args.broker, args.authority, args.ssid, args.wifi_password_file, args.prefix)
+        if args.broker
+        else None
+    )
+    shapes = tuple(args.mechanisms.split(",")) if args.mechanisms else ()
+    policy = provision.policy(args.largest, args.budget)
+    return Member(
+        args.device,
+        rows,
+        policy,
+        shapes,
+        not args.own_key_only,
+        args.pause,
+        args.slot_ms,
+        args.reserve,
+        broker,
+    )
+
+
+def run_provision(port: str, member: Member, store: Path) -> dict[str, Any]:
+    """Provision the board on `port` and start it; what was done, and what the board says."""
+    with Repl(port) as repl:
+        with Store(store, beside=True) as opened:
+            changes = provision.plan(repl, member, opened)
+        with Bar("provisioning") as bar:
+            deploy.apply(repl, changes, bar.update)
+        repl.start_main()
+    result = {
+        "port": port,
+        "device": member.device,
+        "records": len(member.rows),
+        "features": member.rows.shape[1] - 1,
+        "written": list(changes.write),
+        "removed": list(changes.remove),
+        "link": "mqtt" if member.broker else "serial",
+    }
+    if member.broker:
+        return result  # its port is silent from now on: it speaks to the broker
+    hello = deploy.wait_for_hello(port)
+    return {**result, "hello": hello.text, "epsilon_left": (hello.budget or 0) / 1_000_000}
+
+
+def _run(args: argparse.Namespace) -> int:
+    member = member_of(args)
+    result = run_provision(devices.resolve(args.board), member, Path(args.store))
+    text = f"device {result['device']} on {result['port']}: {len(result['written'])} files written" + (
+        f"; epsilon left {result['epsilon_left']:g}"
+        if "epsilon_left" in result
+        else "; it speaks to its broker now"
+    )
+    print_result(result, text, args.json)
+    return errors.OK

@@ -1,0 +1,78 @@
+"""`tern up`: from the box to a member of a fleet."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import Any
+
+from ternhost import errors
+from ternhost.cli import add_command, print_result
+from ternhost.errors import UsageError
+from terntools import devices, flash, up
+from terntools.cli import deploy as deploy_cli
+from terntools.cli import flash as flash_cli
+from terntools.cli import provision as provision_cli
+from terntools.cli.progress import Bar
+
+
+def add_parser(subparsers: Any) -> None:
+    parser = add_command(
+        subparsers,
+        "up",
+        "make a board a member of a fleet: flash, deploy and provision it, as far as that is not done yet",
+        "tern up a0 --firmware RPI_PICO-v1.28.0.uf2 --store fleet.sqlite --device 7 --records mine.csv\n"
+        "tern up u0 --store fleet.sqlite --device 8 --dataset flights --yes",
+    )
+    parser.add_argument("board", metavar="BOARD", help=devices.NAMES)
+    flash_cli.add_options(parser)
+    parser.add_argument(
+        "--reflash", action="store_true", help="flash it even if it has a MicroPython that will do"
+    )
+    deploy_cli.add_options(parser)
+    provision_cli.add_options(parser, required=True)
+    parser.add_argument("--yes", action="store_true", help="do not ask before anything is changed")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.set_defaults(func=_run)
+
+
+def _run(args: argparse.Namespace) -> int:
+    member = provision_cli.member_of(args)
+    firmware = flash.read_firmware(args.firmware) if args.firmware else None
+    store = Path(args.store)
+    waiting = flash.find_volume(args.volume) is not None  # a board in its boot loader has no port yet
+    port = args.board if waiting and ("/" in args.board) else devices.resolve(args.board)
+    plan = up.make_plan(port, member, store, volume=args.volume, reflash=args.reflash, whole=args.whole)
+    up.require_firmware(plan, firmware)
+    print("\n".join(f"  {line}" for line in plan.lines()), file=sys.stderr)
+    if plan and not args.yes:
+        _confirm()
+    with Bar("writing") as bar:
+        hello = up.carry_out(
+            port, plan, member, store, lambda: flash_cli.run_flash(port, args), whole=args.whole,
+            progress=bar.update,
+        )  # fmt: skip
+    result: dict[str, Any] = {
+        "port": port,
+        "device": member.device,
+        "changed": bool(plan),
+        "flashed": plan.flash is not None,
+        "deployed": list(plan.library.write),
+        "provisioned": list(plan.membership.write),
+    }
+    text = f"device {member.device} on {port} is up"
+    if hello is not None:
+        left = (hello.budget or 0) / 1_000_000
+        result.update(hello=hello.text, clients=hello.clients, epsilon_left=left, heap_free=hello.heap)
+        text += f": {hello.text}; epsilon left {left:g}; heap free {hello.heap:,} bytes"
+    print_result(result, text, args.json)
+    return errors.OK
+
+
+def _confirm() -> None:
+    if not sys.stdin.isatty():
+        raise UsageError("nobody is there to be asked", hint="add --yes to carry out the plan above")
+    print("go on? [y/N] ", end="", file=sys.stderr, flush=True)
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        raise UsageError("nothing was changed", hint="answer y, or add --yes")

@@ -1,0 +1,109 @@
+"""Energy from times and bytes by datasheet currents (shared_specs/currents.json). Whatever comes of it is modelled."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import ternspecs
+from ternhost.errors import UsageError
+
+FIGURES = Path(next(iter(ternspecs.__path__))) / "currents.json"
+SOURCE = "modelled from datasheet currents, not measured"
+
+
+@dataclass(frozen=True)
+class Link:
+    """A link: milliampere that it adds while bytes pass, bits a second, bits a byte, bytes that every message adds."""
+
+    name: str
+    ma: float
+    bits_per_second: float
+    bits_per_byte: float
+    overhead_bytes: int
+    source: str
+
+    def seconds(self, n: int) -> float:
+        """How long a message of n bytes takes."""
+        return (n + self.overhead_bytes) * self.bits_per_byte / self.bits_per_second
+
+
+@dataclass(frozen=True)
+class Model:
+    """The currents of a chip, in milliampere, and where each figure is from."""
+
+    name: str
+    volts: float
+    active_ma: float
+    sleep_ma: float
+    links: dict[str, Link]
+    sources: dict[str, str]
+
+    def compute_microjoules(self, seconds: float) -> float:
+        """Energy of the processor for a time."""
+        return self.volts * self.active_ma * seconds * 1000
+
+    def link_microjoules(self, link: str, n: int) -> float:
+        """Energy of a message of n bytes: what the link draws, and the processor while it waits for it."""
+        of = self.links[link]
+        return self.volts * (of.ma + self.active_ma) * of.seconds(n) * 1000
+
+    def report_microjoules(self, figures: Mapping[str, Any]) -> tuple[float, float]:
+        """Energy of computing and of the link for a report over serial; figures: of latency.Bench.figures."""
+        line = (figures["receive"] + figures["send"]) / 1e6
+        serial = self.links["serial"]
+        sending = sum(
+            self.volts * serial.ma * serial.seconds(figures[name]) * 1000
+            for name in ("bytes_in", "bytes_out")
+        )
+        return (
+            self.compute_microjoules(figures["median"] / 1e6 - line),
+            self.compute_microjoules(line) + sending,
+        )
+
+    def sleep_microjoules(self, seconds: float) -> float:
+        """Energy of a sleep."""
+        return self.volts * self.sleep_ma * seconds * 1000
+
+
+def chips() -> dict[str, Any]:
+    """The table, by chip."""
+    boards: dict[str, Any] = json.loads(FIGURES.read_text())["boards"]
+    return boards
+
+
+def load(chip: str | None) -> Model:
+    """The model of a chip, such as "rp2040". Raises UsageError."""
+    if chip not in chips():
+        raise UsageError(
+            f"there are no currents of {chip or 'this'}", hint=f"there are those of {', '.join(chips())}"
+        )
+    of = chips()[chip]
+    links = {
+        name: Link(
+            name, link["ma"], link["bits_per_second"], link["bits_per_byte"], link.get("overhead_bytes", 0),
+            f"{link['source']}, page {link['page']}",
+        )
+        for name, link in of["links"].items()
+    }  # fmt: skip
+    sources = {name: f"{of[name]['source']}, page {of[name]['page']}" for name in ("active", "sleep")}
+    return Model(of["name"], of["volts"], of["active"]["ma"], of["sleep"]["ma"], links, sources)
+
+
+def by_link(model: Model, reports: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, float]]:
+    """Microjoules of "computing" and of the "link", by link: of these reports (latency.Bench.figures) over serial, and
+    of sending as many bytes over Wi-Fi.
+    """
+    found = {
+        f"serial: {one['name']}": dict(zip(("computing", "link"), model.report_microjoules(one), strict=True))
+        for one in reports
+    }
+    wifi = load("esp32")
+    sizes = {f"{one['bytes_out']} bytes": one["bytes_out"] for one in reports}
+    sizes |= {f"float32 x {one['d']}": one["bytes_float32"] for one in reports}
+    for name, n in sizes.items():
+        found[f"Wi-Fi (ESP32), sending alone: {name}"] = {"link": wifi.link_microjoules("wifi", n)}
+    return found

@@ -1,0 +1,172 @@
+"""Boards on this machine's ports: found by USB id, named as mpremote names them, asked who they are."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any
+
+import serial
+from serial.tools import list_ports
+
+from ternhost.errors import DeviceError, RefusedError, TernError, UsageError
+from ternhost.links import open_link
+from ternhost.links.serial import BAUD, open_port
+
+RP2 = "rp2"
+ESP32 = "esp32"
+INSTRUMENT = "instrument"
+
+# USB vendor and product -> (family, what it is). A bridge chip does not say what is behind it: mostly an ESP32.
+_USB = {
+    (0x2E8A, 0x0005): (RP2, "Pico (MicroPython)"),
+    (0x2E8A, 0x000A): (RP2, "Pico (SDK program)"),
+    (0x303A, 0x1001): (ESP32, "ESP32 (USB serial/JTAG)"),
+    (0x303A, 0x4001): (ESP32, "ESP32 (MicroPython, native USB)"),
+    (0x10C4, 0xEA60): (ESP32, "CP210x bridge"),
+    (0x1A86, 0x7523): (ESP32, "CH340 bridge"),
+    (0x1A86, 0x55D4): (ESP32, "CH9102 bridge"),
+    (0x0403, 0x6001): (ESP32, "FT232 bridge"),
+    (0x0403, 0x6010): (ESP32, "FT2232 bridge"),
+    (0x0403, 0x6015): (ESP32, "FT231X bridge"),
+    (0x1915, 0xC00A): (INSTRUMENT, "Power Profiler Kit II"),
+}
+_SHORT = {"a": "/dev/ttyACM", "u": "/dev/ttyUSB", "c": "COM"}
+_BANNER = re.compile(rb"MicroPython (\S+) on [^;]*; ([^\r\n]+)\r?\n")
+NAMES = "auto, a0, u0, c0, id:SERIAL, a path such as /dev/ttyACM0, or a URL such as socket://127.0.0.1:7777"
+
+
+@dataclass(frozen=True)
+class Device:
+    """A port with a board (or an instrument) on it; `firmware` and `tern` are None until it was asked."""
+
+    port: str
+    family: str
+    board: str
+    usb_id: str
+    serial_number: str | None
+    firmware: str | None = None
+    tern: str | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def find() -> list[Device]:
+    """The ports whose USB id is that of a board or an instrument, sorted."""
+    found = []
+    for port in list_ports.comports():
+        known = _USB.get((port.vid, port.pid))
+        if known:
+            usb_id = f"{port.vid:04x}:{port.pid:04x}"
+            found.append(Device(port.device, known[0], known[1], usb_id, port.serial_number or None))
+    return sorted(found, key=lambda device: device.port)
+
+
+def resolve(name: str, devices: Sequence[Device] | None = None) -> str:
+    """The port that `name` stands for (see NAMES). Raises DeviceError, and UsageError where it is ambiguous."""
+    if devices is None:
+        devices = find()
+    boards = [device for device in devices if device.family != INSTRUMENT]
+    if name == "auto":
+        return _only(boards, "auto", "plug one in, or name its port")
+    if short := re.fullmatch(r"([auc])(\d+)", name):
+        return _SHORT[short[1]] + short[2]
+    if name.startswith("id:"):
+        wanted = name.removeprefix("id:")
+        if not wanted:
+            raise UsageError(
+                "id: without a serial number", hint="such as id:e6614103e7452d2f; see: tern devices"
+            )
+        matches = [device for device in devices if (device.serial_number or "").startswith(wanted)]
+        return _only(matches, name, f"boards found: {_candidates(devices) or 'none'}")
+    path = name.removeprefix("port:")
+    if "://" in path or Path(path).exists() or re.fullmatch(r"COM\d+", path):
+        return path
+    if "/" in path:
+        raise DeviceError(f"there is no port {path}", hint=f"boards found: {_candidates(devices) or 'none'}")
+    raise UsageError(f"there is no board {name!r}", hint=f"a board is {NAMES}")
+
+
+def _only(devices: Sequence[Device], name: str, advice: str) -> str:
+    if not devices:
+        raise DeviceError(f"no board found for {name!r}", hint=advice)
+    if len(devices) > 1:
+        raise UsageError(
+            f"{name!r} may be any of {len(devices)} boards: {_candidates(devices)}",
+            hint="name one by its port, or by id: and its serial number",
+        )
+    return devices[0].port
+
+
+def _candidates(devices: Iterable[Device]) -> str:
+    return ", ".join(
+        f"{device.port} ({device.board}{', id:' + device.serial_number if device.serial_number else ''})"
+        for device in devices
+    )
+
+
+@dataclass(frozen=True)
+class Identity:
+    """What a board says of itself: MicroPython's version and board, and the version of tern where it runs."""
+
+    board: str | None
+    firmware: str | None
+    tern: str | None
+
+
+def identify(port: str) -> Identity:
+    """Ask the board on `port` who it is, without interrupting what it runs. Raises DeviceError and UsageError.
+
+    At MicroPython's prompt Ctrl-B prints the version; a running tern answers a hello. Anything else stays silent.
+    """
+    answer = b""
+    try:
+        with open_port(port, BAUD) as line:
+            line.write(b"\r\x02")
+            end = time.monotonic() + 0.6
+            while time.monotonic() < end and not _BANNER.search(answer):
+                answer += line.read(line.in_waiting or 1)
+    except (OSError, serial.SerialException) as error:
+        raise DeviceError(f"the board on {port} went away", hint="check its cable") from error
+    if banner := _BANNER.search(answer):
+        return Identity(banner[2].decode(errors="replace").strip(), banner[1].decode(errors="replace"), None)
+    link = open_link(port, SimpleQueue())
+    try:
+        text = link.hello(1.5).text or ""
+    except RefusedError:
+        return Identity(None, None, "another wire schema")
+    except DeviceError:
+        return Identity(None, None, None)
+    finally:
+        link.close()
+    board, firmware, version = (part.strip() for part in (text + ";;").split(";")[:3])
+    return Identity(board, firmware.removeprefix("micropython "), version.removeprefix("tern ") or None)
+
+
+def survey(ask: bool = True) -> list[Device]:
+    """The boards found; with `ask`, those that can be opened also say who they are."""
+    devices = find()
+    if not ask:
+        return devices
+    return [device if device.family == INSTRUMENT else _asked(device) for device in devices]
+
+
+def _asked(device: Device) -> Device:
+    try:
+        said = identify(device.port)
+    except TernError:  # busy, or gone meanwhile: it is still on the list
+        return device
+    return Device(
+        device.port,
+        device.family,
+        said.board or device.board,
+        device.usb_id,
+        device.serial_number,
+        said.firmware,
+        said.tern,
+    )

@@ -1,0 +1,165 @@
+"""Energy of a report: what an instrument measured between markers, less what an idle board draws.
+
+As in MLPerf Tiny, a pin of the board marks each window: it changes where the work begins and goes back where it ends.
+An instrument gives current and the pin over time; the energy of a window is its power over time, integrated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from statistics import median
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ternhost.errors import TernError, UsageError
+
+Floats = npt.NDArray[np.float64]
+Bools = npt.NDArray[np.bool_]
+
+MIN_MARK = 1e-6  # seconds: a shorter change of the pin is a glitch
+MIN_WINDOWS = 5
+
+
+@dataclass(frozen=True)
+class Trace:
+    """What an instrument gave: seconds (increasing), amperes, volts and the marker pin, a value a sample."""
+
+    seconds: Floats
+    amperes: Floats
+    volts: Floats
+    marker: Bools
+
+    def __post_init__(self) -> None:
+        n = len(self.seconds)
+        if not n or not len(self.amperes) == len(self.volts) == len(self.marker) == n:
+            raise UsageError(
+                "a trace without samples", hint="is the meter connected, and the board switched on?"
+            )
+        if np.any(np.diff(self.seconds) <= 0) or not np.all(np.isfinite(self.amperes)):
+            raise UsageError("a trace whose times do not increase, or whose currents are no numbers")
+
+    @property
+    def watts(self) -> Floats:
+        return self.amperes * self.volts
+
+
+@dataclass(frozen=True)
+class Window:
+    """One marked window: when, how long, and its energy in joules."""
+
+    start: float
+    seconds: float
+    joules: float
+
+
+def uniform(rate: float, amperes: Floats, volts: float, marker: Bools) -> Trace:
+    """A trace of `rate` samples a second at a constant voltage."""
+    n = len(amperes)
+    return Trace(np.arange(n) / rate, amperes, np.full(n, volts), marker)
+
+
+def integrate(trace: Trace, start: float, end: float) -> float:
+    """Joules between two times: the trapezoidal rule, with values between samples interpolated."""
+    inside = (trace.seconds > start) & (trace.seconds < end)
+    times = np.concatenate(([start], trace.seconds[inside], [end]))
+    watts = np.interp(times, trace.seconds, trace.watts)
+    return float(np.trapezoid(watts, times))
+
+
+def windows(trace: Trace, shortest: float = MIN_MARK) -> list[Window]:
+    """The windows in which the marker is set, whole ones only. An edge is taken midway between two samples."""
+    marker = trace.marker
+    changes = np.flatnonzero(np.diff(marker.astype(np.int8)))
+    edges = (trace.seconds[changes] + trace.seconds[changes + 1]) / 2
+    rising = marker[changes + 1]
+    found = []
+    start: float | None = None
+    for time, up in zip(edges, rising, strict=True):
+        if up:
+            start = float(time)
+        elif start is not None:
+            if time - start >= shortest:
+                found.append(Window(start, float(time) - start, integrate(trace, start, float(time))))
+            start = None
+    return found
+
+
+def idle_watts(trace: Trace, marked: Sequence[Window], guard: float = 1e-3) -> float:
+    """The median power outside of the windows, and a little away from them. Raises TernError where there is none."""
+    away = ~trace.marker
+    for window in marked:
+        away &= (trace.seconds < window.start - guard) | (
+            trace.seconds > window.start + window.seconds + guard
+        )
+    if not away.any():
+        raise TernError(
+            "the trace has no idle time outside of its windows", hint="let the board rest between two windows"
+        )
+    return float(np.median(trace.watts[away]))
+
+
+@dataclass(frozen=True)
+class Result:
+    """Energy of a report, in microjoules: all of it, and less what an idle board would have drawn in that time."""
+
+    gross: float
+    net: float
+    idle_milliwatts: float
+    volts: float
+    reports: int
+    windows: int
+    seconds_per_report: float
+    source: str
+
+    def as_dict(self, bits: int) -> dict[str, Any]:
+        """What `tern bench energy --json` prints; `bits`: the information of a report."""
+        return {
+            "microjoules_per_report": self.net,
+            "microjoules_per_report_with_idle": self.gross,
+            "microjoules_per_bit": self.net / bits,
+            "bits_per_report": bits,
+            "idle_milliwatts": self.idle_milliwatts,
+            "volts": self.volts,
+            "milliseconds_per_report": 1000 * self.seconds_per_report,
+            "windows": self.windows,
+            "reports": self.reports,
+            "source": self.source,
+        }
+
+
+def measure(trace: Trace, reports_per_window: int, source: str, active_low: bool = False) -> Result:
+    """The energy of a report from a trace of windows of so many reports each: the median over the windows.
+
+    Raises TernError where there are fewer than five windows.
+    """
+    if active_low:
+        trace = replace(trace, marker=~trace.marker)
+    marked = windows(trace)
+    if len(marked) < MIN_WINDOWS:
+        raise TernError(
+            f"{len(marked)} windows were marked, and {MIN_WINDOWS} are needed",
+            hint="is the board's marker pin wired to the meter's digital input, and ground to ground?",
+        )
+    idle = idle_watts(trace, marked)
+    gross = median(window.joules for window in marked) / reports_per_window
+    seconds = median(window.seconds for window in marked) / reports_per_window
+    net = median(window.joules - idle * window.seconds for window in marked) / reports_per_window
+    return Result(
+        gross * 1e6, net * 1e6, idle * 1000, float(np.median(trace.volts)), reports_per_window * len(marked),
+        len(marked), seconds, source,
+    )  # fmt: skip
+
+
+def battery_days(
+    milliampere_hours: float, volts: float, microjoules_per_report: float, sleep_milliwatts: float, every: float,
+    active_seconds: float = 0.0,
+) -> float:  # fmt: skip
+    """Days that a battery lasts with a report every `every` seconds and sleep between. Self-discharge is not in it."""
+    if not every > active_seconds >= 0:
+        raise UsageError(f"a report every {every} s cannot be: one takes {active_seconds:.3f} s")
+    joules = milliampere_hours * 3.6 * volts
+    per_cycle = microjoules_per_report * 1e-6 + sleep_milliwatts * 1e-3 * (every - active_seconds)
+    return joules / (per_cycle / every) / 86400

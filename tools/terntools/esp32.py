@@ -1,0 +1,202 @@
+"""Flash an ESP32 through esptool 5: the chip is checked before anything is erased, and what was written is verified.
+
+esptool is GPL-2.0-or-later and an optional extra (`boards`); it is imported when it is needed, and never run by its
+own main().
+"""
+
+from __future__ import annotations
+
+import functools
+import struct
+from collections.abc import Callable
+from typing import Any
+
+import serial
+
+from ternhost.errors import DeviceError, InterruptedByUser, TernError, UsageError
+from ternhost.links.serial import BAUD, open_port
+
+Progress = Callable[[int, int], None]  # bytes written, bytes in all
+Tell = Callable[[str], None]
+
+_IMAGE_MAGIC = 0xE9
+_CHIP_ID_AT = 12  # of the extended header of an image
+_HEADER_BYTES = 24
+_PARTITION_TABLE = 0x8000
+_PARTITION_MAGIC = b"\xaa\x50"
+FLASH_BAUD = 460800
+
+_RECOVER = (
+    "the board does not start as it is, but nothing is lost: its boot loader is in ROM. Hold BOOT, press RESET, "
+    "let BOOT go, and run the same command again with --no-reset"
+)
+
+
+def _esptool() -> Any:
+    try:
+        import esptool
+        import esptool.cmds
+        import esptool.logger
+        import esptool.targets
+    except ImportError as error:
+        raise UsageError(
+            "esptool is not installed", hint="it is an extra: python -m pip install 'tern-ldp[boards]'"
+        ) from error
+    return esptool
+
+
+def image_chip(data: bytes, file: str) -> str:
+    """esptool's name of the chip (such as "esp32s3") that a firmware for the whole flash is for. Raises UsageError.
+
+    MicroPython's .bin holds the boot loader, the partition table at 0x8000 and the program. A file without the
+    table (an .app-bin, for updates over the air) would leave a board that does not start.
+    """
+    definitions = _esptool().targets.CHIP_DEFS
+    if len(data) < _HEADER_BYTES or data[0] != _IMAGE_MAGIC:
+        raise UsageError(
+            f"{file} is no firmware for an ESP32", hint="take the .bin file of your board, not .uf2 or .elf"
+        )
+    (number,) = struct.unpack_from("<H", data, _CHIP_ID_AT)
+    chips = {chip.IMAGE_CHIP_ID: name for name, chip in definitions.items() if name != "esp8266"}
+    if number not in chips:
+        raise UsageError(f"{file} is for a chip that esptool does not know (id {number})")
+    name: str = chips[number]
+    at = _PARTITION_TABLE - definitions[name].BOOTLOADER_FLASH_OFFSET
+    if data[at : at + 2] != _PARTITION_MAGIC:
+        raise UsageError(
+            f"{file} is not a whole firmware: it has no partition table",
+            hint="take the .bin file of your board, not the .app-bin",
+        )
+    return name
+
+
+def flash(
+    port: str,
+    data: bytes,
+    name: str,
+    *,
+    chip: str,
+    reset: bool = True,
+    stub: bool = True,
+    baud: int = FLASH_BAUD,
+    erase: bool = False,
+    progress: Progress | None = None,
+    tell: Tell | None = None,
+) -> dict[str, Any]:
+    """Write the firmware `data` for `chip` to the board on `port` and verify it. Returns what was done.
+
+    reset: enter and leave the boot loader by the reset lines; without it, the board is in its boot loader already.
+    erase: all of the flash first, files included.
+    Raises UsageError (another chip: nothing was erased), DeviceError and TernError.
+    """
+    esptool = _esptool()
+    say = tell or (lambda line: None)
+    _logger().progress = progress
+    loader = _connect(esptool, port, reset)
+    try:
+        found = loader.CHIP_NAME
+        wanted = esptool.targets.CHIP_DEFS[chip].CHIP_NAME
+        if found != wanted:
+            raise UsageError(
+                f"{name} is for {wanted}, and the board on {port} has an {found}; nothing was changed",
+                hint=f"get the firmware of an {found} board",
+            )
+        say(f"{found} on {port}")
+        return _write(esptool, loader, data, name, reset=reset, stub=stub, baud=baud, erase=erase)
+    finally:
+        loader._port.close()
+
+
+def _connect(esptool: Any, port: str, reset: bool) -> Any:
+    mode = "default-reset" if reset else "no-reset"
+    open_port(port, BAUD).close()  # says clearly what keeps a port from being opened
+    try:
+        return esptool.cmds.detect_chip(port, BAUD, mode)
+    except (esptool.FatalError, serial.SerialException, OSError) as error:
+        raise DeviceError(
+            f"no ESP32 answers on {port}: {_first_line(error)}",
+            hint="hold BOOT, press RESET, let BOOT go, and run the same command again with --no-reset",
+        ) from error
+
+
+def _write(
+    esptool: Any, loader: Any, data: bytes, name: str, *, reset: bool, stub: bool, baud: int, erase: bool
+) -> dict[str, Any]:
+    offset = loader.BOOTLOADER_FLASH_OFFSET
+    chip = loader.CHIP_NAME
+    writing = False
+    try:
+        if stub:
+            loader = esptool.cmds.run_stub(loader)
+            if reset:  # a bridge's baud rate; a port that cannot reset is seldom one
+                loader.change_baud(baud)
+        esptool.cmds.attach_flash(loader)
+        size = esptool.cmds.detect_flash_size(loader)
+        if size and len(data) + offset > esptool.util.flash_size_bytes(size):
+            raise UsageError(f"{name} is too large for the board's flash of {size}; nothing was changed")
+        writing = True
+        esptool.cmds.write_flash(
+            loader, [(offset, data)], erase_all=erase
+        )  # verifies the MD5 of what it wrote
+        writing = False
+        esptool.cmds.reset_chip(loader, "hard-reset" if reset else "no-reset")
+    except KeyboardInterrupt as error:
+        if not writing:
+            raise
+        raise InterruptedByUser("flashing was interrupted", hint=_RECOVER) from error
+    except (esptool.FatalError, serial.SerialException, OSError) as error:
+        what = _first_line(error)
+        if not writing:
+            raise DeviceError(
+                f"the boot loader stopped answering before anything was written: {what}",
+                hint="run the same command again",
+            ) from error
+        if "MD5" in what or "region is empty" in what:
+            raise TernError(
+                f"what was written does not verify: {what}", hint=f"try a lower --baud; {_RECOVER}"
+            ) from error
+        raise DeviceError(f"flashing broke off: {what}", hint=_RECOVER) from error
+    return {"chip": chip, "offset": offset, "bytes": len(data), "verified": True}
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
+@functools.cache
+def _logger() -> Any:
+    # esptool prints what it does, and shows progress through its logger; only its progress is of use here. A logger
+    # can be put in once in a process.
+    logger = _esptool().logger
+    template: Any = logger.TemplateLogger
+
+    class Quiet(template):  # type: ignore[misc]
+        progress: Progress | None = None
+
+        def print(self, *args: Any, **kwargs: Any) -> None:
+            pass
+
+        def note(self, message: str) -> None:
+            pass
+
+        def warning(self, message: str) -> None:
+            pass
+
+        def error(self, message: str) -> None:
+            pass
+
+        def stage(self, finish: bool = False) -> None:
+            pass
+
+        def progress_bar(
+            self, cur_iter: int, total_iters: int, prefix: str = "", suffix: str = "", bar_length: int = 30
+        ) -> None:
+            if self.progress:
+                self.progress(cur_iter, total_iters)
+
+        def set_verbosity(self, verbosity: str) -> None:
+            pass
+
+    quiet = Quiet()
+    logger.log.set_logger(quiet)
+    return quiet

@@ -1,0 +1,177 @@
+"""Folds the library's constants into the places that use them, so that neither names nor look-ups reach a device.
+
+A constant is a public name in capitals that its module assigns once, on a line of its own, an int, a string or bytes.
+Each use, in its own module and in others, becomes its value; then the assignment goes, and so do imports that nothing
+needs any more. Lines keep their numbers. mpy-cross does the same for `_NAME = const(...)` within one module only.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from ternhost.errors import TernError
+
+# Constants of tern.compat that are others on a device.
+_ON_DEVICE = {"tern.compat": {"MICROPYTHON": True}}
+
+Constants = Mapping[str, "int | str | bytes"]  # of one module: name -> value
+
+
+@dataclass
+class _Module:
+    name: str
+    source: bytes
+    tree: ast.Module
+    # how often each name is assigned, imported or a parameter
+    bound: dict[str, int] = field(default_factory=dict)
+
+
+def fold(sources: Mapping[str, str]) -> dict[str, str]:
+    """The same modules (name with dots -> source) with their constants folded in. Raises TernError.
+
+    Values are those that the modules have here, so they may not depend on the interpreter. Who wants a constant by its
+    name must take the modules as they are.
+    """
+    modules = {name: _Module(name, text.encode(), ast.parse(text)) for name, text in sources.items()}
+    for module in modules.values():
+        _count_bindings(module)
+    constants = {name: _constants(module) for name, module in modules.items()}
+    return {name: _fold(module, constants) for name, module in modules.items()}
+
+
+def imports(source: str) -> list[str]:
+    """What `source` imports, at its top or later: module names, and `module.name` for each name out of one."""
+    found = []
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            found += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found.append(node.module)
+            found += [f"{node.module}.{alias.name}" for alias in node.names]
+    return found
+
+
+def _count_bindings(module: _Module) -> None:
+    for node in ast.walk(module.tree):
+        names: list[str] = []
+        if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
+            names = [node.id]
+        elif isinstance(node, ast.arg):
+            names = [node.arg]
+        elif isinstance(node, ast.FunctionDef | ast.ClassDef):
+            names = [node.name]
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            names = [alias.asname or alias.name for alias in node.names]
+        elif isinstance(node, ast.ExceptHandler) and node.name:
+            names = [node.name]
+        for name in names:
+            module.bound[name] = module.bound.get(name, 0) + 1
+
+
+def _assigned(statement: ast.stmt) -> str | None:
+    """The name that a statement `NAME = ...` assigns."""
+    if isinstance(statement, ast.Assign) and len(statement.targets) == 1:
+        target = statement.targets[0]
+        if isinstance(target, ast.Name) and target.id.isupper() and not target.id.startswith("_"):
+            return target.id
+    return None
+
+
+def _constants(module: _Module) -> Constants:
+    names = [name for name in map(_assigned, module.tree.body) if name and module.bound[name] == 1]
+    if not names:
+        return {}
+    here = importlib.import_module(module.name)
+    values = {name: getattr(here, name) for name in names}
+    values = {name: value for name, value in values.items() if type(value) in (int, str, bytes)}
+    return {**values, **_ON_DEVICE.get(module.name, {})}
+
+
+def _fold(module: _Module, constants: Mapping[str, Constants]) -> str:
+    direct = dict(constants[module.name])  # NAME -> value
+    through: dict[str, Constants] = {}  # alias of a module -> its constants
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
+            for alias in node.names:
+                name = alias.asname or alias.name
+                value = constants.get(node.module, {}).get(alias.name)
+                whole = constants.get(f"{node.module}.{alias.name}")
+                if value is None and whole is None:
+                    continue
+                if module.bound[name] != 1:
+                    raise TernError(
+                        f"{module.name} gives {name}, which it imports, another meaning",
+                        hint="rename one of them",
+                    )
+                if value is not None:
+                    direct[name] = value
+                elif whole:
+                    through[name] = whole
+    edits = _Edits(module.source)
+    still: set[str] = set()  # names that are looked up in the folded module
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+            values = through.get(node.value.id, {})
+            if isinstance(node.ctx, ast.Load) and node.attr in values:
+                edits.replace(node, _literal(values[node.attr]))
+                node.value.id = ""  # seen
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
+            if node.id in direct:
+                edits.replace(node, _literal(direct[node.id]))
+            else:
+                still.add(node.id)
+    for statement in ast.walk(module.tree):
+        if isinstance(statement, ast.ImportFrom):
+            left = [
+                alias
+                for alias in statement.names
+                if (alias.asname or alias.name) in still
+                or not ((alias.asname or alias.name) in direct or (alias.asname or alias.name) in through)
+            ]
+            if len(left) < len(statement.names):
+                edits.replace(statement, _import(statement, left))
+    for statement in module.tree.body:
+        if _assigned(statement) in constants[module.name]:
+            edits.replace(statement, "pass")
+    return edits.result()
+
+
+def _literal(value: int | str | bytes) -> str:
+    return f"({value})" if isinstance(value, int) and value < 0 else repr(value)
+
+
+def _import(statement: ast.ImportFrom, names: list[ast.alias]) -> str:
+    if not names:
+        return "pass"
+    return ast.unparse(ast.ImportFrom(statement.module, names, 0))
+
+
+class _Edits:
+    """Replacements in a text, which keep the numbers of its lines. One within another is left out."""
+
+    def __init__(self, source: bytes) -> None:
+        self._source = source
+        self._lines = source.splitlines(keepends=True)
+        self._edits: list[tuple[int, int, bytes]] = []
+
+    def replace(self, node: ast.expr | ast.stmt, text: str) -> None:
+        start = self._offset(node.lineno, node.col_offset)
+        end = self._offset(node.end_lineno or node.lineno, node.end_col_offset or 0)
+        lines = self._source[start:end].count(b"\n")
+        # A statement may go on after it only with a line end; an expression of several lines is never replaced.
+        self._edits.append((start, end, text.encode() + b"\n" * lines))
+
+    def _offset(self, line: int, column: int) -> int:
+        return sum(map(len, self._lines[: line - 1])) + column
+
+    def result(self) -> str:
+        out, at = [], 0
+        for start, end, text in sorted(self._edits, key=lambda edit: (edit[0], -edit[1])):
+            if start >= at:
+                out += [self._source[at:start], text]
+                at = end
+        return b"".join([*out, self._source[at:]]).decode()

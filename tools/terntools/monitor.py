@@ -1,0 +1,199 @@
+"""Watch a board: its frames decoded as they come, their rates, errors, budget, heap and temperature.
+
+A port has one owner. So the monitor owns the board's, and offers another one in its place, for whoever wants to talk to
+the board: what passes is shown.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import select
+import time
+import tty
+from collections import Counter, deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import serial
+
+from tern import frames, host_frames, wire
+from ternhost.errors import DeviceError
+from ternhost.links.serial import BAUD, open_port
+from ternhost.mechanisms.base import MICRO
+
+_NAMES = {
+    wire.HELLO: "HELLO", wire.REPORT: "REPORT", wire.BENCH: "BENCH", wire.ERROR: "ERROR", wire.ROUND: "ROUND",
+    wire.HELLO_REQUEST: "HELLO_REQUEST", wire.BENCH_REQUEST: "BENCH_REQUEST",
+}  # fmt: skip
+_WINDOW = 10.0  # seconds over which rates are taken
+_TURN = 0.02
+
+
+@dataclass
+class State:
+    """What is known of a board."""
+
+    port: str
+    text: str = ""
+    clients: int = 0
+    epsilon_left: float | None = None
+    heap_free: int | None = None
+    temperature: float | None = None
+    frames: Counter[str] = field(default_factory=Counter)
+    errors: Counter[str] = field(default_factory=Counter)
+    damaged: int = 0
+    recent: deque[tuple[float, int]] = field(default_factory=deque)
+
+    def rates(self, now: float) -> tuple[float, float]:
+        """Frames and bytes a second, of late."""
+        while self.recent and self.recent[0][0] < now - _WINDOW:
+            self.recent.popleft()
+        span = max(1.0, min(_WINDOW, now - self.recent[0][0])) if self.recent else 1.0
+        return len(self.recent) / span, sum(n for _, n in self.recent) / span
+
+    def as_dict(self) -> dict[str, Any]:
+        """What `tern monitor --json` prints at the end."""
+        return {
+            "port": self.port,
+            "board": self.text,
+            "clients": self.clients,
+            "epsilon_left": self.epsilon_left,
+            "heap_free_bytes": self.heap_free,
+            "temperature_celsius": self.temperature,
+            "frames": dict(self.frames),
+            "errors": dict(self.errors),
+            "damaged": self.damaged,
+        }
+
+
+def describe(frame: bytes) -> str:
+    """A frame in one line, for people. No tag is checked: a monitor has no keys."""
+    if not frame:
+        return "damaged"
+    kind = frame[0]
+    name = _NAMES.get(kind, f"type {kind:#04x}")
+    try:
+        if kind == wire.HELLO:
+            hello = host_frames.Hello(frame)
+            return f"{name} {hello.text or 'of another schema'}"
+        if kind == wire.ERROR:
+            device, number, code, detail = error_fields(frame)
+            return f"{name} device {device} round {number}: {wire.error_name(code)} ({detail})"
+        if kind in (wire.REPORT, wire.ROUND):
+            device, number = frames.address(frame)
+            return f"{name} device {device} round {number}, {len(frame)} bytes"
+    except frames.FrameError as error:
+        return f"{name} {error}"
+    return f"{name} {len(frame)} bytes"
+
+
+class Monitor:
+    """A tap between a board and whatever talks to it: opens the board's port, and offers another in its place.
+
+    While nobody is at the other port the board is asked for a hello now and then. `tell` gets a line for each frame.
+    """
+
+    def __init__(
+        self, port: str, tell: Callable[[str], None], hello_every: float = 2.0, baud: int = BAUD
+    ) -> None:
+        """Raises DeviceError and UsageError."""
+        self.state = State(port)
+        self._tell = tell
+        self._every = hello_every
+        self._board = open_port(port, baud)
+        self._board.timeout = 0
+        self._far, near = os.openpty()
+        tty.setraw(near)
+        self.tap = os.ttyname(near)
+        os.close(near)  # so that it shows whether somebody is there
+        os.set_blocking(self._far, False)
+        self._up = frames.Receiver()
+        self._down = frames.Receiver()
+        self._asked = 0.0
+
+    def close(self) -> None:
+        """Give both ports back."""
+        self._board.close()
+        os.close(self._far)
+
+    def run(self, until: float | None = None) -> None:
+        """Watch until that time (of time.monotonic), or for ever. Raises DeviceError once the board is gone."""
+        while until is None or time.monotonic() < until:
+            select.select([self._board.fileno()], [], [], _TURN)
+            self._take_from_board()
+            if not self._take_from_host() and time.monotonic() - self._asked > self._every:
+                self._asked = time.monotonic()
+                self._ask_hello()
+
+    def _take_from_board(self) -> None:
+        try:
+            data = bytes(self._board.read(self._board.in_waiting or 1))
+        except (OSError, serial.SerialException) as error:
+            raise DeviceError(f"the board on {self.state.port} is gone", hint="check its cable") from error
+        if data:
+            with contextlib.suppress(OSError):  # nobody is there, or does not read
+                os.write(self._far, data)
+            self._decode(self._up, data, "<")
+
+    def _take_from_host(self) -> bool:
+        # Whether somebody is at the tap.
+        try:
+            data = os.read(self._far, 4096)
+        except BlockingIOError:
+            return True
+        except OSError:  # EIO: the port is not open
+            return False
+        try:
+            self._board.write(data)
+        except (OSError, serial.SerialException) as error:
+            raise DeviceError(f"the board on {self.state.port} is gone", hint="check its cable") from error
+        self._decode(self._down, data, ">")
+        return True
+
+    def _ask_hello(self) -> None:
+        request = bytearray(wire.MAX_FRAME)
+        n = frames.encode_hello_request(request, secrets.randbits(32))
+        out = bytearray(1 + frames.cobs_size(n))
+        n = 1 + frames.cobs_encode(request, n, memoryview(out)[1:])
+        if b"\x03" not in out[:n]:  # it would end the program of a board that is just starting
+            self._board.write(bytes(out[:n]))
+
+    def _decode(self, receiver: frames.Receiver, data: bytes, arrow: str) -> None:
+        now = time.monotonic()
+        receiver.give(data)
+        while (n := receiver.next()) != frames.MORE:
+            if n == 0:
+                continue  # a credit, or a host that begins
+            frame = bytes(receiver.frame[: max(n, 0)])
+            if arrow == "<":
+                self.state.recent.append((now, len(frame)))
+                self._learn(frame)
+            self._tell(f"{arrow} {describe(frame)}")
+
+    def _learn(self, frame: bytes) -> None:
+        state = self.state
+        if not frame:
+            state.damaged += 1
+            return
+        state.frames[_NAMES.get(frame[0], hex(frame[0]))] += 1
+        with contextlib.suppress(frames.FrameError):
+            if frame[0] == wire.ERROR:
+                state.errors[wire.error_name(error_fields(frame)[2])] += 1
+            elif frame[0] == wire.HELLO:
+                hello = host_frames.Hello(frame)
+                if hello.text is not None:
+                    state.text = hello.text
+                    state.clients = hello.clients or 0
+                    state.heap_free = hello.heap
+                    state.epsilon_left = (hello.budget or 0) / MICRO
+                    *_, last = hello.text.split("; ")
+                    state.temperature = float(last.removesuffix(" C")) if last.endswith(" C") else None
+
+
+def error_fields(frame: bytes) -> tuple[int, int, int, int]:
+    """Device, round, code and detail of an ERROR; its tag is not checked."""
+    fields: tuple[int, int, int, int] = frames.fields_of(frame, wire.ERROR, wire.ERROR_FIELDS)
+    return fields

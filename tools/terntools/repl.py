@@ -1,0 +1,341 @@
+"""MicroPython's raw REPL over a serial port, a pty or a `socket://`: run code on a board, and move files.
+
+Protocol: "Raw mode and raw-paste mode" of MicroPython's reference manual. Code is sent by raw paste, whose windows keep
+the host from overrunning the board.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import time
+from base64 import b64decode, b64encode
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import PurePosixPath
+from types import TracebackType
+from typing import Any, Self
+
+import serial
+
+from ternhost.errors import DeviceError, TernError
+from ternhost.links.serial import BAUD, open_port
+
+_RAW_BANNER = b"raw REPL; CTRL-B to exit\r\n"
+_ENTER_TRIES = 5
+_CHUNK = 1536  # bytes of a file in one command
+TIMEOUT = 20.0  # seconds that a command may take
+
+FileProgress = Callable[[int, int], None]  # bytes sent, bytes in all
+
+
+class ExecutionError(TernError):
+    """The code that was sent raised an exception on the board."""
+
+    def __init__(self, output: str, traceback: str) -> None:
+        last = (traceback.strip().splitlines() or ["no traceback"])[-1]
+        super().__init__(f"the board says: {last}")
+        self.output = output
+        self.traceback = traceback
+
+    @property
+    def is_missing_file(self) -> bool:
+        """Whether the exception was OSError(ENOENT)."""
+        return "OSError" in self.traceback and "ENOENT" in self.traceback
+
+
+class SilenceError(DeviceError):
+    """The board said nothing for too long; `output` is what the code had printed before."""
+
+    def __init__(self, message: str, output: str) -> None:
+        super().__init__(
+            message, hint="check its cable, or press its reset button, and run the same command again"
+        )
+        self.output = output
+
+
+class Repl:
+    """The raw REPL of the board on `port`, from entering the context until leaving it."""
+
+    def __init__(self, port: str, baud: int = BAUD) -> None:
+        """Open `port`. Raises DeviceError and UsageError."""
+        self.name = port
+        self._port = open_port(port, baud)
+        self._at_prompt = False
+
+    def __enter__(self) -> Self:
+        try:
+            self.enter()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Go back to the friendly REPL and give the port back."""
+        if self._at_prompt:
+            with contextlib.suppress(OSError, serial.SerialException):
+                self._port.write(b"\r\x02")
+                self._port.flush()
+            self._at_prompt = False
+        self._port.close()
+
+    def enter(self) -> None:
+        """Interrupt whatever runs, and get to the raw prompt. Raises DeviceError."""
+        for attempt in range(_ENTER_TRIES):
+            # Zeros end half a frame of tern, whose link then takes CR Ctrl-C as the wish to end.
+            self._write(bytes(65) + b"\r\x03")
+            self._drain(0.2)
+            self._write(b"\r\x01")
+            if self._read_until(_RAW_BANNER + b">", 1.0 + attempt).endswith(b">"):
+                self._at_prompt = True
+                return
+        raise DeviceError(
+            f"no MicroPython prompt on {self.name}",
+            hint="press the board's reset button and try again; a board without MicroPython is for `tern flash`",
+        )
+
+    def soft_reset(self) -> None:
+        """Soft-reset the board: a fresh heap; boot.py runs, main.py does not. Back at the raw prompt."""
+        self._write(b"\x04")
+        if not self._read_until(b"soft reboot\r\n", TIMEOUT).endswith(b"soft reboot\r\n"):
+            raise self._silent("a soft reset")
+        self._expect(_RAW_BANNER + b">", TIMEOUT, "a soft reset")
+
+    def start_main(self) -> None:
+        """Leave the raw REPL and soft-reset, so that boot.py and main.py run. The port may be closed then."""
+        self._write(b"\r\x02")
+        self._read_until(b">>> ", 2.0)
+        self._write(b"\x04")
+        self._at_prompt = False
+        if not self._read_until(b"soft reboot\r\n", 5.0).endswith(b"soft reboot\r\n"):
+            raise self._silent("a soft reset")
+
+    # Code
+
+    def execute(self, code: str, timeout: float = TIMEOUT) -> tuple[str, str]:
+        """Run `code`; return what it printed, and its traceback (empty if it raised nothing).
+
+        Raises DeviceError where the board falls silent for `timeout` seconds.
+        """
+        self._paste(code.encode() or b"\n")
+        output = self._until_end(timeout)
+        traceback = self._until_end(timeout)
+        self._expect(b">", timeout, "an answer")
+        return output.decode(errors="replace"), traceback.decode(errors="replace")
+
+    def run(self, code: str, timeout: float = TIMEOUT) -> str:
+        """Run `code` and return what it printed. Raises ExecutionError and DeviceError."""
+        output, traceback = self.execute(code, timeout)
+        if traceback:
+            raise ExecutionError(output, traceback)
+        return output
+
+    def evaluate(self, expression: str, timeout: float = TIMEOUT) -> Any:
+        """The value of `expression`, a Python literal. Raises ExecutionError and DeviceError."""
+        return ast.literal_eval(self.run(f"print(repr({expression}))", timeout).strip())
+
+    @contextlib.contextmanager
+    def program(
+        self, code: str, ready: str, timeout: float = TIMEOUT
+    ) -> Iterator[Callable[[bytes, bytes], bytes]]:
+        """Run `code`, which prints the line `ready` and then talks to the port itself, as a with block.
+
+        The block gets a function that sends bytes and returns what comes back up to and with an ending that is not
+        all there is. Raises ExecutionError and DeviceError.
+        """
+        self._paste(code.encode() or b"\n")
+        self._expect(ready.encode() + b"\r\n", timeout, "the program to begin")
+
+        def exchange(data: bytes, ending: bytes) -> bytes:
+            self._write(data)
+            answer = b""
+            while not answer.strip(ending):
+                answer = self._read_until(ending, timeout)
+                if not answer.endswith(ending):
+                    raise self._silent("an answer")
+            return answer
+
+        yield exchange
+        output = self._until_end(timeout)
+        traceback = self._until_end(timeout)
+        self._expect(b">", timeout, "the end of the program")
+        if traceback:
+            raise ExecutionError(output.decode(errors="replace"), traceback.decode(errors="replace"))
+
+    def _paste(self, data: bytes) -> None:
+        self._write(b"\x05A\x01")
+        answer = self._read(2, 5.0)
+        if answer != b"R\x01":
+            raise DeviceError(
+                f"the MicroPython on {self.name} is too old: it has no raw-paste mode",
+                hint="flash 1.25 or later: tern flash",
+            )
+        header = self._read(3, 5.0)  # the size of a window, and the sign for one more
+        window = int.from_bytes(header[:2], "little")
+        room = 2 * window
+        at = 0
+        while at < len(data):
+            while room < 2 * window:  # both: so what is sent at once does not depend on who is faster
+                if self._read(1, 5.0) != b"\x01":  # 0x04: it has enough, because of a syntax error
+                    self._write(b"\x04")
+                    return
+                room += window
+            part = data[at : at + room]
+            room = 0
+            at += len(part)
+            self._write(part if at < len(data) else part + b"\x04")
+        while (sign := self._read(1, 5.0)) == b"\x01":
+            pass
+        if sign != b"\x04":
+            raise self._silent("the end of the code")
+
+    def _until_end(self, timeout: float) -> bytes:
+        data = self._read_until(b"\x04", timeout)
+        if not data.endswith(b"\x04"):
+            raise self._silent("an answer", data)
+        return data[:-1]
+
+    # Files
+
+    def directory(self, path: str) -> dict[str, int]:
+        """The files under `path`, with their sizes, at any depth; empty where there is no such directory."""
+        code = (
+            "import os\n"
+            "def _walk(path):\n"
+            " try:\n"
+            "  entries = list(os.ilistdir(path))\n"
+            " except OSError:\n"
+            "  return\n"
+            " for name, kind, *rest in entries:\n"
+            "  full = path.rstrip('/') + '/' + name\n"
+            "  if kind & 0x4000:\n"
+            "   _walk(full)\n"
+            "  else:\n"
+            "   print(repr((full, rest[1] if len(rest) > 1 else os.stat(full)[6])))\n"
+            f"_walk({path!r})\n"
+        )
+        return dict(ast.literal_eval(line) for line in self.run(code).splitlines())
+
+    def read_file(self, path: str) -> bytes:
+        """The bytes of a file. Raises ExecutionError (is_missing_file) and DeviceError."""
+        self.run(f"from binascii import b2a_base64 as _b\n_f = open({path!r}, 'rb')")
+        parts = []
+        while part := self.run(f"_d = _f.read({_CHUNK})\nif _d: print(str(_b(_d), 'ascii'), end='')").strip():
+            parts.append(part)
+        self.run("_f.close()")
+        return b"".join(b64decode(part) for part in parts)
+
+    def hashes(self, paths: Sequence[str]) -> dict[str, str]:
+        """The first 8 bytes of the SHA-256 of each file that is there, as hexadecimal digits."""
+        code = (
+            "import hashlib\n"
+            "_b = bytearray(512)\n"
+            "_m = memoryview(_b)\n"
+            f"for _p in {tuple(paths)!r}:\n"
+            " try:\n"
+            "  with open(_p, 'rb') as _f:\n"
+            "   _h = hashlib.sha256()\n"
+            "   while True:\n"
+            "    _n = _f.readinto(_b)\n"
+            "    if not _n:\n"
+            "     break\n"
+            "    _h.update(_m[:_n])\n"
+            "   print(repr((_p, _h.digest()[:8].hex())))\n"
+            " except OSError:\n"
+            "  pass\n"
+        )
+        return dict(ast.literal_eval(line) for line in self.run(code, timeout=60.0).splitlines())
+
+    def write_file(self, path: str, data: bytes, progress: FileProgress | None = None) -> None:
+        """Write a file: to a temporary name, then renamed, so that a cut leaves the old one or the new one, whole."""
+        new = path + ".new"
+        self.make_directory(str(PurePosixPath(path).parent))
+        self.run(f"from binascii import a2b_base64 as _b\n_f = open({new!r}, 'wb')")
+        for at in range(0, len(data), _CHUNK):
+            self.run(f"_f.write(_b({b64encode(data[at : at + _CHUNK])!r}))")
+            if progress:
+                progress(min(at + _CHUNK, len(data)), len(data))
+        self.run(f"import os\n_f.close()\ndel _f, _b\nos.rename({new!r}, {path!r})")
+
+    def remove(self, path: str) -> None:
+        """Remove a file; nothing happens where there is none."""
+        self.run(f"import os\ntry:\n os.remove({path!r})\nexcept OSError:\n pass")
+
+    def make_directory(self, path: str) -> None:
+        """Make a directory with its parents, as far as they are missing."""
+        if path not in ("/", ".", ""):
+            self.run(
+                "import os\n_p = ''\n"
+                f"for _s in {path.strip('/').split('/')!r}:\n"
+                " _p += '/' + _s\n"
+                " try:\n"
+                "  os.mkdir(_p)\n"
+                " except OSError as _e:\n"
+                "  if _e.errno != 17:\n"
+                "   raise\n"
+            )
+
+    # Bytes
+
+    def _silent(self, wanted: str, output: bytes = b"") -> SilenceError:
+        self._at_prompt = False
+        return SilenceError(
+            f"the board on {self.name} fell silent while the host waited for {wanted}",
+            output.decode(errors="replace"),
+        )
+
+    def _expect(self, ending: bytes, timeout: float, wanted: str) -> None:
+        if not self._read_until(ending, timeout).endswith(ending):
+            raise self._silent(wanted)
+
+    def _write(self, data: bytes) -> None:
+        try:
+            self._port.write(data)
+        except (OSError, serial.SerialException) as error:
+            raise self._gone() from error
+
+    def _receive(self, n: int) -> bytes:
+        try:
+            return bytes(self._port.read(n))
+        except (OSError, serial.SerialException) as error:
+            raise self._gone() from error
+
+    def _gone(self) -> DeviceError:
+        self._at_prompt = False
+        return DeviceError(
+            f"the board on {self.name} is gone",
+            hint="check its cable and run the same command again: it goes on where it was",
+        )
+
+    def _read(self, n: int, timeout: float) -> bytes:
+        data = b""
+        end = time.monotonic() + timeout
+        while len(data) < n:
+            data += self._receive(n - len(data))
+            if time.monotonic() > end:
+                raise self._silent("an answer")
+        return data
+
+    def _read_until(self, ending: bytes, timeout: float) -> bytes:
+        # Up to and with `ending`; `timeout` is that of silence.
+        data = bytearray()
+        end = time.monotonic() + timeout
+        while not data.endswith(ending):
+            part = self._receive(1)
+            if part:
+                data += part
+                end = time.monotonic() + timeout
+            elif time.monotonic() > end:
+                break
+        return bytes(data)
+
+    def _drain(self, quiet: float) -> None:
+        end = time.monotonic() + quiet
+        while time.monotonic() < end:
+            if self._receive(self._port.in_waiting or 1):
+                end = time.monotonic() + quiet
