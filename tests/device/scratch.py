@@ -1,0 +1,22 @@
+"""Fresh folders for tests that write files. They go when the tests end; on a device, device_runner sees to it."""
+
+import os
+import sys
+
+_count = 0
+
+if sys.implementation.name == "cpython":
+    import tempfile
+
+    _all = tempfile.TemporaryDirectory(prefix="tern-test-", ignore_cleanup_errors=True)
+
+
+def folder():
+    """Return the path of a new, empty folder."""
+    global _count
+    _count += 1
+    path = "scratch%d" % _count
+    if sys.implementation.name == "cpython":
+        path = os.path.join(_all.name, path)
+    os.mkdir(path)
+    return path

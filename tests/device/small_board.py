@@ -1,0 +1,77 @@
+"""A provisioned board for tests: its files, and the frames that a host sends it."""
+
+import os
+import struct
+from array import array
+
+from tern import host_frames, ledger, storage, wire
+from tern.boards.emulated import Board
+
+KEY = bytes(range(32))
+EPSILON = 2_000_000  # of the cards here
+T = 1 << 30
+
+
+def table(levels, rows):
+    """A table card; rows: thresholds, a row a knot (cards.md)."""
+    p = {2: 0, 3: 1, 5: 2, 9: 3, 17: 4, 33: 5}[len(rows)]
+    data = struct.pack("<BIBB", 0x11, EPSILON, p, len(levels)) + struct.pack("<%db" % len(levels), *levels)
+    for row in rows:
+        data += struct.pack("<%dI" % len(row), *row)
+    return data
+
+
+THREE = table((-1, 0, 1), ((844000000, 959000000), (114800000, 958900000), (114700000, 229700000)))
+TWO = table((-1, 1), ((940000000,), (T - 940000000,)))
+LEAKING = table((-1, 0, 1), ((844000000, 959000000), (114800000, 958900000), (112400000, 229700000)))
+WINDOW = struct.pack("<BIHHI", 0x12, EPSILON, 15, 5, 800_000_000)
+
+
+def largest_card():
+    """33 knots and 16 levels: nothing that decodes is longer."""
+    rows = [[(T >> 4) * j + 1000 * i * (j & 3) for j in range(1, 16)] for i in range(33)]
+    return table([j - 8 for j in range(16)], rows)
+
+
+def key_of(device):
+    return bytes([device & 255]) + KEY[1:]
+
+
+def provision(directory, clients=1, d=4, records=1, largest=300_000_000, budget=ledger.MAX_BUDGET, first=7):
+    """Write clients.bin, records.bin and the ledgers into `directory`; return the Board."""
+    with open(directory + "/" + storage.CLIENTS, "wb") as file:
+        for i in range(clients):
+            device = first + i
+            row = (device, key_of(device), largest, budget, i * records, records, 0)
+            file.write(struct.pack(storage.CLIENT, *row))
+    with open(directory + "/" + storage.RECORDS, "wb") as file:
+        file.write(struct.pack(storage.RECORDS_HEADER, storage.MAGIC, d, clients * records))
+        for i in range(clients * records):
+            for j in range(d + 1):
+                file.write(struct.pack("<h", 16384 - (3001 * i + 517 * j) % 32769))
+    os.mkdir(directory + "/" + storage.LEDGERS)
+    for i in range(clients):
+        ledger.create(directory + "/" + storage.ledger_name(first + i), budget)
+    return Board(directory)
+
+
+def round_frame(number, card_bytes, device=7, d=4, k=4, batch=0, model=wire.LOGISTIC, shift=0, key=None):
+    """A ROUND as a memoryview; `shift` changes its parameters."""
+    out = bytearray(wire.MAX_FRAME)
+    parameters = array("h", (100 * j + shift for j in range(d)))
+    n = host_frames.encode_round(
+        out, key or key_of(device), device, number, model, -14, k, batch, 0, parameters, card_bytes
+    )
+    return memoryview(out)[:n]
+
+
+def ask(client, frame):
+    """The answer of `client` as bytes."""
+    return bytes(client.reply[: client.answer(frame)])
+
+
+def error_of(answer, device=7):
+    """(code, detail) of an ERROR of the client `device`, or of the board if device is 0."""
+    who, _, code, detail = host_frames.decode_error(answer, key_of(device) if device else b"")
+    assert who == device
+    return code, detail

@@ -1,0 +1,59 @@
+import struct
+
+from vectors import load
+
+from tern.card import (
+    HIERARCHY,
+    LAPLACE,
+    MAX_CARD,
+    MIXTURE,
+    TABLE,
+    WINDOW,
+    CardError,
+    card_hash,
+    certify,
+    decode,
+)
+
+
+def test_vectors():
+    for case in load("cards.json")["tests"]:
+        data = bytes.fromhex(case["card"])
+        try:
+            card = decode(data)
+        except CardError:
+            card = None
+        assert (card is not None) == case["decodes"], case["comment"]
+        if card:
+            assert certify(card) == case["certified"], case["comment"]
+            assert card_hash(data).hex() == case["hash"], case["comment"]
+            assert card.symbols == case["symbols"], case["comment"]
+            assert card.shape in (TABLE, WINDOW, LAPLACE, MIXTURE, HIERARCHY)
+
+
+def test_certify_at_another_epsilon():
+    for case in load("cards.json")["tests"]:
+        if case["certified"]:
+            card = decode(bytes.fromhex(case["card"]))
+            assert certify(card, card.epsilon + 1000)
+            assert not certify(card, case["too_small"])
+
+
+def test_every_truncation_is_refused():
+    for case in load("cards.json")["tests"]:
+        if case["decodes"]:
+            data = bytes.fromhex(case["card"])
+            for end in range(len(data)):
+                try:
+                    decode(data[:end])
+                except CardError:
+                    continue
+                raise AssertionError("a truncated card decodes: " + case["comment"])
+
+
+def test_a_giant_is_refused_before_it_is_read():
+    try:
+        decode(struct.pack("<BI", 0x11, 1_000_000) + bytes(MAX_CARD))
+    except CardError:
+        return
+    raise AssertionError

@@ -1,0 +1,344 @@
+"""The round loop: what a client answers to every kind of request, and what it costs in budget and heap."""
+
+import os
+import struct
+from array import array
+
+import scratch
+import small_board
+from small_board import EPSILON, ask, error_of, key_of, provision, round_frame
+
+from tern import client as client_module
+from tern import frames, host_frames, ledger, storage, wire
+from tern.client import Client
+from tern.compat import MICROPYTHON
+from tern.entropy import FAILED, Generator
+from tern.gradient import Gradient
+from tern.ledger import Ledger
+
+
+def spent(folder, device=7):
+    book = Ledger()
+    book.load(folder + "/" + storage.ledger_name(device))
+    return book.spent
+
+
+def symbols_of(answer, k, base, device=7):
+    out = array("H", (0 for _ in range(k)))
+    host_frames.decode_report(answer, key_of(device), k, base, out)
+    return list(out)
+
+
+def nearly_exact_card():
+    """Two levels at epsilon 20: at -1 and 1 the symbol is wrong three times in 2**30."""
+    t = 1 << 30
+    return struct.pack("<BIBBbbII", 0x11, 20_000_000, 0, 2, -1, 1, t - 3, 3)
+
+
+def test_the_report_is_the_gradient_of_the_chosen_coordinates():
+    # Linear model, parameters 0, label -1, features +-1: the gradient is the features. So the symbols are known.
+    folder = scratch.folder()
+    d = 28
+    board = provision(folder, d=d, largest=1_000_000_000)
+    features = [16384 if (j * j + j // 3) % 2 else -16384 for j in range(d)]
+    with open(folder + "/" + storage.RECORDS, "wb") as file:
+        file.write(struct.pack(storage.RECORDS_HEADER, storage.MAGIC, d, 1))
+        file.write(struct.pack("<%dh" % (d + 1), *(features + [-16384])))
+    client = Client(board)
+    card = nearly_exact_card()
+    for number, k in ((1, 1), (2, 2), (3, 5), (4, 28)):
+        frame = bytearray(wire.MAX_FRAME)
+        zero = array("h", (0 for _ in range(d)))
+        args = (key_of(7), 7, number, wire.LINEAR, -12, k, 0, 0, zero, card)
+        n = host_frames.encode_round(frame, *args)
+        chosen = array("H", (0 for _ in range(k)))
+        client_module.choose(key_of(7), number, d, k, chosen)
+        answer = ask(client, memoryview(frame)[:n])
+        assert symbols_of(answer, k, 2) == [1 if features[c] > 0 else 0 for c in chosen]
+    assert spent(folder) == 36 * 20_000_000
+
+
+def test_hello():
+    folder = scratch.folder()
+    board = provision(folder, clients=3, budget=5 * EPSILON)
+    client = Client(board)
+    out = bytearray(64)
+    request = bytes(out[: frames.encode_hello_request(out, 77)])
+    hello = host_frames.Hello(ask(client, request))
+    assert (hello.nonce, hello.version, hello.schema) == (77, wire.VERSION, wire.SCHEMA)
+    assert (hello.first, hello.clients, hello.budget) == (7, 3, 5 * EPSILON)
+    assert hello.entropy != FAILED and hello.text == board.text()
+    client.answer(round_frame(1, small_board.THREE, k=2))
+    assert host_frames.Hello(ask(client, request)).budget == 3 * EPSILON
+    empty = host_frames.Hello(ask(Client(type(board)(scratch.folder())), request))
+    assert (empty.clients, empty.budget) == (0, 0)
+
+
+def test_a_repeated_round_gets_the_same_bytes_and_costs_nothing():
+    folder = scratch.folder()
+    board = provision(folder)
+    client = Client(board)
+    card = small_board.THREE
+    first = ask(client, round_frame(3, card))
+    for _ in range(5):
+        assert ask(client, round_frame(3, card)) == first
+    assert ask(Client(board), round_frame(3, card)) == first  # after a restart, too
+    assert spent(folder) == 4 * EPSILON
+    assert error_of(ask(client, round_frame(3, card, shift=1))) == (wire.ERR_CHANGED_ROUND, 3)
+    assert error_of(ask(client, round_frame(2, card))) == (wire.ERR_OLD_ROUND, 3)
+    assert ask(client, round_frame(4, card))[0] == wire.REPORT
+    assert error_of(ask(client, round_frame(3, card))) == (wire.ERR_OLD_ROUND, 4)
+    assert spent(folder) == 8 * EPSILON
+
+
+def test_budget_is_spent_to_the_last_and_no_further():
+    folder = scratch.folder()
+    client = Client(provision(folder, budget=9 * EPSILON + 1))
+    card = small_board.THREE
+    for number, k in ((1, 4), (2, 4), (3, 1)):
+        assert ask(client, round_frame(number, card, k=k))[0] == wire.REPORT
+    for k in (1, 4):
+        assert error_of(ask(client, round_frame(10, card, k=k))) == (wire.ERR_BUDGET, 1)
+    assert spent(folder) == 9 * EPSILON
+    assert ask(client, round_frame(number, card, k=1))[0] == wire.REPORT  # the last one again, for nothing
+    # the smaller of the ledger's budget and the policy's counts
+    folder = scratch.folder()
+    board = provision(folder, budget=EPSILON)
+    os.remove(folder + "/" + storage.ledger_name(7))
+    ledger.create(folder + "/" + storage.ledger_name(7), 100 * EPSILON)
+    assert error_of(ask(Client(board), round_frame(1, card))) == (wire.ERR_BUDGET, EPSILON)
+
+
+def test_policy_bounds_what_one_report_costs():
+    folder = scratch.folder()
+    client = Client(provision(folder, largest=3 * EPSILON))
+    card = small_board.THREE
+    assert error_of(ask(client, round_frame(1, card, k=4))) == (wire.ERR_POLICY, 3 * EPSILON)
+    assert spent(folder) == 0
+    assert ask(client, round_frame(1, card, k=3))[0] == wire.REPORT
+
+
+def test_bad_cards_cost_nothing():
+    folder = scratch.folder()
+    client = Client(provision(folder))
+    good = small_board.THREE
+    leaking = small_board.LEAKING
+    for _ in range(2):  # the second time from what is remembered
+        assert error_of(ask(client, round_frame(1, leaking))) == (wire.ERR_NOT_CERTIFIED, EPSILON)
+    assert error_of(ask(client, round_frame(1, good[:-1]))) == (wire.ERR_CARD, 0)
+    assert ask(client, round_frame(1, good))[0] == wire.REPORT
+    assert error_of(ask(client, round_frame(2, leaking))) == (wire.ERR_NOT_CERTIFIED, EPSILON)
+    assert spent(folder) == 4 * EPSILON
+
+
+def test_certified_once_a_card():
+    folder = scratch.folder()
+    client = Client(provision(folder, clients=5))
+    card = small_board.THREE
+    calls = []
+    real = client_module.certify
+
+    def counted(card):
+        calls.append(card)
+        return real(card)
+
+    client_module.certify = counted
+    try:
+        for device in range(7, 12):
+            assert ask(client, round_frame(1, card, device=device))[0] == wire.REPORT
+        client.answer(round_frame(2, small_board.TWO))
+    finally:
+        client_module.certify = real
+    assert len(calls) == 2
+
+
+def test_frames_that_nobody_may_obey():
+    folder = scratch.folder()
+    client = Client(provision(folder, clients=2))
+    card = small_board.THREE
+    good = round_frame(1, card)
+    assert error_of(ask(client, round_frame(1, card, key=key_of(8)))) == (wire.ERR_TAG, 0)
+    for bit in range(8 * 9, 8 * len(good), 5):
+        bad = bytearray(good)
+        bad[bit >> 3] ^= 1 << (bit & 7)
+        assert error_of(ask(client, memoryview(bad))) == (wire.ERR_TAG, 0)
+    assert error_of(ask(client, round_frame(1, card, device=9)), 0) == (wire.ERR_DEVICE, 9)
+    assert error_of(ask(client, round_frame(1, card, device=6)), 0) == (wire.ERR_DEVICE, 6)
+    for junk in (
+        b"",
+        b"\x02",
+        bytes(9),
+        bytes(100),
+        b"\x02" + bytes(15),
+        b"\x82" + bytes(40),
+        b"\xff" * 2560,
+    ):
+        assert error_of(ask(client, memoryview(junk)), 0)[0] in (wire.ERR_FRAME, wire.ERR_DEVICE)
+    out = bytearray(64)
+    n = frames.encode_error(out, key_of(7), 7, 1, 1)
+    assert error_of(ask(client, memoryview(out)[:n]), 0) == (wire.ERR_FRAME, 0)
+    n = host_frames.encode_bench_request(out, 1, 99, 1)
+    assert error_of(ask(client, memoryview(out)[:n]), 0) == (wire.ERR_FRAME, 0)
+    assert spent(folder) == spent(folder, 8) == 0
+    assert ask(client, good)[0] == wire.REPORT
+
+
+def test_records_missing_or_of_another_dimension():
+    folder = scratch.folder()
+    board = provision(folder)
+    card = small_board.THREE
+    assert error_of(ask(Client(board), round_frame(1, card, d=5))) == (wire.ERR_DATA, 4)
+    path = folder + "/" + storage.RECORDS
+    with open(path, "rb") as file:
+        good = file.read()
+    for bad in (b"", good[:-1], good + b"\0", b"TRD2" + good[4:], good[:6] + b"\2" + good[7:]):
+        with open(path, "wb") as file:
+            file.write(bad)
+        assert error_of(ask(Client(board), round_frame(1, card))) == (wire.ERR_DATA, 0)
+    os.remove(path)
+    assert error_of(ask(Client(board), round_frame(1, card))) == (wire.ERR_DATA, 0)
+    assert spent(folder) == 0
+
+
+def test_damaged_clients_file():
+    folder = scratch.folder()
+    board = provision(folder, clients=2)
+    card = small_board.THREE
+    path = folder + "/" + storage.CLIENTS
+    with open(path, "rb") as file:
+        good = file.read()
+    for bad in (b"", good[:-1], good + b"\0", good[:52] + good[:52], good[:-1] + b"\1", bytes(104)):
+        with open(path, "wb") as file:
+            file.write(bad)
+        assert error_of(ask(Client(board), round_frame(1, card, device=8)), 0) == (wire.ERR_DEVICE, 8)
+    assert spent(folder, 8) == 0
+
+
+def test_failed_entropy_refuses_before_it_costs():
+    folder = scratch.folder()
+    board = provision(folder)
+    client = Client(board)
+    client.entropy.fail()
+    card = small_board.THREE
+    for number in (1, 2):
+        assert error_of(ask(client, round_frame(number, card))) == (wire.ERR_ENTROPY, 0)
+    assert spent(folder) == 0
+    client = Client(board)
+    assert ask(client, round_frame(1, card))[0] == wire.REPORT
+
+    # failed during a report: paid, and refused until a restart; then the same round is answered for that payment
+    class Failing(Generator):
+        def refill(self):
+            self.fail()
+            super().refill()
+
+    board.generator = Failing
+    client = Client(board)
+    assert error_of(ask(client, round_frame(2, card))) == (wire.ERR_ENTROPY, 0)
+    assert error_of(ask(client, round_frame(2, card))) == (wire.ERR_ENTROPY, 0)
+    assert spent(folder) == 8 * EPSILON
+    del board.generator
+    assert ask(Client(board), round_frame(2, card))[0] == wire.REPORT
+    assert spent(folder) == 8 * EPSILON
+
+
+def test_no_memory_is_answered_and_the_debit_stands():
+    folder = scratch.folder()
+    client = Client(provision(folder))
+    frame = round_frame(1, small_board.THREE)
+
+    def full(*arguments):
+        raise MemoryError
+
+    good = client_module.decode, client_module.gather
+    try:
+        client_module.decode = full
+        assert error_of(ask(client, frame)) == (wire.ERR_FRAME, 0)
+        assert spent(folder) == 0
+        client_module.decode, client_module.gather = good[0], full
+        assert error_of(ask(client, frame)) == (wire.ERR_FRAME, 0)
+        assert spent(folder) == 4 * EPSILON
+    finally:
+        client_module.decode, client_module.gather = good
+    assert ask(client, frame)[0] == wire.REPORT
+    assert spent(folder) == 4 * EPSILON
+
+
+def test_no_memory_leaves_nothing_half_made():
+    def full(*arguments):
+        raise MemoryError
+
+    for name in ("array", "Gradient"):
+        folder = scratch.folder()
+        client = Client(provision(folder))
+        frame = round_frame(1, small_board.THREE)
+        good = getattr(client_module, name)
+        try:
+            setattr(client_module, name, full)
+            assert error_of(ask(client, frame)) == (wire.ERR_FRAME, 0)
+        finally:
+            setattr(client_module, name, good)
+        assert ask(client, frame)[0] == wire.REPORT
+        assert spent(folder) == 4 * EPSILON
+
+
+def test_many_clients_keep_their_own_accounts():
+    folder = scratch.folder()
+    client = Client(provision(folder, clients=40, records=2))
+    card = small_board.THREE
+    reports = {}
+    for turn in range(3):
+        for device in range(7, 47):
+            if turn and device % 3:
+                continue
+            reports[turn, device] = ask(client, round_frame(1 + turn, card, device=device))
+            assert len(symbols_of(reports[turn, device], 4, 3, device)) == 4
+    for device in range(7, 47):
+        assert spent(folder, device) == (4 if device % 3 else 12) * EPSILON
+        last = 0 if device % 3 else 2
+        assert ask(client, round_frame(1 + last, card, device=device)) == reports[last, device]
+
+
+def test_a_batch_goes_round_all_records():
+    folder = scratch.folder()
+    count = 5
+    client = Client(provision(folder, clients=2, records=count))
+    card = small_board.THREE
+    rows = []
+    with open(folder + "/" + storage.RECORDS, "rb") as file:
+        file.read(storage.RECORDS_BYTES)
+        for _ in range(2 * count):
+            rows.append(array("h", file.read(2 * 5)))
+    parameters = array("h", (0, 100, 200, 300))
+    at = {7: 0, 8: 0}
+    for number in range(1, 9):
+        for device, start in ((7, 0), (8, count)):
+            assert ask(client, round_frame(number, card, device=device, batch=2))[0] == wire.REPORT
+            gradient = Gradient(4)
+            for _ in range(2):
+                gradient.add(wire.LOGISTIC, parameters, -14, rows[start + at[device]])
+                at[device] = (at[device] + 1) % count
+            mean = array("h", (0, 0, 0, 0))
+            gradient.finish(mean)
+            assert mean == client._mean, (number, device)
+
+
+def test_bench_answers_every_case():
+    folder = scratch.folder()
+    board = provision(folder)
+    if not MICROPYTHON:
+        return  # there is no ticks_us
+    client = Client(board)
+    out = bytearray(wire.MAX_FRAME)
+    cards = {
+        wire.BENCH_SAMPLE: small_board.THREE,
+        wire.BENCH_PLAIN: small_board.WINDOW,
+    }
+    for case in range(1, 9):
+        card = cards.get(case, small_board.TWO)
+        n = host_frames.encode_bench_request(out, 5, case, 3, card)
+        nonce, told, units, times, used, free = host_frames.decode_bench(ask(client, memoryview(out)[:n]))
+        assert (nonce, told) == (5, case) and units > 0 and len(times) == 3 and used > 0 and free > 0
+    n = host_frames.encode_bench_request(out, 5, wire.BENCH_SAMPLE, 3, b"no card")
+    assert error_of(ask(client, memoryview(out)[:n]), 0) == (wire.ERR_CARD, 0)
+    assert spent(folder) == 0

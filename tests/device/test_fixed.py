@@ -1,0 +1,25 @@
+from tern.fixed import EXP_BITS, MAX_EPSILON, ONE, exp_lower, saturate
+
+
+def test_saturate():
+    assert [saturate(v) for v in (-40000, -ONE - 1, -ONE, 0, ONE, ONE + 1)] == [-ONE, -ONE, -ONE, 0, ONE, ONE]
+
+
+def test_exp_lower_is_a_lower_bound():
+    # 2**40 * e**x to the unit, from 60-digit arithmetic
+    for micro, exact in (
+        (1, 1099512727288),
+        (500_000, 1812788208096),
+        (693_147, 2199022858496),
+        (1_000_000, 2988782477962),
+        (2_000_000, 8124353099063),
+        (5_000_000, 163181994148252),
+        (MAX_EPSILON, 533444773745279631896),
+    ):
+        value = exp_lower(micro)
+        assert value <= exact
+        assert (exact - value) << 38 <= exact
+
+
+def test_exp_lower_of_nothing_is_one():
+    assert exp_lower(0) == 1 << EXP_BITS

@@ -1,0 +1,291 @@
+"""Frames, tags, COBS and packed symbols against shared_specs/vectors, and without the heap."""
+
+import hashlib
+from array import array
+
+import vectors
+
+from tern import bench, frames, host_frames, wire
+from tern.compat import MICROPYTHON
+from tern.frames import FrameError
+
+
+def unhex(text):
+    return bytes.fromhex(text)
+
+
+def fails(code, function, *args):
+    try:
+        function(*args)
+    except FrameError as error:
+        assert error.code == code, (error.code, error)
+        return
+    raise AssertionError("accepted")
+
+
+def test_cobs_vectors():
+    receiver = frames.Receiver()
+    for case in vectors.load("cobs.json")["tests"]:
+        coded = unhex(case["coded"])
+        receiver.give(coded)
+        n = receiver.next()
+        if case["result"] == "invalid":
+            assert n == frames.DAMAGED, case["comment"]
+            assert receiver.next() == frames.MORE
+            continue
+        frame = unhex(case["frame"])
+        assert n == len(frame) and bytes(receiver.frame[:n]) == frame, case["comment"]
+        assert receiver.next() == frames.MORE
+        if "decode only" not in case["flags"]:
+            out = bytearray(frames.cobs_size(len(frame)))
+            n = frames.cobs_encode(frame, len(frame), out)
+            assert bytes(out[:n]) == coded, case["comment"]
+
+
+def test_receiver_takes_any_cut_and_recovers():
+    frame = bytes(range(256)) * 2
+    coded = bytearray(frames.cobs_size(len(frame)))
+    coded = bytes(coded[: frames.cobs_encode(frame, len(frame), coded)])
+    stream = b"noise\xff\x00" + coded + b"\x00" + b"\xff" * 3000 + b"\x00" + coded
+    for piece in (1, 2, 7, 64, 4000):
+        receiver = frames.Receiver()
+        seen = []
+        for at in range(0, len(stream), piece):
+            receiver.give(stream[at : at + piece])
+            while True:
+                n = receiver.next()
+                if n == frames.MORE:
+                    break
+                if n > 0:
+                    assert bytes(receiver.frame[:n]) == frame
+                seen.append(n)
+        assert seen == [frames.DAMAGED, len(frame), 0, frames.DAMAGED, len(frame)], (piece, seen)
+
+
+def test_receiver_stores_no_more_than_its_limit():
+    receiver = frames.Receiver(20)
+    for n in (19, 20, 21, 5000):
+        data = bytes([5]) * n
+        coded = bytearray(frames.cobs_size(n))
+        receiver.give(coded, frames.cobs_encode(data, n, coded))
+        assert receiver.next() == (n if n <= 20 else frames.DAMAGED)
+        assert len(receiver.frame) == 20
+
+
+def test_interrupt_is_told_from_frames():
+    receiver = frames.Receiver()
+    receiver.give(b"\x00\r\x03")
+    assert receiver.next() == 0 and receiver.next() == frames.MORE and receiver.certain() == 0
+    for kind in (wire.HELLO_REQUEST, wire.ROUND, wire.BENCH_REQUEST):
+        out = bytearray(64)
+        coded = bytearray(64)
+        if kind == wire.HELLO_REQUEST:
+            n = frames.encode_hello_request(out, 0x0D0D0D0D)
+        elif kind == wire.ROUND:
+            n = host_frames.encode_round(
+                out, b"k" * 32, 0x0D0D0D0D, 0x0D0D0D0D, 1, -14, 1, 1, 257, (1,), b"c"
+            )
+        else:
+            n = host_frames.encode_bench_request(out, 0x0D0D0D0D, 1, 255, b"")
+        n = frames.cobs_encode(out, n, coded)
+        receiver = frames.Receiver()
+        for i in range(n - 1):
+            receiver.give(coded[i : i + 1])
+            assert receiver.next() == frames.MORE and receiver.certain()
+
+
+def test_packing_vectors():
+    for case in vectors.load("packing.json")["tests"]:
+        base = case["base"]
+        data = unhex(case["packed"])
+        if case["result"] == "invalid":
+            out = array("H", (0 for _ in range(case["k"])))
+            fails(wire.ERR_FRAME, host_frames.unpack, data, case["k"], base, out)
+            continue
+        symbols = array("H", case["symbols"])
+        k = len(symbols)
+        assert frames.packed_size(base, k) == len(data), case["comment"]
+        out = bytearray(len(data))
+        used = frames.pack(symbols, k, base, out)
+        assert 0 <= used <= len(data) and bytes(out) == data, case["comment"]
+        back = array("H", (0 for _ in range(k)))
+        host_frames.unpack(data, k, base, back)
+        assert back == symbols
+
+
+def test_pack_refuses_a_symbol_that_is_not_below_base():
+    out = bytearray(8)
+    for base in (2, 3, 255, 65535):
+        assert frames.pack(array("H", (0, base, 0)), 3, base, out) == -1
+
+
+def test_packing_is_within_two_percent_of_entropy():
+    for base in (2, 3, 4, 5, 7, 15, 16, 17, 255):
+        # bits >= log2(base) * 128 * 1.02 would mean 2**bits >= base**(128 * 1.02)
+        bits = 8 * frames.packed_size(base, 128) - 7  # up to 7 bits go to the last byte alone
+        assert 1 << bits * 100 <= base ** (128 * 102)
+
+
+def test_report_lengths():
+    # 28 coordinates, three levels: k = 1 in at most 20 bytes, k = 28 in at most 26
+    out = bytearray(wire.MAX_FRAME)
+    for k, most in ((1, 20), (28, 26)):
+        symbols = array("H", (2 for _ in range(k)))
+        n = frames.encode_report(out, bytes(32), 7, 9, symbols, k, 3, frames.packed_size(3, k))
+        assert n <= most, (k, n)
+
+
+def test_schema_is_the_one_that_was_written_down():
+    (case,) = vectors.load("frames.json")["schema"]
+    assert wire.schema_text() == case["text"] and unhex(case["hash"]) == wire.SCHEMA
+    assert hashlib.sha256(case["text"].encode()).digest()[:8] == wire.SCHEMA
+
+
+def test_tag_vectors():
+    for case in vectors.load("frames.json")["tags"]:
+        good = frames.same(frames.tag(unhex(case["key"]), unhex(case["data"])), unhex(case["tag"]))
+        assert good == (case["result"] == "valid"), case["comment"]
+
+
+def decoded(kind, frame, key, case):
+    """The fields of a frame as a dictionary, as the vectors name them; and the frame that they make again."""
+    out = bytearray(wire.MAX_FRAME)
+    f = {}
+    frames.kind(frame)
+    if kind == "round":
+        frames.address(frame)
+        frames.verify(key, frame)
+        r = frames.Round()
+        r.decode(frame)
+        for name in ("device", "round", "model", "exponent", "k", "batch", "deadline", "d"):
+            f[name] = getattr(r, name)
+        f["parameters"] = list(r.parameters)
+        f["card"] = bytes(r.card).hex()
+        if r.local:
+            f["local"] = list(r.local)
+        n = host_frames.encode_round(
+            out,
+            key,
+            r.device,
+            r.round,
+            r.model,
+            r.exponent,
+            r.k,
+            r.batch,
+            r.deadline,
+            r.parameters,
+            r.card,
+            r.local,
+        )
+        assert r.tag == bytes(frame[len(frame) - 8 :])
+    elif kind == "report":
+        base = case["fields"]["base"]
+        k = len(case["fields"]["symbols"])
+        symbols = array("H", (0 for _ in range(k)))
+        f["device"], f["round"] = host_frames.decode_report(frame, key, k, base, symbols)
+        f["base"] = base
+        f["symbols"] = list(symbols)
+        n = frames.encode_report(
+            out, key, f["device"], f["round"], symbols, k, base, frames.packed_size(base, k)
+        )
+    elif kind == "hello_request":
+        f["nonce"] = frames.decode_hello_request(frame)
+        n = frames.encode_hello_request(out, f["nonce"])
+    elif kind == "hello":
+        h = host_frames.Hello(frame)
+        for name in ("nonce", "first", "clients", "budget", "heap", "entropy", "text"):
+            f[name] = getattr(h, name)
+        assert (h.version, h.schema, h.largest, h.credit) == (1, wire.SCHEMA, wire.MAX_FRAME, wire.CREDIT)
+        n = frames.encode_hello(out, h.nonce, h.first, h.clients, h.budget, h.heap, h.entropy, h.text)
+    elif kind == "bench_request":
+        f["nonce"], f["case"], f["repeats"], card = bench.decode_bench_request(frame)
+        f["card"] = bytes(card).hex() if len(card) else ""  # MicroPython: b"".hex() is bytes
+        n = host_frames.encode_bench_request(out, f["nonce"], f["case"], f["repeats"], card)
+    elif kind == "bench":
+        f["nonce"], f["case"], f["units"], times, f["used"], f["free"] = host_frames.decode_bench(frame)
+        f["times"] = list(times)
+        n = bench.encode_bench(out, f["nonce"], f["case"], f["units"], times, f["used"], f["free"])
+    else:
+        f["device"], f["round"], f["code"], f["detail"] = host_frames.decode_error(frame, key)
+        n = frames.encode_error(out, key, f["device"], f["round"], f["code"], f["detail"])
+    return f, bytes(out[:n])
+
+
+def test_frame_vectors():
+    for case in vectors.load("frames.json")["frames"]:
+        frame = unhex(case["frame"])
+        key = unhex(case["key"])
+        for data in (frame, memoryview(frame)):
+            if case["result"] == "invalid":
+                fails(case["error"], decoded, case["kind"], data, key, case)
+            else:
+                fields, again = decoded(case["kind"], data, key, case)
+                assert fields == case["fields"], case["comment"]
+                assert again == frame, case["comment"]
+
+
+def test_every_bit_of_a_round_counts():
+    out = bytearray(wire.MAX_FRAME)
+    key = b"k" * 32
+    n = host_frames.encode_round(out, key, 7, 9, 2, -14, 1, 0, 0, (1, 2, 3, 4), b"card")
+    for bit in range(8 * n):
+        out[bit >> 3] ^= 1 << (bit & 7)
+        fails(wire.ERR_TAG, frames.verify, key, memoryview(out)[:n])
+        out[bit >> 3] ^= 1 << (bit & 7)
+    frames.verify(key, memoryview(out)[:n])
+
+
+def test_hello_of_another_schema_tells_no_more_than_its_name():
+    out = bytearray(128)
+    n = frames.encode_hello(out, 5, 1, 1, 9, 9, 1, "x")
+    out[6] ^= 1
+    n = frames.seal(b"", out, n - 8)
+    hello = host_frames.Hello(bytes(out[:n]))
+    assert hello.nonce == 5 and hello.schema != wire.SCHEMA and hello.clients is None and hello.text is None
+
+
+def test_encoders_refuse_what_decoders_would():
+    out = bytearray(wire.MAX_FRAME)
+    key = bytes(32)
+    good = [7, 9, 2, -14, 1, 0, 0, (1, 2), b"c"]
+    host_frames.encode_round(out, key, *good)
+    for at, value in (
+        (0, 0),
+        (1, 0),
+        (1, 1 << 30),
+        (2, 4),
+        (3, -31),
+        (4, 3),
+        (5, 33),
+        (6, 65536),
+        (7, ()),
+        (8, b""),
+    ):
+        bad = good[:]
+        bad[at] = value
+        fails(wire.ERR_FRAME, host_frames.encode_round, out, key, *bad)
+    bad = good[:]
+    bad[7] = (1, 32768)
+    fails(wire.ERR_FRAME, host_frames.encode_round, out, key, *bad)
+    fails(wire.ERR_FRAME, host_frames.encode_bench_request, out, 0, 1, 0)
+    fails(wire.ERR_FRAME, frames.encode_report, out, key, 7, 9, array("H", (3,)), 1, 3, 1)
+
+
+def test_leaves_do_not_allocate():
+    if not MICROPYTHON:
+        return
+    import micropython
+
+    coded = bytearray(3000)
+    out = bytearray(256)
+    symbols = array("H", (65535 for _ in range(128)))
+    data = bytes(1000)
+    receiver = frames.Receiver()
+    n = frames.cobs_encode(data, 1000, coded)
+    micropython.heap_lock()
+    frames.cobs_encode(data, 1000, coded)
+    receiver.give(coded, n)
+    got = receiver.next()
+    used = frames.pack(symbols, 128, 65536, out)
+    micropython.heap_unlock()
+    assert got == 1000 and used == 256

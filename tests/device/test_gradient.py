@@ -1,0 +1,294 @@
+"""Integer gradients: against a wide reference, at the ends of every range, without the heap."""
+
+import math
+from array import array
+
+from tern import gradient, wire
+from tern.compat import MICROPYTHON
+
+ONE = 16384
+MODELS = (wire.LINEAR, wire.LOGISTIC, wire.SVM)
+TOLERANCE = ONE >> 9
+
+
+class Words:
+    """A small repeatable source of test words (not for anything private)."""
+
+    def __init__(self, seed):
+        self.state = seed
+
+    def below(self, n):
+        self.state = (self.state * 25173 + 13849) & 0xFFFFFF
+        return (self.state >> 4) * n >> 20
+
+    def between(self, low, high):
+        return low + self.below(high - low + 1)
+
+
+def record(words, d, binary):
+    row = array("h", (words.between(-ONE, ONE) for _ in range(d + 1)))
+    if binary:
+        row[d] = ONE if words.below(2) else -ONE
+    return row
+
+
+def exact_product(params, exponent, row, d):
+    """w.x as an integer over 2**(14 - exponent), and that denominator."""
+    return sum(params[j] * row[j] for j in range(d)), 1 << (14 - exponent)
+
+
+def reference_residual(model, params, exponent, row, d):
+    """r in units of 2**-14, exact for the linear model (rounded down to 2**-30 units) and the SVM."""
+    top, bottom = exact_product(params, exponent, row, d)
+    if model == wire.LINEAR:
+        return (top * ONE * 65536 // bottom) - row[d] * 65536, 65536
+    sign = 1 if row[d] > 0 else -1
+    if model == wire.SVM:
+        return (-sign * ONE if sign * top < bottom else 0), 1
+    # The float is single on a device: 24 bits are 2**-10 of what is allowed.
+    u = sign * ((top * 65536 // bottom) / 65536)
+    if u > 80:
+        return 0, 1
+    return round(-sign * ONE * 256 / (1 + math.exp(max(u, -80)))), 256
+
+
+def reference(model, params, exponent, rows, d):
+    """Mean gradient clipped to [-1, 1], in units of 2**-14: exact but for the last rounding (linear, SVM)."""
+    out = []
+    residuals = [reference_residual(model, params, exponent, row, d) for row in rows]
+    for j in range(d):
+        unit = residuals[0][1]
+        total = 0
+        for (r, u), row in zip(residuals, rows):
+            assert model != wire.LINEAR or u == unit
+            total += r * row[j] * (65536 // u)
+        v = total // (65536 * ONE * len(rows))
+        out.append(max(-ONE, min(ONE, v)))
+    return out
+
+
+def run(model, params, exponent, rows, d):
+    g = gradient.Gradient(d)
+    for row in rows:
+        g.add(model, params, exponent, row)
+    out = array("h", (0 for _ in range(d)))
+    g.finish(out)
+    return out
+
+
+def check(model, params, exponent, rows, d, tolerance=TOLERANCE):
+    got = run(model, params, exponent, rows, d)
+    want = reference(model, params, exponent, rows, d)
+    for j in range(d):
+        assert abs(got[j] - want[j]) <= tolerance, (model, exponent, d, j, got[j], want[j])
+
+
+def test_close_to_the_reference():
+    words = Words(1)
+    for model in MODELS:
+        for d in (1, 2, 7, 28, 128):
+            for exponent in (-30, -22, -18, -15, -13, -12):
+                for batch in (1, 3):
+                    params = array("h", (words.between(-32768, 32767) for _ in range(d)))
+                    rows = [record(words, d, model != wire.LINEAR) for _ in range(batch)]
+                    # Table: 2**-12.3; everything else needs 2**-13 only.
+                    check(model, params, exponent, rows, d, 8 if model == wire.LOGISTIC else 3)
+
+
+def test_batch_of_thirty_two():
+    words = Words(2)
+    d = 28
+    for model in MODELS:
+        params = array("h", (words.between(-32768, 32767) for _ in range(d)))
+        rows = [record(words, d, model != wire.LINEAR) for _ in range(32)]
+        check(model, params, -14, rows, d)
+
+
+def test_extremes_neither_wrap_nor_lose_precision():
+    d = 128
+    for model in MODELS:
+        for m in (-32768, 32767):
+            for x in (-ONE, ONE):
+                for y in (-ONE, ONE):
+                    for exponent in (-30, -12):
+                        params = array("h", (m for _ in range(d)))
+                        row = array("h", (x for _ in range(d)))
+                        row.append(y)
+                        check(model, params, exponent, [row] * 32, d, 8)
+
+
+def test_largest_sums_stay_in_bounds():
+    """The docstring's bounds hold for any int16 values at all, features outside Q1.14 included."""
+    d = 128
+    sums = array("i", (0, 0))
+    for m in (-32768, -1, 255, 32767):
+        for x in (-32768, 32767):
+            params = array("h", (m for _ in range(d)))
+            row = array("h", (x for _ in range(d + 1)))
+            gradient.dot(row, 0, params, sums, d)
+            assert sums[0] == d * (m >> 8) * x and sums[1] == d * (m & 255) * x
+            assert abs(sums[0]) <= 1 << 29 and abs(sums[1]) < 1 << 30
+            for model in MODELS:
+                g = gradient.Gradient(d)
+                for _ in range(32):
+                    g.add(model, params, -12, row)
+                    assert abs(g._totals[0]) <= g.count * 1025 * 32768 < (1 << 31) - 16
+                out = array("h", (0 for _ in range(d)))
+                g.finish(out)
+                # The total has the sign of the exact one, so nothing wrapped.
+                r, _ = reference_residual(model, params, -12, row, d)
+                assert (out[0] > 0) == (r * x > 0)
+
+
+def test_batches_cancel_without_clipping_first():
+    """Clipping is of the mean: two records far outside [-1, 1] that cancel leave exactly 0."""
+    g = gradient.Gradient(2)
+    params = array("h", (32767, 0))
+    out = array("h", (0, 0))
+    g.add(wire.LINEAR, params, -12, array("h", (ONE, ONE, 0)))
+    g.finish(out)
+    assert out[0] == ONE and out[1] == ONE
+    g.add(wire.LINEAR, params, -12, array("h", (ONE, -ONE, 0)))
+    g.finish(out)
+    assert out[0] == ONE and out[1] == 0
+
+
+def test_the_kink_of_the_hinge_is_exact():
+    """y w.x = 1 plus one, no, or minus one unit in its very last place: only the last has a gradient."""
+    # (32767, 1) . (1, 1) is 2**15 mantissa units; copies of it reach 1.0 at smaller exponents.
+    for exponent, copies in ((-15, 1), (-16, 2), (-20, 32)):
+        d = 2 * copies + 1
+        for sign in (1, -1):
+            for off in (-1, 0, 1):
+                params = array("h", (sign * (32767, 1)[j & 1] for j in range(d)))
+                params[d - 1] = sign
+                row = array("h", (ONE for _ in range(d + 1)))
+                row[d - 1] = off
+                row[d] = sign * ONE
+                top, bottom = exact_product(params, exponent, row, d)
+                assert sign * top == bottom + off
+                out = run(wire.SVM, params, exponent, [row], d)
+                assert out[0] == (-sign * ONE if off < 0 else 0), (exponent, sign, off)
+
+
+def test_sigmoid_table():
+    for i in range(80):
+        assert gradient.sigmoid_tail(i << 11) == round(ONE / (1 + math.exp(i / 8))), i
+    assert gradient.sigmoid_tail(80 << 11) == 0
+    previous = ONE // 2
+    for t in range(0, 11 * ONE, 37):
+        v = gradient.sigmoid_tail(t)
+        assert 0 <= v <= previous
+        assert abs(v - ONE / (1 + math.exp(t / ONE))) < 4.2  # 2**-12 = 4 units, and half a rounding
+        previous = v
+    assert gradient.sigmoid_tail(1 << 25) == 0
+
+
+def test_leaves_compute_what_they_say():
+    """Each leaf against its formula in numbers of any width: where a device's 32 bits wrapped, the two would differ."""
+    words = Words(3)
+    sums = array("i", (0, 0))
+    for d in (1, 5, 128):
+        for low, high in ((-32768, -32768), (32767, 32767), (-2, 1), (-32768, 32767), (-32768, 32767)):
+            params = array("h", (words.between(low, high) for _ in range(d)))
+            row = array("h", (words.between(-32768, 32767) for _ in range(d + 4)))
+            gradient.dot(row, 3, params, sums, d)
+            assert sums[0] == sum((params[j] >> 8) * row[3 + j] for j in range(d))
+            assert sums[1] == sum((params[j] & 255) * row[3 + j] for j in range(d))
+            totals = array("i", (0 for _ in range(d)))
+            want = [0] * d
+            for r in (1025 * ONE, 16400001, -1025 * ONE, -1025 * ONE, 1, -1, words.between(-ONE, ONE), 0):
+                gradient.accumulate(row, 3, r, totals, d)
+                want = [want[j] + (r * row[3 + j] + ONE // 2 >> 14) for j in range(d)]
+                assert list(totals) == want
+            out = array("h", (0 for _ in range(d)))
+            for n in (1, 2, 3, 31, 32):
+                totals[0] = words.between(-40 * ONE, 40 * ONE)
+                gradient.mean(totals, n, out, d)
+                assert list(out) == [max(-ONE, min(ONE, (t + n // 2) // n)) for t in totals]
+
+
+def test_start_selects_a_record():
+    words = Words(4)
+    d = 6
+    rows = [record(words, d, True) for _ in range(4)]
+    table = array("h")
+    for row in rows:
+        table.extend(row)
+    params = array("h", (words.between(-32768, 32767) for _ in range(d)))
+    a = array("h", (0 for _ in range(d)))
+    for model in MODELS:
+        g = gradient.Gradient(d)
+        for i in range(4):
+            g.add(model, params, -14, table, i * (d + 1))
+        g.finish(a)
+        assert a == run(model, params, -14, rows, d)
+
+
+def test_reset_forgets():
+    words = Words(5)
+    d = 5
+    g = gradient.Gradient(d)
+    params = array("h", (words.between(-9999, 9999) for _ in range(d)))
+    first, second = record(words, d, True), record(words, d, True)
+    out = array("h", (0 for _ in range(d)))
+    g.add(wire.LOGISTIC, params, -14, first)
+    g.reset()
+    g.add(wire.LOGISTIC, params, -14, second)
+    g.finish(out)
+    assert out == run(wire.LOGISTIC, params, -14, [second], d)
+
+
+def refused(call):
+    try:
+        call()
+    except ValueError:
+        return True
+    return False
+
+
+def test_bad_arguments_are_refused():
+    d = 3
+    g = gradient.Gradient(d)
+    params = array("h", (1, 2, 3))
+    row = array("h", (1, 2, 3, ONE))
+    out = array("h", (0, 0, 0))
+    assert refused(lambda: gradient.Gradient(0))
+    assert refused(lambda: gradient.Gradient(129))
+    assert refused(lambda: g.finish(out))
+    assert refused(lambda: g.add(0, params, -14, row))
+    assert refused(lambda: g.add(4, params, -14, row))
+    assert refused(lambda: g.add(1, params, -31, row))
+    assert refused(lambda: g.add(1, params, -11, row))
+    assert refused(lambda: g.add(1, array("h", (1, 2)), -14, row))
+    assert refused(lambda: g.add(1, params, -14, array("h", (1, 2, 3))))
+    assert refused(lambda: g.add(1, params, -14, row, 1))
+    assert refused(lambda: g.add(1, params, -14, row, -1))
+    assert g.count == 0
+    for _ in range(32):
+        g.add(1, params, -14, row)
+    assert refused(lambda: g.add(1, params, -14, row))
+    assert refused(lambda: g.finish(array("h", (0, 0))))
+    g.finish(out)
+
+
+def test_no_allocation():
+    d = 128
+    words = Words(6)
+    g = gradient.Gradient(d)
+    params = array("h", (words.between(-32768, 32767) for _ in range(d)))
+    row = record(words, d, True)
+    out = array("h", (0 for _ in range(d)))
+    if not MICROPYTHON:
+        return
+    import micropython
+
+    micropython.heap_lock()
+    try:
+        for model in MODELS:
+            g.reset()
+            for _ in range(32):
+                g.add(model, params, -12, row)
+            g.finish(out)
+    finally:
+        micropython.heap_unlock()

@@ -1,0 +1,106 @@
+"""A host that has the key and lies in every field: whatever it asks, the device answers, and within its budget."""
+
+import gc
+import struct
+
+import scratch
+from small_board import EPSILON, LEAKING, THREE, TWO, WINDOW, key_of, largest_card, provision
+
+from tern import frames, host_frames, ledger, storage, wire
+from tern.client import Client
+
+NOT_ON_BOARDS = "a thousand rounds wear out its flash"
+BUDGET = 100_000_000
+LAPLACE = struct.pack("<BIBIIii", 0x13, 2_000_000, 3, 1000, 125, -8, 8)
+GRR = struct.pack("<BIHHI", 0x12, EPSILON, 5, 1, 600_000_000)
+LHP = bytes.fromhex(
+    "153f420f00056726cd0c34f39ad912888308000500010068b1741312a0cf060005000100d283fa1112b81b050005000100675e921012d06703"
+    "000500010096123d0f12e8b3010005000100c023fb0d11888308000002ff011ae7b328e6184c1711a0cf06000002ff012d8f0627d370f91811"
+    "b81b05000002ff01dc934e25246cb11a11d06703000002ff01c7628e23399d711c11e8b301000002ff016a9bc8219664371e"
+)  # shipped: lhp-1
+CARDS = (LHP, THREE, TWO, WINDOW, GRR, LEAKING, LAPLACE, largest_card(), b"", b"\x11")
+EDGES = (0, 1, 2, 3, 4, 28, 31, 32, 33, 128, 129, 255, 256, 1024, 1025, 32767, 32768, 65535)
+
+
+class Draws:
+    """A small generator of the test's own: the same frames on every interpreter."""
+
+    def __init__(self, seed):
+        self._state = seed
+
+    def below(self, n):
+        self._state = (self._state * 1103 + 12345) % 1000003
+        return self._state % n
+
+    def one_of(self, values):
+        return values[self.below(len(values))]
+
+
+def lie(draws, number, d):
+    """The body of a ROUND that might be in order."""
+    model = draws.one_of((1, 2, 3, 4, 4, 5, 6, 7, 8, 9, draws.below(256)))
+    features = draws.one_of((d, d, d, d, draws.one_of(EDGES)))
+    k = draws.one_of((1, features, draws.one_of(EDGES)))
+    if model == wire.SOFTMAX and draws.below(4):
+        k = draws.one_of((2, 3, 8))
+        features = k * d
+    card = GRR if model == wire.CATEGORIES and draws.below(2) else draws.one_of(CARDS)
+    features = min(features, (wire.MAX_FRAME - 64 - len(card)) // 2)
+    exponent = draws.one_of((-16, -14, -12, draws.below(256) - 128))
+    batch = draws.one_of((0, 1, draws.one_of(EDGES)))
+    body = struct.pack("<IIBbHHHH", 7, number, model, exponent, k, batch, 0, features)
+    values = bytearray(2 * features)
+    for i in range(2 * features):
+        values[i] = draws.one_of((0, 127, 128, 255, draws.below(256)))
+    body += bytes(values) + struct.pack("<H", len(card)) + card
+    if wire.SOFTMAX < model < wire.VALUES:
+        body += struct.pack(
+            "<BBI", draws.below(4), draws.below(19), draws.one_of((0, 1, 100, 1 << 23, 9000000))
+        )
+    kind = draws.below(12)
+    if kind == 0:
+        return body[: draws.below(len(body))]
+    if kind == 1:
+        at = draws.below(len(body))
+        return body[:at] + bytes((body[at] ^ 1 << draws.below(8),)) + body[at + 1 :]
+    return body
+
+
+def test_every_lie_is_answered_and_the_budget_holds():
+    draws = Draws(1)
+    reports = set()
+    errors = set()
+    for d, records in ((1, 1), (4, 3), (28, 2), (128, 1)):
+        folder = scratch.folder()
+        client = Client(provision(folder, d=d, records=records, largest=10_000_000, budget=BUDGET))
+        book = ledger.Ledger()
+        answered = {}
+        for _ in range(300):
+            book.load(folder + "/" + storage.ledger_name(7))
+            spent = book.spent
+            number = max(1, book.round + draws.one_of((-1, 0, 1, 1, 1, 2, 1000)))
+            gc.collect()
+            frame = bytes((wire.ROUND,)) + lie(draws, number, d)
+            frame += frames.tag(key_of(7), frame)
+            answer = bytes(client.reply[: client.answer(memoryview(frame))])
+            book.load(folder + "/" + storage.ledger_name(7))
+            assert spent <= book.spent <= BUDGET
+            device, number = frames.address(answer)
+            if answer[0] == wire.REPORT:
+                frames.verify(key_of(7), answer)
+                if number in answered:
+                    assert answered[number] == answer and book.spent == spent
+                else:
+                    assert book.spent > spent
+                answered[number] = answer
+                reports.add(frame[9])
+            else:
+                code = host_frames.decode_error(answer, key_of(7) if device else b"")[2]
+                assert code not in (wire.ERR_LEDGER, wire.ERR_ENTROPY)
+                errors.add(code)
+    assert reports >= {1, 2, 3, 4, 5, 6, 7, 8, 9}, reports
+    for code in (
+        wire.ERR_FRAME, wire.ERR_CARD, wire.ERR_NOT_CERTIFIED, wire.ERR_POLICY, wire.ERR_DATA, wire.ERR_OLD_ROUND,
+        wire.ERR_CHANGED_ROUND, wire.ERR_BUDGET,
+    ):  # fmt: skip
+        assert code in errors, code

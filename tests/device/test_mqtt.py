@@ -1,0 +1,395 @@
+"""The MQTT session, packet by packet, over a connection that a test writes. Real brokers: tests/integration."""
+
+import gc
+
+from tern import wire
+from tern.compat import MICROPYTHON
+from tern.frames import encode_report
+from tern.links.mqtt import Mqtt, name, password
+from tern.mqtt import MqttError, Session
+from tern.transport import Lost
+
+NOT_ON_BOARDS = "a Pico without Wi-Fi has no sockets"
+
+
+class Wire:
+    """A connection whose other end is the test: `give` what the session reads, `taken` what it wrote."""
+
+    def __init__(self, given=b"\x20\x02\x00\x00", step=1000):
+        self.given = given
+        self.step = step
+        self.taken = bytearray()
+        self.waits = 0
+        self.closed = self.broken = False
+
+    def read_into(self, view):
+        n = min(len(view), len(self.given), self.step)
+        view[:n] = self.given[:n]
+        self.given = self.given[n:]
+        return n
+
+    def write(self, view, timeout_ms):
+        if self.broken:
+            raise Lost("broken")
+        self.taken += view
+
+    def wait(self, timeout_ms):
+        self.waits += 1
+        if self.waits > 100:
+            raise AssertionError("waits for ever")
+
+    def close(self):
+        self.closed = True
+
+
+def session(*wires, **options):
+    """A Session that connects to one wire after the other; they are its `wires`."""
+    left = list(wires)
+
+    def connect():
+        if not left:
+            raise Lost("no broker")
+        return left.pop(0)
+
+    options.setdefault("patience_ms", 0)
+    return Session(connect, b"00000007", **options)
+
+
+def opened(step=1000, **options):
+    line = Wire(step=step)
+    one = session(line, **options)
+    one.open()
+    line.taken[:] = b""
+    return one, line
+
+
+def message(topic, payload, qos=0, number=0, flags=0):
+    body = bytes((0, len(topic))) + topic + (bytes((number >> 8, number & 255)) if qos else b"") + payload
+    length = bytearray()
+    n = len(body)
+    while n > 127:
+        length.append(n & 127 | 128)
+        n >>= 7
+    length.append(n)
+    return bytes((0x30 | qos << 1 | flags,)) + bytes(length) + body
+
+
+def raises(kind, function, *arguments):
+    try:
+        function(*arguments)
+    except kind as error:
+        return str(error)
+    raise AssertionError("not raised")
+
+
+def test_connect_says_who_and_leaves_a_will():
+    line = Wire(b"\x20\x02\x01\x00")
+    one = session(line, user=b"u", password=b"pw", keep_alive=300, clean=False, will=(b"t", b""))
+    assert one.open() is True  # the broker kept the session
+    assert line.taken == (
+        b"\x10\x20\x00\x04MQTT\x04\xec\x01\x2c\x00\x0800000007\x00\x01t\x00\x00\x00\x01u\x00\x02pw"
+    )
+    line = Wire()
+    assert session(line).open() is False
+    assert line.taken == b"\x10\x14\x00\x04MQTT\x04\x02\x00\x3c\x00\x0800000007"
+
+
+def test_a_refusal_says_why():
+    for code in range(1, 6):
+        assert raises(MqttError, session(Wire(bytes((0x20, 2, 0, code)))).open)
+    for answer in (
+        b"\x20\x02\x00\x06",
+        b"\x30\x02\x00\x00",
+        b"SSH-2.0" + bytes(90),
+        b"\xff\xff\xff\xff\xff\xff",
+    ):
+        raises(MqttError, session(Wire(answer)).open)
+
+
+def test_a_broker_that_never_answers_is_given_up():
+    raises(Lost, session(Wire(b"")).open)
+    raises(Lost, session(Wire(b"\x20\x02\x00")).open)
+
+
+def test_messages_whole_and_in_pieces():
+    for step in (1, 2, 3, 7, 1000):
+        one, line = opened(step, patience_ms=1000)
+        for n in (0, 1, 118, 119, 120, 2560):
+            payload = bytes(i & 255 for i in range(n))
+            line.given = message(b"tern/round", payload, 1, 258 + n, 1) + b"\xd0\x00" + message(b"t", b"x")
+            assert one.receive(0)
+            assert bytes(one.topic) == b"tern/round" and bytes(one.payload) == payload and one.retained
+            assert not line.taken, "acknowledged only when the caller is done"
+            assert one.receive(0)
+            assert bytes(one.topic) == b"t" and bytes(one.payload) == b"x" and not one.retained
+            assert line.taken == b"\x40\x02" + bytes(((258 + n) >> 8, (258 + n) & 255))
+            assert not one.receive(0)
+            line.taken[:] = b""
+
+
+def test_a_message_that_is_too_long_is_dropped_and_acknowledged():
+    one, line = opened(patience_ms=1000, largest=200)
+    for n in (200, 1000, 20000):
+        line.given = message(b"t", bytes(n), 1, 7) + message(b"t", b"next")
+        assert one.receive(0)
+        assert bytes(one.payload) == b"next"
+    assert one.dropped == 3
+    assert line.taken == 3 * b"\x40\x02\x00\x07"
+
+
+def test_malformed_packets_end_the_connection():
+    for packet in (
+        b"\x30\x01\x00",  # no topic
+        b"\x30\x02\x00\x00",  # an empty one
+        b"\x30\x03\x00\x05a",  # longer than the packet
+        b"\x32\x04\x00\x01tx",  # no whole packet id
+        b"\x34\x06\x00\x01t\x00\x01x",  # QoS 2
+        b"\x36\x06\x00\x01t\x00\x01x",  # QoS 3
+        b"\x30\xff\xff\xff\xff\x01",  # length of five bytes
+        b"\x40\x03\x00\x01x",
+        b"\x40\x00",
+        b"\x90\x03\x00\x01\x80",  # subscription refused
+        b"\xd0\x01x",
+        b"\x00\x00",
+        b"\x10\x00",
+        b"\x20\x02\x00\x00",
+        b"\xf0\x00",
+    ):
+        one, line = opened(patience_ms=1000)
+        line.given = packet
+        raises(MqttError, one.receive, 0)
+
+
+def test_publications_are_kept_until_acknowledged_and_sent_again():
+    first = Wire()
+    second = Wire()
+    one = session(first, second, patience_ms=1000, window=2)
+    one.open()
+    first.taken[:] = b""
+    one.publish(b"t", b"one+", 3, 1)
+    one.publish(b"t", b"two", 3, 1, True)
+    assert first.taken == b"\x32\x08\x00\x01t\x00\x01one" + b"\x33\x08\x00\x01t\x00\x02two"
+    first.given = b"\x40\x02\x00\x01" + b"\x40\x02\x11\x11"
+    assert not one.receive(0)
+    assert one.waiting() == 1
+    one.open()
+    assert second.taken.endswith(b"\x3b\x08\x00\x01t\x00\x02two")  # DUP
+    assert second.taken.count(b"one") == 0
+    second.given = b"\x40\x02\x00\x02"
+    one.publish(b"t", b"three", 5, 1)  # takes what is there
+    assert one.waiting() == 1
+
+
+def test_a_publication_without_a_connection_goes_out_over_the_next():
+    first = Wire()
+    first.broken = True
+    second = Wire()
+    one = session(first, second, patience_ms=1000)
+    one.publish(b"t", b"early", 5, 1)
+    raises(Lost, one.open)
+    one.open()
+    assert b"early" in second.taken
+    second.broken = True
+    raises(Lost, one.publish, b"t", b"late", 4, 1)
+    assert one.waiting() == 2
+
+
+def test_a_full_window_forgets_the_oldest():
+    one, line = opened(patience_ms=1000, window=2)
+    for i in range(5):
+        one.publish(b"t", bytes((i,)), 1, 1)
+    assert one.waiting() == 2
+    assert line.taken.count(b"\x32") == 5
+
+
+def test_acknowledgements_are_seen_while_a_message_is_worked_on():
+    one, line = opened(patience_ms=1000, window=2)
+    line.given = message(b"t", b"question", 1, 9)
+    assert one.receive(0)
+    out = memoryview(bytearray(100))
+    assert one.take(out) == 8 and bytes(out[:8]) == b"question"
+    for number in range(1, 11):
+        one.publish(b"t", b"answer", 6, 1)
+        line.given += bytes((0x40, 2, 0, number))
+    one.publish(b"t", b"x", 1)
+    line.given += message(b"t", b"next")
+    one.publish(b"t", b"x", 1, 1)
+    one.publish(b"t", b"x", 1, 1)
+    assert one.receive(0) and bytes(one.payload) == b"next"
+    assert one.waiting() == 2
+    assert line.taken.count(b"\x40\x02\x00\x09") == 1
+
+
+def test_packet_ids_wrap_and_skip_those_under_way():
+    one, line = opened(patience_ms=100000, window=3)
+    one.publish(b"t", b"stays", 5, 1)
+    number = 1
+    for i in range(70000):
+        one.publish(b"t", b"", 0, 1)
+        number = number % 65535 + 1
+        if number == 1:
+            number = 2  # still under way
+        assert line.taken[-2:] == bytes((number >> 8, number & 255)), (i, number)
+        line.taken = bytearray()
+        line.given = bytes((0x40, 2, number >> 8, number & 255))
+        one.receive(0)
+        if i % 2:  # the slots are used in turn: this one keeps its place by being renewed
+            one._oldest = 1
+    assert one.waiting() == 1
+
+
+def test_pings_and_a_broker_that_has_gone():
+    one, line = opened(keep_alive=60, patience_ms=0)
+    one._sent = one._heard = one._sent - 24000
+    assert not one.receive(0) and not line.taken
+    one._sent -= 12000
+    assert not one.receive(0) and line.taken == b"\xc0\x00"
+    line.given = b"\xd0\x00"
+    assert not one.receive(0)
+    one._sent -= 36000
+    assert not one.receive(0)
+    raises(Lost, one.receive, 0)  # no answer to this ping within the patience of 0
+
+
+def test_half_a_packet_and_missing_acknowledgements_end_the_connection():
+    for given in (b"\x30", b"\x30\x05\x00\x01"):
+        one, line = opened(keep_alive=0)
+        line.given = given
+        raises(Lost, one.receive, 0)
+    one, line = opened(keep_alive=0)
+    one.publish(b"t", b"x", 1, 1)
+    raises(Lost, one.receive, 0)
+    one, line = opened(keep_alive=0)
+    one.subscribe(b"t")
+    assert line.taken == b"\x82\x06\x00\x01\x00\x01t\x01"
+    raises(Lost, one.receive, 0)
+    one, line = opened(keep_alive=0)
+    one.subscribe(b"t")
+    line.given = b"\x90\x03\x00\x01\x01"
+    assert not one.receive(0)
+
+
+def test_leave():
+    one, line = opened()
+    one.disconnect()
+    assert line.taken == b"\xe0\x00" and line.closed and not one.connected
+    raises(MqttError, one.publish, b"t", b"x", 1)
+    raises(ValueError, one.publish, b"t", bytes(400), 400, 1)
+
+
+class Quiet(Wire):
+    """A Wire that allocates as little as a socket: what it is given is a memoryview, what it takes is dropped."""
+
+    def __init__(self):
+        super().__init__()
+        self.at = 0
+
+    def read_into(self, view):
+        n = min(len(view), len(self.given) - self.at)
+        view[:n] = self.given[self.at : self.at + n] if n else b""
+        self.at += n
+        return n
+
+    def write(self, view, timeout_ms):
+        pass
+
+
+def test_memory_of_a_message_is_bounded():
+    if not MICROPYTHON:
+        return
+    line = Quiet()
+    one = session(line, patience_ms=100000)
+    one.open()
+    out = memoryview(bytearray(2600))
+    given = memoryview(message(b"tern/round", bytes(2500), 1, 9))
+    ack = memoryview(b"\x40\x02\x00\x01")
+    worst = 0
+    for _ in range(20):
+        gc.collect()
+        gc.disable()
+        before = gc.mem_alloc()
+        line.given = given
+        line.at = 0
+        assert one.receive(0)
+        one.take(out)
+        one._id = 0
+        one.publish(b"tern/up/00000007", out, 273, 1)
+        line.given = ack
+        line.at = 0
+        one.receive(0)
+        worst = max(worst, gc.mem_alloc() - before)
+        gc.enable()
+    assert not one.waiting()
+    assert worst <= 1024, worst
+
+
+class Broker:
+    """A broker that takes connections while it is `up`."""
+
+    def __init__(self):
+        self.up = True
+        self.lines = []
+
+    def connect(self):
+        if not self.up:
+            raise Lost("no broker")
+        self.lines.append(Wire(b"\x20\x02\x00\x00\x90\x03\x00\x01\x01\x90\x03\x00\x02\x01"))
+        return self.lines[-1]
+
+
+def test_link_says_hello_and_takes_rounds_only():
+    broker = Broker()
+    link = Mqtt(Session(broker.connect, b"00000007"), "fleet", name(7))
+    hello = link.receive(0)
+    assert hello[0] == wire.HELLO_REQUEST
+    line = broker.lines[0]
+    assert b"fleet/down/00000007" in line.taken and b"fleet/round" in line.taken
+    line.given += message(b"fleet/round", bytes((wire.BENCH_REQUEST,)) + bytes(20))
+    line.given += message(b"fleet/round", b"") + message(b"fleet/round", bytes(3000))
+    line.given += message(b"fleet/round", bytes((wire.ROUND,)) + bytes(20))
+    frame = link.receive(60000)  # as long as passing over the others may take
+    assert frame[0] == wire.ROUND and len(frame) == 21
+    out = bytearray(100)
+    n = encode_report(out, bytes(32), 7, 3, b"\x00\x00", 1, 3, 1)
+    line.taken = bytearray()
+    assert link.send(out, n)
+    assert (
+        line.taken[:1] == b"\x32"
+        and b"fleet/up/00000007" in line.taken
+        and bytes(out[:n]) in bytes(line.taken)
+    )
+    out[0] = wire.HELLO
+    assert link.send(out, n)
+    assert b"fleet/hello/00000007" in line.taken
+    assert link.receive(0) is None
+
+
+def test_link_comes_back_with_longer_and_longer_pauses():
+    broker = Broker()
+    link = Mqtt(Session(broker.connect, b"00000007", patience_ms=1000), "tern", name(7), 2000)
+    assert link.receive(0)[0] == wire.HELLO_REQUEST
+    broker.lines[0].broken = True
+    broker.up = False
+    out = bytearray(100)
+    n = encode_report(out, bytes(32), 7, 3, b"\x00\x00", 1, 3, 1)
+    assert not link.send(out, n)
+    pauses = []
+    waits = set()
+    for _ in range(20):
+        assert link._pause // 2 <= link._wait <= link._pause
+        pauses.append(link._pause)
+        waits.add(link._wait)
+        link._wait = 0  # time passes
+        assert link.receive(0) is None
+    assert pauses == [500, 1000] + 18 * [2000], pauses
+    assert len(waits) > 5, "boards that lost their broker together do not come back together"
+    broker.up = True
+    link._wait = 0
+    assert link.receive(0)[0] == wire.HELLO_REQUEST
+    assert bytes(out[:n]) in bytes(broker.lines[1].taken)  # the report that could not be sent
+
+
+def test_passwords_differ_and_do_not_tell_the_key():
+    assert password(bytes(32)) == password(bytes(32)) != password(bytes(31) + b"\x01")
+    assert len(password(bytes(32))) == 32
+    assert name(7) == "00000007" and name(0xFFFFFFFE) == "fffffffe"

@@ -1,0 +1,237 @@
+"""A ledger that pays for several reports at once: what it saves, and what a power cut then costs."""
+
+import scratch
+import small_board
+from failing_disk import Disk, PowerCut, steps_of
+from small_board import EPSILON, ask, error_of, provision, round_frame
+
+from tern import ledger, storage, wire
+from tern.client import Client
+from tern.compat import MICROPYTHON
+from tern.ledger import Ledger, LedgerError
+
+AHEAD = 4
+COST = 4 * EPSILON  # of a report of small_board
+QUESTION = bytes(range(32))
+_BLOCK = 4096
+_BLOCKS = 8
+_DATA = memoryview(bytearray(_BLOCK * _BLOCKS))  # made here, while the heap is in one piece
+
+
+def reserving(folder, budget=ledger.MAX_BUDGET, clients=1):
+    """A board whose client pays for AHEAD reports at once."""
+    board = provision(folder, budget=budget, clients=clients)
+    write_policy(folder, AHEAD)
+    return board
+
+
+def write_policy(folder, ahead):
+    import struct
+
+    with open(folder + "/" + storage.FLEET, "wb") as file:
+        file.write(struct.pack(storage.FLEET_FIELDS, storage.FLEET_MAGIC, bytes(32), 0, 0, ahead))
+
+
+def book_of(folder, device=7):
+    book = Ledger()
+    book.load(folder + "/" + storage.ledger_name(device))
+    return book
+
+
+def test_several_rounds_with_one_write():
+    folder = scratch.folder()
+    client = Client(reserving(folder))
+    three = small_board.THREE
+    writes = []
+    for number in range(1, 2 * AHEAD + 1):
+        frame = round_frame(number, three)
+        writes.append(steps_of(lambda frame=frame: client.answer(frame)))
+        assert client.reply[0] == wire.REPORT
+        report = ask(client, frame)
+        assert report == ask(client, frame), "the same request, the same bytes"
+        book = book_of(folder)
+        assert (book.spent, book.round) == (
+            ((number - 1) // AHEAD + 1) * AHEAD * COST,
+            -(-number // AHEAD) * AHEAD,
+        )
+        assert error_of(ask(client, round_frame(number, three, shift=1))) == (wire.ERR_CHANGED_ROUND, number)
+        assert (
+            error_of(ask(client, round_frame(number - 1, three)))[0] == wire.ERR_OLD_ROUND
+            if number > 1
+            else True
+        )
+    assert [bool(steps) for steps in writes] == [True, False, False, False] * 2, writes
+
+
+def test_after_a_power_cut_all_of_it_is_spent_and_over():
+    folder = scratch.folder()
+    board = reserving(folder)
+    three = small_board.THREE
+    client = Client(board)
+    first = ask(client, round_frame(10, three))
+    assert first[0] == wire.REPORT
+    client = Client(board)
+    for number in range(10, 10 + AHEAD):
+        assert ask(client, round_frame(number, three))[0] == wire.ERROR, number
+    assert book_of(folder).spent == AHEAD * COST
+    assert ask(client, round_frame(10 + AHEAD, three))[0] == wire.REPORT
+    assert book_of(folder).spent == 2 * AHEAD * COST
+
+
+def test_a_round_that_skips_the_reserved_ones_pays_anew_but_loses_nothing():
+    folder = scratch.folder()
+    client = Client(reserving(folder))
+    three = small_board.THREE
+    for i, number in enumerate((1, 100, 200, 300)):
+        assert ask(client, round_frame(number, three))[0] == wire.REPORT
+        assert book_of(folder).spent == (AHEAD + i) * COST
+        assert book_of(folder).round == number + AHEAD - 1
+
+
+def test_the_budget_is_spent_to_the_last_report_and_no_further():
+    folder = scratch.folder()
+    client = Client(reserving(folder, budget=6 * COST + 1))
+    three = small_board.THREE
+    for number in range(1, 7):
+        assert ask(client, round_frame(number, three))[0] == wire.REPORT
+        assert book_of(folder).spent <= 6 * COST + 1
+    assert error_of(ask(client, round_frame(7, three))) == (wire.ERR_BUDGET, 1)
+
+
+def test_a_board_of_several_clients_pays_for_each_report():
+    folder = scratch.folder()
+    client = Client(reserving(folder, clients=2))
+    for device in (7, 8, 7, 8):
+        assert ask(client, round_frame(1, small_board.THREE, device=device))[0] == wire.REPORT
+    assert (book_of(folder).spent, book_of(folder, 8).spent) == (COST, COST)
+
+
+def test_power_cut_at_every_step_of_several_rounds():
+    assert cut_at_every_step_of_several_rounds() > 8
+
+
+def cut_at_every_step_of_several_rounds():
+    # Power fails at each step of AHEAD + 2 rounds; the device starts again, and is asked every round again, twice.
+    # Whatever it released, before or after, is one report a round, and all of them together are paid for.
+    three = small_board.THREE
+    frames_of = [round_frame(number, three) for number in range(1, AHEAD + 3)]
+
+    def rounds(client, released):
+        for frame in frames_of:
+            answer = ask(client, frame)
+            if answer[0] == wire.REPORT:
+                released.append(answer)
+
+    folder = scratch.folder()
+    client = Client(reserving(folder))
+    steps = steps_of(lambda: rounds(client, []))
+    assert steps >= 8, steps
+    for cut in range(steps + 1):
+        folder = scratch.folder()
+        board = reserving(folder)
+        released = []
+        with Disk(cut):
+            try:
+                rounds(Client(board), released)
+            except PowerCut:
+                pass
+        book = book_of(folder)
+        assert book.spent >= len(released) * COST
+        for _ in range(2):
+            rounds(Client(board), released)
+        by_round = {}
+        for report in released:
+            by_round.setdefault(report[5:9], set()).add(report)
+        assert all(len(reports) == 1 for reports in by_round.values()), cut
+        assert book_of(folder).spent >= len(by_round) * COST
+    return steps + 1
+
+
+def test_a_disk_that_fails_refuses_and_the_reserve_is_read_again():
+    folder = scratch.folder()
+    board = reserving(folder)
+    client = Client(board)
+    three = small_board.THREE
+    assert ask(client, round_frame(1, three))[0] == wire.REPORT
+    with Disk(0, OSError(28)):
+        for number in (2, 3, 4):
+            assert ask(client, round_frame(number, three))[0] == wire.REPORT, "nothing is to be written"
+    with Disk(0, OSError(28), for_good=True):
+        assert error_of(ask(client, round_frame(5, three))) == (wire.ERR_LEDGER, 0)
+    assert ask(client, round_frame(5, three))[0] == wire.REPORT
+    assert book_of(folder).spent == 2 * AHEAD * COST
+
+
+def test_a_reserved_ledger_in_the_file_is_consistent():
+    folder = scratch.folder()
+    path = folder + "/book"
+    ledger.create(path, 1000)
+    book = Ledger()
+    book.load(path)
+    book.debit(5, QUESTION, 10, 8)
+    assert (book.state, book.round, book.spent, book.reserved) == (ledger.DEBITED, 5, 10, True)
+    book.record(bytes(20))
+    assert bytes(book.report) == bytes(20)
+    try:
+        book.record(bytes(20))
+        raise AssertionError("recorded twice")
+    except LedgerError:
+        pass
+    again = Ledger()
+    again.load(path)
+    assert (again.state, again.round, again.spent, again.reserved) == (ledger.RESERVED, 12, 80, False)
+    assert again.question == bytes(32) and len(again.report) == 0
+    again.debit(13, QUESTION, 10)
+    assert (again.state, again.spent) == (ledger.DEBITED, 90)
+
+
+def test_wear_of_littlefs():
+    # Blocks erased for 100 rounds, as a measure of wear: what ledger.md says of ten years rests on it.
+    if not MICROPYTHON:
+        return
+    import vfs
+
+    erased = {}
+    for in_place in (False, True):
+        for ahead in (1, 24):
+            flash = CountingFlash()
+            vfs.VfsLfs2.mkfs(flash)
+            vfs.mount(vfs.VfsLfs2(flash), "/flash")
+            board = provision("/flash")
+            board.in_place = in_place
+            write_policy("/flash", ahead)
+            client = Client(board)
+            three = small_board.TWO
+            before = sum(flash.erased)
+            for number in range(1, 101):
+                client.answer(round_frame(number, three))
+                assert client.reply[0] == wire.REPORT
+            erased[in_place, ahead] = sum(flash.erased) - before
+            vfs.umount("/flash")
+    print("blocks erased in 100 rounds (in place, ahead):", erased)
+    assert erased[True, 24] * 10 < erased[True, 1] < erased[False, 1]
+    assert erased[False, 24] * 10 < erased[False, 1]
+
+
+class CountingFlash:
+    """A flash chip in RAM, of blocks as large as those of boards, that counts how often each is erased."""
+
+    def __init__(self):
+        self.erased = [0] * _BLOCKS
+
+    def readblocks(self, block, out, offset=0):
+        start = block * _BLOCK + offset
+        out[:] = _DATA[start : start + len(out)]
+
+    def writeblocks(self, block, data, offset=0):
+        start = block * _BLOCK + offset
+        _DATA[start : start + len(data)] = data
+
+    def ioctl(self, op, arg):
+        if op == 4:
+            return _BLOCKS
+        if op == 5:
+            return _BLOCK
+        if op == 6:
+            self.erased[arg] += 1
+        return 0

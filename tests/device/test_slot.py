@@ -1,0 +1,91 @@
+"""Links that send at fixed moments."""
+
+import time
+
+from tern import wire
+from tern.compat import MICROPYTHON, sleep_ms
+from tern.links.slot import Slotted
+
+REPORT = bytes((wire.REPORT,)) + b"answer"
+ERROR = bytes((wire.ERROR,)) + b"ext"
+
+
+def now_us():
+    return time.ticks_us() if MICROPYTHON else time.monotonic_ns() // 1000
+
+
+class Link:
+    console = True
+
+    def __init__(self):
+        self.sent = []
+
+    def receive(self, timeout_ms=-1):
+        return memoryview(b"frame")
+
+    def send(self, frame, n):
+        self.sent.append((bytes(frame[:n]), now_us()))
+        return True
+
+    def restart_credit(self):
+        self.sent.append("credit")
+
+
+def test_sends_at_multiples_of_the_slot():
+    for work_ms in (0, 5, 19, 25, 45):
+        link = Link()
+        slotted = Slotted(link, 20)
+        assert bytes(slotted.receive()) == b"frame"
+        start = now_us()
+        sleep_ms(work_ms)
+        assert slotted.send(REPORT, 3)
+        at = link.sent[0][1] - start
+        least = (work_ms // 20 + 1) * 20000
+        # never early; late only by as much as this machine was busy elsewhere
+        assert least - 1000 <= at, (work_ms, at)
+        slotted.send(ERROR, 4)
+        assert link.sent[1][1] - link.sent[0][1] >= 19000 - (at - least) % 20000
+        assert [sent[0] for sent in link.sent] == [REPORT[:3], ERROR]
+
+
+def test_what_tells_of_no_data_is_sent_at_once():
+    link = Link()
+    slotted = Slotted(link, 60000)
+    for kind in (wire.HELLO, wire.BENCH):
+        slotted.receive()
+        start = now_us()
+        slotted.send(bytes((kind,)), 1)
+        assert link.sent[-1][1] - start < 30000000
+
+
+def test_the_rest_is_the_links():
+    link = Link()
+    slotted = Slotted(link, 20)
+    assert slotted.console is True
+    slotted.restart_credit()
+    assert link.sent == ["credit"]
+
+
+def test_a_board_has_the_slot_that_its_file_says():
+    import struct
+
+    import scratch
+
+    from tern import storage
+    from tern.boards.emulated import Board
+
+    class Quiet(Board):
+        def open_link(self):
+            return Link()
+
+    folder = scratch.folder()
+    assert isinstance(Quiet(folder).link(), Link)
+    for slot, kind in ((0, Link), (30, Slotted)):
+        with open(folder + "/" + storage.FLEET, "wb") as file:
+            file.write(
+                struct.pack(storage.FLEET_FIELDS, storage.FLEET_MAGIC, bytes(wire.KEY_BYTES), 0, slot, 1)
+            )
+        assert isinstance(Quiet(folder).link(), kind)
+    with open(folder + "/" + storage.FLEET, "wb") as file:
+        file.write(b"damaged")
+    assert isinstance(Quiet(folder).link(), Link)  # it can then be asked, and refuses

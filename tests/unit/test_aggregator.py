@@ -1,0 +1,322 @@
+"""The aggregator's core, fed with frames that the device library itself encodes."""
+
+from array import array
+from itertools import permutations
+
+import numpy as np
+import pytest
+
+from tern import card as cards
+from tern import coordinates, frames, wire
+from ternhost.aggregator import COMPLETE, DEADLINE, QUORUM, Aggregator, Question
+from ternhost.errors import StorageError, UsageError
+from ternhost.mechanisms import design
+from ternhost.store import Store
+
+D = 7
+KEYS = {device: bytes([device]) * 32 for device in range(1, 7)}
+CARD = cards.decode(design("three-outputs", 1).card)
+OTHER = cards.decode(design("duchi", 2).card)
+
+
+def question(card=CARD, k=2):
+    return Question(wire.LOGISTIC, list(range(-3, 4)), -12, card.data, k, batch=1)
+
+
+def report(device, number=1, symbols=(0, 2), card=CARD, key=None):
+    out = bytearray(wire.MAX_FRAME)
+    k = len(symbols)
+    size = frames.packed_size(card.symbols, k)
+    key = key or KEYS[device]
+    n = frames.encode_report(out, key, device, number, array("H", symbols), k, card.symbols, size)
+    return bytes(out[:n])
+
+
+def error(device, code, detail=0, number=1, key=None):
+    out = bytearray(wire.MAX_FRAME)
+    n = frames.encode_error(out, KEYS.get(device, b"") if key is None else key, device, number, code, detail)
+    return bytes(out[:n])
+
+
+def chosen(device, number=1, k=2):
+    out = array("H", bytes(2 * k))
+    coordinates.choose(KEYS[device], number, D, k, out)
+    return list(out)
+
+
+@pytest.fixture
+def store(tmp_path):
+    with Store(tmp_path / "store.sqlite") as store:
+        store.add_devices(KEYS)
+        yield store
+
+
+@pytest.fixture
+def aggregator(store):
+    return Aggregator(store)
+
+
+def start(aggregator, devices=(1, 2, 3), number=1, **options):
+    aggregator.open(number, [(question(), devices)], now=100.0, **options)
+    return aggregator
+
+
+def test_a_request_is_the_round_frame_that_a_device_understands(aggregator):
+    start(aggregator, deadline=30.4)
+    frame = aggregator.request(1, 3)
+    frames.verify(KEYS[3], frame)
+    asked = frames.Round()
+    asked.decode(frame)
+    assert (asked.device, asked.round, asked.model, asked.exponent) == (3, 1, wire.LOGISTIC, -12)
+    assert (asked.k, asked.batch, asked.deadline, asked.d) == (2, 1, 30, D)
+    assert list(asked.parameters) == list(range(-3, 4))
+    assert asked.card == CARD.data
+
+
+def test_counts_are_by_coordinate_and_symbol(aggregator):
+    start(aggregator)
+    expected = np.zeros((D, 3), int)
+    for device, symbols in ((1, (0, 2)), (2, (1, 1)), (3, (2, 0))):
+        aggregator.accept([report(device, symbols=symbols)], 101.0)
+        for coordinate, symbol in zip(chosen(device), symbols, strict=True):
+            expected[coordinate, symbol] += 1
+    (result,) = aggregator.tick(101.0)
+    assert (result.ended, result.reports, result.asked) == (COMPLETE, 3, 3)
+    np.testing.assert_array_equal(result.cohorts[0].counts, expected)
+
+
+def test_order_and_batches_do_not_matter(tmp_path):
+    all_frames = [report(device, symbols=(device % 3, 1)) for device in (1, 2, 3)]
+    results = []
+    for i, order in enumerate(permutations(all_frames)):
+        with Store(tmp_path / f"{i}.sqlite") as store:
+            store.add_devices(KEYS)
+            aggregator = start(Aggregator(store))
+            aggregator.accept(order[: i % 4], 101.0)
+            aggregator.accept(order[i % 4 :], 101.0)
+            results.append(aggregator.tick(101.0)[0].cohorts[0].counts)
+    for counts in results[1:]:
+        np.testing.assert_array_equal(counts, results[0])
+
+
+def test_accepted_is_committed(aggregator, store):
+    start(aggregator)
+    accepted = aggregator.accept([report(2), report(1)], 101.0)
+    assert accepted.reports == [(1, 2), (1, 1)]
+    assert [device for device, _ in store.reports(1)] == [1, 2]
+
+
+def test_duplicates_count_once(aggregator):
+    start(aggregator)
+    aggregator.accept([report(1), report(1)], 101.0)
+    aggregator.accept([report(1)], 102.0)
+    assert aggregator.reports(1) == 1
+    assert (aggregator.statistics.accepted, aggregator.statistics.duplicate) == (1, 2)
+
+
+def test_a_second_report_with_other_symbols_counts_nothing(aggregator, store):
+    start(aggregator)
+    aggregator.accept([report(1, symbols=(0, 0))], 101.0)
+    aggregator.accept([report(1, symbols=(2, 2))], 101.0)
+    payload = report(1, symbols=(0, 0))[9:-8]
+    assert store.reports(1) == [(1, payload)]
+
+
+def test_every_frame_is_accounted_for(aggregator):
+    start(aggregator, devices=(1, 2, 3))
+    stranger = report(1, key=b"s" * 32).replace((1).to_bytes(4, "little"), (99).to_bytes(4, "little"), 1)
+    batch = [
+        report(1),
+        report(1),
+        report(2, number=9),
+        report(4),
+        stranger,
+        report(2, key=KEYS[3]),
+        report(2)[:-1],
+        b"",
+        b"\x82",
+        bytes(2560),
+        error(3, wire.ERR_BUDGET, 5),
+        error(3, wire.ERR_BUDGET, 5, key=KEYS[1]),
+        error(2, wire.ERR_TAG),
+        error(wire.BOARD, wire.ERR_FRAME),
+    ]
+    accepted = aggregator.accept(batch, 101.0)
+    statistics = aggregator.statistics
+    assert vars(statistics) == {
+        "accepted": 1,
+        "duplicate": 1,
+        "late": 1,
+        "unasked": 1,
+        "unknown": 1,
+        "forged": 3,
+        "damaged": 3,
+        "refused": 1,
+        "unread": 2,
+    }
+    assert sum(vars(statistics).values()) == len(batch)
+    assert accepted.reports == [(1, 1)]
+    assert [(refusal.device, refusal.code, refusal.detail) for refusal in accepted.refusals] == [
+        (3, wire.ERR_BUDGET, 5)
+    ]
+    assert [(refusal.device, refusal.code) for refusal in accepted.unread] == [
+        (2, wire.ERR_TAG),
+        (wire.BOARD, wire.ERR_FRAME),
+    ]
+    assert aggregator.unanswered(1) == [2]
+
+
+@pytest.mark.parametrize("bit", range(8 * len(report(1))))
+def test_no_flipped_bit_is_accepted(aggregator, bit):
+    start(aggregator)
+    frame = bytearray(report(1))
+    frame[bit // 8] ^= 1 << bit % 8
+    assert aggregator.accept([bytes(frame)], 101.0).reports == []
+
+
+def test_symbols_beyond_the_card_are_damaged(aggregator):
+    start(aggregator)
+    aggregator.accept([report(1, symbols=(2, 2), card=cards.decode(design("pm-sub", 1, 255).card))], 101.0)
+    assert aggregator.statistics.damaged == 1
+
+
+def test_quorum_ends_a_round_and_what_follows_is_late(aggregator):
+    start(aggregator, quorum=2)
+    aggregator.accept([report(1)], 101.0)
+    assert aggregator.tick(101.0) == []
+    aggregator.accept([report(2)], 101.0)
+    (result,) = aggregator.tick(101.0)
+    assert (result.ended, result.reports) == (QUORUM, 2)
+    aggregator.accept([report(3)], 101.0)
+    assert aggregator.statistics.late == 1
+
+
+def test_the_deadline_ends_a_round_and_what_follows_is_late(aggregator, store):
+    start(aggregator, deadline=10.0)
+    aggregator.accept([report(1)], 109.9)
+    assert aggregator.tick(109.9) == []
+    aggregator.accept([report(2)], 110.0)
+    (result,) = aggregator.tick(110.0)
+    assert (result.ended, result.reports) == (DEADLINE, 1)
+    assert aggregator.statistics.late == 1
+    assert [device for device, _ in store.reports(1)] == [1]
+
+
+def test_refused_and_given_up_devices_complete_a_round(aggregator):
+    start(aggregator)
+    aggregator.accept([report(1), error(2, wire.ERR_POLICY, 7)], 101.0)
+    assert aggregator.tick(101.0) == []
+    aggregator.give_up(1, [3, 1, 99])
+    (result,) = aggregator.tick(101.0)
+    assert (result.ended, result.reports, list(result.refusals)) == (COMPLETE, 1, [2])
+
+
+def test_a_report_counts_even_after_its_device_was_given_up(aggregator):
+    start(aggregator)
+    aggregator.give_up(1, [3])
+    aggregator.accept([error(2, wire.ERR_LEDGER), report(3), report(2)], 101.0)
+    aggregator.accept([report(1)], 101.0)
+    assert aggregator.tick(101.0)[0].reports == 3
+
+
+def test_cohorts_are_counted_apart(aggregator):
+    aggregator.open(1, [(question(), [1, 2]), (question(OTHER, 3), [5])], now=0.0)
+    aggregator.accept([report(5, symbols=(1, 0, 1), card=OTHER), report(1)], 0.0)
+    aggregator.give_up(1, [2])
+    (result,) = aggregator.tick(0.0)
+    first, second = result.cohorts
+    assert (first.counts.shape, first.reports, first.k) == ((D, 3), 1, 2)
+    assert (second.counts.shape, second.reports, second.k) == ((D, 2), 1, 3)
+    assert second.counts.sum() == 3
+    assert cards.card_hash(second.card.data) == cards.card_hash(OTHER.data)
+
+
+def test_two_rounds_in_flight(aggregator):
+    start(aggregator)
+    start(aggregator, number=2, devices=(1, 4))
+    aggregator.accept([report(1, number=2), report(4, number=2), report(1, number=1)], 101.0)
+    (result,) = aggregator.tick(101.0)
+    assert (result.number, result.reports) == (2, 2)
+    assert aggregator.in_flight() == [1]
+
+
+def test_a_crashed_host_resumes_the_same_round(aggregator, store):
+    start(aggregator, quorum=3)
+    before = [aggregator.request(1, device) for device in (1, 2, 3)]
+    aggregator.accept([report(1)], 101.0)
+
+    resumed = Aggregator(store)
+    assert resumed.resume(500.0) == [1]
+    assert [resumed.request(1, device) for device in (1, 2, 3)] == before
+    assert resumed.unanswered(1) == [2, 3]
+    resumed.accept([report(1), report(2), report(3)], 501.0)
+    assert resumed.statistics.duplicate == 1
+    (result,) = resumed.tick(501.0)
+    expected = np.zeros((D, 3), int)
+    for device in (1, 2, 3):
+        for coordinate, symbol in zip(chosen(device), (0, 2), strict=True):
+            expected[coordinate, symbol] += 1
+    np.testing.assert_array_equal(result.cohorts[0].counts, expected)
+
+
+def test_a_round_that_had_ended_ends_again_after_a_crash(aggregator, store):
+    start(aggregator, quorum=1)
+    aggregator.accept([report(1)], 101.0)
+    (result,) = aggregator.tick(101.0)  # the host dies before the store hears of it
+    resumed = Aggregator(store)
+    resumed.resume(500.0)
+    (again,) = resumed.tick(500.0)
+    np.testing.assert_array_equal(again.cohorts[0].counts, result.cohorts[0].counts)
+
+
+class _FullStore:
+    def __init__(self, store):
+        self._store = store
+        self.full = True
+
+    def __getattr__(self, name):
+        return getattr(self._store, name)
+
+    def add_reports(self, rows):
+        if self.full:
+            raise StorageError("full")
+        self._store.add_reports(rows)
+
+
+def test_nothing_counts_that_was_not_committed(store):
+    disk = _FullStore(store)
+    aggregator = start(Aggregator(disk))
+    with pytest.raises(StorageError):
+        aggregator.accept([report(1), report(2)], 101.0)
+    assert aggregator.unanswered(1) == [1, 2, 3]
+    assert aggregator.statistics.accepted == 0
+    disk.full = False
+    aggregator.accept([report(1), report(2), report(3)], 101.0)
+    assert aggregator.tick(101.0)[0].cohorts[0].counts.sum() == 6
+
+
+@pytest.mark.parametrize(
+    "cohorts",
+    [
+        [],
+        [(question(), [])],
+        [(question(), [1, 1])],
+        [(question(), [1]), (question(), [1])],
+        [(question(), [77])],
+        [(question(k=8), [1])],
+        [(Question(wire.LOGISTIC, [0] * D, -40, CARD.data, 1), [1])],
+        [(Question(wire.LOGISTIC, [40000] * D, -12, CARD.data, 1), [1])],
+        [(Question(wire.LOGISTIC, [0] * D, -12, CARD.data[:-1], 1), [1])],
+        [(Question(9, [0] * D, -12, CARD.data, 1), [1])],
+    ],
+)
+def test_a_round_that_cannot_be_asked(aggregator, store, cohorts):
+    with pytest.raises(UsageError):
+        aggregator.open(1, cohorts, now=0.0)
+    assert store.last_round() == 0
+
+
+def test_rounds_count_upwards(aggregator):
+    start(aggregator, number=5)
+    with pytest.raises(UsageError, match="not after round 5"):
+        start(aggregator, number=5)

@@ -1,0 +1,91 @@
+"""The audit finds a broken sampler and no fault in a right one, by what is drawn alone."""
+
+import math
+import random
+from array import array
+
+import pytest
+
+from tern import card as cards
+from tern.entropy import Stream
+from tern.fixed import ONE
+from tern.sampler import sample
+from ternhost import mechanisms
+from terntools.audit import audit, lower, upper
+
+
+class Seeded(Stream):
+    """A stream for tests: repeatable, and never for privacy."""
+
+    def __init__(self, seed):
+        super().__init__(bytearray(4096 + 16))
+        self._random = random.Random(seed)
+
+    def refill(self):
+        left = bytes(self.pool[self.cursor[0] : self.cursor[1]])
+        fresh = left + self._random.randbytes(4096 - len(left))
+        self.pool[: len(fresh)] = fresh
+        self.cursor[0], self.cursor[1] = 0, len(fresh)
+
+
+def drawer(data, seed, shift=None):
+    card = cards.decode(data)
+    if shift is not None:
+        index, factor = shift
+        card.thresholds[index] = int(card.thresholds[index] * factor)
+    stream = Seeded(seed)
+
+    def draw(x, n):
+        counts = [0] * card.symbols
+        out = array("H", bytes(2 * 1000))
+        for start in range(0, n, 1000):
+            some = min(1000, n - start)
+            sample(card, stream, array("h", [x] * some), out, some)
+            for symbol in out[:some]:
+                counts[symbol] += 1
+        return counts
+
+    return draw
+
+
+def test_the_bounds_of_clopper_and_pearson():
+    # Table values of the exact 95 % interval for 3 of 10: 0.0667 to 0.6525.
+    assert lower(3, 10, 0.975) == pytest.approx(0.0667, abs=1e-4)
+    assert upper(3, 10, 0.975) == pytest.approx(0.6525, abs=1e-4)
+    assert (lower(0, 10, 0.99), upper(10, 10, 0.99)) == (0.0, 1.0)
+
+
+def test_a_sampler_that_tells_everything_is_caught_at_once():
+    found = audit(mechanisms.design("duchi", "1").card, lambda x, n: [n, 0] if x < 0 else [0, n], 2000)
+    assert found.epsilon_lower > 4
+    assert not found.passed
+
+
+def test_a_right_sampler_passes_and_the_bound_is_near_its_epsilon():
+    data = mechanisms.design("duchi", "1").card
+    found = audit(data, drawer(data, 1), 60_000)
+    assert found.passed
+    assert 0.93 < found.epsilon_lower <= 1
+
+
+def test_bounds_are_valid_as_often_as_they_say():
+    data = mechanisms.design("duchi", "0.5").card
+    p = [cards.count(cards.decode(data), knot, 0) / cards.T for knot in (0, 1)]
+    draws = random.Random(5)
+    wrong = 0
+    for _ in range(400):
+
+        def draw(x, n):
+            share = p[0] if x < 0 else p[1]
+            zeros = round(draws.gauss(n * share, math.sqrt(n * share * (1 - share))))
+            return [zeros, n - zeros]
+
+        wrong += not audit(data, draw, 100_000).passed
+    assert wrong <= 12  # 1 % of 400 are 4; more than 12 has a probability below 1e-3
+
+
+def test_one_threshold_shifted_by_2_percent_is_caught():
+    data = mechanisms.design("duchi", "1").card
+    found = audit(data, drawer(data, 2, shift=(1, 0.98)), 400_000)
+    assert not found.passed
+    assert found.inputs == (-ONE, ONE)

@@ -1,0 +1,130 @@
+"""What `tern bench` makes of measured figures: energy by link, and a page with all bars, units and legends."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+from matplotlib.colors import to_rgb
+
+from ternhost.cli import main as tern
+from terntools import bench_plots, current_model, latency
+from terntools.cli import bench_latency
+
+
+def report(case, **more):
+    """What latency.Bench.figures gives, of 9 ms, 1.5 ms of which are the link's."""
+    return {
+        "name": case.label, "mechanism": case.mechanism, "d": case.d, "k": case.k, "model": case.model,
+        "bytes_in": 120, "bytes_out": case.report_bytes, "bytes_float32": latency.OVERHEAD + 4 * case.d,
+        "median": 9000.0, "receive": 1300.0, "send": 200.0, "breakdown": {"tag": 7000.0, "link": 1500.0, "rest": 500.0},
+        **more,
+    }  # fmt: skip
+
+
+def test_a_report_is_as_long_as_its_symbols_need():
+    assert latency.Case().report_bytes == 18
+    assert latency.Case(k=28).report_bytes <= 26
+    assert latency.Case("pm-sub", k=28).report_bytes == latency.OVERHEAD + 28
+
+
+def test_energy_is_time_by_current_and_what_the_link_adds():
+    model = current_model.load("rp2040")
+    one = report(latency.Case())
+    computing, line = model.report_microjoules(one)
+    assert computing == pytest.approx(7.5e-3 * 3.3 * 27.1 * 1000)
+    on_the_wire = (120 + 18) * 10 / 12e6
+    assert line == pytest.approx(1.5e-3 * 3.3 * 27.1 * 1000 + on_the_wire * 3.3 * 1.4 * 1000)
+    found = current_model.by_link(model, [one])
+    assert found[f"serial: {one['name']}"] == {"computing": computing, "link": line}
+    wifi = {name: parts["link"] for name, parts in found.items() if name.startswith("Wi-Fi")}
+    assert list(wifi) == [f"Wi-Fi (ESP32), sending alone: {what}" for what in ("18 bytes", "float32 x 28")]
+    assert min(wifi.values()) == wifi["Wi-Fi (ESP32), sending alone: 18 bytes"]
+
+
+def test_the_page_shows_latency_energy_and_bytes():
+    main = latency.Case()
+    cases = [main, latency.Case(k=28), latency.Case("duchi"), latency.Case(d=100), latency.Case(model="svm")]
+    parts = dict.fromkeys((*latency.PARTS, "link", "rest"), 800.0)
+    result = {
+        "chip": "rp2040", "case": {"mechanism": main.mechanism, "model": main.model},
+        "reports": [report(case, breakdown=parts) for case in cases],
+    }  # fmt: skip
+    (page,) = bench_latency.pictures(result).values()
+    latency_axes, energy_axes, bytes_axes = page.axes
+    assert "milliseconds" in latency_axes.get_xlabel()
+    assert "microjoules" in energy_axes.get_xlabel()
+    assert "modelled" in energy_axes.get_title(loc="left")
+    assert "bytes" in bytes_axes.get_xlabel()
+    assert [text.get_text() for text in latency_axes.get_legend().get_texts()] == list(parts)
+    assert [text.get_text() for text in latency_axes.get_yticklabels()] == [case.label for case in cases]
+    page.draw_without_rendering()
+    for axes in page.axes:
+        box = axes.get_legend().get_window_extent()
+        assert page.bbox.x0 <= box.x0
+        assert box.x1 <= page.bbox.x1
+
+
+def test_times_of_this_machine_have_no_energy():
+    result = {"chip": None, "case": {}, "reports": [report(latency.Case())]}
+    (page,) = bench_latency.pictures(result).values()
+    assert len(page.axes) == 2
+
+
+def test_parts_can_be_told_apart_without_colour():
+    styles = bench_plots._STYLES
+    assert len(styles) >= len(latency.PARTS) + 2
+    hatches = [hatch for _, hatch in styles if hatch not in ("", "//")]
+    assert len(set(hatches)) == len(hatches)
+    for one in ("", "//"):
+        greys = sorted(np.dot(to_rgb(colour), (0.3, 0.59, 0.11)) for colour, hatch in styles if hatch == one)
+        assert min(np.diff(greys)) > 0.1
+
+
+@pytest.fixture
+def export(tmp_path):
+    """What an instrument exported: six windows of 20 ms at 25 mA, and 10 mA between them."""
+    rows = ["time_s,current_a,marker"]
+    for i in range(3200):
+        on = i % 500 >= 300
+        rows.append(f"{i / 10_000},{0.025 if on else 0.010},{int(on)}")
+    path = tmp_path / "export.csv"
+    path.write_text("\n".join(rows) + "\n")
+    return path
+
+
+def test_energy_of_an_export_with_the_life_of_a_battery(export, tmp_path, capsys):
+    options = ["--file", str(export), "--volts", "3.3", "--sessions", str(tmp_path / "sessions"), "--json"]
+    assert (
+        tern(["bench", "energy", "--meter", "csv", *options, "--sleep-milliwatts", "1", "--every", "60"]) == 0
+    )
+    result = json.loads(capsys.readouterr().out)
+    assert result["microjoules_per_report"] == pytest.approx(0.015 * 3.3 * 0.02 * 1e6, rel=0.01)
+    gross = 0.025 * 3.3 * 0.02
+    days = 2000 * 3.6 * 3.3 / ((gross + 1e-3 * 59.98) / 60) / 86400
+    assert result["battery_days"] == pytest.approx(days, rel=0.01)
+    (session,) = (tmp_path / "sessions").iterdir()
+    assert {path.name for path in session.iterdir()} == {"log.txt", "energy.json", "energy.txt", "page.png"}
+    assert "battery of 2000 mAh lasts" in (session / "energy.txt").read_text()
+    assert tern(["bench", "energy", "--meter", "csv", *options]) == 0  # no chip to take a sleep current of
+    result = json.loads(capsys.readouterr().out)
+    assert math.isclose(result["sleep_milliwatts"], result["idle_milliwatts"])
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["energy", "--meter", "csv"], "reads a file"),
+        (["energy", "--meter", "model", "--battery", "-5"], "--battery -5 cannot be"),
+        (["energy", "--meter", "model", "--every", "nan"], "--every nan cannot be"),
+        (["energy", "--meter", "model", "--fleet", "emulated:1"], "no board's"),
+        (["energy", "--meter", "ina228"], "needs a board"),
+        (["energy", "--meter", "ppk2", "--fleet", "port:/dev/no-such-port"], "where is the ppk2"),
+        (["latency", "--fleet", "pico-emulated:2"], "of one board"),
+        (["latency", "--d", "0"], "cannot be"),
+    ],
+)
+def test_a_wrong_command_says_why_and_leaves_no_session(options, message, tmp_path, capsys):
+    assert tern(["bench", *options, "--sessions", str(tmp_path / "sessions")]) == 2
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "sessions").exists()

@@ -1,0 +1,159 @@
+"""The boards' entropy, where the chip is not at hand: which source is taken, and what switches a radio on."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+
+import pytest
+
+from tern import host_frames, wire
+from tern.boards import Base
+from tern.client import Client
+from tern.entropy import FAILED, EntropyError
+
+
+class Radio:
+    """Records when it was on, and what was read meanwhile."""
+
+    def __init__(self, on: bool) -> None:
+        self.on = on
+        self.switched = 0
+
+    def active(self, on: bool | None = None) -> bool:
+        if on is not None and on != self.on:
+            self.on = on
+            self.switched += 1
+        return self.on
+
+
+class Thermometer:
+    """The RP2040's, at 27 C: 0.706 V of 3.3 V."""
+
+    CORE_TEMP = 4
+
+    def __init__(self, channel: int) -> None:
+        assert channel == self.CORE_TEMP
+
+    def read_u16(self) -> int:
+        return round(0.706 / 3.3 * 65535)
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The module that every board has, as far as Board uses it."""
+    module = ModuleType("machine")
+    module.Pin = SimpleNamespace(OUT=1, __call__=None)  # type: ignore[attr-defined]
+    module.ADC = Thermometer  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "machine", module)
+    yield
+    for name in ("tern.boards.esp32", "tern.boards.rp2"):
+        sys.modules.pop(name, None)
+
+
+def esp32_board(monkeypatch: pytest.MonkeyPatch, modules: dict[str, ModuleType | None]) -> ModuleType:
+    for name in ("network", "bluetooth"):
+        monkeypatch.setitem(sys.modules, name, modules.get(name))
+    monkeypatch.setattr(sys.implementation, "_machine", "ESP32 module", raising=False)
+    sys.modules.pop("tern.boards.esp32", None)
+    return importlib.import_module("tern.boards.esp32")
+
+
+@pytest.mark.parametrize("was_on", [False, True])
+@pytest.mark.parametrize("kind", ["network", "bluetooth"])
+def test_esp32_reads_its_generator_with_a_radio_on(
+    monkeypatch: pytest.MonkeyPatch, machine: None, kind: str, was_on: bool
+) -> None:
+    radio = Radio(was_on)
+    module = ModuleType(kind)
+    if kind == "network":
+        module.STA_IF = 0  # type: ignore[attr-defined]
+        module.WLAN = lambda interface: radio  # type: ignore[attr-defined]
+    else:
+        module.BLE = lambda: radio  # type: ignore[attr-defined]
+    board_module = esp32_board(monkeypatch, {kind: module})
+    reads = []
+
+    def urandom(n: int) -> bytes:
+        assert radio.on
+        reads.append(n)
+        return os.urandom(n)
+
+    monkeypatch.setattr(board_module, "os", SimpleNamespace(urandom=urandom))
+    generator = board_module.Board().generator()
+    assert generator.state != FAILED
+    assert len(reads) >= 8
+    assert radio.on == was_on
+    assert radio.switched == (0 if was_on else 2)  # once for all of the start-up
+    before = len(reads)
+    for _ in range(256):
+        generator.end_report()
+    assert len(reads) > before  # seeded again, with the radio on once more
+    assert radio.on == was_on
+
+
+def test_esp32_without_a_radio_reports_nothing(monkeypatch: pytest.MonkeyPatch, machine: None) -> None:
+    board_module = esp32_board(monkeypatch, {})
+    generator = board_module.Board().generator()
+    assert generator.state == FAILED
+    with pytest.raises(EntropyError):
+        generator.byte()
+
+
+def rp2_board(monkeypatch: pytest.MonkeyPatch, chip: str, version: tuple[int, int, int]) -> ModuleType:
+    board_module = importlib.import_module("tern.boards.rp2")
+    implementation = SimpleNamespace(version=version, _machine=f"Raspberry Pi Pico with {chip}")
+    monkeypatch.setattr(board_module, "sys", SimpleNamespace(implementation=implementation))
+    return board_module
+
+
+@pytest.mark.parametrize("chip", ["RP2040", "RP2350"])
+def test_rp2_takes_pico_rand_where_there_is_one(
+    monkeypatch: pytest.MonkeyPatch, machine: None, chip: str
+) -> None:
+    board_module = rp2_board(monkeypatch, chip, (1, 28, 0))
+    board = board_module.Board(led=None, marker=None)
+    assert board._source is os.urandom
+    assert board.generator().state != FAILED
+
+
+def test_an_older_rp2040_reads_the_oscillator_and_notices_that_it_stands_still(
+    monkeypatch: pytest.MonkeyPatch, machine: None
+) -> None:
+    board_module = rp2_board(monkeypatch, "RP2040", (1, 27, 0))
+
+    def read(bits: bytes) -> int:
+        def fill(out: bytearray, n: int) -> None:
+            out[:n] = (bits * n)[:n] if len(bits) == 1 else os.urandom(n)
+
+        monkeypatch.setattr(board_module, "read_oscillator", fill)
+        return int(board_module.Board(led=None, marker=None).generator().state)
+
+    assert read(b"running") != FAILED
+    assert read(b"\x00") == FAILED
+    assert read(b"\xff") == FAILED
+
+
+def test_an_older_rp2350_reports_nothing_and_says_why(monkeypatch: pytest.MonkeyPatch, machine: None) -> None:
+    board_module = rp2_board(monkeypatch, "RP2350", (1, 25, 0))
+    board = board_module.Board(led=None, marker=None)
+    assert board.generator().state == FAILED
+    assert "1.28" in board.text()
+    assert board.text().endswith("; 27 C")
+
+
+def test_a_board_without_the_bench_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(
+        sys.modules, "tern.bench", None
+    )  # as on a board that tern deploy gave just its client
+    board = Base()
+    board.directory = str(tmp_path)
+    client = Client(board)
+    request = bytearray(64)
+    n = host_frames.encode_bench_request(request, 5, wire.BENCH_ENTROPY, 1)
+    answer = bytes(client.reply[: client.answer(memoryview(request)[:n])])
+    assert host_frames.decode_error(answer, b"")[2] == wire.ERR_FRAME

@@ -1,0 +1,140 @@
+"""The configuration of a broker: certificates, passwords, access list."""
+
+import base64
+import contextlib
+import hashlib
+import json
+import ssl
+import stat
+import struct
+
+import pytest
+from cryptography import x509
+
+from tern import storage
+from tern.links import mqtt
+from ternhost import broker
+from ternhost.errors import StorageError, UsageError
+from ternhost.fleet.network import fleet_file, write_network
+
+KEYS = {7: bytes(range(32)), 8: bytes(32)}
+
+
+def passwords(directory):
+    return dict(line.split(":", 1) for line in (directory / broker.PASSWORDS).read_text().splitlines())
+
+
+def matches(coded, password):
+    _, kind, iterations, salt, digest = coded.split("$")
+    made = hashlib.pbkdf2_hmac("sha512", password.encode(), base64.b64decode(salt), int(iterations))
+    return kind == "7" and made == base64.b64decode(digest)
+
+
+def test_passwords_are_those_of_the_keys(tmp_path):
+    access = broker.write_configuration(tmp_path, KEYS)
+    found = passwords(tmp_path)
+    assert set(found) == {"tern-host", "00000007", "00000008"}
+    assert matches(found["tern-host"], access.password)
+    for device, key in KEYS.items():
+        assert matches(found[mqtt.name(device)], mqtt.password(key))
+        assert key.hex() not in (tmp_path / broker.PASSWORDS).read_text()
+
+
+def test_secrets_are_for_their_owner_alone(tmp_path):
+    broker.write_configuration(tmp_path, KEYS)
+    for name in (broker.PASSWORDS, broker.HOST, broker.KEY, "authority.key"):
+        assert stat.S_IMODE((tmp_path / name).stat().st_mode) == 0o600, name
+    assert not list(tmp_path.glob("*.new"))
+
+
+def test_again_keeps_authority_and_host_and_takes_new_keys(tmp_path):
+    first = broker.write_configuration(tmp_path, KEYS)
+    authority = (tmp_path / broker.AUTHORITY).read_bytes()
+    second = broker.write_configuration(
+        tmp_path, {9: bytes(32)}, names=("broker.local", "10.0.0.7"), port=1234
+    )
+    assert (second.password, second.host, second.port) == (first.password, "broker.local", 1234)
+    assert (tmp_path / broker.AUTHORITY).read_bytes() == authority
+    assert set(passwords(tmp_path)) == {"tern-host", "00000009"}
+    certificate = x509.load_pem_x509_certificate((tmp_path / broker.CERTIFICATE).read_bytes())
+    names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    assert names.get_values_for_type(x509.DNSName) == ["broker.local"]
+    assert [str(address) for address in names.get_values_for_type(x509.IPAddress)] == ["10.0.0.7"]
+    assert certificate.not_valid_before_utc.year < 2000, "an ESP32 without a clock begins in 2000"
+
+
+def test_the_certificate_is_good_for_python_too(tmp_path):
+    broker.write_configuration(tmp_path, {})
+    context = ssl.create_default_context(cafile=tmp_path / broker.AUTHORITY)
+    context.verify_flags |= ssl.VERIFY_X509_STRICT
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    server.load_cert_chain(tmp_path / broker.CERTIFICATE, tmp_path / broker.KEY)
+    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+    client = context.wrap_bio(to_client, to_server, server_hostname="localhost")
+    far = server.wrap_bio(to_server, to_client, server_side=True)
+    for _ in range(4):
+        for end in (client, far):
+            with contextlib.suppress(ssl.SSLWantReadError):
+                end.do_handshake()
+    assert client.getpeercert()["subjectAltName"] == (("DNS", "localhost"), ("IP Address", "127.0.0.1"))
+
+
+def test_without_tls(tmp_path):
+    access = broker.write_configuration(tmp_path, KEYS, tls=False)
+    assert access.authority is None
+    assert "certfile" not in (tmp_path / broker.CONFIG).read_text()
+    assert not (tmp_path / broker.KEY).exists()
+
+
+def test_what_cannot_be(tmp_path):
+    with pytest.raises(UsageError, match="space"):
+        broker.write_configuration(tmp_path / "a b", KEYS)
+    for options, message in (
+        ({"port": 0}, "a port is"),
+        ({"port": 65536}, "a port is"),
+        ({"hosts": 0}, "hosts at once"),
+        ({"names": ("",)}, "no host name"),
+        ({"names": ("localhost", "a b")}, "no host name"),
+        ({"address": "0.0.0.0\nallow_anonymous true"}, "no host name"),
+        ({"prefix": ""}, "cannot begin"),
+        ({"prefix": "a/#"}, "cannot begin"),
+        ({"prefix": "a\ntopic readwrite #"}, "cannot begin"),
+        ({"prefix": 65 * "a"}, "cannot begin"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            broker.write_configuration(tmp_path / "new", KEYS, **options)
+    assert not (tmp_path / "new").exists()
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StorageError):
+        broker.write_configuration(tmp_path / "file" / "x", KEYS)
+    with pytest.raises(StorageError):
+        broker.Access.load(tmp_path / "nothing")
+    (tmp_path / "host.json").write_text('{"host": 1}')
+    with pytest.raises(UsageError):
+        broker.Access.load(tmp_path / "host.json")
+
+
+def test_files_of_a_board(tmp_path):
+    access = broker.write_configuration(tmp_path / "broker", KEYS)
+    write_network(tmp_path, access, bytes(range(32)), pause=60, slot=250, ahead=24, keep_alive=30)
+    config = json.loads((tmp_path / mqtt.CONFIG).read_text())
+    assert config == {
+        "host": "localhost",
+        "port": 8883,
+        "prefix": "tern",
+        "authority": "authority.der",
+        "keep_alive": 30,
+    }
+    x509.load_der_x509_certificate((tmp_path / "authority.der").read_bytes())
+    path = tmp_path / storage.FLEET
+    assert storage.read_fleet(str(path)) == (bytes(range(32)), 60, 250, 24)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert path.read_bytes() == struct.pack("<4s32sIHH", b"TFL1", bytes(range(32)), 60, 250, 24)
+
+
+@pytest.mark.parametrize(
+    "policy", [{"pause": -1}, {"pause": 86401}, {"slot": 65536}, {"slot": -1}, {"ahead": 0}, {"ahead": 1001}]
+)
+def test_policies_that_cannot_be(policy):
+    with pytest.raises(UsageError):
+        fleet_file(bytes(32), **policy)

@@ -1,0 +1,143 @@
+"""`tern card`: the contract for scripts, and what people see."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from tern import card as cards
+from ternhost import errors
+from ternhost.cli import main
+
+KEYS = {
+    "mechanism",
+    "epsilon",
+    "epsilon_certified",
+    "worst_case_variance",
+    "variance_at_zero",
+    "bias",
+    "levels",
+    "bits_per_value",
+    "card_bytes",
+    "card_hash",
+    "scale",
+}
+
+
+def run_json(capsys, *argv):
+    code = main([*argv, "--json"])
+    return code, json.loads(capsys.readouterr().out)
+
+
+def test_design_prints_the_contract_and_writes_the_card(capsys, tmp_path):
+    path = tmp_path / "three.card"
+    code, result = run_json(capsys, "card", "design", "three-outputs", "--epsilon", "2", "-o", str(path))
+    assert code == errors.OK
+    assert result.keys() >= KEYS
+    assert result["bias"] == 0
+    assert result["epsilon_certified"] <= result["epsilon"] == 2
+    data = path.read_bytes()
+    assert len(data) == result["card_bytes"]
+    assert cards.card_hash(data).hex() == result["card_hash"]
+    numerator, denominator = result["scale"].split("/")
+    assert int(numerator) / int(denominator) == pytest.approx(1.46955, abs=1e-5)
+
+
+def test_certify_says_yes_and_no(capsys, tmp_path):
+    path = str(tmp_path / "c")
+    assert main(["card", "design", "duchi", "--epsilon", "1.5", "-o", path]) == errors.OK
+    capsys.readouterr()
+    code, yes = run_json(capsys, "card", "certify", path, "--epsilon", "1.5")
+    assert (code, yes["certified"], yes["epsilon_certified"]) == (errors.OK, True, 1.5)
+    code, no = run_json(capsys, "card", "certify", path, "--epsilon", "1.499999")
+    assert (code, no["certified"], no["epsilon_certified"]) == (errors.FAILED, False, 1.5)
+    assert "1.5" in no["reason"]
+
+
+def test_certify_refuses_a_card_that_claims_too_little(capsys, tmp_path):
+    path = tmp_path / "c"
+    main(["card", "design", "duchi", "--epsilon", "1.5", "-o", str(path)])
+    data = bytearray(path.read_bytes())
+    data[1] ^= 32  # claims less
+    path.write_bytes(data)
+    capsys.readouterr()
+    code, result = run_json(capsys, "card", "certify", str(path), "--epsilon", "3")
+    assert code == errors.FAILED
+    assert "refuses" in result["reason"]
+
+
+@pytest.mark.parametrize("data", [b"", b"\x11", b"not a card at all", bytes(2048), bytes(5000)])
+def test_certify_of_something_else(capsys, tmp_path, data):
+    path = tmp_path / "c"
+    path.write_bytes(data)
+    code = main(["card", "certify", str(path), "--epsilon", "1", "--json"])
+    captured = capsys.readouterr()
+    if len(data) > 2048:
+        assert code == errors.USAGE
+        assert "longer than 2048" in captured.err
+    else:
+        result = json.loads(captured.out)
+        assert (code, result["certified"], result["epsilon_certified"]) == (errors.FAILED, False, None)
+
+
+@pytest.mark.parametrize(
+    ("argv", "says"),
+    [
+        (["design", "nonsense", "--epsilon", "1"], "known: "),
+        (["design", "duchi", "--epsilon", "0"], "epsilon 0"),
+        (["design", "duchi", "--epsilon", "nan"], "epsilon nan"),
+        (["design", "duchi", "--epsilon", "-1"], "epsilon -1"),
+        (["design", "duchi", "--epsilon", "21"], "epsilon 21"),
+        (["design", "duchi", "--epsilon", "1", "--levels", "3"], "has 2"),
+        (["design", "pm-sub", "--epsilon", "1", "--levels", "257"], "2 to 256"),
+        (["design", "duchi", "--epsilon", "1", "--window", "best"], "no option"),
+        (["design", "duchi"], "--epsilon"),
+        (["certify", "no-such-file", "--epsilon", "1"], "No such file"),
+        (["show", "no-such-file"], "No such file"),
+    ],
+)
+def test_bad_input_is_a_message_and_exit_2(capsys, argv, says):
+    assert main(["card", *argv]) == errors.USAGE
+    captured = capsys.readouterr()
+    assert says in captured.err
+    assert not captured.out
+
+
+def test_show_draws_a_picture(capsys, tmp_path):
+    plot = tmp_path / "p.png"
+    assert main(["card", "show", "three-outputs", "--epsilon", "1", "--plot", str(plot)]) == errors.OK
+    text = capsys.readouterr().out
+    assert "█" in text
+    assert plot.read_bytes().startswith(b"\x89PNG")
+    path = tmp_path / "c"
+    main(["card", "design", "pm", "--epsilon", "1", "-o", str(path)])
+    capsys.readouterr()
+    assert main(["card", "show", str(path)]) == errors.OK
+    assert "255" in capsys.readouterr().out
+
+
+def test_epsilon_is_exact_in_decimal(capsys):
+    # 0.1 + 0.2 is not 0.3 in binary; card designs are in millionths, rounded down.
+    for text, micro in (("0.3", 300_000), ("2.0000019", 2_000_001), ("1e-1", 100_000), (" 1 ", 1_000_000)):
+        from ternhost.mechanisms import parse_epsilon
+
+        assert parse_epsilon(text) == micro
+
+
+def test_list(capsys):
+    code, result = run_json(capsys, "card", "list")
+    assert code == errors.OK
+    assert {"three-outputs", "duchi", "pm-sub"} <= set(result["mechanisms"])
+
+
+def test_a_shipped_card_needs_no_scipy():
+    """It takes longer to import than all the rest."""
+    script = (
+        "import sys; from ternhost.cli import main; "
+        "code = main(['card', 'design', 'optimal', '--epsilon', '2', '--levels', '4', '--json']); "
+        "sys.exit(code or 'scipy' in sys.modules)"
+    )
+    found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert found.returncode == 0
+    assert json.loads(found.stdout)["notes"] == ["worst-variance objective; a shipped card"]

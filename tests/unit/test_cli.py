@@ -1,0 +1,183 @@
+"""The entry point: help with examples that parse, errors as messages, documented exit codes."""
+
+import argparse
+import importlib.util
+import json
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import types
+from pathlib import Path
+
+import pytest
+
+from ternhost import cli, errors
+
+TERN = [sys.executable, "-c", "import sys; from ternhost.cli import main; sys.exit(main())"]
+
+
+def commands(parser, path=("tern",)):
+    """Every command at the end of the tree: its words and its parser."""
+    subparsers = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
+    if not subparsers:
+        return [(" ".join(path), parser)]
+    return [
+        found for name, child in subparsers[0].choices.items() for found in commands(child, (*path, name))
+    ]
+
+
+COMMANDS = commands(cli.build_parser())
+
+
+def test_every_named_command_exists():
+    assert [name for name, module in cli.COMMANDS.items() if importlib.util.find_spec(module) is None] == []
+
+
+@pytest.mark.parametrize(("words", "parser"), COMMANDS, ids=[words for words, _ in COMMANDS])
+def test_help_shows_examples_that_parse(words, parser):
+    help_text = parser.format_help()
+    assert "example:\n" in help_text
+    examples = [line.strip() for line in help_text.split("example:\n")[1].splitlines() if line.strip()]
+    assert any(example.startswith(words) for example in examples)
+    for example in examples:
+        if example.startswith("tern "):
+            args = cli.build_parser().parse_args(shlex.split(example)[1:])
+            assert callable(args.func)
+
+
+@pytest.mark.parametrize("parser", [parser for _, parser in COMMANDS], ids=[words for words, _ in COMMANDS])
+def test_every_command_speaks_json(parser):
+    assert "--json" in parser.format_help()
+
+
+def test_help_documents_the_exit_codes(capsys):
+    with pytest.raises(SystemExit) as stopped:
+        cli.main(["--help"])
+    assert stopped.value.code == 0
+    text = capsys.readouterr().out
+    for code, meaning in errors.EXIT_CODES.items():
+        assert f"  {code:<4} {meaning}" in text
+
+
+def run_command(monkeypatch, function):
+    """Run `tern try`, a command that is `function`."""
+
+    def add_parser(subparsers):
+        cli.add_command(subparsers, "try", "try it", "tern try").set_defaults(func=function)
+
+    module = types.ModuleType("tern_try")
+    module.add_parser = add_parser
+    module.__spec__ = importlib.util.spec_from_loader("tern_try", loader=None)
+    monkeypatch.setitem(sys.modules, "tern_try", module)
+    monkeypatch.setattr(cli, "COMMANDS", {"try": "tern_try"})
+    return cli.main(["try"])
+
+
+def raiser(error):
+    def function(args):
+        raise error
+
+    return function
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "words"),
+    [
+        (errors.TernError("not certified"), 1, "not certified"),
+        (
+            errors.UsageError("no such mechanism", hint="there are: duchi"),
+            2,
+            "no such mechanism\n  there are: duchi",
+        ),
+        (errors.DeviceError("nothing answers"), 3, "nothing answers"),
+        (errors.RefusedError("budget spent"), 4, "budget spent"),
+        (errors.StorageError("disk full"), 5, "disk full"),
+        (errors.InterruptedByUser("interrupted", hint="go on with --resume"), 130, "interrupted\n  go on"),
+        (KeyboardInterrupt(), 130, "interrupted"),
+        (OSError(28, "No space left on device", "store.db"), 5, "store.db: No space left on device"),
+        (PermissionError(13, "Permission denied", "x"), 5, "x: Permission denied"),
+        (FileNotFoundError(2, "No such file or directory", "card.bin"), 2, "card.bin: No such file"),
+        (ZeroDivisionError("division by zero"), 70, "ZeroDivisionError: division by zero"),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, BaseException) else None,
+)
+def test_errors_become_a_message_and_a_code(monkeypatch, capsys, error, code, words):
+    monkeypatch.delenv("TERN_DEBUG", raising=False)
+    assert run_command(monkeypatch, raiser(error)) == code
+    output = capsys.readouterr()
+    assert output.err.startswith("tern: ")
+    assert words in output.err
+    assert "Traceback" not in output.err
+    assert output.out == ""
+
+
+def test_a_fault_shows_where_when_asked(monkeypatch):
+    monkeypatch.setenv("TERN_DEBUG", "1")
+    with pytest.raises(ZeroDivisionError):
+        run_command(monkeypatch, raiser(ZeroDivisionError()))
+
+
+def test_a_command_returns_its_code(monkeypatch):
+    assert run_command(monkeypatch, lambda args: 1) == 1
+
+
+def test_sigterm_ends_with_the_cleaning_up_done(monkeypatch, tmp_path):
+    def function(args):
+        try:
+            os.kill(os.getpid(), signal.SIGTERM)
+            signal.pause()
+        finally:
+            (tmp_path / "cleaned").touch()
+
+    before = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(SystemExit) as stopped:
+        run_command(monkeypatch, function)
+    assert stopped.value.code == 143
+    assert (tmp_path / "cleaned").exists()
+    assert signal.getsignal(signal.SIGTERM) == before
+
+
+@pytest.mark.parametrize(
+    "argv", [["nonsense"], [], ["emulator"], ["emulator", "build", "--what", "toaster"], ["--nonsense"]]
+)
+def test_wrong_usage(argv, capsys):
+    assert cli.main(argv) == 2
+    assert capsys.readouterr().err.startswith("tern: ")
+
+
+def test_version(capsys):
+    with pytest.raises(SystemExit):
+        cli.main(["--version"])
+    name, version = capsys.readouterr().out.split()
+    assert name == "tern"
+    assert version[0].isdigit()
+
+
+def test_output_that_cannot_be_written():
+    with Path("/dev/full").open("w") as full:
+        ended = subprocess.run([*TERN, "emulator", "info"], stdout=full, stderr=subprocess.PIPE, text=True)
+    assert ended.returncode == errors.STORAGE
+    assert ended.stderr == "tern: No space left on device\n"
+
+
+def test_output_that_nobody_reads():
+    read, write = os.pipe()
+    os.close(read)
+    try:
+        ended = subprocess.run([*TERN, "emulator", "info"], stdout=write, stderr=subprocess.PIPE, text=True)
+    finally:
+        os.close(write)
+    assert ended.returncode == errors.BROKEN_PIPE
+    assert ended.stderr == ""
+
+
+def test_one_command_does_not_import_the_others():
+    code = (
+        "import sys; from ternhost.cli import main; main(['emulator', 'info', '--json']); "
+        "print([name for name in ('numpy', 'scipy', 'pandas', 'matplotlib') if name in sys.modules])"
+    )
+    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.splitlines()
+    assert answer[1] == "[]"
+    assert json.loads(answer[0])["cache"]

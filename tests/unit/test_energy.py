@@ -1,0 +1,337 @@
+"""Energy from markers and meters: known charges come back from each instrument's own bytes."""
+
+import json
+import os
+import struct
+import threading
+import time
+import tty
+
+import numpy as np
+import pytest
+
+from tern import frames
+from ternhost.errors import DeviceError, TernError, UsageError
+from terntools import current_model, energy
+from terntools.meters import ina
+from terntools.meters.csv import Csv
+from terntools.meters.joulescope import from_samples
+from terntools.meters.ppk2 import Ppk2
+
+VOLTS = 3.3
+IDLE = 0.010
+BUSY = 0.025
+
+
+def known_trace(rate, windows=6, work=0.02, rest=0.03):
+    """Current that steps between two values, with markers; a window's net energy is (BUSY - IDLE) * VOLTS * work."""
+    n = round((rest + windows * (work + rest)) * rate)
+    t = (np.arange(n) + 0.5) / rate
+    marker = ((t - rest) % (work + rest) < work) & (t > rest)
+    return t, np.where(marker, BUSY, IDLE), marker
+
+
+def check(result, work=0.02, within=0.01):
+    assert result.net == pytest.approx((BUSY - IDLE) * VOLTS * work * 1e6, rel=within)
+    assert result.gross == pytest.approx(BUSY * VOLTS * work * 1e6, rel=within)
+    assert result.idle_milliwatts == pytest.approx(IDLE * VOLTS * 1000, rel=within)
+    assert result.volts == pytest.approx(VOLTS, rel=0.01)
+
+
+def test_idle_is_subtracted_and_shown():
+    rate = 100_000
+    _, amperes, marker = known_trace(rate)
+    result = energy.measure(energy.uniform(rate, amperes, VOLTS, marker), 1, "x")
+    check(result)
+    assert result.windows == 6
+    many = energy.measure(energy.uniform(rate, amperes, VOLTS, marker), 4, "x")
+    assert many.net == pytest.approx(result.net / 4)
+    shown = result.as_dict(bits=2)
+    assert shown["microjoules_per_bit"] == pytest.approx(shown["microjoules_per_report"] / 2)
+    assert shown["microjoules_per_report_with_idle"] > shown["microjoules_per_report"]
+
+
+def test_an_active_low_marker_and_windows_that_are_cut_off():
+    rate = 100_000
+    _, amperes, marker = known_trace(rate)
+    cut = slice(int(0.035 * rate), None)  # begins within the first window
+    result = energy.measure(energy.uniform(rate, amperes[cut], VOLTS, ~marker[cut]), 1, "x", active_low=True)
+    check(result)
+    assert result.windows == 5
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda marker: np.zeros_like(marker), "0 windows were marked"),
+        (lambda marker: np.ones_like(marker), "0 windows were marked"),
+        (lambda marker: marker & (np.arange(len(marker)) < 5000), "windows were marked"),
+    ],
+)
+def test_a_marker_that_is_not_wired_is_an_error(change, message):
+    _, amperes, marker = known_trace(100_000)
+    with pytest.raises(TernError, match=message):
+        energy.measure(energy.uniform(100_000, amperes, VOLTS, change(marker)), 1, "x")
+
+
+def test_no_idle_time_is_an_error():
+    amperes = np.full(1000, BUSY)
+    marker = np.arange(1000) % 10 != 0
+    with pytest.raises(TernError, match="no idle time"):
+        energy.measure(energy.uniform(1000, amperes, VOLTS, marker), 1, "x")
+
+
+def test_a_battery_lasts_as_long_as_its_charge():
+    # 1 mW asleep, 3.6 J a report each hour: 2 mW on average; 2000 mAh at 3.6 V are 25,920 J
+    days = energy.battery_days(2000, 3.6, 3.6e6, 1.0, 3600)
+    assert days == pytest.approx(25_920 / 2e-3 / 86400)
+    with pytest.raises(UsageError):
+        energy.battery_days(2000, 3.6, 1.0, 1.0, every=0.001, active_seconds=0.01)
+
+
+# --- Power Profiler Kit II: its protocol, byte by byte, on a pty ---------------------------------------------
+
+R = {0: 1000.0, 1: 100.0, 2: 10.0, 3: 1.0, 4: 0.05}  # shunts of the kit's ranges
+ADC = 1.8 / 163840
+
+
+class Kit:
+    """Answers as the kit does: calibration on 0x19; from 0x06 to 0x07 four bytes a sample."""
+
+    def __init__(self, samples):
+        self.samples = samples
+        self.commands = []
+        self.far, self.near = os.openpty()
+        tty.setraw(self.near)
+        tty.setraw(self.far)
+        self.port = os.ttyname(self.near)
+        self.thread = threading.Thread(target=self.serve, daemon=True)
+        self.thread.start()
+
+    def serve(self):
+        rows = [f"R{i}: {ohms}" for i, ohms in R.items()]
+        rows += [
+            f"{name}{i}: {value}"
+            for name, value in (("GS", 0), ("GI", 1), ("O", 0), ("S", 0), ("I", 0), ("UG", 1))
+            for i in R
+        ]
+        while True:
+            try:
+                data = os.read(self.far, 64)
+            except OSError:
+                return
+            self.commands.append(data)
+            if b"\x19" in data:
+                os.write(self.far, ("Calibrated: 1\n" + "\n".join(rows) + "\nHW: 1\nIA: 0\nEND\n").encode())
+            elif data.endswith(b"\x06"):
+                threading.Thread(target=self.stream, daemon=True).start()
+
+    def stream(self):
+        for start in range(0, len(self.samples), 1024):
+            os.write(self.far, self.samples[start : start + 1024])
+            time.sleep(0.0002)
+
+    def close(self):
+        os.close(self.near)  # ends the thread, which must not read whatever gets the number of `far` next
+        self.thread.join(5)
+        os.close(self.far)
+
+
+def kit_bytes(amperes, marker, scale=3):
+    """Samples of range 3 (1 ohm), the marker on D0; the other digital inputs are high, as floating ones may be."""
+    counts = np.round(amperes * R[scale] / ADC / 4).astype(np.int64)
+    assert counts.max() < 1 << 14
+    words = counts | scale << 14 | (0xFE | marker.astype(np.int64)) << 24
+    return words.astype("<u4").tobytes()
+
+
+def test_the_bytes_of_a_power_profiler_kit():
+    _, amperes, marker = known_trace(100_000)
+    kit = Kit(kit_bytes(amperes, marker))
+    try:
+        meter = Ppk2(kit.port, VOLTS)
+        trace = meter.record(2.0)
+        assert len(trace.seconds) == len(amperes)
+        assert np.array_equal(trace.marker, marker)
+        assert trace.amperes == pytest.approx(amperes, abs=1e-4)
+        check(energy.measure(trace, 1, meter.source))
+        sent = b"".join(kit.commands)
+        assert b"\x11\x02" in sent  # source mode
+        assert bytes((0x0D, 3 + (3300 - 800 + 32) // 256, (3300 - 800 + 32) % 256)) in sent
+        meter.close()
+    finally:
+        kit.close()
+
+
+def test_a_port_that_is_no_kit(tmp_path):
+    far, near = os.openpty()
+    try:
+        with pytest.raises(DeviceError, match="no Power Profiler Kit"):
+            Ppk2(os.ttyname(near))
+    finally:
+        os.close(far)
+        os.close(near)
+    with pytest.raises(UsageError, match="supplies"):
+        Ppk2("/dev/null", 12.0)
+
+
+# --- INA226 and INA228: rows of the logger ------------------------------------------------------------------
+
+
+def logger_bytes(chip, ohms, t, amperes, marker, first_tick):
+    out = b""
+    for start in range(0, len(t), 16):
+        rows = b""
+        for i in range(start, min(start + 16, len(t))):
+            ticks = (first_tick + round(t[i] * 1e6)) % (1 << 30)
+            bus = round(VOLTS / chip.bus) | (1 << 30 if marker[i] else 0)
+            rows += ina.ROW.pack(ticks, bus, round(amperes[i] * ohms / chip.shunt))
+        coded = bytearray(frames.cobs_size(len(rows)))
+        out += bytes(coded[: frames.cobs_encode(rows, len(rows), coded)])
+    return out
+
+
+@pytest.mark.parametrize(("name", "ohms"), [("ina226", 0.1), ("ina228", 0.015)])
+def test_the_bytes_of_an_ina_logger(name, ohms):
+    chip = ina.CHIPS[name]
+    t, amperes, marker = known_trace(2000, work=0.2, rest=0.3)
+    data = logger_bytes(chip, ohms, t, amperes, marker, first_tick=(1 << 30) - 500_000)  # the clock wraps
+    check(energy.measure(ina.decode(data + b"\1\1\0", chip, ohms), 1, "x"), work=0.2)
+
+
+def test_a_damaged_frame_of_a_logger_is_left_out():
+    chip = ina.CHIPS["ina226"]
+    t, amperes, marker = known_trace(2000, work=0.2, rest=0.3)
+    data = bytearray(logger_bytes(chip, 0.1, t, amperes, marker, 0))
+    del data[700:703]
+    trace = ina.decode(bytes(data), chip, 0.1)
+    assert len(t) - 33 < len(trace.seconds) < len(t)
+    with pytest.raises(DeviceError, match="no samples"):
+        ina.decode(b"\1\1\0", chip, 0.1)
+
+
+class Bus:
+    """An INA on an I2C bus: registers as its datasheet says, conversions that are always ready."""
+
+    def __init__(self, registers):
+        self.registers = registers
+        self.written = {}
+
+    def writeto_mem(self, address, register, data):
+        assert address == 0x40
+        self.written[register] = bytes(data)
+
+    def readfrom_mem_into(self, address, register, view):
+        view[:] = self.registers[register]
+
+
+def test_the_logger_reads_what_the_chips_hold():
+    source = ina.LOGGER.read_text().replace("from machine import I2C, Pin", "")
+    names = {}
+    exec(source, names)
+    amperes, ohms = -0.0123, 0.1
+    for kind, width, shift in (("ina226", 2, 0), ("ina228", 3, 4)):
+        chip = ina.CHIPS[kind]
+        shunt = round(amperes * ohms / chip.shunt) << shift
+        volts = round(VOLTS / chip.bus) << shift
+        bus = Bus(
+            {
+                0x02 if kind == "ina226" else 0x05: volts.to_bytes(width, "big"),
+                0x01 if kind == "ina226" else 0x04: shunt.to_bytes(width, "big", signed=True),
+            }
+        )
+        of_volts, of_shunt = names["_start"](bus, kind, 0x40)
+        assert bus.written
+        assert names["_read"](bus, 0x40, of_volts, bytearray(3)) * chip.bus == pytest.approx(VOLTS, rel=1e-3)
+        assert names["_read"](bus, 0x40, of_shunt, bytearray(3)) * chip.shunt / ohms == pytest.approx(
+            amperes, rel=1e-2
+        )
+
+
+def test_the_logger_frames_as_frames_do():
+    names = {}
+    exec(ina.LOGGER.read_text().replace("from machine import I2C, Pin", ""), names)
+    for data in (bytes(12), bytes(range(192)), struct.pack("<Iii", 1, -2, 3) * 16):
+        ours, theirs = bytearray(300), bytearray(300)
+        n = names["_cobs"](data, len(data), ours)
+        assert ours[:n] == theirs[: frames.cobs_encode(data, len(data), theirs)]
+
+
+# --- Joulescope and CSV -------------------------------------------------------------------------------------
+
+
+def test_the_samples_of_a_joulescope():
+    rate = 200_000
+    _, amperes, marker = known_trace(rate)
+    amperes = amperes.astype(np.float32)
+    amperes[1000:1010] = np.nan  # dropped samples
+    data = {
+        "time": {"output_sampling_frequency": {"value": rate, "units": "Hz"}},
+        "signals": {
+            "current": {"value": amperes, "units": "A"},
+            "voltage": {"value": np.full(len(amperes), VOLTS, np.float32), "units": "V"},
+            "current_lsb": {"value": marker.astype(np.uint8), "units": ""},
+        },
+    }
+    check(energy.measure(from_samples(data), 1, "x"))
+
+
+@pytest.mark.parametrize(
+    ("names", "scales", "delimiter", "volts"),
+    [
+        ("time_s,current_a,voltage_v,marker", (1, 1, 1), ",", None),
+        ("Timestamp(ms),Current(uA),D0", (1e3, 1e6, None), ",", VOLTS),
+        ("Time [s];I [mA];V [mV];trigger", (1, 1e3, 1e3), ";", None),
+    ],
+)
+def test_exports_of_other_instruments(tmp_path, names, scales, delimiter, volts):
+    t, amperes, marker = known_trace(10_000)
+    lines = [names]
+    for i in range(len(t)):
+        row = [t[i] * scales[0], amperes[i] * scales[1]]
+        row += [VOLTS * scales[2]] if scales[2] else []
+        lines.append(delimiter.join(f"{value:.9g}" for value in (*row, int(marker[i]))))
+    path = tmp_path / "export.csv"
+    path.write_text("\n".join(lines))
+    check(energy.measure(Csv(path, volts).record(), 1, "x"))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "no samples"),
+        ("a,b,c\n1,2,3\n2,3,4\n", "no column of time"),
+        ("time_s,current_a,marker\n1,2,0\n2,3,1\n", "no voltage"),
+        ("time_s,current_a,voltage_v\n1,2,3\n2,3,3\n", "no marker"),
+        ("time_s,current_a,voltage_v,marker\n1,x,3,0\n2,3,3,0\n", "no row of numbers"),
+        ("time_s,current_a,voltage_v,marker\n2,1,3,0\n1,3,3,0\n", "do not increase"),
+    ],
+)
+def test_files_that_are_no_export(tmp_path, text, message):
+    path = tmp_path / "bad.csv"
+    path.write_text(text)
+    with pytest.raises(UsageError, match=message):
+        Csv(path).record()
+
+
+# --- Model --------------------------------------------------------------------------------------------------
+
+
+def test_the_model_multiplies_times_and_bytes_by_currents():
+    model = current_model.load("rp2040")
+    assert model.compute_microjoules(0.01) == pytest.approx(3.3 * 27.1 * 10)
+    assert model.sleep_microjoules(1.0) == pytest.approx(3.3 * 390)
+    wifi = current_model.load("esp32").links["wifi"]
+    assert wifi.seconds(20) == pytest.approx((20 + 112) * 8 / 6.5e6)
+    with pytest.raises(UsageError, match="no currents"):
+        current_model.load("z80")
+
+
+def test_every_figure_of_the_model_has_its_source_and_page():
+    boards = json.loads(current_model.FIGURES.read_text())["boards"]
+    for board in boards.values():
+        figures = [board["active"], board["sleep"], *board["links"].values()]
+        assert all(figure["source"] and figure["page"] > 0 and figure["ma"] >= 0 for figure in figures)
+    quoted = boards["rp2040"]["active"]["quoted"]
+    derived = quoted["dvdd_48mhz_ma"] * 125 / 48 + quoted["iovdd_ma"] + quoted["usb_vdd_ma"]
+    assert boards["rp2040"]["active"]["ma"] == pytest.approx(derived, abs=0.05)

@@ -1,0 +1,132 @@
+"""What shared_specs/errata.md says in figures, checked against the formulas, apart from what other tests show."""
+
+import math
+from collections.abc import Callable
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from scipy.optimize import brentq
+
+from tern import card as cards
+from tern.fixed import ONE
+from ternhost import certify, mechanisms
+from ternhost.experiments import coordinates
+from ternhost.mechanisms import base, duchi, hybrid, pdpm, piecewise, three_outputs
+
+
+@pytest.mark.parametrize("epsilon", [0.75, 1.0, 1.5, 1.7, 2.0, 4.0])
+def test_three_outputs_has_the_best_probability_of_0(epsilon: float) -> None:
+    """a is between 0 and E/(E+2), and its worst-case variance is least there."""
+    a, most = three_outputs.zero_probability(epsilon), three_outputs.rr3_zero_probability(epsilon)
+    assert 0 < a <= most
+    others = np.linspace(0, most, 4001)
+    assert three_outputs.worst_variance(epsilon, a) <= min(
+        three_outputs.worst_variance(epsilon, float(other)) for other in others
+    ) * (1 + 1e-12)
+
+
+def test_where_three_outputs_changes_its_form() -> None:
+    assert three_outputs.zero_probability(math.log(2)) == 0
+    assert three_outputs.zero_probability(math.log(2) + 1e-6) > 0
+    last = (3 + math.sqrt(65)) / 2
+    below, above = (three_outputs.zero_probability(math.log(e)) for e in (last - 1e-9, last + 1e-9))
+    assert below == pytest.approx(above, rel=1e-8)
+
+
+@pytest.mark.parametrize("epsilon", [0.3, math.log(2) / 2, 1.0, 3.0, 6.0])
+def test_pm_opt_has_the_best_t(epsilon: float) -> None:
+    """Near epsilon = ln sqrt 2, too, where the printed closed form loses its digits."""
+    best = piecewise.t_opt(epsilon)
+    least = piecewise.worst_variance(epsilon, best)
+    for factor in (0.9, 0.999, 1.001, 1.1):
+        assert piecewise.worst_variance(epsilon, best * factor) > least
+    e = math.exp(epsilon)
+    assert best**4 + 2 * e * best**3 - 2 * e * best - e * e == pytest.approx(0, abs=1e-12 * e**4)
+
+
+def test_the_share_of_hm_tp_up_to_ln_2() -> None:
+    """Three-Outputs is Duchi's mechanism there: a parabola, whose worst is at 0 or 1."""
+
+    def worst(epsilon: float, share: float) -> float:
+        t = piecewise.t_sub(epsilon)
+        return max(
+            share * piecewise.variance(epsilon, t, x) + (1 - share) * duchi.variance(epsilon, x)
+            for x in (0, 1)
+        )
+
+    for epsilon in (0.615, 0.65, 0.69):
+        share = hybrid.hm_tp_share(epsilon)
+        assert share == (math.exp(epsilon) - 1) / (math.exp(epsilon) + piecewise.t_sub(epsilon))
+        assert all(worst(epsilon, share) < worst(epsilon, share + step) for step in (-0.02, 0.02))
+    # From where that share beats Duchi's mechanism alone.
+    begins = brentq(
+        lambda e: worst(e, (math.exp(e) - 1) / (math.exp(e) + piecewise.t_sub(e))) - worst(e, 0), 0.5, 0.69
+    )
+    assert begins == pytest.approx(0.6109863, abs=5e-8)
+
+
+def crossing(one: Callable[[float], float], other: Callable[[float], float], near: float) -> float:
+    return float(brentq(lambda e: one(e) - other(e), near - 0.02, near + 0.02))
+
+
+def opt(epsilon: float) -> float:
+    return piecewise.worst_variance(epsilon, piecewise.t_opt(epsilon))
+
+
+def test_where_hm_tp_is_not_the_best() -> None:
+    hm, hm_tp = hybrid.hm_worst_variance, hybrid.hm_tp_worst_variance
+    assert crossing(hm, hm_tp, 0.695) == pytest.approx(0.695, abs=5e-4)
+    assert crossing(hm, hm_tp, 1.593) == pytest.approx(1.593, abs=5e-4)
+    assert crossing(opt, hm_tp, 5.440) == pytest.approx(5.440, abs=5e-4)
+    for epsilon in np.arange(0.5051, 8, 0.01):
+        better = hm(epsilon) < hm_tp(epsilon) * (1 - 1e-12)
+        assert better == (0.695 < epsilon < 1.593 or 0.6094 < epsilon < 0.65)
+        assert (opt(epsilon) < hm_tp(epsilon)) == (epsilon > 5.44)
+        if epsilon < 0.65:
+            assert hm_tp(epsilon) - hm(epsilon) < 0.003
+
+
+def test_the_threshold_of_hm() -> None:
+    def mixed(epsilon: float) -> float:
+        share, t = 1 - math.exp(-epsilon / 2), piecewise.t_pm(epsilon)
+        return max(
+            share * piecewise.variance(epsilon, t, x) + (1 - share) * duchi.variance(epsilon, x)
+            for x in (0, 1)
+        )
+
+    assert crossing(mixed, duchi.worst_variance, 0.609) == pytest.approx(0.609352, abs=1e-6)
+
+
+def test_what_the_rules_for_k_lose() -> None:
+    def most(name: str, d: int, rule: str, epsilons: tuple[float, ...]) -> float:
+        law = coordinates.VARIANCES[name]
+        return max(float(coordinates._losses(law, epsilon, d)[f"{rule}_loss"]) for epsilon in epsilons)
+
+    around = (3.4, 3.49, 3.5, 4.98, 4.999, 5.99, 6.0, 7.49, 8.49, 8.5, 9.9)
+    assert most("hm-tp", 2, "paper", around) > 0.9
+    assert 0.06 < most("hm-tp", 2, "wide", around) < 0.08
+    assert max(most(name, 16, "wide", around) for name in ("three-outputs", "pm-sub", "hm-tp")) < 0.06
+    assert 0.1 < most("duchi", 16, "wide", around) < 0.12
+
+
+def test_pdpm_as_a_card() -> None:
+    for epsilon in ("0.3", "1", "2.5", "6.2", "6.3", "8"):
+        card = cards.decode(mechanisms.design("pdpm", epsilon).card)
+        worst = float(certify.moments(card).worst_variance()[0])
+        assert worst == pytest.approx(pdpm.worst_variance(float(epsilon)), rel=4e-3)
+
+
+def test_rounding_at_random_costs_a_vector_privacy() -> None:
+    """cards.md: on the grid of step 1 a laplace card of epsilon 1 loses up to 1.30 for a change of 2 in L1 norm that is
+    spread over many coordinates, each rounded at random: hence probabilities are rounded down first."""
+    card = cards.decode(base.laplace(0, 2, 1, -40, 40))
+    assert card.epsilon == 1_000_000
+
+    def ratios(x: int, y: int) -> list[Fraction]:
+        pairs = zip(certify.distribution(card, x), certify.distribution(card, y), strict=True)
+        return [a / b for a, b in pairs]
+
+    steps = ONE // 64
+    most = max(max(abs(math.log(r)) for r in ratios(at, at + steps)) for at in range(-ONE, ONE, ONE // 8))
+    assert 1.25 < most * 2 * ONE / steps < 1.31

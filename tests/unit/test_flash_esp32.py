@@ -1,0 +1,296 @@
+"""Flashing an ESP32: esptool talks over a pty to a ROM loader of our own, which answers as the chip's does."""
+
+import hashlib
+import os
+import struct
+import threading
+import tty
+import zlib
+from pathlib import Path
+
+import pytest
+
+from ternhost.cli import main
+from ternhost.errors import DeviceError, InterruptedByUser, TernError, UsageError
+from terntools import esp32, flash
+
+SYNC, READ_REG, WRITE_REG, SECURITY_INFO = 0x08, 0x0A, 0x09, 0x14
+MEM_BEGIN, MEM_END, MEM_DATA = 0x05, 0x06, 0x07
+FLASH_BEGIN, FLASH_DATA, FLASH_END = 0x02, 0x03, 0x04
+DEFLATE_BEGIN, DEFLATE_DATA, DEFLATE_END = 0x10, 0x11, 0x12
+MD5 = 0x13
+ERASE_FLASH = 0xD0
+CHIP_MAGIC_REGISTER = 0x40001000
+ROM_SAYS = 0x20120707  # its value in the answer to SYNC; 0 would mean that a stub answers
+FLASH_BYTES = 4 << 20
+RDID, W25Q32 = 0x9F, 0x1640EF
+
+# name: chip id, magic, base of the SPI registers, offsets of USR2 and W0, offset of the firmware
+CHIPS = {
+    "esp32": (0, 0x00F01D83, 0x3FF42000, 0x24, 0x80, 0x1000),
+    "esp32s3": (9, 0, 0x60002000, 0x20, 0x58, 0x0),
+}
+
+
+class RomLoader:
+    """A chip in its boot loader on a pty. `cut_after`: blocks after which the cable is pulled; `faulty`: flash that
+    does not keep what it is given."""
+
+    def __init__(self, chip="esp32", cut_after=None, faulty=False):
+        self.chip_id, self.magic, self.spi, self.usr2, self.w0, self.offset = CHIPS[chip]
+        self.cut_after = cut_after
+        self.faulty = faulty
+        self.flash = bytearray(b"\x00" * FLASH_BYTES)
+        self.erased = False
+        self.stub = False
+        self.registers = {CHIP_MAGIC_REGISTER: self.magic}
+        self.blocks = 0
+        self._far, self._near = os.openpty()
+        tty.setraw(self._near)
+        self.port = os.ttyname(self._near)
+        self._thread = threading.Thread(target=self._serve, daemon=True)
+        self._thread.start()
+
+    def close(self):
+        if self._near >= 0:
+            os.close(
+                self._near
+            )  # ends the thread, which must not read whatever gets the number of `_far` next
+            if self._thread is not threading.current_thread():
+                self._thread.join(5)
+            os.close(self._far)
+        self._near = self._far = -1
+
+    def _serve(self):
+        data = b""
+        while True:
+            try:
+                data += os.read(self._far, 4096)
+            except OSError:
+                return
+            while data.count(b"\xc0") >= 2:
+                start = data.index(b"\xc0")
+                end = data.index(b"\xc0", start + 1)
+                packet = data[start + 1 : end].replace(b"\xdb\xdc", b"\xc0").replace(b"\xdb\xdd", b"\xdb")
+                data = data[end if not packet else end + 1 :]
+                if len(packet) >= 8 and packet[0] == 0:
+                    try:
+                        self._answer(packet[1], packet[8:])
+                    except OSError:
+                        return
+                    if self.cut_after is not None and self.blocks >= self.cut_after:
+                        self.close()
+                        return
+
+    def _send(self, packet):
+        packet = packet.replace(b"\xdb", b"\xdb\xdd").replace(b"\xc0", b"\xdb\xdc")
+        os.write(self._far, b"\xc0" + packet + b"\xc0")
+
+    def _reply(self, command, value=0, data=b"", failed=False):
+        status = bytes([1, 5]) if failed else bytes(2)
+        if not self.stub:
+            status += bytes(2)
+        self._send(struct.pack("<BBHI", 1, command, len(data) + len(status), value) + data + status)
+
+    def _answer(self, command, body):
+        words = struct.unpack_from(f"<{min(len(body), 16) // 4}I", body)
+        if command == SYNC:
+            for _ in range(8):
+                self._reply(command, 0 if self.stub else ROM_SAYS)
+        elif command == READ_REG:
+            self._reply(command, self.registers.get(words[0], 0))
+        elif command == WRITE_REG:
+            self._write_register(words[0], words[1])
+            self._reply(command)
+        elif command == SECURITY_INFO and self.chip_id:
+            self._reply(command, data=struct.pack("<IB7BII", 0, 0, *bytes(7), self.chip_id, 0))
+        elif command in (FLASH_BEGIN, DEFLATE_BEGIN):
+            self.erased = True
+            self._at = words[3]
+            self._inflate = zlib.decompressobj()
+            size = words[0]
+            self.flash[self._at : self._at + size] = b"\xff" * size
+            self._reply(command)
+        elif command in (FLASH_DATA, DEFLATE_DATA):
+            data = body[16 : 16 + words[0]]
+            if command == DEFLATE_DATA:
+                data = self._inflate.decompress(data)
+            if self.faulty:
+                data = bytes([data[0] ^ 1]) + data[1:]
+            self.flash[self._at : self._at + len(data)] = data
+            self._at += len(data)
+            self.blocks += 1
+            self._reply(command)
+        elif command == MD5:
+            digest = hashlib.md5(self.flash[words[0] : words[0] + words[1]])
+            self._reply(command, data=digest.digest() if self.stub else digest.hexdigest().encode())
+        elif command == ERASE_FLASH and self.stub:
+            self.flash[:] = b"\xff" * FLASH_BYTES
+            self._reply(command)
+        elif command == MEM_END:
+            self._reply(command)
+            if words[0] == 0 and words[1]:  # a program in RAM is started: esptool's own flasher
+                self.stub = True
+                self._send(b"OHAI")
+        elif command in (MEM_BEGIN, MEM_DATA, FLASH_END, DEFLATE_END, 0x0B, 0x0D, 0x0F):
+            self._reply(command)
+        else:
+            self._reply(command, failed=True)
+
+    def _write_register(self, address, value):
+        self.registers[address] = value
+        if address == self.spi and value & 1 << 18:  # SPI_USR: run the command of USR2
+            command = self.registers.get(self.spi + self.usr2, 0) & 0xFF
+            self.registers[self.spi] = 0
+            self.registers[self.spi + self.w0] = W25Q32 if command == RDID else 0
+
+
+@pytest.fixture
+def rom():
+    made = []
+
+    def make(*args, **kwargs):
+        made.append(RomLoader(*args, **kwargs))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.close()
+
+
+def firmware_for(chip, size=150_000):
+    """A file with the three marks of a whole firmware: image header, chip id, partition table."""
+    chip_id, *_, offset = CHIPS[chip]
+    data = bytearray(hashlib.shake_128(chip.encode()).digest(size))
+    data[:24] = struct.pack(
+        "<BBBBIB3BHBHH4xB", 0xE9, 1, 2, 0x20, 0x40081000, 0xEE, 0, 0, 0, chip_id, 0, 0, 0xFFFF, 0
+    )
+    at = 0x8000 - offset
+    data[at : at + 2] = b"\xaa\x50"
+    return bytes(data)
+
+
+def save(tmp_path, data, name="firmware.bin"):
+    path = Path(tmp_path / name)
+    path.write_bytes(data)
+    return path
+
+
+@pytest.mark.parametrize("chip", CHIPS)
+@pytest.mark.parametrize("stub", [False, True])
+def test_what_was_written_is_in_flash_at_the_chips_offset(rom, tmp_path, chip, stub):
+    board = rom(chip)
+    data = firmware_for(chip)
+    shown = []
+    result = flash.flash(
+        board.port,
+        flash.read_firmware(save(tmp_path, data)),
+        reset=False,
+        stub=stub,
+        progress=lambda done, total: shown.append(done / total),
+    )
+    offset = CHIPS[chip][5]
+    assert result["verified"] is True
+    assert result["offset"] == offset
+    assert board.stub is stub
+    assert board.flash[offset : offset + len(data)] == data
+    assert not any(board.flash[:offset])
+    assert shown == sorted(shown)
+    assert shown[-1] == 1
+
+
+def test_erase_takes_all_of_the_flash(rom, tmp_path):
+    board = rom("esp32")
+    data = firmware_for("esp32")
+    flash.flash(board.port, flash.read_firmware(save(tmp_path, data)), reset=False, erase=True)
+    assert board.flash[0x1000 : 0x1000 + len(data)] == data
+    assert set(board.flash[:0x1000]) == set(board.flash[0x1000 + len(data) + 4096 :]) == {0xFF}
+
+
+def test_another_chip_is_refused_before_anything_is_erased(rom, tmp_path):
+    board = rom("esp32")
+    with pytest.raises(
+        UsageError, match=r"is for ESP32-S3, and the board on .* has an ESP32; nothing was changed"
+    ):
+        flash.flash(board.port, flash.read_firmware(save(tmp_path, firmware_for("esp32s3"))), reset=False)
+    assert not board.erased
+    assert not any(board.flash)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"not a firmware", "no firmware that tern can flash"),
+        (b"", "no firmware that tern can flash"),
+        (b"\xe9" + bytes(10), "no firmware for an ESP32"),
+        (firmware_for("esp32")[:0x7000], "no partition table"),
+        (firmware_for("esp32")[:12] + b"\x63\x00" + firmware_for("esp32")[14:], "does not know"),
+    ],
+)
+def test_wrong_files_are_refused_without_a_board(tmp_path, content, message):
+    with pytest.raises(UsageError, match=message):
+        flash.read_firmware(save(tmp_path, content))
+
+
+def test_too_large_a_file_is_refused_before_anything_is_erased(rom, tmp_path):
+    board = rom("esp32")
+    data = firmware_for("esp32", FLASH_BYTES)
+    with pytest.raises(UsageError, match=r"too large .* 4MB; nothing was changed"):
+        flash.flash(board.port, flash.read_firmware(save(tmp_path, data)), reset=False, stub=False)
+    assert not board.erased
+
+
+def test_a_cable_pulled_while_writing_says_how_to_recover(rom, tmp_path):
+    board = rom("esp32", cut_after=3)
+    with pytest.raises(DeviceError, match="flashing broke off") as caught:
+        flash.flash(
+            board.port, flash.read_firmware(save(tmp_path, firmware_for("esp32"))), reset=False, stub=False
+        )
+    assert caught.value.exit_code == 3
+    assert "hold boot" in caught.value.hint.lower()
+    assert "--no-reset" in caught.value.hint
+
+
+def test_ctrl_c_while_writing_says_how_to_recover(rom, tmp_path):
+    def stop(done, total):
+        if done >= total // 2:
+            raise KeyboardInterrupt
+
+    firmware = flash.read_firmware(save(tmp_path, firmware_for("esp32")))
+    with pytest.raises(InterruptedByUser, match="flashing was interrupted") as caught:
+        flash.flash(rom("esp32").port, firmware, reset=False, stub=False, progress=stop)
+    assert caught.value.exit_code == 130
+    assert "--no-reset" in caught.value.hint
+
+
+def test_a_flash_that_does_not_keep_its_bytes_does_not_verify(rom, tmp_path):
+    board = rom("esp32", faulty=True)
+    with pytest.raises(TernError, match="does not verify") as caught:
+        flash.flash(
+            board.port, flash.read_firmware(save(tmp_path, firmware_for("esp32"))), reset=False, stub=False
+        )
+    assert "run the same command again" in caught.value.hint
+
+
+def test_a_silent_port_is_no_esp32(tmp_path):
+    far, near = os.openpty()
+    tty.setraw(near)
+    try:
+        with pytest.raises(DeviceError, match="no ESP32 answers"):
+            esp32.flash(os.ttyname(near), firmware_for("esp32"), "firmware.bin", chip="esp32", reset=False)
+    finally:
+        os.close(far)
+        os.close(near)
+
+
+def test_the_command_says_what_it_did_and_ends_with_the_documented_codes(rom, tmp_path, capsys):
+    good, other = save(tmp_path, firmware_for("esp32")), save(tmp_path, firmware_for("esp32s3"), "s3.bin")
+    board = rom("esp32")
+    common = ["--no-reset", "--no-stub"]
+    assert main(["flash", board.port, "--firmware", str(other), *common]) == 2
+    assert "nothing was changed" in capsys.readouterr().err
+    assert main(["flash", board.port, "--firmware", str(good), *common, "--json"]) == 0
+    assert '"verified": true' in capsys.readouterr().out
+    assert main(["flash", board.port, *common]) == 2
+    assert "micropython.org/download" in capsys.readouterr().err
+    assert main(["flash", "/dev/no-such-port", "--firmware", str(good), *common]) == 3

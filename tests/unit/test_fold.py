@@ -1,0 +1,160 @@
+"""Folding constants into their uses: what it changes and what it leaves alone; and what a board gets."""
+
+import ast
+import builtins
+import sys
+from types import ModuleType
+
+import pytest
+
+from ternhost.errors import TernError
+from terntools import fold, mpy
+
+CONSTANTS = '''"""Constants."""
+from tern.compat import const
+ONE = const(1)
+LEAST = const(-3)  # the least
+TEXT = "a'b"
+BYTES = b"\\x00"
+_PRIVATE = const(4)
+LIST = [1]
+TWICE = 1
+TWICE = 2
+
+
+def double(ONE):
+    return 2 * ONE
+
+
+def text():
+    return TEXT + str(_PRIVATE)
+'''
+
+
+@pytest.fixture
+def constants(monkeypatch):
+    module = ModuleType("some.constants")
+    exec(compile(CONSTANTS, "constants.py", "exec"), module.__dict__)
+    monkeypatch.setitem(sys.modules, "some.constants", module)
+
+
+def folded(user, **more):
+    return fold.fold({"some.constants": CONSTANTS, "some.user": user, **more})
+
+
+def test_uses_become_values_and_lines_keep_their_numbers(constants):
+    user = (
+        "from some import constants\n"
+        "from some.constants import (\n    LEAST,\n    double,\n)\n"
+        "x = 2 - LEAST, 'é', constants.TEXT\n"
+        "y = [constants.BYTES[0], constants.LIST, constants.TWICE]\n"
+    )
+    answer = folded(user)["some.user"]
+    assert answer == (
+        "from some import constants\n"
+        "from some.constants import double\n\n\n\n"
+        "x = 2 - (-3), 'é', \"a'b\"\n"
+        "y = [b'\\x00'[0], constants.LIST, constants.TWICE]\n"
+    )
+
+
+def test_an_import_that_nothing_needs_goes(constants):
+    answer = folded("from some import constants\nfrom some.constants import TEXT\nx = TEXT, constants.TEXT\n")
+    assert answer["some.user"] == 'pass\npass\nx = "a\'b", "a\'b"\n'
+    assert fold.imports(answer["some.user"]) == []
+    kept = folded("def f():\n    from some import constants\n    return constants.double\n")["some.user"]
+    assert set(fold.imports(kept)) == {"some", "some.constants"}
+
+
+def test_the_constants_own_module(constants):
+    answer = folded("")["some.constants"]
+    assert "pass  # the least" in answer
+    assert "TEXT" not in answer
+    assert 'return "a\'b" + str(_PRIVATE)' in answer
+    for line in ("_PRIVATE = const(4)", "LIST = [1]", "TWICE = 1", "TWICE = 2"):
+        assert line in answer
+    for line in ("ONE = const(1)", "return 2 * ONE"):  # a parameter has its name
+        assert line in answer
+
+
+def test_the_compatibility_module_is_that_of_a_device():
+    compat = fold.fold({"tern.compat": mpy.library()["tern.compat"]})["tern.compat"]
+    assert "if True:" in compat
+    assert "MICROPYTHON" not in compat
+
+
+def test_a_name_with_two_meanings_is_refused(constants):
+    for user in (
+        "from some import constants\n\ndef f(constants):\n    return constants.TEXT\n",
+        "from some.constants import TEXT\n\ndef f():\n    TEXT = 5\n    return TEXT\n",
+    ):
+        with pytest.raises(TernError, match="another meaning"):
+            folded(user)
+
+
+def test_the_library_folds_to_modules_of_the_same_lines():
+    before = mpy.library()
+    for name, source in fold.fold(before).items():  # what they do is tested on the emulated Pico: tern deploy
+        assert source.count("\n") == before[name].count("\n"), name
+        ast.parse(source)
+
+
+def test_a_board_gets_what_its_client_needs():
+    for name, board in mpy.BOARDS.items():
+        modules = mpy.sources_for(board)
+        assert {"tern", "tern.client", "tern.boards", "tern.links.serial"} <= set(modules), name
+        assert ("tern.links.mqtt" in modules) == ("tern.mqtt" in modules) == board.network
+        assert f"tern.boards.{board.platform}" in modules
+        assert not {
+            "tern.boards.emulated",
+            "tern.local",
+            "tern.wire",
+            "tern.host_frames",
+            "tern.bench",
+        } & set(modules)
+        assert set(mpy.sources_for(board, more=["bench"])) == {*modules, "tern.bench", "tern.host_frames"}
+        assert set(mpy.sources_for(board, more=["lhp"])) == {*modules, "tern.lhp"}
+        whole = mpy.sources_for(board, whole=True)
+        assert set(modules) | {"tern.local", "tern.wire"} <= set(whole)
+        assert ("tern.mqtt" in whole) == board.network
+
+
+def test_no_folded_module_asks_for_what_is_gone():
+    folded = fold.fold(mpy.library())
+    trees = {name: ast.parse(source) for name, source in folded.items()}
+    has = {name: bound(tree) for name, tree in trees.items()}
+    for module, tree in trees.items():
+        aliases = {}
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ImportFrom) and node.module in has:
+                for alias in node.names:
+                    whole = f"{node.module}.{alias.name}"
+                    assert whole in has or alias.name in has[node.module], f"{module}: {whole}"
+                    if whole in has:
+                        aliases[alias.asname or alias.name] = whole
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Name):
+                assert node.id in has[module] or hasattr(builtins, node.id), f"{module}: {node.id}"
+            elif (
+                isinstance(node, ast.Attribute)
+                and isinstance(node.value, ast.Name)
+                and node.value.id in aliases
+            ):
+                assert node.attr in has[aliases[node.value.id]], f"{module}: {node.value.id}.{node.attr}"
+
+
+def bound(tree):
+    """The names that a module assigns, defines, imports or takes as parameters, anywhere in it."""
+    names = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            names.add(node.id)
+        elif isinstance(node, ast.FunctionDef | ast.ClassDef):
+            names.add(node.name)
+        elif isinstance(node, ast.arg):
+            names.add(node.arg)
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            names.update(alias.asname or alias.name.split(".")[0] for alias in node.names)
+        elif isinstance(node, ast.ExceptHandler) and node.name:
+            names.add(node.name)
+    return names | {"__name__"}

@@ -1,0 +1,89 @@
+"""Hardware maps are read with every mistake named, and power is switched as they say."""
+
+import sys
+
+import pytest
+
+from ternhost.errors import DeviceError, UsageError
+from terntools import hardware
+
+
+def read(tmp_path, text):
+    path = tmp_path / "map.yaml"
+    path.write_text(text)
+    return hardware.read_map(path)
+
+
+def test_a_map_in_the_shape_of_twister(tmp_path):
+    boards = read(
+        tmp_path,
+        "- connected: true\n  id: e661\n  platform: pico\n  product: Pico\n  runner: uf2\n  serial: /dev/ttyACM0\n"
+        "  baud: 230400\n  fixtures: [ppk2, 'wifi:lab']\n  notes: desk\n  power: {hub: 1-1, port: 2}\n"
+        "- connected: false\n  id: gone\n  platform: esp32\n"
+        "- {connected: true, id: two, platform: pico-emulated}\n",
+    )
+    assert [(board.id, board.serial, board.baud) for board in boards] == [
+        ("e661", "/dev/ttyACM0", 230400),
+        ("two", None, 115200),
+    ]
+    assert boards[0].fixtures == ("ppk2", "wifi:lab")
+    assert boards[0].has_power_control
+    assert not boards[1].has_power_control
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("id: x", "no hardware map"),
+        ("- [", "cannot read"),
+        ("- {connected: false, id: x, platform: pico, serial: /dev/x}", "no connected board"),
+        ("- {connected: true, id: x, platform: pico, serial: /dev/x, colour: red}", "no 'colour'"),
+        ("- {connected: true, id: x, serial: /dev/x}", "platform are missing"),
+        ("- {connected: true, id: x, platform: pico, serial: /dev/x, power: {hub: 1}}", "needs hub and port"),
+        ("- &a {connected: true, id: x, platform: pico, serial: /dev/x}\n- *a", "two boards of one id"),
+    ],
+)
+def test_mistakes_in_a_map_are_named(tmp_path, text, message):
+    with pytest.raises(UsageError, match=message):
+        read(tmp_path, text)
+
+
+def test_a_board_without_a_port_is_looked_for_by_its_id(tmp_path):
+    with pytest.raises(DeviceError, match="id:no-such-board"):
+        read(tmp_path, "- {connected: true, id: no-such-board, platform: pico}")
+
+
+def test_power_goes_off_and_on_by_a_hub(tmp_path, monkeypatch):
+    monkeypatch.setattr(hardware, "_OFF_SECONDS", 0)
+    board = hardware.Board("x", "pico", "/dev/x", power={"hub": "1-1", "port": 2})
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(UsageError, match="uhubctl is not installed"):
+        board.power_cycle()
+    hub = tmp_path / "uhubctl"
+    hub.write_text(f'#!/bin/sh\necho "$@" >> {tmp_path}/said\n')
+    hub.chmod(0o755)
+    board.power_cycle()
+    assert (tmp_path / "said").read_text().splitlines() == ["-l 1-1 -p 2 -a off", "-l 1-1 -p 2 -a on"]
+
+
+def test_power_goes_off_and_on_by_the_users_command(tmp_path, monkeypatch):
+    monkeypatch.setattr(hardware, "_OFF_SECONDS", 0)
+    script = tmp_path / "relay.py"
+    script.write_text(f"import sys; open({str(tmp_path / 'said')!r}, 'a').write(sys.argv[1] + ' ')")
+    board = hardware.Board("x", "pico", "/dev/x", power_script=f"{sys.executable} {script}")
+    board.power_cycle()
+    assert (tmp_path / "said").read_text() == "off on "
+    with pytest.raises(DeviceError, match="cannot switch x off"):
+        hardware.Board("x", "pico", "/dev/x", power_script="false").power_cycle()
+    with pytest.raises(UsageError, match="no way to switch"):
+        hardware.Board("x", "pico", "/dev/x").power_cycle()
+
+
+def test_power_goes_off_and_on_by_uhubctl(tmp_path, monkeypatch):
+    monkeypatch.setattr(hardware, "_OFF_SECONDS", 0)
+    tool = tmp_path / "uhubctl"
+    tool.write_text(f'#!/bin/sh\necho "$@" >> {tmp_path}/said\n')
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    hardware.Board("x", "pico", "/dev/x", power={"hub": "1-1", "port": 2}).power_cycle()
+    assert (tmp_path / "said").read_text() == "-l 1-1 -p 2 -a off\n-l 1-1 -p 2 -a on\n"

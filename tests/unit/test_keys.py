@@ -1,0 +1,167 @@
+"""Keys of devices: made, replaced, taken away, also beside a host that has the store open."""
+
+import struct
+import time
+from array import array
+
+import pytest
+
+from tern import frames, wire
+from ternhost import keys
+from ternhost.aggregator import Aggregator, Question
+from ternhost.errors import UsageError
+from ternhost.mechanisms import design
+from ternhost.store import Store
+
+CARD = design("three-outputs", epsilon_micro=1_000_000).card
+QUESTION = Question(wire.LOGISTIC, [0] * 20, -14, CARD, 1)
+
+
+@pytest.fixture
+def store(tmp_path):
+    with Store(tmp_path / "store.sqlite") as made:
+        yield made
+
+
+def report(key, device, number, symbol=1):
+    out = bytearray(64)
+    n = frames.encode_report(out, key, device, number, array("H", (symbol,)), 1, 3, 1)
+    return bytes(out[:n])
+
+
+def test_add_list_rotate_revoke(store):
+    made = keys.add(store, [1, 2, 3])
+    assert store.keys() == made
+    assert len(set(made.values())) == 3
+    with pytest.raises(UsageError, match="device 2 has a key already"):
+        keys.add(store, [2, 4])
+    assert set(store.keys()) == {1, 2, 3}, "all or none"
+    new = keys.rotate(store, [2])
+    assert store.keys() == {**made, **new}
+    assert new[2] != made[2]
+    keys.revoke(store, [1, 3])
+    assert store.keys() == new
+    listed = keys.list_devices(store)
+    assert [(device.id, device.revoked is None) for device in listed] == [(1, False), (2, True), (3, False)]
+    for function in (keys.rotate, keys.revoke):
+        with pytest.raises(UsageError, match="device 1 has no key"):
+            function(store, [1])
+    assert keys.add(store, [1])[1] != made[1]
+    assert keys.list_devices(store)[0].revoked is None
+
+
+def test_the_fleet_key_stays(store, tmp_path):
+    key = keys.fleet_key(store)
+    assert len(key) == 32
+    assert keys.fleet_key(store) == key
+    with Store(tmp_path / "store.sqlite", beside=True) as beside:
+        assert keys.fleet_key(beside) == key
+
+
+@pytest.mark.parametrize(
+    "words", [["x"], ["5-3"], ["0"], ["4294967295"], ["1", "1"], ["1-3", "2"], ["-1"], []]
+)
+def test_ids_that_cannot_be(words):
+    with pytest.raises(UsageError):
+        keys.parse_ids(words)
+
+
+def test_ids():
+    assert keys.parse_ids(["7", "10-12", "4294967294"]) == [7, 10, 11, 12, 4294967294]
+
+
+def test_a_host_sees_what_is_changed_beside_it(store, tmp_path):
+    made = keys.add(store, [1, 2, 3])
+    aggregator = Aggregator(store)
+    aggregator.open(1, [(QUESTION, [1, 2, 3])], 0.0)
+    aggregator.accept([report(made[1], 1, 1)], 0.0)
+    before = store.changes()
+    time.sleep(0.01)
+    with Store(tmp_path / "store.sqlite", beside=True) as beside:
+        keys.revoke(beside, [2])
+        new = keys.rotate(beside, [3])
+    assert store.changes() != before
+    aggregator.reload_keys()
+    aggregator.accept([report(made[2], 2, 1), report(new[3], 3, 1)], 0.0)
+    assert (aggregator.statistics.unknown, aggregator.statistics.forged) == (1, 1)
+    aggregator.accept([report(made[3], 3, 1)], 0.0)
+    (result,) = aggregator.tick(0.0)
+    assert (result.reports, result.ended) == (2, "complete"), (
+        "nothing is expected of 2; the new key of 3 is for the next round"
+    )
+    store.end_round(1, "complete", {})
+    aggregator.open(2, [(QUESTION, [1, 3])], 0.0)
+    aggregator.accept([report(made[3], 3, 2), report(new[3], 3, 2)], 0.0)
+    assert aggregator.reports(2) == 1
+    assert aggregator.statistics.forged == 2
+
+
+def test_a_refusal_under_the_key_of_its_round_is_heard_after_a_rotation(store):
+    made = keys.add(store, [1, 2])
+    aggregator = Aggregator(store)
+    aggregator.open(1, [(QUESTION, [1, 2])], 0.0)
+    new = keys.rotate(store, [1])
+    aggregator.reload_keys()
+    out = bytearray(64)
+
+    def refuse(key):
+        n = frames.encode_error(out, key, 1, 1, wire.ERR_BUDGET, 0)
+        return aggregator.accept([bytes(out[:n])], 0.0).refusals
+
+    assert not refuse(bytes(32))
+    assert [refusal.code for refusal in refuse(made[1])] == [wire.ERR_BUDGET]
+    keys.revoke(store, [1])
+    aggregator.reload_keys()
+    assert not refuse(made[1])
+    assert not refuse(new[1])
+    assert (aggregator.statistics.refused, aggregator.statistics.forged, aggregator.statistics.unknown) == (
+        1,
+        1,
+        2,
+    )
+
+
+@pytest.mark.parametrize("jump", [-1e9, 0.0, 1e9])
+def test_a_round_is_resumed_with_the_keys_that_it_was_asked_with(store, monkeypatch, jump):
+    """However often they were rotated since, and whatever the clock says."""
+    made = keys.add(store, [1, 2, 3, 4])
+    keys.rotate(store, [4])
+    made[4] = store.keys()[4]
+    aggregator = Aggregator(store)
+    aggregator.open(1, [(QUESTION, [1, 2, 3, 4])], 0.0)
+    aggregator.accept([report(made[device], device, 1, 2) for device in (1, 2, 3)], 0.0)
+    aggregator.give_up(1, [4])
+    before = aggregator.tick(0.0)[0].cohorts[0].counts
+    now = time.time()
+    monkeypatch.setattr(time, "time", lambda: now + jump)
+    keys.rotate(store, [1])
+    keys.rotate(store, [1, 3])
+    keys.revoke(store, [2, 4])
+    again = Aggregator(store)
+    again.resume(0.0)
+    (result,) = again.tick(0.0)
+    assert (before == result.cohorts[0].counts).all()
+    assert before.sum() == 3
+    assert result.ended == "complete", "nothing is expected of 4 any more"
+    store.end_round(1, "complete", {})
+    aggregator = Aggregator(store)
+    aggregator.open(2, [(QUESTION, [1, 3])], 0.0)
+    aggregator.accept([report(store.keys()[1], 1, 2), report(made[3], 3, 2)], 0.0)
+    assert aggregator.reports(2) == 1
+
+
+def test_announcement_is_the_same_question(store):
+    made = keys.add(store, [5])
+    aggregator = Aggregator(store)
+    aggregator.open(1, [(QUESTION, [5])], 0.0)
+    fleet_key = keys.fleet_key(store)
+    announced, asked = frames.Round(), frames.Round()
+    announcement = aggregator.announcement(1, fleet_key)
+    frames.verify(fleet_key, announcement)
+    announced.decode(announcement)
+    request = aggregator.request(1, 5)
+    frames.verify(made[5], request)
+    asked.decode(request)
+    assert announced.question == asked.question
+    assert (announced.device, asked.device) == (wire.FLEET, 5)
+    assert struct.unpack_from("<I", announcement, 1)[0] == 0xFFFFFFFF

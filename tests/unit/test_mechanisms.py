@@ -1,0 +1,229 @@
+"""Designed cards against reference figures of the continuous mechanisms (found apart from this code, to 30 digits)."""
+
+import math
+from fractions import Fraction
+
+import pytest
+
+from tern import card as cards
+from ternhost import certify, mechanisms
+from ternhost.cards import describe_design
+from ternhost.errors import UsageError
+from ternhost.mechanisms import duchi, grr, hybrid, laplace, lhp, pdpm, piecewise, three_outputs
+
+# Worst-case variance at epsilon 0.5, 1, 2, 3 and 4.
+EPSILONS = ("0.5", "1", "2", "3", "4")
+REFERENCE = {
+    "duchi": (16.6707923561, 4.68269437683, 1.72406166097, 1.22056402201, 1.07602182984),
+    "three-outputs": (16.6707923561, 4.45545171590, 0.999918372682, 0.456033737059, 0.318172562313),
+    "3r": (16.6707923561, 4.20615533372, 0.942700731892, 0.445864950503, 0.315407158195),
+    "pm": (21.2225685852, 5.22359745204, 1.22756479228, 0.492947298771, 0.241353886989),
+    "pm-sub": (21.0761849580, 5.08233879607, 1.10454132918, 0.393905403586, 0.166527878224),
+    "pm-opt": (21.0581570802, 5.06568115215, 1.09215695469, 0.385923610453, 0.161847899446),
+    "hm": (16.6707923561, 4.28899249328, 1.04233634170, 0.432170374606, 0.218978626206),
+    "hm-tp": (16.6707923561, 4.41762595336, 0.984276410358, 0.355417679277, 0.154806589557),
+    "laplace": (32.0, 8.0, 2.0, 8 / 9, 0.5),
+}
+
+
+def worst(name, epsilon, levels=None, **options):
+    card = cards.decode(mechanisms.design(name, epsilon, levels, **options).card)
+    return float(certify.moments(card).worst_variance()[0])
+
+
+@pytest.mark.parametrize("name", ["duchi", "three-outputs"])
+def test_exact_tables_within_a_hundredth_of_a_percent(name):
+    for epsilon, reference in zip(EPSILONS, REFERENCE[name], strict=True):
+        assert worst(name, epsilon) == pytest.approx(reference, rel=1e-4)
+
+
+def test_3r_within_a_hundredth_of_a_percent():
+    for epsilon, reference in zip(EPSILONS, REFERENCE["3r"], strict=True):
+        assert worst("3r", epsilon) == pytest.approx(reference, rel=1e-4)
+
+
+@pytest.mark.parametrize("name", ["pm", "pm-sub", "pm-opt"])
+def test_windows_of_255_levels(name):
+    for epsilon, reference in zip(EPSILONS, REFERENCE[name], strict=True):
+        assert worst(name, epsilon) <= 1.005 * reference
+        assert worst(name, epsilon) >= 0.98 * reference  # it is that mechanism, not a better one
+        assert worst(name, epsilon, window="best") <= 1.0001 * REFERENCE["pm-opt"][EPSILONS.index(epsilon)]
+
+
+def test_pm_sub_of_15_levels_is_within_half_a_percent_of_the_continuous_one():
+    for epsilon, reference in zip(EPSILONS, REFERENCE["pm-sub"], strict=True):
+        assert worst("pm-sub", epsilon, 15) <= 1.005 * reference
+    for epsilon, ratio in (("1", 0.9992), ("2", 0.9900), ("4", 0.9675)):
+        reference = REFERENCE["pm-sub"][EPSILONS.index(epsilon)]
+        assert worst("pm-sub", epsilon, 15, window="best") / reference == pytest.approx(ratio, abs=1e-4)
+
+
+def test_formulas_of_the_continuous_mechanisms():
+    formulas = {
+        "duchi": duchi.worst_variance,
+        "three-outputs": three_outputs.worst_variance,
+        "3r": three_outputs.better_worst_variance,
+        "pm": lambda e: piecewise.worst_variance(e, piecewise.t_pm(e)),
+        "pm-sub": lambda e: piecewise.worst_variance(e, piecewise.t_sub(e)),
+        "pm-opt": lambda e: piecewise.worst_variance(e, piecewise.t_opt(e)),
+        "hm": hybrid.hm_worst_variance,
+        "hm-tp": hybrid.hm_tp_worst_variance,
+        "laplace": laplace.worst_variance,
+    }
+    for name, formula in formulas.items():
+        for epsilon, reference in zip(EPSILONS, REFERENCE[name], strict=True):
+            assert formula(float(epsilon)) == pytest.approx(reference, rel=1e-11)
+    assert three_outputs.zero_probability(1) == pytest.approx(0.286076897134, rel=1e-11)
+    assert three_outputs.constant(2, three_outputs.zero_probability(2)) == pytest.approx(
+        1.46955292825, rel=1e-11
+    )
+    assert piecewise.t_opt(1) == pytest.approx(1.28875656944, rel=1e-11)
+    assert piecewise.worst_variance(1, piecewise.t_pm(1)) == pytest.approx(1 / (3 * math.sinh(0.25) ** 2))
+
+
+def test_hybrids_and_laplace_of_255_levels():
+    for name in ("hm", "hm-tp", "laplace"):
+        for epsilon, reference in zip(EPSILONS, REFERENCE[name], strict=True):
+            assert 0.99 * reference <= worst(name, epsilon) <= 1.001 * reference
+    assert hybrid.hm_tp_share(1) == pytest.approx(0.161673838436, rel=1e-11)
+    assert hybrid.hm_tp_share(4) == pytest.approx(0.829002731283, rel=1e-11)
+
+
+def test_the_share_of_hm_tp_is_the_best():
+    for epsilon in (0.8, 1.0, 2.0, 3.5):
+        t, share = piecewise.t_sub(epsilon), hybrid.hm_tp_share(epsilon)
+
+        def top(beta, epsilon=epsilon, t=t):
+            return max(
+                beta * piecewise.variance(epsilon, t, i / 500)
+                + (1 - beta) * three_outputs.variance(epsilon, i / 500)
+                for i in range(501)
+            )
+
+        assert top(share) <= min(top(share - 0.02), top(share + 0.02)) + 1e-6
+
+
+def crossover(one, other, low, high):
+    """Where the worst-case variances of two continuous mechanisms meet."""
+    sign = one(low) < other(low)
+    assert sign != (one(high) < other(high))
+    while high - low > 1e-9:
+        middle = (low + high) / 2
+        low, high = (middle, high) if (one(middle) < other(middle)) == sign else (low, middle)
+    return low
+
+
+def pm_worst(epsilon):
+    return piecewise.worst_variance(epsilon, piecewise.t_pm(epsilon))
+
+
+def sub_worst(epsilon):
+    return piecewise.worst_variance(epsilon, piecewise.t_sub(epsilon))
+
+
+def test_crossovers_of_tables_one_and_two():
+    three = three_outputs.worst_variance
+    for one, other, at in (
+        (pm_worst, duchi.worst_variance, 1.289784683),
+        (duchi.worst_variance, laplace.worst_variance, 2.324170122),
+        (sub_worst, duchi.worst_variance, 1.193048192),
+        (sub_worst, three, 2.56108931),
+        (pm_worst, three, 3.269358482),
+    ):
+        assert crossover(one, other, 0.7, 5) == pytest.approx(at, abs=5e-9)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "at", "within"),
+    [
+        ("pm", "duchi", 1.289785, 0.03),
+        ("duchi", "laplace", 2.324170, 0.002),
+        ("pm-sub", "duchi", 1.193048, 0.01),
+        ("pm-sub", "three-outputs", 2.561089, 0.01),
+        ("pm", "three-outputs", 3.269358, 0.02),
+    ],
+)
+def test_cards_cross_where_the_continuous_mechanisms_do(one, other, at, within):
+    signs = [worst(one, f"{e:.6f}") < worst(other, f"{e:.6f}") for e in (at - within, at + within)]
+    assert signs[0] != signs[1]
+
+
+def test_pdpm_is_the_papers_and_no_better():
+    for epsilon in (0.5, 1.0, 2.0, 4.0):
+        for x in (-1.0, -0.3, 0.0, 0.8, 1.0):
+            rows = pdpm.probabilities(epsilon, x)
+            assert sum(rows) == pytest.approx(1)
+            mean = sum(p * v for p, v in zip(rows, pdpm.outputs(epsilon), strict=True))
+            assert mean == pytest.approx(x, abs=1e-12)
+        assert worst("pdpm", str(epsilon)) == pytest.approx(pdpm.worst_variance(epsilon), rel=1e-3)
+        assert 1.59 < pdpm.worst_variance(epsilon) / duchi.worst_variance(epsilon) < 2.6
+    ends = [pdpm.probabilities(2.0, x) for x in (-1, 1)]
+    ratios = sorted(max(pair) / min(pair) for pair in zip(*ends, strict=True))
+    assert ratios[:2] == pytest.approx([(math.exp(2) + 1) / 2] * 2)  # two of three outputs waste budget
+    assert ratios[2] == pytest.approx(math.exp(2))
+
+
+def test_the_true_joint_loss_of_lhp():
+    for e, loss in ((0.1, 0.899), (0.5, 3.95), (1.0, 8.07)):
+        assert lhp.joint_loss([5 * e, 4 * e, 3 * e, 2 * e, e]) == pytest.approx(loss, abs=0.005)
+
+
+def test_lhp_keeps_the_joint_epsilon_that_was_asked():
+    design = mechanisms.design("lhp", "2", budgets=(3, 1, 2))
+    composite = lhp.from_bytes(design.card)
+    assert len(design.parts) == 6
+    assert 1_999_990 <= lhp.epsilon_certified(composite) <= 2_000_000
+    assert composite.bias() == 0
+    worst_variance, at = composite.worst_variance()
+    for i in range(-300, 301):
+        x = Fraction(i, 300)
+        assert composite.variance(composite.level(x), x) <= worst_variance
+    bounds = [(t, *composite.bounds(t)) for t in range(composite.ranges)]
+    assert any(composite.variance(t, at) == worst_variance for t, low, high in bounds if low <= at <= high)
+    with pytest.raises(cards.CardError):
+        lhp.from_bytes(design.card[:-1])
+    with pytest.raises(UsageError, match="budgets"):
+        mechanisms.design("lhp", "2", budgets=(1,))
+
+
+def test_laplace_scale_is_the_least_that_keeps_epsilon():
+    for micro, grid in ((1_000_000, 3), (1_234_567, 0), (733_331, 9), (20_000_000, 14)):
+        t, s = laplace.rational_scale(micro, grid)
+        assert t <= 1 << 20
+        assert s <= 1 << 20
+        exact = Fraction(2_000_000 << grid, micro)
+        assert 0 <= Fraction(t, s) / exact - 1 < 1e-7
+    with pytest.raises(UsageError, match="too small"):
+        laplace.rational_scale(1, 14)
+
+
+def test_grr_frequency_variance():
+    card = cards.decode(mechanisms.design("grr", "1", 5).card)
+    same, other = (float(certify.at_knot(card, 0)[j]) for j in (0, 1))
+    gain = (same - other) ** 2
+    assert grr.frequency_variance(1.0, 5) == pytest.approx(other * (1 - other) / gain, rel=1e-6)
+    assert grr.frequency_variance(1.0, 5, 1.0) == pytest.approx(same * (1 - same) / gain, rel=1e-6)
+
+
+def test_a_card_is_small_and_its_claim_is_the_smallest():
+    for name, size in (("duchi", 17), ("three-outputs", 34), ("pm-sub", 13)):
+        design = mechanisms.design(name, "2")
+        assert len(design.card) == size
+        assert cards.decode(design.card).epsilon in (1_999_999, 2_000_000)
+
+
+@pytest.mark.parametrize("epsilon", ["0.01", "0.693147", "0.693148", "1.710392", "1.710393", "7.5", "20"])
+@pytest.mark.parametrize("name", [name for name in mechanisms.NAMES if name not in ("optimal", "auto")])
+def test_the_whole_range_of_epsilon(name, epsilon):
+    design = mechanisms.design(name, epsilon)
+    found = describe_design(design)
+    assert 0.9 * float(epsilon) - 0.5 < found["epsilon_certified"] <= float(epsilon)
+    assert found["bias"] == 0
+    assert found["worst_case_variance"] >= found["variance_at_zero"] > 0
+    for _, card in design.parts or (("", design.card),):
+        assert cards.certify(cards.decode(card))
+
+
+@pytest.mark.parametrize("name", ["duchi", "three-outputs", "pm-sub", "3r", "rr3", "hm", "hm-tp", "grr"])
+def test_the_smallest_epsilon(name):
+    assert mechanisms.design(name, "0.000001").epsilon == 1

@@ -1,0 +1,153 @@
+"""`auto`, Algorithm 5, shipped cards, and every mechanism through one command."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+
+from tern import card as cards
+from ternhost import certify, errors, mechanisms, shipped
+from ternhost.cli import main
+from ternhost.errors import UsageError
+from ternhost.mechanisms import discretise, duchi, hybrid, piecewise, ship
+
+
+def worst(design):
+    return float(certify.moments(cards.decode(design.card)).worst_variance()[0])
+
+
+QUICK = [name for name in mechanisms.NAMES if name not in ("optimal", "auto")]
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_every_name_keeps_the_contract(capsys, tmp_path, name):
+    path = tmp_path / "c"
+    assert main(["card", "design", name, "--epsilon", "1.7", "-o", str(path), "--json"]) == errors.OK
+    result = json.loads(capsys.readouterr().out)
+    assert result["mechanism"] == name
+    assert result["bias"] == 0
+    assert 1.5 < result["epsilon_certified"] <= 1.7
+    assert result["bits_per_value"] == pytest.approx(math.log2(result["levels"]))
+    assert path.stat().st_size == result["card_bytes"]
+    assert main(["card", "certify", str(path), "--epsilon", "1.7"]) == errors.OK
+    assert main(["card", "certify", str(path), "--epsilon", "1.4"]) == errors.FAILED
+    assert main(["card", "show", str(path)]) == errors.OK
+
+
+def test_auto_takes_the_best_and_says_why():
+    design = mechanisms.design("auto", "2", bits=2)
+    assert cards.decode(design.card).symbols <= 4
+    for name in ("duchi", "three-outputs", "rr3", "3r"):
+        assert worst(design) <= worst(mechanisms.design(name, "2"))
+    assert "least worst-variance" in design.notes[0]
+    assert "next best" in design.notes[1]
+
+
+def test_auto_takes_duchi_where_few_coordinates_are_sampled():
+    # Duchi's mechanism is minimax for the second moment, which decides when k is far below d.
+    design = mechanisms.design("auto", "1", bits=2, d=100, k=1)
+    moments = certify.moments(cards.decode(design.card))
+    assert float(moments.worst_second_moment()) == pytest.approx(duchi.constant(1) ** 2, rel=1e-4)
+
+
+def test_auto_under_a_prior_near_zero_takes_a_card_that_is_good_there():
+    design = mechanisms.design("auto", "1", bits=1.6, objective="mean-second-moment", prior="small")
+    at_zero = float(certify.moments(cards.decode(design.card)).second_moment(0))
+    assert at_zero < 3.3  # rr3, the best there, has 3.196; Duchi 4.683
+
+
+@pytest.mark.parametrize(
+    "options", [{"bits": 0.5}, {"d": 3, "k": 4}, {"objective": "best"}, {"k": 0}, {"prior": "none such"}]
+)
+def test_auto_refuses_what_makes_no_sense(options):
+    if "prior" in options:
+        options = {**options, "objective": "mean-second-moment", "bits": 1}
+    with pytest.raises(UsageError):
+        mechanisms.design("auto", "1", **options)
+
+
+def test_algorithm_5_is_unbiased_and_its_variance_is_stated():
+    rng = np.random.default_rng(11)
+    for epsilon, m, x in ((1.0, 1, 0.6), (2.0, 3, -0.25), (4.0, 7, 1.0)):
+        t = piecewise.t_sub(epsilon)
+        bound = discretise.piecewise_bound(epsilon, t)
+        n = 400_000
+        outputs = discretise.piecewise_outputs(epsilon, t, np.full(n, x), rng)
+        assert np.abs(outputs).max() <= bound * (1 + 1e-12)
+        assert outputs.var() == pytest.approx(piecewise.variance(epsilon, t, x), rel=0.02)
+        rounded = discretise.discretise(outputs, bound, m, rng)
+        assert len(np.unique(np.round(rounded * m / bound))) == 2 * m + 1
+        stated = discretise.discretised_variance(epsilon, t, m, x)
+        assert rounded.mean() == pytest.approx(x, abs=5 * math.sqrt(stated / n))
+        assert rounded.var() == pytest.approx(stated, rel=0.02)
+    with pytest.raises(ValueError, match="m < 1"):
+        discretise.discretise(np.zeros(1), 1.0, 0, rng)
+
+
+@pytest.mark.parametrize("epsilon", [1.0, 2.0, 4.0])
+@pytest.mark.parametrize("m", [1, 3, 7])
+def test_a_window_card_has_less_variance_than_algorithm_5_with_as_many_levels(epsilon, m):
+    t = piecewise.t_sub(epsilon)
+    paper = max(discretise.discretised_variance(epsilon, t, m, x) for x in np.linspace(0, 1, 101))
+    assert worst(mechanisms.design("pm-sub", epsilon, 2 * m + 1, window="best")) < paper
+
+
+def test_shipped_cards_are_what_the_manifest_says():
+    entries = shipped.entries()
+    assert {(e["mechanism"], e["epsilon_micro"]) for e in entries} == {(n, e) for n, e, _ in ship.wanted()}
+    directory = shipped.directory()
+    assert {e["file"] for e in entries} == {path.name for path in directory.glob("*.card")}
+    for entry in entries:
+        data = (directory / entry["file"]).read_bytes()
+        assert cards.card_hash(data).hex() == entry["card_hash"]
+        assert entry["epsilon_certified"] <= entry["epsilon"]
+        if entry["mechanism"] == "lhp":
+            continue
+        card = cards.decode(data)
+        assert cards.certify(card, entry["epsilon_micro"])
+        assert certify.bias(card) == 0
+        if entry["worst_case_variance_exact"]:
+            numerator, denominator = map(int, entry["worst_case_variance_exact"].split("/"))
+            exact = certify.moments(card).worst_variance()[0]
+            assert (exact.numerator, exact.denominator) == (numerator, denominator)
+
+
+def test_a_shipped_card_that_was_changed_is_refused(tmp_path, monkeypatch):
+    assert ship.ship(tmp_path, only=lambda name, *_: name == "duchi") == 9
+    monkeypatch.setattr(shipped, "directory", lambda: tmp_path)
+    shipped._manifest.cache_clear()
+    try:
+        data = shipped.load("duchi", 2_000_000)
+        assert data == mechanisms.design("duchi", "2").card
+        assert shipped.load("duchi", 2_000_001) is None
+        path = tmp_path / "duchi-2.card"
+        path.write_bytes(path.read_bytes()[:-1] + b"\x00")
+        with pytest.raises(UsageError, match="changed"):
+            shipped.load("duchi", 2_000_000)
+    finally:
+        shipped._manifest.cache_clear()
+
+
+def test_every_optimal_card_that_is_shipped_beats_the_papers():
+    found = {(e["levels"], e["epsilon"]): e for e in shipped.entries() if e["mechanism"] == "optimal"}
+    assert {levels for levels, _ in found} == {4, 8, 16}
+    for (levels, epsilon), entry in found.items():
+        variance = entry["worst_case_variance"]
+        if levels == 4:
+            rivals = [worst(mechanisms.design(n, epsilon)) for n in ("duchi", "three-outputs", "rr3", "pdpm")]
+            rivals += [
+                worst(mechanisms.design(n, epsilon, count, window=choice))
+                for n in ("pm", "pm-sub", "pm-opt")
+                for count in (2, 3, 4)
+                for choice in ("paper", "best")
+            ]
+            assert variance < min(rivals)
+        elif levels == 8 and epsilon <= 5:
+            assert variance < hybrid.hm_tp_worst_variance(epsilon)
+            assert variance < piecewise.worst_variance(epsilon, piecewise.t_opt(epsilon))
+        bound = {1.0: 3.9905405, 2.0: 0.8653499, 3.0: 0.303943}.get(epsilon)  # certified lower bounds
+        if bound is not None:
+            assert variance > bound
+            if levels == 16:
+                assert variance < 1.015 * bound

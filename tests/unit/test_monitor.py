@@ -1,0 +1,113 @@
+"""A monitor decodes what a board sends, counts errors and damage, and lets everything pass to whoever is at its tap."""
+
+import os
+import time
+import tty
+from array import array
+
+import pytest
+import serial
+
+from tern import frames, wire
+from ternhost.errors import DeviceError
+from terntools.monitor import Monitor, describe
+
+
+class Board:
+    """The far end of a port, for a monitor to watch."""
+
+    def __init__(self):
+        self.far, near = os.openpty()
+        tty.setraw(near)
+        self.port = os.ttyname(near)
+        self._near = near
+
+    def send(self, frame):
+        out = bytearray(frames.cobs_size(len(frame)))
+        n = frames.cobs_encode(frame, len(frame), out)
+        data = bytes(out[:n]) + b"\x00"
+        os.write(self.far, data)
+        return data
+
+    def close(self):
+        for end in (self._near, self.far):
+            if end >= 0:
+                os.close(end)
+        self._near = self.far = -1
+
+
+@pytest.fixture
+def board():
+    one = Board()
+    yield one
+    one.close()
+
+
+@pytest.fixture
+def watched(board):
+    lines = []
+    monitor = Monitor(board.port, lines.append, hello_every=3600)
+    yield monitor, lines
+    monitor.close()
+
+
+def run(monitor, done):
+    end = time.monotonic() + 20
+    while not done():
+        assert time.monotonic() < end
+        monitor.run(time.monotonic() + 0.01)
+
+
+def made(encode, *arguments):
+    out = bytearray(wire.MAX_FRAME)
+    return bytes(out[: encode(out, *arguments)])
+
+
+KEY = bytes(32)
+REFUSED = made(frames.encode_error, KEY, 7, 3, wire.ERR_BUDGET, 0)
+REPORT = made(frames.encode_report, KEY, 7, 3, array("H", [1]), 1, 3, 1)
+
+
+def test_frames_errors_and_damage_are_counted(board, watched):
+    monitor, lines = watched
+    for frame in (REPORT, REFUSED, REFUSED):
+        board.send(frame)
+    os.write(board.far, b"\x05ab\x00")  # says that five bytes follow
+    run(monitor, lambda: len(lines) == 4)
+    assert monitor.state.frames == {"REPORT": 1, "ERROR": 2}
+    assert monitor.state.errors == {wire.error_name(wire.ERR_BUDGET): 2}
+    assert monitor.state.damaged == 1
+    assert lines[0] == "< REPORT device 7 round 3, 18 bytes"
+    assert "budget" in lines[1]
+    assert lines[3] == "< damaged"
+    assert monitor.state.rates(time.monotonic())[0] > 0
+
+
+def test_whoever_is_at_the_tap_talks_to_the_board(board, watched):
+    monitor, lines = watched
+    request = made(frames.encode_hello_request, 5)
+    out = bytearray(frames.cobs_size(len(request)))
+    coded = bytes(out[: frames.cobs_encode(request, len(request), out)]) + b"\x00"
+    with serial.Serial(monitor.tap, timeout=0) as host:
+        host.write(coded)
+        run(monitor, lambda: lines)
+        assert os.read(board.far, 100) == coded
+        sent = board.send(REPORT)
+        heard = bytearray()
+        run(monitor, lambda: heard.extend(host.read(64)) or len(heard) >= len(sent))
+    assert heard == sent
+    assert lines[0].startswith("> HELLO_REQUEST")
+
+
+def test_a_board_that_goes_is_an_error(board, watched):
+    monitor, _ = watched
+    board.close()
+    with pytest.raises(DeviceError, match="is gone"):
+        monitor.run(time.monotonic() + 20)
+
+
+@pytest.mark.parametrize(
+    "frame", [b"", b"\xff", bytes([wire.ERROR]), bytes([wire.HELLO, 1, 2]), bytes([wire.ROUND]) * 3]
+)
+def test_whatever_comes_is_described(frame):
+    assert describe(frame)

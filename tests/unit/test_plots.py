@@ -1,0 +1,106 @@
+"""The pictures show the numbers that they were given, have named axes, and can be read in grey."""
+
+import numpy as np
+import pytest
+from matplotlib.colors import to_rgb
+from matplotlib.figure import Figure
+
+import ternhost.cards
+from tern import card as cards
+from ternhost import certify, mechanisms, plots
+from ternhost.errors import StorageError
+from ternhost.mechanisms import base, lhp
+
+
+def decoded(name, epsilon=2, levels=None):
+    return cards.decode(mechanisms.design(name, epsilon, levels=levels).card)
+
+
+def accuracy(rounds=30):
+    private = [0.8 + 0.1 * i / rounds for i in range(rounds)]
+    return plots.accuracy(private, [0.9] * rounds, 0.76, reports=range(100, 100 * rounds + 1, 100))
+
+
+FIGURES = {
+    "accuracy": accuracy,
+    "one round": lambda: accuracy(1),
+    "no reports": lambda: plots.accuracy([0.9], [], 0.9),
+    "bytes": lambda: plots.frame_bytes([plots.Frame("a", 17, 1), plots.Frame("b", 17, 112, "more")]),
+    "spent": lambda: plots.epsilon_spent({0.0: 5, 2.0: 100}, 2.0),
+    "three levels": lambda: plots.card_distribution(decoded("three-outputs"), "three"),
+    "fifteen levels": lambda: plots.card_distribution(decoded("pm-sub", levels=15)),
+    "a composite": lambda: plots.card_distribution(lhp.from_bytes(mechanisms.design("lhp", 2).card)),
+    "laplace": lambda: plots.card_distribution(cards.decode(base.laplace(3, 160, 8, -200, 200))),
+}
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_axes_are_named_and_it_can_be_saved(name, tmp_path):
+    figure = FIGURES[name]()
+    assert isinstance(figure, Figure)
+    assert any(axes.get_xlabel() for axes in figure.axes)
+    named = [axes.get_ylabel() or [t.get_text() for t in axes.get_yticklabels()] for axes in figure.axes]
+    assert any(named)
+    plots.save(figure, tmp_path / "figure.png")
+    assert (tmp_path / "figure.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_accuracy_shows_the_three_lines():
+    axes = accuracy(30).axes[0]
+    private, exact, baseline = axes.get_lines()
+    assert private.get_ydata()[-1] == pytest.approx(0.8 + 0.1 * 29 / 30)
+    assert list(private.get_xdata()) == list(range(1, 31))
+    assert set(exact.get_ydata()) == {0.9}
+    assert set(baseline.get_ydata()) == {0.76}
+    assert len({line.get_linestyle() for line in (private, exact, baseline)}) == 3
+    assert [text.get_text() for text in axes.get_legend().get_texts()] == [
+        "private", "without noise", "always the majority",
+    ]  # fmt: skip
+    (top,) = axes.child_axes
+    assert top.get_xlabel() == "reports so far"
+    low, high = axes.get_ylim()
+    assert low < 0.76 < 0.9 < high
+    low, high = accuracy(30).axes[1].get_ylim()  # close up
+    assert 0.76 < low < 0.8 < 0.9 < high
+
+
+def test_bytes_are_the_bytes():
+    axes = FIGURES["bytes"]().axes[0]
+    widths = [bar.get_width() for bar in axes.patches]
+    assert widths == [17, 17, 1, 112]
+    texts = [text.get_text() for text in axes.texts]
+    assert texts == ["18 bytes", "129 bytes\nmore"]
+
+
+def test_a_card_of_few_levels_is_drawn_exactly():
+    card = decoded("three-outputs")
+    figure = plots.card_distribution(card, inputs=(-1, 0.25))
+    upper, lower = figure.axes
+    heights = [bar.get_height() for bar in upper.patches]
+    want = [float(p) for v in (-16384, 4096) for p in certify.distribution(card, v)]
+    assert heights == pytest.approx(want, abs=1e-12)
+    exact = float(np.log(float(certify.likelihood_ratio(card))))
+    assert max(bar.get_height() for bar in lower.patches) == pytest.approx(exact, abs=1e-9)
+    assert exact <= card.epsilon / 1e6
+
+
+def test_laplace_in_floats_equals_the_exact_distribution():
+    card = cards.decode(base.laplace(3, 16, 8, -20, 20))
+    for v in (-16384, -5000, 0, 77, 16384):
+        exact = [float(p) for p in certify.distribution(card, v)]
+        assert ternhost.cards.distribution(card, v) == pytest.approx(exact, abs=1e-14)
+    knots = np.array([[float(p) for p in certify.at_knot(card, i)] for i in range(len(certify.knots(card)))])
+    assert plots._losses(card) == pytest.approx(np.log(knots.max(axis=0) / knots.min(axis=0)))
+
+
+def test_bars_differ_without_colour():
+    grey = [
+        np.dot(to_rgb(colour), (0.299, 0.587, 0.114)) for colour in (plots._LIGHT, plots._MIDDLE, plots._DARK)
+    ]
+    assert min(np.abs(np.diff(grey))) > 0.1
+    assert len(set(plots._HATCHES)) == len(plots._SHADES) == 5
+
+
+def test_a_folder_that_is_not_there(tmp_path):
+    with pytest.raises(StorageError, match="cannot be written"):
+        plots.save(FIGURES["spent"](), tmp_path / "no" / "figure.png")

@@ -1,0 +1,128 @@
+"""What a board is provisioned with is checked before it is written, and secrets are never shown."""
+
+import argparse
+import json
+
+import numpy as np
+import pytest
+
+from tern import storage
+from ternhost.cli import main
+from ternhost.errors import UsageError
+from terntools import provision
+from terntools.cli import provision as provision_cli
+from terntools.provision import Broker, Member
+
+ROWS = np.zeros((1, 4), np.int16)
+
+
+def test_policies():
+    assert provision.policy("2", "100").budget == 100_000_000
+    for largest, budget, message in (
+        ("3", "2", "may not cost more"),
+        ("2", "x", "not a number"),
+        ("2", "1e9", "at most an epsilon of 1000"),
+        ("2", "inf", "whole number"),
+        ("2", "3.00000001", "whole number"),
+        ("-1", "2", "epsilon"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            provision.policy(largest, budget)
+
+
+def test_records_of_a_csv_file(tmp_path):
+    path = tmp_path / "records.csv"
+    path.write_text("bias,x,label\n1,-0.5,1\n1,0.25,-1\n")
+    assert provision.read_records(path).tolist() == [[16384, -8192, 16384], [16384, 4096, -16384]]
+    for text, message in (
+        ("", "no records"),
+        ("1\n2\n", "no records"),
+        ("1,2\n", "outside"),
+        ("1,nan\n", "outside"),
+        ("1,0\n1,x\n", "line 2"),
+        ("1,0\n1\n", "no records"),
+    ):
+        path.write_text(text)
+        with pytest.raises(UsageError, match=message):
+            provision.read_records(path)
+    with pytest.raises(UsageError, match="cannot read"):
+        provision.read_records(tmp_path / "none.csv")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"device": 0}, "id is at least 1"),
+        ({"shapes": ("oval",)}, "no shape"),
+        ({"pause": 86_401}, "pause"),
+        ({"slot": -1}, "slot"),
+        ({"slot": 65_536}, "slot"),
+        ({"reserve": 0}, "0 reports"),
+        ({"reserve": 1001}, "1001 reports"),
+        ({"rows": np.zeros((1, 130), np.int16)}, "do not fit"),
+        ({"rows": np.zeros((0, 4), np.int16)}, "do not fit"),
+    ],
+)
+def test_members_that_cannot_be(options, message):
+    fields = {"device": 7, "rows": ROWS, "policy": provision.policy("2", "10"), **options}
+    with pytest.raises(UsageError, match=message):
+        Member(**fields)
+
+
+def test_a_brokers_address_and_its_files(tmp_path):
+    secret = tmp_path / "secret"
+    secret.write_text("a very secret word\n")
+    authority = tmp_path / "authority.der"
+    authority.write_bytes(b"\x30\x82 and so on")
+    broker = Broker.parse("broker.example", authority, "lab", secret, "birds")
+    assert (broker.host, broker.port) == ("broker.example", 8883)
+    assert "secret" not in repr(broker)
+    files = broker.files()
+    config = json.loads(files["/mqtt.json"])
+    assert config == {
+        "host": "broker.example", "port": 8883, "authority": "authority.der", "ssid": "lab",
+        "wifi_password": "a very secret word", "prefix": "birds",
+    }  # fmt: skip
+    assert files["/authority.der"] == authority.read_bytes()
+    assert Broker.parse("10.0.0.1:1234").port == 1234
+    assert Broker.parse("10.0.0.1").port == 1883
+
+
+@pytest.mark.parametrize("address", ["", ":1883", "a b", "host:0", "host:70000", "host:x", "-host"])
+def test_addresses_that_are_none(address):
+    with pytest.raises(UsageError, match="no address"):
+        Broker.parse(address)
+
+
+def test_wifi_that_cannot_be(tmp_path):
+    secret = tmp_path / "secret"
+    secret.write_text("short\n")
+    with pytest.raises(UsageError, match="8 to 63"):
+        Broker.parse("host", ssid="lab", wifi_secret_file=secret)
+    with pytest.raises(UsageError, match="without a network"):
+        Broker.parse("host", wifi_secret_file=secret)
+    with pytest.raises(UsageError, match="no certificate"):
+        Broker.parse("host", authority=secret)
+
+
+def test_the_command_names_what_is_missing(tmp_path, capsys):
+    common = ["provision", "/dev/null", "--store", str(tmp_path / "s.sqlite"), "--device", "7"]
+    assert main(common) == 2
+    assert "records" in capsys.readouterr().err
+    assert main([*common, "--dataset", "flights", "--ssid", "lab"]) == 2
+    assert "--broker" in capsys.readouterr().err
+    assert not (tmp_path / "s.sqlite").exists()
+
+
+def test_the_options_say_when_to_send_and_what_to_pay_for(tmp_path):
+    parser = argparse.ArgumentParser()
+    provision_cli.add_options(parser, required=True)
+    common = ["--store", "s", "--device", "7", "--dataset", "flights"]
+    path = tmp_path / storage.FLEET
+    for words, policy in (
+        ([], (0, 500, 1)),
+        (["--slot-ms", "0", "--pause", "60", "--reserve", "24", "--own-key-only"], (60, 0, 24)),
+    ):
+        member = provision_cli.member_of(parser.parse_args([*common, *words]))
+        path.write_bytes(member.fleet_file(bytes(range(32))))
+        assert storage.read_fleet(str(path)) == (bytes(range(32)), *policy)

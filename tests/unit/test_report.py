@@ -1,0 +1,165 @@
+"""The report: complete, self-contained, escaped; and what it says is what the run gave."""
+
+import base64
+import re
+from html.parser import HTMLParser
+
+import pytest
+
+from tern import card as cards
+from ternhost import mechanisms, report
+from ternhost.errors import StorageError
+
+
+def result(**changes):
+    card = mechanisms.design("three-outputs", 2).card
+    rounds = 5
+    base = {
+        "accuracy": 0.8975,
+        "accuracy_nonprivate": 0.8983,
+        "accuracy_baseline": 0.7630,
+        "accuracy_interval": [0.8942, 0.9008],
+        "reports": 990,
+        "bytes_per_report": 18,
+        "bytes_per_request": 121,
+        "bytes_per_report_float32": 129,
+        "epsilon_per_client": cards.decode(card).epsilon / 1e6,
+        "epsilon_spent": None,
+        "rounds": rounds,
+        "seconds": 12.5,
+        "reports_per_second": 79.2,
+        "stopped": "rounds",
+        "mechanism": "three-outputs",
+        "card": card.hex(),
+        "card_hash": cards.card_hash(card).hex(),
+        "levels": 3,
+        "k": 1,
+        "d": 28,
+        "features": ["constant", "delay <&> 'weather'"],
+        "weights": [-0.5, 1.25],
+        "options": {
+            "dataset": "flights",
+            "model": "logistic",
+            "epsilon": "2",
+            "fleet": "emulated:8",
+            "group": 200,
+            "learning_rate": None,
+            "regularisation": 1e-4,
+            "quorum": 1.0,
+            "seed": 1,
+        },
+        "last_gradient": {
+            "round": rounds,
+            "confidence": 0.95,
+            "mean": [0.1, None],
+            "low": [-0.2, None],
+            "high": [0.4, None],
+            "reports": [11, 0],
+        },
+        "history": [
+            {"round": i, "asked": 200, "reports": 198, "accuracy": 0.85 + i / 100, "accuracy_nonprivate": 0.9}
+            for i in range(rounds)
+        ],
+    }
+    return base | changes
+
+
+class Page(HTMLParser):
+    """What a browser would see: text, tags in order, links to elsewhere."""
+
+    def __init__(self, source):
+        super().__init__()
+        self.words, self.tags, self.addresses = [], [], []
+        self.feed(source)
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+        self.addresses += [value for name, value in attrs if name in ("src", "href", "srcset", "data")]
+
+    def handle_data(self, data):
+        self.words.append(data)
+
+    @property
+    def text(self):
+        return re.sub(r"\s+", " ", " ".join(self.words))
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("run")
+    return report.write(result(), folder)
+
+
+def test_the_pictures_are_written_beside_and_inside(written):
+    names = {"accuracy", "bytes", "gradient", "card", "epsilon"}
+    assert {path.stem for path in written.parent.glob("*.png")} == names
+    page = Page(written.read_text())
+    assert page.tags.count("img") == page.tags.count("figcaption") == len(names)
+    for address in page.addresses:
+        kind, _, data = address.partition("base64,")
+        assert kind == "data:image/png;"
+        assert base64.b64decode(data, validate=True).startswith(b"\x89PNG")
+
+
+def test_nothing_is_fetched_from_elsewhere(written):
+    source = written.read_text()
+    assert "http" not in source
+    assert "url(" not in source
+    assert not {"script", "link", "iframe", "object"} & set(Page(source).tags)
+    assert "width=device-width" in source
+
+
+def test_it_says_what_the_run_gave(written):
+    text = Page(written.read_text()).text
+    for expected in (
+        "990 clients sent one report of 18 bytes each and gave away at most epsilon 2.",
+        "right on 89.8 %", "it would be on 89.8 %", "majority is on 76.3 %", "89.75 %", "76.30 %", "89.42 % to 90.08 %",
+        "129", "121",
+        "1 of 28", "all planned rounds were done", "emulated:8", "12.5 s", "automatic",
+        result()["card_hash"],
+    ):  # fmt: skip
+        assert expected in text, expected
+
+
+def test_text_is_escaped(written):
+    source = written.read_text()
+    assert "delay &lt;&amp;&gt; &#x27;weather&#x27;" in source
+    assert "<&>" not in source
+
+
+def test_the_heaviest_weight_comes_first(written):
+    source = written.read_text()
+    assert source.index("+1.250") < source.index("-0.500")
+
+
+def test_every_way_to_stop_is_explained():
+    for stopped, words in (
+        ("converged", "too small"),
+        ("quorum", "too few reports"),
+        ("rounds", "all planned"),
+    ):
+        changed = result(stopped=stopped)
+        assert words in Page(report.render(changed, {})).text
+
+
+def test_silent_clients_have_spent_nothing():
+    assert report._spent(result()) == {result()["epsilon_per_client"]: 990, 0.0: 10}
+    assert report._spent(result(epsilon_spent=[[0.0, 3], [2.0, 997]])) == {0.0: 3, 2.0: 997}
+
+
+def test_a_regression_has_an_error_instead():
+    text = Page(report.render(result(task="regression", accuracy=0.0123, accuracy_baseline=0.25), {})).text
+    assert "mean squared error on the records that were held out is 0.0123" in text
+    assert "always answering the mean is 0.25" in text
+    assert "accuracy" not in text
+    assert "majority" not in text
+
+
+def test_ledgers_are_told():
+    text = Page(report.render(result(epsilon_spent=[[0.0, 3], [1.5, 997]]), {})).text
+    assert "most spent 1.5" in text
+
+
+def test_a_folder_that_cannot_be_written(tmp_path):
+    with pytest.raises(StorageError, match="cannot be written"):
+        report.write(result(), tmp_path / "missing")

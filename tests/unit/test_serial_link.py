@@ -1,0 +1,303 @@
+"""The serial link against a peer that counts every byte: credits, hello, losses, errors of opening."""
+
+import errno
+import fcntl
+import os
+import queue
+import socket
+import struct
+import termios
+import threading
+import time
+import tty
+
+import pytest
+import serial
+
+from tern import frames, wire
+from ternhost.errors import DeviceError, RefusedError, UsageError
+from ternhost.links import serial as module
+from ternhost.links.serial import SerialLink
+
+
+class Peer:
+    """The far end of a pty, in the hands of the test."""
+
+    def __init__(self):
+        self.far, self._near = os.openpty()
+        tty.setraw(self._near)
+        self.port = os.ttyname(self._near)
+        self.receiver = frames.Receiver()
+
+    def waiting(self):
+        """Bytes that the link has sent and nobody has read."""
+        return struct.unpack("i", fcntl.ioctl(self.far, termios.FIONREAD, bytes(4)))[0]
+
+    def wait_for(self, count):
+        end = time.monotonic() + 5
+        while self.waiting() < count and time.monotonic() < end:
+            time.sleep(0.005)
+        time.sleep(0.05)  # would more come, it would be here
+        return self.waiting()
+
+    def read(self, count):
+        data = b""
+        while len(data) < count:
+            data += os.read(self.far, count - len(data))
+        return data
+
+    def read_frame(self):
+        """The next frame that is not empty."""
+        while True:
+            self.receiver.give(os.read(self.far, 1))
+            n = self.receiver.next()
+            if n > 0:
+                return bytes(self.receiver.frame[:n])
+
+    def write(self, data):
+        os.write(self.far, data)
+
+    def send(self, frame):
+        out = bytearray(frames.cobs_size(len(frame)))
+        self.write(out[: frames.cobs_encode(frame, len(frame), out)])
+
+    def hang_up(self):
+        for end in (self.far, self._near):
+            os.close(end)
+        self.far = self._near = -1
+
+    def close(self):
+        if self.far >= 0:
+            self.hang_up()
+
+
+def hello(nonce, first=1, clients=3):
+    out = bytearray(wire.MAX_FRAME)
+    return bytes(out[: frames.encode_hello(out, nonce, first, clients, 5, 6, 1, "a; b; c")])
+
+
+@pytest.fixture
+def peer():
+    peer = Peer()
+    yield peer
+    peer.close()
+
+
+@pytest.fixture
+def events():
+    return queue.SimpleQueue()
+
+
+@pytest.fixture
+def link(peer, events):
+    link = SerialLink(peer.port, events)
+    yield link
+    link.close()
+
+
+def answering(peer, *answers):
+    """Answer one HELLO_REQUEST after the other by `answers`: nonce -> bytes to write."""
+
+    def answer():
+        for reply in answers:
+            peer.write(reply(frames.decode_hello_request(peer.read_frame())))
+
+    thread = threading.Thread(target=answer, daemon=True)
+    thread.start()
+    return thread
+
+
+def coded(frame):
+    out = bytearray(frames.cobs_size(len(frame)))
+    return bytes(out[: frames.cobs_encode(frame, len(frame), out)])
+
+
+# Flow control
+
+
+def test_never_more_in_flight_than_allowed(peer, link):
+    for _ in range(20):
+        link.send(bytes([wire.ROUND]) + b"x" * 199)
+    sent = 20 * len(coded(bytes([wire.ROUND]) + b"x" * 199))
+    assert peer.wait_for(wire.IN_FLIGHT) == wire.IN_FLIGHT
+    got = wire.IN_FLIGHT
+    while got < sent:
+        peer.read(wire.CREDIT)
+        peer.write(b"\x00")
+        got = min(got + wire.CREDIT, sent)
+        left = peer.wait_for(1) if got == sent else peer.wait_for(wire.IN_FLIGHT)
+        assert left <= wire.IN_FLIGHT
+    assert link.backlog() == 0
+
+
+def test_frames_arrive_whole_and_in_order(peer, link):
+    wanted = [bytes([wire.ROUND]) + bytes([i]) * i for i in range(1, 100)]
+    for frame in wanted:
+        link.send(frame)
+    for frame in wanted:
+        assert peer.read_frame() == frame
+        peer.write(b"\x00")  # more credit than was earned does no harm: it never goes below nothing in flight
+    assert link.backlog() == 0
+
+
+def test_lost_credits_are_made_good_by_a_hello(peer, link, monkeypatch):
+    monkeypatch.setattr(module, "_STALL", 0.2)
+    for text in (b"a", b"b", b"c"):
+        link.send(bytes([wire.ROUND]) + text * 199)
+    peer.wait_for(wire.IN_FLIGHT)
+    peer.read(wire.IN_FLIGHT)  # and no credit for it, as from a board that was reset
+    peer.receiver = frames.Receiver()
+    nonce = frames.decode_hello_request(peer.read_frame())
+    time.sleep(0.05)
+    assert peer.waiting() == 0  # nothing more until the board has answered
+    peer.send(hello(nonce))
+    # The second frame was cut in two, so it is lost, and left out; the third comes whole.
+    assert peer.read_frame() == bytes([wire.ROUND]) + b"c" * 199
+    assert link.backlog() == 0
+
+
+# Hello
+
+
+def test_hello(peer, link):
+    thread = answering(peer, lambda nonce: coded(hello(nonce, first=7, clients=9)))
+    answer = link.hello(5)
+    thread.join()
+    assert (answer.first, answer.clients, answer.text) == (7, 9, "a; b; c")
+
+
+def test_hello_is_asked_again_and_again(peer, link, monkeypatch):
+    monkeypatch.setattr(module, "HELLO_EVERY", 0.1)
+    answering(
+        peer,
+        lambda nonce: b"",
+        lambda nonce: b"Traceback: noise\r\n\x00",
+        lambda nonce: coded(hello(nonce ^ 1)),  # of another question
+        lambda nonce: coded(hello(nonce)[:-1] + b"\x00"),  # damaged
+        lambda nonce: coded(hello(nonce)),
+    )
+    assert link.hello(5).clients == 3
+
+
+def test_nobody_answers(link):
+    start = time.monotonic()
+    with pytest.raises(DeviceError, match="no tern device answers") as caught:
+        link.hello(0.3)
+    assert time.monotonic() - start < 3
+    assert caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("version", "advice"), [(0, "update the board"), (1, "same version"), (2, "update this host")]
+)
+def test_another_schema_says_which_side_to_update(peer, link, version, advice):
+    def other(nonce):
+        frame = bytearray(hello(nonce)[: -wire.TAG_BYTES])
+        frame[5] = version
+        frame[6:14] = b"another!"
+        frame += bytes(wire.TAG_BYTES)
+        frames.seal(b"", frame, len(frame) - wire.TAG_BYTES)
+        return coded(bytes(frame))
+
+    answering(peer, other)
+    with pytest.raises(RefusedError, match="another schema") as caught:
+        link.hello(5)
+    assert advice in caught.value.hint
+
+
+# Receiving
+
+
+def test_what_comes_is_put_on_the_events(peer, link, events):
+    report = bytes([wire.REPORT]) + bytes(range(20))
+    peer.send(report)
+    peer.write(b"\x05garbage\x00")
+    received = []
+    while len(received) < 2:
+        received += events.get(timeout=5).frames
+    assert received == [report, b""]
+
+
+def test_a_hang_up_is_told_once(peer, link, events):
+    peer.hang_up()
+    event = events.get(timeout=5)
+    assert event.frames == []
+    assert "unplugged" in event.error.message or "gone" in event.error.message
+    link.send(b"anything")  # harmless
+    with pytest.raises(queue.Empty):
+        events.get(timeout=0.3)
+
+
+def test_hello_to_a_board_that_hangs_up(peer, link):
+    threading.Timer(0.1, peer.hang_up).start()
+    with pytest.raises(DeviceError, match="gone"):
+        link.hello(5)
+
+
+# Opening
+
+
+def test_a_socket_is_a_port(events):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        link = SerialLink(f"socket://127.0.0.1:{server.getsockname()[1]}", events)
+        board, _ = server.accept()
+        with board:
+            board.settimeout(5)
+
+            def answer():
+                receiver = frames.Receiver()
+                while True:
+                    receiver.give(board.recv(1))
+                    if (n := receiver.next()) > 0:
+                        nonce = frames.decode_hello_request(bytes(receiver.frame[:n]))
+                        board.sendall(coded(hello(nonce)))
+                        return
+
+            thread = threading.Thread(target=answer)
+            thread.start()
+            assert link.hello(5).clients == 3
+            thread.join()
+        assert events.get(timeout=5).error
+        link.close()
+
+
+def test_nobody_listens(events):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    with pytest.raises(DeviceError, match="nobody listens"):
+        SerialLink(f"socket://127.0.0.1:{port}", events)
+
+
+def test_a_port_is_opened_by_one_alone(peer, link, events):
+    with pytest.raises(DeviceError, match="busy"):
+        SerialLink(peer.port, events)
+
+
+@pytest.mark.parametrize(
+    ("error", "expected", "message", "hint"),
+    [
+        (serial.SerialException(errno.EACCES, "denied"), DeviceError, "you may not open", "usermod -aG"),
+        (serial.SerialException(errno.EBUSY, "busy"), DeviceError, "busy", "end that program"),
+        (serial.SerialException("something else"), DeviceError, "something else", None),
+        (ValueError("invalid URL"), UsageError, "no port", "URL of pyserial"),
+    ],
+)
+def test_errors_of_opening(events, monkeypatch, tmp_path, error, expected, message, hint):
+    def refuse(*_, **__):
+        raise error
+
+    (tmp_path / "port").touch()
+    monkeypatch.setattr(serial, "serial_for_url", refuse)
+    with pytest.raises(expected, match=message) as caught:
+        SerialLink(str(tmp_path / "port"), events)
+    assert hint is None or hint in caught.value.hint
+
+
+def test_no_port_of_that_name_lists_those_that_are_there(events, monkeypatch):
+    class Found:
+        device = "/dev/ttyACM7"
+
+    monkeypatch.setattr(module.list_ports, "comports", lambda: [Found()])
+    with pytest.raises(DeviceError, match="there is no port") as caught:
+        SerialLink("/dev/nothing", events)
+    assert "/dev/ttyACM7" in caught.value.hint

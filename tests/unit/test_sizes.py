@@ -1,0 +1,42 @@
+"""The device library compiles for every architecture, and what a board gets of it grows only on purpose."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from terntools import mpy
+
+ROOT = Path(__file__).parents[2]
+KEPT = json.loads((ROOT / "tests/sizes.json").read_text())
+LIMITS = {"pico": 32 * 1024, "pico-w": 40 * 1024}
+TOLERANCE = 0.02  # of a board's total
+
+
+@pytest.mark.parametrize("architecture", mpy.ARCHITECTURES)
+def test_library_compiles(architecture, tmp_path):
+    mpy.compile_library(architecture, tmp_path)
+
+
+@pytest.mark.parametrize("name", mpy.BOARDS)
+def test_what_a_board_gets_keeps_its_size(name, tmp_path):
+    sizes = mpy.compile_set(mpy.BOARDS[name], tmp_path)
+    assert sum(sizes.values()) < LIMITS.get(name, 1 << 20)
+    kept = sum(KEPT[name].values())
+    assert sum(sizes.values()) == pytest.approx(kept, rel=TOLERANCE), (
+        "meant? python -m terntools.sizes --keep"
+    )
+    assert set(sizes) == set(KEPT[name]), "meant? python -m terntools.sizes --keep"
+
+
+@pytest.mark.parametrize("architecture", mpy.ARCHITECTURES)
+def test_entry_point_compiles(architecture, tmp_path):
+    for source in sorted((ROOT / "firmware").glob("*.py")):
+        mpy.compile_module(source, architecture, tmp_path / source.with_suffix(".mpy").name)
+
+
+def test_a_module_that_does_not_compile_is_an_error(tmp_path):
+    source = tmp_path / "broken.py"
+    source.write_text("@micropython.viper\ndef f(x: ptr8):\n    return x + 'a'\n")
+    with pytest.raises(Exception, match="does not compile for armv6m"):
+        mpy.compile_module(source, "armv6m", tmp_path / "broken.mpy")

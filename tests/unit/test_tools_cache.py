@@ -1,0 +1,134 @@
+"""The cache of builds: an entry is complete or absent, whatever happens to its builder."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from ternhost.errors import StorageError
+from terntools import cache
+from terntools.cache import Recipe
+
+RECIPE = Recipe(name="thing", version="1", options={"colour": "grey"}, products=("thing",))
+
+
+def quiet(line):
+    pass
+
+
+def make(work, out):
+    (out / "thing").write_text("made")
+    return {"compiler": "hand"}
+
+
+@pytest.fixture(autouse=True)
+def root(tmp_path, monkeypatch):
+    monkeypatch.setenv("TERN_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+def test_root_follows_the_environment(monkeypatch, tmp_path):
+    monkeypatch.delenv("TERN_CACHE")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert cache.cache_root() == tmp_path / "tern"
+    monkeypatch.setenv("XDG_CACHE_HOME", "not/absolute")  # to be ignored, by the XDG specification
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    assert cache.cache_root() == tmp_path / "home/.cache/tern"
+
+
+def test_built_once_and_recorded():
+    assert cache.find_entry(RECIPE) is None
+    entry = cache.build_entry(RECIPE, make, quiet)
+    assert (entry / "thing").read_text() == "made"
+    record = json.loads((entry / cache.RECORD).read_text())
+    assert record["options"] == {"colour": "grey"}
+    assert record["built_with"] == {"compiler": "hand"}
+    assert cache.build_entry(RECIPE, lambda work, out: pytest.fail("built again"), quiet) == entry
+
+
+def test_other_options_are_another_entry():
+    other = Recipe(name="thing", version="1", options={"colour": "white"}, products=("thing",))
+    assert cache.build_entry(RECIPE, make, quiet) != cache.build_entry(other, make, quiet)
+
+
+@pytest.mark.parametrize("damage", ["change", "remove", "garble the record", "remove the record"])
+def test_a_damaged_entry_is_built_again(damage):
+    entry = cache.build_entry(RECIPE, make, quiet)
+    if damage == "change":
+        (entry / "thing").write_text("not what was made")
+    elif damage == "remove":
+        (entry / "thing").unlink()
+    elif damage == "garble the record":
+        (entry / cache.RECORD).write_text("{")
+    else:
+        (entry / cache.RECORD).unlink()
+    assert cache.find_entry(RECIPE) is None
+    assert (cache.build_entry(RECIPE, make, quiet) / "thing").read_text() == "made"
+
+
+def test_a_failed_build_leaves_nothing(root):
+    def fail(work, out):
+        (out / "thing").write_text("half")
+        raise RuntimeError("compiler")
+
+    with pytest.raises(RuntimeError):
+        cache.build_entry(RECIPE, fail, quiet)
+    assert [path.name for path in root.iterdir() if path.is_dir()] == []
+
+
+def test_a_build_without_its_products_is_no_entry():
+    with pytest.raises(FileNotFoundError):
+        cache.build_entry(RECIPE, lambda work, out: {}, quiet)
+    assert cache.find_entry(RECIPE) is None
+
+
+def test_a_killed_build_leaves_no_entry_and_is_cleared_away(root):
+    code = (
+        "import sys, time\nfrom terntools import cache\n"
+        "def make(work, out):\n    (out / 'thing').write_text('half')\n"
+        "    print('in', flush=True)\n    time.sleep(60)\n"
+        "recipe = cache.Recipe(name='thing', version='1', options={'colour': 'grey'}, products=('thing',))\n"
+        "cache.build_entry(recipe, make, print)\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as builder:
+        assert builder.stdout.readline() == "in\n"
+        builder.send_signal(signal.SIGKILL)
+    assert len([path for path in root.iterdir() if path.is_dir()]) == 1
+    assert cache.find_entry(RECIPE) is None
+    entry = cache.build_entry(RECIPE, make, quiet)
+    assert [path for path in root.iterdir() if path.is_dir()] == [entry]
+
+
+def test_builds_at_once_build_once():
+    lines, made = [], []
+    inside, go_on = threading.Event(), threading.Event()
+
+    def slow(work, out):
+        inside.set()
+        assert go_on.wait(30)
+        made.append(1)
+        return make(work, out)
+
+    def said(line):
+        lines.append(line)
+        go_on.set()
+
+    first = threading.Thread(target=cache.build_entry, args=(RECIPE, slow, quiet))
+    first.start()
+    assert inside.wait(30)
+    cache.build_entry(RECIPE, slow, said)
+    first.join()
+    assert made == [1]
+    assert lines == ["waiting for another build of the same"]
+
+
+def test_a_cache_that_cannot_be_made(monkeypatch, tmp_path):
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("TERN_CACHE", os.fspath(tmp_path / "file/below"))
+    with pytest.raises(StorageError, match="cannot be made") as caught:
+        cache.build_entry(RECIPE, make, quiet)
+    assert "TERN_CACHE" in caught.value.hint

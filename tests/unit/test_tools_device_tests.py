@@ -1,0 +1,183 @@
+"""The runner of device tests: every way in which a test can fail on a device is seen as a failure."""
+
+import subprocess
+import sys
+
+import pytest
+
+from terntools import device_tests
+from terntools.device_tests import FAILED, PASSED, TIMED_OUT, Target, Transcript, UnixTarget
+
+TARGET = UnixTarget()
+
+
+def run(tmp_path, text, timeout=60.0, names=None):
+    path = tmp_path / "test_it.py"
+    path.write_text(text)
+    return device_tests.run_file(TARGET, path, names or device_tests.test_names(path), timeout)
+
+
+def states(outcomes):
+    return [outcome.state for outcome in outcomes]
+
+
+def test_it_runs_on_micropython(tmp_path):
+    text = "import sys\ndef test_where():\n    assert sys.implementation.name == 'micropython', sys.implementation\n"
+    assert states(run(tmp_path, text)) == [PASSED]
+
+
+def test_names_are_those_of_the_file_in_order(tmp_path):
+    path = tmp_path / "test_it.py"
+    path.write_text(
+        "def helper(): pass\ndef test_b(): pass\nclass C:\n    def test_no(self): pass\ndef test_a(): pass\n"
+    )
+    assert device_tests.test_names(path) == ["test_b", "test_a"]
+
+
+def test_a_failure_does_not_stop_the_others_and_shows_its_line(tmp_path):
+    text = "def test_one():\n    print('so far')\n    assert 1 + 1 == 3\n\ndef test_two():\n    pass\n"
+    one, two = run(tmp_path, text)
+    assert (one.state, two.state) == (FAILED, PASSED)
+    shown = device_tests.with_source(one.output, tmp_path / "test_it.py")
+    assert "so far" in shown
+    assert "line 3, in test_one\n    assert 1 + 1 == 3\nAssertionError" in shown
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "raise SystemExit(0)",
+        "import micropython; micropython.heap_lock(); x = [1] * 1000",
+        "x = bytearray(10_000_000)",
+        "import sys; sys.exit(0)",
+        "print('@tern-00000000 pass test_first'); raise ValueError",
+        "import ffi_that_is_not_there",
+    ],
+)
+def test_no_way_of_dying_passes(tmp_path, body):
+    first, second = run(tmp_path, f"def test_first():\n    {body}\n\ndef test_second():\n    pass\n")
+    assert first.state == FAILED
+    if "exit" in body.lower():  # nobody was left to run it
+        assert second.state == FAILED
+        assert "not run: stopped in test_first" in second.output
+    else:
+        assert second.state == PASSED
+
+
+def test_a_file_that_cannot_be_imported_fails_every_test(tmp_path):
+    outcomes = run(tmp_path, "import no_such_module\ndef test_a(): pass\ndef test_b(): pass\n")
+    assert states(outcomes) == [FAILED, FAILED]
+    assert "ImportError: no module named 'no_such_module'" in outcomes[0].output
+
+
+def test_a_hang_is_a_time_out(tmp_path):
+    text = (
+        "def test_a(): pass\ndef test_b():\n    print('before')\n    while True: pass\ndef test_c(): pass\n"
+    )
+    outcomes = run(tmp_path, text, timeout=1.0)
+    assert states(outcomes) == [PASSED, TIMED_OUT, TIMED_OUT]
+    assert outcomes[1].output == "before\nno answer in time"
+
+
+class Said(Target):
+    """A target that says what it is told to say."""
+
+    name = "said"
+
+    def __init__(self, text):
+        self.text = text
+
+    def run(self, mark, path, names, timeout):
+        return Transcript(self.text.replace("MARK", mark), timed_out=False)
+
+    def close(self):
+        pass
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "@tern-1234 start test_a\n@tern-1234 pass test_a\n@tern-1234 end 0\n",  # of another run
+        "MARK end 0\n",
+        "MARK pass test_a\nMARK end 0\n",  # passed without having started
+        "MARK start test_b\nMARK pass test_a\nMARK end 0\n",
+        "MARK start test_a\n",
+        "MARK start test_a\nMARK fail test_a\nMARK pass test_a\nMARK end 0\n",
+    ],
+)
+def test_only_a_verdict_of_this_run_counts(tmp_path, text):
+    (outcome,) = device_tests.run_file(Said(text), tmp_path / "test_it.py", ["test_a"])
+    assert outcome.state == FAILED
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "words"),
+    [
+        ("def test_a(): pass\n", 0, "pass "),
+        ("def test_a(): assert False\n", 1, "FAIL "),
+        ("def test_a():\n    while True: pass\n", 2, "TIME-OUT "),
+    ],
+)
+def test_exit_codes_of_the_command(tmp_path, text, code, words):
+    path = tmp_path / "test_it.py"
+    path.write_text(text)
+    ended = subprocess.run(
+        [sys.executable, "-m", "terntools.device_tests", "--timeout", "1", path],
+        capture_output=True,
+        text=True,
+    )
+    assert ended.returncode == code
+    assert ended.stdout.startswith(words)
+
+
+def test_under_pytest_each_test_runs_on_cpython_and_on_the_device(tmp_path):
+    (tmp_path / "test_it.py").write_text(
+        "import sys\n\ndef test_same():\n    assert 1 + 1 == 2\n\n"
+        "def test_cpython_only():\n    assert sys.implementation.name == 'cpython'\n"
+    )
+    (tmp_path / "pytest.ini").write_text("[pytest]\ntern_device_tests = .\n")
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-v",
+        "-p",
+        "no:cacheprovider",
+        "--rootdir",
+        tmp_path,
+        tmp_path,
+    ]
+    ended = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
+    assert ended.returncode == 1
+    assert "test_it.py::test_same PASSED" in ended.stdout
+    assert "test_it.py::test_same[unix] PASSED" in ended.stdout
+    assert "test_it.py::test_cpython_only PASSED" in ended.stdout
+    assert "test_it.py::test_cpython_only[unix] FAILED" in ended.stdout
+    assert "on unix:" in ended.stdout
+    assert "assert sys.implementation.name == 'cpython'\nAssertionError" in ended.stdout
+
+    one = subprocess.run(
+        [*command[:-1], "test_it.py::test_same"], capture_output=True, text=True, cwd=tmp_path
+    )
+    assert "2 passed" in one.stdout
+    none = subprocess.run([*command, "--target", "toaster"], capture_output=True, text=True, cwd=tmp_path)
+    assert none.returncode != 0
+    assert "there is no 'toaster'" in none.stderr
+    board = subprocess.run([*command, "--target", "board"], capture_output=True, text=True, cwd=tmp_path)
+    assert board.returncode != 0
+    assert "--target board needs --port" in board.stderr
+
+
+@pytest.mark.parametrize(
+    ("said", "reasons"),
+    [
+        ("", {}),
+        ("NOT_ON_BOARDS = {'test_b': 'slow'}\n", {"test_b": "slow"}),
+        ("NOT_ON_BOARDS = 'no network'\n", {"test_a": "no network", "test_b": "no network"}),
+    ],
+)
+def test_what_a_file_says_of_boards(tmp_path, said, reasons):
+    path = tmp_path / "test_it.py"
+    path.write_text(f"{said}def test_a(): pass\ndef test_b(): pass\n")
+    assert device_tests.not_on_boards(path) == reasons

@@ -1,0 +1,131 @@
+"""The interpreter of the emulated device: only one that computes as a board does is taken."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from ternhost import cli
+from ternhost.errors import DeviceError, UsageError
+from terntools import debian, emulator
+from terntools.debian import BuildError, Requirement, Shell
+
+
+def executable(path, text):
+    path.write_text(text)
+    path.chmod(0o755)
+    return path
+
+
+def test_the_interpreter_in_use_is_suitable():
+    path = emulator.find_micropython()
+    assert emulator.probe(path, "test").faults == ()
+
+
+def test_the_interpreter_in_use_has_the_heap_of_a_board():
+    program = "import gc; gc.collect(); print(gc.mem_free() + gc.mem_alloc())"
+    command = emulator.device_command(emulator.find_micropython(), "-c", program)
+    heap = int(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+    assert 90 * 1024 < heap <= 192 * 1024
+
+
+def test_a_64_bit_interpreter_with_doubles_will_not_do():
+    faults = emulator.probe(sys.executable, "test").faults
+    assert "small ints are not those of a 32-bit build" in faults
+    assert "floats are not single precision" in faults
+    assert any(fault.startswith("viper does not work") for fault in faults)
+    assert "module cryptolib is missing" in faults
+
+
+@pytest.mark.parametrize(
+    ("script", "fault"),
+    [
+        (
+            "#!/bin/sh\necho 'cannot open heap' >&2\nexit 1\n",
+            "is not a MicroPython that works: cannot open heap",
+        ),
+        ("#!/bin/sh\n", "is not a MicroPython that works: no output"),
+        ("#!/no/such/interpreter\n", "does not run"),
+    ],
+)
+def test_what_does_not_run_says_why(tmp_path, script, fault):
+    (found,) = emulator.probe(executable(tmp_path / "micropython", script), "test").faults
+    assert found.startswith(fault)
+
+
+def test_the_environment_names_one_and_no_other_is_taken(monkeypatch):
+    good = emulator.find_micropython()
+    monkeypatch.setenv("TERN_MICROPYTHON", sys.executable)
+    with pytest.raises(UsageError, match=r"TERN_MICROPYTHON=.* will not do: small ints"):
+        emulator.find_micropython()
+    monkeypatch.setenv("TERN_MICROPYTHON", str(good))
+    assert emulator.find_micropython() == good
+
+
+def test_path_is_taken_only_where_suitable(monkeypatch, tmp_path):
+    good = emulator.find_micropython()
+    monkeypatch.delenv("TERN_MICROPYTHON", raising=False)
+    monkeypatch.setenv("TERN_CACHE", str(tmp_path / "empty"))
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    (tmp_path / "bin").mkdir()
+    with pytest.raises(DeviceError, match="no interpreter") as caught:
+        emulator.find_micropython()
+    assert "tern emulator build" in caught.value.hint
+    (tmp_path / "bin/micropython").symlink_to(sys.executable)
+    with pytest.raises(DeviceError, match="bin/micropython: small ints"):
+        emulator.find_micropython()
+    (tmp_path / "bin/micropython").unlink()
+    (tmp_path / "bin/micropython").symlink_to(good)
+    assert emulator.find_micropython() == tmp_path / "bin/micropython"
+    assert emulator.build_device(pytest.fail) == tmp_path / "bin/micropython"
+
+
+def test_info_and_build_as_json(capsys):
+    assert cli.main(["emulator", "build", "--what", "device", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"device": str(emulator.find_micropython())}
+    assert cli.main(["emulator", "info", "--json"]) == 0
+    info = json.loads(capsys.readouterr().out)
+    assert info["micropython"] == str(emulator.find_micropython())
+    assert "MicroPython v" in info["version"]
+    assert set(info["pico"]) == {"firmware", "machine", "node"}
+
+
+def shell(tmp_path, progress=pytest.fail):
+    return Shell(tmp_path / "log", progress)
+
+
+def test_missing_packages_are_named_to_an_ordinary_user(monkeypatch, tmp_path):
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    missing = [Requirement("tern-no-such-package"), Requirement("tern-neither", "tern-no-such-command")]
+    with pytest.raises(UsageError, match="missing: tern-no-such-package tern-neither") as caught:
+        debian.require([Requirement("sh-by-command", "sh"), *missing], shell(tmp_path))
+    assert (
+        caught.value.hint
+        == "as root: apt-get install --no-install-recommends tern-no-such-package tern-neither"
+    )
+
+
+def test_nothing_is_installed_where_all_is_there(tmp_path):
+    debian.require([Requirement("whatever", "sh")], shell(tmp_path))
+    assert not (tmp_path / "log").exists()
+
+
+def test_a_failed_step_shows_the_end_of_its_output_and_keeps_the_log(monkeypatch, tmp_path):
+    monkeypatch.setenv("TERN_CACHE", str(tmp_path))
+    steps = shell(tmp_path)
+    steps.run("sh", "-c", "echo an earlier step")
+    with pytest.raises(BuildError, match="sh failed with exit code 3:\n    no such flag") as caught:
+        steps.run("sh", "-c", "echo no such flag >&2; exit 3")
+    assert "an earlier step" not in caught.value.message
+    assert "an earlier step" in (tmp_path / "failed-build.log").read_text()
+    with pytest.raises(BuildError, match="tern-no-such-command is not installed"):
+        steps.run("tern-no-such-command")
+
+
+def test_a_calling_make_does_not_leak_into_a_build(monkeypatch, tmp_path):
+    monkeypatch.setenv("MAKEFLAGS", "-n --jobserver-auth=3,4")
+    monkeypatch.setenv("CFLAGS", "-DWRONG")
+    shell(tmp_path).run("sh", "-c", 'echo "flags: [$MAKEFLAGS$CFLAGS]"')
+    assert "flags: []" in (tmp_path / "log").read_text()

@@ -1,0 +1,263 @@
+"""The vectorised twin gives the firmware's symbols, coordinates and gradients, from the same bytes."""
+
+import struct
+from array import array
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tern import sampler, wire
+from tern.card import LAPLACE, MIXTURE, WINDOW, T, decode
+from tern.coordinates import choose
+from tern.entropy import EntropyError, Keyed, Replay
+from tern.gradient import Gradient
+from tern.local import LocalTrainer
+from ternhost import vectorised
+from ternhost.certify import distribution
+from ternhost.mechanisms import base, design
+from ternhost.vectorised import RandomLanes, ReplayLanes, random_bits
+
+CLIENTS = 300
+STREAM = 4096  # bytes a client; what a laplace draw may need
+
+
+def _table(rng: np.random.Generator, knot_bits: int, levels: int) -> bytes:
+    cuts = [np.sort(rng.choice(T - 2, levels - 1, replace=False) + 1) for _ in range((1 << knot_bits) + 1)]
+    rows = [np.diff([0, *cut, T]).tolist() for cut in cuts]
+    return base.table(range(levels), rows)
+
+
+def _cards() -> dict[str, bytes]:
+    rng = np.random.default_rng(7)
+    cards = {
+        "three-outputs": design("three-outputs", 1).card,
+        "duchi": design("duchi", 2).card,
+        "pm-sub 15": design("pm-sub", 2, 15).card,
+        "pm-sub 255": design("pm-sub", 4, 255).card,
+        "window of one": base.window(129, 1, T // 3),
+        "all but one": base.window(129, 128, T - 5),
+        "two levels": base.window(2, 1, 700_000_000),
+        "256 levels": base.window(256, 31, T // 2 + 1),
+        "fine laplace": base.laplace(8, 70001, 130, -2000, 2100),
+        "middle laplace": base.laplace(10, 1000, 3, -1024, 1024),
+        "coarse laplace": base.laplace(0, 3, 1, -5, 1),
+        "narrow laplace": base.laplace(6, 256, 2, -64, 64),
+        "grid of all inputs": base.laplace(14, 50000, 1, -32767, 32767),
+    }
+    for knot_bits in range(6):
+        cards[f"table {knot_bits}"] = _table(rng, knot_bits, 2 + 2 * knot_bits)
+    cards["table of 16"] = _table(rng, 2, 16)
+    cards["mixture"] = base.mixture(T // 2 + 12345, cards["pm-sub 15"], cards["table 3"])
+    cards["mixture of windows"] = base.mixture(77, cards["two levels"], cards["window of one"])
+    return cards
+
+
+CARDS = _cards()
+
+
+def _streams(card: bytes, rng: np.random.Generator) -> np.ndarray:
+    """Random bytes, many of them the card's own, so that comparisons tie more often than once in 256."""
+    shape = (CLIENTS, STREAM)
+    words = rng.integers(0, 256, shape, np.uint8)
+    outer = decode(card)
+    numbers = [*outer.first.thresholds, outer.threshold] if outer.shape == MIXTURE else [*outer.thresholds]
+    if outer.shape == WINDOW:
+        numbers.append(outer.threshold)
+    if outer.shape == LAPLACE:
+        numbers.append(outer.t)
+    own = [number >> s & 255 for number in numbers for s in (22, 14, 6)] + [n << 2 & 255 for n in numbers]
+    copied = rng.choice(np.array(own, np.uint8), shape)
+    return np.where(rng.random(shape) < 0.4, copied, words)
+
+
+def _by_firmware(card: bytes, streams: np.ndarray, xs: np.ndarray, categories: bool = False) -> np.ndarray:
+    decoded = decode(card)
+    draw = sampler.sample_categories if categories else sampler.sample
+    result = np.empty(xs.shape, np.uint16)
+    for i, row in enumerate(xs):
+        out = array("H", bytes(2 * len(row)))
+        draw(decoded, Replay(streams[i].tobytes()), array("h", row.tolist()), out, len(row))
+        result[i] = out
+    return result
+
+
+@pytest.mark.parametrize("name", CARDS)
+def test_symbols_are_the_firmwares(name: str) -> None:
+    rng = np.random.default_rng(list(name.encode()))
+    card = CARDS[name]
+    k = 3
+    xs = rng.integers(-17000, 17000, (CLIENTS, k)).astype(np.int16)
+    xs[0], xs[1], xs[2], xs[3] = -16384, 16384, 0, 1
+    xs[4:40] = rng.integers(-4, 5, (36, k)) << 12  # knots, where nothing is rounded
+    xs[40], xs[41] = 32767, -32768  # saturated
+    streams = _streams(card, rng)
+    found = vectorised.sample(decode(card), ReplayLanes(streams), xs)
+    assert np.array_equal(found, _by_firmware(card, streams, xs))
+
+
+@pytest.mark.parametrize("name", ["window of one", "two levels", "256 levels"])
+def test_categories_are_the_firmwares(name: str) -> None:
+    rng = np.random.default_rng(3)
+    card = CARDS[name]
+    decoded = decode(card)
+    starts = rng.integers(0, decoded.symbols - decoded.window + 1, (CLIENTS, 1))
+    streams = _streams(card, rng)
+    found = vectorised.sample_categories(decoded, ReplayLanes(streams), starts[:, 0])
+    assert np.array_equal(found, _by_firmware(card, streams, starts.astype(np.int16), categories=True)[:, 0])
+
+
+def test_bytes_taken_are_the_firmwares() -> None:
+    # A second draw from the same lanes only agrees if the first left each at the same byte.
+    card = decode(CARDS["mixture"])
+    rng = np.random.default_rng(5)
+    streams = _streams(CARDS["mixture"], rng)
+    xs = rng.integers(-16384, 16385, CLIENTS).astype(np.int16)
+    lanes = ReplayLanes(streams)
+    vectorised.sample(card, lanes, xs)
+    vectorised.choose(lanes, 28, 5)
+    for i in range(CLIENTS):
+        stream = Replay(streams[i].tobytes())
+        sampler.sample(card, stream, array("h", [int(xs[i])]), array("H", [0]), 1)
+        order = list(range(28))
+        for j in range(5):
+            at = j + stream.uniform(28 - j)
+            order[j], order[at] = order[at], order[j]
+        assert lanes._position[i] == stream.cursor[0]
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    levels=st.integers(2, 16),
+    knot_bits=st.integers(0, 5),
+    seed=st.integers(0, 2**32 - 1),
+    x=st.integers(-16384, 16384),
+)
+def test_any_table(levels: int, knot_bits: int, seed: int, x: int) -> None:
+    rng = np.random.default_rng(seed)
+    card = _table(rng, knot_bits, levels)
+    streams = _streams(card, rng)[:40, :64]
+    xs = np.full((40, 2), x, np.int16)
+    found = vectorised.sample(decode(card), ReplayLanes(streams), xs)
+    assert np.array_equal(found, _by_firmware(card, streams, xs))
+
+
+@pytest.mark.parametrize(
+    "name", ["three-outputs", "pm-sub 15", "table 5", "mixture", "coarse laplace", "narrow laplace"]
+)
+def test_own_bytes_have_the_cards_distribution(name: str) -> None:
+    card = decode(CARDS[name])
+    n = 400_000
+    for x in (-16384, 5001):
+        symbols = vectorised.sample(card, RandomLanes(random_bits(11, x + 16384), n), np.full(n, x, np.int16))
+        counts = np.bincount(symbols, minlength=card.symbols)
+        expected = n * np.array([float(p) for p in distribution(card, x)])
+        chi_squared = ((counts - expected) ** 2 / expected).sum()
+        freedom = card.symbols - 1
+        assert chi_squared < freedom + 5 * (2 * freedom) ** 0.5 + 12
+
+
+def test_a_lane_at_its_end_gives_no_symbol() -> None:
+    with pytest.raises(EntropyError):
+        vectorised.sample(
+            decode(CARDS["duchi"]), ReplayLanes(np.zeros((3, 0), np.uint8)), np.zeros(3, np.int16)
+        )
+
+
+@pytest.mark.parametrize(("d", "k"), [(28, 1), (28, 5), (128, 127), (7, 7), (1, 1), (2, 1)])
+def test_coordinates_are_the_firmwares(d: int, k: int) -> None:
+    streams = np.empty((50, 1920), np.uint8)
+    expected = np.empty((50, k), np.uint16)
+    for i in range(50):
+        key = bytes([i]) * 32
+        keyed = Keyed(key, wire.COORDINATES_LABEL + struct.pack("<I", 9))
+        streams[i] = [keyed.byte() for _ in range(1920)]
+        out = array("H", bytes(2 * k))
+        choose(key, 9, d, k, out)
+        expected[i] = out
+    assert np.array_equal(vectorised.choose(ReplayLanes(streams), d, k), expected)
+
+
+def test_own_coordinates_are_equally_likely() -> None:
+    chosen = vectorised.choose(RandomLanes(random_bits(2), 100_000), 10, 3)
+    counts = np.bincount(chosen.reshape(-1), minlength=10)
+    assert abs(counts - 30_000).max() < 5 * (30_000 * 0.7) ** 0.5
+    assert (np.diff(chosen.astype(int), axis=1) > 0).all()
+
+
+@pytest.mark.parametrize("model", [wire.LINEAR, wire.LOGISTIC, wire.SVM])
+@pytest.mark.parametrize("exponent", [-30, -21, -14, -12])
+@pytest.mark.parametrize("batch", [1, 3, 32])
+def test_gradients_are_the_firmwares(model: int, exponent: int, batch: int) -> None:
+    rng = np.random.default_rng(model * 100 + batch)
+    for d in (1, 28, 128):
+        clients = 12
+        records = rng.integers(-16384, 16385, (clients * batch, d + 1)).astype(np.int16)
+        records[: clients // 2, :d] = rng.choice([-16384, 16384, -32768, 32767], (clients // 2, d))
+        for parameters in (rng.integers(-32768, 32768, d), rng.integers(-100, 101, d), np.full(d, -32768)):
+            found = vectorised.gradients(model, parameters, exponent, records, batch=batch)
+            gradient, out = Gradient(d), array("h", bytes(2 * d))
+            mantissas = array("h", parameters.tolist())
+            for i in range(clients):
+                gradient.reset()
+                for row in records[i * batch : (i + 1) * batch]:
+                    gradient.add(model, mantissas, exponent, array("h", row.tolist()))
+                gradient.finish(out)
+                assert found[i].tolist() == list(out)
+            chosen = np.sort(
+                rng.permuted(np.tile(np.arange(d), (clients, 1)), axis=1)[:, : (d + 1) // 2], axis=1
+            )
+            part = vectorised.gradients(model, parameters, exponent, records, chosen, batch)
+            assert np.array_equal(part, np.take_along_axis(found, chosen, 1))
+
+
+def test_svm_ties_at_the_kink() -> None:
+    # z is exactly +-1, and just beside it
+    parameters = np.array([16384, 1])
+    for offset in (-1, 0, 1):
+        for label in (-16384, 16384):
+            x = 16384 if label > 0 else -16384
+            record = np.array([[x, offset, label]], np.int16)
+            gradient, out = Gradient(2), array("h", (0, 0))
+            gradient.add(wire.SVM, array("h", parameters.tolist()), -14, array("h", record[0].tolist()))
+            gradient.finish(out)
+            found = vectorised.gradients(wire.SVM, parameters, -14, record)
+            assert found[0].tolist() == list(out)
+
+
+def test_gradients_refuse_what_the_firmware_refuses() -> None:
+    records = np.zeros((33, 3), np.int16)
+    for arguments in (
+        (4, [0, 0], -14, records, None, 1),
+        (1, [0, 0], -11, records, None, 1),
+        (1, [0, 0], -14, records, None, 33),
+        (1, [0, 0], -14, records, None, 2),
+        (1, [0], -14, records, None, 1),
+    ):
+        with pytest.raises(ValueError, match=r"do not fit|unknown model"):
+            vectorised.gradients(*arguments)
+
+
+@pytest.mark.parametrize("model", [wire.LINEAR, wire.LOGISTIC, wire.SVM])
+@pytest.mark.parametrize(("epochs", "batch", "count"), [(1, 0, 1), (2, 3, 7), (3, 1, 4), (1, 32, 40)])
+@pytest.mark.parametrize(("exponent", "rate"), [(-12, 0), (-12, 9), (-16, 3), (-14, 16)])
+def test_local_training_is_the_firmwares(
+    model: int, epochs: int, batch: int, count: int, exponent: int, rate: int
+) -> None:
+    rng = np.random.default_rng(model + 10 * count)
+    clients, d = 6, 5
+    records = rng.integers(-16384, 16385, (clients, count, d + 1)).astype(np.int16)
+    parameters = rng.integers(-32768, 32768, d)
+    tau = rng.integers(1, 1 << 23, clients)
+    moved = vectorised.train_locally(model, parameters, exponent, records, epochs, batch, rate)
+    found = vectorised.shares(moved, tau)
+    trainer, out = LocalTrainer(d), array("h", bytes(2 * d))
+    for i in range(clients):
+
+        def read(at: int, row: "array[int]", i: int = i) -> None:
+            row[:] = array("h", records[i, at].tolist())
+
+        trainer.train(model, array("h", parameters.tolist()), exponent, read, count, epochs, batch, rate)
+        trainer.report(int(tau[i]), out)
+        assert found[i].tolist() == list(out)

@@ -1,0 +1,23 @@
+"""The vectors in shared_specs are what their generators write."""
+
+from __future__ import annotations
+
+import runpy
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+GENERATORS = sorted((ROOT / "tests" / "vectors").glob("make_*.py"))
+
+
+@pytest.mark.parametrize("generator", GENERATORS, ids=lambda path: path.stem)
+def test_vectors_are_up_to_date(generator: Path, tmp_path: Path) -> None:
+    module = runpy.run_path(str(generator))
+    module["main"].__globals__["VECTORS"] = tmp_path
+    module["main"]()
+    made = sorted(tmp_path.iterdir())
+    assert made
+    for path in made:
+        kept = ROOT / "shared_specs" / "vectors" / path.name
+        assert path.read_text() == kept.read_text(), f"{kept.name}: run {generator.name}"

@@ -1,0 +1,244 @@
+"""Write shared_specs/vectors/cards.json and sampler.json.
+
+    python tests/vectors/make_core.py
+
+The cards are small ones chosen by hand; what they mean is checked by exact enumeration in the tests. The byte streams
+are SHA-256 in counter mode of each case's comment, so that the file can be made again byte for byte.
+"""
+
+import hashlib
+import json
+import struct
+from array import array
+from pathlib import Path
+
+from tern import sampler
+from tern.card import CardError, T, card_hash, certify, decode
+from tern.entropy import POSITION, Replay
+
+VECTORS = Path(__file__).parents[2] / "shared_specs" / "vectors"
+
+
+def table(epsilon, levels, rows, p=None, version=1):
+    if p is None:
+        p = (len(rows) - 1).bit_length() - 1 if len(rows) > 2 else 0
+    data = struct.pack("<BIBB", version << 4 | 1, epsilon, p, len(levels)) + struct.pack(
+        f"{len(levels)}b", *levels
+    )
+    for row in rows:
+        total = 0
+        for n in row[:-1]:
+            total += n
+            data += struct.pack("<I", total)
+    return data
+
+
+def window(epsilon, n, w, p):
+    return struct.pack("<BIHHI", 0x12, epsilon, n, w, p)
+
+
+def laplace(epsilon, q, t, s, low, high):
+    return struct.pack("<BIBIIii", 0x13, epsilon, q, t, s, low, high)
+
+
+def mixture(epsilon, p, first, second):
+    return struct.pack("<BIIH", 0x14, epsilon, p, len(first)) + first + second
+
+
+def hierarchy(epsilon, bounds, inside, low):
+    """Level cards keep the range with `inside` of T; value cards get the sign wrong with `low` of T at the ends."""
+    m = len(inside)
+    levels = b"".join(window(1, m, 1, p) for p in inside)
+    values = b"".join(table(1, (-1, 1), [(T - n, n), (n, T - n)]) for n in low)
+    return struct.pack(f"<BIB{m - 1}h", 0x15, epsilon, m, *bounds) + levels + values
+
+
+# at e**1: 3/(1+3) > 2.71.., so shares of 2.7 : 1
+DUCHI_1 = table(1_000_000, (-1, 1), [(783548893, T - 783548893), (T - 783548893, 783548893)])
+THREE = table(
+    2_000_000,
+    (-1, 0, 1),
+    [(844000000, 115000000, 114741824), (114800000, 844141824, 114800000), (114741824, 115000000, 844000000)],
+)
+UNEVEN = table(
+    3_000_000,
+    (-5, -1, 0, 2, 7),
+    [
+        (*row, T - sum(row))
+        for row in (
+            tuple(100_000_000 + 30_000_000 * ((i * j + i) % 5) + i + j for j in range(4)) for i in range(9)
+        )
+    ],
+)
+WINDOW = window(2_000_000, 15, 5, 800_000_000)
+WINDOW_255 = window(2_000_000, 255, 85, 800_000_000)
+GRR_5 = window(1_000_000, 5, 1, 430_000_000)
+LAPLACE = laplace(2_000_000, 4, 16, 1, -320, 320)
+LAPLACE_FINE = laplace(2_000_000, 14, 16384, 1, -32768, 32767)
+RANGES = hierarchy(
+    7_000_000, (5461, -5461), (500_000_000, 450_000_000, 400_000_000), (200_000_000, 250_000_000, 300_000_000)
+)
+TWO_RANGES = hierarchy(2_950_000, (0,), (900_000_000, 600_000_000), (100_000_000, 400_000_000))
+MIX = mixture(2_000_000, 400_000_000, WINDOW, THREE)
+
+GOOD = [
+    ("two levels, two knots", DUCHI_1),
+    ("three levels, three knots", THREE),
+    ("five uneven levels, nine knots", UNEVEN),
+    ("window of 5 among 15 levels", WINDOW),
+    ("window of 85 among 255 levels", WINDOW_255),
+    ("randomised response over 5 categories", GRR_5),
+    ("laplace on a grid of 1/16", LAPLACE),
+    ("laplace on the grid of Q1.14", LAPLACE_FINE),
+    ("mixture of a window and a table", MIX),
+    ("hierarchy of three ranges", RANGES),
+    ("hierarchy of two ranges", TWO_RANGES),
+]
+
+
+def changed(data, offset, layout, *values):
+    return data[:offset] + struct.pack(layout, *values) + data[offset + struct.calcsize(layout) :]
+
+
+HOSTILE = [
+    ("empty", b""),
+    ("header alone", THREE[:5]),
+    ("another version", changed(THREE, 0, "B", 0x21)),
+    ("shape 0", changed(THREE, 0, "B", 0x10)),
+    ("shape 6", changed(THREE, 0, "B", 0x16)),
+    ("a table as a hierarchy", changed(THREE, 0, "B", 0x15)),
+    ("epsilon 0", changed(THREE, 1, "<I", 0)),
+    ("epsilon above 20", changed(THREE, 1, "<I", 20_000_001)),
+    ("epsilon claimed too small", changed(THREE, 1, "<I", 1_900_000)),
+    ("more knots than rows", changed(THREE, 5, "B", 2)),
+    ("knot bits out of bounds", changed(THREE, 5, "B", 6)),
+    ("one level", changed(THREE, 6, "B", 1)),
+    ("17 levels", changed(THREE, 6, "B", 17)),
+    ("equal levels", changed(THREE, 7, "b", 0)),
+    ("levels decreasing", changed(THREE, 7, "b", 1)),
+    ("a threshold of 0", changed(THREE, 10, "<I", 0)),
+    ("equal thresholds: a level that never comes", changed(THREE, 14, "<I", 844000000)),
+    ("a threshold of T", changed(THREE, 14, "<I", T)),
+    ("one threshold moved by 2 %", changed(THREE, 10, "<I", 860900000)),
+    ("one byte too many", THREE + b"\0"),
+    ("window as wide as the levels", changed(WINDOW, 7, "<H", 15)),
+    ("window of 0", changed(WINDOW, 7, "<H", 0)),
+    ("one level in a window card", changed(WINDOW, 5, "<H", 1)),
+    ("257 levels in a window card", changed(WINDOW_255, 5, "<H", 257)),
+    ("window probability 0", changed(WINDOW, 9, "<I", 0)),
+    ("window probability T", changed(WINDOW, 9, "<I", T)),
+    ("window too likely", changed(WINDOW, 9, "<I", 900_000_000)),
+    ("window too unlikely: the others tell", changed(WINDOW, 9, "<I", 10_000_000)),
+    ("laplace scale too small by one in 16384", changed(LAPLACE_FINE, 6, "<I", 16383)),
+    ("laplace scale 0", changed(LAPLACE, 6, "<I", 0)),
+    ("laplace divisor 0", changed(LAPLACE, 10, "<I", 0)),
+    ("laplace grid too fine", changed(LAPLACE, 5, "B", 15)),
+    ("laplace bounds inside the inputs", changed(LAPLACE, 14, "<i", -15)),
+    ("laplace bounds exchanged", changed(LAPLACE, 14, "<ii", 320, -320)),
+    ("laplace with 65,537 outputs", changed(LAPLACE_FINE, 14, "<ii", -32768, 32768)),
+    ("mixture with probability 0", changed(MIX, 5, "<I", 0)),
+    ("mixture with a wrong length", changed(MIX, 9, "<H", 12)),
+    ("mixture of a mixture", mixture(2_000_000, T // 2, MIX, THREE)),
+    ("mixture of a laplace card", mixture(2_000_000, T // 2, LAPLACE, THREE)),
+    ("mixture of more than 256 symbols", mixture(2_000_000, T // 2, WINDOW_255, THREE)),
+    ("hierarchy of one range", changed(RANGES, 5, "B", 1)),
+    ("hierarchy of four ranges in the bytes of three", changed(RANGES, 5, "B", 4)),
+    ("hierarchy of 17 ranges", changed(RANGES, 5, "B", 17)),
+    ("hierarchy with equal bounds", changed(RANGES, 6, "<hh", 5461, 5461)),
+    ("hierarchy with increasing bounds", changed(RANGES, 6, "<hh", -5461, 5461)),
+    ("hierarchy with a bound above 1", changed(RANGES, 6, "<h", 16385)),
+    ("hierarchy with a bound at -1", changed(RANGES, 8, "<h", -16384)),
+    ("hierarchy whose level card has another number of levels", changed(RANGES, 15, "<H", 4)),
+    ("hierarchy whose level card has a window of 2", changed(RANGES, 17, "<H", 2)),
+    ("hierarchy whose value card has three knots", changed(RANGES, 54, "B", 1)),
+    ("hierarchy whose value card has the levels -1 and 2", changed(RANGES, 57, "b", 2)),
+    ("hierarchy that claims what the paper states", changed(RANGES, 1, "<I", 1_600_000)),
+    ("hierarchy that tells the range too well", changed(RANGES, 19, "<I", 1_073_000_000)),
+    ("hierarchy that tells the sign too well", changed(RANGES, 58, "<I", T - 100)),
+    ("a byte behind a hierarchy", RANGES + b"\0"),
+    ("mixture of a hierarchy", mixture(2_000_000, T // 2, RANGES, THREE)),
+    (
+        "mixture whose second card leaks",
+        mixture(2_000_000, T // 2, WINDOW, changed(THREE, 10, "<I", 860900000)),
+    ),
+    (
+        "mixture whose first card leaks",
+        mixture(2_000_000, T // 2, changed(WINDOW, 9, "<I", 900_000_000), THREE),
+    ),
+    (
+        "mixture whose first card lies inside, but keeps the outer epsilon",
+        mixture(2_000_000, T // 2, changed(WINDOW, 1, "<I", 1), THREE),
+    ),
+]
+
+
+def too_small(card):
+    """The largest epsilon (micro) that the card does not keep."""
+    low, high = 0, card.epsilon
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if certify(card, middle) else (middle, high)
+    return low
+
+
+def card_case(comment, data, flags):
+    case = {"comment": comment, "flags": flags, "card": data.hex()}
+    case.update(decodes=False, certified=False, result="invalid")
+    try:
+        card = decode(data)
+    except CardError:
+        return case
+    certified = certify(card)
+    case.update(decodes=True, certified=certified, symbols=card.symbols, hash=card_hash(data).hex())
+    case["result"] = "valid" if certified else "invalid"
+    if certified:
+        case["too_small"] = too_small(card)
+    return case
+
+
+def stream(comment, n):
+    return b"".join(hashlib.sha256(f"{comment} {i}".encode()).digest() for i in range(n // 32 + 1))[:n]
+
+
+XS = [-16384, 16384, 0, 1, -1, 8192, -8191, 12345, -4096, 16383, -16383, 5, 2048, -2047, 9999, 6553]
+
+
+def sample_case(comment, data):
+    card = decode(data)
+    replay = Replay(stream(comment, 1000))
+    out = array("H", [0] * len(XS))
+    sampler.sample(card, replay, array("h", XS), out, len(XS))
+    used = replay.cursor[POSITION]
+    return {
+        "comment": comment,
+        "flags": ["thresholds"] if data[0] == 0x11 and data[6] < 4 else [],
+        "card": data.hex(),
+        "xs": XS,
+        "stream": stream(comment, used + 2).hex(),
+        "symbols": list(out),
+        "bytes_used": used,
+        "result": "valid",
+    }
+
+
+def write(name, notes, tests):
+    lines = ",\n".join("  " + json.dumps(case) for case in tests)
+    (VECTORS / name).write_text(f'{{"notes": {json.dumps(notes)},\n "tests": [\n{lines}\n]}}\n')
+
+
+def main():
+    cards = [card_case(c, d, []) for c, d in GOOD] + [card_case(c, d, ["hostile"]) for c, d in HOSTILE]
+    write(
+        "cards.json",
+        "cards.md: decodes and certified as stated; too_small: the largest micro-epsilon that is not kept",
+        cards,
+    )
+    write(
+        "sampler.json",
+        "cards.md: the symbols that these bytes draw for these inputs",
+        [sample_case(c, d) for c, d in GOOD],
+    )
+
+
+if __name__ == "__main__":
+    main()
