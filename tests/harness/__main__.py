@@ -1,0 +1,104 @@
+"""python -m harness SECONDS: treat fleets badly, one after the other, for so long, and at least one to its end.
+
+Then hostile frames against the aggregator, and power cuts at every write of the ledger. Prints one JSON line:
+injected, accepted, refused, differences; and the same of each fleet.
+
+Exit code 1 if anything does not balance.
+"""
+
+import argparse
+import json
+import random
+import sys
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+
+from harness.arena import Arena
+from harness.hostile import assault
+from harness.power import cut_everywhere
+from harness.proxy import Faults
+
+_GROWTH = 4_000_000  # bytes; a million frames that were kept would be ten times as many
+_FAULTS = {"drop": 0.05, "repeat": 0.05, "delay": 0.05, "truncate": 0.01, "flip": 0.01, "replay": 0.05}
+_DEEDS = {
+    Arena.restart_broker: 2,
+    Arena.restart_host: 2,
+    Arena.cut_power: 4,
+    Arena.halt: 3,
+    Arena.jump_clock: 4,
+    Arena.lie: 4,
+    Arena.flood: 2,
+    Arena.read_slowly: 2,
+}  # how often each in a fleet's life
+
+
+def main():
+    parser = argparse.ArgumentParser(prog="python -m harness", description=__doc__.splitlines()[0])
+    parser.add_argument("seconds", type=float)
+    parser.add_argument("--clients", type=int, default=1000)
+    parser.add_argument("--boards", type=int, default=8)
+    parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--hostile", type=int, default=1_000_000, help="frames against the host's aggregator")
+    parser.add_argument("--seed", type=int, default=1)
+    args = parser.parse_args()
+    end = time.monotonic() + args.seconds
+    fleets, differences = [], []
+    seed = args.seed
+    while not fleets or time.monotonic() < end:
+        with tempfile.TemporaryDirectory(prefix="tern-soak-") as directory:
+            found, wrong = bout(directory, args, seed, end if fleets else None)
+        fleets.append(found)
+        differences += wrong
+        seed += 1
+    with tempfile.TemporaryDirectory(prefix="tern-soak-") as directory:
+        attack = assault(Path(directory) / "store.sqlite", args.hostile, args.seed)
+    if attack["accepted"] or attack["refused"] != attack["frames"] or attack["grown_bytes"] > _GROWTH:
+        differences.append("hostile frames were accepted, or memory has grown")
+    cuts, wrong_cuts = cut_everywhere()
+    differences += [f"power cut at {kind}: {error}" for kind, error in wrong_cuts.items()]
+    injected = Counter({"hostile frames": attack["frames"], "power cuts at a write": sum(cuts.values())})
+    refused = Counter(attack["fates"])
+    for found in fleets:
+        injected.update(found["injected"])
+        refused.update(found["refused"])
+        refused.update({f"by devices: {name}": n for name, n in found["refused_by_devices"].items()})
+    result = {
+        "injected": dict(sorted(injected.items())),
+        "accepted": sum(found["accepted"] for found in fleets) + attack["accepted"],
+        "refused": {name: count for name, count in sorted(refused.items()) if count and name != "accepted"},
+        "differences": differences,
+        "fleets": fleets,
+        "hostile": attack,
+        "power_cuts": cuts,
+    }
+    print(json.dumps(result))
+    return 1 if differences else 0
+
+
+def bout(directory, args, seed, end):
+    """One fleet, from its first round to its last, or to the end: (summary, differences)."""
+    source = random.Random(seed)
+    faults = Faults(seed, **_FAULTS)
+    with Arena(directory, args.clients, args.boards, args.rounds, faults, seed) as arena:
+        deeds = [
+            (source.random(), deed.__get__(arena)) for deed, times in _DEEDS.items() for _ in range(times)
+        ]
+        start = time.monotonic()
+        failed = []
+        try:
+            arena.run(deeds, timeout=600, until=end)
+        except AssertionError as error:
+            failed.append(str(error))
+        faults.on = False
+        arena.quiet()
+        arena.kill_host()
+        for board in arena.fleet.boards:
+            board.kill()
+        differences = failed + list(arena.differences())
+        return {**arena.summary(), "seconds": round(time.monotonic() - start, 1)}, differences
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,327 @@
+"""A whole fleet that is treated badly: emulated boards, a bad network, Mosquitto and `tern serve`, each of which can be
+killed at any time; and the books that must balance in the end.
+"""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from array import array
+from collections import Counter
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+
+from harness.attackers import Flood, Liar, slow_reader
+from harness.proxy import Faults, Proxy
+from tern import card as cards
+from tern import coordinates, host_frames, ledger, storage, wire
+from tern.links import mqtt
+from ternhost import broker, estimate, keys, run_directory, serve, session
+from ternhost.errors import DeviceError
+from ternhost.fleet.emulated import EmulatedFleet
+from ternhost.fleet.network import write_network
+from ternhost.fleet.provision import Policy
+from ternhost.mechanisms import design
+from ternhost.store import Store
+from ternhost.training import Trainer
+from terntools.emulator import find_micropython
+
+TERN = [sys.executable, "-c", "import sys; from ternhost.cli import main; sys.exit(main())"]
+D = 6
+K = 2
+CARD = design("three-outputs", epsilon_micro=1_000_000).card
+COST = K * cards.decode(CARD).epsilon  # micro-epsilon of a report
+_JUMPING = [sys.executable, str(Path(__file__).with_name("jumping_host.py"))]
+_CLOCK = "clock"
+_JUMPS = (-1e9, -86400.0, -3600.0, -1.0, 1.0, 3600.0, 86400.0, 1e9)  # s
+_FLOOD = 1.0  # s
+_PATIENCE = 0.3
+_INTERVAL = 0.7  # between rounds, so that all that is done to the fleet has its turn
+_DEADLINE = 120
+
+
+class Arena:
+    """A fleet of `clients` on `boards`, with a budget for `rounds`. A context manager."""
+
+    def __init__(self, directory, clients, boards, rounds, faults=None, seed=1):
+        self.directory = Path(directory)
+        self.rounds = rounds
+        self.clients = clients
+        self.faults = faults or Faults()
+        self.happened = Counter()
+        self._random = random.Random(seed)
+        rows = np.random.default_rng(seed).integers(-16384, 16385, (clients, D + 1), dtype=np.int16)
+        self.boards = run_directory.board_directories(self.directory, boards)
+        self.path = self.directory / run_directory.STORE_NAME
+        self.budget = COST * rounds
+        with Store(self.path) as store:
+            session.provision_fleet(store, self.boards, rows, Policy(COST, self.budget))
+            self.keys = store.keys()
+            self.fleet_key = keys.fleet_key(store)
+        self.access = broker.write_configuration(
+            self.directory / "broker", self.keys, port=broker.free_port(), persistence=False, hosts=3
+        )
+        liar, self._reader = (
+            broker.Access.load(self.directory / "broker" / name) for name in ("host-2.json", "host-3.json")
+        )
+        self._liar = Liar(liar, CARD, D, K, seed)
+        self._floods = []
+        self._slow = []
+        self._halted = []
+        (self.directory / "card").write_bytes(CARD)
+        (self.directory / _CLOCK).write_text("0")
+        self.host = None
+
+    def __enter__(self):
+        self.broker = broker.Mosquitto(self.directory / "broker")
+        self.proxy = Proxy(self.access, self.directory / "broker", self.faults).__enter__()
+        self.write_network()
+        self.fleet = EmulatedFleet(find_micropython(), self.boards).__enter__()
+        return self
+
+    def __exit__(self, *problem):
+        self.quiet()
+        self.kill_host()
+        self.fleet.__exit__(*problem)
+        self.proxy.__exit__(*problem)
+        self.broker.stop()
+
+    def write_network(self, **options):
+        """Tell the boards how to reach the broker: through the bad network."""
+        by_proxy = broker.Access(self.access.host, self.proxy.port, "", "", self.access.authority)
+        for board in self.boards:
+            write_network(board, by_proxy, self.fleet_key, longest_pause_ms=1000, **options)
+
+    # Deeds
+
+    def host_command(self, **options):
+        """The command that serves this fleet; options: others than usual."""
+        options = {
+            "store": self.path,
+            "broker": self.directory / "broker",
+            "dimension": D,
+            "card": self.directory / "card",
+            "k": K,
+            "rounds": self.rounds,
+            "horizon": self.rounds,
+            "deadline": _DEADLINE,
+            "patience": _PATIENCE,
+            **options,
+        }
+        words = [str(word) for name, value in options.items() for word in ("--" + name, value)]
+        return [*_JUMPING, str(self.directory / _CLOCK), "serve", "--json", *words]
+
+    def start_host(self):
+        with open(self.directory / "host.log", "ab") as log:
+            self.host = subprocess.Popen(
+                self.host_command(interval=_INTERVAL), stdin=subprocess.DEVNULL, stdout=log, stderr=log
+            )
+
+    def kill_host(self):
+        if self.host:
+            self.host.kill()
+            self.host.wait()
+
+    def restart_host(self):
+        self.kill_host()
+        self.start_host()
+        self.happened["host killed"] += 1
+
+    def restart_broker(self):
+        self.broker.kill()
+        time.sleep(self._random.random())
+        self.broker.start()
+        self.happened["broker killed"] += 1
+
+    def cut_power(self):
+        self._random.choice(self.fleet.boards).restart()
+        self.happened["boards cut off"] += 1
+
+    def jump_clock(self):
+        """Set the host's wall clock back, or forward."""
+        clock = self.directory / _CLOCK
+        clock.with_suffix(".new").write_text(str(self._random.choice(_JUMPS)))
+        clock.with_suffix(".new").replace(clock)
+        self.happened["clock jumps"] += 1
+
+    def halt(self):
+        """Stop the host, the broker or a board for a while: to it, all other clocks jump ahead."""
+        pid = self._random.choice((self.host, self.broker, self._random.choice(self.fleet.boards))).pid
+        if pid is not None:
+            os.kill(pid, signal.SIGSTOP)
+            waker = threading.Timer(0.5 + self._random.random(), _wake, (pid,))
+            waker.start()
+            self._halted.append(waker)
+            self.happened["processes halted"] += 1
+
+    def lie(self):
+        """A host that lies, forges, asks again and counts backwards, to one client of each board."""
+        with Store(self.path, create=False, beside=True) as store:
+            complete = [number for number, _, reports in store.ended_rounds() if reports == self.clients]
+        for board in self.boards:
+            clients = storage.Clients(str(board / storage.CLIENTS))
+            device = clients.first + self._random.randrange(clients.count)
+            name = mqtt.name(clients.first)
+            clients.close()
+            self._attempt(self._liar.attack, name, device, self.keys[device], max(complete, default=0))
+
+    def flood(self):
+        """Somebody with a device's password floods the broker."""
+        self._attempt(lambda: self._floods.append(Flood(self.access, self.keys, 2, _FLOOD)))
+
+    def read_slowly(self):
+        """A host that subscribes to everything and never reads."""
+        self._attempt(lambda: self._slow.append(slow_reader(self._reader)))
+
+    @staticmethod
+    def _attempt(attack, *arguments):
+        with suppress(OSError):  # the broker is halted, or gone: so is the attacker's connection
+            attack(*arguments)
+
+    def quiet(self):
+        """Wait for the attackers to end."""
+        for waker in self._halted:
+            waker.join()
+        for flood in self._floods:
+            flood.join()
+        for client in self._slow:
+            client.close()
+
+    def ended(self):
+        """How many rounds have ended."""
+        with Store(self.path, create=False, beside=True) as store:
+            return len(store.ended_rounds())
+
+    def run(self, deeds, timeout, until=None):
+        """Serve all rounds, or those that end before `until` (a monotonic time); return how many have ended.
+
+        deeds: what to do on the way, (share of the rounds that must have ended by then, function).
+        """
+        deeds = sorted(deeds, key=lambda deed: deed[0])
+        end = time.monotonic() + timeout
+        self.start_host()
+        while (done := self.ended()) < self.rounds and not (until and time.monotonic() > until):
+            while deeds and done >= deeds[0][0] * self.rounds:
+                deeds.pop(0)[1]()
+            if (
+                self.host.poll() == DeviceError.exit_code
+            ):  # no broker just then: whoever supervises it starts it again
+                self.start_host()
+            elif self.host.poll() not in (None, 0):
+                raise AssertionError(f"the host ended: {(self.directory / 'host.log').read_text()[-2000:]}")
+            if time.monotonic() > end:
+                raise AssertionError(f"only {done} of {self.rounds} rounds in {timeout} s: {self.tail()}")
+            time.sleep(0.05)
+        if not until:
+            for _, deed in deeds:  # the last rounds were faster
+                deed()
+        return done
+
+    def tail(self):
+        """The last that host and boards have said."""
+        logs = [self.directory / "host.log", *(board / "board.log" for board in self.boards)]
+        return "\n".join(log.read_text(errors="replace")[-500:] for log in logs if log.exists())
+
+    # The books
+
+    def differences(self):
+        """Everything that does not balance: nothing, if all is well."""
+        found = [
+            f"two reports for round {number} of device {device}" for device, number in self.proxy.different
+        ]
+        with Store(self.path, create=False, beside=True) as store:
+            found += self._rounds(store)
+            found += self._ledgers(store)
+        return found
+
+    def _rounds(self, store):
+        # The model after each round, once more from the reports that the store holds, by the device library's own code.
+        plan = serve.Plan(wire.LOGISTIC, D, CARD, K, rounds=self.rounds, horizon=self.rounds)
+        trainer = Trainer(plan.settings(self.clients))
+        card = cards.decode(CARD)
+        chosen, symbols = array("H", bytes(2 * K)), array("H", bytes(2 * K))
+        for number, _, reports in store.ended_rounds():
+            counts = np.zeros((D, card.symbols), np.int64)
+            rows = store.reports(number)
+            for device, payload in rows:
+                coordinates.choose(self.keys[device], number, D, K, chosen)
+                host_frames.unpack(payload, K, card.symbols, symbols)
+                for coordinate, symbol in zip(chosen, symbols, strict=True):
+                    counts[coordinate, symbol] += 1
+            if len(rows) != reports or len({device for device, _ in rows}) != reports:
+                yield f"round {number}: {reports} reports, {len(rows)} rows"
+            if reports:
+                means = estimate.combine([(card, counts)])
+                trainer.update(means.mean, means.reports)
+            else:
+                trainer.fail()
+            if store.weights(number) != trainer.model.astype("<f8").tobytes():
+                yield f"round {number}: the counts are not those of the accepted reports"
+
+    def _ledgers(self, store):
+        accepted = {}
+        last = {}
+        for number in range(1, store.last_round() + 1):
+            for device, payload in store.reports(number):
+                accepted[device] = accepted.get(device, 0) + 1
+                last[device, number] = payload
+        released = self.proxy.released()
+        account = ledger.Ledger()
+        for board in self.boards:
+            for path in (board / storage.LEDGERS).glob("????????"):
+                device = int(path.name, 16)
+                account.load(str(path))
+                if account.spent > min(account.budget, self.budget):
+                    yield f"device {device} has spent {account.spent} of {account.budget}"
+                reports = max(accepted.get(device, 0), released[device])
+                if account.spent < COST * reports:
+                    yield f"device {device} has paid {account.spent} for {reports} reports"
+                if account.spent > COST * store.last_round():
+                    yield f"device {device} has paid {account.spent} for {store.last_round()} rounds"
+                recorded = bytes(account.report)[9 : -wire.TAG_BYTES]
+                if recorded and last.get((device, account.round), recorded) != recorded:
+                    yield f"device {device}: another report is counted than it has recorded"
+
+    def summary(self):
+        """What was injected, and what the hosts made of it (of each process, as it last said)."""
+        fates = {}
+        latest = {}
+        for line in (self.directory / "host.log").read_text().splitlines():
+            try:
+                status = json.loads(line)
+            except ValueError:
+                continue
+            if status["frames"].get("accepted", 0) < latest.get("accepted", 0):  # the next process
+                for fate, count in latest.items():
+                    fates[fate] = fates.get(fate, 0) + count
+            latest = status["frames"]
+        for fate, count in latest.items():
+            fates[fate] = fates.get(fate, 0) + count
+        with Store(self.path, create=False, beside=True) as store:
+            accepted = store.report_count()
+        return {
+            "clients": self.clients,
+            "boards": len(self.boards),
+            "rounds": self.ended(),
+            "injected": dict(sorted((self.faults.injected + self.happened + self._attacks()).items())),
+            "reports_sent": self.proxy.reports,
+            "accepted": accepted,
+            "refused": {fate: count for fate, count in fates.items() if fate != "accepted"},
+            "refused_by_devices": dict(sorted(self.proxy.errors.items())),
+        }
+
+    def _attacks(self):
+        return self._liar.injected + Counter(
+            {"flood": sum(flood.sent for flood in self._floods), "slow reader": len(self._slow)}
+        )
+
+
+def _wake(pid):
+    with suppress(ProcessLookupError):  # killed meanwhile
+        os.kill(pid, signal.SIGCONT)

@@ -1,0 +1,103 @@
+"""Who attacks a fleet through its broker: a host that lies, a client that floods, and one that never reads.
+
+The liar has the password of a host and the keys of all devices; the others have the password of a device.
+"""
+
+import random
+import struct
+import threading
+import time
+from collections import Counter
+
+from harness.raw_client import RawClient, board_client
+from tern import card as cards
+from tern import host_frames, wire
+from tern.links import mqtt
+
+_FAR = 100_000  # rounds ahead: nobody else asks for these
+_REPEATS = 5
+_CONNECTS = 5.0  # seconds within which a board comes back to a broker
+
+
+class Liar:
+    """Asks devices what they must refuse. `injected` counts it, by kind."""
+
+    def __init__(self, access, card, dimension, k, seed=1):
+        self.injected = Counter()
+        self._access = access
+        self._card = card
+        self._d = dimension
+        self._k = k
+        self._random = random.Random(seed)
+
+    def attack(self, board, device, key, last):
+        """Lie to a device, once its board, of that name, is there. `last`: a round that all have answered, 0: none."""
+        client = RawClient(self._access, self._access.user, self._access.password)
+        try:
+            client.subscribe(mqtt.HELLO % (self._access.prefix, board))
+            if not client.messages(_CONNECTS, 1):
+                return
+            for kind, frame in self._lies(device, key, last):
+                client.publish(mqtt.DOWN % (self._access.prefix, board), frame)
+                self.injected[kind] += 1
+        finally:
+            client.close()
+
+    def _lies(self, device, key, last):
+        stranger = self._random.randbytes(wire.KEY_BYTES)
+        far = last + _FAR
+        for _ in range(_REPEATS):
+            yield "forged round", self._round(stranger, device, far)
+            yield "forged round", self._round(stranger, wire.FLEET, last + 1)
+        cheap = bytearray(self._card)  # claims half of what it costs
+        struct.pack_into("<I", cheap, 1, cards.decode(self._card).epsilon // 2)
+        for _ in range(_REPEATS):
+            yield "lying card", self._round(key, device, far, card=bytes(cheap))
+            yield "dear round", self._round(key, device, far, k=self._d)
+        if last:
+            for _ in range(_REPEATS):
+                yield "round asked again, changed", self._round(key, device, last)
+            for number in range(last, max(0, last - _REPEATS), -1):
+                yield "round backwards", self._round(key, device, number)
+
+    def _round(self, key, device, number, card=None, k=None):
+        out = bytearray(wire.MAX_FRAME)
+        parameters = [self._random.randrange(-(1 << 15), 1 << 15) for _ in range(self._d)]
+        card = card or self._card
+        k = k or self._k
+        n = host_frames.encode_round(out, key, device, number, wire.LOGISTIC, -14, k, 0, 0, parameters, card)
+        return bytes(out[:n])
+
+
+class Flood(threading.Thread):
+    """Sends damaged and forged reports under the name of one device, as fast as the broker takes them."""
+
+    def __init__(self, access, keys, device, seconds):
+        super().__init__(daemon=True)
+        self._client = board_client(access, keys, device)
+        self._topic = mqtt.UP % (access.prefix, mqtt.name(device))
+        self._device = device
+        self._seconds = seconds
+        self.start()
+
+    @property
+    def sent(self):
+        return self._client.flooded
+
+    def run(self):
+        forged = struct.pack("<BII", wire.REPORT, self._device, 1) + bytes(9)
+        end = time.monotonic() + self._seconds
+        try:
+            for payload in (forged, b"\x82", b"\x84" + bytes(20)):
+                self._client.flood(self._topic, payload, max(0.0, end - time.monotonic()) / 3)
+        except OSError:  # the broker was killed, or takes no more
+            pass
+        self._client.close()
+
+
+def slow_reader(access):
+    """A client that has subscribed to all that boards say, and never reads it."""
+    client = RawClient(access, access.user, access.password)
+    client.subscribe(mqtt.UP % (access.prefix, "+"))
+    client.subscribe(mqtt.HELLO % (access.prefix, "+"))
+    return client

@@ -1,0 +1,99 @@
+"""Hostile frames, by the million, against a host's aggregator: whatever a network can do to what devices send.
+
+The attacker has every frame that was ever sent, the key of one device that is not asked, and no other.
+"""
+
+import os
+import random
+import resource
+import struct
+from array import array
+
+from tern import frames, wire
+from ternhost.aggregator import Aggregator, Question
+from ternhost.mechanisms import design
+from ternhost.store import Store
+
+DEVICES = 100
+STRANGER = 1000  # known to the host, not asked in the round under way
+_ROUND = 5
+_BATCH = 5000
+_D = 28
+
+
+def assault(path, count, seed=1):
+    """Give an aggregator `count` frames of which none may count; return what became of them."""
+    source = random.Random(seed)
+    keys = {device: os.urandom(32) for device in range(1, DEVICES + 1)}
+    keys[STRANGER] = os.urandom(32)
+    with Store(path) as store:
+        store.add_devices(keys)
+        aggregator = Aggregator(store)
+        card = design("three-outputs", epsilon_micro=1_000_000).card
+        question = Question(wire.LOGISTIC, [0] * _D, -14, card, 1)
+        earlier = []
+        for number in range(1, _ROUND):  # rounds that are over: their reports are to be replayed
+            aggregator.open(number, [(question, range(1, DEVICES + 1))], 0.0)
+            sent = [report(keys[device], device, number) for device in range(1, DEVICES + 1)]
+            aggregator.accept(sent, 0.0)
+            for ended in aggregator.tick(0.0):
+                store.end_round(ended.number, ended.ended, {})
+            earlier += sent
+        aggregator.open(_ROUND, [(question, range(1, DEVICES + 1))], 0.0)
+        before = store.report_count()
+        aggregator.accept([hostile(source, earlier, keys) for _ in range(_BATCH)], 0.0)  # caches are filled
+        aggregator.statistics = type(aggregator.statistics)()
+        memory = _rss()
+        left = count
+        while left:
+            batch = [hostile(source, earlier, keys) for _ in range(min(left, _BATCH))]
+            accepted = aggregator.accept(batch, 0.0)
+            assert not accepted.reports
+            left -= len(batch)
+        fates = vars(aggregator.statistics)
+        return {
+            "frames": count,
+            "accepted": store.report_count() - before + fates["accepted"],
+            "refused": sum(number for fate, number in fates.items() if fate != "accepted"),
+            "fates": dict(fates),
+            "grown_bytes": max(0, _rss() - memory),
+            "peak_rss_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+        }
+
+
+def report(key, device, number, symbol=1):
+    out = bytearray(64)
+    n = frames.encode_report(out, key, device, number, array("H", (symbol,)), 1, 3, 1)
+    return bytes(out[:n])
+
+
+def hostile(source, earlier, keys):
+    """A frame that must not count."""
+    kind = source.randrange(9)
+    old = source.choice(earlier)
+    device = source.randrange(1, DEVICES + 1)
+    if kind == 0:  # of an earlier round
+        return old
+    if kind == 1:  # the same, made out to be of this one
+        return old[:5] + struct.pack("<I", _ROUND) + old[9:]
+    if kind == 2:  # or of another device
+        return old[:1] + struct.pack("<I", device % DEVICES + 1) + struct.pack("<I", _ROUND) + old[9:]
+    if kind == 3:  # signed by a device that is not asked, in the name of one that is
+        return report(keys[STRANGER], device, _ROUND, source.randrange(3))
+    if kind == 4:  # and in its own
+        return report(keys[STRANGER], STRANGER, _ROUND)
+    if kind == 5:  # nobody's
+        return report(keys[STRANGER], source.randrange(2000, 1 << 32), _ROUND)
+    if kind == 6:  # flipped bits
+        bad = bytearray(old)
+        for _ in range(source.randrange(1, 4)):
+            bad[source.randrange(len(bad))] ^= 1 << source.randrange(8)
+        return bytes(bad)
+    if kind == 7:  # cut, or with something behind
+        return old[: source.randrange(len(old))] if source.random() < 0.5 else old + source.randbytes(5)
+    return bytes((source.choice((0x81, 0x82, 0x83, 0x84, 0, 255)),)) + source.randbytes(source.randrange(60))
+
+
+def _rss():
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * resource.getpagesize()

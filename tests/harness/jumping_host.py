@@ -1,0 +1,18 @@
+"""`tern` on a machine whose wall clock jumps: by as many seconds as the file says that is the first argument."""
+
+import sys
+import time
+from pathlib import Path
+
+from ternhost.cli import main
+
+_clock = Path(sys.argv.pop(1))
+_true_time = time.time
+
+
+def _jumping_time():
+    return _true_time() + float(_clock.read_text())
+
+
+time.time = _jumping_time
+sys.exit(main())

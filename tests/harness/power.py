@@ -1,0 +1,40 @@
+"""Power cut at every write of the ledger, on the emulated device: how often, and whether the books held each time.
+
+The enumerations themselves are those of tests/device, which say what must hold.
+"""
+
+import subprocess
+import tempfile
+from pathlib import Path
+
+from terntools.device_tests import FIRMWARE
+from terntools.emulator import device_command, find_micropython
+
+_DEVICE_TESTS = Path(__file__).parents[1] / "device"
+_CUTS = {
+    "steps of a round, in pairs": "test_ledger.cut_at_every_step_of_a_round()",
+    "writes to LittleFS": "test_ledger.cut_at_every_write(False)",
+    "writes to LittleFS, in place": "test_ledger.cut_at_every_write(True)",
+    "steps of rounds paid ahead": "test_reserve.cut_at_every_step_of_several_rounds()",
+}
+
+
+def cut_everywhere():
+    """(number of cuts by kind, what went wrong by kind)."""
+    cuts, wrong = {}, {}
+    for kind, call in _CUTS.items():
+        program = f"import {call.partition('.')[0]}\nprint({call})"
+        with tempfile.TemporaryDirectory(prefix="tern-power-") as directory:
+            done = subprocess.run(
+                device_command(find_micropython(), "-c", program),
+                env={"MICROPYPATH": f"{FIRMWARE}:{_DEVICE_TESTS}"},
+                cwd=directory,
+                capture_output=True,
+                text=True,
+                timeout=600,
+            )
+        if done.returncode:
+            wrong[kind] = done.stderr[-2000:]
+        else:
+            cuts[kind] = int(done.stdout)
+    return cuts, wrong

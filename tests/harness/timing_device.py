@@ -1,0 +1,70 @@
+"""Runs on the emulated device: answers a round for each client, through the firmware's own loop, and times the answers.
+
+Argument: the board's directory, whose fleet.bin says how long the slot is. Prints microseconds from round to report, a
+line a client, in their order.
+"""
+
+import gc
+import sys
+import time
+from array import array
+
+from tern import client, wire
+from tern.boards.emulated import Board
+from tern.host_frames import encode_round
+from tern.storage import CLIENTS, Clients
+
+D = 128
+_LONGEST = 65535
+
+
+class TimedLink:
+    """A link that makes the rounds itself and notes when each is answered."""
+
+    console = False
+
+    def __init__(self, directory, card):
+        self._clients = Clients(directory + "/" + CLIENTS)
+        self._card = card
+        self._out = bytearray(wire.MAX_FRAME)
+        self._parameters = array("h", (0 for _ in range(D)))
+        self._answered = 0
+        self.delays = array("H", (0 for _ in range(self._clients.count)))
+
+    def receive(self, timeout_ms=-1):
+        if self._answered == self._clients.count:
+            raise EOFError
+        device = self._clients.first + self._answered
+        self._clients.find(device)
+        n = encode_round(
+            self._out, self._clients.key, device, 1, wire.LINEAR, -14, D, 0, 0, self._parameters, self._card
+        )
+        frame = memoryview(self._out)[:n]
+        gc.collect()
+        self._start = time.ticks_us()
+        return frame
+
+    def send(self, frame, n):
+        delay = time.ticks_diff(time.ticks_us(), self._start)
+        assert frame[0] == wire.REPORT, bytes(frame[:n])
+        self.delays[self._answered] = min(delay, _LONGEST)
+        self._answered += 1
+        return True
+
+    def restart_credit(self):
+        pass
+
+
+directory = sys.argv[1]
+with open(directory + "/card", "rb") as file:
+    link = TimedLink(directory, file.read())
+
+
+class TimedBoard(Board):
+    def open_link(self):
+        return link
+
+
+client.serve(TimedBoard(directory))
+for delay in link.delays:
+    print(delay)

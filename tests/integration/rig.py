@@ -1,0 +1,195 @@
+"""Fleets of real MicroPython processes on ptys, a proxy that damages what passes, and what ledgers say."""
+
+import dataclasses
+import os
+import random
+import select
+import sqlite3
+import subprocess
+import sys
+import threading
+import time
+import tty
+from pathlib import Path
+
+import numpy as np
+
+from tern import card as cards
+from tern import ledger, storage, wire
+from ternhost import run_directory, session
+from ternhost.aggregator import Aggregator, Question
+from ternhost.collector import Collector
+from ternhost.fleet.board import PortFleet
+from ternhost.fleet.emulated import EmulatedFleet
+from ternhost.fleet.provision import Policy
+from ternhost.mechanisms import design
+from ternhost.store import Store
+
+TERN = [sys.executable, "-c", "import sys; from ternhost.cli import main; sys.exit(main())"]
+D = 6
+CARD = design("three-outputs", 1).card
+COST = cards.decode(CARD).epsilon  # micro-epsilon of a report of one coordinate
+
+
+@dataclasses.dataclass
+class Site:
+    """A provisioned fleet and its store, with ways to run rounds and to look at what became of them."""
+
+    store: Store
+    directories: list[Path]
+    micropython: Path
+
+    def boards(self):
+        return EmulatedFleet(self.micropython, self.directories)
+
+    def round(
+        self, ports, devices, number=1, card=CARD, k=1, report=lambda progress: None, warn=print, **options
+    ):
+        """Run one round over `ports`; return the result and the aggregator."""
+        aggregator = Aggregator(self.store)
+        question = Question(wire.LOGISTIC, [100] * D, -14, card, k)
+        with Collector(aggregator, PortFleet(ports), warn) as collector:
+            aggregator.open(number, [(question, devices)], time.monotonic(), **options)
+            result = collector.collect(number, report)
+        self.store.end_round(number, result.ended, {})
+        return result, aggregator
+
+    def ledgers(self):
+        return read_ledgers(self.directories)
+
+
+def ledgers_of_run(run):
+    """read_ledgers of the emulated boards of a run, which may have finished."""
+    packed = run / run_directory.PACKED_NAME
+    if packed.exists():
+        assert packed.stat().st_mode & 0o777 == 0o600
+        subprocess.run(["tar", "-xzf", packed, "-C", run], check=True)
+    return read_ledgers(sorted((run / run_directory.FLEET_NAME).iterdir()))
+
+
+def read_ledgers(directories):
+    """Device -> (spent, last round, packed symbols of the last report) of every ledger of these boards."""
+    found = {}
+    account = ledger.Ledger()
+    for directory in directories:
+        for path in (directory / storage.LEDGERS).iterdir():
+            account.load(str(path))
+            found[int(path.name, 16)] = (
+                account.spent,
+                account.round,
+                bytes(account.report)[9 : -wire.TAG_BYTES],
+            )
+    return found
+
+
+def make_site(directory, micropython, clients=40, boards=2, largest=COST, budget=COST):
+    """Provision a fleet whose clients hold a random record each."""
+    rows = np.random.default_rng(7).integers(-16384, 16385, (clients, D + 1), dtype=np.int16)
+    store = Store(directory / run_directory.STORE_NAME)
+    directories = run_directory.board_directories(directory, boards)
+    session.provision_fleet(store, directories, rows, Policy(largest, budget))
+    return Site(store, directories, micropython)
+
+
+def assert_counted_once(store, ledgers, number, devices, cost=COST):
+    """Every device asked has one report in the store, the one in its ledger, and has paid for one."""
+    reports = dict(store.reports(number))
+    assert sorted(reports) == sorted(devices)
+    for device in devices:
+        assert ledgers[device] == (cost, number, reports[device])
+
+
+class Proxy:
+    """A pty that passes bytes to and from the port of a board, through `down` and `up`: bytes -> bytes."""
+
+    def __init__(self, port, down=lambda data: data, up=lambda data: data):
+        self._board = os.open(port, os.O_RDWR | os.O_NOCTTY)
+        tty.setraw(self._board)
+        self._far, self._near = os.openpty()
+        tty.setraw(self._near)
+        self.port = os.ttyname(self._near)
+        self._ways = {self._far: (down, self._board), self._board: (up, self._far)}
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._pass, daemon=True)
+
+    def __enter__(self):
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self._end.set()
+        self._thread.join()
+        for end in (self._board, self._far, self._near):
+            os.close(end)
+
+    def _pass(self):
+        while not self._end.is_set():
+            for source in select.select(list(self._ways), [], [], 0.05)[0]:
+                change, sink = self._ways[source]
+                os.write(sink, change(os.read(source, 4096)))
+
+
+class Damage:
+    """Flips bits, drops and repeats bytes, each with `probability`, once `on` is set; counts what it did."""
+
+    def __init__(self, seed, probability):
+        self._random = random.Random(seed)
+        self._probability = probability
+        self.on = True
+        self.done = 0
+
+    def __call__(self, data):
+        out = bytearray()
+        for byte in data:
+            what = self._random.random() / self._probability
+            if not self.on or what >= 1:
+                out.append(byte)
+                continue
+            self.done += 1
+            if what < 0.5:
+                out.append(byte ^ 1 << self._random.randrange(8))
+            elif what < 0.75:
+                out += bytes([byte, byte])
+        return bytes(out)
+
+
+class Train:
+    """`tern train` as a process of its own, with its standard error to be read as it comes."""
+
+    def __init__(self, *arguments, cwd, **options):
+        self.process = subprocess.Popen(
+            [*TERN, "train", *map(str, arguments)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=cwd,
+            **options,
+        )
+
+    def wait_for_reports(self, store, count):
+        """Wait until the store holds so many reports."""
+        end = time.monotonic() + 60
+        while count_reports(store) < count:
+            assert self.process.poll() is None, self.process.stderr.read()
+            assert time.monotonic() < end
+            time.sleep(0.01)
+
+    def signal(self, number):
+        self.process.send_signal(number)
+
+    def finish(self):
+        """(exit code, standard output, standard error)."""
+        out, err = self.process.communicate(timeout=120)
+        return self.process.returncode, out, err
+
+
+def count_reports(store):
+    if not store.exists():
+        return 0
+    reader = sqlite3.connect(f"file:{store}?mode=ro", uri=True)
+    try:
+        return reader.execute("SELECT count(*) FROM report").fetchone()[0]
+    except sqlite3.OperationalError:  # not made yet
+        return 0
+    finally:
+        reader.close()

@@ -1,0 +1,22 @@
+"""`tern bench latency` on the emulated device: the times are this machine's, and all of the rest is there."""
+
+from terntools import latency
+from terntools.cli import bench_latency
+
+
+def test_figures_summary_and_page_of_an_emulated_device():
+    said = []
+    result = latency.measure("emulated:1", latency.Case(d=4), names=("duchi",), tell=said.append)
+    assert said
+    report = result["us_per_report"]
+    assert 0 < report["median"] <= report["slowest"]
+    assert set(report["breakdown"]) == {*latency.PARTS, "rest"}
+    assert result["us_per_coordinate"]["duchi"] < result["us_per_coordinate_plain_float"]["duchi"]
+    assert result["us_per_coordinate_native_c"] is None  # it is for the Pico
+    assert result["identical_runs"] is None
+    assert 20_000 < result["mpy_bytes"] < 32 * 1024
+    text = bench_latency.summary(result)
+    assert "duchi" in text
+    assert "three-outputs, 1 of 4, logistic" in [one["name"] for one in result["reports"]]
+    (page,) = bench_latency.pictures(result).values()
+    assert len(page.axes) == 2

@@ -1,0 +1,89 @@
+"""`tern collect` over ptys: real MicroPython reports values, categories and levels, and its ledgers show the price."""
+
+import json
+import subprocess
+
+import numpy as np
+import pytest
+import rig
+
+from ternhost import collection_run
+from ternhost.collection_run import Options
+from ternhost.errors import InterruptedByUser, RefusedError
+from ternhost.session import Watcher
+from ternhost.store import Store
+
+EXTRACT = "AGE,HRSWORK1,SEX,REGION\n" + "".join(
+    f"{20 + i % 60},{(7 * i) % 90},{1 + i % 2},{i % 6 // 2}\n" for i in range(300)
+)
+
+
+def test_the_command_on_emulated_boards(tmp_path, micropython):
+    (tmp_path / "people.csv").write_text(EXTRACT)
+    command = [
+        "collect",
+        "--dataset",
+        "ipums:people.csv",
+        "--epsilon",
+        "20",
+        "--fleet",
+        "emulated:2",
+        "--json",
+    ]
+    done = subprocess.run([*rig.TERN, *command], capture_output=True, text=True, cwd=tmp_path, timeout=120)
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout)
+    assert [part["reports"] for part in result["parts"]] == [300] * 3
+    (spent, devices), *rest = result["epsilon_spent"]
+    assert (devices, rest) == (300, [])
+    assert (
+        spent
+        == result["epsilon_per_client"]
+        == pytest.approx(sum(part["epsilon"] for part in result["parts"]))
+    )
+    for entry in result["attributes"]:
+        found, true = (
+            (entry["frequencies"], entry["true"])
+            if "frequencies" in entry
+            else (entry["mean"], entry["true"])
+        )
+        assert np.abs(np.subtract(found, true)).max() < 0.25, entry
+
+
+def test_interrupted_between_the_questions_and_resumed(tmp_path, micropython):
+    (tmp_path / "people.csv").write_text(EXTRACT)
+    options = Options(dataset=f"ipums:{tmp_path}/people.csv", epsilon="6", clients=60, fleet="emulated:2")
+
+    def stop(status):
+        if status.round == 2 and status.reports > 5:
+            raise KeyboardInterrupt
+
+    with pytest.raises(InterruptedByUser):
+        collection_run.begin(options, tmp_path / "store.sqlite", Watcher(status=stop))
+    result = collection_run.resume(tmp_path)
+    assert [part["reports"] for part in result["parts"]] == [60] * 3
+    assert result["epsilon_spent"] == [[result["epsilon_per_client"], 60]]
+    with Store(tmp_path / "store.sqlite") as store:
+        assert [len(store.reports(number)) for number in (1, 2, 3)] == [60] * 3
+
+
+def test_hiera_on_devices(tmp_path, micropython):
+    options = Options(dataset="wine", method="hiera", epsilon="18", budgets="4,3,2", fleet="emulated:2")
+    result = collection_run.begin(options, tmp_path / "store.sqlite")
+    assert result["epsilon_spent"] == [[result["epsilon_per_client"], 178]]
+    assert result["epsilon_stated"] < result["epsilon_per_client"] <= 18
+    assert result["mean_squared_error"] < 0.3  # 0.07 is usual, at 14 reports an attribute
+    ledgers = rig.ledgers_of_run(tmp_path)
+    with Store(tmp_path / "store.sqlite") as store:
+        reports = dict(store.reports(1))
+    assert {device: ledgers[device][2] for device in reports} == reports
+    assert {payload[0] for payload in reports.values()} <= set(range(6))
+
+
+def test_devices_that_hold_other_attributes_refuse(tmp_path, micropython):
+    site = rig.make_site(tmp_path, micropython, clients=10, boards=1)
+    site.store.close()
+    with site.boards() as boards:
+        options = Options(dataset="wine", epsilon="1", fleet="port:" + boards.ports[0])
+        with pytest.raises(RefusedError, match=r"another dimension \(6\)"):
+            collection_run.begin(options, tmp_path / "store.sqlite")

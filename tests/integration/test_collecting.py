@@ -1,0 +1,445 @@
+"""Rounds over ptys with real MicroPython, and everything that can happen to a board and its line meanwhile."""
+
+import os
+import queue
+import signal
+import threading
+import time
+
+import numpy as np
+import pytest
+import rig
+
+from tern import card as cards
+from tern import storage, wire
+from ternhost.aggregator import COMPLETE, DEADLINE
+from ternhost.errors import DeviceError, RefusedError
+from ternhost.fleet.emulated import FIRMWARE, EmulatedBoard
+from ternhost.fleet.network import fleet_file
+from ternhost.links.serial import SerialLink
+from ternhost.mechanisms import design
+
+ALL = range(1, 41)
+
+
+def test_a_round(site):
+    fleet = site()
+    with fleet.boards() as boards:
+        result, aggregator = fleet.round(boards.ports, ALL, k=1)
+    assert (result.ended, result.reports, result.asked) == (COMPLETE, 40, 40)
+    assert vars(aggregator.statistics) == {**dict.fromkeys(vars(aggregator.statistics), 0), "accepted": 40}
+    assert result.cohorts[0].counts.sum() == 40
+    rig.assert_counted_once(fleet.store, fleet.ledgers(), 1, ALL)
+
+
+@pytest.mark.parametrize(
+    ("name", "levels", "k"), [("duchi", None, 1), ("pm-sub", 255, 3), ("three-outputs", None, 6)]
+)
+def test_other_cards_and_more_coordinates(site, name, levels, k):
+    card = design(name, 1, levels).card
+    cost = k * cards.decode(card).epsilon
+    fleet = site(largest=cost, budget=cost)
+    with fleet.boards() as boards:
+        result, _ = fleet.round(boards.ports, ALL, card=card, k=k)
+    assert result.cohorts[0].counts.sum() == 40 * k
+    rig.assert_counted_once(fleet.store, fleet.ledgers(), 1, ALL, cost)
+
+
+def test_the_largest_card(site):
+    card = design("optimal", 1, 16).card if "optimal" in _names() else design("pm-sub", 1, 255).card
+    cost = cards.decode(card).epsilon
+    fleet = site(largest=cost, budget=cost)
+    with fleet.boards() as boards:
+        result, _ = fleet.round(boards.ports, ALL, card=card)
+    assert result.reports == 40
+
+
+def _names():
+    from ternhost.mechanisms import NAMES
+
+    return NAMES
+
+
+def test_devices_answer_round_after_round_until_their_budget_is_spent(site):
+    fleet = site(clients=10, boards=1, budget=3 * rig.COST + 1)
+    with fleet.boards() as boards:
+        for number in (1, 2, 3):
+            assert fleet.round(boards.ports, range(1, 11), number)[0].reports == 10
+        with pytest.raises(RefusedError, match="10 of 10 devices refuse: their budget is spent") as caught:
+            fleet.round(boards.ports, range(1, 11), 4)
+    assert "1e-06 is left" in caught.value.message
+    assert {spent for spent, _, _ in fleet.ledgers().values()} == {3 * rig.COST}
+
+
+def test_those_who_refuse_do_not_stop_the_others(site):
+    fleet = site(clients=10, boards=1, budget=rig.COST)
+    with fleet.boards() as boards:
+        fleet.round(boards.ports, range(1, 6), 1)
+        result, _ = fleet.round(boards.ports, range(1, 11), 2)
+    assert result.reports == 5
+    assert sorted(result.refusals) == [1, 2, 3, 4, 5]
+    assert {refusal.code for refusal in result.refusals.values()} == {wire.ERR_BUDGET}
+
+
+def test_a_card_above_the_policy_is_refused_and_costs_nothing(site):
+    fleet = site(clients=5, boards=1, largest=rig.COST - 1, budget=9 * rig.COST)
+    with fleet.boards() as boards, pytest.raises(RefusedError, match="more than the epsilon of") as caught:
+        fleet.round(boards.ports, range(1, 6))
+    assert caught.value.exit_code == 4
+    assert {spent for spent, _, _ in fleet.ledgers().values()} == {0}
+
+
+def test_a_card_that_lies_is_refused_and_costs_nothing(site):
+    lying = bytearray(rig.CARD)
+    lying[1:5] = (rig.COST // 2).to_bytes(4, "little")
+    fleet = site(clients=5, boards=1)
+    with fleet.boards() as boards, pytest.raises(RefusedError, match="does not keep the epsilon"):
+        fleet.round(boards.ports, range(1, 6), card=bytes(lying))
+    assert {spent for spent, _, _ in fleet.ledgers().values()} == {0}
+
+
+def test_an_old_round_is_refused(site):
+    fleet = site(clients=5, boards=1, budget=2 * rig.COST)
+    with fleet.boards() as boards:
+        fleet.round(boards.ports, range(1, 6), 7)
+        fleet.store.close()
+        (fleet.store.path).unlink()
+        fleet.store = type(fleet.store)(fleet.store.path)  # a new store that knows the keys, and no rounds
+        fleet.store.add_devices(_keys(fleet.directories))
+        with pytest.raises(RefusedError, match="they have seen round 7 already") as caught:
+            fleet.round(boards.ports, range(1, 6), 3)
+    assert "--first-round 8" in caught.value.hint
+
+
+def _keys(directories):
+    found = {}
+    for directory in directories:
+        data = (directory / "clients.bin").read_bytes()
+        for at in range(0, len(data), 52):
+            found[int.from_bytes(data[at : at + 4], "little")] = data[at + 4 : at + 36]
+    return found
+
+
+def test_keys_of_another_store(site):
+    fleet = site(clients=3, boards=1)
+    fleet.store.add_devices({device: bytes(32) for device in (1, 2, 3)})
+    with fleet.boards() as boards, pytest.raises(RefusedError, match="tags of other keys"):
+        fleet.round(boards.ports, (1, 2, 3))
+    assert {spent for spent, _, _ in fleet.ledgers().values()} == {0}
+
+
+def test_clients_that_must_pause_are_waited_for(site):
+    fleet = site(clients=6, boards=1, budget=2 * rig.COST)
+    (fleet.directories[0] / storage.FLEET).write_bytes(fleet_file(bytes(wire.KEY_BYTES), pause=2))
+    with fleet.boards() as boards:
+        fleet.round(boards.ports, range(1, 7), 1)
+        result, aggregator = fleet.round(boards.ports, range(1, 7), 2)
+    assert result.reports == 6
+    assert aggregator.statistics.unread > 0
+    assert {spent for spent, _, _ in fleet.ledgers().values()} == {2 * rig.COST}
+
+
+# Boards that die
+
+
+class _During:
+    """Calls `act` once, when a round has `reports` reports."""
+
+    def __init__(self, reports, act):
+        self._reports, self._act, self.done = reports, act, False
+
+    def __call__(self, progress):
+        if progress.reports >= self._reports and not self.done:
+            self.done = True
+            self._act()
+
+
+@pytest.mark.parametrize("after", [1, 30, 150])
+def test_a_board_that_loses_power_mid_round_and_comes_back(site, after):
+    devices = range(1, 201)
+    fleet = site(clients=200)
+    with fleet.boards() as boards:
+        cut = _During(after, boards.boards[0].restart)
+        result, aggregator = fleet.round(boards.ports, devices, report=cut)
+    assert cut.done
+    assert (result.ended, result.reports) == (COMPLETE, 200)
+    assert aggregator.statistics.accepted == 200
+    rig.assert_counted_once(fleet.store, fleet.ledgers(), 1, devices)
+
+
+def test_a_board_that_loses_power_again_and_again(site):
+    devices = range(1, 151)
+    fleet = site(clients=150, boards=1)
+    end = threading.Event()
+    with fleet.boards() as boards:
+        (board,) = boards.boards
+
+        def cut_power():
+            while not end.wait(0.15):
+                board.restart()
+
+        cutter = threading.Thread(target=cut_power)
+        cutter.start()
+        try:
+            result, _ = fleet.round(boards.ports, devices, report=_During(150, end.set))
+        finally:
+            end.set()
+            cutter.join()
+    assert result.reports == 150
+    rig.assert_counted_once(fleet.store, fleet.ledgers(), 1, devices)
+
+
+def test_a_board_that_is_unplugged_is_given_up_and_said(site, monkeypatch):
+    monkeypatch.setattr("ternhost.collector.SILENCE", 1.5)
+    fleet = site(clients=200)
+    warnings = []
+    with fleet.boards() as boards:
+        board = boards.boards.pop()
+        try:
+            ports = [*boards.ports, board.port]
+            unplug = _During(20, board.close)
+            result, _ = fleet.round(ports, range(1, 201), report=unplug, warn=warnings.append)
+        finally:
+            board.close()
+    assert unplug.done
+    assert 100 <= result.reports < 200
+    assert any("gone" in warning and board.port in warning for warning in warnings)
+    assert {device for device, _ in fleet.store.reports(1)} >= set(range(1, 101))
+
+
+def test_the_last_board_that_is_unplugged_is_an_error(site, monkeypatch):
+    monkeypatch.setattr("ternhost.collector.SILENCE", 1.0)
+    fleet = site(clients=4, boards=1)
+    with fleet.boards() as boards:
+        os.kill(boards.boards[0].pid, signal.SIGSTOP)  # silent before the first report
+        unplug = _During(0, boards.boards[0].close)
+        ports = boards.ports
+        with pytest.raises(DeviceError):
+            fleet.round(ports, range(1, 5), report=unplug)
+
+
+# Lines that damage what passes
+
+
+@pytest.mark.parametrize("way", ["down", "up", "both"])
+def test_damaged_bytes(site, way):
+    devices = range(1, 61)
+    fleet = site(clients=60, boards=1)
+    down, up = rig.Damage(1, 0.003), rig.Damage(2, 0.01)
+    down.on, up.on = way != "up", way != "down"
+    with fleet.boards() as boards, rig.Proxy(boards.ports[0], down, up) as proxy:
+        result, aggregator = fleet.round([proxy.port], devices)
+    assert down.done + up.done > 5
+    assert (result.ended, result.reports) == (COMPLETE, 60)
+    rig.assert_counted_once(fleet.store, fleet.ledgers(), 1, devices)
+    assert aggregator.statistics.accepted == 60
+
+
+class _Frames:
+    """Whole COBS frames, zero included, through `change`: frame -> bytes."""
+
+    def __init__(self, change):
+        self._change = change
+        self._rest = b""
+
+    def __call__(self, data):
+        *frames, self._rest = (self._rest + data).split(b"\x00")
+        return b"".join(self._change(frame + b"\x00") for frame in frames)
+
+
+def test_repeated_reports_count_once(site):
+    fleet = site()
+    thrice = _Frames(lambda frame: 3 * frame if len(frame) > 1 else frame)
+    with fleet.boards() as boards, rig.Proxy(boards.ports[0], up=thrice) as proxy:
+        result, aggregator = fleet.round([proxy.port, boards.ports[1]], ALL)
+    assert result.reports == 40
+    assert aggregator.statistics.duplicate >= 38
+    rig.assert_counted_once(fleet.store, fleet.ledgers(), 1, ALL)
+
+
+def test_repeated_requests_cost_once(site):
+    fleet = site()
+    thrice = _Frames(lambda frame: 3 * frame if len(frame) > 60 else frame)
+    with fleet.boards() as boards, rig.Proxy(boards.ports[0], down=thrice) as proxy:
+        result, aggregator = fleet.round([proxy.port, boards.ports[1]], ALL)
+    assert result.reports == 40
+    assert aggregator.statistics.duplicate >= 38
+    rig.assert_counted_once(fleet.store, fleet.ledgers(), 1, ALL)
+
+
+def test_truncated_frames(site):
+    fleet = site()
+    passed = iter(range(10_000))
+
+    def truncate(frame):
+        return frame[: len(frame) // 2] + b"\x00" if len(frame) > 20 and next(passed) % 5 == 0 else frame
+
+    with (
+        fleet.boards() as boards,
+        rig.Proxy(boards.ports[0], _Frames(truncate), _Frames(truncate)) as proxy,
+    ):
+        result, aggregator = fleet.round([proxy.port, boards.ports[1]], ALL)
+    assert result.reports == 40
+    assert aggregator.statistics.unread + aggregator.statistics.damaged + aggregator.statistics.forged > 0
+    rig.assert_counted_once(fleet.store, fleet.ledgers(), 1, ALL)
+
+
+def test_lost_frames(site):
+    fleet = site()
+    passed = iter(range(10_000))
+
+    def lose(frame):
+        return b"" if len(frame) > 1 and next(passed) % 4 == 3 else frame
+
+    with fleet.boards() as boards, rig.Proxy(boards.ports[0], _Frames(lose), _Frames(lose)) as proxy:
+        result, _ = fleet.round([proxy.port, boards.ports[1]], ALL)
+    assert result.reports == 40
+    rig.assert_counted_once(fleet.store, fleet.ledgers(), 1, ALL)
+
+
+# Late ones
+
+
+def test_late_reports_are_told_apart_and_not_counted(site):
+    fleet = site(clients=20, boards=2, budget=2 * rig.COST)
+    with fleet.boards() as boards:
+        slow = boards.boards[1].pid
+        first, _ = fleet.round(
+            boards.ports,
+            range(1, 21),
+            1,
+            deadline=1.0,
+            report=_During(0, lambda: os.kill(slow, signal.SIGSTOP)),
+        )
+        assert first.ended == DEADLINE
+        assert set(range(1, 11)) <= {device for device, _ in fleet.store.reports(1)}
+        missing = 20 - first.reports
+        assert missing > 0
+        os.kill(slow, signal.SIGCONT)
+        second, aggregator = fleet.round(boards.ports, range(1, 21), 2)
+    assert second.reports == 20
+    assert fleet.store.reports(1) == sorted(fleet.store.reports(1))
+    assert len(fleet.store.reports(1)) == first.reports
+    assert aggregator.statistics.late > 0
+    assert all(spent == 2 * rig.COST or number == 2 for spent, number, _ in fleet.ledgers().values())
+
+
+# Ports
+
+
+def test_no_such_port(site):
+    fleet = site(clients=1, boards=1)
+    with pytest.raises(DeviceError, match="there is no port /dev/nothing") as caught:
+        fleet.round(["/dev/nothing"], [1])
+    assert caught.value.exit_code == 3
+    assert caught.value.hint
+
+
+def test_a_file_is_no_port(site, tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(DeviceError, match="is not a serial port"):
+        site(clients=1, boards=1).round([str(tmp_path / "file")], [1])
+
+
+def test_a_port_that_another_program_has_open(site):
+    fleet = site(clients=1, boards=1)
+    with fleet.boards() as boards:
+        other = SerialLink(boards.ports[0], queue.SimpleQueue())
+        try:
+            with pytest.raises(DeviceError, match="busy"):
+                fleet.round(boards.ports, [1])
+        finally:
+            other.close()
+        assert fleet.round(boards.ports, [1])[0].reports == 1  # and now it is free
+
+
+def test_nobody_answers(monkeypatch, site):
+    monkeypatch.setattr("ternhost.collector._HELLO_TIMEOUT", 1.0)
+    fleet = site(clients=1, boards=1)
+    with fleet.boards() as boards:
+        boards.boards[0].kill()
+        with pytest.raises(DeviceError, match="no tern device answers"):
+            fleet.round(boards.ports, [1])
+
+
+def test_a_board_that_crashes_says_why(site, tmp_path, monkeypatch):
+    monkeypatch.setattr("ternhost.collector._HELLO_TIMEOUT", 1.0)
+    board = EmulatedBoard(site(clients=1, boards=1).micropython, tmp_path, firmware=tmp_path)
+    try:
+        while os.waitid(os.P_PID, board.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
+            time.sleep(0.02)
+        with pytest.raises(DeviceError, match="ended with status 1: ImportError"):
+            board.check()
+    finally:
+        board.close()
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "advice"),
+    [
+        ("VERSION = const(1)", "VERSION = const(2)", "update this host"),
+        ("VERSION = const(1)", "VERSION = const(0)", "update the board"),
+        ("MAX_BATCH = const(32)", "MAX_BATCH = const(31)", "same version"),
+    ],
+)
+def test_a_board_of_another_schema(site, tmp_path, old, new, advice):
+    fleet = site(clients=1, boards=1)
+    other = tmp_path / "firmware"
+    for path in (FIRMWARE / "tern").rglob("*.py"):
+        copy = other / path.relative_to(FIRMWARE)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        text = path.read_text()
+        if path.name == "wire.py":
+            assert old in text
+            text = text.replace(old, new)
+        copy.write_text(text)
+    board = EmulatedBoard(fleet.micropython, fleet.directories[0], firmware=other)
+    try:
+        with pytest.raises(RefusedError, match="another schema") as caught:
+            fleet.round([board.port], [1])
+    finally:
+        board.close()
+    assert advice in caught.value.hint
+    assert caught.value.exit_code == 4
+
+
+def test_two_boards_never_share_a_ledger(site, monkeypatch):
+    monkeypatch.setattr("ternhost.fleet.emulated._LOCK_TIMEOUT", 0.2)
+    fleet = site(clients=1, boards=1)
+    with fleet.boards(), pytest.raises(DeviceError, match="another process"):
+        EmulatedBoard(fleet.micropython, fleet.directories[0])
+
+
+def test_leaving_a_fleet_ends_its_processes(site):
+    fleet = site(clients=2, boards=2)
+    pids = []
+
+    def fail():
+        with fleet.boards() as boards:
+            pids.extend(board.pid for board in boards.boards)
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
+    assert len(pids) == 2
+    for pid in pids:
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)
+
+
+def test_means_are_those_of_the_clients(site):
+    """Round after round, the estimate comes nearer to the mean of the clients' true gradients."""
+    from ternhost import estimate
+
+    fleet = site(clients=200, boards=2, largest=4 * 10**7, budget=4 * 10**8)
+    card = design("three-outputs", 6).card
+    rows = np.random.default_rng(7).integers(-16384, 16385, (200, rig.D + 1), dtype=np.int16) / 16384
+    residual = -np.where(rows[:, -1] > 0, 1, -1) / 2
+    exact = np.clip(residual[:, None] * rows[:, :-1], -1, 1).mean(axis=0)
+    with fleet.boards() as boards:
+        counts = 0
+        for number in (1, 2, 3):
+            result, _ = fleet.round(boards.ports, range(1, 201), number, card=card, k=rig.D)
+            counts = counts + result.cohorts[0].counts
+    found = estimate.estimate(cards.decode(card), counts, of_reporters=True)
+    assert (np.abs(found.mean - exact) < 5 * found.standard_error + 0.01).all()

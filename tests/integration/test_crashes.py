@@ -1,0 +1,242 @@
+"""Runs that die and go on: kill -9, Ctrl-C, a full disk. Nothing is lost, and nothing is counted or paid twice."""
+
+import json
+import resource
+import signal
+import sqlite3
+
+import pytest
+import rig
+from rig import Train
+
+from ternhost.run_directory import FLEET_NAME, STORE_NAME
+
+BOARDS = 2
+REPORTS = 600
+GROUP = 150
+OPTIONS = (
+    "--reports",
+    REPORTS,
+    "--group",
+    GROUP,
+    "--epsilon",
+    2,
+    "--fleet",
+    f"emulated:{BOARDS}",
+    "--seed",
+    3,
+)
+
+
+@pytest.fixture
+def run(tmp_path, micropython):
+    return tmp_path / "run"
+
+
+def start(run, *more, **options):
+    return Train(*OPTIONS, "--store", run / STORE_NAME, *more, cwd=run.parent, **options)
+
+
+def resume(run, *more, **options):
+    return Train("--resume", run, *more, cwd=run.parent, **options)
+
+
+def stored_reports(run):
+    """Device -> (round, packed symbols), of every report in the store; no device may be there twice."""
+    reader = sqlite3.connect(f"file:{run / STORE_NAME}?mode=ro", uri=True)
+    rows = reader.execute("SELECT device, round, payload FROM report").fetchall()
+    reader.close()
+    assert len({device for device, _, _ in rows}) == len(rows)
+    return {device: (number, payload) for device, number, payload in rows}
+
+
+def assert_finished_exactly(run, before=None):
+    """Every device reported once and paid once, and what the store has is what the device signed for."""
+    reports = stored_reports(run)
+    assert sorted(reports) == list(range(1, REPORTS + 1))
+    accounts = rig.ledgers_of_run(run)
+    for device, (number, payload) in reports.items():
+        spent, last_round, reported = accounts[device]
+        assert (last_round, reported) == (number, payload)
+        assert 0 < spent <= 2_000_000
+    assert len({spent for spent, _, _ in accounts.values()}) == 1
+    for device, report in (before or {}).items():
+        assert reports[device] == report
+
+
+def test_a_run_that_nothing_happens_to(run):
+    code, out, err = start(run, "--json").finish()
+    assert (code, err.count("tern:")) == (0, 0)
+    result = json.loads(out)
+    assert {
+        "accuracy",
+        "accuracy_nonprivate",
+        "accuracy_baseline",
+        "reports",
+        "bytes_per_report",
+        "epsilon_per_client",
+        "rounds",
+        "seconds",
+    } <= set(result)
+    assert (result["reports"], result["rounds"]) == (REPORTS, 4)
+    assert result["accuracy"] > result["accuracy_baseline"]
+    assert result["bytes_per_report"] <= 20
+    assert 1.99 < result["epsilon_per_client"] <= 2
+    assert result["epsilon_spent"] == [[result["epsilon_per_client"], REPORTS]]
+    assert not (run / FLEET_NAME).exists()  # packed
+    assert_finished_exactly(run)
+
+
+@pytest.mark.parametrize("after", [[1], [140, 160], [20, 200, 430, 590]])
+def test_kill_9_in_the_midst_of_a_round(run, after):
+    host = start(run)
+    for count in after:
+        host.wait_for_reports(run / STORE_NAME, count)
+        host.signal(signal.SIGKILL)
+        assert host.finish()[0] == -signal.SIGKILL
+        before = stored_reports(run)
+        assert len(before) >= count
+        host = resume(run, "--json")
+    code, out, err = host.finish()
+    assert code == 0, err
+    assert json.loads(out)["reports"] == REPORTS
+    assert_finished_exactly(run, before)
+
+
+def test_the_model_does_not_depend_on_whether_the_host_died(run):
+    """From the reports in the store, the model of a run that died is the one that they give without a death."""
+    host = start(run)
+    host.wait_for_reports(run / STORE_NAME, 200)
+    host.signal(signal.SIGKILL)
+    host.finish()
+    code, out, _ = resume(run, "--json").finish()
+    assert code == 0
+    assert json.loads(out)["weights"] == pytest.approx(replay(run), abs=1e-12)
+
+
+def replay(run):
+    """The model that the store's reports give, computed round by round from nothing."""
+    from ternhost import estimate, training
+    from ternhost.aggregator import Aggregator
+    from ternhost.session import Options, Session, _Saved
+    from ternhost.store import Store
+
+    with Store(run / STORE_NAME) as store:
+        options = Options(**store.state("options"))
+        session = Session(store, options, _Saved(), None, None)
+        store._db.execute("UPDATE round SET ended = NULL")
+        aggregator = Aggregator(store)
+        aggregator.resume(0.0)
+        results = sorted(aggregator.tick(0.0), key=lambda result: result.number)
+        trainer = training.Trainer(session.trainer.settings)
+        for result in results:
+            means = estimate.combine([(cohort.card, cohort.counts) for cohort in result.cohorts])
+            trainer.update(means.mean, means.reports)
+        return trainer.model.tolist()
+
+
+def test_ctrl_c_says_how_to_go_on(run):
+    host = start(run)
+    host.wait_for_reports(run / STORE_NAME, 60)
+    host.signal(signal.SIGINT)
+    code, out, err = host.finish()
+    assert code == 130
+    assert out == ""
+    assert "reports so far are safe" in err
+    assert f"tern train --resume {run}" in err
+    before = stored_reports(run)
+    code, _, err = resume(run).finish()
+    assert code == 0, err
+    assert_finished_exactly(run, before)
+
+
+def test_sigterm_ends_the_boards_too(run):
+    host = start(run)
+    host.wait_for_reports(run / STORE_NAME, 10)
+    host.signal(signal.SIGTERM)
+    assert host.finish()[0] == 143
+    code, _, err = resume(run).finish()  # the boards' directories are free
+    assert code == 0, err
+    assert_finished_exactly(run)
+
+
+def test_a_full_disk(run):
+    host = start(run)
+    host.wait_for_reports(run / STORE_NAME, 10)
+    host.signal(signal.SIGINT)
+    host.finish()
+    room = (run / STORE_NAME).stat().st_size + 40_000
+
+    def limit():
+        resource.setrlimit(resource.RLIMIT_FSIZE, (room, resource.RLIM_INFINITY))
+
+    code, _, err = resume(run, preexec_fn=limit).finish()
+    assert code == 5, err
+    assert "every accepted report is safe" in err
+    assert "--resume" in err
+    before = stored_reports(run)
+    assert len(before) < REPORTS
+    code, _, err = resume(run).finish()
+    assert code == 0, err
+    assert_finished_exactly(run, before)
+
+
+# What cannot be done
+
+
+def test_a_finished_run_cannot_be_resumed(run):
+    assert start(run).finish()[0] == 0
+    code, _, err = resume(run).finish()
+    assert code == 2
+    assert "has finished" in err
+
+
+def test_a_run_under_way_cannot_be_resumed_twice(run):
+    host = start(run)
+    host.wait_for_reports(run / STORE_NAME, 1)
+    host.signal(signal.SIGSTOP)  # lest it finishes before the other has begun
+    code, _, err = resume(run).finish()
+    host.signal(signal.SIGCONT)
+    assert code == 5
+    assert "another program uses this store" in err
+    assert host.finish()[0] == 0
+
+
+def test_a_store_with_a_run_is_not_begun_anew(run):
+    host = start(run)
+    host.wait_for_reports(run / STORE_NAME, 1)
+    host.signal(signal.SIGKILL)
+    host.finish()
+    code, _, err = start(run).finish()
+    assert code == 2
+    assert "--resume" in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (("--resume", "nowhere"), 5, "there is no store"),
+        (("--resume", "nowhere", "--epsilon", 3), 2, "--epsilon cannot be changed"),
+        (("--fleet", "port:/dev/nothing"), 3, "there is no port"),
+        (("--fleet", "emulated:0"), 2, "number of boards"),
+        (("--fleet", "boards"), 2, "there is no fleet"),
+        (("--epsilon", 0), 2, "epsilon 0"),
+        (("--reports", 10**7), 2, "each reports once"),
+        (("--group", 11), 2, "no run"),
+        (("--quorum", 2), 2, "no share"),
+        (("--deadline", 0), 2, "deadline"),
+        (("--k", 99), 2, "coordinates"),
+        (("--mechanism", "nothing"), 2, "invalid choice"),
+        (("--store", "/proc/no/store"), 5, "/proc/no"),
+    ],
+)
+def test_bad_input_as_a_new_user_would_give_it(tmp_path, micropython, arguments, code, message):
+    host = Train("--reports", 10, "--group", 10, "--fleet", "emulated:1", *arguments, cwd=tmp_path)
+    if "--resume" in arguments:
+        host.finish()
+        host = Train(*arguments, cwd=tmp_path)
+    found, out, err = host.finish()
+    assert (found, out) == (code, "")
+    assert message in err
+    assert err.startswith("tern: ")
+    assert "Traceback" not in err

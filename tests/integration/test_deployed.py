@@ -1,0 +1,102 @@
+"""What `tern deploy` puts on a Pico, its constants folded in, answers as the library does on the emulated board."""
+
+from __future__ import annotations
+
+import sys
+from array import array
+from collections.abc import Iterator
+from pathlib import Path
+from queue import SimpleQueue
+
+import pytest
+
+from tern import host_frames, storage, wire
+from ternhost.device import bench
+from ternhost.errors import RefusedError
+from ternhost.links import Link, Received, open_link
+from terntools import deploy
+from terntools.pico import EmulatedPico, boot_pico
+from terntools.repl import Repl
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "device"))
+import small_board
+
+TIMEOUT = 60.0
+
+
+@pytest.fixture(scope="module")
+def pico(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmulatedPico]:
+    """A Pico with the client and the files of one device."""
+    folder = tmp_path_factory.mktemp("board")
+    small_board.provision(str(folder), budget=7 * small_board.EPSILON)
+    with boot_pico(skip_idle=True) as one:
+        put(one, files={f"/{path.relative_to(folder)}": path for path in folder.rglob("*") if path.is_file()})
+        yield one
+
+
+def put(pico: EmulatedPico, files: dict[str, Path], **options: object) -> None:
+    with Repl(pico.url) as repl:
+        library = deploy.library_files(deploy.Machine.of(repl), **options)  # type: ignore[arg-type]
+        deploy.apply(repl, deploy.compare(repl, library, prune=deploy.LIBRARY))
+        deploy.apply(repl, deploy.Changes({path: file.read_bytes() for path, file in files.items()}, ()))
+        repl.start_main()
+    deploy.wait_for_hello(pico.url)
+
+
+class Asker:
+    """Sends frames to the board and waits for what comes back."""
+
+    def __init__(self, url: str) -> None:
+        self._events: SimpleQueue[Received] = SimpleQueue()
+        self.link: Link = open_link(url, self._events)
+        self.hello = self.link.hello(TIMEOUT)
+
+    def __call__(self, frame: memoryview) -> bytes:
+        self.link.send(bytes(frame))
+        received = self._events.get(timeout=TIMEOUT)
+        assert received.error is None
+        (answer,) = received.frames
+        return answer
+
+
+def test_rounds_refusals_and_the_budget(pico: EmulatedPico) -> None:
+    three, window = small_board.THREE, small_board.WINDOW
+    ask = Asker(pico.url)
+    try:
+        assert (ask.hello.schema, ask.hello.first, ask.hello.budget) == (
+            wire.SCHEMA,
+            7,
+            7 * small_board.EPSILON,
+        )
+        first = ask(small_board.round_frame(1, three))
+        symbols = array("H", bytes(8))
+        assert host_frames.decode_report(first, small_board.key_of(7), 4, 3, symbols) == (7, 1)
+        assert ask(small_board.round_frame(1, three)) == first
+        for frame, error in (
+            (small_board.round_frame(1, three, shift=1), (wire.ERR_CHANGED_ROUND, 1)),
+            (small_board.round_frame(2, small_board.LEAKING), (wire.ERR_NOT_CERTIFIED, small_board.EPSILON)),
+            (small_board.round_frame(2, three[:-1]), (wire.ERR_CARD, 0)),
+            (small_board.round_frame(2, three, d=5), (wire.ERR_DATA, 4)),
+            (small_board.round_frame(2, three, key=bytes(32)), (wire.ERR_TAG, 0)),
+            (small_board.round_frame(2, three), (wire.ERR_BUDGET, 3 * small_board.EPSILON)),
+        ):
+            assert small_board.error_of(ask(frame)) == error
+        for number, model in ((2, wire.LINEAR), (3, wire.LOGISTIC), (4, wire.SVM)):
+            assert ask(small_board.round_frame(number, window, k=1, model=model))[0] == wire.REPORT
+        assert small_board.error_of(ask(small_board.round_frame(5, window, k=1))) == (wire.ERR_BUDGET, 0)
+    finally:
+        ask.link.close()
+    with Repl(pico.url) as repl:
+        assert repl.read_file("/" + storage.ledger_name(7))[8:12] == (7 * small_board.EPSILON).to_bytes(
+            4, "little"
+        )
+
+
+def test_the_bench_comes_on_demand(pico: EmulatedPico) -> None:
+    put(pico, {})
+    with pytest.raises(RefusedError, match="has no bench") as caught:
+        bench(pico.url, repeats=1)
+    assert "--with bench" in str(caught.value.hint)
+    put(pico, {}, more=["bench"])
+    result = bench(pico.url, repeats=1)
+    assert result["us_per_report"]["median"] < 20_000

@@ -1,0 +1,191 @@
+"""The emulated Pico is a Pico as far as a host can tell: serial port, flash, resets, power cuts."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import serial
+
+from terntools.pico import boot_pico
+from terntools.repl import Repl
+
+TERN = Path(__file__).parents[2] / ".venv/bin/tern"
+
+
+def ask(url, code, expression):
+    with Repl(url) as repl:
+        repl.run(code)
+        return repl.evaluate(f"({expression})")
+
+
+def test_it_is_a_pico_with_stock_firmware():
+    with boot_pico() as pico:
+        machine, floats, memory = ask(
+            pico.url,
+            "import gc, os, sys\ngc.collect()",
+            "(os.uname().machine, 16777216.0 + 1.0 == 16777216.0, gc.mem_free())",
+        )
+    assert machine == "Raspberry Pi Pico with RP2040"
+    assert floats
+    assert memory > 150 * 1024
+
+
+# What the boot ROM computes for the firmware: floats by libgcc, 64-bit conversions, bits.
+@pytest.mark.parametrize(
+    ("expression", "value"),
+    [
+        ("1.5 + 2.25", 3.75),
+        ("1.5 - 2.25", -0.75),
+        ("3.0 * -0.5", -1.5),
+        ("7.0 / 2.0", 3.5),
+        ("int(-2.75), int(1e9), int(-1e9)", (-2, 1000000000, -1000000000)),
+        ("float(123456789) == 123456792.0, float(-5)", (True, -5.0)),
+        ("7.0 // 2.0, -7.0 % 4.0", (3.0, 1.0)),
+        ("round(2.5), round(-3.5)", (2, -4)),
+        ("__import__('math').sqrt(2.0) * 1000 // 1", 1414.0),
+        ("1.0 < 2.0, 2.0 <= 1.0, 1.0 == 1.0, float('inf') > 1e30", (True, False, True, True)),
+        ("float('nan') == float('nan')", False),
+    ],
+)
+def test_arithmetic(pico, expression, value):
+    assert ask(pico.url, "", expression) == value
+
+
+@pytest.fixture(scope="module")
+def pico():
+    with boot_pico(skip_idle=True) as pico:
+        yield pico
+
+
+def test_flash_survives_a_power_cut_as_it_was_at_the_last_write(tmp_path):
+    flash = tmp_path / "flash.bin"
+    pico = boot_pico(flash)
+    with Repl(pico.url) as repl:
+        repl.write_file("/kept.txt", b"x" * 5000)
+        repl.run("file = open('/open.txt', 'w')\nfile.write('never closed')")
+        pico.cut_power()
+    with boot_pico(flash) as again:
+        assert ask(again.url, "import os", "os.stat('/kept.txt')[6]") == 5000
+        assert "open.txt" not in ask(again.url, "", "[name for name in os.listdir('/') if os.stat(name)[6]]")
+
+
+def test_without_a_file_every_boot_is_a_new_board():
+    with boot_pico() as pico, Repl(pico.url) as repl:
+        repl.write_file("/kept.txt", b"x")
+    with boot_pico() as pico:
+        assert ask(pico.url, "import os", "os.listdir('/')") == []
+
+
+def test_a_reset_closes_the_port_and_starts_anew_with_the_same_flash():
+    with boot_pico() as pico:
+        with Repl(pico.url) as repl:
+            repl.write_file("/kept.txt", b"x")
+        assert ask(pico.url, "import machine", "machine.reset_cause() == machine.PWRON_RESET")
+        with serial.serial_for_url(pico.url, timeout=5) as port:
+            port.write(b"\r\x03import machine; machine.reset()\r")
+            with pytest.raises(serial.SerialException):
+                port.read(100_000)
+        assert ask(pico.url, "import machine", "machine.reset_cause() == machine.WDT_RESET")
+        assert ask(pico.url, "import os", "os.listdir('/')") == ["kept.txt"]
+
+
+MEASURE = """
+import os, time
+def measure():
+    start = time.ticks_us()
+    data = os.urandom(64)
+    x = 0.0
+    for byte in data:
+        x += byte / 3
+    return time.ticks_diff(time.ticks_us(), start), data
+"""
+
+
+def test_a_seed_repeats_a_run_to_the_microsecond():
+    runs = []
+    for seed in (1, 1, 2):
+        with boot_pico(seed=seed) as pico:
+            runs.append(ask(pico.url, MEASURE, "measure()"))
+    assert runs[0][1] == runs[1][1] != runs[2][1]
+    assert runs[0][0] == runs[1][0] > 0
+
+
+def test_without_a_seed_random_bits_are_new():
+    draws = []
+    for _ in range(2):
+        with boot_pico() as pico:
+            draws.append(ask(pico.url, "import os", "os.urandom(32)"))
+    assert draws[0] != draws[1]
+
+
+def test_the_port_has_one_owner(pico):
+    with serial.serial_for_url(pico.url, timeout=5) as first:
+        first.write(b"\r\x03\x02")
+        assert first.read(1)
+        with serial.serial_for_url(pico.url, timeout=5) as second, pytest.raises(serial.SerialException):
+            second.read(1)
+    assert ask(pico.url, "", "6 * 7") == 42
+
+
+def test_device_tests_run_on_a_board_at_a_port(tmp_path, pico):
+    (tmp_path / "pytest.ini").write_text("[pytest]\ntern_device_tests = .\n")
+    (tmp_path / "test_it.py").write_text(
+        "import sys\nfrom tern.fixed import saturate\nNOT_ON_BOARDS = {'test_other': 'it says no'}\n\n"
+        "def test_where():\n    assert sys.platform != 'rp2'\n\n"
+        "def test_library():\n    assert saturate(99999) == 16384\n\n"
+        "def test_other():\n    pass\n"
+    )
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-v",
+        "-p",
+        "no:cacheprovider",
+        "--target",
+        "",
+        "--port",
+        pico.url,
+    ]
+    ended = subprocess.run(
+        [*command, "--rootdir", tmp_path, tmp_path], capture_output=True, text=True, cwd=tmp_path
+    )
+    assert ended.returncode == 1
+    assert "test_it.py::test_where PASSED" in ended.stdout
+    assert "test_it.py::test_where[board] FAILED" in ended.stdout
+    assert "line 6, in test_where\n    assert sys.platform != 'rp2'\nAssertionError" in ended.stdout
+    assert "test_it.py::test_library[board] PASSED" in ended.stdout
+    assert "test_it.py::test_other[board] SKIPPED (it says no)" in ended.stdout
+
+
+def test_it_ends_with_its_parent():
+    code = (
+        "import os; from terntools.pico import boot_pico\n"
+        "pico = boot_pico(); print(pico.url, flush=True); os._exit(1)\n"
+    )
+    url = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True).stdout.strip()
+    deadline = time.monotonic() + 30
+    while True:
+        try:
+            serial.serial_for_url(url).close()
+        except serial.SerialException:
+            return
+        assert time.monotonic() < deadline, "the emulator outlived its parent"
+        time.sleep(0.1)
+
+
+def test_a_command_runs_one_until_ctrl_c(tmp_path):
+    command = [TERN, "emulator", "run", "--flash", tmp_path / "flash.bin", "--json"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as running:
+        try:
+            port = json.loads(running.stdout.readline())["port"]
+            assert ask(port, "open('/kept.txt', 'w').close()\nimport os", "os.listdir('/')") == ["kept.txt"]
+        finally:
+            running.send_signal(signal.SIGINT)
+        assert running.wait(30) == 0
+    with boot_pico(tmp_path / "flash.bin") as pico:
+        assert ask(pico.url, "import os", "os.listdir('/')") == ["kept.txt"]

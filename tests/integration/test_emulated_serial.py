@@ -1,0 +1,199 @@
+"""The emulated board's serial link, byte by byte: damage, flow control, hang-up, over pipes and both ends of a pty."""
+
+from __future__ import annotations
+
+import os
+import select
+import subprocess
+import sys
+import tty
+from array import array
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tern import frames, host_frames, wire
+from terntools import emulator
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "device"))
+import small_board
+
+FIRMWARE = Path(frames.__file__).parents[1]
+TIMEOUT = 10.0
+
+
+class Port:
+    """The host's end of a board's process."""
+
+    def __init__(self, directory: Path, kind: str) -> None:
+        if kind == "pipe":
+            their_in, self.out = os.pipe()
+            self.source, their_out = os.pipe()
+            theirs = {their_in, their_out}
+        else:
+            master, slave = os.openpty()
+            tty.setraw(slave)
+            mine, other = (slave, master) if kind == "pty master" else (master, slave)
+            self.out = self.source = mine
+            their_in = their_out = other
+            theirs = {other}
+        command = emulator.device_command(
+            emulator.find_micropython(), "-m", "tern.boards.emulated", str(directory)
+        )
+        self.process = subprocess.Popen(
+            command,
+            stdin=their_in,
+            stdout=their_out,
+            stderr=subprocess.PIPE,
+            env={**os.environ, "MICROPYPATH": str(FIRMWARE)},
+            start_new_session=True,
+        )
+        for end in theirs:
+            os.close(end)
+        self.receiver = frames.Receiver()
+        self.credits = 0
+
+    def write(self, data: bytes) -> None:
+        os.write(self.out, data)
+
+    def send(self, frame: bytes) -> None:
+        coded = bytearray(frames.cobs_size(len(frame)))
+        self.write(bytes(coded[: frames.cobs_encode(frame, len(frame), coded)]))
+
+    def read(self, timeout: float = TIMEOUT) -> bytes | None:
+        """The next frame that is not a credit, or None."""
+        while True:
+            while (n := self.receiver.next()) != frames.MORE:
+                assert n != frames.DAMAGED
+                if n:
+                    return bytes(self.receiver.frame[:n])
+                self.credits += 1
+            if not select.select([self.source], [], [], timeout)[0]:
+                return None
+            self.receiver.give(os.read(self.source, 1000))
+
+    def hello(self) -> host_frames.Hello:
+        out = bytearray(64)
+        self.send(bytes(out[: frames.encode_hello_request(out, 5)]))
+        answer = self.read()
+        assert answer
+        return host_frames.Hello(answer)
+
+    def close(self) -> None:
+        for end in {self.out, self.source}:
+            os.close(end)
+        self.out = self.source = -1
+
+    def ends(self) -> int:
+        status = self.process.wait(TIMEOUT)
+        assert self.process.stderr
+        assert self.process.stderr.read() == b""
+        self.process.stderr.close()
+        return status
+
+
+@pytest.fixture(params=["pipe", "pty master", "pty slave"])
+def port(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Port]:
+    small_board.provision(str(tmp_path), clients=3)
+    port = Port(tmp_path, request.param)
+    yield port
+    if port.out >= 0:
+        port.close()
+    port.process.kill()
+    port.process.wait()
+    if port.process.stderr:
+        port.process.stderr.close()
+
+
+def report_of(port: Port, number: int, device: int = 7) -> list[int]:
+    port.send(bytes(small_board.round_frame(number, small_board.THREE, device=device)))
+    answer = port.read()
+    assert answer
+    out = array("H", [0] * 4)
+    assert host_frames.decode_report(answer, small_board.key_of(device), 4, 3, out) == (device, number)
+    return list(out)
+
+
+def test_hello_and_reports_then_a_clean_end(port: Port) -> None:
+    assert port.hello().clients == 3
+    for number in (1, 2):
+        for device in (7, 8, 9):
+            report_of(port, number, device)
+    port.close()
+    assert port.ends() == 0
+
+
+def test_damage_is_answered_and_forgotten(port: Port) -> None:
+    port.write(b"\x55 half a frame " + bytes(wire.AT_ONCE))
+    answer = port.read()
+    assert answer
+    assert small_board.error_of(answer, 0) == (wire.ERR_FRAME, 0)
+    assert port.hello().clients == 3
+    frame = bytes(small_board.round_frame(1, small_board.THREE))
+    coded = bytearray(frames.cobs_size(len(frame)))
+    coded = coded[: frames.cobs_encode(frame, len(frame), coded)]
+    # any byte of the coded frame may be lost or become another one, and the zero at its end may be missing
+    for at in range(0, len(coded), 7):
+        for damaged in (
+            coded[:at] + coded[at + 1 :],
+            coded[:at] + bytes([coded[at] ^ 0x41]) + coded[at + 1 :],
+        ):
+            port.write(bytes(damaged) + bytes(wire.AT_ONCE))
+            answers = 0
+            while answer := port.read(0.05 if answers else TIMEOUT):
+                answers += 1
+                assert answer[0] == wire.ERROR, at
+    assert port.hello().budget == small_board.ledger.MAX_BUDGET  # nothing was paid for all that
+    report_of(port, 1)
+
+
+def test_a_frame_longer_than_any_is_dropped_whole(port: Port) -> None:
+    port.hello()
+    port.credits = 0
+    for _ in range(50):
+        port.write(b"\xff" * 100)
+        while port.read(0.0):
+            pass
+    port.write(bytes(wire.AT_ONCE))
+    answer = port.read()
+    assert answer
+    assert small_board.error_of(answer, 0) == (wire.ERR_FRAME, 0)
+    port.hello()
+    assert port.credits == (5000 + wire.AT_ONCE) // wire.CREDIT
+    report_of(port, 1)
+
+
+def test_credits_count_every_byte_from_the_last_hello(port: Port) -> None:
+    port.write(b"\x00" * 100)  # counted, then forgotten by hello
+    port.hello()
+    port.credits = 0
+    for sent in range(1, 1001):
+        port.write(b"\x00")
+        if sent % 125 == 0:
+            while port.read(0.05):
+                pass
+    port.hello()
+    assert port.credits == 1000 // wire.CREDIT
+
+
+def test_tools_can_interrupt(port: Port) -> None:
+    assert port.hello().clients == 3
+    port.write(b"\r\x03")
+    assert port.process.wait(TIMEOUT) == 1
+    assert port.process.stderr
+    assert b"KeyboardInterrupt" in port.process.stderr.read()
+
+
+def test_killed_and_started_again_it_sends_the_same_report(tmp_path: Path) -> None:
+    small_board.provision(str(tmp_path))
+    seen = []
+    for _ in range(3):
+        port = Port(tmp_path, "pty master")
+        seen.append(report_of(port, 1))
+        port.process.kill()
+        port.process.wait()
+        port.close()
+        assert port.process.stderr
+        port.process.stderr.close()
+    assert seen[0] == seen[1] == seen[2]

@@ -1,0 +1,114 @@
+"""Protected inference over ptys: real MicroPython classifies, noises and reports; interrupted, it goes on."""
+
+import json
+import subprocess
+
+import numpy as np
+import pytest
+import rig
+
+from tern import card as cards
+from tern import storage
+from ternhost import batches, estimate, inference, inference_run, session
+from ternhost.errors import InterruptedByUser, RefusedError, StorageError, UsageError
+from ternhost.fleet.emulated import EmulatedFleet
+from ternhost.fleet.provision import Policy
+from ternhost.inference_run import Options
+from ternhost.run_directory import board_directories
+from ternhost.session import Watcher
+from ternhost.store import Store
+
+
+def test_the_command_on_emulated_boards(tmp_path, micropython):
+    command = ["infer", "--dataset", "iris", "--epsilon", "20", "--fleet", "emulated:2", "--json"]
+    done = subprocess.run([*rig.TERN, *command], capture_output=True, text=True, cwd=tmp_path, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert "75/75 reports" in done.stderr
+    result = json.loads(done.stdout)
+    assert (result["reports"], result["asked"], result["refusals"]) == (75, 75, 0)
+    assert result["epsilon_true"] == 20
+    assert result["bytes_per_report"] == 22
+    # the ledgers say that the vector was paid for once
+    assert result["epsilon_spent"] == [[result["epsilon_per_client"], 75]]
+    assert result["agreement"] > 0.75  # 0.91 at least in 15 runs; a third by guessing
+    assert 0.3 < result["score"] < result["score_without_noise"]
+    # what the score was made from: the reports in the store, which are those in the ledgers
+    directory = tmp_path / result["directory"]
+    card = cards.decode(bytes.fromhex(result["card"]))
+    ledgers = rig.ledgers_of_run(directory)
+    with Store(directory / "store.sqlite", create=False) as store:
+        reports = store.reports(1)
+    assert all(ledgers[device] == (card.epsilon, 1, payload) for device, payload in reports)
+    symbols, good = batches.unpack([payload for _, payload in reports], 3, card.symbols)
+    vectors = estimate.symbol_values(card)[symbols]
+    assert good.all()
+    assert inference.score("SILHOUETTE_SCORE", vectors, vectors.argmax(axis=1)) == result["score"]
+    assert np.abs(vectors.sum(axis=1).mean() - 1) < 0.2  # the noise has mean 0
+
+
+def test_interrupted_and_resumed(tmp_path, micropython):
+    def stop(status):
+        if status.reports:
+            raise KeyboardInterrupt
+
+    path = tmp_path / "store.sqlite"
+    options = Options(epsilon="4", fleet="emulated:2", cluster_client_num=60)
+    with pytest.raises(InterruptedByUser) as caught:
+        inference_run.begin(options, path, Watcher(status=stop))
+    assert "--resume" in caught.value.hint
+    result = inference_run.resume(tmp_path)
+    assert (result["reports"], result["epsilon_spent"]) == (60, [[result["epsilon_per_client"], 60]])
+    with Store(path) as store:
+        rig.assert_counted_once(
+            store,
+            rig.ledgers_of_run(tmp_path),
+            1,
+            range(1, 61),
+            cards.decode(bytes.fromhex(result["card"])).epsilon,
+        )
+
+
+def test_boards_that_hold_something_else_refuse(tmp_path, micropython):
+    site = rig.make_site(tmp_path, micropython, clients=10, boards=1, largest=30_000_000, budget=30_000_000)
+    site.store.close()
+    with site.boards() as boards:
+        options = Options(epsilon="4", fleet="port:" + boards.ports[0])
+        with pytest.raises(RefusedError, match=r"another dimension \(6\)"):
+            inference_run.begin(options, tmp_path / "store.sqlite")
+    assert {spent for spent, _, _ in site.ledgers().values()} == {0}
+
+
+def test_boards_on_ports_are_scored_without_knowing_their_records(tmp_path, micropython):
+    dataset = inference.load("iris")
+    directories = board_directories(tmp_path, 1)
+    with Store(tmp_path / "store.sqlite") as store:
+        rows = dataset.records(np.arange(0, 150, 4))
+        session.provision_fleet(store, directories, rows, Policy(4_000_000, 8_000_000))
+    with EmulatedFleet(micropython, directories) as boards:
+        options = Options(epsilon="4", fleet="port:" + boards.ports[0])
+        result = inference_run.begin(options, tmp_path / "store.sqlite")
+        again = inference_run.begin(options, tmp_path / "store.sqlite")
+        for _ in range(2):  # a refusal leaves nothing under way
+            with pytest.raises(RefusedError, match="budget is spent"):
+                inference_run.begin(options, tmp_path / "store.sqlite")
+    assert (result["reports"], result["agreement"], result["score_without_noise"]) == (38, None, None)
+    assert again["reports"] == 38
+    assert (directories[0] / storage.CLIENTS).exists()
+
+
+def test_a_result_that_could_not_be_written_is_made_from_the_same_reports(tmp_path, micropython):
+    options = Options(epsilon="4", fleet="emulated:2", cluster_client_num=60)
+    (tmp_path / "result.json").mkdir()
+    with pytest.raises(StorageError) as caught:
+        inference_run.begin(options, tmp_path / "store.sqlite")
+    assert "--resume" in caught.value.hint
+    (tmp_path / "result.json").rmdir()
+    with Store(tmp_path / "store.sqlite") as store:
+        before = store.reports(1)
+    result = inference_run.resume(tmp_path)
+    assert (result["reports"], result["epsilon_spent"]) == (60, [[result["epsilon_per_client"], 60]])
+    with Store(tmp_path / "store.sqlite") as store:
+        assert store.reports(1) == before
+        assert store.reports(2) == []
+    with pytest.raises(UsageError, match="has finished"):
+        inference_run.resume(tmp_path)

@@ -1,0 +1,419 @@
+"""Real MicroPython boards on a real Mosquitto, with TLS, passwords and the access list; and who attacks them."""
+
+import json
+import os
+import signal
+import sqlite3
+import ssl
+import struct
+import subprocess
+import time
+from itertools import pairwise
+
+import pytest
+from harness.arena import CARD, COST, TERN, Arena, D, K
+from harness.proxy import Faults
+from harness.raw_client import RawClient, board_client, wait_for
+
+from tern import card as cards
+from tern import frames, host_frames, ledger, storage, wire
+from tern.links import mqtt
+from ternhost import broker, keys
+from ternhost.fleet.network import write_network
+from ternhost.store import Store
+
+
+def read_ledger(arena, device):
+    account = ledger.Ledger()
+    account.load(str(arena.boards[0] / storage.ledger_name(device)))
+    return account
+
+
+def round_frame(key, device, number, card=CARD, k=K, shift=0):
+    out = bytearray(wire.MAX_FRAME)
+    parameters = [100 + shift] * D
+    n = host_frames.encode_round(out, key, device, number, wire.LOGISTIC, -14, k, 0, 0, parameters, card)
+    return bytes(out[:n])
+
+
+@pytest.fixture
+def arena(tmp_path):
+    """Three clients on one board, and a network without faults."""
+    with Arena(tmp_path, clients=3, boards=1, rounds=5, faults=Faults(on=False)) as made:
+        yield made
+
+
+@pytest.fixture
+def host(arena):
+    """A client with the host's password, which has subscribed to what boards say."""
+    client = RawClient(arena.access, arena.access.user, arena.access.password)
+    assert client.subscribe("tern/up/+") == 1
+    assert client.subscribe("tern/hello/+") == 1
+    yield client
+    client.close()
+
+
+def answers(host, seconds=0.7, count=None):
+    """(topic, frame) of what boards send within so many seconds, or until there are `count`."""
+    return [(topic, payload[2:]) for topic, payload in host.messages(seconds, count)]
+
+
+def wait_for_hello(host):
+    (hello,) = wait_for(lambda: answers(host, 5.0, 1))
+    assert hello[0] == "tern/hello/00000001"
+    assert hello[1]
+    return hello[1]
+
+
+def ask(host, topic, frame, count):
+    """Publish a frame, and return the `count` frames that boards answer; none but these may come."""
+    host.publish(topic, frame, retain=topic == "tern/round")
+    found = answers(host, 10.0 if count else 0.4, count)
+    assert all(topic == "tern/up/00000001" for topic, _ in found)
+    assert len(found) == count
+    return [frame for _, frame in found]
+
+
+def errors(found, arena):
+    return [host_frames.decode_error(frame, arena.keys[frames.address(frame)[0]]) for frame in found]
+
+
+# A round of each kind
+
+
+def test_hello_then_rounds_for_one_and_for_all(arena, host):
+    said = host_frames.Hello(wait_for_hello(host))
+    assert (said.first, said.clients, said.schema) == (1, 3, wire.SCHEMA)
+
+    question = round_frame(arena.keys[2], 2, 1)
+    one = ask(host, "tern/down/00000001", question, 1)
+    assert frames.address(one[0]) == (2, 1)
+    assert ask(host, "tern/down/00000001", question, 1) == one, "the same request, the same bytes"
+
+    everybody = round_frame(arena.fleet_key, wire.FLEET, 1)
+    three = ask(host, "tern/round", everybody, 3)
+    assert sorted(frames.address(frame) for frame in three) == [(1, 1), (2, 1), (3, 1)]
+    assert one[0] in three, "it is one question, whoever asks"
+    for frame in three:
+        frames.verify(arena.keys[frames.address(frame)[0]], frame)
+
+    arena.fleet.boards[0].restart()  # comes late, and hears of it
+    found = answers(host, 10.0, 5)  # its will, its hello, its answers
+    assert sorted(frame for topic, frame in found if topic.startswith("tern/up")) == sorted(three)
+
+
+def test_the_will_takes_the_hello_away(arena, host):
+    wait_for_hello(host)
+    arena.fleet.boards[0].kill()
+    assert answers(host, 10.0, 1) == [("tern/hello/00000001", b"")]
+
+
+def test_a_session_that_the_broker_keeps(arena, host):
+    """With clean false, what is asked of a board while it is away is answered once it is back; else it is not."""
+    board = arena.fleet.boards[0]
+    wait_for_hello(host)
+    for number, clean in ((1, False), (2, True)):
+        arena.write_network(clean=clean)
+        for running in (False, True, False):
+            board.start() if running else board.kill()
+            assert bool(answers(host, 10.0, 1)[0][1]) == running, "its hello, or its will"
+        host.publish("tern/down/00000001", round_frame(arena.keys[1], 1, number))
+        board.start()
+        said = [frame[0] for _, frame in answers(host, 10.0 if clean else 15.0, 1 if clean else 2)]
+        assert sorted(said) == ([wire.HELLO] if clean else [wire.HELLO, wire.REPORT])
+        assert answers(host, 0.5) == []
+
+
+def test_a_board_that_trusts_another_authority_stays_away(arena, host, tmp_path):
+    wait_for_hello(host)
+    other = broker.write_configuration(tmp_path / "other", {}, port=arena.access.port)
+    board = arena.fleet.boards[0]
+    for authority, server in ((other.authority, "localhost"), (arena.access.authority, "broker.example")):
+        board.kill()
+        answers(host, 0.5)
+        wrong = broker.Access("localhost", arena.proxy.port, "", "", authority)
+        write_network(board.directory, wrong, arena.fleet_key, server=server, longest_pause_ms=500)
+        board.start()
+        assert answers(host, 1.5) == []
+    board.kill()
+    arena.write_network()
+    board.start()
+    wait_for_hello(host)
+
+
+def test_a_broker_that_hangs_is_waited_for(arena, host):
+    wait_for_hello(host)
+    os.kill(arena.broker.pid, signal.SIGSTOP)
+    time.sleep(1.0)
+    os.kill(arena.broker.pid, signal.SIGCONT)
+    ask(host, "tern/round", round_frame(arena.fleet_key, wire.FLEET, 1), 3)
+
+
+# Attacks
+
+
+def test_the_access_list(arena, host):
+    wait_for_hello(host)
+    thief = board_client(arena.access, arena.keys, 2)
+    frame = round_frame(arena.keys[1], 1, 1)
+    for topic in ("tern/round", "tern/down/00000001", "tern/down/00000002", "tern/up/00000001"):
+        thief.publish(topic, frame)
+    for topic in ("tern/hello/00000001", "tern/up/00000002/more", "other"):
+        thief.publish(topic, frame)
+    assert answers(host, 0.5) == []
+    for topic in ("tern/up/+", "tern/down/00000001", "tern/down/+", "tern/hello/00000001", "#", "$SYS/#"):
+        thief.subscribe(topic)
+    ask(host, "tern/down/00000001", frame, 1)
+    assert thief.messages(0.5) == [], "nothing that is another's"
+    thief.publish("tern/up/00000002", b"its own")
+    assert host.messages(5.0, 1)[0][0] == "tern/up/00000002"
+
+
+@pytest.mark.parametrize("password", ["", "wrong", mqtt.password(bytes(32))])
+def test_a_wrong_password_is_refused(arena, password):
+    assert RawClient(arena.access, mqtt.name(2), password).code == 5
+    assert RawClient(arena.access, "nobody", password).code == 5
+
+
+def test_nobody_takes_over_the_session_of_another(arena, host):
+    wait_for_hello(host)
+    thief = board_client(arena.access, arena.keys, 2, client_id=mqtt.name(1))
+    assert thief.code == 0
+    ask(host, "tern/round", round_frame(arena.fleet_key, wire.FLEET, 1), 3)
+    assert thief.messages(0.2) == []
+
+
+def test_a_packet_that_is_too_long_ends_the_connection(arena):
+    thief = board_client(arena.access, arena.keys, 2)
+    with pytest.raises((ConnectionError, ssl.SSLError)):
+        thief.publish("tern/up/00000002", bytes(5000))
+
+
+def test_forged_rounds_cost_nothing(arena, host):
+    wait_for_hello(host)
+    for frame, replies in (
+        (round_frame(bytes(32), 1, 1), 1),
+        (round_frame(arena.keys[2], 1, 1), 1),  # signed by another device
+        (round_frame(arena.fleet_key, 1, 1), 1),  # the fleet's key is not the device's
+        (round_frame(bytes(32), wire.FLEET, 1), 1),  # the board answers, once
+        (round_frame(arena.keys[1], wire.FLEET, 1), 1),
+        (round_frame(arena.fleet_key, wire.FLEET, 1)[:-1], 1),
+        (b"", 0),
+        (bytes(2560), 0),
+    ):
+        for reply in ask(host, "tern/down/00000001", frame, replies):
+            assert reply[0] == wire.ERROR
+    assert all(read_ledger(arena, device).spent == 0 for device in arena.keys)
+    ask(host, "tern/round", round_frame(arena.fleet_key, wire.FLEET, 1), 3)
+
+
+def test_a_host_that_lies_repeats_and_counts_backwards(arena, host):
+    wait_for_hello(host)
+
+    def code(frame):
+        (reply,) = ask(host, "tern/down/00000001", frame, 1)
+        return reply[0] if reply[0] == wire.REPORT else errors([reply], arena)[0][2]
+
+    liar = bytearray(CARD)
+    struct.pack_into("<I", liar, 1, cards.decode(CARD).epsilon // 2)  # claims half of what it costs
+    assert code(round_frame(arena.keys[1], 1, 3, bytes(liar))) == wire.ERR_NOT_CERTIFIED
+    assert code(round_frame(arena.keys[1], 1, 3, k=D)) == wire.ERR_POLICY
+    assert read_ledger(arena, 1).spent == 0
+    for _ in range(5):
+        assert code(round_frame(arena.keys[1], 1, 3)) == wire.REPORT
+    assert code(round_frame(arena.keys[1], 1, 3, shift=1)) == wire.ERR_CHANGED_ROUND
+    assert code(round_frame(arena.keys[1], 1, 2)) == wire.ERR_OLD_ROUND
+    assert read_ledger(arena, 1).spent == COST
+    number = 3
+    while read_ledger(arena, 1).spent + COST <= arena.budget:
+        number += 1
+        assert code(round_frame(arena.keys[1], 1, number)) == wire.REPORT
+    assert code(round_frame(arena.keys[1], 1, number + 1)) == wire.ERR_BUDGET
+    assert read_ledger(arena, 1).spent == arena.budget
+
+
+def test_whoever_has_the_fleet_key_is_held_to_the_pause_and_to_small_steps(arena, host):
+    wait_for_hello(host)
+    arena.fleet.boards[0].kill()
+    arena.write_network(pause=2)
+    arena.fleet.boards[0].start()
+    assert answers(host, 5.0, 2)[-1][1][0] == wire.HELLO
+    paid = []
+    number = 0
+    end = time.monotonic() + 7
+    while time.monotonic() < end:
+        number += 1
+        replies = ask(host, "tern/round", round_frame(arena.fleet_key, wire.FLEET, number), 3)
+        (reply,) = [reply for reply in replies if frames.address(reply)[0] == 1]
+        if reply[0] == wire.REPORT:
+            paid.append(time.monotonic())
+        else:
+            assert errors([reply], arena)[0][2] == wire.ERR_TOO_SOON
+        assert read_ledger(arena, 1).spent == len(paid) * COST
+        time.sleep(0.1)
+    assert number > 10
+    assert 2 <= len(paid) <= 3
+    assert all(later - earlier > 1.8 for earlier, later in pairwise(paid))
+    last = read_ledger(arena, 1).round
+    far = round_frame(arena.fleet_key, wire.FLEET, last + wire.FLEET_AHEAD + 1)
+    found = {error[0]: error[2:] for error in errors(ask(host, "tern/round", far, 3), arena)}
+    assert found[1] == (wire.ERR_AHEAD, last)
+    assert read_ledger(arena, 1).round == last
+
+
+# The host
+
+
+def serve(arena, **options):
+    command = arena.host_command(**options)
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def finish(process, timeout=60):
+    out, err = process.communicate(timeout=timeout)
+    assert process.returncode == 0, err
+    return [json.loads(line) for line in out.splitlines()]
+
+
+def test_serve_tells_what_happens(arena):
+    lines = finish(serve(arena, rounds=2))
+    ends = [line for line in lines if line["event"] == "end"]
+    assert [(line["round"], line["reports"], line["asked"], line["ended"]) for line in ends] == [
+        (1, 3, 3, "complete"),
+        (2, 3, 3, "complete"),
+    ]
+    assert lines[-1]["event"] == "result"
+    assert (lines[-1]["rounds"], lines[-1]["reports"]) == (2, 6)
+    assert list(arena.differences()) == []
+
+
+def test_a_round_ends_at_its_quorum_or_deadline_without_those_that_are_gone(arena, tmp_path):
+    with Store(arena.path, create=False, beside=True) as store:
+        keys.add(store, [1000])  # a device that nobody has built
+    lines = finish(serve(arena, quorum=0.75, rounds=1))
+    assert [(line["reports"], line["ended"]) for line in lines if line["event"] == "end"] == [(3, "quorum")]
+    lines = finish(serve(arena, deadline=2, rounds=2))
+    assert [(line["reports"], line["ended"]) for line in lines if line["event"] == "end"] == [(3, "deadline")]
+
+
+def test_a_device_that_is_revoked_is_refused_at_once(arena):
+    process = serve(arena, interval=3, deadline=20, rounds=2)
+    wait_for(lambda: arena.ended() == 1)
+    subprocess.run(
+        [*TERN, "device", "revoke", "2", "--store", str(arena.path)], check=True, capture_output=True
+    )
+    lines = finish(process)
+    ends = [(line["asked"], line["reports"]) for line in lines if line["event"] == "end"]
+    assert ends == [(3, 3), (2, 2)]
+    assert lines[-1]["frames"]["unknown"] >= 1, "its board has answered, and was not heard"
+
+
+def test_reports_under_another_name_count_for_nobody_else(arena, host):
+    """Whoever has the password of device 2 cannot report for device 1, nor with the key of 2 as 1."""
+    arena.fleet.boards[0].kill()
+    process = serve(arena, deadline=4, rounds=1)
+    announcement = wait_for(lambda: next((body for body in _announcements(arena) if body), None))
+    number = struct.unpack_from("<I", announcement, 5)[0]
+    thief = board_client(arena.access, arena.keys, 2)
+    out = bytearray(64)
+    for key, device in ((arena.keys[2], 1), (arena.fleet_key, 1), (bytes(32), 1), (arena.keys[2], 3)):
+        n = frames.encode_report(out, key, device, number, [0, 0], K, 3, 2)
+        thief.publish("tern/up/00000002", bytes(out[:n]))
+        thief.publish("tern/up/00000001", bytes(out[:n]))
+    lines = finish(process)
+    assert [line["reports"] for line in lines if line["event"] == "end"] == [0]
+    assert lines[-1]["frames"]["forged"] == 4, "what came by its own topic; the broker stopped the rest"
+
+
+def _announcements(arena):
+    reader = board_client(arena.access, arena.keys, 3)
+    reader.subscribe("tern/round")
+    found = [payload[2:] for _, payload in reader.messages(0.3)]
+    reader.close()
+    return found
+
+
+def test_a_client_that_floods_does_not_stop_a_round(arena):
+    thief = board_client(arena.access, arena.keys, 3)
+    process = serve(arena, interval=1.5, rounds=3)
+    wait_for(lambda: arena.ended() >= 1)
+    sent = thief.flood("tern/up/00000003", b"\x82" + bytes(30), 3.0)
+    lines = finish(process)
+    assert sent > 5000
+    assert [line["reports"] for line in lines if line["event"] == "end"] == [3, 3, 3]
+    assert list(arena.differences()) == []
+
+
+def test_a_slow_reader_does_not_stop_a_round(arena):
+    slow = board_client(arena.access, arena.keys, 3)
+    slow.subscribe("tern/round")  # and never reads again
+    lines = finish(serve(arena, rounds=4))
+    assert [line["reports"] for line in lines if line["event"] == "end"] == [3, 3, 3, 3]
+
+
+def test_one_process_has_a_store(arena):
+    process = serve(arena, interval=2, rounds=2)
+    wait_for(lambda: arena.ended() == 1)
+    second = subprocess.run(arena.host_command(), capture_output=True, text=True, timeout=60)
+    assert second.returncode == 5
+    assert "another program uses this store" in second.stderr
+    finish(process)
+
+
+def test_a_broker_that_is_not_there(arena, tmp_path):
+    arena.broker.stop()
+    process = serve(arena)
+    _, err = process.communicate(timeout=30)
+    assert process.returncode == 3
+    assert "does not answer" in err
+    arena.broker.start()
+
+
+# All at once
+
+
+def test_the_books_balance_whatever_dies(tmp_path):
+    faults = Faults(3, drop=0.05, repeat=0.05, delay=0.05, truncate=0.02, flip=0.02, replay=0.05)
+    with Arena(tmp_path, clients=60, boards=3, rounds=6, faults=faults, seed=3) as arena:
+        deeds = [
+            (0.0, arena.read_slowly),
+            (0.1, arena.jump_clock),
+            (0.2, arena.restart_broker),
+            (0.3, arena.restart_host),
+            (0.3, arena.lie),
+            (0.3, arena.flood),
+            (0.5, arena.cut_power),
+            (0.5, arena.halt),
+            (0.5, arena.jump_clock),
+            (0.6, arena.restart_host),
+            (0.8, arena.restart_broker),
+            (0.8, arena.lie),
+        ]
+        assert arena.run(deeds, timeout=180) == 6
+        faults.on = False
+        arena.quiet()
+        arena.kill_host()
+        for board in arena.fleet.boards:
+            board.kill()
+        summary = arena.summary()
+        assert list(arena.differences()) == []
+        assert summary["accepted"] == 6 * 60
+        assert sum(faults.injected.values()) > 20, "it was a bad network"
+        assert {
+            "clock jumps", "processes halted", "slow reader", "flood", "forged round", "lying card", "dear round",
+            "round asked again, changed", "round backwards", "boards cut off",
+        } <= summary["injected"].keys()  # fmt: skip
+        assert {"not certified", "policy", "old round"} <= summary["refused_by_devices"].keys()
+
+        # The same books, with one report altered, one added and one ledger robbed: each is seen.
+        with sqlite3.connect(arena.path) as store:
+            store.execute(
+                "UPDATE report SET payload = x'00' WHERE round = 3 AND device = 5 AND payload <> x'00'"
+            )
+            store.execute(
+                "UPDATE report SET payload = x'01' WHERE round = 4 AND device = 6 AND payload <> x'01'"
+            )
+        assert any("the counts are not those" in line for line in arena.differences())
+        ledger.create(str(arena.boards[0] / storage.LEDGERS / "new"), arena.budget)
+        (arena.boards[0] / storage.LEDGERS / "new").rename(arena.boards[0] / storage.ledger_name(1))
+        assert any("device 1 has paid 0 for 6 reports" in line for line in arena.differences())

@@ -1,0 +1,173 @@
+"""The commands for a fleet on a broker, as their users call them."""
+
+import json
+import os
+import signal
+import stat
+import subprocess
+import urllib.request
+
+import pytest
+from harness.arena import CARD, TERN, D, K
+from harness.raw_client import RawClient, board_client, wait_for
+
+from ternhost import broker, keys, run_directory, session
+from ternhost.fleet.emulated import EmulatedFleet
+from ternhost.fleet.network import attach
+from ternhost.store import Store
+
+
+def tern(*words, code=0):
+    """Run a command; return its JSON object, or its message if it is to fail."""
+    done = subprocess.run([*TERN, *map(str, words)], capture_output=True, text=True, timeout=120)
+    assert done.returncode == code, done.stderr
+    return json.loads(done.stdout) if code == 0 else done.stderr
+
+
+def test_keys(tmp_path):
+    store = tmp_path / "store.sqlite"
+    assert tern("device", "add", "1-3", 9, "--store", store, "--keys", tmp_path / "new", "--json")[
+        "added"
+    ] == [1, 2, 3, 9]
+    assert stat.S_IMODE(store.stat().st_mode) == 0o600
+    files = {path.name: path for path in (tmp_path / "new").iterdir()}
+    assert sorted(files) == ["00000001.key", "00000002.key", "00000003.key", "00000009.key"]
+    with Store(store) as made:
+        assert made.keys() == {int(name[:8], 16): path.read_bytes() for name, path in files.items()}
+    assert all(stat.S_IMODE(path.stat().st_mode) == 0o600 for path in files.values())
+    old = files["00000002.key"].read_bytes()
+    tern("device", "rotate", 2, "--store", store, "--keys", tmp_path / "new", "--json")
+    assert files["00000002.key"].read_bytes() != old
+    tern("device", "revoke", 1, "--store", store, "--json")
+    listed = tern("device", "list", "--store", store, "--json")["devices"]
+    assert [(device["id"], device["revoked"] is None) for device in listed] == [
+        (1, False),
+        (2, True),
+        (3, True),
+        (9, True),
+    ]
+    assert "device 1 has no key" in tern("device", "revoke", 1, "--store", store, code=2)
+    assert "'x' is no device" in tern("device", "add", "x", "--store", store, code=2)
+    assert "there is no store" in tern("device", "list", "--store", tmp_path / "none", code=5)
+
+
+def test_a_broker_lets_in_who_has_a_key_and_forgets_who_is_revoked(tmp_path):
+    store = tmp_path / "store.sqlite"
+    tern("device", "add", "1-2", "--store", store, "--json")
+    port = broker.free_port()
+    result = tern("broker", "config", tmp_path / "broker", "--store", store, "--port", port, "--json")
+    assert result["devices"] == 2
+    assert "password" not in result
+    with Store(store) as made:
+        known = made.keys()
+    with broker.Mosquitto(tmp_path / "broker") as running:
+        access = running.access
+        assert [board_client(access, known, device).code for device in known] == [0, 0]
+        tern("device", "revoke", 2, "--store", store, "--json")
+        tern("device", "rotate", 1, "--store", store, "--json")
+        tern("broker", "config", tmp_path / "broker", "--store", store, "--port", port, "--json")
+        running.reload()
+        wait_for(lambda: board_client(access, known, 2).code == 5)
+        assert board_client(access, known, 1).code == 5, "the old key"
+        with Store(store) as made:
+            assert board_client(access, made.keys(), 1).code == 0
+        assert RawClient(access, access.user, access.password).code == 0
+
+
+@pytest.fixture
+def fleet(tmp_path, micropython):
+    """Two boards of three clients, not yet on a broker: (store, directories)."""
+    import numpy as np
+
+    path = tmp_path / run_directory.STORE_NAME
+    rows = np.full((6, D + 1), 16384, np.int16)
+    boards = run_directory.board_directories(tmp_path, 2)
+    with Store(path) as store:
+        session.provision_fleet(store, boards, rows, session.Policy(4_000_000, 40_000_000))
+        keys.fleet_key(store)
+    (tmp_path / "card").write_bytes(CARD)
+    return path, boards
+
+
+def serve(path, broker_name, *words):
+    command = [*TERN, "serve", "--store", str(path), "--broker", str(broker_name), "--dimension", str(D)]
+    command += ["--card", str(path.parent / "card"), "--k", str(K), *words]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def test_the_embedded_broker(fleet, micropython):
+    path, boards = fleet
+    process = serve(path, "embedded", "--rounds", "3", "--json")
+    wait_for((path.parent / "broker" / broker.HOST).exists)
+    attach(boards, path.parent / "broker", path)
+    with EmulatedFleet(micropython, boards):
+        access = broker.Access.load(path.parent / "broker" / broker.HOST)
+        with Store(path, beside=True) as store:
+            known = store.keys()
+        wait_for(lambda: _code(access, known, 1) == 0)
+        assert RawClient(access, "00000001", "wrong").code in (4, 5)
+        assert board_client(access, known, 2, client_id="00000001").code in (2, 4, 5)
+        out, err = process.communicate(timeout=60)
+    assert process.returncode == 0, err
+    lines = [json.loads(line) for line in out.splitlines()]
+    assert [line["reports"] for line in lines if line["event"] == "end"] == [6, 6, 6]
+    assert lines[-1]["reports"] == 18
+
+
+def _code(access, known, device):
+    try:
+        # another board's client than those that are to take part
+        return board_client(access, known, device + 1).code
+    except OSError:
+        return None
+
+
+def test_serve_for_people_and_for_prometheus(fleet, micropython):
+    path, boards = fleet
+    port, metrics = broker.free_port(), broker.free_port()
+    tern("broker", "config", path.parent / "broker", "--store", path, "--port", port, "--json")
+    attach(boards, path.parent / "broker", path)
+    with broker.Mosquitto(path.parent / "broker"), EmulatedFleet(micropython, boards):
+        process = serve(path, path.parent / "broker", "--interval", "1", "--metrics", str(metrics))
+
+        def figures():
+            try:
+                with urllib.request.urlopen(f"http://127.0.0.1:{metrics}/metrics", timeout=5) as answer:
+                    text = answer.read().decode()
+            except OSError:
+                return None
+            found = dict(line.rsplit(" ", 1) for line in text.splitlines() if line.startswith("tern_"))
+            return found if float(found.get("tern_rounds_ended", 0)) >= 1 else None
+
+        found = wait_for(figures)
+        assert float(found["tern_boards"]) == 2
+        assert float(found["tern_connected"]) == 1
+        assert float(found['tern_frames_total{fate="accepted"}']) >= 6
+        os.kill(process.pid, signal.SIGINT)
+        out, err = process.communicate(timeout=30)
+    assert process.returncode == 0, err
+    assert "round 1: 6 of 6 reports, 0 refusals, complete; 2 boards" in out
+    assert out.splitlines()[-1].endswith("reports")
+
+
+def test_a_port_for_metrics_that_is_taken(fleet):
+    path, _ = fleet
+    port = broker.free_port()
+    tern("broker", "config", path.parent / "broker", "--store", path, "--port", port, "--json")
+    with broker.Mosquitto(path.parent / "broker"):
+        process = serve(path, path.parent / "broker", "--metrics", str(port))
+        _, err = process.communicate(timeout=30)
+    assert process.returncode == 2
+    assert f"port {port} cannot be had" in err
+
+
+def test_bench_ingest():
+    result = tern("bench", "ingest", "--broker", "mosquitto", "--reports", 30_000, "--json")
+    assert (result["lost"], result["counted_twice"], result["not_counted"]) == (0, 0, 0)
+    assert (result["reports"], result["duplicates"], result["messages"]) == (30_000, 300, 30_300)
+    assert result["reports_per_s"] > 0
+    assert result["client_only_messages_per_s"] > 0
+    assert result["ratio"] == pytest.approx(
+        result["messages_per_s"] / result["client_only_messages_per_s"], rel=1e-3
+    )
+    assert result["peak_rss_bytes"] > 0

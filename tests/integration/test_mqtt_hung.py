@@ -1,0 +1,193 @@
+"""Brokers that hang at every stage: the device's client, on MicroPython, never waits for longer than it was told to."""
+
+import contextlib
+import os
+import socket
+import ssl
+import subprocess
+import threading
+import time
+
+import pytest
+
+from ternhost import broker
+from terntools.device_tests import FIRMWARE
+from terntools.emulator import device_command
+
+PATIENCE = 600  # ms
+
+_PROGRAM = """
+import sys, time
+from tern.mqtt import MqttError, Session
+from tern.transport import Connection, Lost, client_context
+port, authority, name, act = int(sys.argv[1]), sys.argv[2], sys.argv[3], sys.argv[4]
+context = client_context(open(authority, "rb").read()) if authority != "-" else None
+session = Session(
+    lambda: Connection("127.0.0.1", port, 600, context, name), b"x", keep_alive=1, patience_ms=600, largest=300
+)
+start = time.ticks_ms()
+try:
+    session.open()
+    print("open")
+    if act == "publish":
+        while True:
+            session.publish(b"t", bytes(300), 300, 1)
+    while True:
+        session.receive(-1)
+except (Lost, MqttError) as error:
+    print(time.ticks_diff(time.ticks_ms(), start), type(error).__name__, error)
+"""
+
+
+class Server:
+    """Accepts one connection and hands it to `behave`."""
+
+    def __init__(self, behave):
+        self._socket = socket.create_server(("127.0.0.1", 0))
+        self.port = self._socket.getsockname()[1]
+        self._behave = behave
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def _run(self):
+        connection, _ = self._socket.accept()
+        with connection:
+            connection.settimeout(20)
+            with contextlib.suppress(OSError):
+                self._behave(connection)
+
+    def __enter__(self):
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self._thread.join(10)
+        self._socket.close()
+
+
+def until_closed(connection):
+    while connection.recv(65536):
+        pass
+
+
+def silent(connection):
+    until_closed(connection)
+
+
+def half_an_answer(connection):
+    connection.sendall(b"\x20\x02")
+    until_closed(connection)
+
+
+def no_ping(connection):
+    connection.recv(100)
+    connection.sendall(b"\x20\x02\x00\x00")
+    until_closed(connection)
+
+
+def half_a_message(connection):
+    connection.recv(100)
+    connection.sendall(b"\x20\x02\x00\x00\x30\x50\x00\x01t")
+    until_closed(connection)
+
+
+def drips(connection):
+    """A byte at a time, each before the client's patience is over, but never a whole answer in time."""
+    connection.recv(100)
+    for byte in b"\x20\x02\x00":
+        connection.sendall(bytes((byte,)))
+        time.sleep(0.25)
+    until_closed(connection)
+
+
+def reads_nothing(connection):
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    connection.recv(100)
+    connection.sendall(b"\x20\x02\x00\x00")
+    time.sleep(8)
+
+
+def garbage(connection):
+    connection.sendall(os.urandom(1000))
+    until_closed(connection)
+
+
+def hangs_up(connection):
+    connection.recv(10)
+
+
+def run(micropython, directory, behave, authority="-", name="localhost", act="receive"):
+    (directory / "client.py").write_text(_PROGRAM)
+    with Server(behave) as server:
+        done = subprocess.run(
+            device_command(micropython, directory / "client.py", str(server.port), str(authority), name, act),
+            env={"MICROPYPATH": str(FIRMWARE)},
+            capture_output=True,
+            text=True,
+            timeout=30,
+        )
+    assert done.returncode == 0, done.stderr
+    ms, kind, *message = done.stdout.splitlines()[-1].split()
+    return int(ms), kind, " ".join(message), "open" in done.stdout
+
+
+@pytest.mark.parametrize("behave", [silent, half_an_answer, drips, garbage, hangs_up])
+def test_before_the_session(micropython, tmp_path, behave):
+    ms, kind, _, opened = run(micropython, tmp_path, behave)
+    assert kind in ("Lost", "MqttError")
+    assert not opened
+    assert ms < 5 * PATIENCE
+
+
+@pytest.mark.parametrize("behave", [no_ping, half_a_message])
+def test_within_the_session(micropython, tmp_path, behave):
+    ms, kind, message, opened = run(micropython, tmp_path, behave)
+    assert opened
+    assert (kind, message) == ("Lost", "the broker does not answer")
+    assert 0.9 * PATIENCE < ms < 8 * PATIENCE
+
+
+def test_a_broker_that_reads_nothing(micropython, tmp_path):
+    ms, kind, message, opened = run(micropython, tmp_path, reads_nothing, act="publish")
+    assert opened
+    assert (kind, message) == ("Lost", "nothing can be sent")
+    assert ms < 10 * PATIENCE
+
+
+def test_in_the_handshake_of_tls(micropython, tmp_path):
+    broker.write_configuration(tmp_path / "broker", {})
+    authority = tmp_path / "broker" / broker.DEVICE_AUTHORITY
+    for behave in (silent, garbage, hangs_up):
+        ms, kind, _, opened = run(micropython, tmp_path, behave, authority)
+        assert kind == "Lost"
+        assert not opened
+        assert ms < 5 * PATIENCE
+
+
+def test_the_name_in_the_certificate_counts(micropython, tmp_path):
+    broker.write_configuration(tmp_path / "broker", {})
+    directory = tmp_path / "broker"
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(directory / broker.CERTIFICATE, directory / broker.KEY)
+
+    def behave(connection):
+        with context.wrap_socket(connection, server_side=True) as secure:
+            secure.recv(100)
+            secure.sendall(b"\x20\x02\x00\x00")
+            until_closed(secure)
+
+    for name, expected in (("localhost", True), ("127.0.0.1", True), ("example.org", False)):
+        _, kind, _, opened = run(micropython, tmp_path, behave, directory / broker.DEVICE_AUTHORITY, name)
+        assert opened is expected, name
+        assert kind == "Lost"
+
+
+def test_nobody_listens(micropython, tmp_path):
+    (tmp_path / "client.py").write_text(_PROGRAM)
+    done = subprocess.run(
+        device_command(micropython, tmp_path / "client.py", str(broker.free_port()), "-", "x", "receive"),
+        env={"MICROPYPATH": str(FIRMWARE)},
+        capture_output=True,
+        text=True,
+        timeout=30,
+    )
+    assert "Lost cannot connect to 127.0.0.1" in done.stdout

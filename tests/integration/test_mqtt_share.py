@@ -1,0 +1,156 @@
+"""Several processes of a host share the reports of a fleet: each report comes to one of them."""
+
+import asyncio
+import struct
+
+import pytest
+from harness.raw_client import board_client
+
+from tern import frames, wire
+from ternhost import broker
+from ternhost.errors import DeviceError
+from ternhost.links.mqtt import MqttLink
+
+KEYS = {1: bytes(32), 2: bytes(range(32))}
+
+
+@pytest.fixture
+def running(tmp_path):
+    broker.write_configuration(tmp_path, KEYS, port=broker.free_port(), hosts=3)
+    with broker.Mosquitto(tmp_path) as made:
+        yield made
+
+
+def accesses(running):
+    return [
+        broker.Access.load(running.directory / name) for name in ("host.json", "host-2.json", "host-3.json")
+    ]
+
+
+async def gather(links, count):
+    """What each link has received, once there are `count` altogether."""
+    found = [[] for _ in links]
+    for _ in range(100):
+        for link, received in zip(links, found, strict=True):
+            received += await link.take(0.05)
+        if sum(map(len, found)) >= count:
+            break
+    return found
+
+
+def publish(access, count):
+    for device in KEYS:
+        client = board_client(access, KEYS, device)
+        for number in range(count):
+            frame = struct.pack("<BII", wire.REPORT, device, number + 1)
+            client.publish(f"tern/up/0000000{device}", frame)
+        client.close()
+
+
+def test_shared_reports_come_once(running):
+    async def run():
+        links = [MqttLink(access, group="hosts") for access in accesses(running)]
+        for link in links:
+            await link.connect()
+        await asyncio.sleep(0.5)
+        await asyncio.to_thread(publish, running.access, 60)
+        found = await gather(links, 120)
+        for link in links:
+            await link.close()
+        return found
+
+    found = asyncio.run(run())
+    every = [frame for received in found for frame in received]
+    assert len(every) == len(set(every)) == 120
+    assert all(len(received) > 10 for received in found), [len(received) for received in found]
+
+
+def test_boards_of_another_version_are_known_as_such(running):
+    async def run():
+        link = MqttLink(running.access)
+        await link.connect()
+        await asyncio.sleep(0.3)
+        client = board_client(running.access, KEYS, 2)
+        found = []
+        for version in (0, 1, 0, None):
+            await asyncio.to_thread(client.publish, "tern/hello/00000002", hello(version))
+            await asyncio.sleep(0.3)
+            found.append((set(link.boards), link.strangers.copy()))
+        await link.close()
+        return found
+
+    board, nobody = {"00000002"}, set()
+    assert asyncio.run(run()) == [(board, nobody), (nobody, board), (board, nobody), (nobody, nobody)]
+
+
+def hello(version):
+    """A HELLO of this version, of another (1), or none any more (None)."""
+    if version is None:
+        return b""
+    out = bytearray(200)
+    n = frames.encode_hello(out, 0, 2, 1, 0, 0, 1, "test")
+    out[6] ^= version  # of the schema
+    return bytes(out[: frames.seal(b"", out, n - wire.TAG_BYTES)])
+
+
+def test_without_a_group_each_hears_all(running):
+    async def run():
+        links = [MqttLink(access) for access in accesses(running)[:2]]
+        for link in links:
+            await link.connect()
+        await asyncio.sleep(0.5)
+        await asyncio.to_thread(publish, running.access, 20)
+        found = await gather(links, 80)
+        for link in links:
+            await link.close()
+        return found
+
+    assert [len(set(received)) for received in asyncio.run(run())] == [40, 40]
+
+
+def test_a_link_says_what_is_wrong(running, tmp_path):
+    import dataclasses
+
+    access = running.access
+    other = broker.write_configuration(tmp_path / "other", {}, port=access.port)
+    for changed, message in (
+        ({"password": "wrong"}, "refuses this host"),
+        ({"authority": other.authority}, "is not the right one"),
+        ({"port": broker.free_port()}, "does not answer"),
+    ):
+        link = MqttLink(dataclasses.replace(access, **changed))
+        with pytest.raises(DeviceError, match=message):
+            asyncio.run(link.connect())
+
+
+def test_a_link_comes_back_and_says_nothing_stale(running):
+    async def run():
+        link = MqttLink(running.access)
+        connections = []
+        link.on_connect = lambda: connections.append(link.announce(b"announcement %d" % len(connections)))
+        await link.connect()
+        await asyncio.sleep(0.3)
+        await asyncio.to_thread(running.kill)
+        for _ in range(100):
+            await asyncio.sleep(0.05)
+            if not link.connected:
+                break
+        assert not link.connected
+        link.announce(b"stale")
+        link.ask("00000001", b"stale")
+        await asyncio.to_thread(running.start)
+        for _ in range(100):
+            await asyncio.sleep(0.1)
+            if link.connected:
+                break
+        await asyncio.sleep(0.3)
+        reader = board_client(running.access, KEYS, 1)
+        reader.subscribe("tern/down/00000001")
+        reader.subscribe("tern/round")
+        heard = await asyncio.to_thread(reader.messages, 1.0)
+        await link.close()
+        return len(connections), heard
+
+    connections, heard = asyncio.run(run())
+    assert connections == 2
+    assert [payload[2:] for _, payload in heard] == [b"announcement 1"]

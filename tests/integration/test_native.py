@@ -1,0 +1,73 @@
+"""The sampler in C, with which `tern bench latency` compares, draws what the library's own sampler draws."""
+
+import random
+from array import array
+from pathlib import Path
+
+import pytest
+
+import ternspecs
+from tern import sampler
+from tern.card import LAPLACE, MIXTURE, decode
+from tern.entropy import Replay
+from tern.fixed import ONE
+from terntools import latency
+
+CARDS = sorted((Path(next(iter(ternspecs.__path__))) / "cards").glob("*-[26].card"))
+N = 40
+PROGRAM = """
+from array import array
+from tern import sampler
+from tern.card import decode
+from tern.entropy import Replay
+
+class Slow(Replay):
+    # Its pool grows by a byte at a time: leaves have to undo and go on.
+    def __init__(self, data):
+        super().__init__(data)
+        self.limit = self.cursor[1]
+        self.cursor[1] = 0
+    def refill(self):
+        assert self.cursor[1] < self.limit
+        self.cursor[1] += 1
+
+def draw(card, data, xs):
+    card, xs = decode(card), array("h", xs)
+    found = []
+    for kind in Replay, Slow:
+        stream = kind(data)
+        out = array("H", (0 for _ in xs))
+        sampler.sample(card, stream, xs, out, len(xs))
+        found.append((list(out), stream.cursor[0]))
+    return found
+"""
+
+
+@pytest.fixture(scope="module")
+def draw():
+    with latency.device("pico-emulated:1") as on:
+        on.install({})
+        on.call(f"exec({PROGRAM!r}, globals())")
+        leaves = "[id(leaf) for leaves in sampler._LEAVES.values() for leaf in leaves]"
+        viper = on.call(leaves)
+        assert on.use_native()
+        assert len(set(on.call(leaves)) - set(viper)) == 2
+        yield lambda *arguments: on.call(f"draw{arguments!r}")
+
+
+def test_the_same_symbols_from_the_same_bytes(draw):
+    rng = random.Random(1)
+    shapes = set()
+    for path in CARDS:
+        if path.name.startswith("lhp"):  # no single card
+            continue
+        card = decode(path.read_bytes())
+        if card.shape in (LAPLACE, MIXTURE):
+            continue
+        shapes.add(card.shape)
+        data = rng.randbytes(64 * N)
+        xs = [-ONE, ONE, 0, -32768, 32767, *(rng.randint(-ONE, ONE) for _ in range(N - 5))]
+        stream, out = Replay(data), array("H", [0] * N)
+        sampler.sample(card, stream, array("h", xs), out, N)
+        assert draw(path.read_bytes(), data, xs) == [(list(out), stream.cursor[0])] * 2, path.name
+    assert len(shapes) == 2

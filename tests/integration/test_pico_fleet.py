@@ -1,0 +1,121 @@
+"""Emulated Picos as a fleet: they train, keep their ledgers, are measured and watched."""
+
+import json
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from ternhost import device
+from ternhost.fleet import parse
+from ternhost.session import Options, Session
+from terntools import hil, latency
+from terntools.hardware import read_map
+from terntools.monitor import Monitor
+
+TERN = Path(__file__).parents[2] / ".venv/bin/tern"
+
+
+def test_one_training_round(tmp_path):
+    options = Options(fleet="pico-emulated:2", reports=40, group=40, epsilon="2")
+    with Session.begin(options, tmp_path / "store.sqlite") as session:
+        result = session.run()
+    assert (result["rounds"], result["reports"]) == (1, 40)
+    assert result["epsilon_spent"] == [[pytest.approx(2, abs=1e-4), 40]]  # from the boards' own ledgers
+
+
+def test_the_name_of_the_fleet():
+    assert parse("pico-emulated:2").count == 2
+    assert parse("pico-emulated:1").is_emulated
+
+
+def test_its_figures_repeat_to_the_microsecond_and_keep_their_bounds():
+    case = latency.Case()
+    found = []
+    for _ in range(2):
+        with latency.device("pico-emulated:1") as on:
+            found.append(
+                latency._main_figures(latency.Bench(on), case, ("three-outputs",), lambda line: None)
+            )
+    assert found[0] == found[1]
+    figures = found[0]
+    assert figures["us_per_coordinate"]["three-outputs"] <= 12
+    assert figures["us_per_coordinate_plain_float"]["three-outputs"] > 100
+    in_c = figures["us_per_coordinate_native_c"]["three-outputs"]
+    assert 0 < in_c < figures["us_per_coordinate"]["three-outputs"] < 1.5 * in_c
+    report = figures["us_per_report"]
+    assert report["median"] < 10_000
+    assert sum(report["breakdown"].values()) == pytest.approx(report["median"], rel=0.01)
+    assert set(report["breakdown"]) == {*latency.PARTS, "link", "rest"}
+    assert figures["heap"]["free"] > 150 * 1024
+
+
+def test_a_monitor_shows_what_passes_and_lets_it_pass():
+    lines = []
+    with device.boards("pico-emulated:1") as (port,):
+        monitor = Monitor(port, lines.append, hello_every=0.5)
+        try:
+            monitor.run(time.monotonic() + 3)
+            asked = subprocess.Popen(
+                [TERN, "device", "info", "--fleet", f"port:{monitor.tap}", "--json"],
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+            while asked.poll() is None:
+                monitor.run(time.monotonic() + 0.1)
+            (board,) = json.load(asked.stdout)["boards"]
+            asked.stdout.close()
+        finally:
+            monitor.close()
+    state = monitor.state
+    assert state.text == board["build"]
+    assert state.clients == board["clients"] == 1
+    assert state.temperature == 27
+    assert state.frames["HELLO"] >= 2
+    assert any(line.startswith("> HELLO_REQUEST") for line in lines)
+    assert any(line.startswith("< HELLO rp2040") for line in lines)
+
+
+def test_boards_of_a_map_are_tested_side_by_side_and_reported(tmp_path):
+    board_map = tmp_path / "map.yaml"
+    board_map.write_text(
+        "- {connected: true, id: one, platform: pico-emulated, notes: left}\n"
+        "- {connected: true, id: two, platform: pico-emulated}\n"
+        "- {connected: true, id: three, platform: pico, serial: /dev/no-such-port}\n"
+        "- {connected: false, id: away, platform: pico, serial: /dev/ttyACM7}\n"
+    )
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "tests/test_it.py").write_text(
+        "import pytest\n"
+        "def test_adds(dut):\n    with dut.repl() as repl:\n        assert repl.evaluate('2 + 2') == 4\n"
+        "@pytest.mark.hardware(fixture='ppk2')\ndef test_energy(dut):\n    raise AssertionError\n"
+        "def test_name(dut, record_testsuite_property):\n"
+        "    record_testsuite_property('board', dut.board.id)\n    assert dut.board.id == 'one', dut.board.id\n"
+    )
+    assert [board.id for board in read_map(board_map)] == ["one", "two", "three"]
+    results = hil.run(board_map, tmp_path, [tmp_path / "tests"])
+    codes = [(one.board.id, one.code) for one in results]
+    assert codes == [("one", hil.PASSED), ("two", hil.FAILED), ("three", hil.LOST)]
+    assert "no-such-port" in results[2].lost
+    assert results[1].counts == {"passed": 1, "failed": 1, "skipped": 1}
+    assert "no board has ppk2" in [message for _, _, message in results[0].cases]
+    assert hil.worst(results) == hil.FAILED
+    page = (tmp_path / "report.html").read_text()
+    assert "FAILED" in page
+    assert "left" in page
+    xml = (tmp_path / "junit.xml").read_text()
+    assert xml.count("<testsuite ") == 3
+    assert 'failures="1"' in xml
+    assert xml.count("<error ") == 1
+
+
+def test_a_board_that_never_ends_times_out(tmp_path):
+    board_map = tmp_path / "map.yaml"
+    board_map.write_text("- {connected: true, id: one, platform: pico-emulated}\n")
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "tests/test_it.py").write_text("import time\ndef test_sleeps():\n    time.sleep(600)\n")
+    (result,) = hil.run(board_map, tmp_path, [tmp_path / "tests"], timeout=5)
+    assert result.code == hil.LOST
+    assert "timed out" in result.lost
+    assert hil.worst([result]) == 2

@@ -1,0 +1,53 @@
+"""Rounds that need a module on demand, on an emulated Pico: without it refused for nothing, with it answered."""
+
+import numpy as np
+import pytest
+
+from tern import ledger, storage, wire
+from ternhost import fleet, inference
+from ternhost.aggregator import Aggregator, Question
+from ternhost.collector import AllRefused, Collector
+from ternhost.fleet.opening import open_boards
+from ternhost.fleet.provision import Policy
+from ternhost.mechanisms import design
+from ternhost.run_directory import board_directories
+from ternhost.session import provision_fleet
+from ternhost.store import Store
+
+D = 4
+CARD = design("duchi", 2)
+NOISE = inference.noise_card(2_000_000)
+LOCAL = Question(wire.LOCAL + wire.LOGISTIC, [100] * D, -12, CARD.card, 1, 0, (2, 2, 1 << 18))
+INFERENCE = Question(wire.SOFTMAX, list(range(0, 800, 100)), -12, NOISE, 2)
+VALUES = Question(wire.VALUES, [1, 0, 1, 1], -12, CARD.card, 1)
+
+
+def test_modules_on_demand(tmp_path):
+    directories = board_directories(tmp_path, 1)
+    rows = np.random.default_rng(3).integers(-16384, 16385, (6, D + 1), dtype=np.int16)
+    with Store(tmp_path / "store.sqlite") as store:
+        provision_fleet(store, directories, rows, Policy(3_000_000, 9_000_000), 3)
+        aggregator = Aggregator(store)
+        with (
+            open_boards(fleet.parse("pico-emulated:1"), directories, ("local", "collect")) as boards,
+            Collector(aggregator, boards) as collector,
+        ):
+            assert collector.devices == [1, 2]
+
+            def ask(number, question):
+                aggregator.open(number, [(question, [1, 2])], 0.0)
+                return collector.collect(number)
+
+            assert ask(1, LOCAL).reports == 2
+            with pytest.raises(AllRefused, match="lack the module") as caught:
+                ask(2, INFERENCE)
+            assert {(refusal.code, refusal.detail) for refusal in caught.value.result.refusals.values()} == {
+                (wire.ERR_MODEL, wire.SOFTMAX)
+            }
+            assert "tern deploy --with" in caught.value.hint
+            result = ask(3, VALUES)
+            assert result.cohorts[0].counts.shape == (3, 2)
+            assert result.reports == 2
+    book = ledger.Ledger()
+    book.load(str(directories[0] / storage.ledger_name(1)))
+    assert (book.spent, book.round) == (2 * CARD.decode().epsilon, 3)

@@ -1,0 +1,177 @@
+"""`tern up` takes an emulated Pico from the box to a member of a fleet, and goes on where it was cut off."""
+
+import json
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from tern import storage
+from ternhost.errors import DeviceError, RefusedError
+from ternhost.fleet.network import fleet_file
+from ternhost.keys import fleet_key
+from ternhost.store import Store
+from terntools import cache, deploy, flash, pico, provision, uf2
+from terntools.pico import boot_pico
+from terntools.repl import Repl
+
+TERN = Path(__file__).parents[2] / ".venv/bin/tern"
+
+
+@pytest.fixture
+def box(tmp_path):
+    """A folder with a firmware file, and where the boot loader's volume shows up."""
+    image = cache.find_entry(pico.FIRMWARE) / "firmware.bin"
+    (tmp_path / "firmware.uf2").write_bytes(uf2.from_binary(image.read_bytes()))
+    return tmp_path
+
+
+def command(box, url):
+    return [
+        TERN, "up", url, "--firmware", box / "firmware.uf2", "--volume", box / "volume",
+        "--store", box / "store.sqlite", "--device", "7", "--dataset", "flights", "--count", "2", "--yes", "--json",
+    ]  # fmt: skip
+
+
+def tern_up(box, url):
+    done = subprocess.run(command(box, url), capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def boot(box, **options):
+    return boot_pico(box / "flash.bin", volume=box / "volume", **options)
+
+
+def test_a_board_from_the_box_is_a_member_after_one_command_and_the_second_does_nothing(box):
+    with boot(box, blank=True) as board:
+        first = tern_up(box, board.url)
+        second = tern_up(box, board.url)
+        with Repl(board.url) as repl:
+            deploy.apply(repl, deploy.plan(repl, more=["inference"])[1])
+        third = tern_up(box, board.url)
+    assert first["flashed"]
+    assert (first["clients"], first["epsilon_left"]) == (1, 100.0)
+    assert second["changed"] is False
+    assert second["deployed"] == second["provisioned"] == []
+    assert third["deployed"] == []  # what was asked for with `tern deploy --with` stays
+    assert second["hello"].split("; ")[:3] == first["hello"].split("; ")[:3]
+
+
+@pytest.mark.parametrize("seconds", [0.7, 1.5, 3.0, 5.0, 8.0])
+def test_killed_at_any_time_and_run_again_it_completes(box, seconds):
+    with boot(box, blank=True) as board:
+        process = subprocess.Popen(
+            command(box, board.url), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
+        time.sleep(seconds)
+        process.kill()
+        process.wait()
+        result = tern_up(box, board.url)
+        assert (result["clients"], result["epsilon_left"]) == (1, 100.0)
+        assert tern_up(box, board.url)["changed"] is False
+
+
+@pytest.mark.parametrize("seconds", [3.0, 6.0])
+def test_a_board_unplugged_half_way_goes_on_after_it_is_plugged_in_again(box, seconds):
+    board = boot(box, blank=True)
+    process = subprocess.Popen(command(box, board.url), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    time.sleep(seconds)
+    board.cut_power()
+    message = process.communicate(timeout=120)[1].decode()
+    assert process.returncode in (3, 0), message
+    with boot(box, blank=True) as again:
+        assert tern_up(box, again.url)["clients"] == 1
+
+
+def member(device, **options):
+    rows = provision.dataset_records("flights", device, 1)
+    return provision.Member(device, rows, provision.policy("2", "100"), **options)
+
+
+@pytest.fixture
+def board(box):
+    with boot(box) as one, Repl(one.url) as repl:
+        yield repl
+
+
+@pytest.fixture
+def store(box):
+    with Store(box / "store.sqlite") as one:
+        yield one
+
+
+def test_the_device_has_the_key_of_the_store_and_a_board_is_one_device_for_good(board, store):
+    policy = {"pause": 2, "slot": 300, "reserve": 5}
+    deploy.apply(board, provision.plan(board, member(7, **policy), store))
+    row = board.read_file("/" + storage.CLIENTS)
+    assert row[4:36] == store.keys()[7]
+    assert board.read_file("/" + storage.FLEET) == fleet_file(fleet_key(store), 2, 300, 5)
+    assert not provision.plan(board, member(7, **policy), store)
+    with pytest.raises(RefusedError, match="device 7 already"):
+        provision.plan(board, member(8), store)
+
+
+def test_a_ledger_is_never_written_over_and_a_lost_one_is_not_made_anew(board, store):
+    deploy.apply(board, provision.plan(board, member(7), store))
+    ledger = "/" + storage.ledger_name(7)
+    spent = b"what it has released"
+    board.write_file(ledger, spent)
+    changed = provision.plan(board, member(7, shapes=("table",)), store)
+    assert list(changed.write) == ["/" + storage.CLIENTS]
+    deploy.apply(board, changed)
+    assert board.read_file(ledger) == spent
+    board.remove(ledger)
+    with pytest.raises(RefusedError, match="lost its ledger"):
+        provision.plan(board, member(7, shapes=("table",)), store)
+
+
+def test_what_a_member_no_longer_has_is_removed(board, store):
+    broker = provision.Broker.parse("broker.example:1883", ssid="lab")
+    deploy.apply(board, provision.plan(board, member(7, broker=broker), store))
+    config = json.loads(board.read_file("/mqtt.json"))
+    assert config == {"host": "broker.example", "port": 1883, "ssid": "lab"}
+    alone = provision.plan(board, member(7, whole_fleet=False), store)
+    assert alone.remove == ("/mqtt.json",)
+    assert list(alone.write) == ["/" + storage.FLEET], "with a key that is nobody's"
+    assert fleet_key(store) not in alone.write["/" + storage.FLEET]
+    deploy.apply(board, alone)
+    assert not provision.plan(board, member(7, whole_fleet=False), store)
+
+
+def test_files_that_are_no_longer_part_of_the_library_go(board):
+    machine, changes = deploy.plan(board)
+    assert machine.processor == "armv6m"
+    names = set(changes.write)
+    assert "/lib/tern/boards/rp2.mpy" in names
+    assert not any("esp32" in name or "mqtt" in name for name in names)  # neither fits a Pico without Wi-Fi
+    assert list(changes.write)[-1] == "/main.py"
+    board.write_file("/lib/tern/card.py", b"an old one")
+    assert deploy.plan(board)[1].remove == ("/lib/tern/card.py",)
+
+
+def test_another_chips_firmware_is_refused_before_the_boot_loader(box):
+    (box / "other.uf2").write_bytes(uf2.from_binary(bytes(512), uf2.RP2350_ARM))
+    firmware = flash.read_firmware(box / "other.uf2")
+    with boot(box) as one:
+        with pytest.raises(Exception, match=r"is for RP2350, and the board .* nothing was changed"):
+            flash.flash(one.url, firmware, volume=box / "volume")
+        with Repl(one.url) as repl:
+            assert repl.evaluate("1 + 1") == 2
+
+
+def test_code_that_fails_says_so_and_a_silent_board_is_an_error(board):
+    with pytest.raises(DeviceError):
+        board.run("while True: pass", timeout=1.0)
+
+
+def test_an_erased_board_may_become_another_device(box, store):
+    firmware = flash.read_firmware(box / "firmware.uf2")
+    with boot(box) as one:
+        with Repl(one.url) as repl:
+            deploy.apply(repl, provision.plan(repl, member(7), store))
+        flash.flash(one.url, firmware, volume=box / "volume", erase=True)
+        with Repl(one.url) as repl:
+            assert repl.directory("/") == {}
+            assert provision.plan(repl, member(8), store)
