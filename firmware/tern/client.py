@@ -8,7 +8,7 @@ from array import array
 
 from tern import frames, wire
 from tern.card import CardError, certify, decode
-from tern.compat import ticks_diff, ticks_ms
+from tern.compat import const, ticks_diff, ticks_ms
 from tern.coordinates import choose, gather
 from tern.entropy import FAILED, EntropyError
 from tern.frames import FrameError
@@ -18,6 +18,9 @@ from tern.sampler import sample, sample_categories
 from tern.storage import CLIENTS, FLEET, RECORDS, Clients, Records, StorageError, ledger_name, read_fleet
 
 _mem_free = getattr(gc, "mem_free", int)  # CPython does not tell
+
+# With a slot, a record of d features in local training counts as (d + 64) / 64 ms: over twice its time on a Pico.
+_LOCAL_SCALE = const(64)
 
 
 class Client:
@@ -34,6 +37,7 @@ class Client:
         self._records = None
         self._fleet_key = None
         self._pause_ms = 0
+        self._slot_ms = 0
         self._ahead = 1  # reports to pay for at once
         self._paid = []  # when each client paid last, if they must pause
         self._ledger = Ledger(board.in_place)
@@ -161,6 +165,10 @@ class Client:
         if answerer:
             cost = answerer.cost(card)
             values = answerer.values
+        if request.local and self._slot_ms:
+            most = self._slot_ms * _LOCAL_SCALE // (request.d + _LOCAL_SCALE)
+            if request.local[0] * client.records > most:
+                raise FrameError(wire.ERR_SLOT, "local training might not fit the slot", most)
         if client.shapes and not client.shapes >> card.shape & 1:
             raise FrameError(wire.ERR_POLICY, "shape of card that the device does not allow", client.largest)
         records = self._open_records(client)
@@ -246,7 +254,7 @@ class Client:
 
     def _open_clients(self):
         if self._clients is None:
-            self._fleet_key, pause, _, ahead = read_fleet(self._board.directory + "/" + FLEET)
+            self._fleet_key, pause, self._slot_ms, ahead = read_fleet(self._board.directory + "/" + FLEET)
             clients = Clients(self._board.directory + "/" + CLIENTS)
             self._pause_ms = 1000 * pause
             if clients.count == 1:

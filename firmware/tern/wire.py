@@ -75,10 +75,11 @@ ERR_DATA = const(12)
 ERR_TOO_SOON = const(13)
 ERR_AHEAD = const(14)
 ERR_MODEL = const(15)
+ERR_SLOT = const(16)
 
 ERRORS = (
     "frame", "tag", "device", "old round", "changed round", "card", "not certified", "policy", "budget",
-    "ledger", "entropy", "data", "too soon", "ahead", "model",
+    "ledger", "entropy", "data", "too soon", "ahead", "model", "slot",
 )  # fmt: skip
 
 # What BENCH_REQUEST can ask for.

@@ -397,4 +397,8 @@ _REFUSALS = {
         "their boards lack the module for this kind of round",
         "put it there: tern deploy --with inference, local or collect; or --whole",
     ),
+    wire.ERR_SLOT: (
+        "local training on all their records might not fit their slot: {detail} epochs times records do",
+        "ask for fewer epochs (--local-epochs), or provision them with a longer --slot-ms",
+    ),
 }

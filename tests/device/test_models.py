@@ -189,6 +189,29 @@ def test_tau_and_epochs_belong_to_the_question():
     assert spent(folder) == EPSILON
 
 
+def test_local_training_that_might_not_fit_the_slot_is_refused_for_nothing():
+    for slot, records, most in ((500, 5, 32_000 // 68), (17, 4, 16), (1, 1, 0), (0, 5, 1 << 20)):
+        folder = scratch.folder()
+        board = provision(folder, records=records)
+        with open(folder + "/" + storage.FLEET, "wb") as file:
+            file.write(struct.pack(storage.FLEET_FIELDS, storage.FLEET_MAGIC, bytes(32), 0, slot, 1))
+        client = Client(board)
+
+        def asked(epochs, client=client):
+            parameters = array("h", (1, 2, 3, 4))
+            return ask(
+                client, round_of(1, wire.LOCAL + wire.SVM, small_board.THREE, parameters, 1, (epochs, 1, 9))
+            )
+
+        fit = min(most // records, 255)
+        if fit < 255:
+            assert error_of(asked(fit + 1)) == (wire.ERR_SLOT, most)
+            assert spent(folder) == 0
+        if fit:
+            assert asked(fit)[0] == wire.REPORT
+            assert spent(folder) == EPSILON
+
+
 def test_one_client_answers_every_model_in_turn():
     folder = scratch.folder()
     client = Client(provision(folder, records=4))
