@@ -301,14 +301,17 @@ def serve(board):
         board.begin()
     try:
         while True:
-            frame = link.receive()
-            if frame is None:
-                continue
-            board.led(True)
-            for n in client.answers(frame):
-                if client.reply[0] == wire.HELLO:
-                    link.restart_credit()
-                link.send(client.reply, n)
+            try:
+                frame = link.receive()
+                if frame is None:
+                    continue
+                board.led(True)
+                for n in client.answers(frame):
+                    if client.reply[0] == wire.HELLO:
+                        link.restart_credit()
+                    link.send(client.reply, n)
+            except MemoryError:  # not even for an ERROR: the host asks again
+                gc.collect()
             board.led(False)
     except EOFError:
         pass

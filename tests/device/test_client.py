@@ -282,6 +282,49 @@ def test_no_memory_leaves_nothing_half_made():
         assert spent(folder) == 4 * EPSILON
 
 
+def test_the_loop_goes_on_when_there_is_no_memory_even_for_an_error():
+    folder = scratch.folder()
+    board = provision(folder)
+    frame = round_frame(1, small_board.THREE)
+    given = [None, MemoryError, frame, frame, frame]
+    sent = []
+    lit = []
+
+    class Link:
+        console = False
+
+        def receive(self):
+            if not given:
+                raise EOFError
+            frame = given.pop(0)
+            if frame is MemoryError:
+                raise MemoryError
+            return frame
+
+        def send(self, reply, n):
+            sent.append(bytes(reply[:n]))
+            if len(sent) == 1:
+                raise MemoryError
+
+    def full(*arguments):
+        raise MemoryError
+
+    def without_memory(*arguments):
+        client_module.decode, frames.encode_error = good
+        raise MemoryError
+
+    good = client_module.decode, frames.encode_error
+    board.link = Link
+    board.led = lit.append
+    client_module.decode, frames.encode_error = full, without_memory
+    try:
+        client_module.serve(board)
+    finally:
+        client_module.decode, frames.encode_error = good
+    assert len(sent) == 2 and sent[0] == sent[1] and sent[0][0] == wire.REPORT
+    assert not lit[-1] and spent(folder) == 4 * EPSILON
+
+
 def test_many_clients_keep_their_own_accounts():
     folder = scratch.folder()
     client = Client(provision(folder, clients=40, records=2))
