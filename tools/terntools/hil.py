@@ -9,6 +9,7 @@ from __future__ import annotations
 import html
 import subprocess
 import sys
+import threading
 import time
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable, Sequence
@@ -84,18 +85,21 @@ def run(
     require_tests(tests)
 
     running: list[subprocess.Popen[bytes]] = []
+    stopped = threading.Event()
 
     def one(board: Board) -> Result:
         say(f"{board.id}: started")
         result = _run_board(board, Path(hardware_map), directory, tests, timeout, running)
         counts = ", ".join(f"{n} {state}" for state, n in result.counts.items() if n)
-        say(f"{board.id}: {result.word} after {result.seconds:.0f} s ({result.lost or counts or 'no tests'})")
+        if not stopped.is_set():
+            say(f"{board.id}: {result.word} after {result.seconds:.0f} s ({result.lost or counts or 'no tests'})")
         return result
 
     with ThreadPoolExecutor(len(boards)) as pool:
         try:
             results = list(pool.map(one, boards))
         except BaseException:  # Ctrl-C: no thread may wait for its board
+            stopped.set()
             for process in running:
                 process.kill()
             raise
