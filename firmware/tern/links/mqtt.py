@@ -113,10 +113,14 @@ class Mqtt:
         self.error = None  # why the last connection was lost, or could not be made
 
     def receive(self, timeout_ms=-1):
-        """Return the next frame, a memoryview until the following call; None where none came in `timeout_ms`."""
+        """Return the next frame, a memoryview until the following call; None where none came in `timeout_ms`.
+
+        A frame that has come is returned, however long it takes to read what stands before it.
+        """
         start = ticks_ms()
         left = timeout_ms
         while True:
+            passed = False
             try:
                 if not self._session.connected:
                     if self._rest(left):
@@ -126,11 +130,12 @@ class Mqtt:
                     n = self._session.take(self._frame)
                     if n and self._frame[0] == wire.ROUND:  # nothing else is anybody's to ask over a network
                         return self._frame[:n]
+                    passed = True
             except (Lost, MqttError) as error:
                 self._lose(error)
             if timeout_ms >= 0:
-                left = timeout_ms - ticks_diff(ticks_ms(), start)
-                if left < 0:
+                left = max(0, timeout_ms - ticks_diff(ticks_ms(), start))
+                if not left and not passed:
                     return None
 
     def send(self, frame, n):
