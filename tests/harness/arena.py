@@ -152,7 +152,10 @@ class Arena:
 
     def halt(self):
         """Stop the host, the broker or a board for a while: to it, all other clocks jump ahead."""
-        pid = self._random.choice((self.host, self.broker, self._random.choice(self.fleet.boards))).pid
+        one = self._random.choice((self.host, self.broker, self._random.choice(self.fleet.boards)))
+        pid = one.pid
+        if one is self.host and one.poll() is not None:  # it has ended: its number may be another's by now
+            pid = None
         if pid is not None:
             os.kill(pid, signal.SIGSTOP)
             waker = threading.Timer(0.5 + self._random.random(), _wake, (pid,))

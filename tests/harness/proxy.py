@@ -20,6 +20,7 @@ from ternhost import broker
 _PUBLISH = 0x30
 _KINDS = ("drop", "repeat", "delay", "truncate", "flip", "replay")
 _KEPT = 500
+_PATIENCE = 60  # s
 _ERROR_BYTES = struct.calcsize(wire.ERROR_FIELDS) + 1 + wire.TAG_BYTES
 
 
@@ -82,18 +83,18 @@ class Proxy:
 
     def __enter__(self):
         self._thread.start()
-        self.port = asyncio.run_coroutine_threadsafe(self._listen(), self._loop).result(10)
+        self.port = asyncio.run_coroutine_threadsafe(self._listen(), self._loop).result(_PATIENCE)
         return self
 
     def __exit__(self, *_):
-        asyncio.run_coroutine_threadsafe(self._end(), self._loop).result(10)
+        asyncio.run_coroutine_threadsafe(self._end(), self._loop).result(_PATIENCE)
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
 
     def released(self):
         """For how many rounds each device has sent a report."""
-        return Counter(device for device, _ in self._hashes)
+        return Counter(device for device, _ in list(self._hashes))  # a copy: boards may still be heard
 
     async def _listen(self):
         self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0, ssl=self._server_context)

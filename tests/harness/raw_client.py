@@ -11,15 +11,25 @@ from tern.links import mqtt
 class RawClient:
     """A client of the broker of `access` under any name and password; it sends what it is told to."""
 
-    def __init__(self, access, user, password, client_id=None, timeout=5.0):
+    def __init__(self, access, user, password, client_id=None, timeout=60.0):
         self.flooded = 0
+        self._timeout = timeout
+        self._data = b""  # what has come of the next packets
         context = ssl.create_default_context(cafile=access.authority)
         plain = socket.create_connection((access.host, access.port), timeout=timeout)
-        self.socket = context.wrap_socket(plain, server_hostname=access.host)
-        body = field(b"MQTT") + b"\x04\xc2" + struct.pack(">H", 60)
+        try:
+            self.socket = context.wrap_socket(plain, server_hostname=access.host)
+        except BaseException:
+            plain.close()
+            raise
+        body = field(b"MQTT") + b"\x04\xc2" + struct.pack(">H", 600)  # seconds until it must say something
         body += field((client_id or user).encode()) + field(user.encode()) + field(password.encode())
-        self.socket.sendall(b"\x10" + length(len(body)) + body)
-        self.code = self._exactly(4)[3]
+        try:
+            self.socket.sendall(b"\x10" + length(len(body)) + body)
+            self.code = self.receive()[1][1]
+        except BaseException:
+            self.close()
+            raise
 
     def publish(self, topic, payload, retain=False):
         """At QoS 1; returns once the broker has acknowledged it."""
@@ -36,10 +46,11 @@ class RawClient:
         many = (b"\x30" + length(len(body)) + body) * 500
         end = time.monotonic() + seconds
         before = self.flooded
-        while time.monotonic() < end:
+        while True:
             self.socket.sendall(many)
             self.flooded += 500
-        return self.flooded - before
+            if time.monotonic() >= end:
+                return self.flooded - before
 
     def subscribe(self, topic):
         """Returns the broker's answer: 0 to 2 granted, 128 refused."""
@@ -51,21 +62,22 @@ class RawClient:
 
     def receive(self):
         """The next packet: (type, body)."""
-        first = self._exactly(1)[0]
-        n = shift = 0
-        while True:
-            byte = self._exactly(1)[0]
-            n |= (byte & 127) << shift
-            shift += 7
-            if byte < 128:
-                return first & 0xF0, self._exactly(n)
+        while not (packet := self._packet()):  # a time-out between two of its bytes loses none of them
+            part = self.socket.recv(4096)
+            if not part:
+                raise ConnectionError("closed by the broker")
+            self._data += part
+        return packet
 
     def messages(self, seconds, count=None):
-        """All (topic, payload) that come within so many seconds, or until `count` of them have come."""
+        """All (topic, payload) that come within so many seconds, or until `count` of them have come.
+
+        What has come by then is taken, however busy this machine was.
+        """
         found = []
         end = time.monotonic() + seconds
-        while len(found) != count and (left := end - time.monotonic()) > 0:
-            self.socket.settimeout(left)
+        while len(found) != count:
+            self.socket.settimeout(max(end - time.monotonic(), 0.01))
             try:
                 kind, body = self.receive()
             except TimeoutError:
@@ -73,17 +85,22 @@ class RawClient:
             if kind == 0x30:
                 n = struct.unpack(">H", body[:2])[0]
                 found.append((body[2 : 2 + n].decode(), body[2 + n :]))
-        self.socket.settimeout(5.0)
+        self.socket.settimeout(self._timeout)
         return found
 
-    def _exactly(self, n):
-        data = b""
-        while len(data) < n:
-            part = self.socket.recv(n - len(data))
-            if not part:
-                raise ConnectionError("closed by the broker")
-            data += part
-        return data
+    def _packet(self):
+        # Takes the next packet out of _data; None where it is not whole.
+        n = 0
+        for at, byte in enumerate(self._data[1:5], 1):
+            n |= (byte & 127) << 7 * (at - 1)
+            if byte < 128:
+                start = at + 1
+                if len(self._data) < start + n:
+                    return None
+                packet = self._data[0] & 0xF0, self._data[start : start + n]
+                self._data = self._data[start + n :]
+                return packet
+        return None
 
     def close(self):
         self.socket.close()
@@ -107,7 +124,7 @@ def board_client(access, keys, device, **options):
     return RawClient(access, mqtt.name(device), mqtt.password(keys[device]), **options)
 
 
-def wait_for(condition, seconds=20.0):
+def wait_for(condition, seconds=60.0):
     """Wait until `condition()` is true, and return what it returned."""
     end = time.monotonic() + seconds
     while not (found := condition()):

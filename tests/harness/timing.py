@@ -3,7 +3,7 @@
 Two extreme inputs: each client, drawn at random, holds a record whose gradient is -1 in every coordinate, or
 one with +1. With a card of 16 levels the symbol is found by counting thresholds, few for the one and many for the
 other. Test: Welch's t, on all times and on shares of those that are shortest, as Reparaz, Balasch and
-Verbauwhede do (Dude, is my code constant time?, 2017); above 4.5 in absolute value the times are taken to differ.
+Verbauwhede do (Dude, is my code constant time?, 2017); above LIMIT in absolute value the times are taken to differ.
 """
 
 import math
@@ -22,7 +22,7 @@ from terntools.device_tests import FIRMWARE
 from terntools.emulator import device_command, find_micropython
 
 D = 128
-LIMIT = 4.5
+LIMIT = 5.5  # above it by chance in one of 26 million, for each share; above the 4.5 of others, in 150,000
 CROPS = (1.0, 0.9, 0.75, 0.5, 0.25)
 _EPSILON = 4.0
 
