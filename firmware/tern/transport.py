@@ -63,7 +63,7 @@ class Connection:
             plain = self._socket
             try:  # the handshake is done by the first reads and writes
                 self._socket = context.wrap_socket(plain, server_hostname=name, do_handshake_on_connect=False)
-            except (OSError, ValueError) as error:
+            except (OSError, ValueError, MemoryError) as error:
                 plain.close()
                 raise Lost("no TLS: %s" % error)
         if MICROPYTHON:

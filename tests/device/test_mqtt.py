@@ -412,6 +412,29 @@ def test_link_comes_back_with_longer_and_longer_pauses():
     assert bytes(out[:n]) in bytes(broker.lines[1].taken)  # the report that could not be sent
 
 
+def test_link_comes_back_when_there_was_no_memory():
+    lines = [MemoryError, Wire(b"\x20\x02\x00\x00\x90\x03\x00\x01\x01\x90\x03\x00\x02\x01"), MemoryError]
+
+    def connect():
+        line = lines.pop(0)
+        if line is MemoryError:
+            raise MemoryError
+        return line
+
+    link = Mqtt(Session(connect, b"00000007"), "tern", name(7))
+    assert link.receive(0) is None and link._pause == 500
+    link._wait = 0
+    assert link.receive(0)[0] == wire.HELLO_REQUEST
+
+    def full(*arguments):
+        raise MemoryError
+
+    link._session.publish = full
+    assert not link.send(bytearray((wire.REPORT,)), 1)
+    link._wait = 0
+    assert link.receive(0) is None and not lines
+
+
 def test_passwords_differ_and_do_not_tell_the_key():
     assert password(bytes(32)) == password(bytes(32)) != password(bytes(31) + b"\x01")
     assert len(password(bytes(32))) == 32

@@ -26,6 +26,7 @@ _JOIN_MS = const(20000)
 _MAX_WINDOW = const(29)
 _FIRST_PAUSE_MS = const(500)
 _SLICE_MS = const(1000)
+_BROKEN = (Lost, MqttError, MemoryError)  # a TLS handshake wants much memory: later there may be enough
 
 
 def name(device):
@@ -131,7 +132,7 @@ class Mqtt:
                     if n and self._frame[0] == wire.ROUND:  # nothing else is anybody's to ask over a network
                         return self._frame[:n]
                     passed = True
-            except (Lost, MqttError) as error:
+            except _BROKEN as error:
                 self._lose(error)
             if timeout_ms >= 0:
                 left = max(0, timeout_ms - ticks_diff(ticks_ms(), start))
@@ -145,7 +146,7 @@ class Mqtt:
         try:
             self._session.publish(topic, frame, n, 1, hello)
             return self._session.connected
-        except (Lost, MqttError) as error:
+        except _BROKEN as error:
             self._lose(error)
             return False
 
