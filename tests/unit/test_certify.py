@@ -184,7 +184,7 @@ def test_every_single_bit_of_a_card(name, levels):
 
 
 @given(st.integers(1, 20_000_000), st.sampled_from(("duchi", "three-outputs", "pm-sub", "3r", "rr3")))
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 def test_certified_epsilon_is_the_smallest_and_true(epsilon, name):
     design = mechanisms.design(name, epsilon_micro=epsilon)
     card = cards.decode(design.card)
@@ -195,7 +195,7 @@ def test_certified_epsilon_is_the_smallest_and_true(epsilon, name):
 
 
 @given(st.integers(2, 60), st.data())
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 def test_window_moments_equal_those_of_the_distribution(levels, data):
     width = data.draw(st.integers(1, levels - 1))
     threshold = data.draw(st.integers(T * width // levels + 1, T - 200))

@@ -6,14 +6,16 @@ import struct
 import threading
 import time
 import tty
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from ppk2_api import ppk2_api
 
 from tern import frames
 from ternhost.errors import DeviceError, TernError, UsageError
 from terntools import current_model, energy
-from terntools.meters import ina
+from terntools.meters import ina, ppk2
 from terntools.meters.csv import Csv
 from terntools.meters.joulescope import from_samples
 from terntools.meters.ppk2 import Ppk2
@@ -101,6 +103,7 @@ class Kit:
     def __init__(self, samples):
         self.samples = samples
         self.commands = []
+        self.calibrated = threading.Event()
         self.far, self.near = os.openpty()
         tty.setraw(self.near)
         tty.setraw(self.far)
@@ -123,6 +126,7 @@ class Kit:
             self.commands.append(data)
             if b"\x19" in data:
                 os.write(self.far, ("Calibrated: 1\n" + "\n".join(rows) + "\nHW: 1\nIA: 0\nEND\n").encode())
+                self.calibrated.set()
             elif data.endswith(b"\x06"):
                 threading.Thread(target=self.stream, daemon=True).start()
 
@@ -133,7 +137,7 @@ class Kit:
 
     def close(self):
         os.close(self.near)  # ends the thread, which must not read whatever gets the number of `far` next
-        self.thread.join(5)
+        self.thread.join(60)
         os.close(self.far)
 
 
@@ -145,11 +149,30 @@ def kit_bytes(amperes, marker, scale=3):
     return words.astype("<u4").tobytes()
 
 
-def test_the_bytes_of_a_power_profiler_kit():
+def test_the_bytes_of_a_power_profiler_kit(monkeypatch):
     _, amperes, marker = known_trace(100_000)
     kit = Kit(kit_bytes(amperes, marker))
+
+    def sleep(seconds):
+        assert kit.calibrated.wait(60)
+        time.sleep(seconds)
+
+    monkeypatch.setattr(ppk2_api, "time", SimpleNamespace(sleep=sleep))
     try:
         meter = Ppk2(kit.port, VOLTS)
+        taken, take, limit = [], meter._take, time.monotonic() + 60
+
+        def count(some, digital):
+            take(some, digital)
+            taken[:] = digital
+
+        # The time of recording is over once all has come, however long a busy machine takes for it.
+        clock = SimpleNamespace(
+            sleep=time.sleep,
+            monotonic=lambda: 2.0 if len(taken) >= len(amperes) or time.monotonic() > limit else 0.0,
+        )
+        monkeypatch.setattr(meter, "_take", count)
+        monkeypatch.setattr(ppk2, "time", clock)
         trace = meter.record(2.0)
         assert len(trace.seconds) == len(amperes)
         assert np.array_equal(trace.marker, marker)

@@ -9,6 +9,7 @@ import zlib
 from pathlib import Path
 
 import pytest
+from esptool.loader import ESPLoader
 
 from ternhost.cli import main
 from ternhost.errors import DeviceError, InterruptedByUser, TernError, UsageError
@@ -48,20 +49,27 @@ class RomLoader:
         self._far, self._near = os.openpty()
         tty.setraw(self._near)
         self.port = os.ttyname(self._near)
+        self._unplugging = threading.Lock()
         self._thread = threading.Thread(target=self._serve, daemon=True)
         self._thread.start()
 
+    def unplug(self):
+        with self._unplugging:
+            near, self._near = self._near, -1
+        if near >= 0:
+            os.close(near)  # ends the thread, which alone closes `_far`
+
     def close(self):
-        if self._near >= 0:
-            os.close(
-                self._near
-            )  # ends the thread, which must not read whatever gets the number of `_far` next
-            if self._thread is not threading.current_thread():
-                self._thread.join(5)
-            os.close(self._far)
-        self._near = self._far = -1
+        self.unplug()
+        self._thread.join(60)
 
     def _serve(self):
+        try:
+            self._answer_all()
+        finally:
+            os.close(self._far)
+
+    def _answer_all(self):
         data = b""
         while True:
             try:
@@ -79,7 +87,7 @@ class RomLoader:
                     except OSError:
                         return
                     if self.cut_after is not None and self.blocks >= self.cut_after:
-                        self.close()
+                        self.unplug()
                         return
 
     def _send(self, packet):
@@ -146,8 +154,15 @@ class RomLoader:
 
 
 @pytest.fixture
-def rom():
+def rom(monkeypatch):
     made = []
+    command = ESPLoader.command
+
+    # A chip answers within 0.1 to 3 s; a thread of a busy machine need not.
+    def patient(*args, timeout=0, **kwargs):
+        return command(*args, timeout=max(timeout, 60), **kwargs)
+
+    monkeypatch.setattr(ESPLoader, "command", patient)
 
     def make(*args, **kwargs):
         made.append(RomLoader(*args, **kwargs))

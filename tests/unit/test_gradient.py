@@ -61,7 +61,7 @@ def test_within_two_to_the_minus_nine(model, d):
 extremes = st.sampled_from([-ONE, -ONE + 1, -1, 0, 1, ONE - 1, ONE])
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.data())
 def test_at_the_ends_of_every_range(data):
     model = data.draw(st.sampled_from(MODELS))

@@ -52,7 +52,7 @@ def watched(board):
 
 
 def run(monitor, done):
-    end = time.monotonic() + 20
+    end = time.monotonic() + 60
     while not done():
         assert time.monotonic() < end
         monitor.run(time.monotonic() + 0.01)
@@ -80,7 +80,8 @@ def test_frames_errors_and_damage_are_counted(board, watched):
     assert lines[0] == "< REPORT device 7 round 3, 18 bytes"
     assert "budget" in lines[1]
     assert lines[3] == "< damaged"
-    assert monitor.state.rates(time.monotonic())[0] > 0
+    last, _ = monitor.state.recent[-1]
+    assert monitor.state.rates(last)[0] > 0
 
 
 def test_whoever_is_at_the_tap_talks_to_the_board(board, watched):
@@ -103,7 +104,7 @@ def test_a_board_that_goes_is_an_error(board, watched):
     monitor, _ = watched
     board.close()
     with pytest.raises(DeviceError, match="is gone"):
-        monitor.run(time.monotonic() + 20)
+        monitor.run(time.monotonic() + 60)
 
 
 @pytest.mark.parametrize(

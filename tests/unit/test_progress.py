@@ -1,7 +1,9 @@
 """What a person sees of a run: a changing line on a terminal, plain lines elsewhere."""
 
 import io
+from types import SimpleNamespace
 
+from ternhost.cli import progress
 from ternhost.cli.progress import ProgressPrinter
 from ternhost.session import Status
 
@@ -15,7 +17,8 @@ def status(round_number, ended=True, accuracy=0.8765):
     return Status(round_number, 4, 50, 100, 100 * round_number, 400, accuracy, 2.0, ended)
 
 
-def test_plain_lines_where_there_is_no_terminal():
+def test_plain_lines_where_there_is_no_terminal(monkeypatch):
+    monkeypatch.setattr(progress, "time", SimpleNamespace(monotonic=lambda: 100.0))  # all at once
     out = io.StringIO()
     printer = ProgressPrinter(out)
     printer.note("8 boards")

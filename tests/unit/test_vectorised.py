@@ -127,7 +127,7 @@ def test_bytes_taken_are_the_firmwares() -> None:
         assert lanes._position[i] == stream.cursor[0]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     levels=st.integers(2, 16),
     knot_bits=st.integers(0, 5),
