@@ -18,7 +18,7 @@ from ternhost.collector import AllRefused, Collector, Progress
 from ternhost.errors import InterruptedByUser, UsageError
 from ternhost.fleet import FleetSpec
 from ternhost.fleet.opening import open_boards
-from ternhost.run_directory import RESULT_NAME, pack_boards, save_result, store_path
+from ternhost.run_directory import finished, pack_boards, require_no_run, save_result, store_path
 from ternhost.session import Status, Watcher
 from ternhost.store import Store
 
@@ -118,12 +118,12 @@ class Asking:
 
     @classmethod
     def begin(cls, store: Store, name: str, options: dict[str, Any], watcher: Watcher) -> Asking:
-        """Begin a run; call `opened` once the fleet is there. Raises UsageError where another has not finished."""
-        if (old := store.state(name)) and not old["finished"]:
-            raise UsageError(
-                f"{store.path} holds a run that has not finished",
-                hint=f"go on with it: tern {name} --resume {store.path}",
-            )
+        """Begin a run; call `opened` once the fleet is there.
+
+        Raises UsageError where another is to be resumed.
+        """
+        old = store.state(name)
+        require_no_run(name, store, old, asked=bool(old and old["answers"]))
         return cls(store, name, options, (), watcher)
 
     @classmethod
@@ -135,9 +135,7 @@ class Asking:
                 f"{store.path} holds no run of tern {name}", hint=f"begin one: tern {name} --help"
             )
         if saved["finished"]:
-            raise UsageError(
-                f"the run in {store.path} has finished", hint=f"see {store.path.parent / RESULT_NAME}"
-            )
+            raise finished(name, store.path)
         return cls(store, name, saved["options"], [Answer(**answer) for answer in saved["answers"]], watcher)
 
     @property

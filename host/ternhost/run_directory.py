@@ -11,7 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from ternhost.errors import StorageError
+from ternhost.errors import StorageError, UsageError
+from ternhost.store import Store
 
 STORE_NAME = "store.sqlite"
 RESULT_NAME = "result.json"
@@ -42,6 +43,26 @@ def store_path(path: str | Path) -> Path:
     """The store that is at `path`, or in that directory."""
     path = Path(path)
     return path / STORE_NAME if path.is_dir() else path
+
+
+def require_no_run(command: str, store: Store, run: dict[str, Any] | None, asked: bool) -> None:
+    """Raise UsageError where the `run` of a store has not finished, and has asked boards or made some."""
+    if not run or run["finished"]:
+        return
+    if asked or store.open_rounds() or (store.path.parent / FLEET_NAME).exists():
+        raise UsageError(
+            f"{store.path} holds a run that has not finished",
+            hint=f"go on with it: tern {command} --resume {store.path}",
+        )
+
+
+def finished(command: str, store: Path) -> UsageError:
+    """What to say where a finished run is to go on."""
+    result = store.parent / RESULT_NAME
+    return UsageError(
+        f"the run in {store} has finished",
+        hint=f"see {result}" if result.exists() else f"begin another: tern {command} --help",
+    )
 
 
 def save_result(

@@ -28,7 +28,14 @@ from ternhost.fleet.opening import open_boards
 from ternhost.fleet.provision import Policy, epsilon_spent, new_keys, provision_board
 from ternhost.fleet.simulated import SimulatedFleet
 from ternhost.mechanisms.base import MICRO, parse_epsilon, single_valued
-from ternhost.run_directory import RESULT_NAME, board_directories, pack_boards, save_result, store_path
+from ternhost.run_directory import (
+    board_directories,
+    finished,
+    pack_boards,
+    require_no_run,
+    save_result,
+    store_path,
+)
 from ternhost.store import Store
 
 _GROUP = 500
@@ -196,11 +203,7 @@ class Session:
         """Begin a run with the store at `path`, made if it is not there. Raises TernError."""
         store = Store(path)
         try:
-            if (old := store.state("run")) and not old["finished"]:
-                raise UsageError(
-                    f"{path} holds a run that has not finished",
-                    hint=f"go on with it: tern train --resume {path}",
-                )
+            require_no_run("train", store, store.state("run"), asked=store.state("trainer") is not None)
             session = cls(store, options, _Saved(), None, watcher or Watcher())
             session._prepare()
         except BaseException:
@@ -218,9 +221,7 @@ class Session:
             if options is None or saved is None:
                 raise UsageError(f"{store.path} holds no run", hint="begin one: tern train --help")
             if saved["finished"]:
-                raise UsageError(
-                    f"the run in {store.path} has finished", hint=f"see {store.path.parent / RESULT_NAME}"
-                )
+                raise finished("train", store.path)
             known = {option.name for option in fields(Options)}
             session = cls(
                 store,
@@ -361,6 +362,8 @@ class Session:
             result = collector.collect(number, tell)
         except AllRefused as error:
             if not before:  # nothing has come of this run yet, and the next round would fare no better
+                self._saved.finished = True
+                self.store.end_round(number, error.result.ended, {"run": asdict(self._saved)})
                 raise
             self._watcher.warn(f"round {number}: {error.message}")
             result = error.result

@@ -6,10 +6,12 @@ import numpy as np
 import pytest
 import rig
 
+from tern.storage import FLEET
 from ternhost import session
 from ternhost.algorithms import FEDAVG
-from ternhost.errors import InterruptedByUser, RefusedError
+from ternhost.errors import InterruptedByUser, RefusedError, UsageError
 from ternhost.fleet.emulated import EmulatedFleet
+from ternhost.fleet.network import fleet_file
 from ternhost.fleet.provision import Policy
 from ternhost.run_directory import board_directories
 from ternhost.session import Options, Session, Watcher
@@ -85,6 +87,33 @@ def test_boards_of_too_few_clients(tmp_path, micropython):
         assert caught.value.hint == "ask for --clients 10"
 
 
+def test_a_run_that_all_boards_refuse_does_not_keep_others_from_the_store(tmp_path, micropython):
+    rows = np.random.default_rng(5).integers(-16384, 16385, (40, 17), dtype=np.int16)
+    directories = board_directories(tmp_path / "elsewhere", 1)
+    path = tmp_path / "store.sqlite"
+    with Store(path) as store:
+        session.provision_fleet(store, directories, rows, Policy(8_000_000, 80_000_000), 20)
+    (directories[0] / FLEET).write_bytes(fleet_file(bytes(32), slot=100))
+    with EmulatedFleet(micropython, directories) as boards:
+        port = {**vars(LOCAL), "fleet": "port:" + boards.ports[0], "rounds": 1, "share": 1.0}
+        with (
+            Session.begin(Options(**{**port, "clients": 3}), path) as run,
+            pytest.raises(UsageError, match="has 2 devices, and the run needs 3"),
+        ):
+            run.run()
+        with (
+            Session.begin(Options(**{**port, "clients": 2, "local_epochs": 5}), path) as run,
+            pytest.raises(RefusedError, match="might not fit their slot: 80 epochs times records do"),
+        ):
+            run.run()
+        assert {spent for spent, _, _ in rig.read_ledgers(directories).values()} == {0}
+        with pytest.raises(UsageError, match="has finished") as caught:
+            Session.resume(path)
+        assert "begin another" in caught.value.hint
+        with Session.begin(Options(**{**port, "clients": 2, "local_epochs": 4}), path) as run:
+            assert run.run()["reports"] == 2
+
+
 def test_boards_of_another_data_set_refuse_to_train_on_it(tmp_path, micropython):
     site = rig.make_site(tmp_path, micropython, clients=60, boards=1)
     site.store.close()
@@ -96,6 +125,15 @@ def test_boards_of_another_data_set_refuse_to_train_on_it(tmp_path, micropython)
         ):
             run.run()
     assert {spent for spent, _, _ in site.ledgers().values()} == {0}
+
+
+def test_a_run_with_boards_of_its_own_is_to_be_resumed(tmp_path, micropython):
+    path = tmp_path / "store.sqlite"
+    Session.begin(Options(reports=30, fleet="emulated:1"), path).store.close()
+    with pytest.raises(UsageError, match="has not finished"):
+        Session.begin(Options(reports=20, fleet="emulated:1"), path)
+    with Session.resume(path) as run:
+        assert run.run()["reports"] == 30
 
 
 def test_hiera_on_devices(tmp_path, micropython):
