@@ -92,7 +92,9 @@ def run(
         result = _run_board(board, Path(hardware_map), directory, tests, timeout, running)
         counts = ", ".join(f"{n} {state}" for state, n in result.counts.items() if n)
         if not stopped.is_set():
-            say(f"{board.id}: {result.word} after {result.seconds:.0f} s ({result.lost or counts or 'no tests'})")
+            say(
+                f"{board.id}: {result.word} after {result.seconds:.0f} s ({result.lost or counts or 'no tests'})"
+            )
         return result
 
     with ThreadPoolExecutor(len(boards)) as pool:
