@@ -24,6 +24,7 @@ _RAW_BANNER = b"raw REPL; CTRL-B to exit\r\n"
 _ENTER_TRIES = 5
 _CHUNK = 1536  # bytes of a file in one command
 TIMEOUT = 20.0  # seconds that a command may take
+_HANDSHAKE = 10.0  # and an answer of raw paste
 
 FileProgress = Callable[[int, int], None]  # bytes sent, bytes in all
 
@@ -112,7 +113,7 @@ class Repl:
         self._read_until(b">>> ", 2.0)
         self._write(b"\x04")
         self._at_prompt = False
-        if not self._read_until(b"soft reboot\r\n", 5.0).endswith(b"soft reboot\r\n"):
+        if not self._read_until(b"soft reboot\r\n", TIMEOUT).endswith(b"soft reboot\r\n"):
             raise self._silent("a soft reset")
 
     # Code
@@ -169,19 +170,19 @@ class Repl:
 
     def _paste(self, data: bytes) -> None:
         self._write(b"\x05A\x01")
-        answer = self._read(2, 5.0)
-        if answer != b"R\x01":
+        # Before the answer may come what a slow board says to earlier tries to get its prompt.
+        if not self._read_until(b"R\x01", _HANDSHAKE).endswith(b"R\x01"):
             raise DeviceError(
                 f"the MicroPython on {self.name} is too old: it has no raw-paste mode",
                 hint="flash 1.25 or later: tern flash",
             )
-        header = self._read(3, 5.0)  # the size of a window, and the sign for one more
+        header = self._read(3, _HANDSHAKE)  # the size of a window, and the sign for one more
         window = int.from_bytes(header[:2], "little")
         room = 2 * window
         at = 0
         while at < len(data):
             while room < 2 * window:  # both: so what is sent at once does not depend on who is faster
-                if self._read(1, 5.0) != b"\x01":  # 0x04: it has enough, because of a syntax error
+                if self._read(1, _HANDSHAKE) != b"\x01":  # 0x04: it has enough, because of a syntax error
                     self._write(b"\x04")
                     return
                 room += window
@@ -189,7 +190,7 @@ class Repl:
             room = 0
             at += len(part)
             self._write(part if at < len(data) else part + b"\x04")
-        while (sign := self._read(1, 5.0)) == b"\x01":
+        while (sign := self._read(1, _HANDSHAKE)) == b"\x01":
             pass
         if sign != b"\x04":
             raise self._silent("the end of the code")
@@ -316,8 +317,10 @@ class Repl:
         data = b""
         end = time.monotonic() + timeout
         while len(data) < n:
-            data += self._receive(n - len(data))
-            if time.monotonic() > end:
+            late = time.monotonic() > end
+            part = self._receive(n - len(data))
+            data += part
+            if late and not part:  # what has come is taken, however late this host is
                 raise self._silent("an answer")
         return data
 
@@ -326,11 +329,12 @@ class Repl:
         data = bytearray()
         end = time.monotonic() + timeout
         while not data.endswith(ending):
+            late = time.monotonic() > end
             part = self._receive(1)
             if part:
                 data += part
                 end = time.monotonic() + timeout
-            elif time.monotonic() > end:
+            elif late:
                 break
         return bytes(data)
 

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import math
 import os
 import queue
 import secrets
 import threading
 import time
+from typing import Any
 
 import serial
 from serial.tools import list_ports
+from serial.urlhandler import protocol_socket
 
 from tern import frames, host_frames, wire
 from ternhost.errors import DeviceError, UsageError
@@ -171,11 +174,11 @@ class SerialLink:
 
     def hello(self, timeout: float = 5.0) -> host_frames.Hello:
         """Ask the board who it is, again and again until `timeout`. Raises DeviceError and RefusedError."""
-        end = time.monotonic() + timeout
-        while (left := end - time.monotonic()) > 0:
+        # So many questions, whatever the clock says: a host that was held up must not give up a board that answers.
+        for _ in range(math.ceil(timeout / HELLO_EVERY)):
             with self._lock:
                 nonce = self._ask_hello()
-            reply = self._reply(wire.HELLO, nonce, min(left, HELLO_EVERY))
+            reply = self._reply(wire.HELLO, nonce, min(timeout, HELLO_EVERY))
             try:
                 hello = host_frames.Hello(reply or b"")
             except frames.FrameError:
@@ -198,17 +201,16 @@ class SerialLink:
 
     def _reply(self, kind: int, nonce: int, timeout: float) -> bytes | None:
         end = time.monotonic() + timeout
-        while (left := end - time.monotonic()) > 0:
-            try:
-                reply = self._replies.get(timeout=left)
+        while True:
+            try:  # what is there is taken, however late it is
+                reply = self._replies.get(timeout=max(0.0, end - time.monotonic()))
             except queue.Empty:
-                break
+                return None
             if reply is None:
                 assert self._lost is not None
                 raise self._lost
             if reply[0] == wire.ERROR or (reply[0] == kind and reply[1:5] == nonce.to_bytes(4, "little")):
                 return reply
-        return None
 
 
 def _what(error: Exception) -> str:
@@ -221,12 +223,28 @@ def _what(error: Exception) -> str:
     return str(error)
 
 
+class _SocketPort(protocol_socket.Serial):
+    """pyserial's, which leaves its socket open where the other end has gone first."""
+
+    _socket: Any = None
+
+    def close(self) -> None:
+        connection = self._socket
+        try:
+            super().close()
+        finally:
+            if connection:
+                connection.close()
+
+
 def open_port(port: str, baud: int = BAUD) -> serial.Serial:
     """Open a device path or a URL of pyserial, for this process alone. Raises DeviceError and UsageError."""
+    make: Any = _SocketPort if port.lower().startswith("socket://") else serial.serial_for_url
     try:
-        return serial.serial_for_url(
+        opened: serial.Serial = make(
             port, baudrate=baud, timeout=_POLL, write_timeout=_WRITE_TIMEOUT, exclusive=True
         )
+        return opened
     except ValueError as error:
         raise UsageError(f"{port} is no port: {error}", hint="name a device, or a URL of pyserial") from error
     except serial.SerialException as error:
