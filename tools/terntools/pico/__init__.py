@@ -54,7 +54,7 @@ _FIRMWARE_REQUIREMENTS = (
     Requirement("g++", "g++"),
 )
 _MACHINE_REQUIREMENTS = (*_CROSS_COMPILER, Requirement("nodejs", "node"), Requirement("npm", "npm"))
-_BOOT_SECONDS = 20
+_BOOT_SECONDS = 60
 
 
 def build_pico(progress: Progress) -> Path:

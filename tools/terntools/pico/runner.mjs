@@ -51,6 +51,7 @@ const UF2_INFO = 'UF2 Bootloader v3.0\nModel: Raspberry Pi RP2\nBoard-ID: RPI-RP
 const XIP_BASE = 0x10000000;
 const NO_PORT_MILLIS = 5000; // a firmware without a USB port, or a broken one
 const VOLUME_MILLIS = 50; // between looks at the volume
+const HANG_UP_MILLIS = 100;
 
 const BKPT_FLASH = 1; // these are bootrom.c's
 const BKPT_USB_BOOT = 2;
@@ -376,11 +377,22 @@ function turn() {
   else timer = setTimeout(turn, pause);
 }
 
+// Somebody who has hung up may not have been heard yet when the next one comes: that one waits for a moment.
 const server = net.createServer((socket) => {
+  socket.on('error', () => {});
+  if (client && !pico.loader) setTimeout(meet, HANG_UP_MILLIS, socket);
+  else meet(socket);
+});
+
+function meet(socket) {
+  if (socket.destroyed) return;
   if (client || pico.loader) {
     socket.destroy(); // a serial port has one owner; in its boot loader the board has none
     return;
   }
+  const leave = () => {
+    if (client === socket) client = null;
+  };
   client = socket;
   socket.setNoDelay(true);
   socket.on('data', (bytes) => {
@@ -390,11 +402,9 @@ const server = net.createServer((socket) => {
       turn();
     }
   });
-  socket.on('error', () => {});
-  socket.on('close', () => {
-    client = null;
-  });
-});
+  socket.on('end', leave);
+  socket.on('close', leave);
+}
 server.on('error', (error) => fail(error.message));
 server.listen(Number(options.port), '127.0.0.1');
 process.on('SIGTERM', () => process.exit(0));
