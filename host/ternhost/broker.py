@@ -19,6 +19,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from pathlib import Path
@@ -54,8 +55,10 @@ _PREFIX = re.compile(r"[\w.-]+(/[\w.-]+)*", re.ASCII)
 _LONGEST_PREFIX = 64
 _MOST_HOSTS = 1000
 _ITERATIONS = 101  # Mosquitto's default; the passwords are random and have 128 bits
-_START_TIMEOUT = 10.0
+_START_TIMEOUT = 30.0
 _STOP_TIMEOUT = 5.0
+_PORTS = range(10_000, 30_000)
+_given: set[int] = set()  # by free_port
 
 # tern/hello/<board> is removed by an empty message, the board's will. %u is the user name.
 _HOST_ACCESS = """\
@@ -306,11 +309,15 @@ def _alternative(name: str) -> x509.GeneralName:
 
 
 def free_port() -> int:
-    """A port of the loopback interface on which nobody listens now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    """A port of the loopback interface on which nobody listens now; none that systems give to whoever asks for any."""
+    while True:
+        port = secrets.choice(_PORTS)
+        if port in _given:
+            continue
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            _given.add(port)
+            return port
 
 
 class Mosquitto:
