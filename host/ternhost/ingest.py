@@ -222,6 +222,13 @@ def _card() -> cards.Card:
     return card
 
 
+async def _in_time(subscribed: asyncio.Event) -> None:
+    try:
+        await asyncio.wait_for(subscribed.wait(), _PATIENCE)
+    except TimeoutError:
+        raise DeviceError("the broker does not answer") from None
+
+
 # Merely counting
 
 
@@ -240,10 +247,12 @@ async def _count(access: Access, load: Load, loader: _Loader) -> float:
         counted += 1
         return 0
 
+    subscribed = asyncio.Event()
     client.on_message = on_message
+    client.on_subscribe = lambda *_: subscribed.set()
     await client.connect(access.host, access.port, version=MQTTv311)
     client.subscribe(mqtt.UP % (access.prefix, "+"), qos=load.qos)
-    await asyncio.sleep(0.5)
+    await _in_time(subscribed)
     loader.start()
     idle = time.perf_counter()
     while counted < load.messages:
@@ -278,7 +287,7 @@ async def _ingest(access: Access, load: Load, loader: _Loader, store: Store) -> 
     open_rounds()
     link = MqttLink(access, qos=load.qos)
     await link.connect()
-    await asyncio.sleep(0.5)
+    await _in_time(link.subscribed)
     memory = []
     counted = taken = 0
     started = 0.0

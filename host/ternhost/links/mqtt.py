@@ -59,6 +59,8 @@ class MqttLink:
         self._frames: list[bytes] = []
         self._qos = qos
         self._arrived = asyncio.Event()
+        self.subscribed = asyncio.Event()  # from now on nothing that boards say is missed
+        self._unacknowledged = 0  # subscriptions
         self._up = (f"$share/{group}/" if group else "") + device_link.UP % (access.prefix, "+")
         self._up_prefix = device_link.UP % (access.prefix, "")
         self._hello_prefix = device_link.HELLO % (access.prefix, "")
@@ -72,6 +74,7 @@ class MqttLink:
         self._client.set_auth_credentials(access.user, access.password)
         self._client.on_message = self._on_message
         self._client.on_connect = self._on_connect
+        self._client.on_subscribe = self._on_subscribe
         self._client.on_disconnect = self._on_disconnect
         self._connected = False
 
@@ -167,9 +170,16 @@ class MqttLink:
         self._connected = True
         self.boards.clear()  # the broker tells them again
         self.strangers.clear()
+        self.subscribed.clear()
+        self._unacknowledged = 2
         self._client.subscribe(self._up, qos=self._qos)
         self._client.subscribe(self._hello_prefix + "+", qos=1)
         self.on_connect()
+
+    def _on_subscribe(self, client: Any, number: int, qos: Any, properties: Any) -> None:
+        self._unacknowledged -= 1
+        if not self._unacknowledged:
+            self.subscribed.set()
 
     def _on_disconnect(self, client: Any, packet: Any, error: Any = None) -> None:
         self._connected = False
