@@ -29,7 +29,7 @@ MAX_PATIENCE = 8.0
 SILENCE = 30.0  # seconds of silence after which a board is given up for the round
 _REOPEN_EVERY = 1.0
 _TICK = 0.05
-_HELLO_TIMEOUT = 5.0
+_HELLO_TIMEOUT = 20.0  # boards may have been started just now
 _REOPEN_TIMEOUT = 1.0
 
 Warn = Callable[[str], None]
