@@ -4,7 +4,7 @@ import dataclasses
 import os
 import random
 import select
-import sqlite3
+import signal
 import subprocess
 import sys
 import threading
@@ -26,6 +26,7 @@ from ternhost.mechanisms import design
 from ternhost.store import Store
 
 TERN = [sys.executable, "-c", "import sys; from ternhost.cli import main; sys.exit(main())"]
+_STOPPING = [sys.executable, str(Path(__file__).with_name("stopping_host.py"))]
 D = 6
 CARD = design("three-outputs", 1).card
 COST = cards.decode(CARD).epsilon  # micro-epsilon of a report of one coordinate
@@ -43,12 +44,25 @@ class Site:
         return EmulatedFleet(self.micropython, self.directories)
 
     def round(
-        self, ports, devices, number=1, card=CARD, k=1, report=lambda progress: None, warn=print, **options
+        self,
+        ports,
+        devices,
+        number=1,
+        card=CARD,
+        k=1,
+        report=lambda progress: None,
+        warn=print,
+        before=lambda: None,
+        **options,
     ):
-        """Run one round over `ports`; return the result and the aggregator."""
+        """Run one round over `ports`; return the result and the aggregator.
+
+        before: called when the boards have said hello, and none has been asked yet.
+        """
         aggregator = Aggregator(self.store)
         question = Question(wire.LOGISTIC, [100] * D, -14, card, k)
         with Collector(aggregator, PortFleet(ports), warn) as collector:
+            before()
             aggregator.open(number, [(question, devices)], time.monotonic(), **options)
             result = collector.collect(number, report)
         self.store.end_round(number, result.ended, {})
@@ -154,11 +168,12 @@ class Damage:
 
 
 class Train:
-    """`tern train` as a process of its own, with its standard error to be read as it comes."""
+    """`tern train` as a process of its own. stop_after: it stops in the midst of what it does after so many reports."""
 
-    def __init__(self, *arguments, cwd, **options):
+    def __init__(self, *arguments, cwd, stop_after=0, **options):
+        command = [*_STOPPING, str(stop_after)] if stop_after else TERN
         self.process = subprocess.Popen(
-            [*TERN, "train", *map(str, arguments)],
+            [*command, "train", *map(str, arguments)],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -166,30 +181,19 @@ class Train:
             **options,
         )
 
-    def wait_for_reports(self, store, count):
-        """Wait until the store holds so many reports."""
-        end = time.monotonic() + 60
-        while count_reports(store) < count:
+    def wait_until_stopped(self):
+        end = time.monotonic() + 120
+        while not os.waitid(os.P_PID, self.process.pid, os.WSTOPPED | os.WNOHANG | os.WNOWAIT):
             assert self.process.poll() is None, self.process.stderr.read()
             assert time.monotonic() < end
             time.sleep(0.01)
 
     def signal(self, number):
+        """Send it a signal, and let it go on."""
         self.process.send_signal(number)
+        self.process.send_signal(signal.SIGCONT)
 
     def finish(self):
         """(exit code, standard output, standard error)."""
-        out, err = self.process.communicate(timeout=120)
+        out, err = self.process.communicate(timeout=300)
         return self.process.returncode, out, err
-
-
-def count_reports(store):
-    if not store.exists():
-        return 0
-    reader = sqlite3.connect(f"file:{store}?mode=ro", uri=True)
-    try:
-        return reader.execute("SELECT count(*) FROM report").fetchone()[0]
-    except sqlite3.OperationalError:  # not made yet
-        return 0
-    finally:
-        reader.close()

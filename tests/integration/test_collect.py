@@ -72,7 +72,7 @@ def test_hiera_on_devices(tmp_path, micropython):
     result = collection_run.begin(options, tmp_path / "store.sqlite")
     assert result["epsilon_spent"] == [[result["epsilon_per_client"], 178]]
     assert result["epsilon_stated"] < result["epsilon_per_client"] <= 18
-    assert result["mean_squared_error"] < 0.3  # 0.07 is usual, at 14 reports an attribute
+    assert result["mean_squared_error"] < 0.4  # 0.08 is usual, at 14 reports an attribute; 0.3 a rare chance
     ledgers = rig.ledgers_of_run(tmp_path)
     with Store(tmp_path / "store.sqlite") as store:
         reports = dict(store.reports(1))

@@ -5,6 +5,7 @@ import queue
 import signal
 import threading
 import time
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -130,7 +131,7 @@ def test_keys_of_another_store(site):
 
 def test_clients_that_must_pause_are_waited_for(site):
     fleet = site(clients=6, boards=1, budget=2 * rig.COST)
-    (fleet.directories[0] / storage.FLEET).write_bytes(fleet_file(bytes(wire.KEY_BYTES), pause=2))
+    (fleet.directories[0] / storage.FLEET).write_bytes(fleet_file(bytes(wire.KEY_BYTES), pause=5))
     with fleet.boards() as boards:
         fleet.round(boards.ports, range(1, 7), 1)
         result, aggregator = fleet.round(boards.ports, range(1, 7), 2)
@@ -171,17 +172,27 @@ def test_a_board_that_loses_power_again_and_again(site):
     devices = range(1, 151)
     fleet = site(clients=150, boards=1)
     end = threading.Event()
+    reports = 0
     with fleet.boards() as boards:
         (board,) = boards.boards
 
         def cut_power():
-            while not end.wait(0.15):
-                board.restart()
+            enough = 1
+            while not end.wait(0.02):
+                if reports >= enough:
+                    board.restart()
+                    enough = reports + 10
+
+        def report(progress):
+            nonlocal reports
+            reports = progress.reports
+            if reports == 150:
+                end.set()
 
         cutter = threading.Thread(target=cut_power)
         cutter.start()
         try:
-            result, _ = fleet.round(boards.ports, devices, report=_During(150, end.set))
+            result, _ = fleet.round(boards.ports, devices, report=report)
         finally:
             end.set()
             cutter.join()
@@ -190,15 +201,20 @@ def test_a_board_that_loses_power_again_and_again(site):
 
 
 def test_a_board_that_is_unplugged_is_given_up_and_said(site, monkeypatch):
-    monkeypatch.setattr("ternhost.collector.SILENCE", 1.5)
     fleet = site(clients=200)
     warnings = []
     with fleet.boards() as boards:
         board = boards.boards.pop()
+        unplug = _During(20, board.close)
+
+        def report(progress):
+            unplug(progress)
+            if {device for device, _ in fleet.store.reports(1)} >= set(range(1, 101)):
+                monkeypatch.setattr("ternhost.collector.SILENCE", 0.5)  # the other board has answered
+
         try:
             ports = [*boards.ports, board.port]
-            unplug = _During(20, board.close)
-            result, _ = fleet.round(ports, range(1, 201), report=unplug, warn=warnings.append)
+            result, _ = fleet.round(ports, range(1, 201), report=report, warn=warnings.append)
         finally:
             board.close()
     assert unplug.done
@@ -211,11 +227,15 @@ def test_the_last_board_that_is_unplugged_is_an_error(site, monkeypatch):
     monkeypatch.setattr("ternhost.collector.SILENCE", 1.0)
     fleet = site(clients=4, boards=1)
     with fleet.boards() as boards:
-        os.kill(boards.boards[0].pid, signal.SIGSTOP)  # silent before the first report
-        unplug = _During(0, boards.boards[0].close)
-        ports = boards.ports
+        board, ports = boards.boards[0], boards.ports
+
+        def stop():  # silent before the first report
+            os.kill(board.pid, signal.SIGSTOP)
+
+        unplug = _During(0, board.close)
         with pytest.raises(DeviceError):
-            fleet.round(ports, range(1, 5), report=unplug)
+            fleet.round(ports, range(1, 5), report=unplug, before=stop)
+    assert unplug.done
 
 
 # Lines that damage what passes
@@ -223,16 +243,32 @@ def test_the_last_board_that_is_unplugged_is_an_error(site, monkeypatch):
 
 @pytest.mark.parametrize("way", ["down", "up", "both"])
 def test_damaged_bytes(site, way):
-    devices = range(1, 61)
-    fleet = site(clients=60, boards=1)
-    down, up = rig.Damage(1, 0.003), rig.Damage(2, 0.01)
+    devices = range(1, 201)
+    fleet = site(clients=200, boards=1)
+    down, up = rig.Damage(1, 0.001), rig.Damage(2, 0.004)  # a device is asked 12 times at most
     down.on, up.on = way != "up", way != "down"
     with fleet.boards() as boards, rig.Proxy(boards.ports[0], down, up) as proxy:
         result, aggregator = fleet.round([proxy.port], devices)
     assert down.done + up.done > 5
-    assert (result.ended, result.reports) == (COMPLETE, 60)
+    assert (result.ended, result.reports) == (COMPLETE, 200)
     rig.assert_counted_once(fleet.store, fleet.ledgers(), 1, devices)
-    assert aggregator.statistics.accepted == 60
+    assert aggregator.statistics.accepted == 200
+
+
+class _Some:
+    """Says of every `n`th frame that it is to be hurt, but not of one that was: a device is asked 12 times at most."""
+
+    def __init__(self, n):
+        self._n = n
+        self._passed = 0
+        self._hurt = set()
+
+    def __call__(self, frame):
+        self._passed += 1
+        hurt = self._passed % self._n == 0 and frame not in self._hurt
+        if hurt:
+            self._hurt.add(frame)
+        return hurt
 
 
 class _Frames:
@@ -269,10 +305,10 @@ def test_repeated_requests_cost_once(site):
 
 def test_truncated_frames(site):
     fleet = site()
-    passed = iter(range(10_000))
+    some = _Some(5)
 
     def truncate(frame):
-        return frame[: len(frame) // 2] + b"\x00" if len(frame) > 20 and next(passed) % 5 == 0 else frame
+        return frame[: len(frame) // 2] + b"\x00" if len(frame) > 20 and some(frame) else frame
 
     with (
         fleet.boards() as boards,
@@ -286,10 +322,10 @@ def test_truncated_frames(site):
 
 def test_lost_frames(site):
     fleet = site()
-    passed = iter(range(10_000))
+    some = _Some(4)
 
     def lose(frame):
-        return b"" if len(frame) > 1 and next(passed) % 4 == 3 else frame
+        return b"" if len(frame) > 1 and some(frame) else frame
 
     with fleet.boards() as boards, rig.Proxy(boards.ports[0], _Frames(lose), _Frames(lose)) as proxy:
         result, _ = fleet.round([proxy.port, boards.ports[1]], ALL)
@@ -300,27 +336,38 @@ def test_lost_frames(site):
 # Late ones
 
 
-def test_late_reports_are_told_apart_and_not_counted(site):
+def test_late_reports_are_told_apart_and_not_counted(site, monkeypatch):
     fleet = site(clients=20, boards=2, budget=2 * rig.COST)
-    with fleet.boards() as boards:
-        slow = boards.boards[1].pid
-        first, _ = fleet.round(
-            boards.ports,
-            range(1, 21),
-            1,
-            deadline=1.0,
-            report=_During(0, lambda: os.kill(slow, signal.SIGSTOP)),
-        )
-        assert first.ended == DEADLINE
-        assert set(range(1, 11)) <= {device for device, _ in fleet.store.reports(1)}
-        missing = 20 - first.reports
-        assert missing > 0
-        os.kill(slow, signal.SIGCONT)
-        second, aggregator = fleet.round(boards.ports, range(1, 21), 2)
+    clock = SimpleNamespace(ahead=0.0, monotonic=lambda: time.monotonic() + clock.ahead)
+    monkeypatch.setattr("ternhost.collector.time", clock)
+    slow = threading.Event()
+    kept = []
+
+    def hold(frame):  # reports, until the hello of the next round
+        if slow.is_set() and 1 < len(frame) < 40:
+            kept.append(frame)
+            return b""
+        held = b""
+        if len(frame) >= 40 and not slow.is_set():
+            held = b"".join(kept)
+            kept.clear()
+        return held + frame
+
+    def end(progress):  # once the other board has answered
+        if progress.reports == 10 and len(kept) >= 10:
+            clock.ahead = 60.0
+
+    with fleet.boards() as boards, rig.Proxy(boards.ports[1], up=_Frames(hold)) as proxy:
+        ports = [boards.ports[0], proxy.port]
+        first, _ = fleet.round(ports, range(1, 21), 1, deadline=60.0, report=end, before=slow.set)
+        assert (first.ended, first.reports) == (DEADLINE, 10)
+        assert [device for device, _ in fleet.store.reports(1)] == list(range(1, 11))
+        slow.clear()
+        second, aggregator = fleet.round(ports, range(1, 21), 2)
     assert second.reports == 20
     assert fleet.store.reports(1) == sorted(fleet.store.reports(1))
-    assert len(fleet.store.reports(1)) == first.reports
-    assert aggregator.statistics.late > 0
+    assert len(fleet.store.reports(1)) == 10
+    assert aggregator.statistics.late >= 10
     assert all(spent == 2 * rig.COST or number == 2 for spent, number, _ in fleet.ledgers().values())
 
 

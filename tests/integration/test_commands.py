@@ -33,7 +33,7 @@ class Emulate:
 
     def __exit__(self, *_):
         self._process.send_signal(signal.SIGINT)
-        out, _ = self._process.communicate(timeout=30)
+        out, _ = self._process.communicate(timeout=120)
         assert (self._process.returncode, out) == (0, "")
 
 

@@ -89,14 +89,14 @@ def test_a_run_that_nothing_happens_to(run):
 
 @pytest.mark.parametrize("after", [[1], [140, 160], [20, 200, 430, 590]])
 def test_kill_9_in_the_midst_of_a_round(run, after):
-    host = start(run)
-    for count in after:
-        host.wait_for_reports(run / STORE_NAME, count)
+    host = start(run, stop_after=after[0])
+    for count, following in zip(after, (*after[1:], 0), strict=True):
+        host.wait_until_stopped()
         host.signal(signal.SIGKILL)
         assert host.finish()[0] == -signal.SIGKILL
         before = stored_reports(run)
         assert len(before) >= count
-        host = resume(run, "--json")
+        host = resume(run, "--json", stop_after=following)
     code, out, err = host.finish()
     assert code == 0, err
     assert json.loads(out)["reports"] == REPORTS
@@ -105,8 +105,8 @@ def test_kill_9_in_the_midst_of_a_round(run, after):
 
 def test_the_model_does_not_depend_on_whether_the_host_died(run):
     """From the reports in the store, the model of a run that died is the one that they give without a death."""
-    host = start(run)
-    host.wait_for_reports(run / STORE_NAME, 200)
+    host = start(run, stop_after=200)
+    host.wait_until_stopped()
     host.signal(signal.SIGKILL)
     host.finish()
     code, out, _ = resume(run, "--json").finish()
@@ -136,8 +136,8 @@ def replay(run):
 
 
 def test_ctrl_c_says_how_to_go_on(run):
-    host = start(run)
-    host.wait_for_reports(run / STORE_NAME, 60)
+    host = start(run, stop_after=60)
+    host.wait_until_stopped()
     host.signal(signal.SIGINT)
     code, out, err = host.finish()
     assert code == 130
@@ -151,8 +151,8 @@ def test_ctrl_c_says_how_to_go_on(run):
 
 
 def test_sigterm_ends_the_boards_too(run):
-    host = start(run)
-    host.wait_for_reports(run / STORE_NAME, 10)
+    host = start(run, stop_after=10)
+    host.wait_until_stopped()
     host.signal(signal.SIGTERM)
     assert host.finish()[0] == 143
     code, _, err = resume(run).finish()  # the boards' directories are free
@@ -161,8 +161,8 @@ def test_sigterm_ends_the_boards_too(run):
 
 
 def test_a_full_disk(run):
-    host = start(run)
-    host.wait_for_reports(run / STORE_NAME, 10)
+    host = start(run, stop_after=10)
+    host.wait_until_stopped()
     host.signal(signal.SIGINT)
     host.finish()
     room = (run / STORE_NAME).stat().st_size + 40_000
@@ -192,9 +192,8 @@ def test_a_finished_run_cannot_be_resumed(run):
 
 
 def test_a_run_under_way_cannot_be_resumed_twice(run):
-    host = start(run)
-    host.wait_for_reports(run / STORE_NAME, 1)
-    host.signal(signal.SIGSTOP)  # lest it finishes before the other has begun
+    host = start(run, stop_after=1)
+    host.wait_until_stopped()
     code, _, err = resume(run).finish()
     host.signal(signal.SIGCONT)
     assert code == 5
@@ -203,8 +202,8 @@ def test_a_run_under_way_cannot_be_resumed_twice(run):
 
 
 def test_a_store_with_a_run_is_not_begun_anew(run):
-    host = start(run)
-    host.wait_for_reports(run / STORE_NAME, 1)
+    host = start(run, stop_after=1)
+    host.wait_until_stopped()
     host.signal(signal.SIGKILL)
     host.finish()
     code, _, err = start(run).finish()

@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 import serial
 
+from ternhost.errors import DeviceError
+from ternhost.links.serial import open_port
 from terntools.pico import boot_pico
 from terntools.repl import Repl
 
@@ -85,7 +87,8 @@ def test_a_reset_closes_the_port_and_starts_anew_with_the_same_flash():
         with Repl(pico.url) as repl:
             repl.write_file("/kept.txt", b"x")
         assert ask(pico.url, "import machine", "machine.reset_cause() == machine.PWRON_RESET")
-        with serial.serial_for_url(pico.url, timeout=5) as port:
+        with open_port(pico.url) as port:
+            port.timeout = 60
             port.write(b"\r\x03import machine; machine.reset()\r")
             with pytest.raises(serial.SerialException):
                 port.read(100_000)
@@ -123,11 +126,14 @@ def test_without_a_seed_random_bits_are_new():
 
 
 def test_the_port_has_one_owner(pico):
-    with serial.serial_for_url(pico.url, timeout=5) as first:
+    with open_port(pico.url) as first:
+        first.timeout = 60
         first.write(b"\r\x03\x02")
         assert first.read(1)
-        with serial.serial_for_url(pico.url, timeout=5) as second, pytest.raises(serial.SerialException):
-            second.read(1)
+        with open_port(pico.url) as second:
+            second.timeout = 60
+            with pytest.raises(serial.SerialException):
+                second.read(1)
     assert ask(pico.url, "", "6 * 7") == 42
 
 
@@ -168,11 +174,11 @@ def test_it_ends_with_its_parent():
         "pico = boot_pico(); print(pico.url, flush=True); os._exit(1)\n"
     )
     url = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True).stdout.strip()
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while True:
         try:
-            serial.serial_for_url(url).close()
-        except serial.SerialException:
+            open_port(url).close()
+        except DeviceError:
             return
         assert time.monotonic() < deadline, "the emulator outlived its parent"
         time.sleep(0.1)
@@ -186,6 +192,6 @@ def test_a_command_runs_one_until_ctrl_c(tmp_path):
             assert ask(port, "open('/kept.txt', 'w').close()\nimport os", "os.listdir('/')") == ["kept.txt"]
         finally:
             running.send_signal(signal.SIGINT)
-        assert running.wait(30) == 0
+        assert running.wait(60) == 0
     with boot_pico(tmp_path / "flash.bin") as pico:
         assert ask(pico.url, "import os", "os.listdir('/')") == ["kept.txt"]

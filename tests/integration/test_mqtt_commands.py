@@ -100,14 +100,14 @@ def test_the_embedded_broker(fleet, micropython):
     process = serve(path, "embedded", "--rounds", "3", "--json")
     wait_for((path.parent / "broker" / broker.HOST).exists)
     attach(boards, path.parent / "broker", path)
-    with EmulatedFleet(micropython, boards):
-        access = broker.Access.load(path.parent / "broker" / broker.HOST)
-        with Store(path, beside=True) as store:
-            known = store.keys()
-        wait_for(lambda: _code(access, known, 1) == 0)
-        assert RawClient(access, "00000001", "wrong").code in (4, 5)
-        assert board_client(access, known, 2, client_id="00000001").code in (2, 4, 5)
-        out, err = process.communicate(timeout=60)
+    access = broker.Access.load(path.parent / "broker" / broker.HOST)
+    with Store(path, beside=True) as store:
+        known = store.keys()
+    wait_for(lambda: _code(access, known, 1) == 0)
+    assert RawClient(access, "00000001", "wrong").code in (4, 5)
+    assert board_client(access, known, 2, client_id="00000001").code in (2, 4, 5)
+    with EmulatedFleet(micropython, boards):  # last: with its third round the broker ends
+        out, err = process.communicate(timeout=120)
     assert process.returncode == 0, err
     lines = [json.loads(line) for line in out.splitlines()]
     assert [line["reports"] for line in lines if line["event"] == "end"] == [6, 6, 6]
@@ -132,7 +132,7 @@ def test_serve_for_people_and_for_prometheus(fleet, micropython):
 
         def figures():
             try:
-                with urllib.request.urlopen(f"http://127.0.0.1:{metrics}/metrics", timeout=5) as answer:
+                with urllib.request.urlopen(f"http://127.0.0.1:{metrics}/metrics", timeout=60) as answer:
                     text = answer.read().decode()
             except OSError:
                 return None
@@ -144,7 +144,7 @@ def test_serve_for_people_and_for_prometheus(fleet, micropython):
         assert float(found["tern_connected"]) == 1
         assert float(found['tern_frames_total{fate="accepted"}']) >= 6
         os.kill(process.pid, signal.SIGINT)
-        out, err = process.communicate(timeout=30)
+        out, err = process.communicate(timeout=120)
     assert process.returncode == 0, err
     assert "round 1: 6 of 6 reports, 0 refusals, complete; 2 boards" in out
     assert out.splitlines()[-1].endswith("reports")
@@ -156,7 +156,7 @@ def test_a_port_for_metrics_that_is_taken(fleet):
     tern("broker", "config", path.parent / "broker", "--store", path, "--port", port, "--json")
     with broker.Mosquitto(path.parent / "broker"):
         process = serve(path, path.parent / "broker", "--metrics", str(port))
-        _, err = process.communicate(timeout=30)
+        _, err = process.communicate(timeout=120)
     assert process.returncode == 2
     assert f"port {port} cannot be had" in err
 
@@ -168,6 +168,6 @@ def test_bench_ingest():
     assert result["reports_per_s"] > 0
     assert result["client_only_messages_per_s"] > 0
     assert result["ratio"] == pytest.approx(
-        result["messages_per_s"] / result["client_only_messages_per_s"], rel=1e-3
+        result["messages_per_s"] / result["client_only_messages_per_s"], abs=1e-4
     )
     assert result["peak_rss_bytes"] > 0

@@ -15,20 +15,28 @@ from terntools.device_tests import FIRMWARE
 from terntools.emulator import device_command
 
 PATIENCE = 600  # ms
+AMPLE = 30_000
+BUSY = 15_000  # by so much a machine that does other things may be late
 
 _PROGRAM = """
 import sys, time
 from tern.mqtt import MqttError, Session
 from tern.transport import Connection, Lost, client_context
 port, authority, name, act = int(sys.argv[1]), sys.argv[2], sys.argv[3], sys.argv[4]
+opening, patience = int(sys.argv[5]), int(sys.argv[6])
 context = client_context(open(authority, "rb").read()) if authority != "-" else None
 session = Session(
-    lambda: Connection("127.0.0.1", port, 600, context, name), b"x", keep_alive=1, patience_ms=600, largest=300
+    lambda: Connection("127.0.0.1", port, opening, context, name),
+    b"x",
+    keep_alive=1,
+    patience_ms=opening,
+    largest=300,
 )
 start = time.ticks_ms()
 try:
     session.open()
     print("open")
+    session._patience_ms = patience
     if act == "publish":
         while True:
             session.publish(b"t", bytes(300), 300, 1)
@@ -51,7 +59,7 @@ class Server:
     def _run(self):
         connection, _ = self._socket.accept()
         with connection:
-            connection.settimeout(20)
+            connection.settimeout(60)
             with contextlib.suppress(OSError):
                 self._behave(connection)
 
@@ -60,7 +68,7 @@ class Server:
         return self
 
     def __exit__(self, *_):
-        self._thread.join(10)
+        self._thread.join(60)
         self._socket.close()
 
 
@@ -115,15 +123,20 @@ def hangs_up(connection):
     connection.recv(10)
 
 
-def run(micropython, directory, behave, authority="-", name="localhost", act="receive"):
+def _command(micropython, directory, *arguments):
+    return device_command(micropython, directory / "client.py", *map(str, (*arguments, PATIENCE)))
+
+
+def run(micropython, directory, behave, authority="-", name="localhost", act="receive", opening=AMPLE):
+    """opening: how long the client waits for the broker to open the session; in it, PATIENCE."""
     (directory / "client.py").write_text(_PROGRAM)
     with Server(behave) as server:
         done = subprocess.run(
-            device_command(micropython, directory / "client.py", str(server.port), str(authority), name, act),
+            _command(micropython, directory, server.port, authority, name, act, opening),
             env={"MICROPYPATH": str(FIRMWARE)},
             capture_output=True,
             text=True,
-            timeout=30,
+            timeout=120,
         )
     assert done.returncode == 0, done.stderr
     ms, kind, *message = done.stdout.splitlines()[-1].split()
@@ -132,10 +145,10 @@ def run(micropython, directory, behave, authority="-", name="localhost", act="re
 
 @pytest.mark.parametrize("behave", [silent, half_an_answer, drips, garbage, hangs_up])
 def test_before_the_session(micropython, tmp_path, behave):
-    ms, kind, _, opened = run(micropython, tmp_path, behave)
+    ms, kind, _, opened = run(micropython, tmp_path, behave, opening=PATIENCE)
     assert kind in ("Lost", "MqttError")
     assert not opened
-    assert ms < 5 * PATIENCE
+    assert ms < PATIENCE + BUSY
 
 
 @pytest.mark.parametrize("behave", [no_ping, half_a_message])
@@ -143,24 +156,24 @@ def test_within_the_session(micropython, tmp_path, behave):
     ms, kind, message, opened = run(micropython, tmp_path, behave)
     assert opened
     assert (kind, message) == ("Lost", "the broker does not answer")
-    assert 0.9 * PATIENCE < ms < 8 * PATIENCE
+    assert 0.9 * PATIENCE < ms < PATIENCE + BUSY
 
 
 def test_a_broker_that_reads_nothing(micropython, tmp_path):
     ms, kind, message, opened = run(micropython, tmp_path, reads_nothing, act="publish")
     assert opened
     assert (kind, message) == ("Lost", "nothing can be sent")
-    assert ms < 10 * PATIENCE
+    assert ms < PATIENCE + BUSY
 
 
 def test_in_the_handshake_of_tls(micropython, tmp_path):
     broker.write_configuration(tmp_path / "broker", {})
     authority = tmp_path / "broker" / broker.DEVICE_AUTHORITY
     for behave in (silent, garbage, hangs_up):
-        ms, kind, _, opened = run(micropython, tmp_path, behave, authority)
+        ms, kind, _, opened = run(micropython, tmp_path, behave, authority, opening=PATIENCE)
         assert kind == "Lost"
         assert not opened
-        assert ms < 5 * PATIENCE
+        assert ms < PATIENCE + BUSY
 
 
 def test_the_name_in_the_certificate_counts(micropython, tmp_path):
@@ -184,10 +197,10 @@ def test_the_name_in_the_certificate_counts(micropython, tmp_path):
 def test_nobody_listens(micropython, tmp_path):
     (tmp_path / "client.py").write_text(_PROGRAM)
     done = subprocess.run(
-        device_command(micropython, tmp_path / "client.py", str(broker.free_port()), "-", "x", "receive"),
+        _command(micropython, tmp_path, broker.free_port(), "-", "x", "receive", AMPLE),
         env={"MICROPYPATH": str(FIRMWARE)},
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=120,
     )
     assert "Lost cannot connect to 127.0.0.1" in done.stdout

@@ -27,14 +27,26 @@ def accesses(running):
     ]
 
 
+async def until(condition):
+    """Wait until `condition()` is true."""
+    async with asyncio.timeout(60):
+        while not condition():
+            await asyncio.sleep(0.02)
+
+
+async def connect(link):
+    """Connect, and wait until the broker has acknowledged what the link subscribes to."""
+    await link.connect()
+    await until(link.subscribed.is_set)
+
+
 async def gather(links, count):
     """What each link has received, once there are `count` altogether."""
     found = [[] for _ in links]
-    for _ in range(100):
-        for link, received in zip(links, found, strict=True):
-            received += await link.take(0.05)
-        if sum(map(len, found)) >= count:
-            break
+    async with asyncio.timeout(60):
+        while sum(map(len, found)) < count:
+            for link, received in zip(links, found, strict=True):
+                received += await link.take(0.05)
     return found
 
 
@@ -51,8 +63,7 @@ def test_shared_reports_come_once(running):
     async def run():
         links = [MqttLink(access, group="hosts") for access in accesses(running)]
         for link in links:
-            await link.connect()
-        await asyncio.sleep(0.5)
+            await connect(link)
         await asyncio.to_thread(publish, running.access, 60)
         found = await gather(links, 120)
         for link in links:
@@ -68,19 +79,21 @@ def test_shared_reports_come_once(running):
 def test_boards_of_another_version_are_known_as_such(running):
     async def run():
         link = MqttLink(running.access)
-        await link.connect()
-        await asyncio.sleep(0.3)
+        await connect(link)
         client = board_client(running.access, KEYS, 2)
-        found = []
-        for version in (0, 1, 0, None):
+        for version, expected in (
+            (0, (board, nobody)),
+            (1, (nobody, board)),
+            (0, (board, nobody)),
+            (None, (nobody, nobody)),
+        ):
             await asyncio.to_thread(client.publish, "tern/hello/00000002", hello(version))
-            await asyncio.sleep(0.3)
-            found.append((set(link.boards), link.strangers.copy()))
+            await until(lambda expected=expected: (set(link.boards), link.strangers) == expected)
+        client.close()
         await link.close()
-        return found
 
     board, nobody = {"00000002"}, set()
-    assert asyncio.run(run()) == [(board, nobody), (nobody, board), (board, nobody), (nobody, nobody)]
+    asyncio.run(run())
 
 
 def hello(version):
@@ -97,8 +110,7 @@ def test_without_a_group_each_hears_all(running):
     async def run():
         links = [MqttLink(access) for access in accesses(running)[:2]]
         for link in links:
-            await link.connect()
-        await asyncio.sleep(0.5)
+            await connect(link)
         await asyncio.to_thread(publish, running.access, 20)
         found = await gather(links, 80)
         for link in links:
@@ -129,25 +141,18 @@ def test_a_link_comes_back_and_says_nothing_stale(running):
         connections = []
         link.on_connect = lambda: connections.append(link.announce(b"announcement %d" % len(connections)))
         await link.connect()
-        await asyncio.sleep(0.3)
         await asyncio.to_thread(running.kill)
-        for _ in range(100):
-            await asyncio.sleep(0.05)
-            if not link.connected:
-                break
-        assert not link.connected
+        await until(lambda: not link.connected)
         link.announce(b"stale")
         link.ask("00000001", b"stale")
         await asyncio.to_thread(running.start)
-        for _ in range(100):
-            await asyncio.sleep(0.1)
-            if link.connected:
-                break
-        await asyncio.sleep(0.3)
+        await until(lambda: link.connected)
         reader = board_client(running.access, KEYS, 1)
         reader.subscribe("tern/down/00000001")
         reader.subscribe("tern/round")
-        heard = await asyncio.to_thread(reader.messages, 1.0)
+        heard = await asyncio.to_thread(reader.messages, 60.0, 1)
+        heard += await asyncio.to_thread(reader.messages, 1.0)
+        reader.close()
         await link.close()
         return len(connections), heard
 

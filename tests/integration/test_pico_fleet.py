@@ -56,7 +56,10 @@ def test_a_monitor_shows_what_passes_and_lets_it_pass():
     with device.boards("pico-emulated:1") as (port,):
         monitor = Monitor(port, lines.append, hello_every=0.5)
         try:
-            monitor.run(time.monotonic() + 3)
+            end = time.monotonic() + 60
+            while monitor.state.frames["HELLO"] < 2:
+                assert time.monotonic() < end
+                monitor.run(time.monotonic() + 0.1)
             asked = subprocess.Popen(
                 [TERN, "device", "info", "--fleet", f"port:{monitor.tap}", "--json"],
                 stdout=subprocess.PIPE,
