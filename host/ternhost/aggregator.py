@@ -251,7 +251,10 @@ class Aggregator:
         if not every or len(every) < count or not all(len(cohort.devices) for cohort in asked):
             raise UsageError("a round must ask at least one device, and none twice")
         if strangers := every - self._keys.keys():
-            raise UsageError(f"no key is known for device {min(strangers)}", hint="provision it first")
+            raise UsageError(
+                f"no key is known for device {min(strangers)}",
+                hint="name the --store that it was provisioned with",
+            )
         stored = Round(number, asked, count if quorum is None else max(1, min(quorum, count)), deadline)
         in_flight = _RoundInFlight(stored, now, self._keys)
         self._store.open_round(stored)

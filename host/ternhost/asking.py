@@ -18,7 +18,7 @@ from ternhost.collector import AllRefused, Collector, Progress
 from ternhost.errors import InterruptedByUser, UsageError
 from ternhost.fleet import FleetSpec
 from ternhost.fleet.opening import open_boards
-from ternhost.run_directory import finished, pack_boards, require_no_run, save_result, store_path
+from ternhost.run_directory import finished, moved, pack_boards, require_no_run, save_result, store_path
 from ternhost.session import Status, Watcher
 from ternhost.store import Store
 
@@ -68,11 +68,16 @@ Make = Callable[[Any, Path, Watcher], Run]
 
 
 def begin(
-    name: str, make: Make, options: Any, path: str | Path, watcher: Watcher | None = None
+    name: str,
+    make: Make,
+    options: Any,
+    path: str | Path,
+    watcher: Watcher | None = None,
+    anew: bool = False,
 ) -> dict[str, Any]:
     """Run the command `name` with the store at `path`; returns the result, also written to result.json.
 
-    Raises TernError.
+    anew: give up a run of the store that has not finished. Raises TernError.
     """
     watcher = watcher or Watcher()
     directory = Path(path).parent
@@ -82,7 +87,7 @@ def begin(
         save_result(directory, result, "make room, and say it again")
         return result
     with Store(path) as store:
-        asking = Asking.begin(store, name, asdict(options), watcher)
+        asking = Asking.begin(store, name, asdict(options), watcher, anew)
         if run.spec.is_emulated:
             run.provision(store)
         asking.opened()
@@ -90,15 +95,21 @@ def begin(
 
 
 def resume(
-    name: str, make: Make, options: Callable[..., Any], path: str | Path, watcher: Watcher | None = None
+    name: str,
+    make: Make,
+    options: Callable[..., Any],
+    path: str | Path,
+    watcher: Watcher | None = None,
+    ports: str | None = None,
 ) -> dict[str, Any]:
     """Take up the run whose store is at `path` (or in that directory), its options made by `options`.
 
-    Raises TernError.
+    ports: the fleet, if its boards are at other ports by now. Raises TernError.
     """
     watcher = watcher or Watcher()
     with Store(store_path(path), create=False) as store:
         asking = Asking.resume(store, name, watcher)
+        asking.options["fleet"] = moved(asking.options["fleet"], ports)
         return asking.conclude(make(options(**asking.options), store.path.parent, watcher))
 
 
@@ -117,13 +128,14 @@ class Asking:
         self._rounds = 1
 
     @classmethod
-    def begin(cls, store: Store, name: str, options: dict[str, Any], watcher: Watcher) -> Asking:
+    def begin(
+        cls, store: Store, name: str, options: dict[str, Any], watcher: Watcher, anew: bool = False
+    ) -> Asking:
         """Begin a run; call `opened` once the fleet is there.
 
-        Raises UsageError where another is to be resumed.
+        anew: give up one that has not finished; else it raises UsageError.
         """
-        old = store.state(name)
-        require_no_run(name, store, old, asked=bool(old and old["answers"]))
+        require_no_run(store, anew)
         return cls(store, name, options, (), watcher)
 
     @classmethod

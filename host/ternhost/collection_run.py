@@ -103,21 +103,26 @@ class Part:
         epsilon: int = self.card.epsilon
         return self.k * epsilon
 
-    def question(self, width: int) -> Question:
-        """For records of so many features."""
-        chosen = [int(column in self.columns) for column in range(width)]
+    def question(self, width: int, first: int = 0) -> Question:
+        """For records of so many features, the columns counted from the `first` of them."""
+        chosen = [int(column - first in self.columns) for column in range(width)]
         model = wire.CATEGORIES if self.categories else wire.VALUES
         return Question(model, chosen, _EXPONENT, self.card.data, self.k)
 
 
 def load(name: str) -> Table:
     """The attributes of a data set: those of its table if it has one, else its features but for the constant."""
+    return _load(name)[0]
+
+
+def _load(name: str) -> tuple[Table, int]:
+    # And how many features are before them in the records that `tern up --dataset` makes: the constant one, or none.
     kind, _, path = name.partition(":")
     if kind in TABLES:
-        return TABLES[kind](Path(path).expanduser() if path else None)
+        return TABLES[kind](Path(path).expanduser() if path else None), 0
     dataset = datasets.load(name)
     first = int(dataset.feature_names[0] == CONSTANT)
-    return Table(dataset.name, dataset.feature_names[first:], dataset.features[:, first:])
+    return Table(dataset.name, dataset.feature_names[first:], dataset.features[:, first:]), first
 
 
 def plan(options: Options, table: Table) -> list[Part]:
@@ -155,14 +160,22 @@ def _levels(options: Options) -> hiera.Levels:
     return hiera.design(parse_epsilon(options.epsilon), hiera.proportions_of(options.budgets))
 
 
-def begin(options: Options, path: str | Path, watcher: Watcher | None = None) -> dict[str, Any]:
-    """Collect, with the store at `path`; returns the result, also written to result.json. Raises TernError."""
-    return asking.begin(_COMMAND, _Run, options, path, watcher)
+def begin(
+    options: Options, path: str | Path, watcher: Watcher | None = None, anew: bool = False
+) -> dict[str, Any]:
+    """Collect, with the store at `path`; returns the result, also written to result.json.
+
+    anew: give up a run of the store that has not finished. Raises TernError.
+    """
+    return asking.begin(_COMMAND, _Run, options, path, watcher, anew)
 
 
-def resume(path: str | Path, watcher: Watcher | None = None) -> dict[str, Any]:
-    """Take up the run whose store is at `path` (or in that directory). Raises TernError."""
-    return asking.resume(_COMMAND, _Run, Options, path, watcher)
+def resume(path: str | Path, watcher: Watcher | None = None, ports: str | None = None) -> dict[str, Any]:
+    """Take up the run whose store is at `path` (or in that directory).
+
+    ports: its fleet, if the boards are at other ports by now. Raises TernError.
+    """
+    return asking.resume(_COMMAND, _Run, Options, path, watcher, ports)
 
 
 class _Run:
@@ -172,11 +185,14 @@ class _Run:
         self._directory = directory
         self._watcher = watcher
         self._started = time.monotonic()
-        self._table = load(options.dataset)
+        self._table, first = _load(options.dataset)
+        # Boards that were provisioned with the data set hold its constant, too; nobody asks for that.
+        self._first = first if self.spec.kind == "port" else 0
         records = _records(self._table)
-        if (d := records.shape[1] - 1) > wire.MAX_DIMENSION:
+        self._width = self._first + records.shape[1] - 1
+        if self._width > wire.MAX_DIMENSION:
             raise UsageError(
-                f"{options.dataset} has {d} attributes; a device holds at most {wire.MAX_DIMENSION}"
+                f"{options.dataset} has {self._width} attributes; a device holds at most {wire.MAX_DIMENSION}"
             )
         self.parts = plan(options, self._table)
         self.account = Account()
@@ -204,7 +220,7 @@ class _Run:
 
     @property
     def _questions(self) -> list[Question]:
-        return [part.question(self._records.shape[1] - 1) for part in self.parts]
+        return [part.question(self._width, self._first) for part in self.parts]
 
     def provision(self, store: Store) -> None:
         self._watcher.note(f"provisioning {self._count} clients on {self.spec.count} emulated boards")

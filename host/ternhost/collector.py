@@ -158,6 +158,7 @@ class Collector:
         self._aggregator = aggregator
         self._fleet = fleet
         self._warn = warn
+        self._told: set[int] = set()  # codes of refusals that were warned of
         self._events: Events = queue.SimpleQueue()
         self.boards = [Board(port) for port in fleet.ports]
         self._board_of: dict[int, Board] = {}
@@ -307,6 +308,11 @@ class Collector:
 
     def _check(self, result: RoundResult) -> None:
         if result.reports:
+            if result.refusals:
+                code, words, _ = _explain(result)
+                if code not in self._told:  # once a run: most of them will go on refusing
+                    self._told.add(code)
+                    self._warn(f"round {result.number}: {words}")
             return
         if result.refusals:
             raise AllRefused(result)
@@ -348,15 +354,22 @@ class AllRefused(RefusedError):
     """Nobody reported in a round, and some refused: says what most of these said, and what can be done."""
 
     def __init__(self, result: RoundResult) -> None:
-        code, count = Counter(refusal.code for refusal in result.refusals.values()).most_common(1)[0]
-        one = next(refusal for refusal in result.refusals.values() if refusal.code == code)
-        words = {"epsilon": one.detail / 1e6, "detail": one.detail, "next": one.detail + 1}
-        what, hint = _REFUSALS.get(code, (wire.error_name(code), None))
-        super().__init__(
-            f"{count} of {result.asked} devices refuse: {what.format(**words)}",
-            hint=hint and hint.format(**words),
-        )
+        _, words, hint = _explain(result)
+        super().__init__(words, hint=hint)
         self.result = result
+
+
+def _explain(result: RoundResult) -> tuple[int, str, str | None]:
+    """The code that most refusals have, what it means, and what can be done."""
+    code, count = Counter(refusal.code for refusal in result.refusals.values()).most_common(1)[0]
+    one = next(refusal for refusal in result.refusals.values() if refusal.code == code)
+    words = {"epsilon": one.detail / 1e6, "detail": one.detail, "next": one.detail + 1}
+    what, hint = _REFUSALS.get(code, (wire.error_name(code), None))
+    return (
+        code,
+        f"{count} of {result.asked} devices refuse: {what.format(**words)}",
+        hint and hint.format(**words),
+    )
 
 
 _REFUSALS = {
@@ -383,7 +396,7 @@ _REFUSALS = {
     ),
     wire.ERR_LEDGER: (
         "their ledger cannot be read or written",
-        "check the board's disk; a ledger that is damaged is made again only by provisioning",
+        "check the board's disk; a damaged ledger is never made again: erase the board, and give it a new id",
     ),
     wire.ERR_ENTROPY: (
         "their entropy source failed its health test",

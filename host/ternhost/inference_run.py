@@ -79,14 +79,22 @@ class Options:
         return given
 
 
-def begin(options: Options, path: str | Path, watcher: Watcher | None = None) -> dict[str, Any]:
-    """Evaluate, with the store at `path`; returns the result, also written to result.json. Raises TernError."""
-    return asking.begin(_COMMAND, _Run, options, path, watcher)
+def begin(
+    options: Options, path: str | Path, watcher: Watcher | None = None, anew: bool = False
+) -> dict[str, Any]:
+    """Evaluate, with the store at `path`; returns the result, also written to result.json.
+
+    anew: give up a run of the store that has not finished. Raises TernError.
+    """
+    return asking.begin(_COMMAND, _Run, options, path, watcher, anew)
 
 
-def resume(path: str | Path, watcher: Watcher | None = None) -> dict[str, Any]:
-    """Take up the evaluation whose store is at `path` (or in that directory). Raises TernError."""
-    return asking.resume(_COMMAND, _Run, Options, path, watcher)
+def resume(path: str | Path, watcher: Watcher | None = None, ports: str | None = None) -> dict[str, Any]:
+    """Take up the evaluation whose store is at `path` (or in that directory).
+
+    ports: its fleet, if the boards are at other ports by now. Raises TernError.
+    """
+    return asking.resume(_COMMAND, _Run, Options, path, watcher, ports)
 
 
 class _Run:

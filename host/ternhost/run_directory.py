@@ -18,6 +18,10 @@ STORE_NAME = "store.sqlite"
 RESULT_NAME = "result.json"
 FLEET_NAME = "fleet"
 PACKED_NAME = "fleet.tar.gz"
+ABANDONED = "abandoned"  # how a round ends whose run is given up
+
+_RUNS = {"train": "run", "infer": "infer", "collect": "collect"}  # command: its state in a store
+_PORTS = "port:"
 
 
 def new_directory(parent: str | Path = "runs") -> Path:
@@ -45,15 +49,47 @@ def store_path(path: str | Path) -> Path:
     return path / STORE_NAME if path.is_dir() else path
 
 
-def require_no_run(command: str, store: Store, run: dict[str, Any] | None, asked: bool) -> None:
-    """Raise UsageError where the `run` of a store has not finished, and has asked boards or made some."""
-    if not run or run["finished"]:
-        return
-    if asked or store.open_rounds() or (store.path.parent / FLEET_NAME).exists():
+def require_no_run(store: Store, anew: bool = False, serving: bool = False) -> None:
+    """Make sure that no other run is under way in a store; one that has asked nobody, and made no boards, is forgotten.
+
+    The rounds of a store are one command's at a time. anew: end what is under way; its open rounds are lost.
+    serving: open rounds of nobody else are the caller's. Raises UsageError.
+    """
+    for command, name in _RUNS.items():
+        run = store.state(name)
+        if not run or run["finished"]:
+            continue
+        made = (store.path.parent / FLEET_NAME).exists()
+        if made or (not anew and (store.open_rounds() or run.get("history") or run.get("answers"))):
+            hint = f"go on with it: tern {command} --resume {store.path}"
+            if not serving:
+                hint += "; or begin another in another directory" if made else "; or end it with --anew"
+            raise UsageError(f"{store.path} holds a run that has not finished", hint=hint)
+        _abandon(store, {name: {**run, "finished": True}})
+    if store.open_rounds() and not serving:
+        if not anew:
+            raise UsageError(
+                f"{store.path} holds a round of tern serve",
+                hint="go on with tern serve, or end it with --anew",
+            )
+        _abandon(store, {})
+
+
+def _abandon(store: Store, state: dict[str, Any]) -> None:
+    for asked in store.open_rounds():
+        store.end_round(asked.number, ABANDONED, {})
+    store.save_state(state)
+
+
+def moved(saved: str, named: str | None) -> str:
+    """The fleet of a run that is resumed; boards may be at other ports by now. Raises UsageError."""
+    if named is None:
+        return saved
+    if not saved.startswith(_PORTS) or not named.startswith(_PORTS):
         raise UsageError(
-            f"{store.path} holds a run that has not finished",
-            hint=f"go on with it: tern {command} --resume {store.path}",
+            f"a run that is resumed keeps its fleet, {saved}", hint="only boards at ports may move to others"
         )
+    return named
 
 
 def finished(command: str, store: Path) -> UsageError:

@@ -25,6 +25,7 @@ from ternhost import certify, estimate, keys
 from ternhost.aggregator import Aggregator, Question, Refusal, RoundResult
 from ternhost.errors import UsageError
 from ternhost.links.mqtt import MqttLink
+from ternhost.run_directory import ABANDONED, require_no_run
 from ternhost.store import Store
 from ternhost.training import MODELS, Settings, Trainer, automatic_rate
 
@@ -33,7 +34,6 @@ _TICK = 0.5
 _DOUBLINGS = 10
 _SINGLY = 64  # so many clients of a board are asked one by one; for more it is told the whole round again
 _STATE = "serve"
-ABANDONED = "abandoned"  # how a round ends whose model is given up
 
 
 @dataclass(frozen=True)
@@ -135,6 +135,7 @@ class Server:
         self._link = link
         self._watch = watcher or (lambda status: None)
         self._fleet_key = keys.fleet_key(store)
+        require_no_run(store, serving=True)
         saved = store.state(_STATE)
         if saved and not new_model:
             self._check_model(saved["plan"])

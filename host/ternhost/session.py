@@ -31,6 +31,7 @@ from ternhost.mechanisms.base import MICRO, parse_epsilon, single_valued
 from ternhost.run_directory import (
     board_directories,
     finished,
+    moved,
     pack_boards,
     require_no_run,
     save_result,
@@ -199,11 +200,16 @@ class Session:
         return len(self._algorithm.of_class)
 
     @classmethod
-    def begin(cls, options: Options, path: str | Path, watcher: Watcher | None = None) -> Session:
-        """Begin a run with the store at `path`, made if it is not there. Raises TernError."""
+    def begin(
+        cls, options: Options, path: str | Path, watcher: Watcher | None = None, anew: bool = False
+    ) -> Session:
+        """Begin a run with the store at `path`, made if it is not there.
+
+        anew: give up a run of the store that has not finished. Raises TernError.
+        """
         store = Store(path)
         try:
-            require_no_run("train", store, store.state("run"), asked=store.state("trainer") is not None)
+            require_no_run(store, anew)
             session = cls(store, options, _Saved(), None, watcher or Watcher())
             session._prepare()
         except BaseException:
@@ -212,8 +218,11 @@ class Session:
         return session
 
     @classmethod
-    def resume(cls, path: str | Path, watcher: Watcher | None = None) -> Session:
-        """Take up the run whose store is at `path` (or in that directory). Raises TernError."""
+    def resume(cls, path: str | Path, watcher: Watcher | None = None, ports: str | None = None) -> Session:
+        """Take up the run whose store is at `path` (or in that directory).
+
+        ports: its fleet, if the boards are at other ports by now. Raises TernError.
+        """
         path = Path(path)
         store = Store(store_path(path), create=False)
         try:
@@ -222,6 +231,7 @@ class Session:
                 raise UsageError(f"{store.path} holds no run", hint="begin one: tern train --help")
             if saved["finished"]:
                 raise finished("train", store.path)
+            options["fleet"] = moved(options["fleet"], ports)
             known = {option.name for option in fields(Options)}
             session = cls(
                 store,
@@ -230,6 +240,7 @@ class Session:
                 store.state("trainer"),
                 watcher or Watcher(),
             )
+            store.save_state({"options": options})
         except BaseException:
             store.close()
             raise
@@ -361,7 +372,8 @@ class Session:
         try:
             result = collector.collect(number, tell)
         except AllRefused as error:
-            if not before:  # nothing has come of this run yet, and the next round would fare no better
+            asked = sum(entry["asked"] for entry in self._saved.history) + error.result.asked
+            if not before and asked >= self._clients:  # nothing has come of this run yet, and nothing will
                 self._saved.finished = True
                 self.store.end_round(number, error.result.ended, {"run": asdict(self._saved)})
                 raise

@@ -7,9 +7,12 @@ import numpy as np
 import pytest
 import rig
 
-from ternhost import collection_run
+from ternhost import collection_run, datasets, session
 from ternhost.collection_run import Options
 from ternhost.errors import InterruptedByUser, RefusedError
+from ternhost.fleet.emulated import EmulatedFleet
+from ternhost.fleet.provision import Policy
+from ternhost.run_directory import board_directories
 from ternhost.session import Watcher
 from ternhost.store import Store
 
@@ -87,3 +90,24 @@ def test_devices_that_hold_other_attributes_refuse(tmp_path, micropython):
         options = Options(dataset="wine", epsilon="1", fleet="port:" + boards.ports[0])
         with pytest.raises(RefusedError, match=r"another dimension \(6\)"):
             collection_run.begin(options, tmp_path / "store.sqlite")
+
+
+@pytest.mark.parametrize("method", ["algorithm6", "hiera"])
+def test_boards_provisioned_with_the_data_set_are_not_asked_for_its_constant(tmp_path, micropython, method):
+    wine = datasets.load("wine")
+    rows = np.repeat(wine.records([3]), 300, axis=0)  # of one record, so that its values are the means
+    directories = board_directories(tmp_path, 1)
+    with Store(tmp_path / "store.sqlite") as store:
+        session.provision_fleet(store, directories, rows, Policy(500_000_000, 500_000_000))
+    with EmulatedFleet(micropython, directories) as boards:
+        options = Options(
+            dataset="wine", method=method, epsilon="20" if method == "algorithm6" else "18", budgets="4,3,2",
+            fleet="port:" + boards.ports[0],
+        )  # fmt: skip
+        result = collection_run.begin(options, tmp_path / "store.sqlite")
+    (part,) = result["parts"]
+    assert (part["d"], part["reports"]) == (13, 300)
+    assert [entry["name"] for entry in result["attributes"]] == list(wine.feature_names[1:])
+    if method == "algorithm6":
+        found = [entry["mean"] for entry in result["attributes"]]
+        assert np.abs(found - wine.features[3, 1:] / 16384).max() < 0.4, found  # five standard errors or more

@@ -7,7 +7,7 @@ import pytest
 import rig
 
 from tern.storage import FLEET
-from ternhost import session
+from ternhost import inference_run, session
 from ternhost.algorithms import FEDAVG
 from ternhost.errors import InterruptedByUser, RefusedError, UsageError
 from ternhost.fleet.emulated import EmulatedFleet
@@ -66,8 +66,12 @@ def test_a_device_of_a_small_epsilon_refuses_the_card_of_another(tmp_path, micro
         session.provision_fleet(store, directories, rows, policies)
     with EmulatedFleet(micropython, directories) as boards:
         options = Options(epsilon="4", reports=20, fleet="port:" + boards.ports[0])
-        with Session.begin(options, tmp_path / "store.sqlite") as run:
+        said = []
+        with Session.begin(options, tmp_path / "store.sqlite", Watcher(warn=said.append)) as run:
             result = run.run()
+    assert said == [
+        "round 1: 10 of 20 devices refuse: a report would cost more than the epsilon of 1 that they allow for one"
+    ]
     (entry,) = result["history"]
     assert (entry["reports"], entry["refusals"]) == (10, 10)
     ledgers = rig.read_ledgers(directories)
@@ -134,6 +138,42 @@ def test_a_run_with_boards_of_its_own_is_to_be_resumed(tmp_path, micropython):
         Session.begin(Options(reports=20, fleet="emulated:1"), path)
     with Session.resume(path) as run:
         assert run.run()["reports"] == 30
+
+
+def test_the_rounds_of_a_store_are_one_runs_at_a_time(tmp_path, micropython):
+    rows = np.random.default_rng(5).integers(-16384, 16385, (20, 29), dtype=np.int16)
+    directories = board_directories(tmp_path / "elsewhere", 1)
+    path = tmp_path / "store.sqlite"
+    with Store(path) as store:
+        session.provision_fleet(store, directories, rows, Policy(2_000_000, 80_000_000))
+
+    def stop(status):
+        raise KeyboardInterrupt
+
+    with EmulatedFleet(micropython, directories) as boards:
+        options = Options(reports=20, fleet="port:" + boards.ports[0])
+        with Session.begin(options, path, Watcher(status=stop)) as run, pytest.raises(InterruptedByUser):
+            run.run()
+        asked = inference_run.Options(dataset="flights", fleet=options.fleet)
+        for begin in (lambda: Session.begin(options, path), lambda: inference_run.begin(asked, path)):
+            with pytest.raises(UsageError, match="has not finished") as caught:
+                begin()
+            assert f"tern train --resume {path}; or end it with --anew" in caught.value.hint
+    with EmulatedFleet(micropython, directories) as boards:  # at another port
+        port = "port:" + boards.ports[0]
+        with pytest.raises(UsageError, match="keeps its fleet"):
+            Session.resume(path, ports="emulated:1")
+        with Session.resume(path, ports=port) as run:
+            assert run.run()["reports"] == 20
+        options = Options(reports=20, fleet=port)
+        with Session.begin(options, path, Watcher(status=stop)) as run, pytest.raises(InterruptedByUser):
+            run.run()
+        with Session.begin(options, path, anew=True) as run:
+            assert run.run()["reports"] == 20
+    with Store(path) as store:
+        assert [(number, ended) for number, ended, _ in store.ended_rounds()] == [
+            (1, "complete"), (2, "abandoned"), (3, "complete"),
+        ]  # fmt: skip
 
 
 def test_hiera_on_devices(tmp_path, micropython):

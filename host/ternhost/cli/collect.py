@@ -67,7 +67,7 @@ def run(args: argparse.Namespace) -> int:
     printer = ProgressPrinter(quiet=args.quiet)
     try:
         if args.resume:
-            result = collection_run.resume(args.resume, printer.watcher())
+            result = collection_run.resume(args.resume, printer.watcher(), args.fleet)
         else:
             for method, names in _ONLY.items():
                 other = [name for name in names if name in options]
@@ -76,7 +76,7 @@ def run(args: argparse.Namespace) -> int:
                         f"--{other[0].replace('_', '-')} belongs to {method}", hint=f"say --method {method}"
                     )
             checked = Options(**options)
-            result = collection_run.begin(checked, store_at(args.store), printer.watcher())
+            result = collection_run.begin(checked, store_at(args.store), printer.watcher(), args.anew)
     finally:
         printer.close()
     print_result(result, summary(result), args.json)

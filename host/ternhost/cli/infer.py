@@ -71,12 +71,12 @@ def run(args: argparse.Namespace) -> int:
     printer = ProgressPrinter(quiet=args.quiet)
     try:
         if args.resume:
-            result = inference_run.resume(args.resume, printer.watcher())
+            result = inference_run.resume(args.resume, printer.watcher(), args.fleet)
         else:
             if "epsilon" in options and "laplace_eval_eps" in options:
                 raise UsageError("--epsilon and --laplace-eval-eps say the same", hint="give one of them")
             checked = Options(**options)
-            result = inference_run.begin(checked, store_at(args.store), printer.watcher())
+            result = inference_run.begin(checked, store_at(args.store), printer.watcher(), args.anew)
     finally:
         printer.close()
     print_result(result, summary(result), args.json)

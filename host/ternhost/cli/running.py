@@ -40,17 +40,30 @@ def add_where(parser: argparse.ArgumentParser, defaults: Any) -> None:
         help="number of the first round, for boards that know earlier ones",
     )
     where.add_argument("--store", metavar="FILE", help=f"default: runs/<time>/{STORE_NAME}")
-    where.add_argument("--resume", metavar="RUN", help="go on with the run in this directory or store")
+    where.add_argument(
+        "--anew",
+        action="store_true",
+        help="give up a run of the store that has not finished, and begin another",
+    )
+    where.add_argument(
+        "--resume",
+        metavar="RUN",
+        help="go on with the run in this directory or store; with --fleet port:... if its boards are at other ports",
+    )
     parser.add_argument("--quiet", action="store_true", help="no progress, only warnings")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 
 
 def given(args: argparse.Namespace, defaults: Any) -> dict[str, Any]:
-    """What was named on the command line of the fields of `defaults`. Raises UsageError beside --resume."""
+    """What was named on the command line of the fields of `defaults`. Raises UsageError beside --resume.
+
+    Beside that only the fleet may be named.
+    """
     found = {name: value for name in vars(defaults) if (value := getattr(args, name, None)) is not None}
-    if args.resume and (named := sorted(found) or ["store"] * bool(args.store)):
+    others = [*sorted(found.keys() - {"fleet"}), *["store"] * bool(args.store), *["anew"] * args.anew]
+    if args.resume and others:
         raise UsageError(
-            f"a run that is resumed keeps its options: --{named[0].replace('_', '-')} cannot be changed",
+            f"a run that is resumed keeps its options: --{others[0].replace('_', '-')} cannot be changed",
             hint=f"tern {args.command} --resume {args.resume}",
         )
     return found

@@ -112,9 +112,9 @@ def run(args: argparse.Namespace) -> int:
     printer = ProgressPrinter(quiet=args.quiet)
     try:
         if args.resume:
-            session = Session.resume(args.resume, printer.watcher())
+            session = Session.resume(args.resume, printer.watcher(), args.fleet)
         else:
-            session = begin(options, args.store, printer.watcher())
+            session = begin(options, args.store, printer.watcher(), args.anew)
         with session:
             result = session.run()
     finally:
@@ -150,13 +150,13 @@ def _check_algorithm(options: dict[str, Any]) -> None:
         raise UsageError("--epsilons and --epsilon say the same", hint="give one of them")
 
 
-def begin(options: dict[str, Any], store: str | None, watcher: Watcher) -> Session:
-    """Begin a run with the store named, or in a new directory under runs/."""
+def begin(options: dict[str, Any], store: str | None, watcher: Watcher, anew: bool = False) -> Session:
+    """Begin a run with the store named, or in a new directory under runs/; anew: see Session.begin."""
     _check_algorithm(options)
     if card := options.get("card"):
         options["card"] = cards.load(card).hex()
     checked = Options(**options)
-    return Session.begin(checked, store_at(store), watcher)
+    return Session.begin(checked, store_at(store), watcher, anew)
 
 
 def summary(result: dict[str, Any]) -> str:
