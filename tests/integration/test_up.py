@@ -1,18 +1,20 @@
 """`tern up` takes an emulated Pico from the box to a member of a fleet, and goes on where it was cut off."""
 
 import json
+import os
 import subprocess
 import time
 from pathlib import Path
 
 import pytest
+import serial
 
-from tern import storage
-from ternhost.errors import DeviceError, RefusedError
+from tern import ledger, storage
+from ternhost.errors import DeviceError, RefusedError, UsageError
 from ternhost.fleet.network import fleet_file
 from ternhost.keys import fleet_key
 from ternhost.store import Store
-from terntools import cache, deploy, flash, pico, provision, uf2
+from terntools import cache, deploy, flash, pico, provision, uf2, up
 from terntools.pico import boot_pico
 from terntools.repl import Repl
 
@@ -95,9 +97,9 @@ def test_a_board_unplugged_half_way_goes_on_after_it_is_plugged_in_again(box, se
         assert tern_up(box, again.url)["clients"] == 1
 
 
-def member(device, **options):
+def member(device, largest="2", budget="100", **options):
     rows = provision.dataset_records("flights", device, 1)
-    return provision.Member(device, rows, provision.policy("2", "100"), **options)
+    return provision.Member(device, rows, provision.policy(largest, budget), **options)
 
 
 @pytest.fixture
@@ -123,18 +125,68 @@ def test_the_device_has_the_key_of_the_store_and_a_board_is_one_device_for_good(
         provision.plan(board, member(8), store)
 
 
-def test_a_ledger_is_never_written_over_and_a_lost_one_is_not_made_anew(board, store):
+def spent_ledger(folder, budget):
+    """A ledger with nothing left of its budget (micro-epsilon)."""
+    path = folder / "spent"
+    ledger.create(str(path), budget)
+    account = ledger.Ledger()
+    account.load(str(path))
+    account.debit(1, bytes(32), budget)
+    return path.read_bytes()
+
+
+def test_a_ledger_is_never_written_over_and_a_lost_one_is_not_made_anew(board, store, box):
     deploy.apply(board, provision.plan(board, member(7), store))
-    ledger = "/" + storage.ledger_name(7)
-    spent = b"what it has released"
-    board.write_file(ledger, spent)
+    path = "/" + storage.ledger_name(7)
+    spent = spent_ledger(box, 100_000_000)
+    board.write_file(path, spent)
     changed = provision.plan(board, member(7, shapes=("table",)), store)
     assert list(changed.write) == ["/" + storage.CLIENTS]
     deploy.apply(board, changed)
-    assert board.read_file(ledger) == spent
-    board.remove(ledger)
-    with pytest.raises(RefusedError, match="lost its ledger"):
-        provision.plan(board, member(7, shapes=("table",)), store)
+    assert board.read_file(path) == spent
+    board.remove(path)
+    for lost in (
+        member(7, shapes=("table",)),  # as before
+        member(7),
+        member(7, budget="101"),
+        member(7, budget="99"),
+        member(7, largest="3"),
+    ):
+        with pytest.raises(RefusedError, match="lost its ledger"):
+            provision.plan(board, lost, store)
+    with Store(box / "fresh.sqlite") as fresh:
+        with pytest.raises(RefusedError, match="lost its ledger"):
+            provision.plan(board, member(7), fresh)
+        assert not fresh.keys(), "no other key is made"
+
+
+def test_a_provisioning_cut_off_before_its_ledger_goes_on(board, store):
+    changes = provision.plan(board, member(7), store)
+    board.write_file("/" + storage.RECORDS, changes.write["/" + storage.RECORDS])
+    assert "/" + storage.ledger_name(7) in provision.plan(board, member(7, budget="50"), store).write
+
+
+def test_a_budget_for_life_is_not_raised(board, store, box):
+    deploy.apply(board, provision.plan(board, member(7, budget="12.345678"), store))
+    with pytest.raises(
+        UsageError, match=r"7 was set to 12\.345678 for life and cannot be raised to 20$"
+    ) as caught:
+        provision.plan(board, member(7, budget="20"), store)
+    assert "--budget 12.345678 or less" in caught.value.hint
+    lowered = provision.plan(board, member(7, budget="5"), store)
+    assert list(lowered.write) == ["/" + storage.CLIENTS]
+    deploy.apply(board, lowered)
+    assert provision.plan(board, member(7, budget="12.345678"), store), "up to the ledger's it may be again"
+    board.write_file("/" + storage.ledger_name(7), spent_ledger(box, 12_345_678) + b"a longer one's tail")
+    assert not provision.plan(board, member(7, budget="5"), store)
+
+
+@pytest.mark.parametrize("damage", [b"", b"what it has released" * 4])
+def test_a_damaged_ledger_is_as_a_lost_one(board, store, damage):
+    deploy.apply(board, provision.plan(board, member(7), store))
+    board.write_file("/" + storage.ledger_name(7), damage)
+    with pytest.raises(RefusedError, match=r"bad ledger .* nobody knows"):
+        provision.plan(board, member(7), store)
 
 
 def test_what_a_member_no_longer_has_is_removed(board, store):
@@ -185,3 +237,42 @@ def test_an_erased_board_may_become_another_device(box, store):
         with Repl(one.url) as repl:
             assert repl.directory("/") == {}
             assert provision.plan(repl, member(8), store)
+
+
+@pytest.fixture
+def line():
+    """A serial line: the end that stays with the test, and the name of the board's port."""
+    near, far = os.openpty()
+    yield near, os.ttyname(far)
+    os.close(far)
+    os.close(near)
+
+
+def make_plan(tmp_path, port):
+    return up.make_plan(port, member(7), tmp_path / "store.sqlite", volume=tmp_path / "volume")
+
+
+def test_a_port_that_cannot_be_opened_is_no_reason_to_flash(tmp_path, line):
+    with pytest.raises(DeviceError, match="not a serial port"):
+        make_plan(tmp_path, "/dev/null")
+    with pytest.raises(DeviceError, match="there is no port"):
+        make_plan(tmp_path, str(tmp_path / "none"))
+    with pytest.raises(DeviceError, match="nobody listens"):
+        make_plan(tmp_path, "socket://127.0.0.1:1")
+    with serial.Serial(line[1], exclusive=True), pytest.raises(DeviceError, match="busy"):
+        make_plan(tmp_path, line[1])
+
+
+def test_only_a_board_without_a_prompt_has_to_be_flashed(tmp_path, line, monkeypatch):
+    monkeypatch.setattr("terntools.repl._ENTER_TRIES", 1)
+    plan = make_plan(tmp_path, line[1])
+    assert plan.flash == f"no MicroPython prompt on {line[1]}"
+
+
+def test_a_board_that_goes_while_it_is_talked_to_is_no_reason_to_flash(tmp_path, line, monkeypatch):
+    def unplugged(port, data):
+        raise serial.SerialException("unplugged")
+
+    monkeypatch.setattr(serial.Serial, "write", unplugged)
+    with pytest.raises(DeviceError, match="is gone"):
+        make_plan(tmp_path, line[1])

@@ -49,6 +49,17 @@ def test_records_of_a_csv_file(tmp_path):
         provision.read_records(tmp_path / "none.csv")
 
 
+def test_records_in_other_encodings(tmp_path):
+    path = tmp_path / "records.csv"
+    path.write_text("1,0\n0,1\n", encoding="utf-8-sig")
+    assert provision.read_records(path).tolist() == [[16384, 0], [0, 16384]]  # a BOM takes no row away
+    for data in ("1,0\n".encode("utf-16"), "größe,x\n1,0\n".encode("latin-1"), b"1" * 200_000):
+        path.write_bytes(data)
+        with pytest.raises(UsageError, match="no CSV file in UTF-8") as caught:
+            provision.read_records(path)
+        assert caught.value.hint
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -103,6 +114,13 @@ def test_wifi_that_cannot_be(tmp_path):
         Broker.parse("host", wifi_secret_file=secret)
     with pytest.raises(UsageError, match="no certificate"):
         Broker.parse("host", authority=secret)
+    secret.write_bytes(b"a secret \xff\xfe")
+    with pytest.raises(UsageError, match="no text in UTF-8") as caught:
+        Broker.parse("host", ssid="lab", wifi_secret_file=secret)
+    assert caught.value.hint
+    assert caught.value.__suppress_context__, "what failed to decode holds the secret"
+    secret.write_text("a long word\n", encoding="utf-8-sig")
+    assert Broker.parse("host", ssid="lab", wifi_secret_file=secret).wifi_secret == "a long word"
 
 
 def test_the_command_names_what_is_missing(tmp_path, capsys):

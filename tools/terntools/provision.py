@@ -22,6 +22,7 @@ import numpy as np
 
 from tern import storage, wire
 from tern.fixed import ONE
+from tern.ledger import Ledger, LedgerError
 from ternhost import cards, datasets, keys
 from ternhost.broker import check_prefix
 from ternhost.errors import RefusedError, UsageError
@@ -70,7 +71,7 @@ class Broker:
             raise UsageError(f"{address!r} is no address of a broker", hint="such as broker.example:8883")
         if prefix is not None:
             check_prefix(prefix)
-        secret = _read(wifi_secret_file).decode().strip("\r\n") if wifi_secret_file else None
+        secret = _read_secret(wifi_secret_file) if wifi_secret_file else None
         if ssid is not None and not 1 <= len(ssid.encode()) <= 32:
             raise UsageError("the name of a Wi-Fi network has 1 to 32 bytes")
         if secret is not None and ssid is None:
@@ -165,7 +166,8 @@ def read_records(path: str | Path) -> Rows:
     """
     values: list[list[float]] = []
     try:
-        with open(path, newline="") as file:
+        # Without -sig a byte order mark would make the first row one of names.
+        with open(path, newline="", encoding="utf-8-sig") as file:
             for number, row in enumerate(csv.reader(file), 1):
                 try:
                     values.append([float(cell) for cell in row])
@@ -175,6 +177,8 @@ def read_records(path: str | Path) -> Rows:
                     raise UsageError(f"{path}, line {number}: not a number") from None
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror}") from error
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise UsageError(f"{path} is no CSV file in UTF-8", hint="save it as CSV, in UTF-8") from error
     if not values or len({len(row) for row in values}) != 1 or len(values[0]) < 2:
         raise UsageError(f"{path} holds no records", hint="a row a record: features, then the label")
     array = np.array(values)
@@ -196,27 +200,28 @@ def dataset_records(name: str, device: int, count: int) -> Rows:
 def plan(repl: Repl, member: Member, store: Store) -> deploy.Changes:
     """What makes the board this member. The device's key is taken from `store`, or made there.
 
-    Raises RefusedError where the board is another device, and UsageError.
+    Raises RefusedError where the board is another device or its ledger is lost or damaged, and UsageError.
     """
-    there = _clients(repl)
-    if there is not None and there[0] != member.device:
+    there = _device(repl)
+    if there is not None and there != member.device:
         raise RefusedError(
-            f"the board on {repl.name} is device {there[0]} already, with a ledger of its own",
-            hint=f"provision it as --device {there[0]}; to make it another one, flash it with --erase first",
+            f"the board on {repl.name} is device {there} already, with a ledger of its own",
+            hint=f"provision it as --device {there}; to make it another one, flash it with --erase first",
         )
+    ledger = "/" + storage.ledger_name(member.device)
+    has_ledger = ledger in repl.directory("/" + storage.LEDGERS)
+    if has_ledger:
+        _check_ledger(repl, ledger, member)
+    elif there is not None:
+        # clients.bin is written last: there was a ledger, whatever is asked for now.
+        raise _ledger_refusal(repl, member, "has lost its ledger")
     known = store.keys()
     key = known[member.device] if member.device in known else keys.add(store, [member.device])[member.device]
     # Without the fleet's key it gets one that nobody asks with; and the same each time.
     fleet_key = keys.fleet_key(store) if member.whole_fleet else hashlib.sha256(b"tern alone" + key).digest()
     files = _files(member, key, fleet_key)
-    ledger = "/" + storage.ledger_name(member.device)
-    if ledger in repl.directory("/" + storage.LEDGERS):
+    if has_ledger:
         del files[ledger]
-    elif there is not None and there[1] == files["/" + storage.CLIENTS]:
-        raise RefusedError(
-            f"device {member.device} on {repl.name} has lost its ledger: nobody knows what it has released",
-            hint="give the board a new device id and key, on erased flash",
-        )
     changes = deploy.compare(repl, files)
     optional = ("/" + MQTT, "/" + AUTHORITY)
     present = repl.hashes([path for path in optional if path not in files])
@@ -242,12 +247,46 @@ def _mask(shapes: Sequence[str]) -> int:
     return sum(1 << SHAPES[shape] for shape in set(shapes))
 
 
-def _clients(repl: Repl) -> tuple[int, bytes] | None:
+def _device(repl: Repl) -> int | None:
+    # Whose clients.bin is on the board.
     path = "/" + storage.CLIENTS
     if path not in repl.directory("/"):
         return None
-    data = repl.read_file(path)
-    return int.from_bytes(data[:4], "little"), data
+    return int.from_bytes(repl.read_file(path)[:4], "little")
+
+
+def _check_ledger(repl: Repl, path: str, member: Member) -> None:
+    # The device would obey the smaller of the two budgets, and the user believe in the larger one.
+    account = Ledger()
+    with tempfile.TemporaryDirectory(prefix="tern-provision-") as folder:
+        copy = Path(folder, "ledger")
+        copy.write_bytes(repl.read_file(path))
+        try:
+            account.load(str(copy))
+        except LedgerError as error:
+            raise _ledger_refusal(repl, member, f"has a bad ledger ({error})") from error
+    if member.policy.budget > account.budget:
+        fixed, wanted = (f"{Decimal(micro) / MICRO:f}" for micro in (account.budget, member.policy.budget))
+        raise UsageError(
+            f"the budget of device {member.device} was set to {fixed} for life and cannot be raised to {wanted}",
+            hint=f"name --budget {fixed} or less; a new device id needs an erased board (tern flash --erase)",
+        )
+
+
+def _ledger_refusal(repl: Repl, member: Member, what: str) -> RefusedError:
+    return RefusedError(
+        f"device {member.device} on {repl.name} {what}: nobody knows what it has released",
+        hint="give the board a new device id and key, on erased flash",
+    )
+
+
+def _read_secret(path: Path) -> str:
+    try:
+        return _read(path).decode("utf-8-sig").strip("\r\n")
+    except UnicodeDecodeError:  # which holds the secret, and so is not kept as the cause
+        raise UsageError(
+            f"{path} is no text in UTF-8", hint="save the Wi-Fi password as text, alone"
+        ) from None
 
 
 def _read(path: Path) -> bytes:

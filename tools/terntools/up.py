@@ -14,7 +14,7 @@ from terntools import deploy, flash, provision
 from terntools.deploy import Changes
 from terntools.flash import Firmware
 from terntools.provision import Member
-from terntools.repl import Repl
+from terntools.repl import Repl, SilenceError
 
 Progress = Callable[[int, int], None]
 Flash = Callable[[], dict[str, Any]]
@@ -57,15 +57,17 @@ def make_plan(
         return Plan(flash="asked for")
     if flash.find_volume(volume) is not None:
         return Plan(flash="it waits in its boot loader")
+    opened = Repl(port)  # flashing is no remedy for a port that cannot be opened
     try:
-        with Repl(port) as repl:
+        with opened as repl:
             return _plan_files(repl, member, store, whole)
     except deploy.TooOldError as error:
         return Plan(flash=error.message)
     except DeviceError as error:
-        if not Path(port).exists() and "://" not in port:
+        # Nor for a board that is unplugged (the port's error is then the cause) or falls silent after its prompt.
+        if error.__cause__ is not None or isinstance(error, SilenceError):
             raise
-        return Plan(flash=f"{error.message}")
+        return Plan(flash=error.message)
 
 
 def _plan_files(repl: Repl, member: Member, store: Path, whole: bool) -> Plan:
