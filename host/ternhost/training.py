@@ -128,7 +128,8 @@ def plan(
     expected = group * k / dimension
     if learning_rate is None:
         learning_rate = automatic_rate(model, dimension, rounds, variance / expected)
-    return Settings(model, dimension, rounds, expected, learning_rate, regularisation)
+    tolerance = 0.0 if variance else Settings.tolerance  # an estimate of 0 is then no sign of a gradient of 0
+    return Settings(model, dimension, rounds, expected, learning_rate, regularisation, tolerance=tolerance)
 
 
 def automatic_rate(model: int, dimension: int, rounds: int, variance: float) -> float:

@@ -171,6 +171,15 @@ def test_a_run_trains_and_is_repeatable(toy: datasets.Dataset, tmp_path: Path) -
     assert results[0]["epsilon_per_client"] <= 8
 
 
+def test_small_groups_whose_estimate_is_often_zero_use_all_reports(
+    toy: datasets.Dataset, tmp_path: Path
+) -> None:
+    options = Options(dataset="toy", fleet="simulated:300", reports=300, group=1, epsilon="1")
+    with Session.begin(options, tmp_path / "store.sqlite") as session:
+        result = session.run()
+    assert (result["reports"], result["stopped"]) == (300, "rounds")
+
+
 def test_more_clients_than_records(toy: datasets.Dataset) -> None:
     groups = training.choose_simulated_groups(toy, 20_000, 12_000, 1000, 1)
     assert sum(len(group) for group in groups) == 12_000
