@@ -40,6 +40,7 @@ from ternhost.run_directory import (
 from ternhost.store import Store
 
 _GROUP = 500
+_EMULATED = "emulated"  # state of a store: the devices 1 to this one are emulated
 
 # How many of d coordinates a device reports, each at epsilon / k. "wide" loses least at the worst value, and is the
 # default for collecting means; gradients are mostly near 0, where fewer coordinates are better, so that
@@ -266,7 +267,7 @@ class Session:
             self._watcher.note(f"provisioning {self._clients} clients on {self._spec.count} emulated boards")
             self._provision()
         # Last, so that a run which died before this has not begun.
-        self.store.save_state({"options": asdict(self.options), "run": asdict(self._saved), "trainer": None})
+        self.store.save_state({"options": asdict(self.options), "run": vars(self._saved), "trainer": None})
 
     @property
     def _boards(self) -> list[Path]:
@@ -337,7 +338,7 @@ class Session:
 
             result = simulated.collect(number, self._algorithm.cohorts(), tell)
             self._learn(result)
-            self.store.save_state({"trainer": self.trainer.state(), "run": asdict(self._saved)})
+            self.store.save_state({"trainer": self.trainer.state(), "run": vars(self._saved)})
             progress = Progress(number, result.reports, result.asked)
             self._watcher.status(self._status(progress, before + result.reports, ended=True))
 
@@ -353,7 +354,7 @@ class Session:
         # The devices of a run are those that were there when it began.
         if not self._saved.devices:
             self._saved.devices = _ranges(devices)
-            self.store.save_state({"run": asdict(self._saved)})
+            self.store.save_state({"run": vars(self._saved)})
         return [device for first, last in self._saved.devices for device in range(first, last + 1)]
 
     def _open_round(self, aggregator: Aggregator, members: npt.NDArray[np.int64]) -> int:
@@ -375,7 +376,7 @@ class Session:
             asked = sum(entry["asked"] for entry in self._saved.history) + error.result.asked
             if not before and asked >= self._clients:  # nothing has come of this run yet, and nothing will
                 self._saved.finished = True
-                self.store.end_round(number, error.result.ended, {"run": asdict(self._saved)})
+                self.store.end_round(number, error.result.ended, {"run": vars(self._saved)})
                 raise
             self._watcher.warn(f"round {number}: {error.message}")
             result = error.result
@@ -383,7 +384,7 @@ class Session:
         self.store.end_round(
             number,
             result.ended,
-            {"trainer": self.trainer.state(), "run": asdict(self._saved)},
+            {"trainer": self.trainer.state(), "run": vars(self._saved)},
             self.trainer.model.astype("<f8").tobytes(),
         )
         progress = Progress(number, result.reports, result.asked)
@@ -482,7 +483,7 @@ class Session:
         }
         self._saved.finished = True
         save_result(self.directory, result)
-        self.store.save_state({"run": asdict(self._saved)})
+        self.store.save_state({"run": vars(self._saved)})
         if self._spec.is_emulated:
             pack_boards(self.directory, self._watcher.warn)
         return result
@@ -502,16 +503,23 @@ def provision_fleet(
 ) -> None:
     """Make boards for `rows` (int16, records with labels), one client for `each` of them, with keys in the store.
 
-    policy: of all clients, or one a client.
+    policy: of all clients, or one a client. Raises UsageError where the store holds the keys of other devices.
     """
     clients = len(rows) // each
+    made = store.state(_EMULATED) or 0
+    if max(store.keys(), default=0) > made:
+        raise UsageError(
+            f"{store.path} holds keys of devices that are not emulated, and they would be lost",
+            hint="name another --store",
+        )
     keys = new_keys(range(1, clients + 1))
-    store.add_devices(keys)
     bounds = [clients * board // len(directories) for board in range(len(directories) + 1)]
     for directory, start, end in zip(directories, bounds, bounds[1:], strict=False):
         of_board = [keys[device] for device in range(start + 1, end + 1)]
         own = policy if isinstance(policy, Policy) else policy[start:end]
         provision_board(directory, start + 1, of_board, rows[start * each : end * each], own)
+    store.save_state({_EMULATED: max(made, clients)})
+    store.add_devices(keys)  # last: where there are boards already, theirs stay
 
 
 def designs_of(options: Options, d: int) -> list[ReportDesign]:

@@ -148,6 +148,21 @@ def site(tmp_path):
         yield store, [f"inprocess:{directory}" for directory in directories]
 
 
+def test_an_emulated_fleet_takes_no_keys_away(site, tmp_path):
+    store, _ = site
+    before = store.keys()
+    with pytest.raises(StorageError, match="holds a board already"):
+        provision_fleet(store, [tmp_path / "a", tmp_path / "b"], rows(30), POLICY)
+    assert store.keys() == before
+    provision_fleet(store, [tmp_path / "c"], rows(20), POLICY)  # of emulated devices it may
+    store.add_devices(new_keys([31]))
+    before = store.keys()
+    with pytest.raises(UsageError, match="not emulated"):
+        provision_fleet(store, [tmp_path / "d"], rows(20), POLICY)
+    assert store.keys() == before
+    assert not (tmp_path / "d").exists()
+
+
 def test_a_round_without_processes(site):
     store, ports = site
     aggregator = Aggregator(store)

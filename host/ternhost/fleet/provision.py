@@ -86,7 +86,8 @@ def provision_board(
         _write(directory / storage.CLIENTS, clients.tobytes())
     except FileExistsError as error:
         raise StorageError(
-            f"{directory} holds a board already", hint="name another directory, or go on with --resume"
+            f"{directory} holds a board already",
+            hint="name another directory (--store), or go on with a run that made it (--resume)",
         ) from error
     except (OSError, ledger.LedgerError) as error:
         raise StorageError(
