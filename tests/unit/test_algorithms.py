@@ -268,6 +268,7 @@ def test_the_command(tmp_path, capsys, monkeypatch):
         ([*common, "--algorithm", "hiera", "--budgets", "much"], "are no budgets"),
         ([*fedavg_, "--choices", "tau", "--tau", "1"], "--choices says what --tau says"),
         ([*common, "--epsilons", "1:1", "--epsilon", "1"], "say the same"),
+        ([*common, "--card", "some.card", "--levels", "3"], "--card says what --levels says"),
     ):
         assert main(wrong) == 2
         assert message in capsys.readouterr().err

@@ -83,7 +83,12 @@ def add_parser(subparsers: Any) -> None:
     )
 
     when = parser.add_argument_group("rounds")
-    when.add_argument("--rounds", type=int, metavar="N", help="stop after so many (default: never)")
+    when.add_argument(
+        "--rounds",
+        type=int,
+        metavar="N",
+        help="stop when the model has had so many, those of earlier starts included (default: never)",
+    )
     when.add_argument(
         "--interval",
         type=float,
@@ -119,6 +124,8 @@ def add_parser(subparsers: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    if args.card and args.mechanism:
+        raise UsageError("--card and --mechanism say the same", hint="give one of them")
     dataset = None if args.dimension else datasets.load(args.dataset)
     dimension = args.dimension or (dataset.dimension if dataset else 0)
     with Store(args.store, create=False) as store:

@@ -146,6 +146,8 @@ def _check_algorithm(options: dict[str, Any]) -> None:
         named := [name for name in ("epsilon", "epsilons", "tau") if name in options]
     ):
         raise UsageError(f"--choices says what --{named[0]} says", hint="give one of them")
+    if "card" in options and (named := [name for name in ("mechanism", "levels") if name in options]):
+        raise UsageError(f"--card says what --{named[0]} says", hint="give one of them")
     if "epsilons" in options and "epsilon" in options:
         raise UsageError("--epsilons and --epsilon say the same", hint="give one of them")
 
