@@ -1,7 +1,11 @@
 """`tern bench latency` on the emulated device: the times are this machine's, and all of the rest is there."""
 
-from terntools import latency
+import pytest
+
+from terntools import deploy, latency
 from terntools.cli import bench_latency
+from terntools.pico import boot_pico
+from terntools.repl import ExecutionError
 
 
 def test_figures_summary_and_page_of_an_emulated_device():
@@ -20,3 +24,14 @@ def test_figures_summary_and_page_of_an_emulated_device():
     assert "three-outputs, 1 of 4, logistic" in [one["name"] for one in result["reports"]]
     (page,) = bench_latency.pictures(result).values()
     assert len(page.axes) == 2
+
+
+def test_a_board_at_a_port_runs_its_own_program_again_after_a_bench():
+    with boot_pico(skip_idle=True) as pico:
+        spec = f"port:{pico.url}"
+        with latency.device(spec) as on:
+            on.install({})
+        assert deploy.wait_for_hello(pico.url).clients == 0
+        with pytest.raises(ExecutionError, match="ZeroDivisionError"), latency.device(spec) as on:
+            on.call("1 / 0")
+        assert deploy.wait_for_hello(pico.url).clients == 0

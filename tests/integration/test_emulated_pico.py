@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import serial
 
-from ternhost.errors import DeviceError
+from ternhost.errors import DeviceError, UsageError
 from ternhost.links.serial import open_port
 from terntools.pico import boot_pico
 from terntools.repl import Repl
@@ -73,6 +73,22 @@ def test_flash_survives_a_power_cut_as_it_was_at_the_last_write(tmp_path):
     with boot_pico(flash) as again:
         assert ask(again.url, "import os", "os.stat('/kept.txt')[6]") == 5000
         assert "open.txt" not in ask(again.url, "", "[name for name in os.listdir('/') if os.stat(name)[6]]")
+
+
+def test_a_flash_is_that_of_one_board_at_a_time(tmp_path):
+    flash, alias = tmp_path / "flash.bin", tmp_path / "alias.bin"
+    alias.symlink_to(flash)
+    with boot_pico(flash):
+        for name in (flash, alias):
+            with pytest.raises(UsageError, match="another emulated Pico uses"):
+                boot_pico(name)
+        with boot_pico(tmp_path / "other.bin"):
+            pass
+    pico = boot_pico(flash)
+    pico.cut_power()
+    boot_pico(flash).close()
+    with pytest.raises(UsageError, match="cannot keep a flash"):
+        boot_pico(tmp_path / "nowhere" / "flash.bin")
 
 
 def test_without_a_file_every_boot_is_a_new_board():

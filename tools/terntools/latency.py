@@ -25,7 +25,7 @@ from tern import card as cards
 from tern import frames, host_frames, wire
 from tern.fixed import ONE
 from ternhost import fleet, mechanisms, training
-from ternhost.errors import UsageError
+from ternhost.errors import TernError, UsageError
 from ternhost.fleet.emulated import FIRMWARE
 from ternhost.fleet.provision import Policy, provision_board
 from terntools import deploy, emulator, mpy, native
@@ -133,9 +133,8 @@ class BoardDevice(Device):
         """marker: number of the pin that marks windows for a meter, where the board has no other."""
         self._repl = repl
         self._marker = marker
-        self.machine = deploy.Machine.of(repl)
-        files = deploy.library_files(self.machine, more=("bench",))
-        deploy.apply(repl, deploy.compare(repl, files, prune=deploy.LIBRARY))
+        self.machine, changes = deploy.plan(repl, more=("bench",))
+        deploy.apply(repl, changes)
         with tempfile.TemporaryDirectory(prefix="tern-latency-") as folder:
             out = Path(folder, "program.mpy")
             mpy.compile_module(program, self.machine.processor, out, optimise=True)
@@ -238,7 +237,19 @@ def device(spec: str, marker: int | None = None) -> Iterator[Device]:
             port = stack.enter_context(boot_pico(seed=_SEED, skip_idle=True)).url
         else:
             port = named.ports[0]
-        yield BoardDevice(stack.enter_context(Repl(port)), marker=marker)
+        repl = stack.enter_context(Repl(port))
+        if named.kind == "port":
+            stack.callback(_start_again, repl)
+        yield BoardDevice(repl, marker=marker)
+
+
+def _start_again(repl: Repl) -> None:
+    """Start the board's own program: a member of a fleet is one again after the bench, even one that failed."""
+    # A board that is gone must not cost the figures, or hide what went wrong.
+    with contextlib.suppress(TernError):
+        repl.enter()
+        if deploy.MAIN in repl.directory("/"):
+            repl.start_main()
 
 
 class Bench:

@@ -6,18 +6,21 @@ boot ROM, that of flash and of its cache is not modelled, and core 1 is not ther
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import json
 import os
 import selectors
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Mapping
+import time
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from ternhost.errors import DeviceError
+from ternhost.errors import DeviceError, UsageError
 from terntools import cache, debian, emulator, native
 from terntools.cache import Progress, Recipe
 from terntools.debian import Requirement, Shell
@@ -55,6 +58,7 @@ _FIRMWARE_REQUIREMENTS = (
 )
 _MACHINE_REQUIREMENTS = (*_CROSS_COMPILER, Requirement("nodejs", "node"), Requirement("npm", "npm"))
 _BOOT_SECONDS = 60
+_LOCK_SECONDS = 3.0  # the Pico of a host that was killed ends a little after it
 
 
 def build_pico(progress: Progress) -> Path:
@@ -178,7 +182,7 @@ def boot_pico(
     flash: a file that keeps its flash; made if it is not there. seed: makes the hardware's random bits, and so the
     whole run, repeatable. skip_idle: time in which it waits passes at once. volume: the folder where its USB boot
     loader shows up. blank: a new flash holds no firmware, so that the boot loader waits for one.
-    Raises DeviceError if it is not built or does not start.
+    Raises DeviceError if it is not built or does not start, UsageError where another one has this flash.
     """
     firmware, machine = cache.find_entry(FIRMWARE), cache.find_entry(MACHINE)
     if firmware is None or machine is None:
@@ -197,15 +201,17 @@ def boot_pico(
     command += ["--skip-idle"] if skip_idle else []
     command += [] if volume is None else ["--volume", volume]
     try:
-        # Its own session: Ctrl-C is the host's to handle. It ends when its stdin closes, whatever becomes of us.
-        process = subprocess.Popen(
-            command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=None,
-            text=True,
-            start_new_session=True,
-        )
+        with _locked(flash) as lock:
+            # Its own session: Ctrl-C is the host's to handle. It ends when its stdin closes, whatever becomes of us.
+            process = subprocess.Popen(
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=None,
+                text=True,
+                start_new_session=True,
+                pass_fds=lock,
+            )
     except FileNotFoundError as error:
         raise DeviceError(
             "Node.js is not installed", hint="make it: tern emulator build --what pico"
@@ -225,6 +231,38 @@ def info() -> dict[str, Any]:
         "machine": cache.read_record(MACHINE),
         "node": emulator.version_of("node") if shutil.which("node") else None,
     }
+
+
+@contextlib.contextmanager
+def _locked(flash: Path | None) -> Iterator[tuple[int, ...]]:
+    """Lock the flash for a process that inherits the descriptors: the lock is there until that process has ended.
+
+    Two boards of one flash would have two ledgers of one device, and so spend its budget twice. Raises UsageError.
+    """
+    if flash is None:
+        yield ()
+        return
+    flash = flash.resolve()  # by whatever name it is called
+    try:
+        # Beside it: to be there, the flash has to hold a firmware.
+        lock = os.open(f"{flash}.lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise UsageError(f"cannot keep a flash at {flash}: {error.strerror}") from error
+    try:
+        end = time.monotonic() + _LOCK_SECONDS
+        while True:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > end:
+                    raise UsageError(
+                        f"another emulated Pico uses {flash}", hint="end that one, or name another file"
+                    ) from None
+                time.sleep(0.05)
+        yield (lock,)
+    finally:
+        os.close(lock)
 
 
 def _first_line(process: subprocess.Popen[str]) -> str:
