@@ -62,9 +62,11 @@ class Targets:
     def close(self) -> None:
         for target in self._made.values():
             target.close()
+        self._made.clear()
 
 
 _TARGETS_KEY = pytest.StashKey[Targets]()
+_LAST_KEY = pytest.StashKey[pytest.Item]()  # the last test of the session that needs a target
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -114,6 +116,18 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     here = [item for item in items if not isinstance(item, DeviceItem) and item.path.parent in folders]
     config.hook.pytest_deselected(items=here)
     items[:] = [item for item in items if item not in here]
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    for item in session.items:
+        if isinstance(item, DeviceItem):
+            session.config.stash[_LAST_KEY] = item
+
+
+def pytest_runtest_teardown(item: pytest.Item) -> None:
+    # At once: an emulated Pico to which no time is idle keeps a core busy.
+    if item is item.config.stash.get(_LAST_KEY, None):
+        item.config.stash[_TARGETS_KEY].close()
 
 
 class DeviceFile(pytest.File):
