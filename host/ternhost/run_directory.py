@@ -65,20 +65,21 @@ def require_no_run(store: Store, anew: bool = False, serving: bool = False) -> N
             if not serving:
                 hint += "; or begin another in another directory" if made else "; or end it with --anew"
             raise UsageError(f"{store.path} holds a run that has not finished", hint=hint)
-        _abandon(store, {name: {**run, "finished": True}})
+        abandon(store)
+        store.save_state({name: {**run, "finished": True}})
     if store.open_rounds() and not serving:
         if not anew:
             raise UsageError(
                 f"{store.path} holds a round of tern serve",
                 hint="go on with tern serve, or end it with --anew",
             )
-        _abandon(store, {})
+        abandon(store)
 
 
-def _abandon(store: Store, state: dict[str, Any]) -> None:
+def abandon(store: Store) -> None:
+    """End the rounds that are under way."""
     for asked in store.open_rounds():
         store.end_round(asked.number, ABANDONED, {})
-    store.save_state(state)
 
 
 def moved(saved: str, named: str | None) -> str:

@@ -25,7 +25,7 @@ from ternhost import certify, estimate, keys
 from ternhost.aggregator import Aggregator, Question, Refusal, RoundResult
 from ternhost.errors import UsageError
 from ternhost.links.mqtt import MqttLink
-from ternhost.run_directory import ABANDONED, require_no_run
+from ternhost.run_directory import abandon, require_no_run
 from ternhost.store import Store
 from ternhost.training import MODELS, Settings, Trainer, automatic_rate
 
@@ -140,8 +140,8 @@ class Server:
         if saved and not new_model:
             self._check_model(saved["plan"])
         else:
-            for asked in store.open_rounds() if saved else ():
-                store.end_round(asked.number, ABANDONED, {})
+            if saved:
+                abandon(store)
             saved = {"rounds": 0, "trainer": None, "plan": self._plan_state()}
         self.rounds: int = saved["rounds"]
         self.reports = store.report_count()

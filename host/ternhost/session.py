@@ -241,7 +241,8 @@ class Session:
                 store.state("trainer"),
                 watcher or Watcher(),
             )
-            store.save_state({"options": options})
+            if ports:
+                store.save_state({"options": options})
         except BaseException:
             store.close()
             raise
