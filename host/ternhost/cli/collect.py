@@ -7,12 +7,11 @@ from functools import partial
 from typing import Any
 
 from ternhost import collection_run, datasets, mechanisms
-from ternhost.cli import add_command, print_result
-from ternhost.cli.progress import ProgressPrinter
-from ternhost.cli.running import add_where, default_of, given, store_at
+from ternhost.cli import add_command
+from ternhost.cli.running import add_where, default_of, perform, store_at
 from ternhost.collection_run import HIERA, METHODS, Options
-from ternhost.errors import OK, UsageError
-from ternhost.session import K_RULES
+from ternhost.errors import UsageError
+from ternhost.session import K_RULES, Watcher
 
 _DEFAULTS = Options()
 _default = partial(default_of, _DEFAULTS)
@@ -63,24 +62,19 @@ _ONLY = {HIERA: ("budgets", "mu"), collection_run.ALGORITHM6: ("mechanism", "lev
 
 
 def run(args: argparse.Namespace) -> int:
-    options = given(args, _DEFAULTS)
-    printer = ProgressPrinter(quiet=args.quiet)
-    try:
-        if args.resume:
-            result = collection_run.resume(args.resume, printer.watcher(), args.fleet)
-        else:
-            for method, names in _ONLY.items():
-                other = [name for name in names if name in options]
-                if other and method != options.get("method", _DEFAULTS.method):
-                    raise UsageError(
-                        f"--{other[0].replace('_', '-')} belongs to {method}", hint=f"say --method {method}"
-                    )
-            checked = Options(**options)
-            result = collection_run.begin(checked, store_at(args.store), printer.watcher(), args.anew)
-    finally:
-        printer.close()
-    print_result(result, summary(result), args.json)
-    return OK
+    def begin(options: dict[str, Any], watcher: Watcher) -> dict[str, Any]:
+        for method, names in _ONLY.items():
+            other = [name for name in names if name in options]
+            if other and method != options.get("method", _DEFAULTS.method):
+                raise UsageError(
+                    f"--{other[0].replace('_', '-')} belongs to {method}", hint=f"say --method {method}"
+                )
+        return collection_run.begin(Options(**options), store_at(args.store), watcher, args.anew)
+
+    def resume(watcher: Watcher) -> dict[str, Any]:
+        return collection_run.resume(args.resume, watcher, args.fleet)
+
+    return perform(args, _DEFAULTS, begin, resume, summary)
 
 
 def summary(result: dict[str, Any]) -> str:

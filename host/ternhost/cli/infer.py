@@ -7,11 +7,11 @@ from functools import partial
 from typing import Any
 
 from ternhost import inference, inference_run
-from ternhost.cli import add_command, print_result
-from ternhost.cli.progress import ProgressPrinter
-from ternhost.cli.running import add_where, default_of, given, store_at
-from ternhost.errors import OK, UsageError
+from ternhost.cli import add_command
+from ternhost.cli.running import add_where, default_of, perform, store_at
+from ternhost.errors import UsageError
 from ternhost.inference_run import Options
+from ternhost.session import Watcher
 
 _DEFAULTS = Options()
 _default = partial(default_of, _DEFAULTS)
@@ -67,20 +67,15 @@ def add_parser(subparsers: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    options = given(args, _DEFAULTS)
-    printer = ProgressPrinter(quiet=args.quiet)
-    try:
-        if args.resume:
-            result = inference_run.resume(args.resume, printer.watcher(), args.fleet)
-        else:
-            if "epsilon" in options and "laplace_eval_eps" in options:
-                raise UsageError("--epsilon and --laplace-eval-eps say the same", hint="give one of them")
-            checked = Options(**options)
-            result = inference_run.begin(checked, store_at(args.store), printer.watcher(), args.anew)
-    finally:
-        printer.close()
-    print_result(result, summary(result), args.json)
-    return OK
+    def begin(options: dict[str, Any], watcher: Watcher) -> dict[str, Any]:
+        if "epsilon" in options and "laplace_eval_eps" in options:
+            raise UsageError("--epsilon and --laplace-eval-eps say the same", hint="give one of them")
+        return inference_run.begin(Options(**options), store_at(args.store), watcher, args.anew)
+
+    def resume(watcher: Watcher) -> dict[str, Any]:
+        return inference_run.resume(args.resume, watcher, args.fleet)
+
+    return perform(args, _DEFAULTS, begin, resume, summary)
 
 
 def summary(result: dict[str, Any]) -> str:

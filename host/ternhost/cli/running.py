@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from ternhost.errors import UsageError
+from ternhost.cli import print_result
+from ternhost.cli.progress import ProgressPrinter
+from ternhost.errors import OK, UsageError
 from ternhost.run_directory import STORE_NAME, new_directory
+from ternhost.session import Watcher
+
+Result = dict[str, Any]
 
 
 def default_of(options: Any, name: str) -> str:
@@ -72,3 +78,21 @@ def given(args: argparse.Namespace, defaults: Any) -> dict[str, Any]:
 def store_at(named: str | None) -> Path:
     """The store that was named, or one in a new directory under runs/. Raises StorageError."""
     return Path(named) if named else new_directory() / STORE_NAME
+
+
+def perform(
+    args: argparse.Namespace,
+    defaults: Any,
+    begin: Callable[[dict[str, Any], Watcher], Result],
+    resume: Callable[[Watcher], Result],
+    summary: Callable[[Result], str],
+) -> int:
+    """Run a command to its end, begun with what was named or resumed, and print the result. Raises TernError."""
+    options = given(args, defaults)
+    printer = ProgressPrinter(quiet=args.quiet)
+    try:
+        result = resume(printer.watcher()) if args.resume else begin(options, printer.watcher())
+    finally:
+        printer.close()
+    print_result(result, summary(result), args.json)
+    return OK

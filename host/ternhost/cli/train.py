@@ -7,10 +7,9 @@ from functools import partial
 from typing import Any
 
 from ternhost import algorithms, cards, datasets, fedavg, mechanisms, training
-from ternhost.cli import add_command, print_result
-from ternhost.cli.progress import ProgressPrinter
-from ternhost.cli.running import add_where, default_of, given, store_at
-from ternhost.errors import OK, UsageError
+from ternhost.cli import add_command
+from ternhost.cli.running import add_where, default_of, perform, store_at
+from ternhost.errors import UsageError
 from ternhost.session import K_RULES, Options, Session, Watcher
 
 _DEFAULTS = Options()
@@ -108,19 +107,17 @@ def add_parser(subparsers: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    options = given(args, _DEFAULTS)
-    printer = ProgressPrinter(quiet=args.quiet)
-    try:
-        if args.resume:
-            session = Session.resume(args.resume, printer.watcher(), args.fleet)
-        else:
-            session = begin(options, args.store, printer.watcher(), args.anew)
+    def finish(session: Session) -> dict[str, Any]:
         with session:
-            result = session.run()
-    finally:
-        printer.close()
-    print_result(result, summary(result), args.json)
-    return OK
+            return session.run()
+
+    return perform(
+        args,
+        _DEFAULTS,
+        lambda options, watcher: finish(begin(options, args.store, watcher, args.anew)),
+        lambda watcher: finish(Session.resume(args.resume, watcher, args.fleet)),
+        summary,
+    )
 
 
 # Options that only some of the algorithms know.
