@@ -2,6 +2,9 @@
 
 A leaf function is decorated `@micropython.viper` and compiled to machine code on a device. Here the decorator does
 nothing, so the very same function is its plain twin: it runs on arrays and bytearrays instead of pointers.
+
+A leaf stores at index 0 or at one in a variable: MicroPython 1.25 on an ESP32, S2 or S3 stores the wrong register at
+any other constant (micropython/micropython issue 17563).
 """
 
 import sys

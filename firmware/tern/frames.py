@@ -15,7 +15,7 @@ from tern.compat import const, micropython, ptr8, ptr16, ptr32
 MORE = const(-1)  # Receiver.next(): the bytes given hold no further whole frame
 DAMAGED = const(-2)  # Receiver.next(): a frame ended that was not COBS, or was longer than the limit
 
-_AT = const(0)  # indices of a Receiver's state: next byte of the source, its end,
+_AT = const(0)  # indices of a Receiver's state, written in this order: next byte of the source, its end,
 _END = const(1)
 _LENGTH = const(2)  # bytes decoded,
 _LEFT = const(3)  # bytes left in the block,
@@ -111,10 +111,14 @@ def cobs_decode(source: ptr8, state: ptr32, out: ptr8) -> int:
                 else:
                     bad = 1
     state[_AT] = at
-    state[_LENGTH] = length
-    state[_LEFT] = left
-    state[_ZERO] = zero
-    state[_BAD] = bad
+    to = _LENGTH  # see compat: no constant
+    state[to] = length
+    to += 1
+    state[to] = left
+    to += 1
+    state[to] = zero
+    to += 1
+    state[to] = bad
     certain = 0
     if length == 0:
         certain = (
@@ -129,7 +133,8 @@ def cobs_decode(source: ptr8, state: ptr32, out: ptr8) -> int:
     certain += 1
     if length == 1 and left == 11 and bad == 0 and out[0] == 3:
         certain = 0
-    state[_CERTAIN] = certain
+    to = _CERTAIN
+    state[to] = certain
     return result
 
 

@@ -74,7 +74,8 @@ def dot(row: ptr16, start: int, params: ptr16, sums: ptr32, d: int):
         low += (m & 255) * x
         j += 1
     sums[0] = high
-    sums[1] = low
+    j = 1  # see compat: no constant
+    sums[j] = low
 
 
 @micropython.viper

@@ -48,17 +48,13 @@ def table(xs: ptr16, out: ptr16, thresholds: ptr32, pool: ptr8, cursor: ptr32, j
         row *= columns
         symbol = 0
         r = 0
-        s = 22
-        while s > -8:  # narrow [r, r + 2**s), the 30-bit integers still possible, until one symbol is left
-            if s < 0:
-                r |= pool[at] >> 2
-                s = 0
-            else:
-                r |= pool[at] << s
+        s = 24
+        while s >= 0:  # narrow [r, r + 2**(s - 2)), the 30-bit integers still possible, until one symbol is left
+            r |= pool[at] << s >> 2 & 0x3FFFFFFF  # the first byte would reach the sign
             at += 1
             while symbol < columns and thresholds[row + symbol] <= r:
                 symbol += 1
-            if symbol == columns or thresholds[row + symbol] >= r + (1 << s):
+            if symbol == columns or thresholds[row + symbol] >= r + (1 << s >> 2):
                 break
             s -= 8
         if at > end:
@@ -106,22 +102,20 @@ def window(xs: ptr16, out: ptr16, thresholds: ptr32, pool: ptr8, cursor: ptr32, 
                         start += 1
                     at += 1
         inside = 0
-        s = 22
-        while s > -8:  # a uniform 30-bit integer < P?
-            if s < 0:
-                u = pool[at] >> 2
-                top = threshold & 63
-            else:
-                u = pool[at]
-                top = threshold >> s & 255
+        count = others
+        mask = job[5]
+        s = 24
+        while s >= 0:  # a uniform 30-bit integer < P? The last byte gives 6 bits: the two below them decide nothing
+            u = pool[at]
+            top = threshold << 2 >> s & 255
             at += 1
             if u != top:
                 if u < top:
                     inside = 1
+                    count = window
+                    mask = job[6]
                 break
             s -= 8
-        count = window if inside else others
-        mask = job[6] if inside else job[5]
         u = 0
         if mask:
             u = count
@@ -162,20 +156,20 @@ def grid(xs: ptr16, out: ptr16, thresholds: ptr32, pool: ptr8, cursor: ptr32, jo
             a = 32768
         y = a >> shift
         fraction = a & ((1 << shift) - 1)
-        if fraction and shift <= 8:
-            if pool[at] >> (8 - shift) < fraction:
-                y += 1
-            at += 1
-        elif fraction:
+        if fraction:
             u = pool[at]
             at += 1
-            top = fraction >> (shift - 8)
-            if u < top:
-                y += 1
-            elif u == top:
-                if pool[at] >> (16 - shift) < fraction & ((1 << (shift - 8)) - 1):
+            if shift <= 8:
+                if u >> (8 - shift) < fraction:
                     y += 1
-                at += 1
+            else:
+                top = fraction >> (shift - 8)
+                if u < top:
+                    y += 1
+                elif u == top:
+                    if pool[at] >> (16 - shift) < fraction & ((1 << (shift - 8)) - 1):
+                        y += 1
+                    at += 1
         if at > end:
             break
         position = at

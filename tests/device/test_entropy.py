@@ -2,7 +2,8 @@ import gc
 
 from tern import entropy
 from tern.compat import MICROPYTHON
-from tern.entropy import END, POSITION, EntropyError, Generator, HashDrbg, Health, Keyed, Replay
+from tern.entropy import END, POSITION, EntropyError, Generator, Health, Keyed, Replay
+from tern.hash_drbg import HashDrbg
 
 
 def raises(error, function, *arguments):

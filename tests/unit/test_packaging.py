@@ -4,6 +4,7 @@ import tomllib
 from pathlib import Path
 
 import ternspecs
+from terntools import mpy
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
@@ -12,8 +13,11 @@ SOURCES = {"tern": "firmware", "ternhost": "host", "terntools": "tools"}
 
 def test_every_package_is_installed():
     there = {"ternspecs"}
+    data = ROOT / "tools/terntools/qemu/port"  # Python for a device, among C
     for name, folder in SOURCES.items():
         for source in (ROOT / folder / name).rglob("*.py"):
+            if data in source.parents:
+                continue
             there.add(".".join(source.parent.relative_to(ROOT / folder).parts))
     assert there == set(PROJECT["tool"]["setuptools"]["packages"])
 
@@ -35,3 +39,10 @@ def test_data_files_match_their_patterns():
         for name in (ROOT / "tools/terntools" / package).iterdir():
             if name.suffix not in (".py", "") and name.is_file():
                 assert f"*{name.suffix}" in data[f"terntools.{package}"], name
+    folders = {path.name for path in (ROOT / "tools/terntools/qemu").iterdir() if path.is_dir()}
+    assert folders - {"__pycache__"} == {pattern.partition("/")[0] for pattern in data["terntools.qemu"]}
+
+
+def test_the_compiler_that_is_named_is_the_one_that_is_pinned():
+    extras = PROJECT["project"]["optional-dependencies"]
+    assert all(mpy.COMPILER in extras[extra] for extra in ("boards", "dev"))

