@@ -15,7 +15,8 @@ from ternhost.device import bench
 from ternhost.errors import RefusedError
 from ternhost.links import Link, Received, open_link
 from terntools import deploy
-from terntools.pico import EmulatedPico, boot_pico
+from terntools.emulated_machine import EmulatedMachine
+from terntools.pico import boot_pico
 from terntools.repl import Repl
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "device"))
@@ -25,7 +26,7 @@ TIMEOUT = 60.0
 
 
 @pytest.fixture(scope="module")
-def pico(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmulatedPico]:
+def pico(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmulatedMachine]:
     """A Pico with the client and the files of one device."""
     folder = tmp_path_factory.mktemp("board")
     small_board.provision(str(folder), budget=7 * small_board.EPSILON)
@@ -34,7 +35,7 @@ def pico(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmulatedPico]:
         yield one
 
 
-def put(pico: EmulatedPico, files: dict[str, Path], **options: object) -> None:
+def put(pico: EmulatedMachine, files: dict[str, Path], **options: object) -> None:
     with Repl(pico.url) as repl:
         library = deploy.library_files(deploy.Machine.of(repl), **options)  # type: ignore[arg-type]
         deploy.apply(repl, deploy.compare(repl, library, prune=deploy.LIBRARY))
@@ -59,7 +60,7 @@ class Asker:
         return answer
 
 
-def test_rounds_refusals_and_the_budget(pico: EmulatedPico) -> None:
+def test_rounds_refusals_and_the_budget(pico: EmulatedMachine) -> None:
     three, window = small_board.THREE, small_board.WINDOW
     ask = Asker(pico.url)
     try:
@@ -92,7 +93,7 @@ def test_rounds_refusals_and_the_budget(pico: EmulatedPico) -> None:
         )
 
 
-def test_the_bench_comes_on_demand(pico: EmulatedPico) -> None:
+def test_the_bench_comes_on_demand(pico: EmulatedMachine) -> None:
     put(pico, {})
     with pytest.raises(RefusedError, match="has no bench") as caught:
         bench(pico.url, repeats=1)

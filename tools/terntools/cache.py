@@ -50,6 +50,12 @@ def sha256_of(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
+def sha256_of_tree(folder: Path) -> dict[str, str]:
+    """The sha256 of every file under `folder`, by its path there."""
+    files = sorted(path for path in folder.rglob("*") if path.is_file() and "__pycache__" not in path.parts)
+    return {path.relative_to(folder).as_posix(): sha256_of(path) for path in files}
+
+
 def read_record(recipe: Recipe) -> dict[str, Any] | None:
     """The record of the entry of `recipe`, or None where it is absent or not what was built."""
     entry = cache_root() / recipe.key

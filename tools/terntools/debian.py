@@ -5,15 +5,18 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from ternhost.errors import TernError, UsageError
-from terntools.cache import Progress, cache_root
+from terntools.cache import Progress, cache_root, sha256_of
 
-# The release whose sources are built, on whatever release this machine runs.
+# The release whose sources are built, on whatever release this machine runs; that whose sources of tools go with older
+# compilers; and that which is being made, which has the newest.
 RELEASE = "trixie"
+OLDER = "bookworm"
+NEXT = "forky"
 _KEYRINGS = ("debian-archive-keyring.gpg", "debian-archive-keyring.pgp")
 
 # The date that is built in: that of MicroPython's package, so that the same source gives the same binary.
@@ -113,13 +116,15 @@ def require(requirements: Iterable[Requirement], shell: Shell) -> None:
     shell.run("apt-get", "install", "--yes", "--no-install-recommends", *missing)
 
 
-def download(sources: Sequence[str], binaries: Sequence[str], folder: Path, shell: Shell) -> None:
-    """Download source packages and binary packages of RELEASE into `folder`, checked by apt's signatures.
+def download(
+    sources: Sequence[str], binaries: Sequence[str], folder: Path, shell: Shell, release: str = RELEASE
+) -> None:
+    """Download source packages and binary packages of `release` into `folder`, checked by apt's signatures.
 
     apt keeps its state in a folder of its own beside them: no root is needed, and the system's apt is not
     changed.
     """
-    state = folder / "apt"
+    state = folder / f"apt-{release}"
     for part in ("lists/partial", "cache/archives/partial"):
         (state / part).mkdir(parents=True)
     keyring = next((path for name in _KEYRINGS if (path := Path("/usr/share/keyrings", name)).exists()), None)
@@ -127,8 +132,9 @@ def download(sources: Sequence[str], binaries: Sequence[str], folder: Path, shel
         raise UsageError(
             "Debian's signing keys are missing", hint="as root: apt-get install debian-archive-keyring"
         )
-    where = f"[signed-by={keyring}] {_mirror()} {RELEASE} main"
-    (state / "sources.list").write_text(f"deb {where}\ndeb-src {where}\n")
+    where = f"[signed-by={keyring}] {_mirror()} {release} main"
+    kinds = ["deb"] * bool(binaries) + ["deb-src"] * bool(sources)
+    (state / "sources.list").write_text("".join(f"{kind} {where}\n" for kind in kinds))
     settings = {
         "Dir::Etc::SourceList": state / "sources.list",
         "Dir::Etc::SourceParts": "/dev/null",
@@ -142,7 +148,19 @@ def download(sources: Sequence[str], binaries: Sequence[str], folder: Path, shel
     shell.run(*apt, "update")
     if binaries:
         shell.run(*apt, "download", *binaries, cwd=folder)
-    shell.run(*apt, "source", "--download-only", *sources, cwd=folder)
+    if sources:
+        shell.run(*apt, "source", "--download-only", *sources, cwd=folder)
+
+
+def require_checksums(folder: Path, wanted: Mapping[str, str]) -> None:
+    """Raise BuildError where a file of `folder` is not the one whose SHA-256 is `wanted`."""
+    for name, checksum in wanted.items():
+        path = folder / name
+        if not path.exists() or sha256_of(path) != checksum:
+            raise BuildError(
+                f"Debian's {name} is not the one that tern was made for",
+                hint="report it: the checksums in terntools need an update",
+            )
 
 
 def _mirror() -> str:

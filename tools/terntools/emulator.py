@@ -162,33 +162,74 @@ def build_device(progress: Progress) -> Path:
     return find_micropython()
 
 
+@dataclass(frozen=True)
+class Source:
+    """MicroPython's source package: a release of Debian, and the version that it must be, or None for what it has."""
+
+    release: str
+    version: str | None
+
+
+PINNED = Source(debian.RELEASE, MICROPYTHON_VERSION)
+
+
 def fetch_source(
-    work: Path, shell: Shell, others: tuple[str, ...] = (), binaries: tuple[str, ...] = ()
+    work: Path,
+    shell: Shell,
+    others: tuple[str, ...] = (),
+    binaries: tuple[str, ...] = (),
+    micropython: Source = PINNED,
 ) -> tuple[Path, dict[str, str]]:
     """Put MicroPython's source into `work`, with other source packages and binary packages beside it.
 
-    Returns the source tree and the sha256 of every package.
+    Those are of debian.RELEASE. Returns the source tree and the sha256 of every package.
     """
-    shell.progress(f"fetching the source of MicroPython {MICROPYTHON_VERSION} from Debian {debian.RELEASE}")
+    version = f"={micropython.version}" if micropython.version else ""
+    shell.progress(
+        f"fetching the source of MicroPython {micropython.version or ''} from Debian {micropython.release}"
+    )
     packages = work / "packages"
     packages.mkdir()
-    debian.download([f"micropython={MICROPYTHON_VERSION}", *others], binaries, packages, shell)
+    wanted = f"micropython{version}"
+    if micropython.release == debian.RELEASE:
+        others = (wanted, *others)
+    else:
+        debian.download([wanted], (), packages, shell, micropython.release)
+    debian.download(others, binaries, packages, shell)
     source = work / "micropython"
-    shell.run("dpkg-source", "--extract", packages / f"micropython_{MICROPYTHON_VERSION}.dsc", source)
-    return source, {path.name: cache.sha256_of(path) for path in sorted(packages.iterdir()) if path.is_file()}
+    (description,) = packages.glob("micropython_*.dsc")
+    shell.run("dpkg-source", "--extract", description, source)
+    return source, checksums_in(packages)
 
 
-def unpack_source(work: Path, shell: Shell, binaries: tuple[str, ...] = ()) -> tuple[Path, dict[str, str]]:
+def checksums_in(packages: Path) -> dict[str, str]:
+    """The sha256 of every package in a folder, for the record of a build."""
+    return {path.name: cache.sha256_of(path) for path in sorted(packages.iterdir()) if path.is_file()}
+
+
+def unpack_library(name: str, source: Path, packages: Path, shell: Shell) -> None:
+    """Put the source of Debian's package `name` into lib/ of MicroPython's source, where Debian emptied it."""
+    library = source / "lib" / name
+    shutil.rmtree(library, ignore_errors=True)
+    library.mkdir()
+    (tarball,) = packages.glob(f"{name}_*.orig.tar.*")
+    shell.run("tar", "-xf", tarball, "-C", library, "--strip-components=1")
+
+
+def unpack_source(
+    work: Path,
+    shell: Shell,
+    binaries: tuple[str, ...] = (),
+    others: tuple[str, ...] = (),
+    micropython: Source = PINNED,
+) -> tuple[Path, dict[str, str]]:
     """Put MicroPython's source, ready to build any port, into `work`; the rest as fetch_source()."""
-    source, checksums = fetch_source(work, shell, ("mbedtls",), binaries)
+    source, checksums = fetch_source(work, shell, ("mbedtls", *others), binaries, micropython)
     # Debian links its own, 64-bit Mbed TLS. A board has the bundled one, and so has the 32-bit build: take
     # that change back and put the source of Debian's package where the bundled one was.
-    shell.run("patch", "-R", "-p1", "-i", "debian/patches/0006-extmod-Use-system-mbedtls.patch", cwd=source)
-    mbedtls = source / "lib/mbedtls"
-    shutil.rmtree(mbedtls, ignore_errors=True)
-    mbedtls.mkdir()
-    (tarball,) = (work / "packages").glob("mbedtls_*.orig.tar.*")
-    shell.run("tar", "-xf", tarball, "-C", mbedtls, "--strip-components=1")
+    (change,) = (source / "debian/patches").glob("*Use-system-mbedtls.patch")
+    shell.run("patch", "-R", "-p1", "-i", change, cwd=source)
+    unpack_library("mbedtls", source, work / "packages", shell)
     # Debian removed micropython-lib, which only has to look present.
     (source / "lib/micropython-lib").mkdir(exist_ok=True)
     (source / "lib/micropython-lib/README.md").touch()

@@ -12,9 +12,16 @@ from typing import Any
 from ternhost import errors
 from ternhost.cli import add_command, print_result
 from ternhost.errors import DeviceError, UsageError
-from terntools import emulator, pico
+from terntools import emulator, emulators, pico, qemu
+from terntools.emulated_machine import EmulatedMachine
 
-_BUILDERS = {"device": emulator.build_device, "pico": pico.build_pico}
+_BUILDERS = {
+    "device": emulator.build_device,
+    "pico": pico.build_pico,
+    "esp32": qemu.build_esp32,
+    "m33": qemu.build_m33,
+    "newest": qemu.build_newest,
+}
 
 
 def add_parser(subparsers: Any) -> None:
@@ -26,11 +33,15 @@ def add_parser(subparsers: Any) -> None:
     build = add_command(
         actions,
         "build",
-        "build the emulated device or the emulated Pico, if it is not there yet",
-        "tern emulator build\ntern emulator build --what device,pico --json",
+        "build the emulated device or an emulated board, if it is not there yet",
+        "tern emulator build\ntern emulator build --what device,pico,esp32 --json",
     )
     build.add_argument(
-        "--what", default="device", metavar="LIST", help=f"of {', '.join(_BUILDERS)} (default: device)"
+        "--what",
+        default="device",
+        metavar="LIST",
+        help="of device (32-bit MicroPython), pico (RP2040), esp32 (the instruction sets of ESP32-C3 and ESP32), m33 "
+        "(that of RP2350) and newest (Debian's newest MicroPython, for that of ESP32-C3); default: device",
     )
     build.add_argument("--json", action="store_true", help="print one JSON object")
     build.set_defaults(func=_build)
@@ -38,17 +49,24 @@ def add_parser(subparsers: Any) -> None:
     run = add_command(
         actions,
         "run",
-        "run an emulated Pico until Ctrl-C, and print its port",
-        "tern emulator run --flash pico.bin\ntern emulator run --flash new.bin --blank --volume boot",
+        "run an emulated board until Ctrl-C, and print its port",
+        "tern emulator run --flash pico.bin\ntern emulator run --what rv32 --flash c3.bin\n"
+        "tern emulator run --flash new.bin --blank --volume boot",
+    )
+    run.add_argument(
+        "--what",
+        default=emulators.PICO,
+        choices=emulators.NAMES,
+        help="a Pico (default), or what executes the code of an ESP32-C3 (rv32), an ESP32 (xtensa) or an RP2350 (m33)",
     )
     run.add_argument("--flash", type=Path, metavar="FILE", help="keeps its flash; made if it is not there")
     run.add_argument(
-        "--volume", type=Path, metavar="DIR", help="where the volume of its USB boot loader shows up"
+        "--volume", type=Path, metavar="DIR", help="where the volume of a Pico's USB boot loader shows up"
     )
     run.add_argument(
         "--blank",
         action="store_true",
-        help="a new flash holds no firmware: its boot loader waits for one, from `tern up` with the same --volume",
+        help="a new flash holds no firmware: a Pico's boot loader waits for one, from `tern up` with the same --volume",
     )
     run.add_argument("--json", action="store_true", help="print one JSON object")
     run.set_defaults(func=_run)
@@ -70,22 +88,32 @@ def _build(args: argparse.Namespace) -> int:
 
 
 def _run(args: argparse.Namespace) -> int:
+    if args.what != emulators.PICO and (args.blank or args.volume is not None):
+        raise UsageError(
+            f"an emulated {args.what} has no boot loader", hint="--blank and --volume are a Pico's"
+        )
     if args.blank and args.volume is None:
         raise UsageError(
             "a blank Pico waits in its boot loader", hint="say where that shows up: --volume DIR"
         )
-    with pico.boot_pico(args.flash, volume=args.volume, blank=args.blank) as board:
+    with _booted(args) as board:
         print_result({"port": board.url}, board.url, args.json)
         sys.stdout.flush()
         with contextlib.suppress(KeyboardInterrupt):
             while board.is_running:
                 time.sleep(0.2)
-            raise DeviceError("the emulated Pico has ended", hint="its messages are above")
+            raise DeviceError(f"the emulated {args.what} has ended", hint="its messages are above")
     return errors.OK
 
 
+def _booted(args: argparse.Namespace) -> EmulatedMachine:
+    if args.what == emulators.PICO:
+        return pico.boot_pico(args.flash, volume=args.volume, blank=args.blank)
+    return emulators.boot(args.what, args.flash)
+
+
 def _info(args: argparse.Namespace) -> int:
-    info = {**emulator.info(), "pico": pico.info()}
+    info = {**emulator.info(), "pico": pico.info(), **qemu.info()}
     has_pico = info["pico"]["firmware"] and info["pico"]["machine"]
     lines = [
         f"cache        {info['cache']}",
@@ -95,8 +123,17 @@ def _info(args: argparse.Namespace) -> int:
         verdict = f"will not do: {'; '.join(one['faults'])}" if one["faults"] else "suitable"
         lines.append(f"  {one['path']} ({one['origin']}) {one['version']}: {verdict}")
     lines.append(f"pico         {'built' if has_pico else 'none: tern emulator build --what pico'}")
+    for name in ("esp32", "m33", "newest"):
+        record = info[name]
+        state = f"built of {_source(record)}" if record else f"none: tern emulator build --what {name}"
+        lines.append(f"{name:12} {state}")
     print_result(info, "\n".join(lines), args.json)
     return errors.OK
+
+
+def _source(record: dict[str, Any]) -> str:
+    found = [name for name in record["built_with"] if name.startswith("micropython_")]
+    return str(min(found)).removesuffix(".debian.tar.xz").replace("_", " ")
 
 
 def _progress(line: str) -> None:

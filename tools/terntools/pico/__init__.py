@@ -6,24 +6,21 @@ boot ROM, that of flash and of its cache is not modelled, and core 1 is not ther
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import json
 import os
 import selectors
 import shutil
 import subprocess
 import tempfile
-import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
-from ternhost.errors import DeviceError, UsageError
+from ternhost.errors import DeviceError
 from terntools import cache, debian, emulator, native
 from terntools.cache import Progress, Recipe
 from terntools.debian import Requirement, Shell
+from terntools.emulated_machine import EmulatedMachine, locked
 
 _HERE = Path(__file__).parent
 _ROM_SOURCES = ("bootrom.c", "tables.S", "bootrom.ld")
@@ -58,7 +55,6 @@ _FIRMWARE_REQUIREMENTS = (
 )
 _MACHINE_REQUIREMENTS = (*_CROSS_COMPILER, Requirement("nodejs", "node"), Requirement("npm", "npm"))
 _BOOT_SECONDS = 60
-_LOCK_SECONDS = 3.0  # the Pico of a host that was killed ends a little after it
 
 
 def build_pico(progress: Progress) -> Path:
@@ -137,38 +133,6 @@ def _build_machine(work: Path, out: Path, progress: Progress) -> Mapping[str, st
     }
 
 
-class EmulatedPico:
-    """A running emulated Pico; a context manager. Its USB serial port is at `url`, for serial_for_url."""
-
-    def __init__(self, process: subprocess.Popen[str], url: str) -> None:
-        self._process = process
-        self.url = url
-
-    @property
-    def is_running(self) -> bool:
-        return self._process.poll() is None
-
-    def cut_power(self) -> None:
-        """Kill it: the flash stays as it was at the last erase or program that was complete."""
-        self._process.kill()
-        self.close()
-
-    def close(self) -> None:
-        self._process.terminate()
-        self._process.wait()
-        for stream in (self._process.stdin, self._process.stdout):
-            if stream:
-                stream.close()
-
-    def __enter__(self) -> EmulatedPico:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-
 def boot_pico(
     flash: Path | None = None,
     *,
@@ -176,7 +140,7 @@ def boot_pico(
     skip_idle: bool = False,
     volume: Path | None = None,
     blank: bool = False,
-) -> EmulatedPico:
+) -> EmulatedMachine:
     """Boot an emulated Pico.
 
     flash: a file that keeps its flash; made if it is not there. seed: makes the hardware's random bits, and so the
@@ -201,7 +165,7 @@ def boot_pico(
     command += ["--skip-idle"] if skip_idle else []
     command += [] if volume is None else ["--volume", volume]
     try:
-        with _locked(flash) as lock:
+        with locked(flash) as lock:
             # Its own session: Ctrl-C is the host's to handle. It ends when its stdin closes, whatever becomes of us.
             process = subprocess.Popen(
                 command,
@@ -221,7 +185,7 @@ def boot_pico(
         process.kill()
         process.wait()
         raise DeviceError("the emulated Pico does not start", hint="tern emulator info shows what is built")
-    return EmulatedPico(process, f"socket://127.0.0.1:{json.loads(line)['port']}")
+    return EmulatedMachine(process, f"socket://127.0.0.1:{json.loads(line)['port']}")
 
 
 def info() -> dict[str, Any]:
@@ -231,38 +195,6 @@ def info() -> dict[str, Any]:
         "machine": cache.read_record(MACHINE),
         "node": emulator.version_of("node") if shutil.which("node") else None,
     }
-
-
-@contextlib.contextmanager
-def _locked(flash: Path | None) -> Iterator[tuple[int, ...]]:
-    """Lock the flash for a process that inherits the descriptors: the lock is there until that process has ended.
-
-    Two boards of one flash would have two ledgers of one device, and so spend its budget twice. Raises UsageError.
-    """
-    if flash is None:
-        yield ()
-        return
-    flash = flash.resolve()  # by whatever name it is called
-    try:
-        # Beside it: to be there, the flash has to hold a firmware.
-        lock = os.open(f"{flash}.lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
-    except OSError as error:
-        raise UsageError(f"cannot keep a flash at {flash}: {error.strerror}") from error
-    try:
-        end = time.monotonic() + _LOCK_SECONDS
-        while True:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if time.monotonic() > end:
-                    raise UsageError(
-                        f"another emulated Pico uses {flash}", hint="end that one, or name another file"
-                    ) from None
-                time.sleep(0.05)
-        yield (lock,)
-    finally:
-        os.close(lock)
 
 
 def _first_line(process: subprocess.Popen[str]) -> str:

@@ -1,0 +1,375 @@
+"""QEMU's machines: MicroPython on a board's instruction set, with flash, radio and network; and fleets of them."""
+
+import http.server
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from ternhost import broker, device, keys, run_directory
+from ternhost.errors import DeviceError, UsageError
+from ternhost.fleet import parse
+from ternhost.fleet.network import write_network
+from ternhost.fleet.provision import Policy
+from ternhost.links.serial import open_port
+from ternhost.mechanisms import design
+from ternhost.session import Options, Session, provision_fleet
+from ternhost.store import Store
+from terntools import cache, deploy, flash_image, latency, qemu
+from terntools.deploy import Machine
+from terntools.repl import Repl
+
+TERN = [sys.executable, "-c", "import sys; from ternhost.cli import main; sys.exit(main())"]
+NAMES = ("rv32", "xtensa", "m33")
+WIRELESS = ("rv32", "xtensa")
+PROCESSORS = {"rv32": "rv32imc", "xtensa": "xtensawin", "m33": "armv7emsp"}
+
+
+def ask(url, code, expression):
+    with Repl(url) as repl:
+        repl.soft_reset()
+        repl.run(code)
+        return repl.evaluate(expression)
+
+
+@pytest.fixture(scope="module", params=NAMES)
+def machine(request):
+    with qemu.boot(request.param) as running:
+        yield request.param, running.url
+
+
+def test_it_has_a_boards_numbers(machine):
+    name, url = machine
+    with Repl(url) as repl:
+        found = Machine.of(repl)
+    assert (found.processor, found.version) == (PROCESSORS[name], "1.25.0")
+    assert found.platform == ("esp32" if name in WIRELESS else "qemu")
+    assert (found.network, found.aes) == (name in WIRELESS, True)
+    assert ask(url, "import sys", "sys.maxsize") == 2**31 - 1
+    assert ask(url, "", "16777216.0 + 1.0 == 16777216.0")
+    assert 150_000 < ask(url, "import gc\ngc.collect()", "gc.mem_free()") <= 192 * 1024
+    assert ask(url, "import os\ns = os.statvfs('/')", "s[0] * s[2]") == 352 * 4096
+
+
+@pytest.mark.parametrize(
+    ("code", "expression", "value"),
+    [
+        ("", "1.5 * 3.25 - 0.125", 4.75),
+        ("", "7 ** 40 % 1000000007", pow(7, 40, 1000000007)),
+        ("", "-(2 ** 70) // 3", -(2**70) // 3),
+        ("", "'%.3f %d' % (2.5, -7)", "2.500 -7"),
+        ("import hashlib", "hashlib.sha256(b'abc').digest()[:4]", b"\xba\x78\x16\xbf"),
+        ("def f(n): return f(n - 1) + 1 if n else 1 / n\ntry: f(30)\nexcept ZeroDivisionError: r = 3", "r", 3),
+        ("r = []\ndef g():\n try:\n  yield 1\n finally:\n  r.append(2)\nfor x in g(): r.append(x)", "r", [1, 2]),
+        ("import asyncio\nasync def m():\n await asyncio.sleep_ms(5)\n return 6\nr = asyncio.run(m())", "r", 6),
+        ("import time\nt = time.ticks_ms()\ntime.sleep_ms(50)", "50 <= time.ticks_ms() - t < 5000", True),
+    ],
+)  # fmt: skip
+def test_it_computes(machine, code, expression, value):
+    assert ask(machine[1], code, expression) == value
+
+
+def test_the_time_of_day_is_this_machines(machine):
+    assert abs(ask(machine[1], "import time", "time.time()") - time.time()) < 60
+
+
+def test_a_loop_is_interrupted(machine):
+    with Repl(machine[1]) as repl:
+        repl._paste(b"while True: pass")
+        repl.enter()
+        assert repl.evaluate("1 + 1") == 2
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_its_flash_outlives_a_power_cut_and_has_one_owner(tmp_path, name):
+    flash = tmp_path / "flash.bin"
+    with qemu.boot(name, flash) as first:
+        assert flash.stat().st_mode & 0o777 == 0o600
+        with Repl(first.url) as repl:
+            repl.write_file("/kept.txt", b"kept" * 3000)
+        with pytest.raises(UsageError, match="another emulated board uses"):
+            qemu.boot(name, flash)
+        first.cut_power()
+    with qemu.boot(name, flash) as again, Repl(again.url) as repl:
+        assert repl.read_file("/kept.txt") == b"kept" * 3000
+    with qemu.boot(name) as fresh:
+        assert ask(fresh.url, "import os", "os.listdir('/')") == []
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_it_resets_itself(tmp_path, name):
+    with qemu.boot(name) as board:
+        with Repl(board.url) as repl:
+            repl.write_file("/kept.txt", b"kept")
+            assert repl.evaluate("__import__('machine').reset_cause() == __import__('machine').PWRON_RESET")
+        with open_port(board.url) as port:
+            port.write(b"import machine; machine.reset()\r")
+            end = time.monotonic() + 20
+            said = b""
+            while b"MicroPython v" not in said:  # the banner of a new start
+                said += port.read(port.in_waiting or 1)
+                assert time.monotonic() < end, said
+        with Repl(board.url) as repl:
+            assert repl.evaluate("__import__('machine').reset_cause() == __import__('machine').HARD_RESET")
+            assert repl.read_file("/kept.txt") == b"kept"  # of a flash that no file keeps
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_crash_is_told_and_ends_it(name):
+    astray = "import machine\nmachine.mem32[0xfff00000] = 1"
+    if name in WIRELESS:  # as on the chip, what is not aligned cannot be stored
+        astray = "import micropython\n@micropython.viper\ndef f():\n p = ptr32(3)\n p[0] = 1\nf()"
+    with qemu.boot(name) as board, Repl(board.url) as repl:
+        with pytest.raises(DeviceError, match="is gone") as caught:
+            repl.run(astray)
+        assert "crash: exception" in caught.value.output
+        end = time.monotonic() + 10
+        while board.is_running:
+            assert time.monotonic() < end
+            time.sleep(0.01)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_seed_makes_its_random_bytes_repeatable(name):
+    code = "import os\ntry:\n import network\n network.WLAN(0).active(True)\nexcept ImportError: pass"
+    found = []
+    for seed in (1, 1, 2, None, None):
+        with qemu.boot(name, seed=seed) as board:
+            found.append(ask(board.url, code, "os.urandom(32)"))
+    assert found[0] == found[1]
+    assert len(set(found)) == 4
+
+
+@pytest.mark.parametrize("name", WIRELESS)
+def test_without_its_radio_the_generator_is_the_same_after_every_start(name):
+    weak = []
+    for _ in range(2):
+        with qemu.boot(name) as board:
+            weak.append(ask(board.url, "import os", "os.urandom(32)"))
+    assert weak[0] == weak[1]
+
+
+@pytest.mark.parametrize("name", WIRELESS)
+def test_it_reaches_a_server_of_this_machine(name):
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):
+            body = bytes(range(256)) * 64
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *args):
+            pass
+
+    server = http.server.HTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    code = f"""
+import network, socket, time
+station = network.WLAN(network.STA_IF)
+try:
+    station.connect("air", "secret")
+    early = None
+except OSError as error:
+    early = str(error)
+station.active(True)
+station.connect("air", "secret")
+while not station.isconnected():
+    time.sleep_ms(10)
+s = socket.socket()
+s.connect(socket.getaddrinfo("10.0.2.2", {server.server_port})[0][-1])
+s.write(b"GET / HTTP/1.0\\r\\n\\r\\n")
+data = b""
+while part := s.read(1000):
+    data += part
+s.close()
+"""
+    try:
+        with qemu.boot(name) as board, Repl(board.url) as repl:
+            repl.run(code)
+            assert repl.evaluate("early") == "Wifi Not Started"
+            assert repl.evaluate("data.endswith(bytes(range(256)) * 64)")
+            assert repl.evaluate("station.ifconfig()[0]") == "10.0.2.15"
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+@pytest.mark.parametrize("name", WIRELESS)
+def test_the_board_module_of_an_esp32_switches_the_radio_on_for_its_seed(name):
+    code = """
+import network
+from tern.boards import this_board
+station = network.WLAN(network.STA_IF)
+board = this_board()
+generator = board.generator()
+after = station.active()
+station.active(True)
+board.generator()
+kept = station.active()
+"""
+    with qemu.boot(name) as machine, Repl(machine.url) as repl:
+        deploy.apply(repl, deploy.plan(repl)[1])
+        repl.soft_reset()
+        repl.run(code)
+        assert repl.evaluate("type(board).__module__") == "tern.boards.esp32"
+        assert repl.evaluate("generator.state") == 1  # CTR_DRBG
+        assert repl.evaluate("(after, kept)") == (False, True)
+        assert repl.evaluate("board.temperature()") == 25_000
+        assert repl.evaluate("board.in_place")  # LittleFS
+        seeds = [repl.evaluate("bytes([board.generator().byte() for _ in range(16)])") for _ in range(2)]
+        assert seeds[0] != seeds[1]
+
+
+def test_a_fleet_of_them_trains(tmp_path):
+    options = Options(fleet="rv32-emulated:2", reports=40, group=40, epsilon="2")
+    with Session.begin(options, tmp_path / "store.sqlite") as session:
+        result = session.run()
+    assert (result["rounds"], result["reports"]) == (1, 40)
+    assert result["epsilon_spent"] == [[pytest.approx(2, abs=1e-4), 40]]  # from the boards' own ledgers
+
+
+@pytest.mark.parametrize("kind", ["xtensa-emulated", "m33-emulated"])
+def test_the_board_says_who_it_is(kind):
+    assert parse(f"{kind}:1").is_emulated
+    with device.boards(f"{kind}:1") as (port,):
+        found = device.info(port)
+    assert found["entropy"] == "CTR_DRBG AES-256"
+    assert found["clients"] == 1
+    assert found["board"] == ("QEMU lx60 with xtensawin" if kind == "xtensa-emulated" else "emulated")
+
+
+def test_rounds_over_wifi_and_tls(tmp_path):
+    """Two boards behind Mosquitto, one of each instruction set, through the ESP32's own board module."""
+    dimension = 6
+    card = design("three-outputs", 1).card
+    boards = run_directory.board_directories(tmp_path, 2)
+    path = tmp_path / run_directory.STORE_NAME
+    rows = [[1000 * j - 3000 * i for j in range(dimension + 1)] for i in range(2)]
+    with Store(path) as store:
+        provision_fleet(store, boards, _array(rows), Policy(10_000_000, 100_000_000))
+        access = broker.write_configuration(
+            tmp_path / "broker", store.keys(), port=broker.free_port(), persistence=False
+        )
+        fleet_key = keys.fleet_key(store)
+    through_qemu = broker.Access("10.0.2.2", access.port, "", "", access.authority)
+    (tmp_path / "card").write_bytes(card)
+    server = broker.Mosquitto(tmp_path / "broker")
+    running = []
+    try:
+        for name, directory in zip(WIRELESS, boards, strict=True):
+            write_network(
+                directory, through_qemu, fleet_key, server="localhost", ssid="air", wifi_password="x" * 8
+            )
+            with qemu.boot(name) as blank, Repl(blank.url) as repl:
+                files = deploy.library_files(Machine.of(repl))
+            for one in directory.rglob("*"):
+                if one.is_file():
+                    files[f"/{one.relative_to(directory)}"] = one.read_bytes()
+            flash_image.write(name, directory / "flash.bin", files)
+            running.append(qemu.boot(name, directory / "flash.bin"))
+        command = [
+            *TERN, "serve", "--json", "--store", path, "--broker", tmp_path / "broker", "--card", tmp_path / "card",
+            "--dimension", str(dimension), "--rounds", "2", "--deadline", "120",
+        ]  # fmt: skip
+        ended = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    finally:
+        for board in running:
+            board.close()
+        server.stop()
+    assert ended.returncode == 0, ended.stderr
+    with Store(path) as store:
+        assert [sorted(dict(store.reports(number))) for number in (1, 2)] == [[1, 2], [1, 2]]
+
+
+def _array(rows):
+    import numpy as np
+
+    return np.array(rows, np.int16)
+
+
+def test_instructions_are_counted_and_a_bound_is_said(tmp_path):
+    command = [*TERN, "bench", "latency", "--fleet", "rv32-emulated:1", "--json", "--sessions", tmp_path]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert ended.returncode == 0, ended.stderr
+    found = json.loads(ended.stdout)
+    assert found["unit"] == "instructions"
+    assert not [name for name in found if name.startswith("us_") and name != "us_per_report_at_least"]
+    report = found["instructions_per_report"]
+    assert 100_000 < report["median"] < 2_000_000
+    assert sum(report["breakdown"].values()) == pytest.approx(report["median"], rel=0.01)
+    assert found["runs_differ_by"] < 0.02
+    bound = found["us_per_report_at_least"]
+    assert bound["160 MHz"] == pytest.approx(bound["240 MHz"] * 1.5)
+    assert 0 < bound["160 MHz"] < report["median"] / 160
+    assert (
+        found["instructions_per_coordinate"]["duchi"]
+        < found["instructions_per_coordinate_plain_float"]["duchi"]
+    )
+    (session,) = tmp_path.iterdir()
+    text = (session / "latency.txt").read_text()
+    assert "thousand instructions" in text
+    assert "at least" in text
+    assert "microseconds" not in text
+
+
+def test_what_counts_no_instructions_says_so():
+    with pytest.raises(UsageError, match="counts no instructions"), latency.device("m33-emulated:1"):
+        pass
+
+
+def test_it_ends_when_its_host_does():
+    program = (
+        "import os; from terntools import qemu\n"
+        "board = qemu.boot('rv32'); print(board._process.pid, flush=True); os.kill(os.getpid(), 9)\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert ended.returncode == -signal.SIGKILL
+    pid = int(ended.stdout)
+    end = time.monotonic() + 10
+    while os.path.exists(f"/proc/{pid}"):
+        assert time.monotonic() < end, "it runs on"
+        time.sleep(0.05)
+
+
+def test_tern_emulator_run_offers_its_port(tmp_path):
+    command = [*TERN, "emulator", "run", "--what", "rv32", "--flash", tmp_path / "c3.bin", "--json"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as running:
+        url = json.loads(running.stdout.readline())["port"]
+        assert ask(url, "", "6 * 7") == 42
+        running.send_signal(signal.SIGINT)
+        assert running.wait(10) == 0
+    bad = subprocess.run(
+        [*TERN, "emulator", "run", "--what", "rv32", "--blank"], capture_output=True, text=True
+    )
+    assert bad.returncode == 2
+    assert "has no boot loader" in bad.stderr
+
+
+def test_what_is_not_built_says_how(monkeypatch, tmp_path):
+    monkeypatch.setenv("TERN_CACHE", str(tmp_path))
+    for name, what in (("rv32", "esp32"), ("xtensa", "esp32"), ("m33", "m33"), ("rv32-newest", "newest")):
+        with pytest.raises(DeviceError, match="is not built yet") as caught:
+            qemu.boot(name)
+        assert caught.value.hint == f"make it: tern emulator build --what {what}"
+
+
+def test_a_qemu_that_does_not_start_says_why(monkeypatch, tmp_path):
+    broken = tmp_path / "qemu-system-riscv32"
+    broken.write_text("#!/bin/sh\necho 'no such machine' >&2\nexit 1\n")
+    broken.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    with pytest.raises(DeviceError, match="does not start the emulated rv32: no such machine"):
+        qemu.boot("rv32")
+
+
+def test_a_build_is_made_of_what_is_pinned():
+    record = cache.read_record(qemu.ESP32.recipe)
+    assert record is not None
+    assert any(name.startswith("micropython_1.25.0+ds") for name in record["built_with"])
+    assert {"compiler of rv32", "compiler of xtensa"} <= set(record["built_with"])

@@ -1,0 +1,91 @@
+"""A board that is a process of this machine: its port while it runs, its end, and the lock of its flash."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from ternhost.errors import UsageError
+
+_LOCK_SECONDS = 3.0  # the board of a host that was killed ends a little after it
+
+
+class EmulatedMachine:
+    """A running emulated board; a context manager. Its console is at `url`, for serial_for_url."""
+
+    def __init__(
+        self, process: subprocess.Popen[str], url: str, clean: Callable[[], None] = lambda: None
+    ) -> None:
+        """clean: is called once the process has ended."""
+        self._process = process
+        self._clean = clean
+        self.url = url
+
+    @property
+    def is_running(self) -> bool:
+        return self._process.poll() is None
+
+    def cut_power(self) -> None:
+        """Kill it: the flash stays as it was at the last erase or program that was complete."""
+        self._process.kill()
+        self.close()
+
+    def close(self) -> None:
+        """End it."""
+        self._process.terminate()
+        for stream in (self._process.stdin, self._process.stdout):
+            if stream:
+                stream.close()
+        self._process.wait()
+        self._clean()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+@contextlib.contextmanager
+def locked(flash: Path | None) -> Iterator[tuple[int, ...]]:
+    """Lock the flash for a process that inherits the descriptors: the lock is there until that process has ended.
+
+    Two boards of one flash would have two ledgers of one device, and so spend its budget twice. Raises UsageError.
+    """
+    if flash is None:
+        yield ()
+        return
+    flash = flash.resolve()  # by whatever name it is called
+    try:
+        # Beside it: to be there, the flash has to hold a firmware.
+        opened = os.open(f"{flash}.lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise UsageError(f"cannot keep a flash at {flash}: {error.strerror}") from error
+    lock = fcntl.fcntl(
+        opened, fcntl.F_DUPFD_CLOEXEC, 10
+    )  # those before are the shell's, if there is one between
+    os.close(opened)
+    try:
+        end = time.monotonic() + _LOCK_SECONDS
+        while True:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > end:
+                    raise UsageError(
+                        f"another emulated board uses {flash}", hint="end that one, or name another file"
+                    ) from None
+                time.sleep(0.05)
+        yield (lock,)
+    finally:
+        os.close(lock)
