@@ -16,8 +16,9 @@ demo: setup  ## train on real flights through emulated devices; writes runs/<tim
 	.venv/bin/tern demo
 
 test: lint  ## every check: style, types, cross-compilation, unit, device and integration tests
-	@sh tools/setup.sh device,pico
-	$(python) -m pytest --target unix,pico
+	@sh tools/setup.sh device,pico,esp32,m33
+	@.venv/bin/tern emulator build --what newest >/dev/null || echo "make: without the newest MicroPython, see above" >&2
+	$(python) -m pytest --target unix,pico,rv32,xtensa,m33,rv32-newest
 
 SECONDS ?= 60
 soak: setup  ## treat fleets on a broker badly for SECONDS (default 60); ends with a JSON line

@@ -9,7 +9,7 @@ from small_board import EPSILON, LEAKING, THREE, TWO, WINDOW, key_of, largest_ca
 from tern import frames, host_frames, ledger, storage, wire
 from tern.client import Client
 
-NOT_ON_BOARDS = "a thousand rounds wear out its flash"
+NEEDS = "endurance"
 BUDGET = 100_000_000
 LAPLACE = struct.pack("<BIBIIii", 0x13, 2_000_000, 3, 1000, 125, -8, 8)
 GRR = struct.pack("<BIHHI", 0x12, EPSILON, 5, 1, 600_000_000)

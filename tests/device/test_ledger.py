@@ -15,10 +15,10 @@ from tern.compat import MICROPYTHON
 from tern.ledger import Ledger, LedgerError
 
 QUESTION = bytes(range(32))
-NOT_ON_BOARDS = {
-    "test_power_cut_at_every_step_of_a_round": "thousands of rounds, which the unix device runs",
-    "test_full_or_read_only_disk_at_every_step": "thousands of rounds, which the unix device runs",
-    "test_power_cut_at_every_write_of_littlefs": "thousands of rounds, which the unix device runs",
+NEEDS = {
+    "test_power_cut_at_every_step_of_a_round": "endurance",
+    "test_full_or_read_only_disk_at_every_step": "endurance",
+    "test_power_cut_at_every_write_of_littlefs": "endurance",
 }
 
 

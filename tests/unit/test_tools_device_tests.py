@@ -170,14 +170,14 @@ def test_under_pytest_each_test_runs_on_cpython_and_on_the_device(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("said", "reasons"),
+    ("said", "needs"),
     [
         ("", {}),
-        ("NOT_ON_BOARDS = {'test_b': 'slow'}\n", {"test_b": "slow"}),
-        ("NOT_ON_BOARDS = 'no network'\n", {"test_a": "no network", "test_b": "no network"}),
+        ("NEEDS = {'test_b': 'endurance'}\n", {"test_b": "endurance"}),
+        ("NEEDS = 'sockets'\n", {"test_a": "sockets", "test_b": "sockets"}),
     ],
 )
-def test_what_a_file_says_of_boards(tmp_path, said, reasons):
+def test_what_a_file_says_it_needs(tmp_path, said, needs):
     path = tmp_path / "test_it.py"
     path.write_text(f"{said}def test_a(): pass\ndef test_b(): pass\n")
-    assert device_tests.not_on_boards(path) == reasons
+    assert device_tests.needs(path) == needs

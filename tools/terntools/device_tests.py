@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import contextlib
 import os
 import re
 import secrets
@@ -14,15 +15,15 @@ import subprocess
 import sys
 import tempfile
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import tern
 from ternhost.errors import TernError
 from ternhost.links.serial import BAUD
-from terntools import deploy, emulator, mpy
-from terntools.pico import boot_pico
+from terntools import deploy, emulator, emulators, flash_image, mpy, qemu
 from terntools.repl import Repl, SilenceError
 
 FIRMWARE = Path(tern.__file__).parent.parent
@@ -54,7 +55,6 @@ class Target(ABC):
     """Something with MicroPython on it that runs test files."""
 
     name: str
-    is_board = False
 
     @abstractmethod
     def run(self, mark: str, path: Path, names: Sequence[str], timeout: float) -> Transcript:
@@ -62,7 +62,7 @@ class Target(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Let go of the target."""
+        """Let go of the target; a run of another thread ends."""
 
 
 class UnixTarget(Target):
@@ -72,65 +72,54 @@ class UnixTarget(Target):
 
     def __init__(self) -> None:
         self._interpreter = emulator.find_micropython()
+        self._running: subprocess.Popen[bytes] | None = None
 
     def run(self, mark: str, path: Path, names: Sequence[str], timeout: float) -> Transcript:
         command = emulator.device_command(self._interpreter, _RUNNER, mark, path.stem, *names)
         search = os.pathsep.join([str(FIRMWARE), str(path.resolve().parent), ".frozen"])
         with tempfile.TemporaryDirectory(prefix="tern-test-") as folder:
+            self._running = subprocess.Popen(
+                command,
+                cwd=folder,
+                env={**os.environ, "MICROPYPATH": search},
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+            )
+            timed_out = False
             try:
-                text = subprocess.run(
-                    command,
-                    cwd=folder,
-                    env={**os.environ, "MICROPYPATH": search},
-                    stdin=subprocess.DEVNULL,
-                    stdout=subprocess.PIPE,
-                    stderr=subprocess.STDOUT,
-                    timeout=timeout,
-                ).stdout
-            except subprocess.TimeoutExpired as stopped:
-                return Transcript((stopped.stdout or b"").decode(errors="replace"), timed_out=True)
-        return Transcript(text.decode(errors="replace"), timed_out=False)
+                text, _ = self._running.communicate(timeout=timeout)
+            except subprocess.TimeoutExpired:
+                timed_out = True
+                self._running.kill()
+                text, _ = self._running.communicate()
+        return Transcript(text.decode(errors="replace"), timed_out)
 
     def close(self) -> None:
-        pass  # a process ends with its file
+        if self._running:
+            self._running.kill()
 
 
 class BoardTarget(Target):
     """A board at a serial port. The library and the tests are put on it as .mpy for its processor."""
 
     name = "board"
-    is_board = True
 
     def __init__(self, port: str, baud: int = BAUD) -> None:
         self._repl = Repl(port, baud)
         try:
             self._repl.enter()
             self._repl.soft_reset()
-            machine = deploy.Machine.of(self._repl)
-            self._processor = machine.processor
-            files = deploy.library_files(machine, whole=True)
-            # Device tests play a board of their own, on whatever board they run.
-            files["/lib/tern/boards/emulated.mpy"] = self._compile(mpy.LIBRARY / "boards/emulated.py")
-            deploy.apply(self._repl, deploy.compare(self._repl, files, prune=deploy.LIBRARY))
+            self._machine = deploy.Machine.of(self._repl)
+            files = library_files(self._machine)
+            changes = deploy.compare(self._repl, files, prune=deploy.LIBRARY)
+            deploy.install(self._repl, self._machine, changes)
         except BaseException:
             self._repl.close()
             raise
 
-    def _compile(self, source: Path) -> bytes:
-        with tempfile.TemporaryDirectory(prefix="tern-test-") as folder:
-            out = Path(folder, "module.mpy")
-            mpy.compile_module(source, self._processor, out)
-            return out.read_bytes()
-
     def run(self, mark: str, path: Path, names: Sequence[str], timeout: float) -> Transcript:
-        shared = [one for one in path.parent.glob("*.py") if not one.name.startswith(("test_", "conftest"))]
-        sources = [_RUNNER, path, *shared]
-        files = {f"/lib/{source.stem}.mpy": self._compile(source) for source in sources}
-        text = "".join(source.read_text() for source in sources)
-        for vectors in (path.resolve().parents[2] / "shared_specs/vectors").glob("*.json"):
-            if vectors.name in text:
-                files[f"/lib/vector_files/{vectors.name}"] = vectors.read_bytes()
-        deploy.apply(self._repl, deploy.compare(self._repl, files))
+        deploy.apply(self._repl, deploy.compare(self._repl, test_files(path, self._machine.processor)))
         self._repl.soft_reset()
         program = f"from device_runner import run\nrun({mark!r}, {path.stem!r}, {list(names)!r})\n"
         try:
@@ -144,25 +133,99 @@ class BoardTarget(Target):
         self._repl.close()
 
 
-class PicoTarget(BoardTarget):
-    """The emulated Pico."""
+class EmulatedTarget(BoardTarget):
+    """An emulated board, whose flash has the library and the tests from the start."""
 
-    name = "pico"
-
-    def __init__(self) -> None:
-        self._pico = boot_pico(skip_idle=True)
-        try:
-            super().__init__(self._pico.url)
-        except BaseException:
-            self._pico.close()
-            raise
+    def __init__(self, name: str, paths: Sequence[Path] = ()) -> None:
+        """paths: the test files that it will be asked to run; others are written when they are."""
+        self.name = name
+        with contextlib.ExitStack() as stack:
+            flash = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tern-test-")), "flash.bin")
+            with emulators.boot(name) as board, Repl(board.url) as repl:
+                machine = deploy.Machine.of(repl)
+            files = library_files(machine)
+            for path in paths:
+                files |= test_files(path, machine.processor)
+            flash_image.write(name, flash, files)
+            url = stack.enter_context(emulators.boot(name, flash, skip_idle=True)).url
+            super().__init__(url)
+            self._stack = stack.pop_all()
 
     def run(self, mark: str, path: Path, names: Sequence[str], timeout: float) -> Transcript:
         return super().run(mark, path, names, timeout * _EMULATION)
 
     def close(self) -> None:
         super().close()
-        self._pico.close()
+        self._stack.close()
+
+
+def library_files(machine: deploy.Machine) -> dict[str, bytes]:
+    """The whole device library for `machine`, with the board that tests play, and the generator that they use."""
+    files = deploy.library_files(machine, whole=True)
+    for name in ("boards/emulated", "hash_drbg"):
+        files[f"/lib/tern/{name}.mpy"] = _compile(mpy.LIBRARY / f"{name}.py", machine.processor)
+    return files
+
+
+def test_files(path: Path, processor: str) -> dict[str, bytes]:
+    """What a board needs to run the test file `path`: it, what it shares with others, and its vectors."""
+    shared = [one for one in path.parent.glob("*.py") if not one.name.startswith(("test_", "conftest"))]
+    sources = [_RUNNER, path, *shared]
+    files = {f"/lib/{source.stem}.mpy": _compile(source, processor) for source in sources}
+    text = "".join(source.read_text() for source in sources)
+    for vectors in (path.resolve().parents[2] / "shared_specs/vectors").glob("*.json"):
+        if vectors.name in text:
+            files[f"/lib/vector_files/{vectors.name}"] = vectors.read_bytes()
+    return files
+
+
+def _compile(source: Path, processor: str) -> bytes:
+    return mpy.compiled(source.read_text(), processor, source.name)
+
+
+# What a test may need that not every target has, and a test file says so in NEEDS.
+SOCKETS = "sockets"
+ENDURANCE = "endurance"
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of target: how to make one that will run these test files, and what it lacks, with the reason."""
+
+    make: Callable[[Sequence[Path]], Target]
+    lacks: Mapping[str, str] = field(default_factory=dict)
+
+
+def _emulated(name: str, **lacks: str) -> Kind:
+    return Kind(partial(EmulatedTarget, name), lacks)
+
+
+# The slowest first. A board is made of a port, by the plugin.
+KINDS = {
+    "pico": _emulated(
+        "pico",
+        sockets="a Pico without Wi-Fi has no sockets",
+        endurance="thousands of rounds, which faster targets run",
+    ),
+    "xtensa": _emulated("xtensa"),
+    "m33": _emulated("m33", sockets="the emulated Cortex-M33 has no network"),
+    "rv32": _emulated("rv32"),
+    "rv32-newest": _emulated("rv32-newest"),
+    "unix": Kind(lambda paths: UnixTarget()),
+}
+# What a moving target may make impossible to build; then it is skipped, and says so.
+OPTIONAL = ("rv32-newest",)
+BOARD_LACKS = {
+    SOCKETS: "a Pico without Wi-Fi has no sockets",
+    ENDURANCE: "thousands of rounds wear out its flash",
+}
+
+
+def absence(name: str) -> str | None:
+    """Why a target of OPTIONAL is not there; None where it is, or must be."""
+    if name in OPTIONAL and qemu.MACHINES[name].firmware() is None:
+        return f"{name} is not built: {qemu.build_command(name)}"
+    return None
 
 
 def test_names(path: Path) -> list[str]:
@@ -171,10 +234,10 @@ def test_names(path: Path) -> list[str]:
     return [name for name in functions if name.startswith("test_")]
 
 
-def not_on_boards(path: Path) -> dict[str, str]:
-    """What a file says in NOT_ON_BOARDS: the tests that a board cannot run, and why; or why it can run none."""
+def needs(path: Path) -> dict[str, str]:
+    """What a file says in NEEDS: the tests that need something, and what; or what all of them need."""
     for node in _statements(path):
-        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "NOT_ON_BOARDS":
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "NEEDS":
             said: dict[str, str] | str = ast.literal_eval(node.value)
             return dict.fromkeys(test_names(path), said) if isinstance(said, str) else said
     return {}

@@ -2,7 +2,7 @@
 
 - connected: true
   id: e6614103e7452d2f
-  platform: pico            # or esp32, esp32-c3, ...; pico-emulated needs no serial
+  platform: pico            # or esp32, esp32-c3, ...; pico-emulated, rv32-emulated, ... need no serial
   serial: /dev/ttyACM0      # or a URL such as socket://127.0.0.1:7777
   baud: 115200
   fixtures: [ppk2, wifi]
@@ -23,9 +23,8 @@ from typing import Any
 
 from ternhost.errors import DeviceError, UsageError
 from ternhost.links.serial import BAUD
-from terntools import devices
+from terntools import devices, emulators
 
-EMULATED = "pico-emulated"
 _KEYS = {
     "connected", "id", "platform", "serial", "baud", "fixtures", "notes", "power", "power_script",
     "product", "runner", "available", "probe_id", "pre_script", "post_script",
@@ -118,7 +117,7 @@ def _board(entry: dict[str, Any], path: str | Path) -> Board:
     if not isinstance(platform, str) or not entry.get("id"):
         raise UsageError(f"{path}, board {name}: id and platform are missing")
     serial = entry.get("serial")
-    if serial is None and platform != EMULATED:
+    if serial is None and emulators.name_of(platform) is None:
         serial = devices.resolve(f"id:{entry['id']}")
     power = entry.get("power") or {}
     if power and not ("hub" in power and "port" in power):

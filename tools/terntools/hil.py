@@ -19,6 +19,7 @@ from pathlib import Path
 
 from ternhost.errors import TernError, UsageError
 from ternhost.links.serial import open_port
+from terntools import emulators
 from terntools.hardware import Board, read_map
 
 PASSED, FAILED, LOST = 0, 1, 2
@@ -130,7 +131,10 @@ def _run_board(
         sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--not-on-cpython", f"--junitxml={xml}",
         "--hardware-map", hardware_map, "--hardware-id", board.id, *map(str, tests),
     ]  # fmt: skip
-    command += ["--target", "pico"] if board.serial is None else ["--target", "board", "--port", board.serial]
+    if board.serial is None:
+        command += ["--target", emulators.name_of(board.platform) or ""]
+    else:
+        command += ["--target", "board", "--port", board.serial]
     command += ["--baud", str(board.baud)]
     start = time.monotonic()
     with open(directory / f"{board.id}.log", "w") as log:

@@ -1,6 +1,6 @@
 """Fixtures for tests with boards in the loop: `dut`, one board after the other, and `fleet`, all of them.
 
-Boards come from `--hardware-map FILE` (hardware.py), from `--port PORT`, or from `--target pico`, an emulated one.
+Boards come from `--hardware-map FILE` (hardware.py), from `--port PORT`, or from `--target`, emulated ones.
 Without any, what needs one is skipped. `@pytest.mark.hardware(fixture="ppk2")` asks for a board with that fixture.
 """
 
@@ -14,12 +14,11 @@ import pytest
 
 from tern import host_frames
 from ternhost.links import Link, open_link
-from terntools import deploy, hardware
-from terntools.hardware import EMULATED, Board
-from terntools.pico import boot_pico
+from terntools import deploy, emulators, hardware
+from terntools.hardware import Board
 from terntools.repl import Repl
 
-_NO_BOARDS = "no boards: --hardware-map FILE, --port PORT or --target pico"
+_NO_BOARDS = "no boards: --hardware-map FILE, --port PORT or --target pico,rv32,..."
 
 
 class Dut:
@@ -48,7 +47,7 @@ class Dut:
         """Put the device library on the board, with modules of mpy.ON_DEMAND."""
         with self.repl() as repl:
             machine, changes = deploy.plan(repl, more=more)
-            deploy.apply(repl, changes)
+            deploy.install(repl, machine, changes)
             return machine
 
     def start(self) -> host_frames.Hello:
@@ -82,9 +81,8 @@ def _boards(config: pytest.Config) -> list[Board]:
         return [board for board in hardware.read_map(path) if wanted in (None, board.id)]
     if port := config.getoption("port"):
         return [Board("board", "board", port, config.getoption("baud"))]
-    if "pico" in config.getoption("target").split(","):
-        return [Board(EMULATED, EMULATED, None)]
-    return []
+    names = [name for name in config.getoption("target").split(",") if name in emulators.NAMES]
+    return [Board(platform, platform, None) for platform in map(emulators.platform_of, names)]
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -103,9 +101,10 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @contextlib.contextmanager
 def _running(board: Board) -> Iterator[Dut]:
-    if board.platform == EMULATED and board.serial is None:
-        with boot_pico(skip_idle=True) as pico:
-            yield Dut(board, pico.url)
+    name = emulators.name_of(board.platform)
+    if name and board.serial is None:
+        with emulators.boot(name, skip_idle=True) as emulated:
+            yield Dut(board, emulated.url)
     else:
         assert board.serial is not None
         yield Dut(board, board.serial)

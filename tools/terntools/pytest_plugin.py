@@ -6,7 +6,10 @@ pytest-embedded's.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +18,11 @@ import pytest
 from ternhost.errors import TernError
 from ternhost.links.serial import BAUD
 from terntools import device_tests
-from terntools.device_tests import BoardTarget, Outcome, PicoTarget, Target, UnixTarget
+from terntools.device_tests import KINDS, BoardTarget, Outcome, Target
 
 pytest_plugins = ["terntools.pytest_hardware"]
 
-_TARGETS: dict[str, type[Any]] = {kind.name: kind for kind in (UnixTarget, PicoTarget, BoardTarget)}
+_BOARD = BoardTarget.name
 
 
 class DeviceTestError(Exception):
@@ -31,42 +34,81 @@ class DeviceTestError(Exception):
 
 
 class Targets:
-    """The targets of a session, each made when its first test runs."""
+    """The targets of a session, side by side: each runs its files in a thread of its own, while other tests go on."""
 
     def __init__(self, config: pytest.Config) -> None:
         self.names: list[str] = [name for name in config.getoption("target").split(",") if name]
-        self.timeout: float = config.getoption("device_timeout")
+        self._timeout: float = config.getoption("device_timeout")
         self._port: str | None = config.getoption("port")
         self._baud: int = config.getoption("baud")
-        if self._port and BoardTarget.name not in self.names:
-            self.names.append(BoardTarget.name)
-        if unknown := [name for name in self.names if name not in _TARGETS]:
-            raise pytest.UsageError(f"--target: there is no '{unknown[0]}', only {', '.join(_TARGETS)}")
-        if BoardTarget.name in self.names and not self._port:
-            raise pytest.UsageError(f"--target {BoardTarget.name} needs --port")
-        self._made: dict[str, Target] = {}
+        if self._port and _BOARD not in self.names:
+            self.names.append(_BOARD)
+        if unknown := [name for name in self.names if name not in (*KINDS, _BOARD)]:
+            raise pytest.UsageError(
+                f"--target: there is no '{unknown[0]}', only {', '.join((*KINDS, _BOARD))}"
+            )
+        if _BOARD in self.names and not self._port:
+            raise pytest.UsageError(f"--target {_BOARD} needs --port")
+        self._results: dict[tuple[str, Path], Future[dict[str, Outcome]]] = {}
+        self._running: list[Target] = []
+        self._stopped = False
+        self._lock = threading.Lock()
 
-    def __getitem__(self, name: str) -> Target:
-        if name not in self._made:
-            self._made[name] = self._make(name)
-        return self._made[name]
+    def lacks(self, name: str) -> Mapping[str, str]:
+        """What a target has not, and why."""
+        return device_tests.BOARD_LACKS if name == _BOARD else KINDS[name].lacks
 
-    def _make(self, name: str) -> Target:
-        kind = _TARGETS[name]
-        if kind is BoardTarget:
+    def begin(self, wanted: Mapping[str, Mapping[Path, Sequence[str]]]) -> None:
+        """Begin to run, on each target named, these functions of these files."""
+        order = [name for name in (_BOARD, *KINDS) if name in wanted]  # the slowest first
+        pool = ThreadPoolExecutor(max(1, (os.cpu_count() or 2) - 1), "device-tests")
+        for name in order:
+            for path in wanted[name]:
+                self._results[name, path] = Future()
+            pool.submit(self._run, name, wanted[name])
+        pool.shutdown(wait=False)
+
+    def outcomes(self, name: str, path: Path) -> dict[str, Outcome]:
+        """Those of a file on a target, once it has run. Raises what kept the target from running it."""
+        return self._results[name, path].result()
+
+    def _run(self, name: str, files: Mapping[Path, Sequence[str]]) -> None:
+        target: Target | None = None
+        try:
+            target = self._make(name, list(files))
+            with self._lock:
+                if self._stopped:
+                    target.close()
+                    return
+                self._running.append(target)
+            for path, names in files.items():
+                outcomes = device_tests.run_file(target, path, names, self._timeout)
+                self._results[name, path].set_result({outcome.name: outcome for outcome in outcomes})
+        except BaseException as error:  # it is every test's that has no result yet
+            for path in files:
+                if not self._results[name, path].done():
+                    self._results[name, path].set_exception(error)
+        finally:
+            with self._lock:
+                if target in self._running:
+                    self._running.remove(target)
+                    target.close()  # at once: an emulated Pico to which no time is idle keeps a core busy
+
+    def _make(self, name: str, paths: Sequence[Path]) -> Target:
+        if name == _BOARD:
             assert self._port is not None
             return BoardTarget(self._port, self._baud)
-        target: Target = kind()
-        return target
+        return KINDS[name].make(paths)
 
     def close(self) -> None:
-        for target in self._made.values():
-            target.close()
-        self._made.clear()
+        """End what still runs."""
+        with self._lock:
+            self._stopped = True
+            while self._running:
+                self._running.pop().close()
 
 
 _TARGETS_KEY = pytest.StashKey[Targets]()
-_LAST_KEY = pytest.StashKey[pytest.Item]()  # the last test of the session that needs a target
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -110,6 +152,8 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Col
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    # What runs on targets goes on beside the other tests, and is asked for last.
+    items.sort(key=lambda item: isinstance(item, DeviceItem))
     if not config.getoption("not_on_cpython"):
         return
     folders = config.getini("tern_device_tests")
@@ -118,45 +162,33 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items[:] = [item for item in items if item not in here]
 
 
-def pytest_collection_finish(session: pytest.Session) -> None:
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtestloop(session: pytest.Session) -> None:
+    if session.config.option.collectonly or session.testsfailed:
+        return
+    wanted: dict[str, dict[Path, list[str]]] = {}
     for item in session.items:
-        if isinstance(item, DeviceItem):
-            session.config.stash[_LAST_KEY] = item
-
-
-def pytest_runtest_teardown(item: pytest.Item) -> None:
-    # At once: an emulated Pico to which no time is idle keeps a core busy.
-    if item is item.config.stash.get(_LAST_KEY, None):
-        item.config.stash[_TARGETS_KEY].close()
+        if isinstance(item, DeviceItem) and not item.get_closest_marker("skip"):
+            wanted.setdefault(item.target, {}).setdefault(item.path, []).append(item.test_name)
+    session.config.stash[_TARGETS_KEY].begin(wanted)
 
 
 class DeviceFile(pytest.File):
     """A file of device tests; it runs once on each target."""
 
     def collect(self) -> Iterator[pytest.Item]:
-        self._outcomes: dict[str, dict[str, Outcome]] = {}
-        reasons = device_tests.not_on_boards(self.path)
-        for target in self.config.stash[_TARGETS_KEY].names:
+        targets = self.config.stash[_TARGETS_KEY]
+        needs = device_tests.needs(self.path)
+        for target in targets.names:
+            lacks = targets.lacks(target)
+            absent = device_tests.absence(target)
             for name in device_tests.test_names(self.path):
                 item = DeviceItem.from_parent(self, name=f"{name}[{target}]", test_name=name, target=target)
-                if name in reasons and _TARGETS[target].is_board:
-                    item.add_marker(pytest.mark.skip(reason=reasons[name]))
+                if absent:
+                    item.add_marker(pytest.mark.skip(reason=absent))
+                elif needs.get(name) in lacks:
+                    item.add_marker(pytest.mark.skip(reason=lacks[needs[name]]))
                 yield item
-
-    def outcome(self, wanted: DeviceItem) -> Outcome:
-        if wanted.target not in self._outcomes:
-            targets = self.config.stash[_TARGETS_KEY]
-            names = [
-                item.test_name
-                for item in self.session.items
-                if isinstance(item, DeviceItem)
-                and item.parent is self
-                and item.target == wanted.target
-                and not item.get_closest_marker("skip")
-            ]
-            outcomes = device_tests.run_file(targets[wanted.target], self.path, names, targets.timeout)
-            self._outcomes[wanted.target] = {outcome.name: outcome for outcome in outcomes}
-        return self._outcomes[wanted.target][wanted.test_name]
 
 
 class DeviceItem(pytest.Item):
@@ -170,7 +202,7 @@ class DeviceItem(pytest.Item):
         self.target = target
 
     def runtest(self) -> None:
-        outcome = self.parent.outcome(self)
+        outcome = self.config.stash[_TARGETS_KEY].outcomes(self.target, self.path)[self.test_name]
         if outcome.state != device_tests.PASSED:
             raise DeviceTestError(outcome)
         self.add_report_section("call", f"{self.target} output", outcome.output)
