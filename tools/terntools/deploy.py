@@ -13,7 +13,7 @@ from queue import SimpleQueue
 from tern import host_frames
 from ternhost.errors import DeviceError, TernError, UsageError
 from ternhost.links import open_link
-from terntools import mpy
+from terntools import mpy, self_check
 from terntools.repl import Repl
 
 Progress = Callable[[int, int], None]  # bytes, of bytes
@@ -46,6 +46,7 @@ class Machine:
     description: str
     version: str
     network: bool
+    aes: bool
 
     @classmethod
     def of(cls, repl: Repl) -> Machine:
@@ -54,11 +55,13 @@ class Machine:
             "import sys, json\n"
             "try:\n import network\n _n = True\n"
             "except ImportError:\n _n = False\n"
+            "try:\n from cryptolib import aes\n _a = True\n"
+            "except ImportError:\n _a = False\n"
             "_i = sys.implementation\n"
             "_m = getattr(_i, '_machine', '')\n"
-            "print(json.dumps([getattr(_i, '_mpy', 0), sys.platform, _m, list(_i[1][:3]), _n]))"
+            "print(json.dumps([getattr(_i, '_mpy', 0), sys.platform, _m, list(_i[1][:3]), _n, _a]))"
         )
-        code, platform, description, version, network = json.loads(said)
+        code, platform, description, version, network, aes = json.loads(said)
         processor = _PROCESSORS[code >> 10 & 15] if code >> 10 & 15 < len(_PROCESSORS) else None
         if (code & 0xFF, code >> 8 & 3) != (_MPY_VERSION, _NATIVE_VERSION) or processor is None:
             raise TooOldError(
@@ -67,7 +70,7 @@ class Machine:
                 f"needed is {_MPY_VERSION}.{_NATIVE_VERSION})",
                 hint=f"flash MicroPython {_MIN_MICROPYTHON} or later: tern flash",
             )
-        return cls(processor, platform, description, ".".join(map(str, version)), network)
+        return cls(processor, platform, description, ".".join(map(str, version)), network, aes)
 
 
 @dataclass(frozen=True)
@@ -98,7 +101,7 @@ def library_files(machine: Machine, whole: bool = False, more: Iterable[str] = (
     of mpy.ON_DEMAND.
     """
     with tempfile.TemporaryDirectory(prefix="tern-deploy-") as folder:
-        board = mpy.Board(machine.processor, machine.platform, machine.network)
+        board = mpy.Board(machine.processor, machine.platform, machine.network, machine.aes)
         mpy.compile_set(board, Path(folder), whole, more)
         compiled = sorted(Path(folder).rglob("*.mpy"))
         files = {
@@ -138,6 +141,21 @@ def apply(repl: Repl, changes: Changes, progress: Progress | None = None) -> Non
         done += len(data)
     for path in changes.remove:
         repl.remove(path)
+
+
+def install(repl: Repl, machine: Machine, changes: Changes, progress: Progress | None = None) -> None:
+    """Make the changes on a board that computes what it must: before them its compiler is tried, after them the code.
+
+    Raises MiscompiledError: for the compiler with nothing changed, for the library with main.py gone, so that no wrong
+    report is ever sent. The board is at its prompt then, with a fresh heap.
+    """
+    self_check.require_compiler(repl, machine.processor)
+    apply(repl, changes, progress)
+    try:
+        self_check.require_library(repl, machine.processor)
+    except self_check.MiscompiledError:
+        repl.remove(MAIN)
+        raise
 
 
 def plan(repl: Repl, whole: bool = False, more: Collection[str] = ()) -> tuple[Machine, Changes]:

@@ -45,11 +45,11 @@ class ExecutionError(TernError):
 
 
 class SilenceError(DeviceError):
-    """The board said nothing for too long; `output` is what the code had printed before."""
+    """The board said nothing for too long, or is gone; `output` is what the code had printed before."""
 
-    def __init__(self, message: str, output: str) -> None:
+    def __init__(self, message: str, output: str, hint: str | None = None) -> None:
         super().__init__(
-            message, hint="check its cable, or press its reset button, and run the same command again"
+            message, hint=hint or "check its cable, or press its reset button, and run the same command again"
         )
         self.output = output
 
@@ -84,6 +84,11 @@ class Repl:
                 self._port.flush()
             self._at_prompt = False
         self._port.close()
+
+    @property
+    def at_prompt(self) -> bool:
+        """Whether the board waits for code, as far as is known."""
+        return self._at_prompt
 
     def enter(self) -> None:
         """Interrupt whatever runs, and get to the raw prompt. Raises DeviceError."""
@@ -267,6 +272,21 @@ class Repl:
         """Remove a file; nothing happens where there is none."""
         self.run(f"import os\ntry:\n os.remove({path!r})\nexcept OSError:\n pass")
 
+    def remove_tree(self, path: str) -> None:
+        """Remove a directory with all that is in it; nothing happens where there is none."""
+        self.run(
+            "import os\n"
+            "def _remove(path):\n"
+            " for name, kind, *rest in os.ilistdir(path):\n"
+            "  full = path + '/' + name\n"
+            "  if kind & 0x4000:\n"
+            "   _remove(full)\n"
+            "  else:\n"
+            "   os.remove(full)\n"
+            " os.rmdir(path)\n"
+            f"try:\n _remove({path!r})\nexcept OSError:\n pass\ndel _remove"
+        )
+
     def make_directory(self, path: str) -> None:
         """Make a directory with its parents, as far as they are missing."""
         if path not in ("/", ".", ""):
@@ -306,11 +326,12 @@ class Repl:
         except (OSError, serial.SerialException) as error:
             raise self._gone() from error
 
-    def _gone(self) -> DeviceError:
+    def _gone(self) -> SilenceError:
         self._at_prompt = False
-        return DeviceError(
+        return SilenceError(
             f"the board on {self.name} is gone",
-            hint="check its cable and run the same command again: it goes on where it was",
+            "",
+            "check its cable and run the same command again: it goes on where it was",
         )
 
     def _read(self, n: int, timeout: float) -> bytes:
@@ -330,7 +351,11 @@ class Repl:
         end = time.monotonic() + timeout
         while not data.endswith(ending):
             late = time.monotonic() > end
-            part = self._receive(1)
+            try:
+                part = self._receive(1)
+            except SilenceError as gone:
+                gone.output = data.decode(errors="replace")
+                raise
             if part:
                 data += part
                 end = time.monotonic() + timeout

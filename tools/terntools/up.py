@@ -104,7 +104,8 @@ def carry_out(
         flash_board()
     with Repl(port) as repl:
         left = plan if plan.machine else _plan_files(repl, member, store, whole)
-        deploy.apply(repl, left.library, progress)
+        assert left.machine is not None
+        deploy.install(repl, left.machine, left.library, progress)
         deploy.apply(repl, left.membership, progress)
         repl.start_main()
     return None if member.broker else deploy.wait_for_hello(port)

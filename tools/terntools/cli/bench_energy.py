@@ -151,10 +151,9 @@ def _model(
     args: argparse.Namespace, case: latency.Case, bits: int, say: Any
 ) -> tuple[dict[str, Any], dict[str, Any], str | None]:
     # The result, its pictures, and the chip.
-    if fleet.parse(args.fleet).kind == "emulated":
+    if fleet.parse(args.fleet).kind not in ("pico-emulated", "port"):
         raise UsageError(
-            "the emulated device has this machine's times, and no board's",
-            hint="take --fleet pico-emulated:1",
+            f"{args.fleet} has no board's times", hint="take --fleet pico-emulated:1, or a board at a port"
         )
     with latency.device(args.fleet) as on:
         model = current_model.load(on.chip)

@@ -17,7 +17,8 @@ def add_action(actions: Any) -> None:
         actions,
         "latency",
         "how long a report takes on a device, and where the time goes",
-        "tern bench latency --fleet pico-emulated:1 --json\ntern bench latency --fleet port:/dev/ttyACM0",
+        "tern bench latency --fleet pico-emulated:1 --json\ntern bench latency --fleet port:/dev/ttyACM0\n"
+        "tern bench latency --fleet xtensa-emulated:1",
     )
     add_options(parser)
     parser.add_argument("--json", action="store_true", help="print one JSON object")
@@ -31,7 +32,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--fleet",
         default="pico-emulated:1",
         metavar="FLEET",
-        help="one of pico-emulated:1 (default), emulated:1, port:PATH",
+        help="one of pico-emulated:1 (default), emulated:1, port:PATH; for latency also rv32-emulated:1 (ESP32-C3) and "
+        "xtensa-emulated:1 (ESP32): instructions, and what a chip takes at least",
     )
     parser.add_argument("--mechanism", default=case.mechanism, choices=mechanisms.NAMES, metavar="NAME")
     parser.add_argument(
@@ -68,26 +70,40 @@ def _run(args: argparse.Namespace) -> int:
 
 def summary(result: dict[str, Any]) -> str:
     """The result for people."""
-    report = result["us_per_report"]
+    unit = result["unit"]
+    is_time = unit == latency.MICROSECONDS
+    thousands = "ms" if is_time else "thousand instructions"
+    report = result[f"{unit}_per_report"]
     case = result["case"]
     lines = [
         result["device"],
         f"a report ({case['mechanism']}, {case['k']} of {case['d']}, {case['model']}): median "
-        f"{report['median'] / 1000:.2f} ms, slowest {report['slowest'] / 1000:.2f} ms",
+        f"{report['median'] / 1000:,.2f} {thousands}, slowest {report['slowest'] / 1000:,.2f}",
     ]
-    lines += [f"  {part:12}{us / 1000:8.2f} ms" for part, us in report["breakdown"].items()]
+    lines += [f"  {part:12}{value / 1000:10,.2f} {thousands}" for part, value in report["breakdown"].items()]
+    if not is_time:
+        bounds = " and ".join(
+            f"{us / 1000:.2f} ms at {clock}" for clock, us in result["us_per_report_at_least"].items()
+        )
+        lines.append(
+            f"a chip takes at least {bounds}: a cycle for each instruction, none for SHA-256 and AES, which it has in "
+            f"hardware; what flash, caches and slow instructions add is not known here"
+        )
     lines.append(
-        "microseconds a coordinate, entropy included; in plain float, and times that; with the sampler in C:"
+        f"{'microseconds' if is_time else unit} a coordinate, entropy included; in plain float, and times that; "
+        "with the sampler in C:"
     )
-    in_c = result["us_per_coordinate_native_c"] or {}
-    for name, us in result["us_per_coordinate"].items():
-        plain = result["us_per_coordinate_plain_float"][name]
+    in_c = result[f"{unit}_per_coordinate_native_c"] or {}
+    for name, value in result[f"{unit}_per_coordinate"].items():
+        plain = result[f"{unit}_per_coordinate_plain_float"][name]
         native = f"{in_c[name]:10.2f}" if name in in_c else "         -"
-        lines.append(f"  {name:14}{us:8.2f}{plain:10.1f} {plain / us:6.1f}{native}")
+        lines.append(f"  {name:14}{value:8.2f}{plain:10.1f} {plain / value:6.1f}{native}")
     lines.append(
-        f"entropy {result['entropy_us_per_byte']:.2f} us a byte; heap: at most {result['heap_bytes_peak']:,} bytes in "
-        f"use, {result['heap']['free']:,} free; library {result['mpy_bytes']:,} bytes of .mpy (Pico)"
+        f"entropy {result[f'entropy_{unit}_per_byte']:.2f} {unit} a byte; heap: at most {result['heap_bytes_peak']:,} "
+        f"bytes in use, {result['heap']['free']:,} free; library {result['mpy_bytes']:,} bytes of .mpy (Pico)"
     )
+    if result["runs_differ_by"] is not None:
+        lines.append(f"two boots differ by {100 * result['runs_differ_by']:.2f} % in a report")
     if result["identical_runs"] is not None:
         lines.append(
             "two boots agree to the microsecond" if result["identical_runs"] else "two boots do NOT agree"
@@ -98,7 +114,9 @@ def summary(result: dict[str, Any]) -> str:
 def pictures(result: dict[str, Any]) -> dict[str, Any]:
     """The page of a result."""
     reports = result["reports"]
-    panels = [bench_plots.latency([(one["name"], one["breakdown"]) for one in reports])]
+    parts = [(one["name"], one["breakdown"]) for one in reports]
+    is_time = result["unit"] == latency.MICROSECONDS
+    panels = [bench_plots.latency(parts) if is_time else bench_plots.instructions(parts)]
     if result["chip"] in current_model.chips():
         case = result["case"]
         of_case = [one for one in reports if all(one[name] == case[name] for name in ("mechanism", "model"))]

