@@ -20,7 +20,7 @@ from ternhost import fleet, mechanisms
 from ternhost.errors import DeviceError, RefusedError, UsageError
 from ternhost.fleet.board import PortFleet
 from ternhost.fleet.emulated import EmulatedFleet
-from ternhost.fleet.pico import PicoFleet
+from ternhost.fleet.firmware import FirmwareFleet
 from ternhost.fleet.provision import Policy, new_keys, provision_board
 from ternhost.links import Link, open_link
 from ternhost.mechanisms.base import MICRO
@@ -55,9 +55,9 @@ def boards(spec: str) -> Iterator[list[str]]:
         record = np.full((1, 3), fixed.ONE, np.int16)
         for i, directory in enumerate(directories):
             provision_board(directory, i + 1, list(new_keys([i + 1]).values()), record, Policy(MICRO, MICRO))
-        if named.kind == "pico-emulated":
-            with PicoFleet(directories, whole=True) as picos:
-                yield picos.ports
+        if named.firmware:
+            with FirmwareFleet(named.firmware, directories, whole=True) as machines:
+                yield machines.ports
         else:
             with EmulatedFleet(find_micropython(), directories) as emulated:
                 yield emulated.ports

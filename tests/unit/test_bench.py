@@ -47,7 +47,7 @@ def test_the_page_shows_latency_energy_and_bytes():
     cases = [main, latency.Case(k=28), latency.Case("duchi"), latency.Case(d=100), latency.Case(model="svm")]
     parts = dict.fromkeys((*latency.PARTS, "link", "rest"), 800.0)
     result = {
-        "chip": "rp2040", "case": {"mechanism": main.mechanism, "model": main.model},
+        "chip": "rp2040", "unit": "us", "case": {"mechanism": main.mechanism, "model": main.model},
         "reports": [report(case, breakdown=parts) for case in cases],
     }  # fmt: skip
     (page,) = bench_latency.pictures(result).values()
@@ -66,7 +66,7 @@ def test_the_page_shows_latency_energy_and_bytes():
 
 
 def test_times_of_this_machine_have_no_energy():
-    result = {"chip": None, "case": {}, "reports": [report(latency.Case())]}
+    result = {"chip": None, "unit": "us", "case": {}, "reports": [report(latency.Case())]}
     (page,) = bench_latency.pictures(result).values()
     assert len(page.axes) == 2
 

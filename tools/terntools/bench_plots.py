@@ -33,6 +33,12 @@ def latency(reports: Sequence[tuple[str, Mapping[str, float]]]) -> Panel:
     )
 
 
+def instructions(reports: Sequence[tuple[str, Mapping[str, float]]]) -> Panel:
+    """Thousands of instructions of each part of reports: (name, part -> instructions)."""
+    rows = {name: {part: value / 1000 for part, value in parts.items()} for name, parts in reports}
+    return "Instructions of a report", "thousands, without the link", rows, lambda total: f"{total:,.0f}"
+
+
 def energy(rows: Rows, source: str) -> Panel:
     """Microjoules of each part of reports."""
     return f"Energy of a report ({source})", "microjoules", rows, lambda total: f"{total:,.0f}"

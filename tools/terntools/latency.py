@@ -1,7 +1,8 @@
 """How long a report takes on a device, and where the time goes. By MLPerf Tiny's method.
 
 Warm-ups come first; a window is ten iterations or more; there are five windows, and the median of their means counts.
-On the emulated Pico time is simulated cycles, so that two boots with one seed must agree to the microsecond.
+On the emulated Pico time is simulated cycles, so that two boots with one seed must agree to the microsecond. On QEMU's
+machines instructions are counted, and no time: what they say of a chip is how long it takes at least.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from ternhost import fleet, mechanisms, training
 from ternhost.errors import TernError, UsageError
 from ternhost.fleet.emulated import FIRMWARE
 from ternhost.fleet.provision import Policy, provision_board
-from terntools import deploy, emulator, mpy, native
+from terntools import deploy, emulator, mpy, native, qemu
 from terntools.pico import boot_pico
 from terntools.repl import Repl
 
@@ -100,11 +101,20 @@ class Case:
         return mechanisms.design(self.mechanism, levels=levels, epsilon_micro=micro).card
 
 
+MICROSECONDS, INSTRUCTIONS = "us", "instructions"  # what figures are in, and so part of their names
+
+# Clocks of the ESP32-C3 and C6, and of the ESP32, S2 and S3. None of them ends more than one instruction a cycle.
+CLOCKS_MHZ = (160, 240)
+# SHA-256 and AES are hardware on those chips, and software here.
+_HARDWARE = ("tag", "entropy", "coordinates")
+
+
 class Device(ABC):
     """Something that runs the program."""
 
     name: str
     has_port: bool
+    unit = MICROSECONDS
     chip: str | None = None  # as in shared_specs/currents.json, if it is a chip
 
     @abstractmethod
@@ -128,6 +138,7 @@ class BoardDevice(Device):
     """A board, through its REPL: real, or the emulated Pico."""
 
     has_port = True
+    _clock = "ticks_us"
 
     def __init__(self, repl: Repl, program: Path = PROGRAM, marker: int | None = None) -> None:
         """marker: number of the pin that marks windows for a meter, where the board has no other."""
@@ -135,11 +146,8 @@ class BoardDevice(Device):
         self._marker = marker
         self.machine, changes = deploy.plan(repl, more=("bench",))
         deploy.apply(repl, changes)
-        with tempfile.TemporaryDirectory(prefix="tern-latency-") as folder:
-            out = Path(folder, "program.mpy")
-            mpy.compile_module(program, self.machine.processor, out, optimise=True)
-            compiled = {f"/lib/{program.stem}.mpy": out.read_bytes()}
-        deploy.apply(repl, deploy.compare(repl, compiled))
+        compiled = mpy.compiled(program.read_text(), self.machine.processor, program.name, optimise=True)
+        deploy.apply(repl, deploy.compare(repl, {f"/lib/{program.stem}.mpy": compiled}))
         self.name = f"{self.machine.description}, MicroPython {self.machine.version}"
         self.chip = self.machine.description.rpartition(" with ")[2].lower()
 
@@ -150,7 +158,8 @@ class BoardDevice(Device):
             self._repl.write_file(f"{DIRECTORY}/{path}", data)
         self._repl.soft_reset()
         self._repl.run(
-            f"from latency_program import *\nheap = setup({DIRECTORY!r}, {self._marker})", _BENCH_TIMEOUT
+            f"from latency_program import *\nheap = setup({DIRECTORY!r}, {self._marker}, {self._clock!r})",
+            _BENCH_TIMEOUT,
         )
 
     def call(self, expression: str) -> Any:
@@ -172,6 +181,14 @@ class BoardDevice(Device):
         deploy.apply(self._repl, deploy.compare(self._repl, module))
         self._repl.run("use_native()", _BENCH_TIMEOUT)
         return True
+
+
+class CountingDevice(BoardDevice):
+    """A machine of QEMU whose clock counts an instruction as a nanosecond. Its port would have it wait for this one."""
+
+    has_port = False
+    unit = INSTRUCTIONS
+    _clock = "ticks_cpu"
 
 
 class UnixDevice(Device):
@@ -219,7 +236,7 @@ class UnixDevice(Device):
 
 @contextmanager
 def device(spec: str, marker: int | None = None) -> Iterator[Device]:
-    """The device of a fleet of one: `pico-emulated:1`, `emulated:1` or `port:PATH`; marker: see BoardDevice.
+    """The device of a fleet of one: `pico-emulated:1`, `rv32-emulated:1`, `port:PATH`, ...; marker: see BoardDevice.
 
     Raises UsageError, DeviceError.
     """
@@ -233,7 +250,15 @@ def device(spec: str, marker: int | None = None) -> Iterator[Device]:
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="tern-latency-"))
             yield UnixDevice(Path(folder))
             return
-        if named.kind == "pico-emulated":
+        if named.firmware in qemu.MACHINES:
+            if not qemu.MACHINES[named.firmware].counts:
+                raise UsageError(
+                    f"the clock of {spec} counts no instructions", hint="take --fleet rv32-emulated:1"
+                )
+            url = stack.enter_context(qemu.boot(named.firmware, seed=_SEED, count_instructions=True)).url
+            yield CountingDevice(stack.enter_context(Repl(url)))
+            return
+        if named.firmware:
             port = stack.enter_context(boot_pico(seed=_SEED, skip_idle=True)).url
         else:
             port = named.ports[0]
@@ -259,6 +284,7 @@ class Bench:
         self._device = on
         self.device_name = on.name
         self.chip = on.chip
+        self.unit = on.unit
         self._key = bytes(range(wire.KEY_BYTES))  # of a device that is none: the same in every run
         self._round = 0
 
@@ -379,18 +405,25 @@ class Bench:
 def measure(
     spec: str, case: Case, names: Sequence[str] = MECHANISMS, tell: Tell | None = None
 ) -> dict[str, Any]:
-    """All figures of `tern bench latency`. On the emulated Pico the main ones come from two boots, which must agree."""
+    """All figures of `tern bench latency`. On an emulated board the main ones come from two boots, which must agree:
+
+    to the microsecond, or in instructions within `runs_differ_by`, a share.
+    """
     say = tell or (lambda line: None)
     with device(spec) as on:
         bench = Bench(on)
         result = _main_figures(bench, case, names, say)
         result["reports"] = _reports(bench, case, names, say)
-    result["identical_runs"] = None
-    if fleet.parse(spec).kind == "pico-emulated":
+    result["identical_runs"] = result["runs_differ_by"] = None
+    if fleet.parse(spec).firmware:
         say("booting once more: the figures must be the same")
         with device(spec) as on:
             again = _main_figures(Bench(on), case, names, say)
-        result["identical_runs"] = all(result[name] == again[name] for name in again)
+        if result["unit"] == MICROSECONDS:
+            result["identical_runs"] = all(result[name] == again[name] for name in again)
+        else:
+            name = f"{INSTRUCTIONS}_per_report"
+            result["runs_differ_by"] = abs(again[name]["median"] / result[name]["median"] - 1)
     with tempfile.TemporaryDirectory(prefix="tern-latency-") as folder:
         result["mpy_bytes"] = sum(mpy.compile_set(mpy.BOARDS["pico"], Path(folder)).values())
     result["method"] = {"windows": WINDOWS, "iterations": ITERATIONS, "warm_up": WARM_UP, "counts": "median"}
@@ -413,21 +446,33 @@ def _main_figures(bench: Bench, case: Case, names: Sequence[str], say: Tell) -> 
     if bench.use_native():
         in_c = {name: bench.units(Case(name, case.epsilon).card, wire.BENCH_SAMPLE) for name in names}
     card = case.card
+    unit = bench.unit
     return {
         "device": bench.device_name,
         "chip": bench.chip,
+        "unit": unit,
         "case": {**asdict(case), "card_bytes": len(card), "symbols": cards.decode(card).symbols},
-        "us_per_coordinate": coordinate,
-        "us_per_coordinate_plain_float": plain,
-        "us_per_coordinate_native_c": in_c,
-        "entropy_us_per_byte": bench.units(card, wire.BENCH_ENTROPY),
-        "gradient_us_per_coordinate": bench.units(card, wire.BENCH_GRADIENT),
-        "ledger_us_per_write": bench.units(card, wire.BENCH_LEDGER),
-        "certify_us_per_card": bench.units(card, wire.BENCH_CERTIFY),
-        "us_per_report": report,
+        f"{unit}_per_coordinate": coordinate,
+        f"{unit}_per_coordinate_plain_float": plain,
+        f"{unit}_per_coordinate_native_c": in_c,
+        f"entropy_{unit}_per_byte": bench.units(card, wire.BENCH_ENTROPY),
+        f"gradient_{unit}_per_coordinate": bench.units(card, wire.BENCH_GRADIENT),
+        f"ledger_{unit}_per_write": bench.units(card, wire.BENCH_LEDGER),
+        f"certify_{unit}_per_card": bench.units(card, wire.BENCH_CERTIFY),
+        f"{unit}_per_report": report,
+        "us_per_report_at_least": at_least(report) if unit == INSTRUCTIONS else None,
         "heap_bytes_peak": heap["peak"],
         "heap": heap,
     }
+
+
+def at_least(report: Mapping[str, Any]) -> dict[str, float]:
+    """Microseconds that a chip takes at least for a report of so many instructions, by its clock.
+
+    What SHA-256 and AES take is left out: an ESP32 has hardware for them.
+    """
+    counted = sum(value for part, value in report["breakdown"].items() if part not in _HARDWARE)
+    return {f"{mhz} MHz": counted / mhz for mhz in CLOCKS_MHZ}
 
 
 def _reports(bench: Bench, case: Case, names: Sequence[str], say: Tell) -> list[dict[str, Any]]:

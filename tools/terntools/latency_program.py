@@ -1,7 +1,7 @@
 # mypy: ignore-errors
 """Runs on a device (MicroPython): times whole reports and their parts. Started by terntools.latency.
 
-`setup(directory)` first. Times are in microseconds of the device's clock.
+`setup(directory)` first. Times are in ticks of the device's clock: microseconds, or what setup() is told to count.
 """
 
 import gc
@@ -14,16 +14,19 @@ from tern.boards import this_board
 
 _parts = {}
 _state = []
+_ticks = time.ticks_us
 
 
-def setup(directory, marker=None):
+def setup(directory, marker=None, clock="ticks_us"):
     """Make a client over the files of `directory`, with the board's own entropy; marker: number of the pin, if not the
-    board's own.
+    board's own; clock: the function of `time` that counts.
     """
+    global _ticks
     gc.collect()
     free = gc.mem_free()
     board = this_board()
     board.directory = directory
+    board.ticks_us = _ticks = getattr(time, clock)
     if marker is not None:
         from machine import Pin
 
@@ -38,11 +41,11 @@ def _timed(owner, name, label):
     function = getattr(owner, name)
 
     def call(*args):
-        start = time.ticks_us()
+        start = _ticks()
         try:
             return function(*args)
         finally:
-            _parts.setdefault(label, []).append(time.ticks_diff(time.ticks_us(), start))
+            _parts.setdefault(label, []).append(time.ticks_diff(_ticks(), start))
 
     setattr(owner, name, call)
 
@@ -76,15 +79,15 @@ def overhead():
 
     empty = Empty()
     rounds = range(50)
-    bare = time.ticks_us()
+    bare = _ticks()
     for _ in rounds:
         empty.nothing()
-    bare = time.ticks_diff(time.ticks_us(), bare)
+    bare = time.ticks_diff(_ticks(), bare)
     _timed(empty, "nothing", "nothing")
-    start = time.ticks_us()
+    start = _ticks()
     for _ in rounds:
         empty.nothing()
-    outside = time.ticks_diff(time.ticks_us(), start)
+    outside = time.ticks_diff(_ticks(), start)
     inside = sorted(_parts.pop("nothing"))[25]
     return inside - bare // 50, (outside - bare) // 50
 
@@ -98,10 +101,10 @@ def answer(messages):
     for message in messages:
         frame = memoryview(message)
         board.marker(True)
-        start = time.ticks_us()
+        start = _ticks()
         for _ in client.answers(frame):
             pass
-        end = time.ticks_us()
+        end = _ticks()
         board.marker(False)
         if client.reply[0] != 0x82:  # REPORT
             raise ValueError("refused")
@@ -133,13 +136,13 @@ def serve(n):
         for _ in range(n):
             while not link._ready(-1):
                 pass
-            start = time.ticks_us()
+            start = _ticks()
             frame = link.receive()
-            received = time.ticks_us()
+            received = _ticks()
             for length in client.answers(frame):
-                answered = time.ticks_us()
+                answered = _ticks()
                 link.send(client.reply, length)
-            end = time.ticks_us()
+            end = _ticks()
             times.append(
                 (
                     time.ticks_diff(received, start),

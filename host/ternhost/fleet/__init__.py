@@ -13,12 +13,21 @@ from ternhost.errors import UsageError
 
 MAX_BOARDS = 1000  # more emulated boards than that need more processes and ptys than a machine likes to give
 
-MAX_PICOS = 16  # each takes a core while it computes
+MAX_MACHINES = 16  # each takes a core while it computes
 MAX_SIMULATED = 1_000_000_000
 
+# Emulated boards that run a board's firmware: kind of fleet -> name of the board (terntools.emulators).
+FIRMWARE = {
+    "pico-emulated": "pico",
+    "rv32-emulated": "rv32",
+    "xtensa-emulated": "xtensa",
+    "m33-emulated": "m33",
+}
+
 _FORMS = (
-    "emulated:N (N MicroPython processes on this machine), pico-emulated:N (N emulated Picos), "
-    "simulated:N (N clients in NumPy) or port:PATH[,PATH...] (boards on serial ports)"
+    "emulated:N (N MicroPython processes on this machine), pico-emulated:N (N emulated Picos), rv32-emulated:N or "
+    "xtensa-emulated:N (what an ESP32-C3 or an ESP32 executes), m33-emulated:N (an RP2350), simulated:N (N clients in "
+    "NumPy) or port:PATH[,PATH...] (boards on serial ports)"
 )
 
 
@@ -42,7 +51,7 @@ class Fleet(Protocol):
 class FleetSpec:
     """A fleet as named on the command line.
 
-    `kind` is "emulated", "pico-emulated" or "port" (boards) or "simulated" (clients).
+    `kind` is "emulated", one of FIRMWARE or "port" (boards) or "simulated" (clients).
     """
 
     kind: str
@@ -52,11 +61,16 @@ class FleetSpec:
     @property
     def is_emulated(self) -> bool:
         """Whether its boards are processes of this machine, which tern provisions."""
-        return self.kind in ("emulated", "pico-emulated")
+        return self.kind == "emulated" or self.firmware is not None
+
+    @property
+    def firmware(self) -> str | None:
+        """The emulated board whose firmware its boards run, if they run one."""
+        return FIRMWARE.get(self.kind)
 
 
 def parse(text: str) -> FleetSpec:
-    """Read a fleet's name: `emulated:N`, `pico-emulated:N`, `simulated:N`, `port:PATH[,PATH...]`.
+    """Read a fleet's name: `emulated:N`, `pico-emulated:N` and its like, `simulated:N`, `port:PATH[,PATH...]`.
 
     Raises UsageError.
     """
@@ -68,8 +82,8 @@ def parse(text: str) -> FleetSpec:
                 hint="such as simulated:100000",
             )
         return FleetSpec("simulated", int(rest))
-    if kind in ("emulated", "pico-emulated"):
-        most = MAX_BOARDS if kind == "emulated" else MAX_PICOS
+    if kind == "emulated" or kind in FIRMWARE:
+        most = MAX_BOARDS if kind == "emulated" else MAX_MACHINES
         if not (rest.isascii() and rest.isdecimal() and 1 <= int(rest) <= most):
             raise UsageError(
                 f"fleet {text!r}: the number of boards must be 1 to {most}", hint=f"such as {kind}:2"

@@ -9,7 +9,7 @@ from pathlib import Path
 from ternhost.fleet import Fleet, FleetSpec
 from ternhost.fleet.board import PortFleet
 from ternhost.fleet.emulated import EmulatedFleet
-from ternhost.fleet.pico import PicoFleet
+from ternhost.fleet.firmware import FirmwareFleet
 from terntools.emulator import find_micropython
 
 
@@ -17,14 +17,14 @@ from terntools.emulator import find_micropython
 def open_boards(spec: FleetSpec, directories: Sequence[Path], modules: Sequence[str] = ()) -> Iterator[Fleet]:
     """The boards of a fleet that is not simulated, while the context is open.
 
-    directories: of emulated boards. modules: what emulated Picos need beside their client (mpy.ON_DEMAND). Raises
-    DeviceError and StorageError.
+    directories: of emulated boards. modules: what those with a firmware need beside their client (mpy.ON_DEMAND).
+    Raises DeviceError and StorageError.
     """
-    fleet: EmulatedFleet | PicoFleet | PortFleet
+    fleet: EmulatedFleet | FirmwareFleet | PortFleet
     if spec.kind == "emulated":
         fleet = EmulatedFleet(find_micropython(), directories)
-    elif spec.kind == "pico-emulated":
-        fleet = PicoFleet(directories, more=modules)
+    elif spec.firmware:
+        fleet = FirmwareFleet(spec.firmware, directories, more=modules)
     else:
         fleet = PortFleet(spec.ports)
     with fleet:

@@ -1,4 +1,4 @@
-"""A fleet of emulated Picos: MicroPython's stock firmware for the RP2040, each board with its own flash.
+"""A fleet of emulated boards that run a board's firmware: Picos or machines of QEMU, each with its own flash.
 
 A board's directory holds what provisioning made, as that of an emulated board does, and `flash.bin`: made and filled
 when the fleet is first opened, and kept, ledgers included. When the fleet is closed its ledgers are copied back, for
@@ -16,8 +16,8 @@ from typing import Self
 
 from tern import storage
 from ternhost.errors import DeviceError, TernError
-from terntools import deploy
-from terntools.pico import EmulatedPico, boot_pico
+from terntools import deploy, emulators, self_check
+from terntools.emulated_machine import EmulatedMachine
 from terntools.repl import Repl
 
 FLASH_NAME = "flash.bin"
@@ -25,27 +25,29 @@ _READY_NAME = "flash.ready"  # made last: a flash without it is filled again
 _AT_ONCE = 2  # boards that start at the same time
 
 
-class PicoFleet:
-    """Emulated Picos, one a directory, from entering the context until leaving it."""
+class FirmwareFleet:
+    """Emulated boards of one kind, one a directory, from entering the context until leaving it."""
 
     def __init__(
         self,
+        name: str,
         directories: Sequence[str | Path],
         *,
         seed: int | None = None,
         whole: bool = False,
         more: Sequence[str] = (),
     ) -> None:
-        """seed: makes the boards' random bits repeatable, for measurements only.
+        """name: of the emulated board (emulators.NAMES). seed: makes random bits repeatable, for measurements only.
 
         whole, more: see deploy.library_files.
         """
+        self._name = name
         self._directories = [Path(directory) for directory in directories]
         self._seed = seed
         self._whole = whole
         self._more = more
         self._library: dict[str, bytes] = {}
-        self._boards: list[EmulatedPico] = []
+        self._boards: list[EmulatedMachine] = []
 
     @property
     def ports(self) -> list[str]:
@@ -56,15 +58,17 @@ class PicoFleet:
         for board, directory in zip(self._boards, self._directories, strict=True):
             if not board.is_running:
                 raise DeviceError(
-                    f"the emulated Pico of {directory} has ended", hint="resume to start it again"
+                    f"the emulated {self._name} of {directory} has ended", hint="resume to start it again"
                 )
 
     def __enter__(self) -> Self:
         try:
             for directory in self._directories:
-                self._boards.append(boot_pico(directory / FLASH_NAME, seed=self._seed))
+                self._boards.append(emulators.boot(self._name, directory / FLASH_NAME, seed=self._seed))
             with Repl(self._boards[0].url) as repl:  # once for all: they are alike
-                self._library = deploy.library_files(deploy.Machine.of(repl), self._whole, self._more)
+                machine = deploy.Machine.of(repl)
+                self_check.require_compiler(repl, machine.processor)
+                self._library = deploy.library_files(machine, self._whole, self._more)
             self._each(self._start)
         except BaseException:
             self._close()
@@ -79,12 +83,12 @@ class PicoFleet:
         finally:
             self._close()
 
-    def _each(self, action: Callable[[EmulatedPico, Path], None]) -> None:
+    def _each(self, action: Callable[[EmulatedMachine, Path], None]) -> None:
         with ThreadPoolExecutor(_AT_ONCE) as pool:
             for _ in pool.map(action, self._boards, self._directories):
                 pass
 
-    def _start(self, board: EmulatedPico, directory: Path) -> None:
+    def _start(self, board: EmulatedMachine, directory: Path) -> None:
         ready = directory / _READY_NAME
         with Repl(board.url) as repl:
             files = dict(self._library)
@@ -105,7 +109,7 @@ class PicoFleet:
             self._boards.pop().close()
 
 
-def _save_ledgers(board: EmulatedPico, directory: Path) -> None:
+def _save_ledgers(board: EmulatedMachine, directory: Path) -> None:
     with contextlib.suppress(TernError), Repl(board.url) as repl:
         for path in repl.directory("/" + storage.LEDGERS):
             (directory / path.lstrip("/")).write_bytes(repl.read_file(path))
