@@ -111,7 +111,7 @@ def cobs_decode(source: ptr8, state: ptr32, out: ptr8) -> int:
                 else:
                     bad = 1
     state[_AT] = at
-    to = _LENGTH  # see compat: no constant
+    to = _LENGTH  # see compat: no constant index
     state[to] = length
     to += 1
     state[to] = left

@@ -74,7 +74,7 @@ def dot(row: ptr16, start: int, params: ptr16, sums: ptr32, d: int):
         low += (m & 255) * x
         j += 1
     sums[0] = high
-    j = 1  # see compat: no constant
+    j = 1  # see compat: no constant index
     sums[j] = low
 
 
@@ -93,9 +93,10 @@ def accumulate(row: ptr16, start: int, residual: int, totals: ptr32, d: int):
 @micropython.viper
 def clear(totals: ptr32, d: int):
     """totals[j] = 0."""
+    nothing = 0  # see compat: the third variable is no index
     j = 0
     while j < d:
-        totals[j] = 0
+        totals[j] = nothing
         j += 1
 
 

@@ -80,7 +80,7 @@ def test_a_flash_is_that_of_one_board_at_a_time(tmp_path):
     alias.symlink_to(flash)
     with boot_pico(flash):
         for name in (flash, alias):
-            with pytest.raises(UsageError, match="another emulated Pico uses"):
+            with pytest.raises(UsageError, match="another emulated board uses"):
                 boot_pico(name)
         with boot_pico(tmp_path / "other.bin"):
             pass
@@ -156,7 +156,7 @@ def test_the_port_has_one_owner(pico):
 def test_device_tests_run_on_a_board_at_a_port(tmp_path, pico):
     (tmp_path / "pytest.ini").write_text("[pytest]\ntern_device_tests = .\n")
     (tmp_path / "test_it.py").write_text(
-        "import sys\nfrom tern.fixed import saturate\nNOT_ON_BOARDS = {'test_other': 'it says no'}\n\n"
+        "import sys\nfrom tern.fixed import saturate\nNEEDS = {'test_other': 'endurance'}\n\n"
         "def test_where():\n    assert sys.platform != 'rp2'\n\n"
         "def test_library():\n    assert saturate(99999) == 16384\n\n"
         "def test_other():\n    pass\n"
@@ -181,7 +181,7 @@ def test_device_tests_run_on_a_board_at_a_port(tmp_path, pico):
     assert "test_it.py::test_where[board] FAILED" in ended.stdout
     assert "line 6, in test_where\n    assert sys.platform != 'rp2'\nAssertionError" in ended.stdout
     assert "test_it.py::test_library[board] PASSED" in ended.stdout
-    assert "test_it.py::test_other[board] SKIPPED (it says no)" in ended.stdout
+    assert "test_it.py::test_other[board] SKIPPED (thousands" in ended.stdout
 
 
 def test_it_ends_with_its_parent():

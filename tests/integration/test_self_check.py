@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from terntools import deploy, emulator, emulators, fold, mpy, self_check
+from terntools import deploy, device_tests, emulator, emulators, fold, mpy, self_check
 from terntools.repl import Repl
 from terntools.self_check import MiscompiledError
 
@@ -123,19 +123,28 @@ def test_the_compiler_on_the_board_is_tried_with_the_same_programs(name, wrong):
     assert set(verdict.faults) == wrong
 
 
-def test_the_library_is_right_where_the_board_itself_compiles_it():
-    """As source, on MicroPython 1.25 for the Xtensa of an ESP32, whose compiler is wrong about constant indices."""
-    with emulators.boot("xtensa") as board, Repl(board.url) as repl:
+@pytest.mark.parametrize(
+    ("name", "line", "as_it_was"),
+    [
+        ("xtensa", "    j = 1  # see compat: no constant index\n    sums[j]", "    sums[1]"),
+        ("rv32-newest", "    nothing = 0  # see compat: the third variable is no index\n", ""),
+    ],
+)
+def test_the_library_is_right_where_the_board_itself_compiles_it(name, line, as_it_was):
+    """As source, on MicroPython 1.25 for Xtensa and on 1.26 for RV32, which are wrong about two things."""
+    if why := device_tests.absence(name):
+        pytest.skip(why)
+    with emulators.boot(name) as board, Repl(board.url) as repl:
         processor = processor_of(repl)
         for module, text in mpy.library().items():
             if module not in ("tern.bench", "tern.host_frames", "tern.inference", "tern.lhp", "tern.local"):
                 repl.write_file(f"/lib/{mpy.file_of(module)}.py", text.encode())
         self_check.require_library(repl, processor)
-        gradient = mpy.library()["tern.gradient"].replace(
-            "    j = 1  # see compat: no constant\n    sums[j]", "    sums[1]"
-        )
-        repl.write_file("/lib/tern/gradient.py", gradient.encode())  # as it was
-        with pytest.raises(MiscompiledError, match="computes a wrong gradient"):
+        gradient = mpy.library()["tern.gradient"]
+        assert line in gradient
+        gradient = gradient.replace(line, as_it_was).replace("= nothing", "= 0")
+        repl.write_file("/lib/tern/gradient.py", gradient.encode())
+        with pytest.raises(MiscompiledError, match=r"computes a wrong (gradient|report)"):
             self_check.require_library(repl, processor)
 
 

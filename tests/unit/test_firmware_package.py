@@ -55,15 +55,49 @@ def leaves() -> Iterator[tuple[str, ast.FunctionDef, dict[str, int]]]:
                 yield module, node, constants
 
 
-def test_no_leaf_stores_at_a_constant_index_but_0() -> None:
-    """The compiler in MicroPython 1.25 for the ESP32, S2 and S3 stores the wrong register there."""
+def subscripts(leaf: ast.FunctionDef) -> Iterator[ast.Subscript]:
+    """What a leaf loads and stores."""
+    return (node for node in ast.walk(leaf) if isinstance(node, ast.Subscript))
+
+
+def constant(index: ast.expr, constants: dict[str, int]) -> int | None:
+    """The value of an index if it is known to the compiler."""
+    names = {part.id for part in ast.walk(index) if isinstance(part, ast.Name)}
+    return eval(ast.unparse(index), dict(constants)) if names <= constants.keys() else None
+
+
+def variables(leaf: ast.FunctionDef) -> list[str]:
+    """Parameters and variables, in the order in which MicroPython numbers them: that of the text."""
+    names = [argument.arg for argument in leaf.args.args]
+    found = sorted(
+        (node.lineno, node.col_offset, node.id)
+        for node in ast.walk(leaf)
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+    )
+    return list(dict.fromkeys([*names, *(name for _, _, name in found)]))
+
+
+def test_no_leaf_has_what_a_compiler_is_known_to_get_wrong() -> None:
+    """See firmware/BOARDS.md for which compilers these are, and tern.compat for the rules."""
     found = list(leaves())
     assert len(found) > 15
     for module, leaf, constants in found:
+        where = f"{module}.{leaf.name}"
+        wide = {
+            argument.arg
+            for argument in leaf.args.args
+            if argument.annotation and ast.unparse(argument.annotation) in ("ptr16", "ptr32")
+        }
+        in_registers = variables(leaf)[:3]
+        for node in subscripts(leaf):
+            known = constant(node.slice, constants)
+            if isinstance(node.ctx, ast.Store):
+                assert known in (None, 0), f"{where}: {ast.unparse(node)} = ... wants its index in a variable"
+            assert known is None or 0 <= known < 256, f"{where}: {ast.unparse(node)}"
+            if ast.unparse(node.value) in wide:
+                assert ast.unparse(node.slice) not in in_registers, (
+                    f"{where}: the index of {ast.unparse(node)} is one of its first three variables"
+                )
         for node in ast.walk(leaf):
-            if not (isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store)):
-                continue
-            names = {part.id for part in ast.walk(node.slice) if isinstance(part, ast.Name)}
-            assert not names <= constants.keys() or eval(ast.unparse(node.slice), dict(constants)) == 0, (
-                f"{module}.{leaf.name}: {ast.unparse(node)} = ... wants its index in a variable"
-            )
+            if isinstance(node, ast.UnaryOp) and isinstance(node.op, (ast.USub, ast.Invert)):
+                assert isinstance(node.operand, ast.Constant), f"{where}: {ast.unparse(node)} of a variable"

@@ -47,11 +47,19 @@ class ExecutionError(TernError):
 class SilenceError(DeviceError):
     """The board said nothing for too long, or is gone; `output` is what the code had printed before."""
 
-    def __init__(self, message: str, output: str, hint: str | None = None) -> None:
+    def __init__(self, message: str, output: str) -> None:
         super().__init__(
-            message, hint=hint or "check its cable, or press its reset button, and run the same command again"
+            message, hint="check its cable, or press its reset button, and run the same command again"
         )
         self.output = output
+
+
+class GoneError(SilenceError):
+    """The board's port is no more: it was unplugged, or it crashed."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"the board on {name} is gone", "")
+        self.hint = "check its cable and run the same command again: it goes on where it was"
 
 
 class Repl:
@@ -326,13 +334,9 @@ class Repl:
         except (OSError, serial.SerialException) as error:
             raise self._gone() from error
 
-    def _gone(self) -> SilenceError:
+    def _gone(self) -> GoneError:
         self._at_prompt = False
-        return SilenceError(
-            f"the board on {self.name} is gone",
-            "",
-            "check its cable and run the same command again: it goes on where it was",
-        )
+        return GoneError(self.name)
 
     def _read(self, n: int, timeout: float) -> bytes:
         data = b""
@@ -353,7 +357,7 @@ class Repl:
             late = time.monotonic() > end
             try:
                 part = self._receive(1)
-            except SilenceError as gone:
+            except GoneError as gone:
                 gone.output = data.decode(errors="replace")
                 raise
             if part:
