@@ -49,7 +49,8 @@ def table(xs: ptr16, out: ptr16, thresholds: ptr32, pool: ptr8, cursor: ptr32, j
         symbol = 0
         r = 0
         s = 24
-        while s >= 0:  # narrow [r, r + 2**(s - 2)), the 30-bit integers still possible, until one symbol is left
+        # Narrow [r, r + 2**(s - 2)), the 30-bit integers still possible, until one symbol is left.
+        while s >= 0:
             r |= pool[at] << s >> 2 & 0x3FFFFFFF  # the first byte would reach the sign
             at += 1
             while symbol < columns and thresholds[row + symbol] <= r:
@@ -105,7 +106,8 @@ def window(xs: ptr16, out: ptr16, thresholds: ptr32, pool: ptr8, cursor: ptr32, 
         count = others
         mask = job[5]
         s = 24
-        while s >= 0:  # a uniform 30-bit integer < P? The last byte gives 6 bits: the two below them decide nothing
+        # A uniform 30-bit integer < P? The last byte gives 6 bits: the two below them decide nothing.
+        while s >= 0:
             u = pool[at]
             top = threshold << 2 >> s & 255
             at += 1
