@@ -57,8 +57,8 @@ _COMPILER_COMMANDS = {
 }
 # And to run it.
 _EMULATORS = {
-    "rv32": Requirement("qemu-system-misc", "qemu-system-riscv32"),
-    "xtensa": Requirement("qemu-system-misc", "qemu-system-xtensa"),
+    "rv32": Requirement("qemu-system-riscv32", "qemu-system-riscv32"),
+    "xtensa": Requirement("qemu-system-xtensa", "qemu-system-xtensa"),
     "m33": Requirement("qemu-system-arm", "qemu-system-arm"),
 }
 
