@@ -185,9 +185,8 @@ def fetch_source(
     Those are of debian.RELEASE. Returns the source tree and the sha256 of every package.
     """
     version = f"={micropython.version}" if micropython.version else ""
-    shell.progress(
-        f"fetching the source of MicroPython {micropython.version or ''} from Debian {micropython.release}"
-    )
+    name = f"MicroPython {micropython.version}" if micropython.version else "the newest MicroPython"
+    shell.progress(f"fetching the source of {name} from Debian {micropython.release}")
     packages = work / "packages"
     packages.mkdir()
     wanted = f"micropython{version}"

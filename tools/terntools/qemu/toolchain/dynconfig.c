@@ -21,4 +21,13 @@
 #define XTENSA_CONFIG_DEFINITION
 #include "xtensa-dynconfig.h"
 XTENSA_CONFIG_INSTANCE_LIST;
+
+// GCC 13 asks for a license that goes with its own, as MIT's does, and for the options as macros.
+int plugin_is_GPL_compatible;
+#undef XTENSA_CONFIG_ENTRY
+#define TEXT(value) #value
+#define MACRO(name, value) "__" name "=" TEXT(value)
+#define XTENSA_CONFIG_ENTRY(option) MACRO(#option, option)
+const char *const xtensa_config_strings[] = {XTENSA_CONFIG_ENTRY_LIST, NULL};
+
 #include "xtensa-modules.c.inc"
