@@ -27,8 +27,8 @@ def add_where(parser: argparse.ArgumentParser, defaults: Any) -> None:
     where.add_argument(
         "--fleet",
         metavar="FLEET",
-        help="emulated:N, pico-emulated:N, simulated:N or port:PATH[,PATH...]; "
-        + default_of(defaults, "fleet"),
+        help="emulated:N, pico-emulated:N, rv32-emulated:N (ESP32-C3), xtensa-emulated:N (ESP32), "
+        "m33-emulated:N (Pico 2), simulated:N or port:PATH[,PATH...]; " + default_of(defaults, "fleet"),
     )
     where.add_argument(
         "--deadline", type=float, metavar="SECONDS", help="of a round; " + default_of(defaults, "deadline")
