@@ -169,13 +169,17 @@ def test_a_wrong_library_never_starts():
         repl.enter()
 
 
-def test_a_board_that_is_to_get_a_key_is_tried_too(tmp_path):
+@pytest.mark.parametrize(
+    "folder", ["/lib", ""]
+)  # what is frozen is in neither; what counts is that it is found
+def test_a_board_that_is_to_get_a_key_is_tried_too(folder, tmp_path):
     with emulators.boot("rv32") as board:
         with Repl(board.url) as repl:
-            machine, changes = deploy.plan(repl)
-            deploy.install(repl, machine, changes)
+            machine = deploy.Machine.of(repl)
             text = deployed("tern.gradient").replace("+ 8192) >> 14", "+ 8192) >> 13")
-            repl.write_file("/lib/tern/gradient.mpy", mpy.compiled(text, machine.processor, "gradient.py"))
+            wrong = {"/lib/tern/gradient.mpy": mpy.compiled(text, machine.processor, "gradient.py")}
+            for path, data in {**deploy.library_files(machine), **wrong}.items():
+                repl.write_file(folder + path.removeprefix("/lib"), data)
         command = [
             *TERN,
             "provision",

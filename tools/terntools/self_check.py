@@ -273,6 +273,12 @@ def library_answers(repl: Repl, processor: str) -> tuple[str, ...]:
         return tuple(repl.run(program(f"{_FOLDER}/board"), _SECONDS).splitlines())
 
 
+def has_library(repl: Repl) -> bool:
+    """Whether there is one on the board, however it came there: deployed, compiled by the board, or frozen."""
+    said = repl.run("try:\n import tern\n print('there')\nexcept ImportError:\n print('none')")
+    return said.strip() == "there"
+
+
 def require_library(repl: Repl, processor: str) -> None:
     """Raise MiscompiledError where the library on the board makes anything else than it makes here."""
     try:

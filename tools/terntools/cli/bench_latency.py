@@ -86,8 +86,8 @@ def summary(result: dict[str, Any]) -> str:
             f"{us / 1000:.2f} ms at {clock}" for clock, us in result["us_per_report_at_least"].items()
         )
         lines.append(
-            f"a chip takes at least {bounds}: a cycle for each instruction, none for SHA-256 and AES, which it has in "
-            f"hardware; what flash, caches and slow instructions add is not known here"
+            f"a chip that executes as many takes at least {bounds}: a cycle for each, none for SHA-256 and AES, "
+            "which it has in hardware; what flash, caches and slow instructions add is not known here"
         )
     lines.append(
         f"{'microseconds' if is_time else unit} a coordinate, entropy included; in plain float, and times that; "

@@ -130,9 +130,7 @@ def member_of(args: argparse.Namespace) -> Member:
 def run_provision(port: str, member: Member, store: Path) -> dict[str, Any]:
     """Provision the board on `port` and start it; what was done, and what the board says."""
     with Repl(port) as repl:
-        if repl.directory(
-            deploy.LIBRARY
-        ):  # however it came there: compiled here, by the board, or frozen elsewhere
+        if self_check.has_library(repl):
             self_check.require_library(repl, deploy.Machine.of(repl).processor)
         with Store(store, beside=True) as opened:
             changes = provision.plan(repl, member, opened)
