@@ -27,8 +27,8 @@ from terntools.cache import Progress
 from terntools.emulated_machine import EmulatedMachine, locked
 from terntools.qemu.build import ESP32, M33, NEWEST, Build
 
-FLASH_BLOCKS = 352  # of 4096 bytes, as port/Makefile has it
-BLOCK_BYTES = 4096
+# As port/Makefile has it; a Pico's MicroPython leaves as much to files.
+FLASH_BLOCKS, BLOCK_BYTES = 352, 4096
 _START_SECONDS = 20.0
 _LOG = "qemu.log"
 _PID = "qemu.pid"
@@ -68,18 +68,17 @@ class Machine:
         return self.build.find(self.instruction_set)
 
 
-_ADDRESS = "52:54:00:12:34:56"  # of the network card, as port/nic.c has it
 _RV32 = (
     "rv32", "qemu-system-riscv32",
     ("-M", "virt", "-bios", "none", "-global", "virtio-mmio.force-legacy=false"),
-    ("-netdev", "user,id=air", "-device", f"virtio-net-device,netdev=air,mac={_ADDRESS}"),
+    ("-netdev", "user,id=air", "-device", "virtio-net-device,netdev=air"),
     True,
 )  # fmt: skip
 MACHINES = {
     "rv32": Machine(ESP32, *_RV32),
     "xtensa": Machine(
         ESP32, "xtensa", "qemu-system-xtensa", ("-M", "lx60", "-cpu", "dc233c", "-m", "16M"),
-        ("-nic", f"user,mac={_ADDRESS}"), True,
+        ("-nic", "user"), True,
     ),
     "m33": Machine(M33, "m33", "qemu-system-arm", ("-M", "mps2-an505")),
     "rv32-newest": Machine(NEWEST, *_RV32),
@@ -150,11 +149,15 @@ def boot(
                     pass_fds=(port, *lock),
                 )
             url = f"socket://127.0.0.1:{server.getsockname()[1]}"
-        running = QemuMachine(process, url, lambda: shutil.rmtree(folder, ignore_errors=True))
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise
-    _wait_until_started(running, folder, name)
+    running = QemuMachine(process, url, lambda: shutil.rmtree(folder, ignore_errors=True))
+    try:
+        _wait_until_started(running, folder, name)
+    except BaseException:
+        running.close()
+        raise
     return running
 
 
@@ -174,12 +177,18 @@ def _fill(folder: Path, flash: Path | None, seed: int | None) -> None:
     (folder / "id").write_bytes(secrets.token_bytes(8) if seed is None else seed.to_bytes(8, "little"))
     if seed is not None:
         (folder / "seed").write_bytes(seed.to_bytes(8, "little"))
-    if flash is not None:
+    if flash is None:
+        (folder / "flash").touch()
+    else:
         try:
             with open(os.open(flash, os.O_CREAT | os.O_RDWR, 0o600)):
                 pass
         except OSError as error:
             raise UsageError(f"cannot keep a flash at {flash}: {error.strerror}") from error
+        if flash.stat().st_size > FLASH_BLOCKS * BLOCK_BYTES:
+            raise UsageError(
+                f"{flash} is larger than this board's flash: another board's?", hint="name another file"
+            )
         (folder / "flash").symlink_to(flash.resolve())
 
 
@@ -191,7 +200,6 @@ def _wait_until_started(machine: QemuMachine, folder: Path, name: str) -> None:
             said = (folder / _LOG).read_text(errors="replace").strip().splitlines() or [
                 "it does not start in time"
             ]
-            machine.close()
             raise DeviceError(
                 f"QEMU does not start the emulated {name}: {said[-1]}", hint=build_command(name)
             )
@@ -218,4 +226,5 @@ def info() -> dict[str, Any]:
 def _version(command: str) -> str | None:
     if not shutil.which(command):
         return None
-    return subprocess.run([command, "--version"], capture_output=True, text=True).stdout.splitlines()[0]
+    said = subprocess.run([command, "--version"], capture_output=True, text=True).stdout
+    return said.partition("\n")[0] or None

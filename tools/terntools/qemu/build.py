@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -78,8 +78,12 @@ class Build:
             version=self.micropython.version or self.micropython.release,
             options={
                 "port": cache.sha256_of_tree(_PORT),
-                "toolchain": cache.sha256_of_tree(_TOOLCHAIN),
-                "packages": [*_LIBRARIES, *_XTENSA_BINARIES],
+                "packages": list(_LIBRARIES),
+                **(
+                    {"toolchain": cache.sha256_of_tree(_TOOLCHAIN), "binaries": list(_XTENSA_BINARIES)}
+                    if "xtensa" in self.sets
+                    else {}
+                ),
             },
             products=tuple(f"{name}.elf" for name in self.sets),
         )
@@ -148,12 +152,12 @@ def _make_toolchain(work: Path, shell: Shell) -> tuple[Path, dict[str, str]]:
     debian.require_checksums(packages, _XTENSA_CHECKSUMS)
     for package in packages.glob("*.deb"):
         shell.run("dpkg", "-x", package, sources)
-    qemu = _unpack(packages.glob("qemu_*.orig.tar.*"), ("*/target/xtensa/core-dc233c*",), sources, shell)
+    qemu = _unpack(packages, "qemu_*.orig.tar.*", ("*/target/xtensa/core-dc233c*",), sources, shell)
     binutils = _unpack(
-        sources.rglob("binutils-*.tar.*"), ("*/include/xtensa*", "*/include/ansidecl.h"), sources, shell
+        sources, "**/binutils-*.tar.*", ("*/include/xtensa*", "*/include/ansidecl.h"), sources, shell
     )
     gcc = _unpack(
-        sources.rglob("gcc-*.tar.*"), ("*/libgcc/config/xtensa/*", "*/include/xtensa*"), sources, shell
+        sources, "**/gcc-*.tar.*", ("*/libgcc/config/xtensa/*", "*/include/xtensa*"), sources, shell
     )
     _make(
         shell,
@@ -167,9 +171,9 @@ def _make_toolchain(work: Path, shell: Shell) -> tuple[Path, dict[str, str]]:
     return out, emulator.checksums_in(packages)
 
 
-def _unpack(found: Iterator[Path], patterns: Sequence[str], into: Path, shell: Shell) -> Path:
-    """Unpack the files of `patterns` from the one tarball that was found; the folder that they are in."""
-    (tarball,) = found
+def _unpack(packages: Path, name: str, patterns: Sequence[str], into: Path, shell: Shell) -> Path:
+    """Unpack the files of `patterns` from the one tarball of that name; the folder that they are in."""
+    tarball = debian.only(packages, name)
     before = set(into.iterdir())
     shell.run("tar", "-xf", tarball, "-C", into, "--wildcards", *patterns)
     (folder,) = set(into.iterdir()) - before

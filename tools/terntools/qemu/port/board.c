@@ -1,6 +1,7 @@
 // The folder of the run: the clock's start, the board's id, its entropy.
 #include <stdlib.h>
 #include "py/mphal.h"
+#include "py/runtime.h"
 #include "machine.h"
 #include "board.h"
 
@@ -10,39 +11,75 @@ bool radio_is_on = false;
 bool radio_is_on = true; // whose generator needs none
 #endif
 uint8_t board_id[8] = "ternqemu";
-static uint64_t epoch = 1767225600; // 1 January 2026
+#define WAS_RESET 0x72657365
+static uint32_t reset_mark __attribute__((section(".noinit")));
+static uint64_t time_at_start_ns __attribute__((section(".noinit"))); // since 1970
+static uint64_t zero_ns; // the time when the clock's ticks were 0
 static int entropy = -1;            // a file; else of `state`
 static uint64_t state, weak = 1;
+
+void board_require(bool is_there, const char *what) {
+    if (!is_there) {
+        mp_printf(&mp_plat_print, "crash: the host gives no %s\n", what);
+        qemu_exit(70);
+    }
+}
 
 // What is in a small file, or nothing.
 static int slurp(const char *name, void *to, size_t n) {
     int file = qemu_open(name, false);
-    return file < 0 ? 0 : qemu_read(file, to, n);
+    if (file < 0) {
+        return 0;
+    }
+    n = qemu_read(file, to, n);
+    qemu_close(file);
+    return n;
+}
+
+static uint64_t ticks_ns(void) {
+    return qemu_ticks() * MACHINE_TICK_NS;
+}
+
+static void clock_init(void) {
+    if (!board_was_reset()) {
+        char text[24];
+        int n = slurp("epoch", text, sizeof text);
+        uint64_t seconds = 0;
+        for (int i = 0; i < n && '0' <= text[i] && text[i] <= '9'; i++) {
+            seconds = 10 * seconds + text[i] - '0';
+        }
+        time_at_start_ns = seconds * 1000000000;
+    }
+    zero_ns = time_at_start_ns - ticks_ns();
 }
 
 void board_init(void) {
-    char text[24];
-    int n = slurp("epoch", text, sizeof text);
-    if (n > 0) {
-        epoch = 0;
-        for (int i = 0; i < n && '0' <= text[i] && text[i] <= '9'; i++) {
-            epoch = 10 * epoch + text[i] - '0';
-        }
-    }
+    clock_init();
     slurp("id", board_id, sizeof board_id);
     if (slurp("seed", &state, sizeof state) < (int)sizeof state) {
         entropy = qemu_open("/dev/urandom", false);
-        if (entropy < 0) {
-            mp_hal_stdout_tx_str("crash: the host gives no entropy\n");
-            qemu_exit(70);
-        }
+        board_require(entropy >= 0, "entropy");
     }
     flash_init();
     nic_init();
 }
 
+bool board_was_reset(void) {
+    return reset_mark == WAS_RESET;
+}
+
+void board_reset(void) {
+    reset_mark = WAS_RESET;
+    time_at_start_ns = mp_hal_time_ns();
+    flash_close();
+    if (entropy >= 0) {
+        qemu_close(entropy);
+    }
+    qemu_reset();
+}
+
 uint64_t mp_hal_time_ns(void) {
-    return qemu_ticks() * MACHINE_TICK_NS + epoch * 1000000000;
+    return zero_ns + ticks_ns();
 }
 
 // splitmix64 (Steele, Lea, Flood, Fast splittable pseudorandom number generators, 2014)
@@ -56,11 +93,8 @@ static uint8_t mixed(uint64_t *from) {
 void random_bytes(void *to, size_t n) {
     uint8_t *bytes = to;
     if (radio_is_on && entropy >= 0) {
-        if (qemu_read(entropy, to, n) == (int)n) {
-            return;
-        }
-        mp_hal_stdout_tx_str("crash: the host gives no entropy\n");
-        qemu_exit(70);
+        board_require(qemu_read(entropy, to, n) == (int)n, "entropy");
+        return;
     }
     while (n--) {
         *bytes++ = mixed(radio_is_on ? &state : &weak);

@@ -9,11 +9,13 @@ static uint8_t ring[1024];
 static uint32_t head, tail;
 
 void poll_input(void) {
-    if (!qemu_has_input()) {
+    static bool is_full; // then QEMU holds back its host, Ctrl-C and all
+    qemu_ticks();
+    if (!qemu_has_input() && !is_full) {
         return;
     }
     nic_poll();
-    while (head - tail < sizeof ring) {
+    while (!(is_full = head - tail == sizeof ring)) {
         int byte = qemu_getc();
         if (byte < 0) {
             return;
@@ -67,7 +69,7 @@ mp_uint_t mp_hal_ticks_ms(void) {
 }
 
 mp_uint_t mp_hal_ticks_cpu(void) {
-    return qemu_fine_ns();
+    return qemu_fine_ticks();
 }
 
 void mp_hal_delay_us(mp_uint_t us) {

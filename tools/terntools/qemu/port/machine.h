@@ -5,13 +5,13 @@
 
 // The clock runs in ticks of MACHINE_TICK_NS (mpconfigport.h).
 uint64_t qemu_ticks(void);
-// Nanoseconds of the clock as finely as the machine tells them. With `-icount shift=0` an instruction takes one.
-uint32_t qemu_fine_ns(void);
+// The finest count that the machine has: of instructions with `-icount shift=0`, else of no fixed unit.
+uint32_t qemu_fine_ticks(void);
 
 void qemu_init(void);
-// Whether a byte or a packet waits to be taken; cheap enough to ask after every few bytecodes.
+// Whether a byte or a packet has come, so that all have to be taken; cheap enough to ask after every few bytecodes.
 bool qemu_has_input(void);
-// Sleep for so long, or until qemu_has_input().
+// Sleep for so long, or until a byte or a packet comes.
 void qemu_wait_us(uint32_t us);
 
 int qemu_getc(void);  // a byte, or -1
@@ -27,3 +27,4 @@ int qemu_open(const char *name, bool writable);
 int qemu_read(int file, void *buffer, size_t n);
 int qemu_write(int file, const void *buffer, size_t n);
 int qemu_seek(int file, uint32_t at);
+void qemu_close(int file);

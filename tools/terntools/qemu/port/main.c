@@ -13,6 +13,21 @@
 
 static uint32_t heap[HEAP_SIZE / sizeof(uint32_t)];
 
+static int prompt(void) {
+    return pyexec_mode_kind == PYEXEC_MODE_RAW_REPL ? pyexec_raw_repl() : pyexec_friendly_repl();
+}
+
+// boot.py; main.py, unless the prompt is a raw one; the prompt. A soft reset ends it.
+static void run(void) {
+    int ended = pyexec_file_if_exists("boot.py");
+    if (ended && !(ended & PYEXEC_FORCED_EXIT) && pyexec_mode_kind == PYEXEC_MODE_FRIENDLY_REPL) {
+        ended = pyexec_file_if_exists("main.py");
+    }
+    while (!(ended & PYEXEC_FORCED_EXIT)) {
+        ended = prompt();
+    }
+}
+
 int main(void) {
     qemu_init();
     board_init();
@@ -23,13 +38,7 @@ int main(void) {
         mp_obj_list_append(mp_sys_path, MP_OBJ_NEW_QSTR(MP_QSTR__slash_lib));
         readline_init0();
         pyexec_frozen_module("_boot.py", false);
-        int ended = pyexec_file_if_exists("boot.py");
-        if (!(ended & PYEXEC_FORCED_EXIT) && pyexec_mode_kind == PYEXEC_MODE_FRIENDLY_REPL && ended != 0) {
-            ended = pyexec_file_if_exists("main.py");
-        }
-        while (!(ended & PYEXEC_FORCED_EXIT)) {
-            ended = pyexec_mode_kind == PYEXEC_MODE_RAW_REPL ? pyexec_raw_repl() : pyexec_friendly_repl();
-        }
+        run();
         mp_printf(&mp_plat_print, "MPY: soft reboot\n");
         gc_sweep_all(); // closes sockets
         nic_soft_reset();
@@ -38,27 +47,23 @@ int main(void) {
 }
 
 #if defined(__xtensa__)
-// Calls that nest deep enough leave all registers of the window file on the stack.
-static void __attribute__((noinline)) collect_nested(volatile unsigned int level) {
-    if (level < 64 / 8) {
-        collect_nested(level + 1);
-    } else {
-        volatile uint32_t here;
-        uint32_t sp = (uint32_t)&here & ~3;
-        gc_collect_root((void **)sp, ((mp_uint_t)MP_STATE_THREAD(stack_top) - sp) / sizeof(uint32_t));
-    }
-}
-#endif
+void spill_windows(int calls); // xtensa/setjmp.S
+#define SAVE_AREA 16 // bytes below a frame, where four registers of its caller are
 
 void gc_collect(void) {
+    char *bottom = (char *)__builtin_frame_address(0) - SAVE_AREA;
     gc_collect_start();
-    #if defined(__xtensa__)
-    collect_nested(0);
-    #else
-    gc_helper_collect_regs_and_stack();
-    #endif
+    spill_windows(8);
+    gc_collect_root((void **)bottom, (MP_STATE_THREAD(stack_top) - bottom) / sizeof(void *));
     gc_collect_end();
 }
+#else
+void gc_collect(void) {
+    gc_collect_start();
+    gc_helper_collect_regs_and_stack();
+    gc_collect_end();
+}
+#endif
 
 void nlr_jump_fail(void *value) {
     mp_printf(&mp_plat_print, "crash: an exception that nobody catches\n");

@@ -1,5 +1,5 @@
 // The module `flash`: Flash(), a block device in memory beside the heap, as NOR flash: erased a block at a time, and a write
-// only clears bits. It outlives a reset, and the run where its folder has a file `flash`.
+// only clears bits. Its content is that of the file `flash`.
 #include <string.h>
 #include "py/mphal.h"
 #include "py/runtime.h"
@@ -8,29 +8,30 @@
 #include "board.h"
 
 #define BLOCK 4096
-#define IS_FILLED 0x7465726e
+#define INVALID MP_OBJ_NEW_SMALL_INT(-22) // EINVAL
 
 static uint8_t memory[FLASH_BLOCKS * BLOCK] __attribute__((section(".noinit")));
-static uint32_t filled __attribute__((section(".noinit")));
-static int file = -1;
+static int file;
+
+static void keep(size_t at, size_t n) {
+    board_require(qemu_seek(file, at) >= 0 && qemu_write(file, memory + at, n) == (int)n, "place for the flash");
+}
 
 void flash_init(void) {
     file = qemu_open("flash", true);
-    if (filled == IS_FILLED) {
-        return; // a reset
-    }
+    board_require(file >= 0, "flash");
     memset(memory, 0xff, sizeof memory);
-    if (file >= 0) {
-        qemu_read(file, memory, sizeof memory); // a new file is short
+    if (qemu_read(file, memory, sizeof memory) < (int)sizeof memory) { // a new one
+        keep(0, sizeof memory);
     }
-    filled = IS_FILLED;
 }
 
-static void keep(size_t at, size_t n) {
-    if (file >= 0 && (qemu_seek(file, at) < 0 || qemu_write(file, memory + at, n) != (int)n)) {
-        mp_hal_stdout_tx_str("crash: the host cannot keep the flash\n");
-        qemu_exit(70);
-    }
+void flash_close(void) {
+    qemu_close(file);
+}
+
+static bool is_block(mp_int_t block) {
+    return 0 <= block && block < FLASH_BLOCKS;
 }
 
 static void erase(size_t at) {
@@ -50,10 +51,11 @@ static mp_obj_t flash_make_new(const mp_obj_type_t *type, size_t n_args, size_t 
 static mp_obj_t transfer(size_t n_args, const mp_obj_t *args, bool write) {
     mp_buffer_info_t buffer;
     mp_get_buffer_raise(args[2], &buffer, write ? MP_BUFFER_READ : MP_BUFFER_WRITE);
-    size_t at = mp_obj_get_int(args[1]) * BLOCK + (n_args == 4 ? mp_obj_get_int(args[3]) : 0);
-    if (at > sizeof memory || buffer.len > sizeof memory - at) {
-        return MP_OBJ_NEW_SMALL_INT(-22);
+    mp_int_t block = mp_obj_get_int(args[1]), offset = n_args == 4 ? mp_obj_get_int(args[3]) : 0;
+    if (!is_block(block) || offset < 0 || offset >= BLOCK || buffer.len > sizeof memory - block * BLOCK - offset) {
+        return INVALID;
     }
+    size_t at = block * BLOCK + offset;
     if (!write) {
         memcpy(buffer.buf, memory + at, buffer.len);
         return mp_const_none;
@@ -87,6 +89,9 @@ static mp_obj_t flash_ioctl(mp_obj_t self, mp_obj_t command, mp_obj_t argument) 
         case MP_BLOCKDEV_IOCTL_BLOCK_SIZE:
             return MP_OBJ_NEW_SMALL_INT(BLOCK);
         case MP_BLOCKDEV_IOCTL_BLOCK_ERASE:
+            if (!is_block(mp_obj_get_int(argument))) {
+                return INVALID;
+            }
             erase(mp_obj_get_int(argument) * BLOCK);
             return MP_OBJ_NEW_SMALL_INT(0);
         default:

@@ -1,22 +1,18 @@
 // The module `machine`, by extmod/modmachine.c, which includes this file: reset, identity, and pins that remember their level.
 #include "ports/tern/board.h"
-#include "ports/tern/machine.h"
 
 enum { POWER_ON = 1, HARD_RESET = 2 };
-#define WAS_RESET 0x72657365
-static uint32_t reset_mark __attribute__((section(".noinit")));
 
 static void mp_machine_idle(void) {
     mp_event_handle_nowait();
 }
 
 static void mp_machine_reset(void) {
-    reset_mark = WAS_RESET;
-    qemu_reset();
+    board_reset();
 }
 
 static mp_int_t mp_machine_reset_cause(void) {
-    return reset_mark == WAS_RESET ? HARD_RESET : POWER_ON;
+    return board_was_reset() ? HARD_RESET : POWER_ON;
 }
 
 static mp_obj_t board_unique_id(void) {

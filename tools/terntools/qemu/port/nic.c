@@ -15,7 +15,6 @@
 #include "nic.h"
 
 static struct netif netif;
-static bool has_card;
 static uint8_t frame[NIC_FRAME];
 
 int mp_mod_network_prefer_dns_use_ip_version = 4; // of extmod/modnetwork.c, for extmod/modlwip.c
@@ -43,8 +42,8 @@ static err_t prepare(struct netif *of) {
 // QEMU's user network gives these addresses (its manual, "Using the user mode network stack").
 void nic_init(void) {
     lwip_init();
-    static const uint8_t address[6] = {0x52, 0x54, 0x00, 0x12, 0x34, 0x56};
-    has_card = nic_card_init(address);
+    static const uint8_t address[6] = {0x52, 0x54, 0x00, 0x12, 0x34, 0x56}; // QEMU's default
+    nic_card_init();
     ip4_addr_t own, mask, gateway;
     IP4_ADDR(&own, 10, 0, 2, 15);
     IP4_ADDR(&mask, 255, 255, 255, 0);
@@ -59,13 +58,8 @@ void nic_init(void) {
 }
 
 void nic_poll(void) {
-    static bool busy; // lwIP may call Python, which may come here again
-    if (busy) {
-        return;
-    }
-    busy = true;
     size_t n;
-    while (has_card && (n = nic_card_receive(frame)) != 0) {
+    while ((n = nic_card_receive(frame)) != 0) {
         struct pbuf *packet = netif_is_up(&netif) ? pbuf_alloc(PBUF_RAW, n, PBUF_POOL) : NULL;
         if (packet != NULL) {
             pbuf_take(packet, frame, n);
@@ -74,8 +68,8 @@ void nic_poll(void) {
             }
         }
     }
+    netif_poll_all(); // loopback
     sys_check_timeouts();
-    busy = false;
 }
 
 void nic_soft_reset(void) {
@@ -92,16 +86,16 @@ static mp_obj_t nic_radio(size_t n_args, const mp_obj_t *args) {
 }
 static MP_DEFINE_CONST_FUN_OBJ_VAR_BETWEEN(nic_radio_obj, 0, 1, nic_radio);
 
-// up(on): join the network or leave it; whether there is one.
+// up(on): join the network or leave it.
 static mp_obj_t nic_up(mp_obj_t on) {
-    if (mp_obj_is_true(on) && has_card) {
+    if (mp_obj_is_true(on)) {
         netif_set_up(&netif);
         netif_set_link_up(&netif);
     } else {
         netif_set_link_down(&netif);
         netif_set_down(&netif);
     }
-    return mp_obj_new_bool(has_card);
+    return mp_const_none;
 }
 static MP_DEFINE_CONST_FUN_OBJ_1(nic_up_obj, nic_up);
 

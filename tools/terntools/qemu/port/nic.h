@@ -5,6 +5,6 @@
 
 #define NIC_FRAME 1514 // bytes of the longest, without its checksum
 
-bool nic_card_init(const uint8_t address[6]);  // false where the machine was started without one
+void nic_card_init(void);
 bool nic_card_send(const uint8_t *frame, size_t n);  // false where it is busy
 size_t nic_card_receive(uint8_t *frame);  // bytes of the next frame that has come, 0 where none has

@@ -17,6 +17,11 @@ int qemu_read(int file, void *buffer, size_t n) {
     return n - semihost(0x06, arguments);
 }
 
+void qemu_close(int file) {
+    uintptr_t arguments[] = {file};
+    semihost(0x02, arguments);
+}
+
 int qemu_seek(int file, uint32_t at) {
     uintptr_t arguments[] = {file, at};
     return semihost(0x0a, arguments);

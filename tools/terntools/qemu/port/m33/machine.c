@@ -2,6 +2,7 @@
 // Addresses and interrupts: Arm Application Note AN505. UART and timer: Cortex-M System Design Kit manual (DDI 0479).
 #include "py/mphal.h"
 #include "machine.h"
+#include "counter.h"
 
 #define UART(n) (((volatile uint32_t *)0x50200000)[n])
 #define UART_INTERRUPTS 32 // and 33: one for each direction, of UART 0
@@ -39,10 +40,13 @@ static void wake_interrupt(void) { // it has ended a WFI, and that is all
     WAKE(3) = 1;
 }
 
-static void exception(void) {
-    uint32_t *frame, number;
-    __asm volatile ("mrs %0, msp\nmrs %1, ipsr" : "=r" (frame), "=r" (number));
-    qemu_crash(number << 16 | (CFSR & 0xffff), 0, BFAR, 0);
+// frame: r0 to r3, r12, lr, pc, xpsr
+__attribute__((used)) static void report(uint32_t *frame, uint32_t number) {
+    qemu_crash(number << 16 | (CFSR & 0xffff), frame[6], BFAR, frame[5]);
+}
+
+__attribute__((naked)) static void exception(void) {
+    __asm volatile ("mrs r0, msp\nmrs r1, ipsr\nb report");
 }
 
 void start(void) {
@@ -64,15 +68,12 @@ __attribute__((section(".vectors"), used)) static void (*const vectors[16 + UART
     [16 + UART_INTERRUPTS ... 16 + UART_INTERRUPTS + 1] = uart_interrupt,
 };
 
-uint64_t qemu_ticks(void) { // MicroPython asks often enough to see each turn, of 3 minutes
-    static uint32_t last, high;
-    uint32_t now = ~TIMER(1);
-    high += now < last;
-    last = now;
-    return (uint64_t)high << 32 | now;
+uint64_t qemu_ticks(void) { // a turn of the counter takes 3 minutes
+    static struct counter counter;
+    return counter_ticks(&counter, ~TIMER(1));
 }
 
-uint32_t qemu_fine_ns(void) {
+uint32_t qemu_fine_ticks(void) {
     return ~TIMER(1) * MACHINE_TICK_NS;
 }
 

@@ -27,6 +27,7 @@ static int semihost(uint32_t operation, const void *arguments) {
 }
 
 #include "semihosting.h"
+#include "uart16550.h"
 
 uint64_t qemu_ticks(void) {
     for (;;) {
@@ -37,17 +38,12 @@ uint64_t qemu_ticks(void) {
     }
 }
 
-uint32_t qemu_fine_ns(void) {
+uint32_t qemu_fine_ticks(void) {
     return READ_CSR(mcycle);
 }
 
 void qemu_init(void) {
-    UART(3) = 0x83; // the divisor: as fast as it gets, since QEMU waits as long as four characters last
-    UART(0) = 1;
-    UART(1) = 0;
-    UART(3) = 0x03; // 8 bits
-    UART(2) = 0xc7; // FIFOs on and empty; QEMU hands over as many bytes at once as make an interrupt: 14
-    UART(1) = 1; // an interrupt for what comes in
+    uart_init();
     for (int i = 1; i <= UART_INTERRUPT; i++) {
         PLIC(4 * i) = 1;
     }
@@ -55,9 +51,13 @@ void qemu_init(void) {
     PLIC(0x200000) = 0; // from priority 1 on
 }
 
-// QEMU's PLIC lets an interrupt pend for as long as its line is high: taking what waits is what ends it.
 bool qemu_has_input(void) {
-    return READ_CSR(mip) & DEVICE_PENDING;
+    if (!(READ_CSR(mip) & DEVICE_PENDING)) {
+        return false;
+    }
+    uint32_t source = PLIC(0x200004); // claimed, and completed: what comes from here on pends anew
+    PLIC(0x200004) = source;
+    return true;
 }
 
 void qemu_wait_us(uint32_t us) {
@@ -66,16 +66,6 @@ void qemu_wait_us(uint32_t us) {
     MTIMECMP[0] = end;
     MTIMECMP[1] = end >> 32;
     __asm volatile ("csrw mie, %0\nwfi\ncsrw mie, zero" : : "r" (TIMER_PENDING | DEVICE_PENDING) : "memory");
-}
-
-int qemu_getc(void) {
-    return UART(5) & 0x01 ? UART(0) : -1;
-}
-
-void qemu_putc(uint8_t byte) {
-    while (!(UART(5) & 0x20)) {
-    }
-    UART(0) = byte;
 }
 
 void qemu_reset(void) {

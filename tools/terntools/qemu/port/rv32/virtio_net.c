@@ -1,8 +1,10 @@
 // A virtio network card (Virtual I/O Device 1.1: 2.6 split virtqueues, 4.2 over MMIO, 5.1 network device).
 #include <string.h>
+#include "../board.h"
 #include "../nic.h"
 
-#define TRANSPORTS 8 // of QEMU's machine `virt`
+#define FIRST 0x10001000 // of the eight transports of QEMU's machine `virt`
+#define END 0x10009000
 #define MAGIC 0x74726976
 #define NETWORK_CARD 1
 #define VERSION_1 1 // feature bit 32
@@ -52,18 +54,14 @@ static void queue_init(int queue) {
     REGISTER(QUEUE_READY) = 1;
 }
 
-bool nic_card_init(const uint8_t address[6]) {
-    // The device's own address is QEMU's to give: the default is the one that is wanted.
-    for (int i = 0; ; i++) {
-        if (i == TRANSPORTS) {
-            base = 0;
-            return false;
-        }
-        base = 0x10001000 + 0x1000 * i;
-        if (REGISTER(MAGIC_VALUE) == MAGIC && REGISTER(VERSION) == 2 && REGISTER(DEVICE_ID) == NETWORK_CARD) {
-            break;
-        }
+static bool is_card(void) {
+    return REGISTER(MAGIC_VALUE) == MAGIC && REGISTER(VERSION) == 2 && REGISTER(DEVICE_ID) == NETWORK_CARD;
+}
+
+void nic_card_init(void) {
+    for (base = FIRST; base < END && !is_card(); base += 0x1000) {
     }
+    board_require(base < END, "network card");
     REGISTER(STATUS) = 0;
     REGISTER(STATUS) = 1 | 2; // acknowledged, with a driver
     REGISTER(DRIVER_FEATURES_SELECT) = 1;
@@ -76,7 +74,6 @@ bool nic_card_init(const uint8_t address[6]) {
         offer(RECEIVE, i);
     }
     REGISTER(QUEUE_NOTIFY) = RECEIVE;
-    return true;
 }
 
 bool nic_card_send(const uint8_t *frame, size_t n) {

@@ -42,7 +42,8 @@ class WLAN:
     def isconnected(self):
         if WLAN._joining is None or time.ticks_diff(time.ticks_ms(), WLAN._joining) < _JOIN_MS:
             return False
-        return _nic.up(True)
+        _nic.up(True)
+        return True
 
     def status(self, what=None):
         if what == "rssi":

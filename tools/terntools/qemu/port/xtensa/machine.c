@@ -2,6 +2,7 @@
 // Addresses: hw/xtensa/xtfpga.c of QEMU. UART: a 16550, whose registers are words. Semihosting: target/xtensa/xtensa-semi.c.
 #include "py/mphal.h"
 #include "machine.h"
+#include "counter.h"
 
 #define UART(n) (*(volatile uint8_t *)(0xfd050020 + 4 * (n)))
 #define RESET (*(volatile uint32_t *)0xfd020010)
@@ -26,6 +27,10 @@ int qemu_write(int file, const void *buffer, size_t n) {
     return simcall(4, file, (uint32_t)buffer, n);
 }
 
+void qemu_close(int file) {
+    simcall(6, file, 0, 0);
+}
+
 int qemu_seek(int file, uint32_t at) {
     return simcall(19, file, at, 0);
 }
@@ -42,25 +47,19 @@ static uint32_t count(void) {
     return n;
 }
 
-uint64_t qemu_ticks(void) { // MicroPython asks often enough to see each turn, of 7 minutes
-    static uint32_t last, high;
-    uint32_t now = count();
-    high += now < last;
-    last = now;
-    return (uint64_t)high << 32 | now;
+uint64_t qemu_ticks(void) { // a turn of the counter takes 7 minutes
+    static struct counter counter;
+    return counter_ticks(&counter, count());
 }
 
-uint32_t qemu_fine_ns(void) {
+uint32_t qemu_fine_ticks(void) {
     return count() * MACHINE_TICK_NS;
 }
 
+#include "uart16550.h"
+
 void qemu_init(void) {
-    UART(3) = 0x83; // the divisor: as fast as it gets, since QEMU waits as long as four characters last
-    UART(0) = 1;
-    UART(1) = 0;
-    UART(3) = 0x03; // 8 bits
-    UART(2) = 0xc7; // FIFOs on and empty; QEMU hands over as many bytes at once as make an interrupt: 14
-    UART(1) = 1; // an interrupt for what comes in
+    uart_init();
 }
 
 bool qemu_has_input(void) {
@@ -71,19 +70,12 @@ bool qemu_has_input(void) {
 
 void qemu_wait_us(uint32_t us) { // the handler of the interrupt that ends it switches all off again
     uint32_t end = count() + us * (1000 / MACHINE_TICK_NS);
-    __asm volatile (
-        "wsr.ccompare0 %0\nesync\nwsr.intenable %1\nrsync\nwaiti 0\nrsil %0, 15"
-        : "+r" (end) : "r" (TIMER_INTERRUPT | DEVICE_INTERRUPTS) : "memory");
-}
-
-int qemu_getc(void) {
-    return UART(5) & 0x01 ? UART(0) : -1;
-}
-
-void qemu_putc(uint8_t byte) {
-    while (!(UART(5) & 0x20)) {
+    __asm volatile ("wsr.ccompare0 %0\nesync" : : "r" (end));
+    if ((int32_t)(end - count()) > 0) { // else the next match is a turn of the counter away
+        __asm volatile (
+            "wsr.intenable %0\nrsync\nwaiti 0\nrsil a15, 15"
+            : : "r" (TIMER_INTERRUPT | DEVICE_INTERRUPTS) : "a15", "memory");
     }
-    UART(0) = byte;
 }
 
 void qemu_reset(void) {

@@ -3,7 +3,7 @@
 #include "../nic.h"
 
 #define REGISTER(at) (*(volatile uint32_t *)(0xfd030000 + (at)))
-enum { MODE = 0x00, INTERRUPT_SOURCE = 0x04, INTERRUPT_MASK = 0x08, TRANSMIT_BUFFERS = 0x20, ADDRESS_LOW = 0x40, ADDRESS_HIGH = 0x44 };
+enum { MODE = 0x00, INTERRUPT_SOURCE = 0x04, INTERRUPT_MASK = 0x08, TRANSMIT_BUFFERS = 0x20 };
 enum { RECEIVES = 1, SENDS = 2, PADS = 1 << 15, ADDS_CHECKSUM = 1 << 13, PROMISCUOUS = 1 << 5 };
 enum { RECEIVED = 1 << 2, BUSY = 1 << 4 };
 
@@ -16,10 +16,8 @@ enum { READY = 1 << 15, INTERRUPTS = 1 << 14, WRAPS = 1 << 13, EMPTY = 1 << 15 }
 static uint8_t out[1536] __attribute__((aligned(4))), in[RECEIVING][1536] __attribute__((aligned(4)));
 static int next;
 
-bool nic_card_init(const uint8_t address[6]) {
+void nic_card_init(void) {
     REGISTER(MODE) = 0;
-    REGISTER(ADDRESS_LOW) = address[2] << 24 | address[3] << 16 | address[4] << 8 | address[5];
-    REGISTER(ADDRESS_HIGH) = address[0] << 8 | address[1];
     REGISTER(TRANSMIT_BUFFERS) = SENDING;
     DESCRIPTOR(0)[0] = WRAPS;
     DESCRIPTOR(0)[1] = (uint32_t)out;
@@ -30,7 +28,6 @@ bool nic_card_init(const uint8_t address[6]) {
     REGISTER(INTERRUPT_SOURCE) = 0xffffffff;
     REGISTER(INTERRUPT_MASK) = RECEIVED | BUSY;
     REGISTER(MODE) = RECEIVES | SENDS | PADS | ADDS_CHECKSUM | PROMISCUOUS;
-    return true;
 }
 
 bool nic_card_send(const uint8_t *frame, size_t n) {

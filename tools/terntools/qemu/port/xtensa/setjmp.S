@@ -34,13 +34,14 @@ setjmp:
     movi    a2, 0
     retw
 
-    // By nested calls: all frames but the last few leave the register file.
+    // By nested calls: after 8 of them the registers of all callers are on the stack.
     .align  4
-spill:
+    .global spill_windows
+spill_windows:
     entry   a1, 32
     beqz    a2, 1f
     addi    a10, a2, -1
-    call8   spill
+    call8   spill_windows
 1:  retw
 
     // Put the frames on the stack, the caller's registers where setjmp would find them there, and return as setjmp.
@@ -49,7 +50,7 @@ spill:
 longjmp:
     entry   a1, 32
     movi    a10, 8
-    call8   spill
+    call8   spill_windows
     rsr.windowbase a4
     ssl     a4
     movi    a5, 1

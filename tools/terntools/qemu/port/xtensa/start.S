@@ -87,42 +87,67 @@ vectors:
     ill
     .endr
 
-    vector  0x300, kernel_exception
+    vector  0x300, kernel_exception     // the one for users' programs is never taken: PS.UM is 0
     wsr.excsave1 a0
     rsr.exccause a0
     beqi    a0, 5, alloca_exception
     beqi    a0, 4, interrupt
     j       other_exception
 
-    vector  0x340, user_exception
-    wsr.excsave1 a0
-    rsr.exccause a0
-    beqi    a0, 5, alloca_exception
-    j       other_exception
-
     vector  0x3c0, double_exception
+    wsr.excsave1 a0
+    rsr.depc a0
+    wsr.epc1 a0
     j       other_exception
 
-    // MOVSP while the caller's registers are on the stack: let the underflow handler fetch them, then do MOVSP again.
+    // MOVSP a1, as while the caller's a0 to a3 are on the stack, below a1, where they have to be below the new one: done
+    // here. Registers that are another frame's are kept, too.
     .align  4
 alloca_exception:
-    rsr.windowbase a0
-    rotw    -1                  // what was a0 is a4
-    rsr.ps  a2
-    extui   a3, a2, 8, 4        // PS.OWB
-    xor     a3, a3, a4
-    rsr.excsave1 a4             // the a0 of the program
-    slli    a3, a3, 8
-    xor     a2, a2, a3
-    wsr.ps  a2
-    rsync
-    bbsi    a4, 31, 1f
-    j       window_underflow4
-1:  rotw    -1
-    bbsi    a8, 30, 2f
-    j       window_underflow8
-2:  rotw    -1
-    j       window_underflow12
+    movi    a0, registers
+    s32i    a1, a0, 4
+    s32i    a2, a0, 8
+    s32i    a3, a0, 12
+    s32i    a4, a0, 16
+    s32i    a5, a0, 20
+    s32i    a6, a0, 24
+    s32i    a7, a0, 28
+    s32i    a8, a0, 32
+    s32i    a9, a0, 36
+    s32i    a10, a0, 40
+    s32i    a11, a0, 44
+    s32i    a12, a0, 48
+    s32i    a13, a0, 52
+    s32i    a14, a0, 56
+    s32i    a15, a0, 60
+    rsr.excsave1 a2
+    s32i    a2, a0, 0
+    rsr.epc1 a2
+    l8ui    a3, a2, 1
+    extui   a3, a3, 0, 4        // s
+    addx4   a3, a3, a0
+    l32i    a3, a3, 0           // what a1 will be
+    addi    a2, a2, 3
+    wsr.epc1 a2
+    addi    a2, a1, -16
+    l32i    a4, a2, 0
+    l32i    a5, a2, 4
+    l32i    a6, a2, 8
+    l32i    a7, a2, 12
+    addi    a2, a3, -16
+    s32i    a4, a2, 0
+    s32i    a5, a2, 4
+    s32i    a6, a2, 8
+    s32i    a7, a2, 12
+    mov     a1, a3
+    l32i    a2, a0, 8
+    l32i    a3, a0, 12
+    l32i    a4, a0, 16
+    l32i    a5, a0, 20
+    l32i    a6, a0, 24
+    l32i    a7, a0, 28
+    l32i    a0, a0, 0
+    rfe
 
     .align  4
 interrupt:                      // it has ended a WAITI, and that is all
@@ -166,6 +191,8 @@ other_exception:                // qemu_crash(cause, pc, address, a0), on an emp
     .align  4
 crash:
     .space  16
+registers:
+    .space  64
 
     .section .start, "ax"
     .align  4
