@@ -87,6 +87,10 @@ class Changes:
     def size(self) -> int:
         return sum(map(len, self.write.values()))
 
+    def without(self, path: str) -> Changes:
+        """All but the one to this file."""
+        return Changes({one: data for one, data in self.write.items() if one != path}, self.remove)
+
     def lines(self) -> list[str]:
         """For people, a line each."""
         return [f"write  {path}  {len(data):,} bytes" for path, data in self.write.items()] + [
@@ -146,16 +150,14 @@ def apply(repl: Repl, changes: Changes, progress: Progress | None = None) -> Non
 def install(repl: Repl, machine: Machine, changes: Changes, progress: Progress | None = None) -> None:
     """Make the changes on a board that computes what it must: before them its compiler is tried, after them the code.
 
-    Raises MiscompiledError: for the compiler with nothing changed, for the library with main.py gone, so that no wrong
-    report is ever sent. The board is at its prompt then, with a fresh heap.
+    main.py is away until the library was found right: whatever cuts this off, no wrong report is ever sent. Raises
+    MiscompiledError: for the compiler with nothing changed. The board is at its prompt in the end, with a fresh heap.
     """
     self_check.require_compiler(repl, machine.processor)
-    apply(repl, changes, progress)
-    try:
-        self_check.require_library(repl, machine.processor)
-    except self_check.MiscompiledError:
-        repl.remove(MAIN)
-        raise
+    repl.remove(MAIN)
+    apply(repl, changes.without(MAIN), progress)
+    self_check.require_library(repl)
+    repl.write_file(MAIN, mpy.MAIN.read_bytes())
 
 
 def plan(repl: Repl, whole: bool = False, more: Collection[str] = ()) -> tuple[Machine, Changes]:

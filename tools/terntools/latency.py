@@ -28,7 +28,7 @@ from tern.fixed import ONE
 from ternhost import fleet, mechanisms, training
 from ternhost.errors import TernError, UsageError
 from ternhost.fleet.emulated import FIRMWARE
-from ternhost.fleet.provision import Policy, provision_board
+from ternhost.fleet.provision import Policy, board_files
 from terntools import deploy, emulator, mpy, native, qemu
 from terntools.pico import boot_pico
 from terntools.repl import Repl
@@ -145,7 +145,7 @@ class BoardDevice(Device):
         self._repl = repl
         self._marker = marker
         self.machine, changes = deploy.plan(repl, more=("bench",))
-        deploy.apply(repl, changes)
+        deploy.install(repl, self.machine, changes)
         compiled = mpy.compiled(program.read_text(), self.machine.processor, program.name, optimise=True)
         deploy.apply(repl, deploy.compare(repl, {f"/lib/{program.stem}.mpy": compiled}))
         self.name = f"{self.machine.description}, MicroPython {self.machine.version}"
@@ -291,15 +291,7 @@ class Bench:
     def prepare(self, case: Case) -> None:
         """Provision the device for a case, in a folder of its own with a budget of its own."""
         rows = np.fromiter(((7919 * i) % (2 * ONE) - ONE for i in range(case.d + 1)), np.int16, case.d + 1)
-        with tempfile.TemporaryDirectory(prefix="tern-latency-") as folder:
-            board = Path(folder, "board")
-            provision_board(board, DEVICE, [self._key], rows.reshape(1, -1), Policy(_BUDGET, _BUDGET))
-            files = {
-                path.relative_to(board).as_posix(): path.read_bytes()
-                for path in board.rglob("*")
-                if path.is_file()
-            }
-        self._device.install(files)
+        self._device.install(board_files(DEVICE, [self._key], rows.reshape(1, -1), Policy(_BUDGET, _BUDGET)))
         self._round = 0
         self._device.call(f"answer({self.messages(case, WARM_UP)!r})")
 

@@ -22,10 +22,11 @@ import numpy as np
 from tern import host_frames, wire
 from tern.fixed import ONE
 from ternhost import mechanisms
-from ternhost.errors import DeviceError, TernError
-from ternhost.fleet.provision import Policy, provision_board
+from ternhost.errors import TernError
+from ternhost.fleet import provision
+from ternhost.fleet.provision import Policy
 from terntools import answers, mpy
-from terntools.repl import ExecutionError, GoneError, Repl, SilenceError
+from terntools.repl import GoneError, Repl, SilenceError
 
 _CONSTRUCTS = Path(__file__).with_name("constructs.py")
 _FOLDER = "/tern-check"  # on the board, while it is checked
@@ -83,14 +84,14 @@ class MiscompiledError(TernError):
 
 @dataclass(frozen=True)
 class Verdict:
-    """How a board did: the constructs that were wrong; that in which it stopped, and what it said then.
+    """How a board did: the constructs that were wrong; that in which it stopped, and the exception that it raised.
 
     "interpreter" is wrong where even the plain twins compute something else than here.
     """
 
     wrong: tuple[str, ...] = ()
     stopped: str | None = None
-    output: str = ""
+    exception: str = ""
 
     @property
     def faults(self) -> tuple[str, ...]:
@@ -109,8 +110,8 @@ class Verdict:
             shown_by.setdefault(_KNOWN.get(name, "not what its plain twin computes"), []).append(name)
         found = [f"{', '.join(names)}: {cause}" for cause, names in shown_by.items()]
         if self.stopped is not None:
-            why = _KNOWN.get(self.stopped or "locals_in_memory")
-            found.append(f"{self.stopped or 'the first program'} stopped it" + (f": {why}" if why else ""))
+            why = self.exception or _KNOWN.get(self.stopped, "")
+            found.append(f"{self.stopped or 'loading the programs'} stopped it" + (f": {why}" if why else ""))
         return found
 
 
@@ -137,15 +138,19 @@ def _twin() -> ModuleType:
 
 
 @cache
-def expected() -> str:
-    """The last line of a board that is right, by what the plain twins compute here."""
+def expected(every: bool = False) -> str:
+    """The last line of a board that is right, by what the plain twins compute here. every: see check_compiler()."""
     said: list[str] = []
-    _twin().run(_twin(), _twin(), lambda *words: said.append(" ".join(map(str, words))))
+    _twin().run(_twin(), _twin(), lambda *words: said.append(" ".join(map(str, words))), _skipped(every))
     return said[-1]
 
 
-def read(output: str) -> Verdict:
-    """What constructs.run() printed, and a crash after it."""
+def _skipped(every: bool) -> tuple[str, ...]:
+    return () if every else _twin().UNUSED
+
+
+def read(output: str, every: bool = False, exception: str = "") -> Verdict:
+    """What constructs.run() printed, and a crash or an exception after it. every: see check_compiler()."""
     begun, wrong, last = "", [], ""
     for line in output.splitlines():
         word, _, rest = line.partition(" ")
@@ -156,8 +161,8 @@ def read(output: str) -> Verdict:
         elif word == "end":
             last = line
     if not last:
-        return Verdict(tuple(wrong), begun, output)
-    if last != expected():
+        return Verdict(tuple(wrong), begun, exception)
+    if last != expected(every):
         wrong.append("interpreter")
     return Verdict(tuple(wrong))
 
@@ -168,10 +173,11 @@ def _require_crash(silence: SilenceError) -> None:
         raise silence
 
 
-def check_compiler(repl: Repl, processor: str, own: bool = False) -> Verdict:
+def check_compiler(repl: Repl, processor: str, *, own: bool = False, every: bool = False) -> Verdict:
     """Run the constructs on a board: what mpy-cross makes of them for `processor`; own: what the board's compiler does.
 
-    The board is reset, and left as it was. Raises DeviceError.
+    every: also those that the library does not use, which may crash a chip. The board is reset, and left as it was
+    unless it crashes. Raises TernError.
     """
     files = {f"{_PLAIN}.mpy": mpy.compiled(source(plain=True), processor, f"{_PLAIN}.py", optimise=True)}
     if own:
@@ -179,21 +185,22 @@ def check_compiler(repl: Repl, processor: str, own: bool = False) -> Verdict:
     else:
         files[f"{_NATIVE}.mpy"] = mpy.compiled(source(), processor, f"{_NATIVE}.py", optimise=True)
     with _on_board(repl, files):
-        program = f"import {_PLAIN}, {_NATIVE}\n{_PLAIN}.run({_NATIVE}, {_PLAIN})\n"
+        program = f"import {_PLAIN}, {_NATIVE}\n{_PLAIN}.run({_NATIVE}, {_PLAIN}, skip={_skipped(every)!r})\n"
         try:
             output, traceback = repl.execute(program, _SECONDS)
         except SilenceError as silence:
             _require_crash(silence)
-            return read(silence.output)
-    return read(output) if not traceback else Verdict(stopped=read(output).stopped or "", output=traceback)
+            return read(silence.output, every)
+    return read(output, every, traceback.strip().rpartition("\n")[2])
 
 
 def require_compiler(repl: Repl, processor: str) -> None:
     """Raise MiscompiledError where what mpy-cross makes does not compute right on this board."""
     verdict = check_compiler(repl, processor)
     if not verdict.is_right:
+        what = "does not suit" if verdict.exception else "miscompiles for"
         raise MiscompiledError(
-            f"{mpy.compiler_version()} miscompiles for the board on {repl.name} ({processor}): "
+            f"{mpy.compiler_version()} {what} the board on {repl.name} ({processor}): "
             + "; ".join(verdict.lines()),
             hint="its reports would be wrong, so nothing was deployed; install the compiler that tern was tested with: "
             f"python -m pip install {mpy.COMPILER}",
@@ -227,15 +234,7 @@ def _rounds() -> list[bytes]:
 
 def board_files() -> dict[str, bytes]:
     """The files of the device that answers the ROUNDs: path below its directory -> content."""
-    with tempfile.TemporaryDirectory(prefix="tern-check-") as folder:
-        board = Path(folder, "board")
-        rows = np.array(_rows(), np.int16)
-        provision_board(board, _DEVICE, [_KEY], rows, Policy(_BUDGET, _BUDGET))
-        return {
-            path.relative_to(board).as_posix(): path.read_bytes()
-            for path in board.rglob("*")
-            if path.is_file()
-        }
+    return provision.board_files(_DEVICE, [_KEY], np.array(_rows(), np.int16), Policy(_BUDGET, _BUDGET))
 
 
 def program(directory: str) -> str:
@@ -264,31 +263,32 @@ def expected_answers() -> tuple[str, ...]:
         return (*found, *answers.of_rounds(folder, _rounds()))
 
 
-def library_answers(repl: Repl, processor: str) -> tuple[str, ...]:
-    """What it prints on a board. The board is reset, and left as it was. Raises DeviceError."""
-    text = Path(answers.__file__).read_text()
+def library_answers(repl: Repl) -> tuple[str, ...]:
+    """What it prints on a board; if it raises an exception, that comes last.
+
+    The board is reset, and left as it was unless it crashes. Raises TernError.
+    """
     files = {f"board/{path}": data for path, data in board_files().items()}
-    files["answers.mpy"] = mpy.compiled(text, processor, "answers.py", optimise=True)
+    files["answers.py"] = Path(answers.__file__).read_bytes()
     with _on_board(repl, files):
-        return tuple(repl.run(program(f"{_FOLDER}/board"), _SECONDS).splitlines())
+        try:
+            output, traceback = repl.execute(program(f"{_FOLDER}/board"), _SECONDS)
+        except SilenceError as silence:
+            _require_crash(silence)
+            output, traceback = silence.output, ""
+    lines = [*output.splitlines(), *traceback.splitlines()[-1:]]
+    return tuple(line for line in lines if line)
 
 
 def has_library(repl: Repl) -> bool:
     """Whether there is one on the board, however it came there: deployed, compiled by the board, or frozen."""
-    said = repl.run("try:\n import tern\n print('there')\nexcept ImportError:\n print('none')")
-    return said.strip() == "there"
+    _, traceback = repl.execute("import tern", _SECONDS)
+    return "ImportError" not in traceback
 
 
-def require_library(repl: Repl, processor: str) -> None:
+def require_library(repl: Repl) -> None:
     """Raise MiscompiledError where the library on the board makes anything else than it makes here."""
-    try:
-        found = library_answers(repl, processor)
-    except SilenceError as silence:
-        _require_crash(silence)
-        found = tuple(silence.output.splitlines())
-    except ExecutionError as error:
-        found = (*error.output.splitlines(), error.message)
-    for there, here in zip_longest(found, expected_answers(), fillvalue="nothing"):
+    for there, here in zip_longest(library_answers(repl), expected_answers(), fillvalue="nothing"):
         if there != here:
             kind = here.split()[0]
             what = f"a wrong {kind}" if there.startswith(f"{kind} ") else f"no {kind} ({there})"
@@ -302,13 +302,13 @@ def require_library(repl: Repl, processor: str) -> None:
 def _on_board(repl: Repl, files: dict[str, bytes]) -> Iterator[None]:
     """Files in a folder of their own, first where the board looks for modules, while the context is open."""
     repl.soft_reset()
-    for path, data in files.items():
-        repl.write_file(f"{_FOLDER}/{path}", data)
-    repl.run(f"import sys\nsys.path.insert(0, {_FOLDER!r})")
     try:
+        for path, data in files.items():
+            repl.write_file(f"{_FOLDER}/{path}", data)
+        repl.run(f"import sys\nsys.path.insert(0, {_FOLDER!r})")
         yield
     finally:
-        with contextlib.suppress(DeviceError):  # one that crashed is gone, or starts anew
+        with contextlib.suppress(TernError):  # one that crashed is gone, or starts anew
             if not repl.at_prompt:
                 repl.enter()
             repl.soft_reset()

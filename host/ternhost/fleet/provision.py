@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 import struct
+import tempfile
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -47,6 +48,15 @@ def new_keys(devices: Sequence[int]) -> dict[int, bytes]:
     """A fresh key of the operating system's generator for each device."""
     drawn = secrets.token_bytes(wire.KEY_BYTES * len(devices))
     return {device: drawn[i * wire.KEY_BYTES : (i + 1) * wire.KEY_BYTES] for i, device in enumerate(devices)}
+
+
+def board_files(first: int, keys: Sequence[bytes], rows: Rows, policy: Policy) -> dict[str, bytes]:
+    """What provision_board() writes, of clients of one policy: path below the board's directory -> content."""
+    with tempfile.TemporaryDirectory(prefix="tern-board-") as folder:
+        board = Path(folder, "board")
+        provision_board(board, first, keys, rows, policy)
+        files = (path for path in board.rglob("*") if path.is_file())
+        return {path.relative_to(board).as_posix(): path.read_bytes() for path in files}
 
 
 def provision_board(

@@ -131,7 +131,7 @@ def run_provision(port: str, member: Member, store: Path) -> dict[str, Any]:
     """Provision the board on `port` and start it; what was done, and what the board says."""
     with Repl(port) as repl:
         if self_check.has_library(repl):
-            self_check.require_library(repl, deploy.Machine.of(repl).processor)
+            self_check.require_library(repl)
         with Store(store, beside=True) as opened:
             changes = provision.plan(repl, member, opened)
         with Bar("provisioning") as bar:
