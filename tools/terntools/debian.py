@@ -152,6 +152,17 @@ def download(
         shell.run(*apt, "source", "--download-only", *sources, cwd=folder)
 
 
+def only(folder: Path, pattern: str) -> Path:
+    """The one file of `folder` that fits `pattern`. Raises BuildError."""
+    found = list(folder.glob(pattern))
+    if len(found) != 1:
+        raise BuildError(
+            f"Debian's packages are not made as they were: {len(found)} files are called {pattern}",
+            hint="report it: what terntools takes out of them needs an update",
+        )
+    return found[0]
+
+
 def require_checksums(folder: Path, wanted: Mapping[str, str]) -> None:
     """Raise BuildError where a file of `folder` is not the one whose SHA-256 is `wanted`."""
     for name, checksum in wanted.items():

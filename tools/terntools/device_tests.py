@@ -21,10 +21,10 @@ from functools import partial
 from pathlib import Path
 
 import tern
-from ternhost.errors import TernError
+from ternhost.errors import TernError, UsageError
 from ternhost.links.serial import BAUD
 from terntools import deploy, emulator, emulators, flash_image, mpy, qemu
-from terntools.repl import Repl, SilenceError
+from terntools.repl import GoneError, Repl, SilenceError
 
 FIRMWARE = Path(tern.__file__).parent.parent
 _RUNNER = Path(__file__).with_name("device_runner.py")
@@ -124,6 +124,8 @@ class BoardTarget(Target):
         program = f"from device_runner import run\nrun({mark!r}, {path.stem!r}, {list(names)!r})\n"
         try:
             output, traceback = self._repl.execute(program, timeout)
+        except GoneError as gone:
+            return Transcript(gone.output, timed_out=False)
         except SilenceError as silence:
             self._repl.enter()
             return Transcript(silence.output, timed_out=True)
@@ -147,15 +149,28 @@ class EmulatedTarget(BoardTarget):
             for path in paths:
                 files |= test_files(path, machine.processor)
             flash_image.write(name, flash, files)
-            url = stack.enter_context(emulators.boot(name, flash, skip_idle=True)).url
-            super().__init__(url)
+            self._flash = flash
+            self._boot()
             self._stack = stack.pop_all()
 
+    def _boot(self) -> None:
+        self._emulated = emulators.boot(self.name, self._flash, skip_idle=True)
+        try:
+            super().__init__(self._emulated.url)
+        except BaseException:
+            self._emulated.close()
+            raise
+
     def run(self, mark: str, path: Path, names: Sequence[str], timeout: float) -> Transcript:
+        if not self._repl.at_prompt:  # it crashed in another file
+            super().close()
+            self._emulated.close()
+            self._boot()
         return super().run(mark, path, names, timeout * _EMULATION)
 
     def close(self) -> None:
         super().close()
+        self._emulated.close()
         self._stack.close()
 
 
@@ -216,7 +231,7 @@ KINDS = {
 # What a moving target may make impossible to build; then it is skipped, and says so.
 OPTIONAL = ("rv32-newest",)
 BOARD_LACKS = {
-    SOCKETS: "a Pico without Wi-Fi has no sockets",
+    SOCKETS: "not every board has sockets",
     ENDURANCE: "thousands of rounds wear out its flash",
 }
 
@@ -239,7 +254,10 @@ def needs(path: Path) -> dict[str, str]:
     for node in _statements(path):
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "NEEDS":
             said: dict[str, str] | str = ast.literal_eval(node.value)
-            return dict.fromkeys(test_names(path), said) if isinstance(said, str) else said
+            found = dict.fromkeys(test_names(path), said) if isinstance(said, str) else said
+            if unknown := {*found.values()} - {SOCKETS, ENDURANCE}:
+                raise UsageError(f"{path}: NEEDS knows {SOCKETS} and {ENDURANCE}, and not {min(unknown)}")
+            return found
     return {}
 
 

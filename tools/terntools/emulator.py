@@ -196,7 +196,7 @@ def fetch_source(
         debian.download([wanted], (), packages, shell, micropython.release)
     debian.download(others, binaries, packages, shell)
     source = work / "micropython"
-    (description,) = packages.glob("micropython_*.dsc")
+    description = debian.only(packages, "micropython_*.dsc")
     shell.run("dpkg-source", "--extract", description, source)
     return source, checksums_in(packages)
 
@@ -211,7 +211,7 @@ def unpack_library(name: str, source: Path, packages: Path, shell: Shell) -> Non
     library = source / "lib" / name
     shutil.rmtree(library, ignore_errors=True)
     library.mkdir()
-    (tarball,) = packages.glob(f"{name}_*.orig.tar.*")
+    tarball = debian.only(packages, f"{name}_*.orig.tar.*")
     shell.run("tar", "-xf", tarball, "-C", library, "--strip-components=1")
 
 
@@ -226,7 +226,7 @@ def unpack_source(
     source, checksums = fetch_source(work, shell, ("mbedtls", *others), binaries, micropython)
     # Debian links its own, 64-bit Mbed TLS. A board has the bundled one, and so has the 32-bit build: take
     # that change back and put the source of Debian's package where the bundled one was.
-    (change,) = (source / "debian/patches").glob("*Use-system-mbedtls.patch")
+    change = debian.only(source / "debian/patches", "*Use-system-mbedtls.patch")
     shell.run("patch", "-R", "-p1", "-i", change, cwd=source)
     unpack_library("mbedtls", source, work / "packages", shell)
     # Debian removed micropython-lib, which only has to look present.

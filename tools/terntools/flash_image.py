@@ -7,9 +7,8 @@ from pathlib import Path, PurePosixPath
 
 from ternhost.errors import UsageError
 from terntools import emulators
+from terntools.qemu import BLOCK_BYTES, FLASH_BLOCKS
 
-_BLOCK_BYTES = 4096
-_BLOCKS = 352  # of a Pico's 2 MB, what MicroPython leaves to files; and so on the machines of QEMU
 _VERSION = 0x00020000  # of LittleFS on disk, which every MicroPython reads
 
 
@@ -33,7 +32,7 @@ def littlefs(files: Mapping[str, bytes]) -> bytes:
         raise UsageError(
             "littlefs-python is not installed", hint="python -m pip install 'tern-ldp[boards]'"
         ) from error
-    made = LittleFS(block_size=_BLOCK_BYTES, block_count=_BLOCKS, disk_version=_VERSION)
+    made = LittleFS(block_size=BLOCK_BYTES, block_count=FLASH_BLOCKS, disk_version=_VERSION)
     for path, data in files.items():
         made.makedirs(str(PurePosixPath(path).parent), exist_ok=True)
         with made.open(path, "wb") as file:

@@ -14,7 +14,7 @@ import pytest
 
 from tern import host_frames
 from ternhost.links import Link, open_link
-from terntools import deploy, emulators, hardware
+from terntools import deploy, device_tests, emulators, hardware
 from terntools.hardware import Board
 from terntools.repl import Repl
 
@@ -81,7 +81,8 @@ def _boards(config: pytest.Config) -> list[Board]:
         return [board for board in hardware.read_map(path) if wanted in (None, board.id)]
     if port := config.getoption("port"):
         return [Board("board", "board", port, config.getoption("baud"))]
-    names = [name for name in config.getoption("target").split(",") if name in emulators.NAMES]
+    targets = config.getoption("target").split(",")
+    names = [name for name in targets if name in emulators.NAMES and not device_tests.absence(name)]
     return [Board(platform, platform, None) for platform in map(emulators.platform_of, names)]
 
 

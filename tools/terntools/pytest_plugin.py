@@ -49,6 +49,8 @@ class Targets:
             )
         if _BOARD in self.names and not self._port:
             raise pytest.UsageError(f"--target {_BOARD} needs --port")
+        # A core is left to the other tests.
+        self._pool = ThreadPoolExecutor(max(1, (os.cpu_count() or 2) - 1), "device-tests")
         self._results: dict[tuple[str, Path], Future[dict[str, Outcome]]] = {}
         self._running: list[Target] = []
         self._stopped = False
@@ -61,12 +63,10 @@ class Targets:
     def begin(self, wanted: Mapping[str, Mapping[Path, Sequence[str]]]) -> None:
         """Begin to run, on each target named, these functions of these files."""
         order = [name for name in (_BOARD, *KINDS) if name in wanted]  # the slowest first
-        pool = ThreadPoolExecutor(max(1, (os.cpu_count() or 2) - 1), "device-tests")
         for name in order:
             for path in wanted[name]:
                 self._results[name, path] = Future()
-            pool.submit(self._run, name, wanted[name])
-        pool.shutdown(wait=False)
+            self._pool.submit(self._run, name, wanted[name])
 
     def outcomes(self, name: str, path: Path) -> dict[str, Outcome]:
         """Those of a file on a target, once it has run. Raises what kept the target from running it."""
@@ -101,7 +101,8 @@ class Targets:
         return KINDS[name].make(paths)
 
     def close(self) -> None:
-        """End what still runs."""
+        """End what still runs, and begin no more."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
         with self._lock:
             self._stopped = True
             while self._running:
@@ -164,8 +165,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtestloop(session: pytest.Session) -> None:
-    if session.config.option.collectonly or session.testsfailed:
-        return
+    option = session.config.option
+    if option.collectonly or (session.testsfailed and not option.continue_on_collection_errors):
+        return  # no test will be run
     wanted: dict[str, dict[Path, list[str]]] = {}
     for item in session.items:
         if isinstance(item, DeviceItem) and not item.get_closest_marker("skip"):
