@@ -75,6 +75,15 @@ def test_flash_survives_a_power_cut_as_it_was_at_the_last_write(tmp_path):
         assert "open.txt" not in ask(again.url, "", "[name for name in os.listdir('/') if os.stat(name)[6]]")
 
 
+def test_the_flash_of_another_kind_of_board_is_left_alone(tmp_path):
+    flash = tmp_path / "c3.bin"
+    content = bytes(range(256)) * 5632  # as long as that of QEMU's machines
+    flash.write_bytes(content)
+    with pytest.raises(UsageError, match=r"c3.bin is not of the size of this board's flash"):
+        boot_pico(flash)
+    assert flash.read_bytes() == content
+
+
 def test_a_flash_is_that_of_one_board_at_a_time(tmp_path):
     flash, alias = tmp_path / "flash.bin", tmp_path / "alias.bin"
     alias.symlink_to(flash)

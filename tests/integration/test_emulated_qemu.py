@@ -108,7 +108,7 @@ def test_the_flash_of_a_larger_board_is_left_alone(tmp_path):
     flash = tmp_path / "pico.bin"
     content = bytes(range(256)) * 8192
     flash.write_bytes(content)
-    with pytest.raises(UsageError, match=r"pico.bin is larger than this board's flash"):
+    with pytest.raises(UsageError, match=r"pico.bin is not of the size of this board's flash"):
         qemu.boot("rv32", flash)
     assert flash.read_bytes() == content
 
@@ -365,15 +365,17 @@ def test_what_counts_no_instructions_says_so():
 def test_it_ends_when_its_host_does():
     program = (
         "import os; from terntools import qemu\n"
-        "board = qemu.boot('rv32'); print(board._process.pid, flush=True); os.kill(os.getpid(), 9)\n"
+        "board = qemu.boot('rv32'); pid = board._process.pid\n"
+        "print(pid, os.readlink(f'/proc/{pid}/cwd'), flush=True); os.kill(os.getpid(), 9)\n"
     )
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert ended.returncode == -signal.SIGKILL
-    pid = int(ended.stdout)
+    pid, folder = ended.stdout.split()
     end = time.monotonic() + 10
     while os.path.exists(f"/proc/{pid}"):
         assert time.monotonic() < end, "it runs on"
         time.sleep(0.05)
+    assert not os.path.exists(folder)  # nor is anything left of it
 
 
 def test_tern_emulator_run_offers_its_port(tmp_path):

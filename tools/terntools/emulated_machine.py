@@ -56,10 +56,11 @@ class EmulatedMachine:
 
 
 @contextlib.contextmanager
-def locked(flash: Path | None) -> Iterator[tuple[int, ...]]:
-    """Lock the flash for a process that inherits the descriptors: the lock is there until that process has ended.
+def locked(flash: Path | None, size: int) -> Iterator[tuple[int, ...]]:
+    """Lock the flash, of `size` bytes, for a process that inherits the descriptors, until that process has ended.
 
-    Two boards of one flash would have two ledgers of one device, and so spend its budget twice. Raises UsageError.
+    Two boards of one flash would have two ledgers of one device, and so spend its budget twice. One that is neither new
+    nor of this size is another kind of board's, and is left alone. Raises UsageError.
     """
     if flash is None:
         yield ()
@@ -86,6 +87,11 @@ def locked(flash: Path | None) -> Iterator[tuple[int, ...]]:
                         f"another emulated board uses {flash}", hint="end that one, or name another file"
                     ) from None
                 time.sleep(0.05)
+        if flash.exists() and flash.stat().st_size not in (0, size):
+            raise UsageError(
+                f"{flash} is not of the size of this board's flash: another board's?",
+                hint="name another file",
+            )
         yield (lock,)
     finally:
         os.close(lock)

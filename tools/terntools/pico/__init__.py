@@ -55,6 +55,7 @@ _FIRMWARE_REQUIREMENTS = (
 )
 _MACHINE_REQUIREMENTS = (*_CROSS_COMPILER, Requirement("nodejs", "node"), Requirement("npm", "npm"))
 _BOOT_SECONDS = 60
+_FLASH_BYTES = 2 << 20  # as runner.mjs has it
 
 
 def build_pico(progress: Progress) -> Path:
@@ -165,7 +166,7 @@ def boot_pico(
     command += ["--skip-idle"] if skip_idle else []
     command += [] if volume is None else ["--volume", volume]
     try:
-        with locked(flash) as lock:
+        with locked(flash, _FLASH_BYTES) as lock:
             # Its own session: Ctrl-C is the host's to handle. It ends when its stdin closes, whatever becomes of us.
             process = subprocess.Popen(
                 command,

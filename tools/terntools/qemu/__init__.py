@@ -34,12 +34,13 @@ _LOG = "qemu.log"
 _PID = "qemu.pid"
 
 # QEMU ends when its input closes or it is asked to, whatever becomes of us; at once, as a board that loses its power.
+# Its folder goes with it where nobody is left to remove that.
 _SUPERVISED = """
 exec 9<&0 </dev/null
 "$@" 9<&- &
 board=$!
 trap 'kill -9 $board' TERM
-{ read -r _ <&9; kill -9 $board; } 2>/dev/null &
+{ read -r _ <&9; rm -rf "$PWD"; kill -9 $board; } 2>/dev/null &
 wait $board
 wait $board
 code=$?
@@ -58,10 +59,6 @@ class Machine:
     arguments: tuple[str, ...]
     network: tuple[str, ...] = ()
     counts: bool = False  # whether its clock can count instructions
-
-    @property
-    def has_network(self) -> bool:
-        return bool(self.network)
 
     def firmware(self) -> Path | None:
         """What was built, or None."""
@@ -126,7 +123,7 @@ def boot(
         _fill(folder, flash, seed)
         with (
             socket.create_server(("127.0.0.1", 0)) as server,
-            locked(flash) as lock,
+            locked(flash, FLASH_BLOCKS * BLOCK_BYTES) as lock,
             _beyond_9(server) as port,
         ):
             server.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # which what it accepts inherits
@@ -185,10 +182,6 @@ def _fill(folder: Path, flash: Path | None, seed: int | None) -> None:
                 pass
         except OSError as error:
             raise UsageError(f"cannot keep a flash at {flash}: {error.strerror}") from error
-        if flash.stat().st_size > FLASH_BLOCKS * BLOCK_BYTES:
-            raise UsageError(
-                f"{flash} is larger than this board's flash: another board's?", hint="name another file"
-            )
         (folder / "flash").symlink_to(flash.resolve())
 
 
