@@ -548,7 +548,7 @@ CONSTRUCTS = (
     ("generated", "io"),
     ("deep", "io"),
 )
-# The library does without these (tests/unit/test_firmware_package.py), because no compiler gets all of them right.
+# The library does without these (tests/unit/test_firmware_package.py): not every compiler gets them right.
 UNUSED = ("load_far", "store_far", "negation")
 
 # The edges of what is said to be a small int, of 16 bits and of 8, and some in between.
@@ -584,9 +584,8 @@ def _digest(result, arguments, kinds):
 def run(native, plain, say=print, skip=()):
     """Compare two modules made of this file; say a line before each construct, and one for each that differs.
 
-    skip: constructs that are left out. A program that a compiler gets wrong may read or write anywhere.
-
-    The last line has a checksum of what the plain one did, which is the same on every interpreter.
+    The last line has a checksum of what the plain one did, which is the same on every interpreter. skip: constructs
+    that are left out; a program that a compiler gets wrong may read or write anywhere.
     """
     state = 1
     blocks = []

@@ -106,6 +106,9 @@ class BoardTarget(Target):
     name = "board"
 
     def __init__(self, port: str, baud: int = BAUD) -> None:
+        self._connect(port, baud)
+
+    def _connect(self, port: str, baud: int = BAUD) -> None:
         self._repl = Repl(port, baud)
         try:
             self._repl.enter()
@@ -156,14 +159,14 @@ class EmulatedTarget(BoardTarget):
     def _boot(self) -> None:
         self._emulated = emulators.boot(self.name, self._flash, skip_idle=True)
         try:
-            super().__init__(self._emulated.url)
+            self._connect(self._emulated.url)
         except BaseException:
             self._emulated.close()
             raise
 
     def run(self, mark: str, path: Path, names: Sequence[str], timeout: float) -> Transcript:
         if not self._repl.at_prompt:  # it crashed in another file
-            super().close()
+            self._repl.close()
             self._emulated.close()
             self._boot()
         return super().run(mark, path, names, timeout * _EMULATION)
