@@ -19,12 +19,12 @@ from tern import entropy, fixed, host_frames, wire
 from ternhost import fleet, mechanisms
 from ternhost.errors import DeviceError, RefusedError, UsageError
 from ternhost.fleet.board import PortFleet
-from ternhost.fleet.emulated import EmulatedFleet
-from ternhost.fleet.firmware import FirmwareFleet
 from ternhost.fleet.provision import Policy, new_keys, provision_board
 from ternhost.links import Link, open_link
 from ternhost.mechanisms.base import MICRO
-from terntools.emulator import find_micropython
+from terntools.emulators.firmware_fleet import FirmwareFleet
+from terntools.emulators.micropython import find_micropython
+from terntools.emulators.unix_fleet import EmulatedFleet
 
 BENCH_MECHANISMS = ("three-outputs", "duchi", "pm-sub")
 _ENTROPY = {

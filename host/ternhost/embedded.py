@@ -21,9 +21,9 @@ from amqtt.plugins.base import BaseAuthPlugin, BaseTopicPlugin
 from amqtt.session import Session
 
 from tern.links import mqtt
-from ternhost import broker
+from ternhost.aggregate.store import Store
 from ternhost.errors import DeviceError
-from ternhost.store import Store
+from ternhost.fleet import broker
 
 _SHUTDOWN = 5.0
 for _name in ("amqtt", "transitions"):

@@ -22,15 +22,18 @@ from harness.proxy import Faults, Proxy
 from tern import card as cards
 from tern import coordinates, host_frames, ledger, storage, wire
 from tern.links import mqtt
-from ternhost import broker, estimate, keys, run_directory, serve, session
+from ternhost.aggregate import estimate
+from ternhost.aggregate.store import Store
+from ternhost.algorithms.training import Trainer
 from ternhost.errors import DeviceError
-from ternhost.fleet.emulated import EmulatedFleet
-from ternhost.fleet.network import write_network
+from ternhost.fleet import broker, keys
+from ternhost.fleet.attach import write_network
 from ternhost.fleet.provision import Policy
 from ternhost.mechanisms import design
-from ternhost.store import Store
-from ternhost.training import Trainer
-from terntools.emulator import find_micropython
+from ternhost.runs import directory as run_directory
+from ternhost.runs import serve, session
+from terntools.emulators.micropython import find_micropython
+from terntools.emulators.unix_fleet import EmulatedFleet
 
 TERN = [sys.executable, "-c", "import sys; from ternhost.cli import main; sys.exit(main())"]
 D = 6

@@ -10,9 +10,9 @@ import struct
 from array import array
 
 from tern import frames, wire
-from ternhost.aggregator import Aggregator, Question
+from ternhost.aggregate.aggregator import Aggregator, Question
+from ternhost.aggregate.store import Store
 from ternhost.mechanisms import design
-from ternhost.store import Store
 
 DEVICES = 100
 STRANGER = 1000  # known to the host, not asked in the round under way

@@ -7,8 +7,8 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from terntools.device_tests import FIRMWARE
-from terntools.emulator import device_command, find_micropython
+from terntools.emulators.micropython import device_command, find_micropython
+from terntools.testing.device_tests import FIRMWARE
 
 _DEVICE_TESTS = Path(__file__).parents[1] / "device"
 _CUTS = {

@@ -15,7 +15,7 @@ import threading
 from collections import Counter, deque
 
 from tern import wire
-from ternhost import broker
+from ternhost.fleet import broker
 
 _PUBLISH = 0x30
 _KINDS = ("drop", "repeat", "delay", "truncate", "flip", "replay")

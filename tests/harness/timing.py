@@ -16,10 +16,10 @@ import numpy as np
 from harness import DEVICE_PROGRAM
 from tern import card as cards
 from tern.card import T
-from ternhost.fleet.network import fleet_file
+from ternhost.fleet.attach import fleet_file
 from ternhost.fleet.provision import Policy, new_keys, provision_board
-from terntools.device_tests import FIRMWARE
-from terntools.emulator import device_command, find_micropython
+from terntools.emulators.micropython import device_command, find_micropython
+from terntools.testing.device_tests import FIRMWARE
 
 D = 128
 LIMIT = 5.5  # above it by chance in one of 26 million, for each share; above the 4.5 of others, in 150,000

@@ -7,9 +7,9 @@ import pytest
 from tern import card as cards
 from tern import host_frames
 from ternhost import mechanisms
-from terntools import deploy
-from terntools.audit import audit
-from terntools.latency import BoardDevice
+from terntools.bench.latency import BoardDevice
+from terntools.boards import deploy
+from terntools.testing.audit import audit
 
 AUDIT_PROGRAM = Path(deploy.__file__).with_name("audit_program.py")
 CONFIDENCE = 0.9999  # a right sampler is accused once in ten million runs

@@ -1,7 +1,7 @@
 import pytest
 import rig
 
-from terntools.emulator import find_micropython
+from terntools.emulators.micropython import find_micropython
 
 
 @pytest.fixture(scope="session")

@@ -16,14 +16,15 @@ import numpy as np
 
 from tern import card as cards
 from tern import ledger, storage, wire
-from ternhost import run_directory, session
-from ternhost.aggregator import Aggregator, Question
-from ternhost.collector import Collector
+from ternhost.aggregate.aggregator import Aggregator, Question
+from ternhost.aggregate.store import Store
+from ternhost.drivers.boards import Collector
 from ternhost.fleet.board import PortFleet
-from ternhost.fleet.emulated import EmulatedFleet
 from ternhost.fleet.provision import Policy
 from ternhost.mechanisms import design
-from ternhost.store import Store
+from ternhost.runs import directory as run_directory
+from ternhost.runs import session
+from terntools.emulators.unix_fleet import EmulatedFleet
 
 TERN = [sys.executable, "-c", "import sys; from ternhost.cli import main; sys.exit(main())"]
 _STOPPING = [sys.executable, str(Path(__file__).with_name("stopping_host.py"))]

@@ -2,10 +2,11 @@
 
 import pytest
 
-from terntools import deploy, latency
+from terntools.bench import latency
+from terntools.boards import deploy
+from terntools.boards.repl import ExecutionError
 from terntools.cli import bench_latency
-from terntools.pico import boot_pico
-from terntools.repl import ExecutionError
+from terntools.emulators.pico import boot_pico
 
 
 def test_figures_summary_and_page_of_an_emulated_device():

@@ -7,14 +7,15 @@ import numpy as np
 import pytest
 import rig
 
-from ternhost import collection_run, datasets, session
-from ternhost.collection_run import Options
+from ternhost import datasets
+from ternhost.aggregate.store import Store
 from ternhost.errors import InterruptedByUser, RefusedError
-from ternhost.fleet.emulated import EmulatedFleet
 from ternhost.fleet.provision import Policy
-from ternhost.run_directory import board_directories
-from ternhost.session import Watcher
-from ternhost.store import Store
+from ternhost.runs import collection_run, session
+from ternhost.runs.collection_run import Options
+from ternhost.runs.directory import board_directories
+from ternhost.runs.session import Watcher
+from terntools.emulators.unix_fleet import EmulatedFleet
 
 EXTRACT = "AGE,HRSWORK1,SEX,REGION\n" + "".join(
     f"{20 + i % 60},{(7 * i) % 90},{1 + i % 2},{i % 6 // 2}\n" for i in range(300)

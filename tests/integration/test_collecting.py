@@ -13,12 +13,12 @@ import rig
 
 from tern import card as cards
 from tern import storage, wire
-from ternhost.aggregator import COMPLETE, DEADLINE
+from ternhost.aggregate.aggregator import COMPLETE, DEADLINE
 from ternhost.errors import DeviceError, RefusedError
-from ternhost.fleet.emulated import FIRMWARE, EmulatedBoard
-from ternhost.fleet.network import fleet_file
+from ternhost.fleet.attach import fleet_file
 from ternhost.links.serial import SerialLink
 from ternhost.mechanisms import design
+from terntools.emulators.unix_fleet import FIRMWARE, EmulatedBoard
 
 ALL = range(1, 41)
 
@@ -210,7 +210,7 @@ def test_a_board_that_is_unplugged_is_given_up_and_said(site, monkeypatch):
         def report(progress):
             unplug(progress)
             if {device for device, _ in fleet.store.reports(1)} >= set(range(1, 101)):
-                monkeypatch.setattr("ternhost.collector.SILENCE", 0.5)  # the other board has answered
+                monkeypatch.setattr("ternhost.drivers.boards.SILENCE", 0.5)  # the other board has answered
 
         try:
             ports = [*boards.ports, board.port]
@@ -224,7 +224,7 @@ def test_a_board_that_is_unplugged_is_given_up_and_said(site, monkeypatch):
 
 
 def test_the_last_board_that_is_unplugged_is_an_error(site, monkeypatch):
-    monkeypatch.setattr("ternhost.collector.SILENCE", 1.0)
+    monkeypatch.setattr("ternhost.drivers.boards.SILENCE", 1.0)
     fleet = site(clients=4, boards=1)
     with fleet.boards() as boards:
         board, ports = boards.boards[0], boards.ports
@@ -339,7 +339,7 @@ def test_lost_frames(site):
 def test_late_reports_are_told_apart_and_not_counted(site, monkeypatch):
     fleet = site(clients=20, boards=2, budget=2 * rig.COST)
     clock = SimpleNamespace(ahead=0.0, monotonic=lambda: time.monotonic() + clock.ahead)
-    monkeypatch.setattr("ternhost.collector.time", clock)
+    monkeypatch.setattr("ternhost.drivers.boards.time", clock)
     slow = threading.Event()
     kept = []
 
@@ -401,7 +401,7 @@ def test_a_port_that_another_program_has_open(site):
 
 
 def test_nobody_answers(monkeypatch, site):
-    monkeypatch.setattr("ternhost.collector._HELLO_TIMEOUT", 1.0)
+    monkeypatch.setattr("ternhost.drivers.boards._HELLO_TIMEOUT", 1.0)
     fleet = site(clients=1, boards=1)
     with fleet.boards() as boards:
         boards.boards[0].kill()
@@ -410,7 +410,7 @@ def test_nobody_answers(monkeypatch, site):
 
 
 def test_a_board_that_crashes_says_why(site, tmp_path, monkeypatch):
-    monkeypatch.setattr("ternhost.collector._HELLO_TIMEOUT", 1.0)
+    monkeypatch.setattr("ternhost.drivers.boards._HELLO_TIMEOUT", 1.0)
     board = EmulatedBoard(site(clients=1, boards=1).micropython, tmp_path, firmware=tmp_path)
     try:
         while os.waitid(os.P_PID, board.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
@@ -451,7 +451,7 @@ def test_a_board_of_another_schema(site, tmp_path, old, new, advice):
 
 
 def test_two_boards_never_share_a_ledger(site, monkeypatch):
-    monkeypatch.setattr("ternhost.fleet.emulated._LOCK_TIMEOUT", 0.2)
+    monkeypatch.setattr("terntools.emulators.unix_fleet._LOCK_TIMEOUT", 0.2)
     fleet = site(clients=1, boards=1)
     with fleet.boards(), pytest.raises(DeviceError, match="another process"):
         EmulatedBoard(fleet.micropython, fleet.directories[0])
@@ -476,7 +476,7 @@ def test_leaving_a_fleet_ends_its_processes(site):
 
 def test_means_are_those_of_the_clients(site):
     """Round after round, the estimate comes nearer to the mean of the clients' true gradients."""
-    from ternhost import estimate
+    from ternhost.aggregate import estimate
 
     fleet = site(clients=200, boards=2, largest=4 * 10**7, budget=4 * 10**8)
     card = design("three-outputs", 6).card

@@ -9,7 +9,7 @@ import pytest
 import rig
 from rig import Train
 
-from ternhost.run_directory import FLEET_NAME, STORE_NAME
+from ternhost.runs.directory import FLEET_NAME, STORE_NAME
 
 BOARDS = 2
 REPORTS = 600
@@ -116,10 +116,11 @@ def test_the_model_does_not_depend_on_whether_the_host_died(run):
 
 def replay(run):
     """The model that the store's reports give, computed round by round from nothing."""
-    from ternhost import estimate, training
-    from ternhost.aggregator import Aggregator
-    from ternhost.session import Options, Session, _Saved
-    from ternhost.store import Store
+    from ternhost.aggregate import estimate
+    from ternhost.aggregate.aggregator import Aggregator
+    from ternhost.aggregate.store import Store
+    from ternhost.algorithms import training
+    from ternhost.runs.session import Options, Session, _Saved
 
     with Store(run / STORE_NAME) as store:
         options = Options(**store.state("options"))

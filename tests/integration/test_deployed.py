@@ -14,10 +14,10 @@ from tern import host_frames, storage, wire
 from ternhost.device import bench
 from ternhost.errors import RefusedError
 from ternhost.links import Link, Received, open_link
-from terntools import deploy
-from terntools.emulated_machine import EmulatedMachine
-from terntools.pico import boot_pico
-from terntools.repl import Repl
+from terntools.boards import deploy
+from terntools.boards.repl import Repl
+from terntools.emulators.machine import EmulatedMachine
+from terntools.emulators.pico import boot_pico
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "device"))
 import small_board

@@ -12,8 +12,8 @@ import serial
 
 from ternhost.errors import DeviceError, UsageError
 from ternhost.links.serial import open_port
-from terntools.pico import boot_pico
-from terntools.repl import Repl
+from terntools.boards.repl import Repl
+from terntools.emulators.pico import boot_pico
 
 TERN = Path(__file__).parents[2] / ".venv/bin/tern"
 
@@ -195,7 +195,7 @@ def test_device_tests_run_on_a_board_at_a_port(tmp_path, pico):
 
 def test_it_ends_with_its_parent():
     code = (
-        "import os; from terntools.pico import boot_pico\n"
+        "import os; from terntools.emulators.pico import boot_pico\n"
         "pico = boot_pico(); print(pico.url, flush=True); os._exit(1)\n"
     )
     url = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True).stdout.strip()

@@ -11,18 +11,21 @@ import time
 
 import pytest
 
-from ternhost import broker, device, keys, run_directory
+from ternhost import cache, device
+from ternhost.aggregate.store import Store
 from ternhost.errors import DeviceError, UsageError
-from ternhost.fleet import parse
-from ternhost.fleet.network import write_network
+from ternhost.fleet import broker, keys, parse
+from ternhost.fleet.attach import write_network
 from ternhost.fleet.provision import Policy
 from ternhost.links.serial import open_port
 from ternhost.mechanisms import design
-from ternhost.session import Options, Session, provision_fleet
-from ternhost.store import Store
-from terntools import cache, deploy, flash_image, latency, qemu
-from terntools.deploy import Machine
-from terntools.repl import Repl
+from ternhost.runs import directory as run_directory
+from ternhost.runs.session import Options, Session, provision_fleet
+from terntools.bench import latency
+from terntools.boards import deploy
+from terntools.boards.deploy import Machine
+from terntools.boards.repl import Repl
+from terntools.emulators import flash_image, qemu
 
 TERN = [sys.executable, "-c", "import sys; from ternhost.cli import main; sys.exit(main())"]
 NAMES = ("rv32", "xtensa", "m33")

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tern import frames, host_frames, wire
-from terntools import emulator
+from terntools.emulators import micropython as emulator
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "device"))
 import small_board

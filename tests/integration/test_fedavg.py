@@ -7,15 +7,15 @@ import pytest
 import rig
 
 from tern.storage import FLEET
-from ternhost import inference_run, session
-from ternhost.algorithms import FEDAVG
+from ternhost.aggregate.store import Store
+from ternhost.algorithms.base import FEDAVG
 from ternhost.errors import InterruptedByUser, RefusedError, UsageError
-from ternhost.fleet.emulated import EmulatedFleet
-from ternhost.fleet.network import fleet_file
+from ternhost.fleet.attach import fleet_file
 from ternhost.fleet.provision import Policy
-from ternhost.run_directory import board_directories
-from ternhost.session import Options, Session, Watcher
-from ternhost.store import Store
+from ternhost.runs import inference_run, session
+from ternhost.runs.directory import board_directories
+from ternhost.runs.session import Options, Session, Watcher
+from terntools.emulators.unix_fleet import EmulatedFleet
 
 LOCAL = Options(
     algorithm=FEDAVG, dataset="synthetic-logistic", mechanism="duchi", choices="0.25:4:0.5,0.5:8:0.5", batch=4,

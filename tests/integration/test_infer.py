@@ -9,14 +9,16 @@ import rig
 
 from tern import card as cards
 from tern import storage
-from ternhost import batches, estimate, inference, inference_run, session
+from ternhost.aggregate import batches, estimate
+from ternhost.aggregate.store import Store
+from ternhost.algorithms import inference
 from ternhost.errors import InterruptedByUser, RefusedError, StorageError, UsageError
-from ternhost.fleet.emulated import EmulatedFleet
 from ternhost.fleet.provision import Policy
-from ternhost.inference_run import Options
-from ternhost.run_directory import board_directories
-from ternhost.session import Watcher
-from ternhost.store import Store
+from ternhost.runs import inference_run, session
+from ternhost.runs.directory import board_directories
+from ternhost.runs.inference_run import Options
+from ternhost.runs.session import Watcher
+from terntools.emulators.unix_fleet import EmulatedFleet
 
 
 def test_the_command_on_emulated_boards(tmp_path, micropython):

@@ -18,9 +18,9 @@ from harness.raw_client import RawClient, board_client, wait_for
 from tern import card as cards
 from tern import frames, host_frames, ledger, storage, wire
 from tern.links import mqtt
-from ternhost import broker, keys
-from ternhost.fleet.network import write_network
-from ternhost.store import Store
+from ternhost.aggregate.store import Store
+from ternhost.fleet import broker, keys
+from ternhost.fleet.attach import write_network
 
 PATIENCE = 60.0  # seconds, for what must come
 

@@ -11,10 +11,12 @@ import pytest
 from harness.arena import CARD, TERN, D, K
 from harness.raw_client import RawClient, board_client, wait_for
 
-from ternhost import broker, keys, run_directory, session
-from ternhost.fleet.emulated import EmulatedFleet
-from ternhost.fleet.network import attach
-from ternhost.store import Store
+from ternhost.aggregate.store import Store
+from ternhost.fleet import broker, keys
+from ternhost.fleet.attach import attach
+from ternhost.runs import directory as run_directory
+from ternhost.runs import session
+from terntools.emulators.unix_fleet import EmulatedFleet
 
 
 def tern(*words, code=0):

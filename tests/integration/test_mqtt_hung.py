@@ -10,9 +10,9 @@ import time
 
 import pytest
 
-from ternhost import broker
-from terntools.device_tests import FIRMWARE
-from terntools.emulator import device_command
+from ternhost.fleet import broker
+from terntools.emulators.micropython import device_command
+from terntools.testing.device_tests import FIRMWARE
 
 PATIENCE = 600  # ms
 AMPLE = 30_000

@@ -7,8 +7,8 @@ import pytest
 from harness.raw_client import board_client
 
 from tern import frames, wire
-from ternhost import broker
 from ternhost.errors import DeviceError
+from ternhost.fleet import broker
 from ternhost.links.mqtt import MqttLink
 
 KEYS = {1: bytes(32), 2: bytes(range(32))}

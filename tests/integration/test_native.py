@@ -11,7 +11,7 @@ from tern import sampler
 from tern.card import LAPLACE, MIXTURE, decode
 from tern.entropy import Replay
 from tern.fixed import ONE
-from terntools import latency
+from terntools.bench import latency
 
 CARDS = sorted((Path(next(iter(ternspecs.__path__))) / "cards").glob("*-[26].card"))
 N = 40

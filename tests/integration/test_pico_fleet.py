@@ -9,10 +9,11 @@ import pytest
 
 from ternhost import device
 from ternhost.fleet import parse
-from ternhost.session import Options, Session
-from terntools import hil, latency
-from terntools.hardware import read_map
-from terntools.monitor import Monitor
+from ternhost.runs.session import Options, Session
+from terntools.bench import latency
+from terntools.boards.monitor import Monitor
+from terntools.testing import hil
+from terntools.testing.hardware import read_map
 
 TERN = Path(__file__).parents[2] / ".venv/bin/tern"
 

@@ -4,15 +4,16 @@ import numpy as np
 import pytest
 
 from tern import ledger, storage, wire
-from ternhost import fleet, inference
-from ternhost.aggregator import Aggregator, Question
-from ternhost.collector import AllRefused, Collector
+from ternhost import fleet
+from ternhost.aggregate.aggregator import Aggregator, Question
+from ternhost.aggregate.store import Store
+from ternhost.algorithms import inference
+from ternhost.drivers.boards import AllRefused, Collector
 from ternhost.fleet.opening import open_boards
 from ternhost.fleet.provision import Policy
 from ternhost.mechanisms import design
-from ternhost.run_directory import board_directories
-from ternhost.session import provision_fleet
-from ternhost.store import Store
+from ternhost.runs.directory import board_directories
+from ternhost.runs.session import provision_fleet
 
 D = 4
 CARD = design("duchi", 2)

@@ -7,9 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from terntools import deploy, device_tests, emulator, emulators, fold, mpy, self_check
-from terntools.repl import Repl
-from terntools.self_check import MiscompiledError
+from terntools.boards import deploy, fold, mpy, self_check
+from terntools.boards.repl import Repl
+from terntools.boards.self_check import MiscompiledError
+from terntools.emulators import machines as emulators
+from terntools.emulators import micropython as emulator
+from terntools.testing import device_tests
 
 TERN = [sys.executable, "-c", "import sys; from ternhost.cli import main; sys.exit(main())"]
 ROOT = Path(__file__).parents[2]

@@ -10,13 +10,15 @@ import pytest
 import serial
 
 from tern import ledger, storage
+from ternhost import cache
+from ternhost.aggregate.store import Store
 from ternhost.errors import DeviceError, RefusedError, UsageError
-from ternhost.fleet.network import fleet_file
-from ternhost.keys import fleet_key
-from ternhost.store import Store
-from terntools import cache, deploy, flash, pico, provision, uf2, up
-from terntools.pico import boot_pico
-from terntools.repl import Repl
+from ternhost.fleet.attach import fleet_file
+from ternhost.fleet.keys import fleet_key
+from terntools.boards import deploy, flash, provision, uf2, up
+from terntools.boards.repl import Repl
+from terntools.emulators import pico
+from terntools.emulators.pico import boot_pico
 
 TERN = Path(__file__).parents[2] / ".venv/bin/tern"
 
@@ -264,7 +266,7 @@ def test_a_port_that_cannot_be_opened_is_no_reason_to_flash(tmp_path, line):
 
 
 def test_only_a_board_without_a_prompt_has_to_be_flashed(tmp_path, line, monkeypatch):
-    monkeypatch.setattr("terntools.repl._ENTER_TRIES", 1)
+    monkeypatch.setattr("terntools.boards.repl._ENTER_TRIES", 1)
     plan = make_plan(tmp_path, line[1])
     assert plan.flash == f"no MicroPython prompt on {line[1]}"
 

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from ternhost.accounting import Account, Accounts, Release
 from ternhost.errors import RefusedError, UsageError
+from ternhost.mechanisms.accounting import Account, Accounts, Release
 
 
 def test_releases_add_up_over_rounds_coordinates_attributes_and_results() -> None:

@@ -8,10 +8,10 @@ import pytest
 
 from tern import card as cards
 from tern import coordinates, frames, wire
-from ternhost.aggregator import COMPLETE, DEADLINE, QUORUM, Aggregator, Question
+from ternhost.aggregate.aggregator import COMPLETE, DEADLINE, QUORUM, Aggregator, Question
+from ternhost.aggregate.store import Store
 from ternhost.errors import StorageError, UsageError
 from ternhost.mechanisms import design
-from ternhost.store import Store
 
 D = 7
 KEYS = {device: bytes([device]) * 32 for device in range(1, 7)}

@@ -7,13 +7,16 @@ import pytest
 
 from tern import card as cards
 from tern import wire
-from ternhost import algorithms, certify, fedavg, vectorised
-from ternhost.aggregator import Question
+from ternhost import vectorised
+from ternhost.aggregate.aggregator import Question
+from ternhost.algorithms import averaging as fedavg
+from ternhost.algorithms import base as algorithms
 from ternhost.cli import main
 from ternhost.datasets import synthetic
+from ternhost.drivers.simulated import SimulatedFleet
 from ternhost.errors import RefusedError, UsageError
-from ternhost.fleet.simulated import SimulatedFleet
-from ternhost.session import Options, Session, Watcher, designs_of
+from ternhost.mechanisms import certify
+from ternhost.runs.session import Options, Session, Watcher, designs_of
 
 DATA = synthetic.logistic()
 FEDAVG = Options(

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tern import coordinates, frames, host_frames
-from ternhost import batches
+from ternhost.aggregate import batches
 
 
 @given(st.binary(min_size=0, max_size=64), st.binary(min_size=1, max_size=300))

@@ -8,7 +8,8 @@ import pytest
 from matplotlib.colors import to_rgb
 
 from ternhost.cli import main as tern
-from terntools import bench_plots, current_model, latency
+from terntools.bench import current_model, latency
+from terntools.bench import plots as bench_plots
 from terntools.cli import bench_latency
 
 

@@ -13,9 +13,9 @@ from cryptography import x509
 
 from tern import storage
 from tern.links import mqtt
-from ternhost import broker
 from ternhost.errors import StorageError, UsageError
-from ternhost.fleet.network import fleet_file, write_network
+from ternhost.fleet import broker
+from ternhost.fleet.attach import fleet_file, write_network
 
 KEYS = {7: bytes(range(32)), 8: bytes(32)}
 

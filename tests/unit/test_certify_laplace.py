@@ -17,8 +17,8 @@ from tern import card as cards
 from tern.entropy import Replay
 from tern.fixed import ONE
 from tern.sampler import sample
-from ternhost import certify, mechanisms
-from ternhost.mechanisms import base
+from ternhost import mechanisms
+from ternhost.mechanisms import base, certify
 
 
 def bernoulli_exp(uniform, a, b):

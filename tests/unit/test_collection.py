@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from ternhost import collection, datasets
+from ternhost import datasets
+from ternhost.algorithms import collection
 from ternhost.errors import UsageError
 
 EPSILON = 4_000_000

@@ -7,10 +7,11 @@ import pytest
 
 from tern import card as cards
 from tern import wire
-from ternhost import collection_run, hiera
+from ternhost.algorithms import levels as hiera
 from ternhost.cli import main
-from ternhost.collection_run import Options
 from ternhost.errors import UsageError
+from ternhost.runs import collection_run
+from ternhost.runs.collection_run import Options
 
 EXTRACT = "AGE,HRSWORK1,SEX,MARST,REGION\n" + "".join(
     f"{20 + i % 60},{(7 * i) % 90},{1 + i % 2},{1 + i % 4 // 2},{i % 5 // 2}\n" for i in range(600)

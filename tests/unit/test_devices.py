@@ -7,7 +7,7 @@ from serial.tools import list_ports
 from serial.tools.list_ports_common import ListPortInfo
 
 from ternhost.errors import DeviceError, UsageError
-from terntools import devices
+from terntools.boards import devices
 
 
 def port(name, vid, pid, serial_number):

@@ -14,11 +14,11 @@ from ppk2_api import ppk2_api
 
 from tern import frames
 from ternhost.errors import DeviceError, TernError, UsageError
-from terntools import current_model, energy
-from terntools.meters import ina, ppk2
-from terntools.meters.csv import Csv
-from terntools.meters.joulescope import from_samples
-from terntools.meters.ppk2 import Ppk2
+from terntools.bench import current_model, energy
+from terntools.bench.meters import ina, ppk2
+from terntools.bench.meters.csv import Csv
+from terntools.bench.meters.joulescope import from_samples
+from terntools.bench.meters.ppk2 import Ppk2
 
 VOLTS = 3.3
 IDLE = 0.010

@@ -10,9 +10,9 @@ from scipy.optimize import brentq
 
 from tern import card as cards
 from tern.fixed import ONE
-from ternhost import certify, mechanisms
+from ternhost import mechanisms
 from ternhost.experiments import coordinates
-from ternhost.mechanisms import base, duchi, hybrid, pdpm, piecewise, three_outputs
+from ternhost.mechanisms import base, certify, duchi, hybrid, pdpm, piecewise, three_outputs
 
 
 @pytest.mark.parametrize("epsilon", [0.75, 1.0, 1.5, 1.7, 2.0, 4.0])

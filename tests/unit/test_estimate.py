@@ -8,8 +8,9 @@ import pytest
 
 from tern import card as cards
 from tern.fixed import ONE
-from ternhost import certify, estimate, mechanisms
-from ternhost.mechanisms import base
+from ternhost import mechanisms
+from ternhost.aggregate import estimate
+from ternhost.mechanisms import base, certify
 
 
 def designed(name, epsilon, levels=None):

@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 
 from tern import wire
-from ternhost import datasets, fedavg
+from ternhost import datasets
+from ternhost.algorithms import averaging as fedavg
+from ternhost.algorithms.averaging import Choice, Settings
 from ternhost.errors import RefusedError, UsageError
-from ternhost.fedavg import Choice, Settings
 
 LOOSE = (Choice(1.0, "20"),)
 

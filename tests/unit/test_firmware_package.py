@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import tern
-from terntools import fold, mpy
+from terntools.boards import fold, mpy
 
 FIRMWARE = Path(tern.__file__).parents[1]
 

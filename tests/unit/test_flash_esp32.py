@@ -13,7 +13,7 @@ from esptool.loader import ESPLoader
 
 from ternhost.cli import main
 from ternhost.errors import DeviceError, InterruptedByUser, TernError, UsageError
-from terntools import esp32, flash
+from terntools.boards import esp32, flash
 
 SYNC, READ_REG, WRITE_REG, SECURITY_INFO = 0x08, 0x0A, 0x09, 0x14
 MEM_BEGIN, MEM_END, MEM_DATA = 0x05, 0x06, 0x07

@@ -5,7 +5,7 @@ import struct
 import pytest
 
 from ternhost.errors import DeviceError, InterruptedByUser, UsageError
-from terntools import flash, uf2
+from terntools.boards import flash, uf2
 
 PROGRAM = bytes(range(256)) * 10
 

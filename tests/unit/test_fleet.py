@@ -9,15 +9,15 @@ import pytest
 from tern import card as cards
 from tern import ledger, storage, wire
 from ternhost import fleet
-from ternhost.aggregator import Aggregator, Question
-from ternhost.collector import Collector
+from ternhost.aggregate.aggregator import Aggregator, Question
+from ternhost.aggregate.store import Store
+from ternhost.drivers.boards import Collector
 from ternhost.errors import DeviceError, StorageError, UsageError
 from ternhost.fleet.board import PortFleet
 from ternhost.fleet.provision import Policy, new_keys, provision_board
 from ternhost.mechanisms import design
-from ternhost.session import coordinates_by_rule, provision_fleet
-from ternhost.store import Store
-from terntools import emulators
+from ternhost.runs.session import coordinates_by_rule, provision_fleet
+from terntools.emulators import machines as emulators
 
 CARD = design("duchi", 1).card
 COST = cards.decode(CARD).epsilon

@@ -8,7 +8,7 @@ from types import ModuleType
 import pytest
 
 from ternhost.errors import TernError
-from terntools import fold, mpy
+from terntools.boards import fold, mpy
 
 CONSTANTS = '''"""Constants."""
 from tern.compat import const

@@ -17,12 +17,12 @@ from hypothesis import strategies as st
 from tern import bench, card, frames, host_frames, ledger, storage, wire
 from tern.mqtt import MqttError, Session
 from tern.transport import Lost
-from ternhost import batches
-from ternhost.aggregator import Aggregator, Question
-from ternhost.broker import Access
+from ternhost.aggregate import batches
+from ternhost.aggregate.aggregator import Aggregator, Question
+from ternhost.aggregate.store import Store
 from ternhost.errors import StorageError, UsageError
+from ternhost.fleet.broker import Access
 from ternhost.mechanisms import design
-from ternhost.store import Store
 
 ROOT = Path(__file__).parents[2]
 VECTORS = ROOT / "shared_specs" / "vectors"

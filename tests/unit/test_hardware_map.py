@@ -5,7 +5,7 @@ import sys
 import pytest
 
 from ternhost.errors import DeviceError, UsageError
-from terntools import hardware
+from terntools.testing import hardware
 
 
 def read(tmp_path, text):

@@ -12,8 +12,10 @@ from tern.card import certify as certify_on_device
 from tern.entropy import Replay
 from tern.fixed import exp_lower
 from tern.lhp import Hierarchy
-from ternhost import certify, datasets, hiera
+from ternhost import datasets
+from ternhost.algorithms import levels as hiera
 from ternhost.errors import UsageError
+from ternhost.mechanisms import certify
 from ternhost.vectorised import RandomLanes, ReplayLanes, random_bits
 
 

@@ -12,9 +12,11 @@ from sklearn import metrics
 from tern import card as cards
 from tern.entropy import Replay
 from tern.inference import Classifier
-from ternhost import certify, estimate, inference
+from ternhost.aggregate import estimate
+from ternhost.algorithms import inference
+from ternhost.algorithms.inference import LAPLACE, NOT_ENCRYPT, Settings
 from ternhost.errors import UsageError
-from ternhost.inference import LAPLACE, NOT_ENCRYPT, Settings
+from ternhost.mechanisms import certify
 from ternhost.vectorised import RandomLanes, ReplayLanes, random_bits
 
 

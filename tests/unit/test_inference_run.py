@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from ternhost import inference_run
 from ternhost.cli import main
 from ternhost.errors import UsageError
-from ternhost.inference_run import Options
+from ternhost.runs import inference_run
+from ternhost.runs.inference_run import Options
 
 
 def test_simulated_clients_score_beside_the_exact_result(tmp_path):
@@ -77,7 +77,7 @@ def test_a_classifier_too_large_for_a_frame(tmp_path, monkeypatch):
 
 
 def test_nothing_to_resume(tmp_path):
-    from ternhost.store import Store
+    from ternhost.aggregate.store import Store
 
     Store(tmp_path / "store.sqlite").close()
     with pytest.raises(UsageError, match="holds no run of tern infer"):

@@ -7,11 +7,11 @@ from array import array
 import pytest
 
 from tern import frames, wire
-from ternhost import keys
-from ternhost.aggregator import Aggregator, Question
+from ternhost.aggregate.aggregator import Aggregator, Question
+from ternhost.aggregate.store import Store
 from ternhost.errors import UsageError
+from ternhost.fleet import keys
 from ternhost.mechanisms import design
-from ternhost.store import Store
 
 CARD = design("three-outputs", epsilon_micro=1_000_000).card
 QUESTION = Question(wire.LOGISTIC, [0] * 20, -14, CARD, 1)

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from tern import card as cards
-from ternhost import certify, errors, mechanisms, shipped
+from ternhost import errors, mechanisms
 from ternhost.cli import main
 from ternhost.errors import UsageError
-from ternhost.mechanisms import discretise, duchi, hybrid, piecewise, ship
+from ternhost.mechanisms import certify, discretise, duchi, hybrid, piecewise, ship, shipped
 
 
 def worst(design):

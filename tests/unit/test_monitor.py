@@ -10,7 +10,7 @@ import serial
 
 from tern import frames, wire
 from ternhost.errors import DeviceError
-from terntools.monitor import Monitor, describe
+from terntools.boards.monitor import Monitor, describe
 
 
 class Board:

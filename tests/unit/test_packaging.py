@@ -4,7 +4,7 @@ import tomllib
 from pathlib import Path
 
 import ternspecs
-from terntools import mpy
+from terntools.boards import mpy
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
@@ -40,7 +40,9 @@ def test_data_files_match_their_patterns():
             if name.suffix not in (".py", "") and name.is_file():
                 assert f"*{name.suffix}" in data[f"terntools.{package}"], name
     folders = {path.name for path in (ROOT / "tools/terntools/qemu").iterdir() if path.is_dir()}
-    assert folders - {"__pycache__"} == {pattern.partition("/")[0] for pattern in data["terntools.qemu"]}
+    assert folders - {"__pycache__"} == {
+        pattern.partition("/")[0] for pattern in data["terntools.emulators.qemu"]
+    }
 
 
 def test_the_compiler_that_is_named_is_the_one_that_is_pinned():

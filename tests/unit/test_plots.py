@@ -5,11 +5,12 @@ import pytest
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
-import ternhost.cards
+import ternhost.mechanisms.cards
 from tern import card as cards
-from ternhost import certify, mechanisms, plots
+from ternhost import mechanisms
 from ternhost.errors import StorageError
-from ternhost.mechanisms import base, lhp
+from ternhost.mechanisms import base, certify, lhp
+from ternhost.report import plots
 
 
 def decoded(name, epsilon=2, levels=None):
@@ -88,7 +89,7 @@ def test_laplace_in_floats_equals_the_exact_distribution():
     card = cards.decode(base.laplace(3, 16, 8, -20, 20))
     for v in (-16384, -5000, 0, 77, 16384):
         exact = [float(p) for p in certify.distribution(card, v)]
-        assert ternhost.cards.distribution(card, v) == pytest.approx(exact, abs=1e-14)
+        assert ternhost.mechanisms.cards.distribution(card, v) == pytest.approx(exact, abs=1e-14)
     knots = np.array([[float(p) for p in certify.at_knot(card, i)] for i in range(len(certify.knots(card)))])
     assert plots._losses(card) == pytest.approx(np.log(knots.max(axis=0) / knots.min(axis=0)))
 

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 from ternhost.cli import progress
 from ternhost.cli.progress import ProgressPrinter
-from ternhost.session import Status
+from ternhost.runs.session import Status
 
 
 class Terminal(io.StringIO):

@@ -9,9 +9,9 @@ import pytest
 from tern import storage
 from ternhost.cli import main
 from ternhost.errors import UsageError
-from terntools import provision
+from terntools.boards import provision
+from terntools.boards.provision import Broker, Member
 from terntools.cli import provision as provision_cli
-from terntools.provision import Broker, Member
 
 ROWS = np.zeros((1, 4), np.int16)
 

@@ -7,8 +7,9 @@ from html.parser import HTMLParser
 import pytest
 
 from tern import card as cards
-from ternhost import mechanisms, report
+from ternhost import mechanisms
 from ternhost.errors import StorageError
+from ternhost.report import page as report
 
 
 def result(**changes):

@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from ternhost import certify, datasets, mechanisms, training
+from ternhost import datasets, mechanisms
+from ternhost.algorithms import training
 from ternhost.errors import UsageError
-from ternhost.session import Options, Session, design_report
+from ternhost.mechanisms import certify
+from ternhost.runs.session import Options, Session, design_report
 
 
 def test_a_card_never_costs_more_than_was_asked() -> None:

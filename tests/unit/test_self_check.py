@@ -3,7 +3,7 @@
 import pytest
 
 from ternhost.errors import TernError, UsageError
-from terntools import mpy, self_check
+from terntools.boards import mpy, self_check
 
 RIGHT = self_check.expected()
 

@@ -5,11 +5,12 @@ import time
 import pytest
 
 from tern import frames, wire
-from ternhost import keys, serve
+from ternhost.aggregate.store import Store
 from ternhost.errors import UsageError
+from ternhost.fleet import keys
 from ternhost.mechanisms import design
-from ternhost.serve import Plan, Server
-from ternhost.store import Store
+from ternhost.runs import serve
+from ternhost.runs.serve import Plan, Server
 
 CARD = design("three-outputs", epsilon_micro=1_000_000).card
 

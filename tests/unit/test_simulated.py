@@ -9,11 +9,12 @@ import pytest
 from tern import gradient as gradients
 from tern import wire
 from tern.card import decode
-from ternhost import datasets, estimate, fleet, training, vectorised
-from ternhost.aggregator import Question
+from ternhost import datasets, fleet, vectorised
+from ternhost.aggregate import estimate
+from ternhost.aggregate.aggregator import Question
+from ternhost.algorithms import training
 from ternhost.cli import main
-from ternhost.errors import RefusedError, UsageError
-from ternhost.fleet.simulated import (
+from ternhost.drivers.simulated import (
     SimulatedFleet,
     collect_values,
     combined_variance,
@@ -21,8 +22,9 @@ from ternhost.fleet.simulated import (
     lanes_at_a_time,
     train,
 )
+from ternhost.errors import RefusedError, UsageError
 from ternhost.mechanisms import design
-from ternhost.session import Options, Session, Status, Watcher
+from ternhost.runs.session import Options, Session, Status, Watcher
 
 
 def _dataset(n: int = 4000, d: int = 5, seed: int = 3) -> datasets.Dataset:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from terntools import mpy
+from terntools.boards import mpy
 
 ROOT = Path(__file__).parents[2]
 KEPT = json.loads((ROOT / "tests/sizes.json").read_text())
@@ -24,9 +24,9 @@ def test_what_a_board_gets_keeps_its_size(name, tmp_path):
     assert sum(sizes.values()) < LIMITS.get(name, 1 << 20)
     kept = sum(KEPT[name].values())
     assert sum(sizes.values()) == pytest.approx(kept, rel=TOLERANCE), (
-        "meant? python -m terntools.sizes --keep"
+        "meant? python -m terntools.boards.sizes --keep"
     )
-    assert set(sizes) == set(KEPT[name]), "meant? python -m terntools.sizes --keep"
+    assert set(sizes) == set(KEPT[name]), "meant? python -m terntools.boards.sizes --keep"
 
 
 @pytest.mark.parametrize("architecture", mpy.ARCHITECTURES)

@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
+from ternhost.aggregate.store import Cohort, Round, Store
 from ternhost.errors import StorageError
-from ternhost.store import Cohort, Round, Store
 
 KEYS = {1: bytes(32), 2: b"k" * 32, 4_000_000_000: b"m" * 32}
 ROUND = Round(1, [Cohort(b"first", [1, 4_000_000_000]), Cohort(b"second", [2])], quorum=2, deadline=1.5)
@@ -100,7 +100,7 @@ def test_it_can_be_read_meanwhile(path, store):
 
 
 def test_the_lock_dies_with_its_process(path):
-    holder = f"import os; from ternhost.store import Store; s = Store({str(path)!r}); os.kill(os.getpid(), 9)"
+    holder = f"import os; from ternhost.aggregate.store import Store; s = Store({str(path)!r}); os.kill(os.getpid(), 9)"
     assert subprocess.run([sys.executable, "-c", holder]).returncode == -9
     Store(path).close()
 

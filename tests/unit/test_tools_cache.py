@@ -9,9 +9,9 @@ import threading
 
 import pytest
 
+from ternhost import cache
+from ternhost.cache import Recipe
 from ternhost.errors import StorageError
-from terntools import cache
-from terntools.cache import Recipe
 
 RECIPE = Recipe(name="thing", version="1", options={"colour": "grey"}, products=("thing",))
 

@@ -6,8 +6,8 @@ import sys
 import pytest
 
 from ternhost.errors import UsageError
-from terntools import device_tests
-from terntools.device_tests import FAILED, PASSED, TIMED_OUT, Target, Transcript, UnixTarget
+from terntools.testing import device_tests
+from terntools.testing.device_tests import FAILED, PASSED, TIMED_OUT, Target, Transcript, UnixTarget
 
 TARGET = UnixTarget()
 
@@ -133,7 +133,7 @@ def test_exit_codes_of_the_command(tmp_path, text, seconds, code, words):
     path = tmp_path / "test_it.py"
     path.write_text(text)
     ended = subprocess.run(
-        [sys.executable, "-m", "terntools.device_tests", "--timeout", str(seconds), path],
+        [sys.executable, "-m", "terntools.testing.device_tests", "--timeout", str(seconds), path],
         capture_output=True,
         text=True,
     )

@@ -10,8 +10,9 @@ import pytest
 
 from ternhost import cli
 from ternhost.errors import DeviceError, UsageError
-from terntools import debian, emulator
-from terntools.debian import BuildError, Requirement, Shell
+from terntools.emulators import debian
+from terntools.emulators import micropython as emulator
+from terntools.emulators.debian import BuildError, Requirement, Shell
 
 
 def executable(path, text):

@@ -11,10 +11,12 @@ import pytest
 from tern import card as cards
 from tern import wire
 from tern.gradient import Gradient
-from ternhost import certify, datasets, mechanisms, training
+from ternhost import datasets, mechanisms
+from ternhost.algorithms import training
+from ternhost.algorithms.training import Settings, Trainer
 from ternhost.datasets import CLASSIFICATION, REGRESSION, Dataset, held_out, to_fixed
 from ternhost.errors import UsageError
-from ternhost.training import Settings, Trainer
+from ternhost.mechanisms import certify
 
 ONE = 16384
 MODELS = list(training.MODELS.values())

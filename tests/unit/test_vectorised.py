@@ -15,8 +15,8 @@ from tern.entropy import EntropyError, Keyed, Replay
 from tern.gradient import Gradient
 from tern.local import LocalTrainer
 from ternhost import vectorised
-from ternhost.certify import distribution
 from ternhost.mechanisms import base, design
+from ternhost.mechanisms.certify import distribution
 from ternhost.vectorised import RandomLanes, ReplayLanes, random_bits
 
 CLIENTS = 300

@@ -30,7 +30,7 @@ COMMANDS = {
     "collect": "ternhost.cli.collect",
     "card": "ternhost.cli.card",
     "experiment": "ternhost.cli.experiment",
-    "fleet": "ternhost.cli.fleet",
+    "fleet": "terntools.cli.fleet",
     "device": "ternhost.cli.device",
     "serve": "ternhost.cli.serve",
     "broker": "ternhost.cli.broker",

@@ -6,10 +6,10 @@ import argparse
 from dataclasses import asdict
 from typing import Any
 
-from ternhost import broker
+from ternhost.aggregate.store import Store
 from ternhost.cli import add_command, print_result
 from ternhost.errors import OK
-from ternhost.store import Store
+from ternhost.fleet import broker
 
 
 def add_parser(subparsers: Any) -> None:

@@ -7,10 +7,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from ternhost import cards, mechanisms, shipped
+from ternhost import mechanisms
 from ternhost.cli import add_command, print_result
 from ternhost.errors import FAILED, OK
-from ternhost.mechanisms import optimal
+from ternhost.mechanisms import cards, optimal, shipped
 from ternhost.mechanisms.base import Design, parse_epsilon
 
 

@@ -6,12 +6,13 @@ import argparse
 from functools import partial
 from typing import Any
 
-from ternhost import collection_run, datasets, mechanisms
+from ternhost import datasets, mechanisms
 from ternhost.cli import add_command
 from ternhost.cli.running import add_where, default_of, perform, store_at
-from ternhost.collection_run import HIERA, METHODS, Options
 from ternhost.errors import UsageError
-from ternhost.session import K_RULES, Watcher
+from ternhost.runs import collection_run
+from ternhost.runs.collection_run import HIERA, METHODS, Options
+from ternhost.runs.session import K_RULES, Watcher
 
 _DEFAULTS = Options()
 _default = partial(default_of, _DEFAULTS)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from ternhost import report
 from ternhost.cli import add_command, print_result
 from ternhost.cli.progress import ProgressPrinter
 from ternhost.cli.train import begin, summary
 from ternhost.errors import OK
+from ternhost.report import page as report
 
 _BOARDS = 8
 _REPORTS = 20_000

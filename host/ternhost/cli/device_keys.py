@@ -8,10 +8,10 @@ import time
 from pathlib import Path
 from typing import Any
 
-from ternhost import keys
+from ternhost.aggregate.store import Store
 from ternhost.cli import add_command, print_result
 from ternhost.errors import OK, StorageError
-from ternhost.store import Store
+from ternhost.fleet import keys
 
 
 def add_actions(actions: Any) -> None:

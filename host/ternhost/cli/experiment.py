@@ -11,7 +11,7 @@ from ternhost import experiments
 from ternhost.cli import add_command, print_result
 from ternhost.errors import OK
 from ternhost.experiments import Options
-from ternhost.run_directory import new_directory
+from ternhost.runs.directory import new_directory
 
 
 def add_parser(subparsers: Any) -> None:

@@ -6,12 +6,13 @@ import argparse
 from functools import partial
 from typing import Any
 
-from ternhost import inference, inference_run
+from ternhost.algorithms import inference
 from ternhost.cli import add_command
 from ternhost.cli.running import add_where, default_of, perform, store_at
 from ternhost.errors import UsageError
-from ternhost.inference_run import Options
-from ternhost.session import Watcher
+from ternhost.runs import inference_run
+from ternhost.runs.inference_run import Options
+from ternhost.runs.session import Watcher
 
 _DEFAULTS = Options()
 _default = partial(default_of, _DEFAULTS)

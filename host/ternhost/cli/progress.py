@@ -6,7 +6,7 @@ import sys
 import time
 from typing import TextIO
 
-from ternhost.session import Status, Watcher
+from ternhost.runs.session import Status, Watcher
 
 _EVERY = 0.1  # seconds between two changes of the line
 _LINE_EVERY = 2.0  # seconds between two lines where there is no terminal

@@ -10,8 +10,8 @@ from typing import Any
 from ternhost.cli import print_result
 from ternhost.cli.progress import ProgressPrinter
 from ternhost.errors import OK, UsageError
-from ternhost.run_directory import STORE_NAME, new_directory
-from ternhost.session import Watcher
+from ternhost.runs.directory import STORE_NAME, new_directory
+from ternhost.runs.session import Watcher
 
 Result = dict[str, Any]
 

@@ -15,13 +15,16 @@ from typing import Any
 
 import numpy as np
 
-from ternhost import cards, datasets, mechanisms, session, training
-from ternhost.broker import HOST, Access
+from ternhost import datasets, mechanisms
+from ternhost.aggregate.store import Store
+from ternhost.algorithms import training
 from ternhost.cli import add_command, print_result
 from ternhost.cli.running import default_of
 from ternhost.errors import OK, UsageError
-from ternhost.serve import Plan, Server, Status, summary
-from ternhost.store import Store
+from ternhost.fleet.broker import HOST, Access
+from ternhost.mechanisms import cards
+from ternhost.runs import session
+from ternhost.runs.serve import Plan, Server, Status, summary
 
 _DEFAULTS = session.Options()
 _default = partial(default_of, _DEFAULTS)
@@ -211,7 +214,7 @@ def _print_line(status: Status) -> None:
 
 
 def _metrics(port: int) -> Callable[[Status], None]:
-    from ternhost.metrics import Metrics
+    from ternhost.runs.metrics import Metrics
 
     try:
         return Metrics(port).update

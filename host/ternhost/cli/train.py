@@ -6,11 +6,15 @@ import argparse
 from functools import partial
 from typing import Any
 
-from ternhost import algorithms, cards, datasets, fedavg, mechanisms, training
+from ternhost import datasets, mechanisms
+from ternhost.algorithms import averaging as fedavg
+from ternhost.algorithms import base as algorithms
+from ternhost.algorithms import training
 from ternhost.cli import add_command
 from ternhost.cli.running import add_where, default_of, perform, store_at
 from ternhost.errors import UsageError
-from ternhost.session import K_RULES, Options, Session, Watcher
+from ternhost.mechanisms import cards
+from ternhost.runs.session import K_RULES, Options, Session, Watcher
 
 _DEFAULTS = Options()
 _default = partial(default_of, _DEFAULTS)

@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tern.fixed import ONE
+from ternhost.cache import cache_root
 from ternhost.errors import UsageError
-from terntools.cache import cache_root
 
 CLASSIFICATION = "classification"  # labels are -1 and 1
 REGRESSION = "regression"  # labels lie in [-1, 1]

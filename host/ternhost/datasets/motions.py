@@ -13,15 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ternhost.datasets.base import (
-    MULTICLASS,
-    Dataset,
-    Floats,
-    bad_file,
-    find_file,
-    held_out,
-    with_constant,
-)
+from ternhost.datasets.base import MULTICLASS, Dataset, Floats, bad_file, find_file, held_out, with_constant
 from ternhost.datasets.windows import KINDS, lengths, statistics
 
 SOURCE = (

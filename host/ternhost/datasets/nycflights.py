@@ -19,9 +19,9 @@ import numpy as np
 import numpy.typing as npt
 
 from tern.fixed import ONE
+from ternhost.cache import cache_root
 from ternhost.datasets.base import CLASSIFICATION, CONSTANT, Dataset, Fixed, Floats, held_out, to_fixed
 from ternhost.errors import UsageError
-from terntools.cache import cache_root
 
 if TYPE_CHECKING:
     import pandas

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from ternhost.datasets.base import (
+from ternhost.datasets.base import (  # fmt: skip
     MULTICLASS,
     Dataset,
     Floats,
@@ -24,7 +24,7 @@ from ternhost.datasets.base import (
     normalised,
     to_fixed,
     with_constant,
-)  # fmt: skip
+)
 from ternhost.datasets.windows import KINDS, lengths, statistics
 
 FILES = ("WISDM_ar_v1.1_raw.txt", "WISDM_ar_v1.1/WISDM_ar_v1.1_raw.txt")

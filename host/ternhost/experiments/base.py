@@ -16,9 +16,10 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullFormatter
 
 from tern.card import Card, decode
-from ternhost import datasets, mechanisms, plots
+from ternhost import datasets, mechanisms
 from ternhost.errors import StorageError, UsageError
 from ternhost.mechanisms import optimal
+from ternhost.report import plots
 
 Row = dict[str, Any]
 

@@ -14,8 +14,9 @@ from collections.abc import Callable
 import numpy as np
 
 from tern.wire import LOGISTIC
-from ternhost import collection, training
+from ternhost.algorithms import collection, training
 from ternhost.datasets import synthetic
+from ternhost.drivers import simulated
 from ternhost.experiments.base import (
     Curve,
     Options,
@@ -27,10 +28,9 @@ from ternhost.experiments.base import (
     mean_and_error,
     two_classes,
 )
-from ternhost.fleet import simulated
 from ternhost.mechanisms import duchi, hybrid, piecewise, three_outputs
 from ternhost.mechanisms.base import MICRO
-from ternhost.session import K_RULES, coordinates_by_rule
+from ternhost.runs.session import K_RULES, coordinates_by_rule
 
 SUMMARY = "what the rules for k cost, against the best k"
 

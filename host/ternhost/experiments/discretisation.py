@@ -11,7 +11,8 @@ import numpy as np
 
 from tern.card import decode
 from tern.wire import LOGISTIC
-from ternhost import certify, training
+from ternhost.algorithms import training
+from ternhost.drivers import simulated
 from ternhost.experiments.base import (
     Curve,
     Options,
@@ -23,8 +24,7 @@ from ternhost.experiments.base import (
     mean_and_error,
     two_classes,
 )
-from ternhost.fleet import simulated
-from ternhost.mechanisms import design, piecewise
+from ternhost.mechanisms import certify, design, piecewise
 from ternhost.mechanisms.base import MICRO
 from ternhost.mechanisms.discretise import discretised_variance
 

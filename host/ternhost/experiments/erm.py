@@ -12,8 +12,10 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from tern.card import Card
-from ternhost import datasets, training
+from ternhost import datasets
+from ternhost.algorithms import training
 from ternhost.datasets import CLASSIFICATION, REGRESSION, Dataset
+from ternhost.drivers import simulated
 from ternhost.errors import UsageError
 from ternhost.experiments.base import (
     Curve,
@@ -26,9 +28,8 @@ from ternhost.experiments.base import (
     known,
     mean_and_error,
 )
-from ternhost.fleet import simulated
 from ternhost.mechanisms.base import MICRO
-from ternhost.session import coordinates_by_rule
+from ternhost.runs.session import coordinates_by_rule
 
 SUMMARY = "accuracy and squared error of trained models against epsilon, by ten-fold cross-validation"
 

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from ternhost import datasets, estimate
-from ternhost import hiera as system
+from ternhost import datasets
+from ternhost.aggregate import estimate
+from ternhost.algorithms import levels as system
 from ternhost.datasets import synthetic
+from ternhost.drivers.simulated import collect_values
 from ternhost.experiments.base import Curve, Options, Outcome, Panel, Row, card_of, draw, mean_and_error
-from ternhost.fleet.simulated import collect_values
 from ternhost.mechanisms.base import MICRO
 
 SUMMARY = "HierA's error against mu, over distributions, beside its true joint loss"

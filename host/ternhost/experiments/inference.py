@@ -5,9 +5,9 @@ A softmax classifier, trained beforehand on the training records and known to al
 
 from __future__ import annotations
 
-from ternhost import inference as system
+from ternhost.algorithms import inference as system
+from ternhost.algorithms.inference import CALINSKI_HARABASZ, SILHOUETTE_SCORE, Settings
 from ternhost.experiments.base import Curve, Options, Outcome, Panel, Row, draw, mean_and_error
-from ternhost.inference import CALINSKI_HARABASZ, SILHOUETTE_SCORE, Settings
 
 SUMMARY = "cluster scores of protected inference results against the true epsilon"
 

@@ -10,7 +10,8 @@ from __future__ import annotations
 import numpy as np
 from matplotlib.figure import Figure
 
-from ternhost import collection, datasets
+from ternhost import datasets
+from ternhost.algorithms import collection
 from ternhost.datasets import synthetic
 from ternhost.experiments.base import (
     Curve,

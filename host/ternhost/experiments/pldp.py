@@ -11,7 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from ternhost import datasets, fedavg, training
+from ternhost import datasets
+from ternhost.algorithms import averaging as fedavg
+from ternhost.algorithms import training
 from ternhost.experiments.base import (
     Curve,
     Options,

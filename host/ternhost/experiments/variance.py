@@ -12,10 +12,11 @@ from functools import partial
 from matplotlib.figure import Figure
 from scipy.optimize import brentq
 
-from ternhost import certify, mechanisms, shipped
+from ternhost import mechanisms
 from ternhost.errors import UsageError
 from ternhost.experiments.base import Curve, Options, Outcome, Panel, Row, card_of, draw, known
 from ternhost.mechanisms import (
+    certify,
     duchi,
     hybrid,
     laplace,
@@ -23,6 +24,7 @@ from ternhost.mechanisms import (
     parse_epsilon,
     pdpm,
     piecewise,
+    shipped,
     three_outputs,
 )
 

@@ -16,7 +16,7 @@ MAX_BOARDS = 1000  # more emulated boards than that need more processes and ptys
 MAX_MACHINES = 16  # each takes a core while it computes
 MAX_SIMULATED = 1_000_000_000
 
-# Emulated boards that run a board's firmware: kind of fleet -> name of the board (terntools.emulators).
+# Emulated boards that run a board's firmware: kind of fleet -> name of the board (terntools.emulators.machines).
 FIRMWARE = {
     "pico-emulated": "pico",
     "rv32-emulated": "rv32",

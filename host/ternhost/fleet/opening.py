@@ -8,9 +8,9 @@ from pathlib import Path
 
 from ternhost.fleet import Fleet, FleetSpec
 from ternhost.fleet.board import PortFleet
-from ternhost.fleet.emulated import EmulatedFleet
-from ternhost.fleet.firmware import FirmwareFleet
-from terntools.emulator import find_micropython
+from terntools.emulators.firmware_fleet import FirmwareFleet
+from terntools.emulators.micropython import find_micropython
+from terntools.emulators.unix_fleet import EmulatedFleet
 
 
 @contextmanager

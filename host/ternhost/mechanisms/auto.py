@@ -14,9 +14,8 @@ import numpy as np
 
 from tern import card as cards
 from tern.card import MAX_LEVELS, MAX_SYMBOLS
-from ternhost import certify, shipped
 from ternhost.errors import UsageError
-from ternhost.mechanisms import duchi, hybrid, laplace, optimal, piecewise, three_outputs
+from ternhost.mechanisms import certify, duchi, hybrid, laplace, optimal, piecewise, shipped, three_outputs
 from ternhost.mechanisms.base import Design
 
 BITS = 8.0

@@ -14,8 +14,8 @@ from fractions import Fraction
 from tern import card as cards
 from tern.card import Card, T
 from tern.fixed import EXP_BITS, MAX_EPSILON, exp_lower
-from ternhost import certify
 from ternhost.errors import UsageError
+from ternhost.mechanisms import certify
 
 MICRO = 1_000_000
 

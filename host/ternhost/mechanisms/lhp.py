@@ -20,9 +20,8 @@ from fractions import Fraction
 from tern import card as cards
 from tern.card import Card, CardError
 from tern.fixed import ONE
-from ternhost import certify
 from ternhost.errors import UsageError
-from ternhost.mechanisms import duchi, grr
+from ternhost.mechanisms import certify, duchi, grr
 from ternhost.mechanisms.base import MICRO, Design, finish
 
 BUDGETS = (5.0, 4.0, 3.0, 2.0, 1.0)  # the paper's, in units of the smallest; levels from the top range down

@@ -10,10 +10,9 @@ from typing import Any
 
 from tern import card as cards
 from tern.card import LAPLACE, CardError
-from ternhost import certify, shipped
-from ternhost.cards import decode_any, describe, fraction
-from ternhost.mechanisms import design, optimal
+from ternhost.mechanisms import certify, design, optimal, shipped
 from ternhost.mechanisms.base import MICRO
+from ternhost.mechanisms.cards import decode_any, describe, fraction
 from ternhost.mechanisms.lhp import Composite
 
 # Mechanisms of the papers (None: their default number of levels), and tern's own, with the epsilons of each.

@@ -8,7 +8,7 @@ from typing import Any
 
 from ternhost.cli import add_command
 
-_ACTIONS = ("ternhost.cli.bench_ingest", "terntools.cli.bench_latency", "terntools.cli.bench_energy")
+_ACTIONS = ("terntools.cli.bench_ingest", "terntools.cli.bench_latency", "terntools.cli.bench_energy")
 
 
 def add_parser(subparsers: Any) -> None:

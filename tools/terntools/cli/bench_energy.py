@@ -13,11 +13,13 @@ from tern import card as cards
 from ternhost import errors, fleet
 from ternhost.cli import add_command, print_result
 from ternhost.errors import TernError, UsageError
-from terntools import bench_plots, current_model, devices, energy, latency
+from terntools.bench import current_model, energy, latency
+from terntools.bench import plots as bench_plots
+from terntools.bench.meters import Meter, ina
+from terntools.bench.sessions import Session
+from terntools.boards import devices
 from terntools.cli import bench_latency
 from terntools.cli.progress import tell
-from terntools.meters import Meter, ina
-from terntools.sessions import Session
 
 METERS = ("ppk2", "joulescope", "ina226", "ina228", "csv", "model")
 _SESSIONS = 5
@@ -194,7 +196,7 @@ def _model(
 def _measure(args: argparse.Namespace, case: latency.Case, say: Any) -> tuple[energy.Result, str | None]:
     # The result, and the chip, if there is one to ask.
     if args.meter == "csv":
-        from terntools.meters.csv import Csv
+        from terntools.bench.meters.csv import Csv
 
         if args.file is None:
             raise UsageError("--meter csv reads a file", hint="name it with --file")
@@ -246,7 +248,7 @@ def _session(meter: Meter, bench: latency.Bench, case: latency.Case, active_low:
 
 def _meter(args: argparse.Namespace) -> Meter:
     if args.meter == "joulescope":
-        from terntools.meters.joulescope import Joulescope
+        from terntools.bench.meters.joulescope import Joulescope
 
         return Joulescope()
     if args.meter_port is None:
@@ -255,7 +257,7 @@ def _meter(args: argparse.Namespace) -> Meter:
         )
     port = devices.resolve(args.meter_port)
     if args.meter == "ppk2":
-        from terntools.meters.ppk2 import Ppk2
+        from terntools.bench.meters.ppk2 import Ppk2
 
         return Ppk2(port, args.volts or 3.3, supply=not args.no_supply)
     return ina.Ina(port, args.meter, args.shunt or (0.1 if args.meter == "ina226" else 0.015))

@@ -5,11 +5,13 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from ternhost import errors, mechanisms, training
+from ternhost import errors, mechanisms
+from ternhost.algorithms import training
 from ternhost.cli import add_command, print_result
-from terntools import bench_plots, current_model, latency
+from terntools.bench import current_model, latency
+from terntools.bench import plots as bench_plots
+from terntools.bench.sessions import Session
 from terntools.cli.progress import tell
-from terntools.sessions import Session
 
 
 def add_action(actions: Any) -> None:

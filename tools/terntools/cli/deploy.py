@@ -8,9 +8,9 @@ from typing import Any
 
 from ternhost import errors
 from ternhost.cli import add_command, print_result
-from terntools import deploy, devices, mpy
+from terntools.boards import deploy, devices, mpy
+from terntools.boards.repl import Repl
 from terntools.cli.progress import Bar, tell
-from terntools.repl import Repl
 
 
 def add_parser(subparsers: Any) -> None:

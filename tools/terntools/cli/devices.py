@@ -7,7 +7,7 @@ from typing import Any
 
 from ternhost import errors
 from ternhost.cli import add_command, print_result
-from terntools import devices
+from terntools.boards import devices
 
 _COLUMNS = ("port", "board", "firmware", "tern", "serial_number", "usb_id")
 

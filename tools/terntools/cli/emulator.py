@@ -12,8 +12,10 @@ from typing import Any
 from ternhost import errors
 from ternhost.cli import add_command, print_result
 from ternhost.errors import DeviceError, UsageError
-from terntools import emulator, emulators, pico, qemu
-from terntools.emulated_machine import EmulatedMachine
+from terntools.emulators import machines as emulators
+from terntools.emulators import micropython as emulator
+from terntools.emulators import pico, qemu
+from terntools.emulators.machine import EmulatedMachine
 
 _BUILDERS = {
     "device": emulator.build_device,

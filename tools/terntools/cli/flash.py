@@ -8,7 +8,7 @@ from typing import Any
 from ternhost import errors
 from ternhost.cli import add_command, print_result
 from ternhost.errors import UsageError
-from terntools import devices, esp32, flash
+from terntools.boards import devices, esp32, flash
 from terntools.cli.progress import Bar, tell
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from ternhost.cli import add_command, print_result
-from terntools import hil
-from terntools.sessions import Session
+from terntools.bench.sessions import Session
+from terntools.testing import hil
 
 
 def add_parser(subparsers: Any) -> None:

@@ -9,8 +9,8 @@ from typing import Any
 
 from ternhost import errors
 from ternhost.cli import add_command, print_result
-from terntools import devices
-from terntools.monitor import Monitor
+from terntools.boards import devices
+from terntools.boards.monitor import Monitor
 
 
 def add_parser(subparsers: Any) -> None:

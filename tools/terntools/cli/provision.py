@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from ternhost import datasets, errors
+from ternhost.aggregate.store import Store
 from ternhost.cli import add_command, print_result
 from ternhost.errors import UsageError
-from ternhost.store import Store
-from terntools import deploy, devices, provision, self_check
+from terntools.boards import deploy, devices, provision, self_check
+from terntools.boards.provision import Broker, Member
+from terntools.boards.repl import Repl
 from terntools.cli.progress import Bar
-from terntools.provision import Broker, Member
-from terntools.repl import Repl
 
 _SLOT_MS = (
     500  # on a Pico a report takes 10 ms, at most 26 (tern bench latency); slow flash may add its erasing

@@ -10,7 +10,7 @@ from typing import Any
 from ternhost import errors
 from ternhost.cli import add_command, print_result
 from ternhost.errors import UsageError
-from terntools import devices, flash, up
+from terntools.boards import devices, flash, up
 from terntools.cli import deploy as deploy_cli
 from terntools.cli import flash as flash_cli
 from terntools.cli import provision as provision_cli

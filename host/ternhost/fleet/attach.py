@@ -1,0 +1,76 @@
+"""Puts a board on a broker: mqtt.json, the certificate that it trusts, fleet.bin (shared_specs/storage.md)."""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from cryptography import x509
+from cryptography.hazmat.primitives.serialization import Encoding
+
+from tern import storage
+from tern.links import mqtt
+from ternhost.aggregate.store import Store
+from ternhost.errors import StorageError, UsageError
+from ternhost.fleet import keys
+from ternhost.fleet.broker import DEVICE_AUTHORITY, HOST, Access
+
+
+def attach(directories: Sequence[str | Path], broker: str | Path, store: str | Path) -> None:
+    """Put boards, whose keys are in `store`, on the broker of a directory (or host.json) of 'tern broker config'."""
+    path = Path(broker)
+    access = Access.load(path / HOST if path.is_dir() else path)
+    with Store(store, create=False, beside=True) as keys_store:
+        fleet_key = keys.fleet_key(keys_store)
+    for directory in directories:
+        write_network(directory, access, fleet_key)
+
+
+def fleet_file(fleet_key: bytes, pause: int = 0, slot: int = 0, ahead: int = 1) -> bytes:
+    """fleet.bin. pause: least seconds between two debits; slot: ms at which to send; ahead: reports paid for at once.
+
+    Raises UsageError.
+    """
+    if not 0 <= pause <= storage.MAX_PAUSE:
+        raise UsageError(f"a pause of {pause} s cannot be", hint=f"give 0 to {storage.MAX_PAUSE} seconds")
+    if not (0 <= slot <= 0xFFFF and 1 <= ahead <= storage.MAX_AHEAD):
+        raise UsageError(
+            f"a slot of {slot} ms, or paying for {ahead} reports at once, cannot be",
+            hint=f"give 0 to 65535 ms, and 1 to {storage.MAX_AHEAD} reports",
+        )
+    return struct.pack(storage.FLEET_FIELDS, storage.FLEET_MAGIC, fleet_key, pause, slot, ahead)
+
+
+def write_network(
+    directory: str | Path,
+    access: Access,
+    fleet_key: bytes,
+    *,
+    pause: int = 0,
+    slot: int = 0,
+    ahead: int = 1,
+    **options: Any,
+) -> None:
+    """Write, into a board's directory, how it reaches the broker of `access`, and the fleet's key.
+
+    pause, slot, ahead: as of `fleet_file`. options: other members of mqtt.json, such as keep_alive or ssid. Raises
+    UsageError and StorageError.
+    """
+    directory = Path(directory)
+    fleet = fleet_file(fleet_key, pause, slot, ahead)
+    config = {"host": access.host, "port": access.port, "prefix": access.prefix, **options}
+    try:
+        if access.authority:
+            certificate = x509.load_pem_x509_certificate(Path(access.authority).read_bytes())
+            (directory / DEVICE_AUTHORITY).write_bytes(certificate.public_bytes(Encoding.DER))
+            config["authority"] = DEVICE_AUTHORITY
+        path = directory / storage.FLEET
+        with open(os.open(path, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o600), "wb") as file:
+            file.write(fleet)
+        (directory / mqtt.CONFIG).write_text(json.dumps(config) + "\n")
+    except OSError as error:
+        raise StorageError(f"cannot write {error.filename}: {error.strerror}") from error

@@ -1,0 +1,96 @@
+"""The keys of a fleet's devices: made, replaced and revoked in its store, also while a host serves the fleet.
+
+Who is revoked is refused from then on: its reports do not verify, and after `tern broker config` the broker does not
+let its board in.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from tern import wire
+from ternhost.aggregate.store import Store
+from ternhost.errors import UsageError
+from ternhost.fleet.provision import new_keys
+
+_FLEET_KEY = "fleet key"
+
+
+@dataclass(frozen=True)
+class Device:
+    """A device of the store. `revoked`: since when (seconds since 1970), or None."""
+
+    id: int
+    revoked: float | None
+
+
+def fleet_key(store: Store) -> bytes:
+    """The key of the whole fleet (wire.md), made when first asked for."""
+    text = store.state(_FLEET_KEY)
+    if text is None:
+        text = secrets.token_hex(wire.KEY_BYTES)
+        store.save_state({_FLEET_KEY: text})
+    return bytes.fromhex(text)
+
+
+def add(store: Store, devices: Sequence[int]) -> dict[int, bytes]:
+    """Give each device a key. Raises UsageError for an id that cannot be, or that has a key already."""
+    _check(devices)
+    if there := sorted(set(devices) & store.keys().keys()):
+        raise UsageError(
+            f"device {there[0]} has a key already", hint="'tern device rotate' gives it a new one"
+        )
+    keys = new_keys(devices)
+    store.add_devices(keys)
+    return keys
+
+
+def rotate(store: Store, devices: Sequence[int]) -> dict[int, bytes]:
+    """Give each device a new key; the old one is good for nothing from then on. Raises UsageError."""
+    _require(store, devices)
+    keys = new_keys(devices)
+    store.add_devices(keys)
+    return keys
+
+
+def revoke(store: Store, devices: Sequence[int]) -> None:
+    """Take the keys of the devices away. Raises UsageError where there is none."""
+    _require(store, devices)
+    store.revoke_devices(devices)
+
+
+def list_devices(store: Store) -> list[Device]:
+    """Every device that has a key or had one, by id."""
+    known = store.keys()
+    gone = {device: at for device, at in store.revoked().items() if device not in known}
+    return [Device(device, gone.get(device)) for device in sorted(known.keys() | gone.keys())]
+
+
+def parse_ids(words: Iterable[str]) -> list[int]:
+    """Read ids and ranges of ids, such as `7` and `10-19`. Raises UsageError."""
+    devices: list[int] = []
+    for word in words:
+        first, dash, last = word.partition("-")
+        try:
+            span = range(int(first), int(last if dash else first) + 1)
+        except ValueError:
+            raise UsageError(f"{word!r} is no device", hint="give ids, or ranges such as 10-19") from None
+        if not span:
+            raise UsageError(f"{word!r} is an empty range", hint="give the smaller id first")
+        devices += span
+    _check(devices)
+    return devices
+
+
+def _check(devices: Sequence[int]) -> None:
+    if len(set(devices)) < len(devices):
+        raise UsageError("a device is named twice", hint="name each once")
+    if not devices or not 1 <= min(devices) <= max(devices) < wire.FLEET:
+        raise UsageError("a device's id is at least 1 and at most 4294967294")
+
+
+def _require(store: Store, devices: Sequence[int]) -> None:
+    if missing := sorted(set(devices) - store.keys().keys()):
+        raise UsageError(f"device {missing[0]} has no key in this store", hint="see 'tern device list'")

@@ -1,0 +1,484 @@
+"""How long a report takes on a device, and where the time goes. By MLPerf Tiny's method.
+
+Warm-ups come first; a window is ten iterations or more; there are five windows, and the median of their means counts.
+On the emulated Pico time is simulated cycles, so that two boots with one seed must agree to the microsecond. On QEMU's
+machines instructions are counted, and no time: what they say of a chip is how long it takes at least.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import tempfile
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from statistics import fmean, median
+from typing import Any
+
+import numpy as np
+
+from tern import card as cards
+from tern import frames, host_frames, wire
+from tern.fixed import ONE
+from ternhost import fleet, mechanisms
+from ternhost.algorithms import training
+from ternhost.errors import TernError, UsageError
+from ternhost.fleet.provision import Policy, board_files
+from terntools.bench import native
+from terntools.boards import deploy, mpy
+from terntools.boards.repl import Repl
+from terntools.emulators import micropython as emulator
+from terntools.emulators import qemu
+from terntools.emulators.pico import boot_pico
+from terntools.emulators.unix_fleet import FIRMWARE
+
+Tell = Callable[[str], None]
+
+PROGRAM = Path(__file__).with_name("latency_program.py")
+DIRECTORY = "/bench"
+DEVICE = 1
+WINDOWS = 5
+ITERATIONS = 10
+WARM_UP = 3
+MECHANISMS = ("three-outputs", "duchi", "pm-sub")
+DIMENSIONS = (28, 100)
+OVERHEAD: int = frames.end_of(wire.REPORT_FIELDS) + wire.TAG_BYTES  # bytes of a REPORT's header and tag
+_SEED = 1
+_BENCH_TIMEOUT = 120.0
+_BUDGET = 1_000_000_000
+
+# The parts of a report as they are shown, in order, and how each is made of what the program times: plus, minus.
+PARTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "tag": (("tag",), ()),
+    "decode": (("decode",), ()),
+    "certify": (("certify",), ()),
+    "gradient": (("gradient",), ()),
+    "coordinates": (("coordinates",), ()),
+    "entropy": (("refill", "end of report"), ()),
+    "sampling": (("sample",), ("refill",)),
+    "packing": (("encode",), ("tag",)),
+    "ledger": (("ledger load", "ledger debit", "ledger record"), ()),
+}
+
+
+@dataclass(frozen=True)
+class Case:
+    """What is measured: a mechanism at an epsilon of the whole report, a model, and k of d coordinates."""
+
+    mechanism: str = "three-outputs"
+    epsilon: str = "2"
+    d: int = 28
+    k: int = 1
+    model: str = "logistic"
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.k <= self.d <= wire.MAX_DIMENSION:
+            raise UsageError(
+                f"{self.k} of {self.d} coordinates cannot be", hint=f"d is 1 to {wire.MAX_DIMENSION}"
+            )
+        if self.model not in training.MODELS:
+            raise UsageError(
+                f"there is no model {self.model!r}", hint=f"one of: {', '.join(training.MODELS)}"
+            )
+
+    @property
+    def label(self) -> str:
+        """For people."""
+        return f"{self.mechanism}, {self.k} of {self.d}, {self.model}"
+
+    @property
+    def report_bytes(self) -> int:
+        """Of a REPORT, before COBS."""
+        packed: int = frames.packed_size(cards.decode(self.card).symbols, self.k)
+        return OVERHEAD + packed
+
+    @property
+    def card(self) -> bytes:
+        """The card of a coordinate."""
+        levels = 255 if self.mechanism.startswith("pm") else None
+        micro = mechanisms.parse_epsilon(self.epsilon) // self.k
+        return mechanisms.design(self.mechanism, levels=levels, epsilon_micro=micro).card
+
+
+MICROSECONDS, INSTRUCTIONS = "us", "instructions"  # what figures are in, and so part of their names
+
+# Clocks of the ESP32-C3 and C6, and of the ESP32, S2 and S3. None of them ends more than one instruction a cycle.
+CLOCKS_MHZ = (160, 240)
+# SHA-256 and AES are hardware on those chips, and software here.
+_HARDWARE = ("tag", "entropy", "coordinates")
+
+
+class Device(ABC):
+    """Something that runs the program."""
+
+    name: str
+    has_port: bool
+    unit = MICROSECONDS
+    chip: str | None = None  # as in shared_specs/currents.json, if it is a chip
+
+    @abstractmethod
+    def install(self, files: Mapping[str, bytes]) -> None:
+        """Put files under DIRECTORY and start the program over them."""
+
+    @abstractmethod
+    def call(self, expression: str) -> Any:
+        """The value of an expression in the program."""
+
+    def serve(self, messages: Sequence[bytes]) -> list[list[int]]:
+        """Send frames to the device's port while the program serves it. See latency_program.serve."""
+        raise NotImplementedError
+
+    def use_native(self) -> bool:
+        """Let the sampler be the one in C until the next install(); False where that is not built or cannot run."""
+        return False
+
+
+class BoardDevice(Device):
+    """A board, through its REPL: real, or the emulated Pico."""
+
+    has_port = True
+    _clock = "ticks_us"
+
+    def __init__(self, repl: Repl, program: Path = PROGRAM, marker: int | None = None) -> None:
+        """marker: number of the pin that marks windows for a meter, where the board has no other."""
+        self._repl = repl
+        self._marker = marker
+        self.machine, changes = deploy.plan(repl, more=("bench",))
+        deploy.install(repl, self.machine, changes)
+        compiled = mpy.compiled(program.read_text(), self.machine.processor, program.name, optimise=True)
+        deploy.apply(repl, deploy.compare(repl, {f"/lib/{program.stem}.mpy": compiled}))
+        self.name = f"{self.machine.description}, MicroPython {self.machine.version}"
+        self.chip = self.machine.description.rpartition(" with ")[2].lower()
+
+    def install(self, files: Mapping[str, bytes]) -> None:
+        for path in self._repl.directory(DIRECTORY):
+            self._repl.remove(path)
+        for path, data in files.items():
+            self._repl.write_file(f"{DIRECTORY}/{path}", data)
+        self._repl.soft_reset()
+        self._repl.run(
+            f"from latency_program import *\nheap = setup({DIRECTORY!r}, {self._marker}, {self._clock!r})",
+            _BENCH_TIMEOUT,
+        )
+
+    def call(self, expression: str) -> Any:
+        return self._repl.evaluate(expression, _BENCH_TIMEOUT)
+
+    def serve(self, messages: Sequence[bytes]) -> list[list[int]]:
+        with self._repl.program(f"times = serve({len(messages)})", "ready") as exchange:
+            for message in messages:
+                out = bytearray(frames.cobs_size(len(message)))
+                n = frames.cobs_encode(message, len(message), out)
+                exchange(bytes(out[:n]), b"\x00")
+        return [list(times) for times in self._repl.evaluate("times")]
+
+    def use_native(self) -> bool:
+        built = native.find()
+        if built is None or self.machine.processor != native.PROCESSOR:
+            return False
+        module = {f"/lib/{native.MODULE}.mpy": built.read_bytes()}
+        deploy.apply(self._repl, deploy.compare(self._repl, module))
+        self._repl.run("use_native()", _BENCH_TIMEOUT)
+        return True
+
+
+class CountingDevice(BoardDevice):
+    """A machine of QEMU whose clock counts an instruction as a nanosecond. Its port would have it wait for this one."""
+
+    has_port = False
+    unit = INSTRUCTIONS
+    _clock = "ticks_cpu"
+
+
+class UnixDevice(Device):
+    """The 32-bit MicroPython of the emulated device; the times are those of this machine. No port."""
+
+    has_port = False
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._interpreter = emulator.find_micropython()
+        self.name = "emulated device (times of this machine)"
+
+    def install(self, files: Mapping[str, bytes]) -> None:
+        for path, data in files.items():
+            target = self._folder / path
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(data)
+        self._state = ""
+
+    def call(self, expression: str) -> Any:
+        # A process a question: the ledger carries on from one to the next.
+        if expression == "watch()":
+            self._state += "watch()\n"
+            return None
+        text = (
+            "from latency_program import *\n"
+            f"heap = setup({str(self._folder)!r})\n{self._state}"
+            f"import json\nprint('value', json.dumps({expression}))\n"
+        )
+        path = os.pathsep.join((str(FIRMWARE), str(PROGRAM.parent), ".frozen"))
+        answer = subprocess.run(
+            emulator.device_command(self._interpreter, "-c", text),
+            env={**os.environ, "MICROPYPATH": path},
+            capture_output=True,
+            text=True,
+            timeout=_BENCH_TIMEOUT,
+        )
+        for line in answer.stdout.splitlines():
+            if line.startswith("value "):
+                return json.loads(line.removeprefix("value "))
+        raise UsageError(
+            f"the emulated device failed: {(answer.stderr.strip() or answer.stdout).splitlines()[-1:]}"
+        )
+
+
+@contextmanager
+def device(spec: str, marker: int | None = None) -> Iterator[Device]:
+    """The device of a fleet of one: `pico-emulated:1`, `rv32-emulated:1`, `port:PATH`, ...; marker: see BoardDevice.
+
+    Raises UsageError, DeviceError.
+    """
+    named = fleet.parse(spec)
+    if named.count != 1 or named.kind == "simulated":
+        raise UsageError(
+            f"a bench is of one board, and {spec} is not", hint="such as --fleet pico-emulated:1"
+        )
+    with contextlib.ExitStack() as stack:
+        if named.kind == "emulated":
+            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="tern-latency-"))
+            yield UnixDevice(Path(folder))
+            return
+        if named.firmware in qemu.MACHINES:
+            if not qemu.MACHINES[named.firmware].counts:
+                raise UsageError(
+                    f"the clock of {spec} counts no instructions", hint="take --fleet rv32-emulated:1"
+                )
+            url = stack.enter_context(qemu.boot(named.firmware, seed=_SEED, count_instructions=True)).url
+            yield CountingDevice(stack.enter_context(Repl(url)))
+            return
+        if named.firmware:
+            port = stack.enter_context(boot_pico(seed=_SEED, skip_idle=True)).url
+        else:
+            port = named.ports[0]
+        repl = stack.enter_context(Repl(port))
+        if named.kind == "port":
+            stack.callback(_start_again, repl)
+        yield BoardDevice(repl, marker=marker)
+
+
+def _start_again(repl: Repl) -> None:
+    """Start the board's own program: a member of a fleet is one again after the bench, even one that failed."""
+    # A board that is gone must not cost the figures, or hide what went wrong.
+    with contextlib.suppress(TernError):
+        repl.enter()
+        if deploy.MAIN in repl.directory("/"):
+            repl.start_main()
+
+
+class Bench:
+    """Measures on one device."""
+
+    def __init__(self, on: Device) -> None:
+        self._device = on
+        self.device_name = on.name
+        self.chip = on.chip
+        self.unit = on.unit
+        self._key = bytes(range(wire.KEY_BYTES))  # of a device that is none: the same in every run
+        self._round = 0
+
+    def prepare(self, case: Case) -> None:
+        """Provision the device for a case, in a folder of its own with a budget of its own."""
+        rows = np.fromiter(((7919 * i) % (2 * ONE) - ONE for i in range(case.d + 1)), np.int16, case.d + 1)
+        self._device.install(board_files(DEVICE, [self._key], rows.reshape(1, -1), Policy(_BUDGET, _BUDGET)))
+        self._round = 0
+        self._device.call(f"answer({self.messages(case, WARM_UP)!r})")
+
+    def messages(self, case: Case, n: int) -> list[bytes]:
+        """The next n ROUNDs."""
+        found = []
+        out = bytearray(wire.MAX_FRAME)
+        card = case.card
+        parameters = [(4801 * j) % 65536 - 32768 for j in range(case.d)]
+        for _ in range(n):
+            self._round += 1
+            size = host_frames.encode_round(
+                out, self._key, DEVICE, self._round, training.MODELS[case.model], -14, case.k, 0, 0, parameters, card
+            )  # fmt: skip
+            found.append(bytes(out[:size]))
+        return found
+
+    def report(self, case: Case) -> dict[str, Any]:
+        """Times of whole reports and their parts."""
+        self.prepare(case)
+        answers = [self._answer(case)[0] for _ in range(WINDOWS)]
+        windows = [fmean(times) for times in answers]
+        result: dict[str, Any] = {"answer": median(windows), "windows": windows}
+        if self._device.has_port:
+            served = [self._device.serve(self.messages(case, ITERATIONS)) for _ in range(WINDOWS)]
+            totals = [sum(times) for window in served for times in window]
+            result["windows"] = [fmean(sum(times) for times in window) for window in served]
+            result["median"] = median(totals)
+            result["slowest"] = max(totals)
+            result["receive"], _, result["send"] = (
+                median(times[i] for window in served for times in window) for i in range(3)
+            )
+        else:
+            result["median"] = result["answer"]
+            result["slowest"] = max(time for times in answers for time in times)
+        parts = self._parts(case)
+        whole = median(result["windows"])
+        result["mean"] = whole
+        if self._device.has_port:
+            parts["link"] = result["receive"] + result["send"]
+        parts["rest"] = max(0.0, result["median"] - sum(parts.values()))
+        result["breakdown"] = {name: round(value, 1) for name, value in parts.items()}
+        return result
+
+    def figures(self, case: Case) -> dict[str, Any]:
+        """What report() says, with the case, and bytes: of its ROUND, its REPORT, and one of all d as float32."""
+        report = self.report(case)
+        sizes = {
+            "bytes_in": len(self.messages(case, 1)[0]),
+            "bytes_out": case.report_bytes,
+            "bytes_float32": OVERHEAD + 4 * case.d,
+        }
+        return {"name": case.label, **asdict(case), **sizes, **report}
+
+    def _answer(self, case: Case) -> tuple[list[int], dict[str, list[int]]]:
+        times, parts = self._device.call(f"answer({self.messages(case, ITERATIONS)!r})")
+        return times, parts
+
+    def _parts(self, case: Case) -> dict[str, float]:
+        inside, outside = self._device.call("overhead()")
+        self._device.call("watch()")
+        _, timed = self._answer(case)
+        calls = {label: len(times) / ITERATIONS for label, times in timed.items()}
+        mean = {label: median(times) * calls[label] - inside * calls[label] for label, times in timed.items()}
+        # What is nested was timed with its wrapper around it.
+        found = {}
+        for name, (plus, minus) in PARTS.items():
+            value = sum(mean.get(label, 0.0) for label in plus)
+            for label in minus:
+                share = 0.5 if name == "packing" else 1.0  # one of the two tags is of the report
+                value -= share * (mean.get(label, 0.0) + outside * calls.get(label, 0.0))
+            if name == "packing":
+                value -= outside * calls.get("pack", 0.0)
+            found[name] = max(0.0, value)
+        return found
+
+    def has_marker(self) -> bool:
+        """Whether a pin of the device marks windows for a meter."""
+        return bool(self._device.call("has_marker()"))
+
+    def burst(self, card: bytes, n: int) -> float:
+        """Make n reports, each with the marker set; the seconds that they took."""
+        times = self._device.call(f"case({wire.BENCH_REPORT}, {min(n, wire.MAX_REPEATS)}, {card!r})")
+        return float(sum(times)) / 1e6
+
+    def use_native(self) -> bool:
+        """See Device.use_native."""
+        return self._device.use_native()
+
+    def units(self, card: bytes, number: int, repeats: int = WINDOWS) -> float:
+        """The median time of a case of tern.bench, a unit."""
+        return float(median(self._device.call(f"case({number}, {repeats}, {card!r})")))
+
+    def heap(self, case: Case) -> dict[str, int]:
+        """Bytes of heap: free before and with the client, and the most in use while a report is made."""
+        self.prepare(case)
+        before, free = self._device.call("heap")
+        (message,) = self.messages(case, 1)
+        garbage, used = self._device.call(f"garbage({message!r})")
+        return {"free_before": before, "free": free, "garbage_per_report": garbage, "peak": used + garbage}
+
+
+def measure(
+    spec: str, case: Case, names: Sequence[str] = MECHANISMS, tell: Tell | None = None
+) -> dict[str, Any]:
+    """All figures of `tern bench latency`. On an emulated board the main ones come from two boots, which must agree:
+
+    to the microsecond, or in instructions within `runs_differ_by`, a share.
+    """
+    say = tell or (lambda line: None)
+    with device(spec) as on:
+        bench = Bench(on)
+        result = _main_figures(bench, case, names, say)
+        result["reports"] = _reports(bench, case, names, say)
+    result["identical_runs"] = result["runs_differ_by"] = None
+    if fleet.parse(spec).firmware:
+        say("booting once more: the figures must be the same")
+        with device(spec) as on:
+            again = _main_figures(Bench(on), case, names, say)
+        if result["unit"] == MICROSECONDS:
+            result["identical_runs"] = all(result[name] == again[name] for name in again)
+        else:
+            name = f"{INSTRUCTIONS}_per_report"
+            result["runs_differ_by"] = abs(again[name]["median"] / result[name]["median"] - 1)
+    with tempfile.TemporaryDirectory(prefix="tern-latency-") as folder:
+        result["mpy_bytes"] = sum(mpy.compile_set(mpy.BOARDS["pico"], Path(folder)).values())
+    result["method"] = {"windows": WINDOWS, "iterations": ITERATIONS, "warm_up": WARM_UP, "counts": "median"}
+    return result
+
+
+def _main_figures(bench: Bench, case: Case, names: Sequence[str], say: Tell) -> dict[str, Any]:
+    say(f"{bench.device_name}: heap")
+    heap = bench.heap(replace(case, d=max(100, case.d), k=1))
+    say("a report, and where its time goes")
+    report = bench.report(case)
+    coordinate, plain = {}, {}
+    for name in names:
+        say(f"a coordinate: {name}")
+        card = Case(name, case.epsilon).card
+        coordinate[name] = bench.units(card, wire.BENCH_SAMPLE)
+        plain[name] = bench.units(card, wire.BENCH_PLAIN)
+    in_c = None
+    say("the same with the sampler in C, if this board can run it")
+    if bench.use_native():
+        in_c = {name: bench.units(Case(name, case.epsilon).card, wire.BENCH_SAMPLE) for name in names}
+    card = case.card
+    unit = bench.unit
+    return {
+        "device": bench.device_name,
+        "chip": bench.chip,
+        "unit": unit,
+        "case": {**asdict(case), "card_bytes": len(card), "symbols": cards.decode(card).symbols},
+        f"{unit}_per_coordinate": coordinate,
+        f"{unit}_per_coordinate_plain_float": plain,
+        f"{unit}_per_coordinate_native_c": in_c,
+        f"entropy_{unit}_per_byte": bench.units(card, wire.BENCH_ENTROPY),
+        f"gradient_{unit}_per_coordinate": bench.units(card, wire.BENCH_GRADIENT),
+        f"ledger_{unit}_per_write": bench.units(card, wire.BENCH_LEDGER),
+        f"certify_{unit}_per_card": bench.units(card, wire.BENCH_CERTIFY),
+        f"{unit}_per_report": report,
+        "us_per_report_at_least": at_least(report) if unit == INSTRUCTIONS else None,
+        "heap_bytes_peak": heap["peak"],
+        "heap": heap,
+    }
+
+
+def at_least(report: Mapping[str, Any]) -> dict[str, float]:
+    """Microseconds that a chip takes at least for a report of so many instructions, by its clock.
+
+    What SHA-256 and AES take is left out: an ESP32 has hardware for them.
+    """
+    counted = sum(value for part, value in report["breakdown"].items() if part not in _HARDWARE)
+    return {f"{mhz} MHz": counted / mhz for mhz in CLOCKS_MHZ}
+
+
+def _reports(bench: Bench, case: Case, names: Sequence[str], say: Tell) -> list[dict[str, Any]]:
+    # By mechanism and k; then by d, and by model.
+    mechanisms_ = dict.fromkeys((case.mechanism, *names))
+    cases = [replace(case, mechanism=name, k=k) for name in mechanisms_ for k in (1, case.d)]
+    cases += [replace(case, d=d, k=1) for d in DIMENSIONS]
+    cases += [replace(case, k=1, model=name) for name in training.MODELS]
+    found = []
+    for one in dict.fromkeys(cases):
+        say(f"a report: {one.label}")
+        found.append(bench.figures(one))
+    return found

@@ -1,0 +1,183 @@
+# mypy: ignore-errors
+"""Runs on a device (MicroPython): times whole reports and their parts. Started by terntools.bench.latency.
+
+`setup(directory)` first. Times are in ticks of the device's clock: microseconds, or what setup() is told to count.
+"""
+
+import gc
+import time
+
+from tern import client as _client
+from tern import frames as _frames
+from tern import sampler as _sampler
+from tern.boards import this_board
+
+_parts = {}
+_state = []
+_ticks = time.ticks_us
+
+
+def setup(directory, marker=None, clock="ticks_us"):
+    """Make a client over the files of `directory`, with the board's own entropy; marker: number of the pin, if not the
+    board's own; clock: the function of `time` that counts.
+    """
+    global _ticks
+    gc.collect()
+    free = gc.mem_free()
+    board = this_board()
+    board.directory = directory
+    board.ticks_us = _ticks = getattr(time, clock)
+    if marker is not None:
+        from machine import Pin
+
+        board._marker = Pin(marker, Pin.OUT, value=0)
+    client = _client.Client(board)
+    _state[:] = [board, client]
+    gc.collect()
+    return free, gc.mem_free()
+
+
+def _timed(owner, name, label):
+    function = getattr(owner, name)
+
+    def call(*args):
+        start = _ticks()
+        try:
+            return function(*args)
+        finally:
+            _parts.setdefault(label, []).append(time.ticks_diff(_ticks(), start))
+
+    setattr(owner, name, call)
+
+
+def watch():
+    """From now on, time the parts of a report too, which makes the whole slower."""
+    client = _state[1]
+    entropy = client.entropy
+    _timed(client, "_load", "ledger load")
+    _timed(client._ledger, "debit", "ledger debit")
+    _timed(client._ledger, "record", "ledger record")
+    _timed(client, "_certify", "certify")
+    _timed(client, "_mean_gradient", "gradient")
+    _timed(client._round, "decode", "decode")
+    _timed(_client, "choose", "coordinates")
+    _timed(_client, "sample", "sample")
+    _timed(entropy, "refill", "refill")
+    _timed(entropy, "end_report", "end of report")
+    _timed(_frames, "encode_report", "encode")
+    _timed(_frames, "verify", "verify")
+    _timed(_frames, "tag", "tag")
+    _timed(_frames, "pack", "pack")
+
+
+def overhead():
+    """What `_timed` adds: (to the time of what it times, to the time of what calls that)."""
+
+    class Empty:
+        def nothing(self, *args):
+            pass
+
+    empty = Empty()
+    rounds = range(50)
+    bare = _ticks()
+    for _ in rounds:
+        empty.nothing()
+    bare = time.ticks_diff(_ticks(), bare)
+    _timed(empty, "nothing", "nothing")
+    start = _ticks()
+    for _ in rounds:
+        empty.nothing()
+    outside = time.ticks_diff(_ticks(), start)
+    inside = sorted(_parts.pop("nothing"))[25]
+    return inside - bare // 50, (outside - bare) // 50
+
+
+def answer(messages):
+    """Answer each ROUND of `messages`; return the times of all, and of the parts: {label: [...]}."""
+    client = _state[1]
+    board = _state[0]
+    _parts.clear()
+    times = []
+    for message in messages:
+        frame = memoryview(message)
+        board.marker(True)
+        start = _ticks()
+        for _ in client.answers(frame):
+            pass
+        end = _ticks()
+        board.marker(False)
+        if client.reply[0] != 0x82:  # REPORT
+            raise ValueError("refused")
+        times.append(time.ticks_diff(end, start))
+    return times, _parts
+
+
+def garbage(message):
+    """Bytes that answering a ROUND allocates, and bytes in use before it."""
+    client = _state[1]
+    gc.collect()
+    gc.disable()
+    before = gc.mem_alloc()
+    for _ in client.answers(memoryview(message)):
+        pass
+    after = gc.mem_alloc()
+    gc.enable()
+    return after - before, before
+
+
+def serve(n):
+    """Answer n ROUNDs of the board's own port: times from first byte to last byte, as (receive, answer, send)."""
+    board, client = _state
+    link = board.link()
+    board.begin()
+    times = []
+    try:
+        print("ready")
+        for _ in range(n):
+            while not link._ready(-1):
+                pass
+            start = _ticks()
+            frame = link.receive()
+            received = _ticks()
+            for length in client.answers(frame):
+                answered = _ticks()
+                link.send(client.reply, length)
+            end = _ticks()
+            times.append(
+                (
+                    time.ticks_diff(received, start),
+                    time.ticks_diff(answered, received),
+                    time.ticks_diff(end, answered),
+                )
+            )
+    finally:
+        board.end()
+    return times
+
+
+def has_marker():
+    """Whether a pin marks windows."""
+    return getattr(_state[0], "_marker", None) is not None
+
+
+def use_native():
+    """Put the sampler's leaves in C in the place of those in viper, where there are any."""
+    import native_sampler
+
+    leaves = _sampler._LEAVES
+    for shape, found in list(leaves.items()):
+        for leaf, native in (
+            (_sampler.table, native_sampler.table),
+            (_sampler.window, native_sampler.window),
+        ):
+            if found[0] is leaf:
+                leaves[shape] = (native,)
+
+
+def case(number, repeats, card):
+    """Run a case of tern.bench; return microseconds a unit, of each repeat."""
+    from tern.bench import run
+
+    board, client = _state
+    units, times = run(number, repeats, card, board, client.entropy)
+    return [one / units for one in times]

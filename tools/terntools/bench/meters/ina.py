@@ -1,0 +1,90 @@
+"""INA226 and INA228 (Texas Instruments) on a second Pico, which runs our logger (ina_logger.py) over their I2C bus.
+
+The logger sends rows of 12 bytes, COBS-encoded, several to a frame: microseconds u32, bus voltage i32, shunt voltage
+i32, as in the chip's registers, the marker in bit 30 of the bus voltage. Conversion is done here.
+"""
+
+from __future__ import annotations
+
+import struct
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from tern import frames
+from ternhost.errors import DeviceError, UsageError
+from terntools.bench.energy import Trace
+from terntools.boards.repl import Repl
+
+LOGGER = Path(__file__).with_name("ina_logger.py")
+ROW = struct.Struct("<Iii")
+_MARKER = 1 << 30
+_READY = "ready"
+_TICKS = 1 << 30  # ticks_us wraps there
+
+
+@dataclass(frozen=True)
+class Chip:
+    """How a chip's registers count: volts a bit of bus and shunt voltage (register tables of the two datasheets)."""
+
+    name: str
+    bus: float
+    shunt: float
+
+
+CHIPS = {
+    "ina226": Chip("INA226", 1.25e-3, 2.5e-6),
+    "ina228": Chip("INA228", 195.3125e-6, 312.5e-9),
+}
+
+
+class Ina:
+    """A logger on a Pico at `port`; `ohms` is the shunt of the breakout (0.1 on most for INA226, 0.015 for INA228)."""
+
+    def __init__(self, port: str, chip: str, ohms: float, address: int = 0x40) -> None:
+        if chip not in CHIPS:
+            raise UsageError(f"there is no meter {chip!r}", hint=f"one of: {', '.join(CHIPS)}")
+        if not 0 < ohms < 1000:
+            raise UsageError(
+                f"a shunt of {ohms} ohms cannot be", hint="it is printed on the breakout: R100 is 0.1"
+            )
+        self.chip = CHIPS[chip]
+        self.source = f"measured with an {self.chip.name}"
+        self._kind = chip
+        self._ohms = ohms
+        self._address = address
+        self._port = port
+
+    def record(self, seconds: float) -> Trace:
+        """See Meter."""
+        with Repl(self._port) as repl:
+            repl.run(LOGGER.read_text())
+            data = bytearray()
+            program = f"log({self._kind!r}, {self._address}, {round(1000 * seconds)})"
+            with repl.program(program, _READY, timeout=seconds + 10) as exchange:
+                end = time.monotonic() + seconds + 5
+                while not data.endswith(b"\x01\x01\x00") and time.monotonic() < end:
+                    data += exchange(b"", b"\x00")
+        return decode(bytes(data), self.chip, self._ohms)
+
+
+def decode(data: bytes, chip: Chip, ohms: float) -> Trace:
+    """The trace of the logger's bytes: COBS frames of rows; damaged frames are left out. Raises DeviceError."""
+    rows = []
+    receiver = frames.Receiver()
+    receiver.give(data)
+    while (n := receiver.next()) != frames.MORE:
+        frame = bytes(receiver.frame[: max(n, 0)])
+        if frame and len(frame) % ROW.size == 0:
+            rows += list(ROW.iter_unpack(frame))
+    if len(rows) < 2:
+        raise DeviceError("the logger sent no samples", hint="is the INA wired to GP4 (SDA) and GP5 (SCL)?")
+    table = np.array(rows, np.int64)
+    ticks = np.cumsum(np.concatenate(([0], np.diff(table[:, 0]) % _TICKS)))
+    keep = np.concatenate(([True], np.diff(ticks) > 0))
+    marker = (table[:, 1] & _MARKER) != 0
+    bus = (table[:, 1] & (_MARKER - 1)) * chip.bus
+    amperes = (table[:, 2] * chip.shunt / ohms).astype(np.float64)
+    return Trace(ticks[keep] / 1e6, amperes[keep], bus.astype(np.float64)[keep], marker[keep])

@@ -1,0 +1,78 @@
+"""The sampler in C as a native .mpy for the Pico, through MicroPython's dynruntime: how fast it could be.
+
+`tern bench latency` measures it beside the library's own. It is put on a board for that alone.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import shutil
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+from ternhost import cache
+from ternhost.cache import Progress, Recipe
+from ternhost.errors import UsageError
+from terntools.emulators import debian
+from terntools.emulators import micropython as emulator
+from terntools.emulators.debian import Requirement, Shell
+
+PROCESSOR = "armv6m"
+MODULE = "native_sampler"
+_SOURCE = Path(__file__).with_name("sampler.c")
+# dynruntime.mk compiles for size; the last -O counts.
+_MAKEFILE = f"""MOD = {MODULE}
+SRC = {_SOURCE.name}
+ARCH = {PROCESSOR}
+include $(MPY_DIR)/py/dynruntime.mk
+CFLAGS += -O2
+"""
+RECIPE = Recipe(
+    name="native-sampler",
+    version=emulator.MICROPYTHON_VERSION,
+    options={"makefile": _MAKEFILE, _SOURCE.name: cache.sha256_of(_SOURCE)},
+    products=(f"{MODULE}.mpy",),
+)
+_REQUIREMENTS = (
+    *emulator.SOURCE_REQUIREMENTS,
+    Requirement("gcc-arm-none-eabi", "arm-none-eabi-gcc"),
+    Requirement("libnewlib-arm-none-eabi"),
+)
+
+
+def find() -> Path | None:
+    """The built .mpy, or None."""
+    entry = cache.find_entry(RECIPE)
+    return entry / RECIPE.products[0] if entry else None
+
+
+def build_native(progress: Progress) -> Path:
+    """The .mpy, built into the cache if it is not there. As root, missing Debian packages are installed.
+
+    Raises UsageError where something is missing, BuildError.
+    """
+    if (found := find()) is None:
+        if importlib.util.find_spec("elftools") is None:
+            raise UsageError(
+                "pyelftools is not installed", hint="python -m pip install 'tern-ldp[boards]'"
+            )  # MicroPython's linker of native modules reads object files with it
+        with tempfile.TemporaryDirectory() as folder:
+            debian.require(_REQUIREMENTS, Shell(Path(folder, "log"), progress))
+        entry = cache.build_entry(RECIPE, lambda work, out: _build(work, out, progress), progress)
+        found = entry / RECIPE.products[0]
+    return found
+
+
+def _build(work: Path, out: Path, progress: Progress) -> Mapping[str, str]:
+    shell = Shell(work / "build.log", progress)
+    source, packages = emulator.fetch_source(work, shell)
+    folder = work / "module"
+    folder.mkdir()
+    (folder / "Makefile").write_text(_MAKEFILE)
+    shutil.copy(_SOURCE, folder)
+    progress("compiling the sampler in C for the Pico")
+    shell.run("make", "-C", folder, f"MPY_DIR={source}", f"PYTHON={sys.executable}")
+    shutil.copy(folder / RECIPE.products[0], out)
+    return {**packages, "compiler": emulator.version_of("arm-none-eabi-gcc")}

@@ -1,0 +1,60 @@
+"""A session of measurements: a folder sessions/<time>/ with its log, its figures as JSON and its pictures."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import platform
+import time
+from functools import cached_property
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from matplotlib.figure import Figure
+
+from ternhost.errors import StorageError
+from ternhost.report import plots
+
+
+class Session:
+    """The folder of one session, made with the first line of its log, so that a wrong command leaves none."""
+
+    def __init__(self, parent: str | Path = "sessions") -> None:
+        self._parent = Path(parent)
+
+    @cached_property
+    def directory(self) -> Path:
+        """The folder. Raises StorageError."""
+        made = self._new(self._parent)
+        about = f"tern {version('tern-ldp')}, {platform.platform()}, Python {platform.python_version()}"
+        self._write(made, about)
+        return made
+
+    @staticmethod
+    def _new(parent: Path) -> Path:
+        name = time.strftime("%Y%m%d-%H%M%S")
+        try:
+            for suffix in ("", *(f"-{i}" for i in range(2, 100))):
+                with contextlib.suppress(FileExistsError):
+                    (parent / (name + suffix)).mkdir(parents=True)
+                    return parent / (name + suffix)
+        except OSError as error:
+            raise StorageError(f"cannot make a folder in {parent}: {error.strerror}") from error
+        raise StorageError(f"{parent} is full of sessions of this second")
+
+    def say(self, line: str) -> None:
+        """Add a line to the log, with the time."""
+        self._write(self.directory, line)
+
+    @staticmethod
+    def _write(directory: Path, line: str) -> None:
+        with open(directory / "log.txt", "a", encoding="utf-8") as log:
+            log.write(f"{time.strftime('%H:%M:%S')} {line}\n")
+
+    def finish(self, name: str, result: dict[str, Any], text: str, pictures: dict[str, Figure]) -> None:
+        """Write the figures, the text for people, and the pictures. Raises StorageError."""
+        (self.directory / f"{name}.json").write_text(json.dumps(result, indent=1) + "\n")
+        (self.directory / f"{name}.txt").write_text(text + "\n")
+        for title, figure in pictures.items():
+            plots.save(figure, self.directory / f"{title}.png")

@@ -1,0 +1,75 @@
+# mypy: ignore-errors
+"""Runs on a device and here: what the library makes of fixed data, with fixed randomness, for self_check.py.
+
+Constants come from there, since a deployed library has them folded in, and no names of them.
+"""
+
+from array import array
+
+from tern.boards import Base
+from tern.card import certify, decode
+from tern.client import Client
+from tern.entropy import Keyed
+from tern.gradient import Gradient
+from tern.sampler import sample
+
+
+class Known(Keyed):
+    """A generator that everybody knows: for nothing but this check."""
+
+    state = 1
+
+    def __init__(self):
+        super().__init__(b"tern ", b"self-check")
+
+    def end_report(self):
+        pass
+
+
+class Fixed(Base):
+    """A board with the files of `directory`, whose random bytes are the same wherever it runs."""
+
+    name = "fixed"
+
+    def __init__(self, directory):
+        self.directory = directory
+
+    def generator(self):
+        return Known()
+
+
+def _hex(data):
+    return "".join(["%02x" % byte for byte in bytes(data)])
+
+
+def of_card(data, n):
+    """Whether a card is certified, and the symbols of `n` inputs from one end of [-1, 1] to the other."""
+    card = decode(data)
+    xs = array("h", [-16384 + 32768 * i // (n - 1) for i in range(n)])
+    out = array("H", [0] * n)
+    sample(card, Known(), xs, out, n)
+    return "card %d %s" % (certify(card), _hex(out))
+
+
+def of_gradient(model, parameters, exponent, rows):
+    """The mean gradient of some records, each its features and its label."""
+    gradient = Gradient(len(parameters))
+    gradient.reset()
+    for row in rows:
+        gradient.add(model, array("h", parameters), exponent, array("h", row))
+    out = array("h", parameters)
+    gradient.finish(out)
+    return "gradient %d %s" % (model, _hex(out))
+
+
+def of_rounds(directory, frames):
+    """The answers to these ROUNDs of the device whose files are in `directory`."""
+    client = Client(Fixed(directory))
+    found = []
+    for frame in frames:
+        n = client.answer(memoryview(frame))
+        found.append("report " + _hex(client.reply[:n]))
+    for file in (client._clients, client._records):
+        if file:
+            file.close()
+    return found

@@ -1,0 +1,194 @@
+"""Put the device library on a board: compiled for its processor, only what differs, and main.py last."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import tempfile
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from queue import SimpleQueue
+
+from tern import host_frames
+from ternhost.errors import DeviceError, TernError, UsageError
+from ternhost.links import open_link
+from terntools.boards import mpy, self_check
+from terntools.boards.repl import Repl
+
+Progress = Callable[[int, int], None]  # bytes, of bytes
+
+LIBRARY = "/lib/tern"
+MAIN = "/main.py"
+HELLO_WAIT = 20.0
+
+# sys.implementation._mpy holds the .mpy version, the version of its native code, and the processor as an index
+# into mpy-cross's names (MicroPython, "MicroPython .mpy files").
+_PROCESSORS = (
+    None, "x86", "x64", "armv6", "armv6m", "armv7m", "armv7em", "armv7emsp", "armv7emdp", "xtensa", "xtensawin",
+    "rv32imc", "rv64imc",
+)  # fmt: skip
+_MPY_VERSION = 6
+_NATIVE_VERSION = 3
+_MIN_MICROPYTHON = "1.23"
+
+
+class TooOldError(UsageError):
+    """The board's MicroPython cannot take what mpy-cross makes."""
+
+
+@dataclass(frozen=True)
+class Machine:
+    """The board that files are made for: processor as mpy-cross calls it, sys.platform, and what it says it is."""
+
+    processor: str
+    platform: str
+    description: str
+    version: str
+    network: bool
+    aes: bool
+
+    @classmethod
+    def of(cls, repl: Repl) -> Machine:
+        """Ask the board. Raises TooOldError."""
+        said = repl.run(
+            "import sys, json\n"
+            "try:\n import network\n _n = True\n"
+            "except ImportError:\n _n = False\n"
+            "try:\n from cryptolib import aes\n _a = True\n"
+            "except ImportError:\n _a = False\n"
+            "_i = sys.implementation\n"
+            "_m = getattr(_i, '_machine', '')\n"
+            "print(json.dumps([getattr(_i, '_mpy', 0), sys.platform, _m, list(_i[1][:3]), _n, _a]))"
+        )
+        code, platform, description, version, network, aes = json.loads(said)
+        processor = _PROCESSORS[code >> 10 & 15] if code >> 10 & 15 < len(_PROCESSORS) else None
+        if (code & 0xFF, code >> 8 & 3) != (_MPY_VERSION, _NATIVE_VERSION) or processor is None:
+            raise TooOldError(
+                f"the MicroPython on {repl.name} ({'.'.join(map(str, version))}) cannot run native code that "
+                f"mpy-cross makes (its .mpy version is {code & 0xFF}.{code >> 8 & 3}, "
+                f"needed is {_MPY_VERSION}.{_NATIVE_VERSION})",
+                hint=f"flash MicroPython {_MIN_MICROPYTHON} or later: tern flash",
+            )
+        return cls(processor, platform, description, ".".join(map(str, version)), network, aes)
+
+
+@dataclass(frozen=True)
+class Changes:
+    """What makes a board's files those wanted: files to write, in order, and files to remove."""
+
+    write: dict[str, bytes]
+    remove: tuple[str, ...]
+
+    def __bool__(self) -> bool:
+        return bool(self.write or self.remove)
+
+    @property
+    def size(self) -> int:
+        return sum(map(len, self.write.values()))
+
+    def without(self, path: str) -> Changes:
+        """All but the one to this file."""
+        return Changes({one: data for one, data in self.write.items() if one != path}, self.remove)
+
+    def lines(self) -> list[str]:
+        """For people, a line each."""
+        return [f"write  {path}  {len(data):,} bytes" for path, data in self.write.items()] + [
+            f"remove {path}" for path in self.remove
+        ]
+
+
+def library_files(machine: Machine, whole: bool = False, more: Iterable[str] = ()) -> dict[str, bytes]:
+    """What belongs on `machine`: path -> content, main.py last. Raises UsageError where mpy-cross is not installed.
+
+    whole: every module that it can use, with line numbers for tracebacks. more: modules beside those of its client, out
+    of mpy.ON_DEMAND.
+    """
+    with tempfile.TemporaryDirectory(prefix="tern-deploy-") as folder:
+        board = mpy.Board(machine.processor, machine.platform, machine.network, machine.aes)
+        mpy.compile_set(board, Path(folder), whole, more)
+        compiled = sorted(Path(folder).rglob("*.mpy"))
+        files = {
+            f"{PurePosixPath(LIBRARY).parent}/{path.relative_to(folder).as_posix()}": path.read_bytes()
+            for path in compiled
+        }
+    files[MAIN] = mpy.MAIN.read_bytes()
+    return files
+
+
+def digest(data: bytes) -> str:
+    """What Repl.hashes says of a file that holds `data`."""
+    return hashlib.sha256(data).digest()[:8].hex()
+
+
+def compare(repl: Repl, files: Mapping[str, bytes], prune: str | None = None) -> Changes:
+    """What has to change on the board so that it holds `files`, and nothing else under the folder `prune`."""
+    there = repl.hashes(list(files))
+    write = {path: data for path, data in files.items() if there.get(path) != digest(data)}
+    stale: list[str] = []
+    if prune:
+        stale = sorted(path for path in repl.directory(prune) if path not in files)
+    return Changes(write, tuple(stale))
+
+
+def apply(repl: Repl, changes: Changes, progress: Progress | None = None) -> None:
+    """Make the changes. A cut at any point leaves whole files; the same command then does what is left."""
+    done = 0
+    for path, data in changes.write.items():
+        before = done
+
+        def show(sent: int, total: int, before: int = before) -> None:
+            if progress:
+                progress(before + sent, changes.size)
+
+        repl.write_file(path, data, show)
+        done += len(data)
+    for path in changes.remove:
+        repl.remove(path)
+
+
+def install(repl: Repl, machine: Machine, changes: Changes, progress: Progress | None = None) -> None:
+    """Make the changes on a board that computes what it must: before them its compiler is tried, after them the code.
+
+    main.py is away until the library was found right: whatever cuts this off, no wrong report is ever sent. Raises
+    MiscompiledError: for the compiler with nothing changed. The board is at its prompt in the end, with a fresh heap.
+    """
+    self_check.require_compiler(repl, machine.processor)
+    repl.remove(MAIN)
+    apply(repl, changes.without(MAIN), progress)
+    self_check.require_library(repl)
+    repl.write_file(MAIN, mpy.MAIN.read_bytes())
+
+
+def plan(repl: Repl, whole: bool = False, more: Collection[str] = ()) -> tuple[Machine, Changes]:
+    """What `tern deploy` would change on the board. Modules of mpy.ON_DEMAND that are there stay, up to date."""
+    machine = Machine.of(repl)
+    there = repl.directory(LIBRARY)
+    more = [name for name in mpy.ON_DEMAND if name in more or f"{LIBRARY}/{name}.mpy" in there]
+    return machine, compare(repl, library_files(machine, whole, more), prune=LIBRARY)
+
+
+def wait_for_hello(port: str, timeout: float = HELLO_WAIT) -> host_frames.Hello:
+    """The hello of the board on `port`, which has just been started. Raises DeviceError and RefusedError."""
+    link = open_link(port, SimpleQueue())
+    try:
+        return link.hello(timeout)
+    except DeviceError as error:
+        link.close()
+        raise DeviceError(
+            f"the files are on the board, but no tern answers on {port}{_why(port)}",
+            hint="press its reset button, and see `tern devices`",
+        ) from error
+    finally:
+        link.close()
+
+
+def _why(port: str) -> str:
+    # Start it once more, at the prompt, where its exception can be seen.
+    try:
+        with Repl(port) as repl:
+            _, traceback = repl.execute("import main", timeout=5.0)
+    except TernError:
+        return ""
+    last = traceback.strip().splitlines()
+    return f": main.py ends with {last[-1]}" if last else ""

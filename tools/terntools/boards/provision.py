@@ -1,0 +1,298 @@
+"""Make a board a member of a fleet: its key, what it may release, its records, and where its host is.
+
+The device's key is in the host's store before it is on the board, and clients.bin, which makes a board a member, is
+written last: so a provisioning that was cut off goes on with the same key. A ledger is made where there is none, and
+never written over: it is the device's account of what it has released.
+"""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import json
+import re
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tern import storage, wire
+from tern.fixed import ONE
+from tern.ledger import Ledger, LedgerError
+from ternhost import datasets
+from ternhost.aggregate.store import Store
+from ternhost.errors import RefusedError, UsageError
+from ternhost.fleet import keys
+from ternhost.fleet.attach import fleet_file
+from ternhost.fleet.broker import check_prefix
+from ternhost.fleet.provision import Policy, Rows, provision_board
+from ternhost.mechanisms import cards
+from ternhost.mechanisms.base import MICRO, parse_epsilon
+from terntools.boards import deploy
+from terntools.boards.repl import Repl
+
+MQTT = "mqtt.json"
+AUTHORITY = "authority.der"
+SHAPES = {name: number for number, name in cards.SHAPES.items()}
+
+_MQTT_PORT = 1883
+_MQTT_TLS_PORT = 8883
+_HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?|\[[0-9A-Fa-f:]+\]")
+_MAX_RECORDS = 0xFFFF
+
+
+@dataclass(frozen=True)
+class Broker:
+    """Where a board finds its broker, and through which Wi-Fi network. The secret is never part of a repr."""
+
+    host: str
+    port: int
+    authority: bytes | None = None  # DER; without it, no TLS
+    ssid: str | None = None
+    wifi_secret: str | None = field(default=None, repr=False)
+    prefix: str | None = None
+
+    @classmethod
+    def parse(
+        cls,
+        address: str,
+        authority: Path | None = None,
+        ssid: str | None = None,
+        wifi_secret_file: Path | None = None,
+        prefix: str | None = None,
+    ) -> Broker:
+        """Read HOST[:PORT] and the files. Raises UsageError."""
+        host, colon, port = address.rpartition(":") if not address.endswith("]") else (address, "", "")
+        if not colon:
+            host, port = address, str(_MQTT_TLS_PORT if authority else _MQTT_PORT)
+        if not _HOST.fullmatch(host) or not (port.isdecimal() and 1 <= int(port) <= 65535):
+            raise UsageError(f"{address!r} is no address of a broker", hint="such as broker.example:8883")
+        if prefix is not None:
+            check_prefix(prefix)
+        secret = _read_secret(wifi_secret_file) if wifi_secret_file else None
+        if ssid is not None and not 1 <= len(ssid.encode()) <= 32:
+            raise UsageError("the name of a Wi-Fi network has 1 to 32 bytes")
+        if secret is not None and ssid is None:
+            raise UsageError("a Wi-Fi password without a network", hint="name it with --ssid")
+        if secret is not None and not 8 <= len(secret) <= 64:
+            raise UsageError(
+                "the password of a Wi-Fi network has 8 to 63 characters", hint="WPA2 asks for that"
+            )
+        certificate = _read(authority) if authority else None
+        if certificate is not None and certificate[:1] != b"\x30":
+            raise UsageError(
+                f"{authority} is no certificate in DER", hint=f"take {AUTHORITY} of the broker's folder"
+            )
+        return cls(host.strip("[]"), int(port), certificate, ssid, secret, prefix)
+
+    def files(self) -> dict[str, bytes]:
+        """What goes on the board."""
+        config: dict[str, Any] = {"host": self.host, "port": self.port}
+        files = {}
+        if self.authority is not None:
+            config["authority"] = AUTHORITY
+            files["/" + AUTHORITY] = self.authority
+        for name, value in (
+            ("ssid", self.ssid),
+            ("wifi_password", self.wifi_secret),
+            ("prefix", self.prefix),
+        ):
+            if value is not None:
+                config[name] = value
+        files["/" + MQTT] = json.dumps(config).encode()
+        return files
+
+
+@dataclass(frozen=True)
+class Member:
+    """What a board shall be: one client of a fleet. `epsilon`s are micro-epsilon; `shapes` of cards, empty for all."""
+
+    device: int
+    rows: Rows
+    policy: Policy
+    shapes: tuple[str, ...] = ()
+    whole_fleet: bool = True  # it has the fleet's key, and so answers what is asked of all at once
+    pause: int = 0  # as of fleet_file: s,
+    slot: int = 0  # ms,
+    reserve: int = 1  # reports
+    broker: Broker | None = None
+
+    def __post_init__(self) -> None:
+        keys.parse_ids([str(self.device)])
+        if unknown := set(self.shapes) - set(SHAPES):
+            raise UsageError(
+                f"there is no shape of card {sorted(unknown)[0]!r}", hint=f"one of: {', '.join(SHAPES)}"
+            )
+        self.fleet_file(bytes(wire.KEY_BYTES))
+        if not 1 <= len(self.rows) <= _MAX_RECORDS or not 1 <= self.rows.shape[1] - 1 <= wire.MAX_DIMENSION:
+            raise UsageError(
+                f"{len(self.rows)} records of {self.rows.shape[1] - 1} features do not fit a device",
+                hint=f"at most {_MAX_RECORDS} records of 1 to {wire.MAX_DIMENSION} features, the constant one included",
+            )
+
+    def fleet_file(self, key: bytes) -> bytes:
+        """fleet.bin with the fleet's `key`. Raises UsageError."""
+        return fleet_file(key, self.pause, self.slot, self.reserve)
+
+
+def policy(largest: str, budget: str) -> Policy:
+    """Read the policy from epsilons in decimal. Raises UsageError."""
+    parsed = Policy(parse_epsilon(largest), _budget(budget))
+    if parsed.largest > parsed.budget:
+        raise UsageError(
+            f"a report may not cost more ({largest}) than the device's budget for life ({budget})",
+            hint="a budget of so many reports: --budget = reports x --largest",
+        )
+    return parsed
+
+
+def _budget(text: str) -> int:
+    # In micro-epsilon. A budget for life may be more than any card's epsilon.
+    try:
+        micro = Decimal(text) * MICRO
+    except ArithmeticError:
+        raise UsageError(f"budget {text!r} is not a number", hint="such as --budget 100") from None
+    if not micro.is_finite() or micro != micro.to_integral_value():
+        raise UsageError(f"budget {text!r} is not a whole number of millionths")
+    return int(micro)
+
+
+def read_records(path: str | Path) -> Rows:
+    """Records of a CSV file, as int16, Q1.14: a row a record, features and then the label, all in [-1, 1].
+
+    A first row of names is skipped. Raises UsageError.
+    """
+    values: list[list[float]] = []
+    try:
+        # Without -sig a byte order mark would make the first row one of names.
+        with open(path, newline="", encoding="utf-8-sig") as file:
+            for number, row in enumerate(csv.reader(file), 1):
+                try:
+                    values.append([float(cell) for cell in row])
+                except ValueError:
+                    if number == 1:
+                        continue
+                    raise UsageError(f"{path}, line {number}: not a number") from None
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror}") from error
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise UsageError(f"{path} is no CSV file in UTF-8", hint="save it as CSV, in UTF-8") from error
+    if not values or len({len(row) for row in values}) != 1 or len(values[0]) < 2:
+        raise UsageError(f"{path} holds no records", hint="a row a record: features, then the label")
+    array = np.array(values)
+    if not np.all(np.abs(array) <= 1):
+        raise UsageError(
+            f"{path}: values outside [-1, 1]", hint="scale each feature by bounds that you fix beforehand"
+        )
+    rows: Rows = np.rint(array * ONE).astype(np.int16)
+    return rows
+
+
+def dataset_records(name: str, device: int, count: int) -> Rows:
+    """`count` training records of a data set for a trial: those that follow from the device's id."""
+    dataset = datasets.load(name)
+    at = (np.arange(count) + (device - 1) * count) % len(dataset.training)
+    return dataset.records(dataset.training[at])
+
+
+def plan(repl: Repl, member: Member, store: Store) -> deploy.Changes:
+    """What makes the board this member. The device's key is taken from `store`, or made there.
+
+    Raises RefusedError where the board is another device or its ledger is lost or damaged, and UsageError.
+    """
+    there = _device(repl)
+    if there is not None and there != member.device:
+        raise RefusedError(
+            f"the board on {repl.name} is device {there} already, with a ledger of its own",
+            hint=f"provision it as --device {there}; to make it another one, flash it with --erase first",
+        )
+    ledger = "/" + storage.ledger_name(member.device)
+    has_ledger = ledger in repl.directory("/" + storage.LEDGERS)
+    if has_ledger:
+        _check_ledger(repl, ledger, member)
+    elif there is not None:
+        # clients.bin is written last: there was a ledger, whatever is asked for now.
+        raise _ledger_refusal(repl, member, "has lost its ledger")
+    known = store.keys()
+    key = known[member.device] if member.device in known else keys.add(store, [member.device])[member.device]
+    # Without the fleet's key it gets one that nobody asks with; and the same each time.
+    fleet_key = keys.fleet_key(store) if member.whole_fleet else hashlib.sha256(b"tern alone" + key).digest()
+    files = _files(member, key, fleet_key)
+    if has_ledger:
+        del files[ledger]
+    changes = deploy.compare(repl, files)
+    optional = ("/" + MQTT, "/" + AUTHORITY)
+    present = repl.hashes([path for path in optional if path not in files])
+    return deploy.Changes(changes.write, tuple(present))
+
+
+def _files(member: Member, key: bytes, fleet_key: bytes) -> dict[str, bytes]:
+    # Path on the board -> content; clients.bin last.
+    with tempfile.TemporaryDirectory(prefix="tern-provision-") as folder:
+        board = Path(folder, "board")
+        provision_board(board, member.device, [key], member.rows, member.policy, _mask(member.shapes))
+        names = (storage.RECORDS, storage.ledger_name(member.device), storage.CLIENTS)
+        records, ledger, clients = ((board / name).read_bytes() for name in names)
+    files = {"/" + names[0]: records, "/" + names[1]: ledger}
+    files["/" + storage.FLEET] = member.fleet_file(fleet_key)
+    if member.broker:
+        files.update(member.broker.files())
+    files["/" + names[2]] = clients
+    return files
+
+
+def _mask(shapes: Sequence[str]) -> int:
+    return sum(1 << SHAPES[shape] for shape in set(shapes))
+
+
+def _device(repl: Repl) -> int | None:
+    # Whose clients.bin is on the board.
+    path = "/" + storage.CLIENTS
+    if path not in repl.directory("/"):
+        return None
+    return int.from_bytes(repl.read_file(path)[:4], "little")
+
+
+def _check_ledger(repl: Repl, path: str, member: Member) -> None:
+    # The device would obey the smaller of the two budgets, and the user believe in the larger one.
+    account = Ledger()
+    with tempfile.TemporaryDirectory(prefix="tern-provision-") as folder:
+        copy = Path(folder, "ledger")
+        copy.write_bytes(repl.read_file(path))
+        try:
+            account.load(str(copy))
+        except LedgerError as error:
+            raise _ledger_refusal(repl, member, f"has a bad ledger ({error})") from error
+    if member.policy.budget > account.budget:
+        fixed, wanted = (f"{Decimal(micro) / MICRO:f}" for micro in (account.budget, member.policy.budget))
+        raise UsageError(
+            f"the budget of device {member.device} was set to {fixed} for life and cannot be raised to {wanted}",
+            hint=f"name --budget {fixed} or less; a new device id needs an erased board (tern flash --erase)",
+        )
+
+
+def _ledger_refusal(repl: Repl, member: Member, what: str) -> RefusedError:
+    return RefusedError(
+        f"device {member.device} on {repl.name} {what}: nobody knows what it has released",
+        hint="give the board a new device id and key, on erased flash",
+    )
+
+
+def _read_secret(path: Path) -> str:
+    try:
+        return _read(path).decode("utf-8-sig").strip("\r\n")
+    except UnicodeDecodeError:  # which holds the secret, and so is not kept as the cause
+        raise UsageError(
+            f"{path} is no text in UTF-8", hint="save the Wi-Fi password as text, alone"
+        ) from None
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror}") from error

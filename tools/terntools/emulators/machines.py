@@ -1,0 +1,37 @@
+"""The emulated boards, by name: the Pico, and the machines of QEMU."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from terntools.emulators import qemu
+from terntools.emulators.machine import EmulatedMachine
+from terntools.emulators.pico import boot_pico
+
+PICO = "pico"
+NAMES = (PICO, *qemu.MACHINES)
+
+_PLATFORM = "{}-emulated"  # in a hardware map; ternhost.fleet.FIRMWARE has the fleets of that name
+
+
+def platform_of(name: str) -> str:
+    """What a hardware map calls the emulated board `name`."""
+    return _PLATFORM.format(name)
+
+
+def name_of(platform: str) -> str | None:
+    """The emulated board that a hardware map calls `platform`, or None where that is no emulated board."""
+    return next((name for name in NAMES if platform_of(name) == platform), None)
+
+
+def boot(
+    name: str, flash: Path | None = None, *, seed: int | None = None, skip_idle: bool = False
+) -> EmulatedMachine:
+    """Start an emulated board. flash: a file that keeps its flash; seed: makes its random bits repeatable.
+
+    skip_idle: a Pico's time in which it waits passes at once; that of QEMU's machines is this machine's.
+    Raises DeviceError and UsageError.
+    """
+    if name == PICO:
+        return boot_pico(flash, seed=seed, skip_idle=skip_idle)
+    return qemu.boot(name, flash, seed=seed)

@@ -1,0 +1,279 @@
+"""The emulated device's interpreter: a 32-bit MicroPython with single-precision floats, found or built.
+
+Small ints, float precision and viper's 32-bit wrap are those of the boards. Debian's own `micropython` package
+is 64-bit with double precision and will not do, so it is built again from the same source, otherwise.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ternhost import cache
+from ternhost.cache import Progress, Recipe
+from ternhost.errors import DeviceError, UsageError
+from terntools.emulators import debian
+from terntools.emulators.debian import Requirement, Shell
+
+# A board's heap: RP2040 leaves about this much to Python.
+DEVICE_HEAP = "192k"
+
+MICROPYTHON_VERSION = "1.25.0+ds-1"
+_MAKE_OPTIONS = {
+    "MICROPY_FORCE_32BIT": "1",
+    "MICROPY_PY_FFI": "0",
+    "MICROPY_PY_BTREE": "0",
+    "CFLAGS_EXTRA": "-DMICROPY_FLOAT_IMPL=MICROPY_FLOAT_IMPL_FLOAT",
+}
+_FROZEN = 'include("$(MPY_DIR)/extmod/asyncio")\n'
+RECIPE = Recipe(
+    name="micropython-device",
+    version=MICROPYTHON_VERSION,
+    options={"make": _MAKE_OPTIONS, "frozen": _FROZEN, "tls": "lib/mbedtls"},
+    products=("micropython",),
+)
+
+# What it takes to unpack and compile any port of MicroPython.
+SOURCE_REQUIREMENTS = (
+    Requirement("debian-archive-keyring"),
+    Requirement("dpkg-dev", "dpkg-source"),
+    Requirement("xz-utils", "xz"),
+    Requirement("bzip2", "bzip2"),
+    Requirement("patch", "patch"),
+    Requirement("make", "make"),
+    Requirement("gcc", "gcc"),
+    Requirement("libc6-dev"),
+    Requirement("pkgconf", "pkg-config"),
+    Requirement("python3", "python3"),
+)
+_REQUIREMENTS = (*SOURCE_REQUIREMENTS, Requirement("gcc-multilib"))
+
+# Run by a candidate: names what it lacks, a line each, after a first line with its version.
+_PROBE = """
+import sys
+print("tern-probe", sys.version)
+if getattr(sys, "maxsize", 0) != 2147483647:
+    print("small ints are not those of a 32-bit build")
+if 16777216.0 + 1.0 != 16777216.0:
+    print("floats are not single precision")
+viper = "import micropython\\n@micropython.viper\\ndef square(x: int) -> int:\\n    return x * x\\n"
+try:
+    names = {}
+    exec(viper, names)
+    if names["square"](70000) != 605032704:
+        print("viper does not wrap at 32 bits")
+except Exception as error:
+    print("viper does not work:", error)
+modules = "array asyncio binascii cryptolib hashlib json os select socket struct termios time tls"
+for name in modules.split():
+    try:
+        __import__(name)
+    except ImportError:
+        print("module", name, "is missing")
+"""
+
+
+@dataclass(frozen=True)
+class Interpreter:
+    """A MicroPython of this machine, and what keeps it from being an emulated device (`faults`)."""
+
+    path: Path
+    origin: str
+    version: str
+    faults: tuple[str, ...]
+
+
+def device_command(interpreter: Path, *arguments: str | Path, heap: str = DEVICE_HEAP) -> list[str]:
+    """The command that runs `interpreter` with a board's heap."""
+    return [str(interpreter), "-X", f"heapsize={heap}", *map(str, arguments)]
+
+
+def probe(path: Path, origin: str) -> Interpreter:
+    """Run `path` and see what it lacks."""
+    try:
+        answer = subprocess.run(
+            device_command(path, "-c", _PROBE),
+            capture_output=True,
+            text=True,
+            timeout=30,
+            stdin=subprocess.DEVNULL,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return Interpreter(path, origin, "", (f"does not run: {error}",))
+    first, *faults = answer.stdout.splitlines() or [""]
+    if not first.startswith("tern-probe "):
+        faults = [
+            f"is not a MicroPython that works: {(answer.stderr.strip() or 'no output').splitlines()[-1]}"
+        ]
+    return Interpreter(path, origin, first.removeprefix("tern-probe "), tuple(faults))
+
+
+def candidates() -> list[Interpreter]:
+    """The interpreters of this machine, best first: $TERN_MICROPYTHON alone; or PATH, then the cache."""
+    if named := os.environ.get("TERN_MICROPYTHON"):
+        return [probe(Path(named), "TERN_MICROPYTHON")]
+    found = []
+    if on_path := shutil.which("micropython"):
+        found.append(probe(Path(on_path), "PATH"))
+    if entry := cache.find_entry(RECIPE):
+        found.append(probe(entry / "micropython", "cache"))
+    return found
+
+
+def find_micropython() -> Path:
+    """The interpreter of the emulated device.
+
+    Raises UsageError if $TERN_MICROPYTHON names one that will not do, DeviceError if there is none yet.
+    """
+    found = candidates()
+    for interpreter in found:
+        if not interpreter.faults:
+            return interpreter.path
+        if interpreter.origin == "TERN_MICROPYTHON":
+            raise UsageError(
+                f"TERN_MICROPYTHON={interpreter.path} will not do: {'; '.join(interpreter.faults)}",
+                hint="unset it, or name a 32-bit MicroPython with single-precision floats",
+            )
+    unfit = "".join(f"; {one.path}: {', '.join(one.faults)}" for one in found)
+    raise DeviceError(
+        f"there is no interpreter for an emulated device yet{unfit}", hint="make it: tern emulator build"
+    )
+
+
+def build_device(progress: Progress) -> Path:
+    """The interpreter of the emulated device, built into the cache if no suitable one is found.
+
+    As root, missing Debian packages are installed; as another user they are named in a UsageError.
+    """
+    try:
+        return find_micropython()
+    except DeviceError:
+        pass
+    if platform.machine() not in ("x86_64", "i686"):
+        raise UsageError(
+            f"the emulated device is built on x86 only, and this is {platform.machine()}",
+            hint="set TERN_MICROPYTHON to a 32-bit MicroPython with single-precision floats",
+        )
+    cache.build_entry(RECIPE, lambda work, out: _compile(work, out, progress), progress)
+    return find_micropython()
+
+
+@dataclass(frozen=True)
+class Source:
+    """MicroPython's source package: a release of Debian, and the version that it must be, or None for what it has."""
+
+    release: str
+    version: str | None
+
+
+PINNED = Source(debian.RELEASE, MICROPYTHON_VERSION)
+
+
+def fetch_source(
+    work: Path,
+    shell: Shell,
+    others: tuple[str, ...] = (),
+    binaries: tuple[str, ...] = (),
+    micropython: Source = PINNED,
+) -> tuple[Path, dict[str, str]]:
+    """Put MicroPython's source into `work`, with other source packages and binary packages beside it.
+
+    Those are of debian.RELEASE. Returns the source tree and the sha256 of every package.
+    """
+    version = f"={micropython.version}" if micropython.version else ""
+    name = f"MicroPython {micropython.version}" if micropython.version else "the newest MicroPython"
+    shell.progress(f"fetching the source of {name} from Debian {micropython.release}")
+    packages = work / "packages"
+    packages.mkdir()
+    wanted = f"micropython{version}"
+    if micropython.release == debian.RELEASE:
+        others = (wanted, *others)
+    else:
+        debian.download([wanted], (), packages, shell, micropython.release)
+    debian.download(others, binaries, packages, shell)
+    source = work / "micropython"
+    description = debian.only(packages, "micropython_*.dsc")
+    shell.run("dpkg-source", "--extract", description, source)
+    return source, checksums_in(packages)
+
+
+def checksums_in(packages: Path) -> dict[str, str]:
+    """The sha256 of every package in a folder, for the record of a build."""
+    return {path.name: cache.sha256_of(path) for path in sorted(packages.iterdir()) if path.is_file()}
+
+
+def unpack_library(name: str, source: Path, packages: Path, shell: Shell) -> None:
+    """Put the source of Debian's package `name` into lib/ of MicroPython's source, where Debian emptied it."""
+    library = source / "lib" / name
+    shutil.rmtree(library, ignore_errors=True)
+    library.mkdir()
+    tarball = debian.only(packages, f"{name}_*.orig.tar.*")
+    shell.run("tar", "-xf", tarball, "-C", library, "--strip-components=1")
+
+
+def unpack_source(
+    work: Path,
+    shell: Shell,
+    binaries: tuple[str, ...] = (),
+    others: tuple[str, ...] = (),
+    micropython: Source = PINNED,
+) -> tuple[Path, dict[str, str]]:
+    """Put MicroPython's source, ready to build any port, into `work`; the rest as fetch_source()."""
+    source, checksums = fetch_source(work, shell, ("mbedtls", *others), binaries, micropython)
+    # Debian links its own, 64-bit Mbed TLS. A board has the bundled one, and so has the 32-bit build: take
+    # that change back and put the source of Debian's package where the bundled one was.
+    change = debian.only(source / "debian/patches", "*Use-system-mbedtls.patch")
+    shell.run("patch", "-R", "-p1", "-i", change, cwd=source)
+    unpack_library("mbedtls", source, work / "packages", shell)
+    # Debian removed micropython-lib, which only has to look present.
+    (source / "lib/micropython-lib").mkdir(exist_ok=True)
+    (source / "lib/micropython-lib/README.md").touch()
+    shell.progress("compiling mpy-cross")
+    shell.run("make", f"-j{os.cpu_count()}", "-C", source / "mpy-cross")
+    return source, checksums
+
+
+def _compile(work: Path, out: Path, progress: Progress) -> dict[str, str]:
+    shell = Shell(work / "build.log", progress)
+    debian.require(_REQUIREMENTS, shell)
+    source, packages = unpack_source(work, shell)
+    manifest = work / "manifest.py"
+    manifest.write_text(_FROZEN)
+    progress("compiling MicroPython for the emulated device: unix, 32 bits, single-precision floats")
+    options = [f"{name}={value}" for name, value in _MAKE_OPTIONS.items()]
+    shell.run(
+        "make",
+        f"-j{os.cpu_count()}",
+        "-C",
+        source / "ports/unix",
+        "BUILD=build",
+        f"FROZEN_MANIFEST={manifest}",
+        *options,
+    )
+    shutil.copy(source / "ports/unix/build/micropython", out / "micropython")
+    return {**packages, "compiler": version_of("gcc")}
+
+
+def version_of(compiler: str) -> str:
+    return subprocess.run([compiler, "--version"], capture_output=True, text=True).stdout.splitlines()[0]
+
+
+def info() -> dict[str, Any]:
+    """The interpreter that is used, every candidate with its faults, and the record of the build."""
+    found = candidates()
+    used = next((one for one in found if not one.faults), None)
+    return {
+        "cache": str(cache.cache_root()),
+        "micropython": str(used.path) if used else None,
+        "version": used.version if used else None,
+        "candidates": [
+            {"path": str(one.path), "origin": one.origin, "version": one.version, "faults": list(one.faults)}
+            for one in found
+        ],
+        "record": cache.read_record(RECIPE),
+    }

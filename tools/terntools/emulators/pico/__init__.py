@@ -1,0 +1,208 @@
+"""The emulated Pico: the stock RPI_PICO firmware of MicroPython, built from Debian's sources, in rp2040js.
+
+Its time is simulated cycles, so what it measures is the same on every machine. The timing of floats is that of our
+boot ROM, that of flash and of its cache is not modelled, and core 1 is not there.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import selectors
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ternhost import cache
+from ternhost.cache import Progress, Recipe
+from ternhost.errors import DeviceError
+from terntools.bench import native
+from terntools.emulators import debian
+from terntools.emulators import micropython as emulator
+from terntools.emulators.debian import Requirement, Shell
+from terntools.emulators.machine import EmulatedMachine, locked
+
+_HERE = Path(__file__).parent
+_ROM_SOURCES = ("bootrom.c", "tables.S", "bootrom.ld")
+_NODE_FILES = ("runner.mjs", "package.json", "package-lock.json")
+_PACKAGES = ("pico-sdk-source=2.1.1-1", "tinyusb-source=0.18.0+dfsg-1", "pioasm=2.1.1-1")
+_BOARD = "RPI_PICO"
+_FROZEN = 'freeze("$(PORT_DIR)/modules")\ninclude("$(MPY_DIR)/extmod/asyncio")\n'
+
+FIRMWARE = Recipe(
+    name="pico-firmware",
+    version=emulator.MICROPYTHON_VERSION,
+    options={"board": _BOARD, "frozen": _FROZEN, "packages": _PACKAGES},
+    products=("firmware.bin",),
+)
+MACHINE = Recipe(
+    name="pico-machine",
+    version=json.loads((_HERE / "package.json").read_text())["dependencies"]["rp2040js"],
+    options={name: cache.sha256_of(_HERE / name) for name in (*_ROM_SOURCES, *_NODE_FILES)},
+    products=("bootrom.bin", "runner.mjs", "node_modules/rp2040js/package.json"),
+)
+
+_CROSS_COMPILER = (
+    Requirement("gcc-arm-none-eabi", "arm-none-eabi-gcc"),
+    Requirement("libnewlib-arm-none-eabi"),
+)
+_FIRMWARE_REQUIREMENTS = (
+    *emulator.SOURCE_REQUIREMENTS,
+    *_CROSS_COMPILER,
+    Requirement("libstdc++-arm-none-eabi-newlib"),
+    Requirement("cmake", "cmake"),
+    Requirement("g++", "g++"),
+)
+_MACHINE_REQUIREMENTS = (*_CROSS_COMPILER, Requirement("nodejs", "node"), Requirement("npm", "npm"))
+_BOOT_SECONDS = 60
+_FLASH_BYTES = 2 << 20  # as runner.mjs has it
+
+
+def build_pico(progress: Progress) -> Path:
+    """The emulated Pico: firmware, machine and sampler in C, built into the cache if they are not there.
+
+    As root, missing Debian packages are installed; as another user they are named in a UsageError. Returns the
+    firmware's image.
+    """
+    native.build_native(progress)
+    needed = {Requirement("nodejs", "node")}  # to run it
+    if not cache.find_entry(FIRMWARE):
+        needed.update(_FIRMWARE_REQUIREMENTS)
+    if not cache.find_entry(MACHINE):
+        needed.update(_MACHINE_REQUIREMENTS)
+    with tempfile.TemporaryDirectory() as folder:
+        debian.require(sorted(needed, key=lambda one: one.package), Shell(Path(folder, "log"), progress))
+    firmware = cache.build_entry(FIRMWARE, lambda work, out: _build_firmware(work, out, progress), progress)
+    cache.build_entry(MACHINE, lambda work, out: _build_machine(work, out, progress), progress)
+    return firmware / "firmware.bin"
+
+
+def _build_firmware(work: Path, out: Path, progress: Progress) -> Mapping[str, str]:
+    shell = Shell(work / "build.log", progress)
+    source, packages = emulator.unpack_source(work, shell, _PACKAGES)
+    sdk = work / "sdk"
+    for package in (work / "packages").glob("*.deb"):
+        shell.run("dpkg", "-x", package, sdk)
+    for name in ("pico-sdk", "tinyusb"):  # emptied in MicroPython's source, packages of their own in Debian
+        library = source / "lib" / name
+        shutil.rmtree(library, ignore_errors=True)
+        library.symlink_to(sdk / "usr/src" / name)
+    manifest = work / "manifest.py"
+    manifest.write_text(_FROZEN)
+    progress(f"compiling the stock firmware of the Pico ({_BOARD})")
+    port = source / "ports/rp2"
+    build = port / "build"
+    options = {
+        "MICROPY_BOARD": _BOARD,
+        "MICROPY_BOARD_DIR": port / "boards" / _BOARD,
+        "MICROPY_FROZEN_MANIFEST": manifest,
+        "PICO_SDK_PATH_OVERRIDE": sdk / "usr/src/pico-sdk",
+        "PICO_BUILD_DOCS": 0,
+        "PICO_NO_PICOTOOL": 1,
+        "pioasm_DIR": sdk / "usr/lib/cmake/pioasm",
+    }
+    shell.run("cmake", "-S", port, "-B", build, *(f"-D{name}={value}" for name, value in options.items()))
+    shell.run("make", f"-j{os.cpu_count()}", "-C", build)
+    shutil.copy(build / "firmware.bin", out)
+    return {**packages, "compiler": emulator.version_of("arm-none-eabi-gcc")}
+
+
+def _build_machine(work: Path, out: Path, progress: Progress) -> Mapping[str, str]:
+    shell = Shell(work / "build.log", progress)
+    progress("compiling the boot ROM of the emulated Pico")
+    elf = work / "bootrom.elf"
+    script, *sources = _HERE / "bootrom.ld", _HERE / "bootrom.c", _HERE / "tables.S"
+    flags = [
+        "-mcpu=cortex-m0plus",
+        "-mthumb",
+        "-Os",
+        "-Wall",
+        "-Werror",
+        "-ffreestanding",
+        "-fno-builtin",
+        "-nostdlib",
+    ]
+    shell.run("arm-none-eabi-gcc", *flags, "-T", script, *sources, "-lgcc", "-o", elf)
+    shell.run("arm-none-eabi-objcopy", "-O", "binary", elf, out / "bootrom.bin")
+    progress(f"fetching rp2040js {MACHINE.version} with npm")
+    for name in _NODE_FILES:
+        shutil.copy(_HERE / name, out)
+    shell.run("npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund", cwd=out)
+    return {
+        "compiler": emulator.version_of("arm-none-eabi-gcc"),
+        "node": emulator.version_of("node"),
+    }
+
+
+def boot_pico(
+    flash: Path | None = None,
+    *,
+    seed: int | None = None,
+    skip_idle: bool = False,
+    volume: Path | None = None,
+    blank: bool = False,
+) -> EmulatedMachine:
+    """Boot an emulated Pico.
+
+    flash: a file that keeps its flash; made if it is not there. seed: makes the hardware's random bits, and so the
+    whole run, repeatable. skip_idle: time in which it waits passes at once. volume: the folder where its USB boot
+    loader shows up. blank: a new flash holds no firmware, so that the boot loader waits for one.
+    Raises DeviceError if it is not built or does not start, UsageError where another one has this flash.
+    """
+    firmware, machine = cache.find_entry(FIRMWARE), cache.find_entry(MACHINE)
+    if firmware is None or machine is None:
+        raise DeviceError(
+            "the emulated Pico is not built yet", hint="make it: tern emulator build --what pico"
+        )
+    command: list[str | Path] = [
+        "node",
+        machine / "runner.mjs",
+        "--attached",
+    ]
+    command += [] if blank else ["--firmware", firmware / "firmware.bin"]
+    command += ["--bootrom", machine / "bootrom.bin"]
+    command += [] if flash is None else ["--flash", flash]
+    command += [] if seed is None else ["--seed", str(seed)]
+    command += ["--skip-idle"] if skip_idle else []
+    command += [] if volume is None else ["--volume", volume]
+    try:
+        with locked(flash, _FLASH_BYTES) as lock:
+            # Its own session: Ctrl-C is the host's to handle. It ends when its stdin closes, whatever becomes of us.
+            process = subprocess.Popen(
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=None,
+                text=True,
+                start_new_session=True,
+                pass_fds=lock,
+            )
+    except FileNotFoundError as error:
+        raise DeviceError(
+            "Node.js is not installed", hint="make it: tern emulator build --what pico"
+        ) from error
+    line = _first_line(process)
+    if not line:
+        process.kill()
+        process.wait()
+        raise DeviceError("the emulated Pico does not start", hint="tern emulator info shows what is built")
+    return EmulatedMachine(process, f"socket://127.0.0.1:{json.loads(line)['port']}")
+
+
+def info() -> dict[str, Any]:
+    """The records of what is built, None for what is not, and Node's version."""
+    return {
+        "firmware": cache.read_record(FIRMWARE),
+        "machine": cache.read_record(MACHINE),
+        "node": emulator.version_of("node") if shutil.which("node") else None,
+    }
+
+
+def _first_line(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    with selectors.DefaultSelector() as selector:
+        selector.register(process.stdout, selectors.EVENT_READ)
+        return process.stdout.readline() if selector.select(_BOOT_SECONDS) else ""

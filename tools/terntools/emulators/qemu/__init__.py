@@ -1,0 +1,223 @@
+"""Machines of QEMU that execute a board's instruction set: MicroPython with a port of our own, and a flash that stays.
+
+rv32 is what an ESP32-C3 or C6 executes, xtensa (windowed) an ESP32, S2 or S3, m33 (Armv8-M) an RP2350. Real are the
+instructions, the interpreter, LittleFS, the console, and on the first two TCP, TLS and the shape of ESP-IDF's network.
+Not shown are the chip around the core: caches, flash timing, memory that wants 32-bit access, radio, crypto hardware.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import secrets
+import shutil
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ternhost import cache
+from ternhost.cache import Progress
+from ternhost.errors import DeviceError, UsageError
+from terntools.emulators.machine import EmulatedMachine, locked
+from terntools.emulators.qemu.build import ESP32, M33, NEWEST, Build
+
+# As port/Makefile has it; a Pico's MicroPython leaves as much to files.
+FLASH_BLOCKS, BLOCK_BYTES = 352, 4096
+_START_SECONDS = 20.0
+_LOG = "qemu.log"
+_PID = "qemu.pid"
+
+# QEMU ends when its input closes or it is asked to, whatever becomes of us; at once, as a board that loses its power.
+# Its folder goes with it where nobody is left to remove that.
+_SUPERVISED = """
+exec 9<&0 </dev/null
+"$@" 9<&- &
+board=$!
+trap 'kill -9 $board' TERM
+{ read -r _ <&9; rm -rf "$PWD"; kill -9 $board; } 2>/dev/null &
+wait $board
+wait $board
+code=$?
+kill $! 2>/dev/null
+exit $code
+"""
+
+
+@dataclass(frozen=True)
+class Machine:
+    """A machine of QEMU: its firmware, the instruction set, and how it is started."""
+
+    build: Build
+    instruction_set: str
+    command: str
+    arguments: tuple[str, ...]
+    network: tuple[str, ...] = ()
+    counts: bool = False  # whether its clock can count instructions
+
+    def firmware(self) -> Path | None:
+        """What was built, or None."""
+        return self.build.find(self.instruction_set)
+
+
+_RV32 = (
+    "rv32", "qemu-system-riscv32",
+    ("-M", "virt", "-bios", "none", "-global", "virtio-mmio.force-legacy=false"),
+    ("-netdev", "user,id=air", "-device", "virtio-net-device,netdev=air"),
+    True,
+)  # fmt: skip
+MACHINES = {
+    "rv32": Machine(ESP32, *_RV32),
+    "xtensa": Machine(
+        ESP32, "xtensa", "qemu-system-xtensa", ("-M", "lx60", "-cpu", "dc233c", "-m", "16M"),
+        ("-nic", "user"), True,
+    ),
+    "m33": Machine(M33, "m33", "qemu-system-arm", ("-M", "mps2-an505")),
+    "rv32-newest": Machine(NEWEST, *_RV32),
+}  # fmt: skip
+
+
+def build_esp32(progress: Progress) -> Path:
+    """The firmware of the ESP32's instruction sets, rv32 and xtensa. See Build.make."""
+    return ESP32.make(progress)
+
+
+def build_m33(progress: Progress) -> Path:
+    """The firmware of the Cortex-M33. See Build.make."""
+    return M33.make(progress)
+
+
+def build_newest(progress: Progress) -> Path:
+    """The newest MicroPython that Debian has, for rv32. See Build.make."""
+    return NEWEST.make(progress)
+
+
+class QemuMachine(EmulatedMachine):
+    """A running machine of QEMU."""
+
+    def cut_power(self) -> None:
+        """Its end is never another."""
+        self.close()
+
+
+def boot(
+    name: str, flash: Path | None = None, *, seed: int | None = None, count_instructions: bool = False
+) -> QemuMachine:
+    """Start a machine.
+
+    flash: a file that keeps its flash; made if it is not there. seed: makes os.urandom repeatable, for measurements.
+    count_instructions: its clock counts an instruction as a nanosecond.
+    Raises DeviceError if it is not built or does not start, UsageError where another one has this flash.
+    """
+    machine = MACHINES[name]
+    firmware = machine.firmware()
+    if firmware is None:
+        raise DeviceError(f"the emulated {name} is not built yet", hint=f"make it: {build_command(name)}")
+    folder = Path(tempfile.mkdtemp(prefix=f"tern-{name}-"))
+    try:
+        _fill(folder, flash, seed)
+        with (
+            socket.create_server(("127.0.0.1", 0)) as server,
+            locked(flash, FLASH_BLOCKS * BLOCK_BYTES) as lock,
+            _beyond_9(server) as port,
+        ):
+            server.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # which what it accepts inherits
+            command = [
+                machine.command, *machine.arguments, *machine.network,
+                *(("-icount", "shift=0") if count_instructions else ()),
+                "-display", "none", "-monitor", "none", "-semihosting-config", "enable=on,target=native",
+                "-chardev", f"socket,id=console,fd={port},server=on,wait=off", "-serial", "chardev:console",
+                "-pidfile", _PID, "-kernel", str(firmware),
+            ]  # fmt: skip
+            with open(folder / _LOG, "wb") as log:
+                process = subprocess.Popen(
+                    ["sh", "-c", _SUPERVISED, "sh", *command],
+                    cwd=folder,
+                    stdin=subprocess.PIPE,
+                    stdout=log,
+                    stderr=log,
+                    text=True,
+                    start_new_session=True,  # Ctrl-C is the host's to handle
+                    pass_fds=(port, *lock),
+                )
+            url = f"socket://127.0.0.1:{server.getsockname()[1]}"
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    running = QemuMachine(process, url, lambda: shutil.rmtree(folder, ignore_errors=True))
+    try:
+        _wait_until_started(running, folder, name)
+    except BaseException:
+        running.close()
+        raise
+    return running
+
+
+@contextlib.contextmanager
+def _beyond_9(server: socket.socket) -> Iterator[int]:
+    # Descriptors up to 9 are the shell's.
+    descriptor = fcntl.fcntl(server, fcntl.F_DUPFD_CLOEXEC, 10)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _fill(folder: Path, flash: Path | None, seed: int | None) -> None:
+    # port/board.h says what the folder is to the machine.
+    (folder / "epoch").write_text(str(int(time.time())))
+    (folder / "id").write_bytes(secrets.token_bytes(8) if seed is None else seed.to_bytes(8, "little"))
+    if seed is not None:
+        (folder / "seed").write_bytes(seed.to_bytes(8, "little"))
+    if flash is None:
+        (folder / "flash").touch()
+    else:
+        try:
+            with open(os.open(flash, os.O_CREAT | os.O_RDWR, 0o600)):
+                pass
+        except OSError as error:
+            raise UsageError(f"cannot keep a flash at {flash}: {error.strerror}") from error
+        (folder / "flash").symlink_to(flash.resolve())
+
+
+def _wait_until_started(machine: QemuMachine, folder: Path, name: str) -> None:
+    end = time.monotonic() + _START_SECONDS
+    while not (folder / _PID).exists():
+        late = time.monotonic() > end
+        if late or not machine.is_running:
+            said = (folder / _LOG).read_text(errors="replace").strip().splitlines() or [
+                "it does not start in time"
+            ]
+            raise DeviceError(
+                f"QEMU does not start the emulated {name}: {said[-1]}", hint=build_command(name)
+            )
+        time.sleep(0.01)
+
+
+def build_command(name: str) -> str:
+    """The command that builds a machine's firmware."""
+    what = {ESP32: "esp32", M33: "m33", NEWEST: "newest"}[MACHINES[name].build]
+    return f"tern emulator build --what {what}"
+
+
+def info() -> dict[str, Any]:
+    """The records of what is built, None for what is not, and what QEMU says of its version."""
+    commands = {machine.command for machine in MACHINES.values()}
+    return {
+        "esp32": cache.read_record(ESP32.recipe),
+        "m33": cache.read_record(M33.recipe),
+        "newest": cache.read_record(NEWEST.recipe),
+        "qemu": {command: _version(command) for command in sorted(commands)},
+    }
+
+
+def _version(command: str) -> str | None:
+    if not shutil.which(command):
+        return None
+    said = subprocess.run([command, "--version"], capture_output=True, text=True).stdout
+    return said.partition("\n")[0] or None

@@ -1,0 +1,182 @@
+"""The firmware of the machines of QEMU: MicroPython with the port in port/, built from Debian's sources alone."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from ternhost import cache
+from ternhost.cache import Progress, Recipe
+from terntools.emulators import debian
+from terntools.emulators import micropython as emulator
+from terntools.emulators.debian import NEXT, Requirement, Shell
+from terntools.emulators.micropython import PINNED, Source
+
+_HERE = Path(__file__).parent
+_PORT = _HERE / "port"
+_TOOLCHAIN = _HERE / "toolchain"
+_LIBRARIES = ("lwip",)
+
+# Of debian.OLDER: the configuration of QEMU's Xtensa core, and GCC's arithmetic for its ABI. They go with any later
+# compiler, too.
+_XTENSA_SOURCES = ("qemu",)
+_XTENSA_BINARIES = ("binutils-source=2.40-2", "gcc-12-source=12.2.0-14+deb12u1")
+
+# A security update of Debian changes the version of a package and not the release that it is made from.
+_CHECKSUMS = {
+    "lwip_2.2.1+dfsg1.orig.tar.xz": "83729c274c499d3348e9fbbe043a3113f3fa8953e7efddc7c21c7fcbb1f2b7b1"
+}
+_XTENSA_CHECKSUMS = {
+    "qemu_7.2+dfsg.orig.tar.xz": "91aca71520040edc40b8d437aa3004dae614f58e286cf653ee8996c07af2962f",
+    "binutils-source_2.40-2_all.deb": "4c03b0d0508f8134200ec083e4dbb81b906efbfa0d7a2bdb7aa0c120aabda246",
+    "gcc-12-source_12.2.0-14+deb12u1_all.deb": "8f2a5411028dfe216aeb6346b926df0cc7471f375c6a375bf180fbf279af02a1",
+}
+
+# What it takes to compile for each instruction set.
+_COMPILERS = {
+    "rv32": (
+        Requirement("gcc-riscv64-unknown-elf", "riscv64-unknown-elf-gcc"),
+        Requirement("picolibc-riscv64-unknown-elf"),
+    ),
+    "xtensa": (
+        Requirement("gcc-xtensa-lx106", "xtensa-lx106-elf-gcc"),
+        Requirement("picolibc-xtensa-lx106-elf"),
+    ),
+    "m33": (
+        Requirement("gcc-arm-none-eabi", "arm-none-eabi-gcc"),
+        Requirement("libnewlib-arm-none-eabi"),
+    ),
+}
+_COMPILER_COMMANDS = {
+    "rv32": "riscv64-unknown-elf-gcc",
+    "xtensa": "xtensa-lx106-elf-gcc",
+    "m33": "arm-none-eabi-gcc",
+}
+# And to run it.
+_EMULATORS = {
+    "rv32": Requirement("qemu-system-riscv32", "qemu-system-riscv32"),
+    "xtensa": Requirement("qemu-system-xtensa", "qemu-system-xtensa"),
+    "m33": Requirement("qemu-system-arm", "qemu-system-arm"),
+}
+
+
+@dataclass(frozen=True)
+class Build:
+    """A cache entry of firmware: for these instruction sets, of this source of MicroPython."""
+
+    name: str
+    sets: tuple[str, ...]
+    micropython: Source = PINNED
+
+    @cached_property
+    def recipe(self) -> Recipe:
+        return Recipe(
+            name=self.name,
+            version=self.micropython.version or self.micropython.release,
+            options={
+                "port": cache.sha256_of_tree(_PORT),
+                "packages": list(_LIBRARIES),
+                **(
+                    {"toolchain": cache.sha256_of_tree(_TOOLCHAIN), "binaries": list(_XTENSA_BINARIES)}
+                    if "xtensa" in self.sets
+                    else {}
+                ),
+            },
+            products=tuple(f"{name}.elf" for name in self.sets),
+        )
+
+    def find(self, instruction_set: str) -> Path | None:
+        """The firmware that was built, or None."""
+        entry = cache.find_entry(self.recipe)
+        return entry / f"{instruction_set}.elf" if entry else None
+
+    def make(self, progress: Progress) -> Path:
+        """The entry's folder, built if it is not there. Raises UsageError where packages are missing, BuildError.
+
+        As root, missing Debian packages are installed; as another user they are named.
+        """
+        needed = {_EMULATORS[name] for name in self.sets}
+        if not cache.find_entry(self.recipe):
+            needed.update(emulator.SOURCE_REQUIREMENTS)
+            for name in self.sets:
+                needed.update(_COMPILERS[name])
+        with tempfile.TemporaryDirectory() as folder:
+            shell = Shell(Path(folder, "log"), progress)
+            debian.require(sorted(needed, key=lambda one: one.package), shell)
+        return cache.build_entry(self.recipe, lambda work, out: self._compile(work, out, progress), progress)
+
+    def _compile(self, work: Path, out: Path, progress: Progress) -> Mapping[str, str]:
+        shell = Shell(work / "build.log", progress)
+        source, packages = emulator.unpack_source(
+            work, shell, others=_LIBRARIES, micropython=self.micropython
+        )
+        debian.require_checksums(work / "packages", _CHECKSUMS)
+        for library in _LIBRARIES:
+            emulator.unpack_library(library, source, work / "packages", shell)
+        port = source / "ports/tern"
+        shutil.copytree(_PORT, port)
+        built_with = {**packages}
+        for name in self.sets:
+            options = []
+            if name == "xtensa":
+                folder, more = _make_toolchain(work, shell)
+                options.append(f"XTENSA={folder}")
+                built_with.update(more)
+            progress(f"compiling MicroPython for QEMU: {name}")
+            _make(shell, "-C", port, f"ARCH={name}", "BUILD=build", *options)
+            shutil.copy(port / "build/firmware.elf", out / f"{name}.elf")
+            shutil.rmtree(port / "build")
+            built_with[f"compiler of {name}"] = emulator.version_of(_COMPILER_COMMANDS[name])
+        return built_with
+
+
+ESP32 = Build("esp32-firmware", ("rv32", "xtensa"))
+M33 = Build("m33-firmware", ("m33",))
+NEWEST = Build("newest-firmware", ("rv32",), Source(NEXT, None))
+
+
+def _make(shell: Shell, *arguments: str | Path) -> None:
+    shell.run("make", "-s", f"-j{os.cpu_count()}", *arguments)
+
+
+def _make_toolchain(work: Path, shell: Shell) -> tuple[Path, dict[str, str]]:
+    """What Debian's compiler of the LX106 lacks for a windowed core; and the sha256 of what that is made of."""
+    shell.progress("fetching the configuration of QEMU's Xtensa core, and GCC's arithmetic for it")
+    packages, sources, out = work / "xtensa-packages", work / "xtensa-sources", work / "xtensa"
+    packages.mkdir()
+    sources.mkdir()
+    debian.download(_XTENSA_SOURCES, _XTENSA_BINARIES, packages, shell, debian.OLDER)
+    debian.require_checksums(packages, _XTENSA_CHECKSUMS)
+    for package in packages.glob("*.deb"):
+        shell.run("dpkg", "-x", package, sources)
+    qemu = _unpack(packages, "qemu_*.orig.tar.*", ("*/target/xtensa/core-dc233c*",), sources, shell)
+    binutils = _unpack(
+        sources, "**/binutils-*.tar.*", ("*/include/xtensa*", "*/include/ansidecl.h"), sources, shell
+    )
+    gcc = _unpack(
+        sources, "**/gcc-*.tar.*", ("*/libgcc/config/xtensa/*", "*/include/xtensa*"), sources, shell
+    )
+    _make(
+        shell,
+        "-f",
+        _TOOLCHAIN / "Makefile",
+        f"OUT={out}",
+        f"QEMU={qemu}",
+        f"BINUTILS={binutils}",
+        f"GCC={gcc}",
+    )
+    return out, emulator.checksums_in(packages)
+
+
+def _unpack(packages: Path, name: str, patterns: Sequence[str], into: Path, shell: Shell) -> Path:
+    """Unpack the files of `patterns` from the one tarball of that name; the folder that they are in."""
+    tarball = debian.only(packages, name)
+    before = set(into.iterdir())
+    shell.run("tar", "-xf", tarball, "-C", into, "--wildcards", *patterns)
+    (folder,) = set(into.iterdir()) - before
+    return folder

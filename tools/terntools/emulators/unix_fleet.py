@@ -1,0 +1,162 @@
+"""A fleet of emulated boards: MicroPython processes on ptys, each with a directory of its own.
+
+A board's process has the far end of a pty as its standard input and output; the host opens the near end by path,
+as it would open a board's port. This process keeps both ends open as well, so that the port outlives a host that
+goes and comes back, and a board that is restarted.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import subprocess
+import time
+import tty
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import tern
+from ternhost.errors import DeviceError, StorageError
+from terntools.emulators.micropython import device_command
+
+LOG_NAME = "board.log"
+_LOCK_NAME = "board.lock"
+_LOCK_TIMEOUT = 10.0
+
+FIRMWARE = Path(tern.__path__[0]).resolve().parent
+
+
+class EmulatedBoard:
+    """One MicroPython process on a pty, which runs the firmware on the files of `directory`."""
+
+    def __init__(self, binary: str | Path, directory: str | Path, firmware: Path = FIRMWARE) -> None:
+        """Start it. `firmware`: where the device library is. Raises DeviceError."""
+        self.binary = Path(binary)
+        self.directory = Path(directory).resolve()
+        self.firmware = firmware
+        self._far, self._near = os.openpty()
+        tty.setraw(self._near)
+        self.port = os.ttyname(self._near)
+        self._process: subprocess.Popen[bytes] | None = None
+        try:
+            self.start()
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def pid(self) -> int | None:
+        """The process, if there is one."""
+        return self._process.pid if self._process else None
+
+    def start(self) -> None:
+        """Start the process; its messages go to board.log in its directory. Raises DeviceError."""
+        lock = self._lock()
+        try:
+            with open(self.directory / LOG_NAME, "ab") as log:
+                self._process = subprocess.Popen(
+                    device_command(self.binary, "-m", "tern.boards.emulated", self.directory),
+                    stdin=self._far,
+                    stdout=self._far,
+                    stderr=log,
+                    cwd=self.directory,
+                    env={**os.environ, "MICROPYPATH": str(self.firmware)},
+                    pass_fds=(lock,),
+                    start_new_session=True,  # Ctrl-C is for the host, which then ends its boards in order
+                )
+        except OSError as error:
+            raise DeviceError(
+                f"cannot start MicroPython ({self.binary}): {error.strerror}", hint="'make setup' builds it"
+            ) from error
+        finally:
+            os.close(lock)
+
+    def _lock(self) -> int:
+        # Held by the process alone, until it ends: two boards on one ledger could release two reports for a round. A
+        # board whose host was killed finishes the frame that it has, and ends.
+        try:
+            lock = os.open(self.directory / _LOCK_NAME, os.O_CREAT | os.O_RDWR, 0o600)
+        except OSError as error:
+            raise StorageError(
+                f"{self.directory}: {error.strerror}", hint="the files of this board are not there"
+            ) from error
+        end = time.monotonic() + _LOCK_TIMEOUT
+        while True:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return lock
+            except BlockingIOError:
+                if time.monotonic() > end:
+                    os.close(lock)
+                    raise DeviceError(
+                        f"another process runs the emulated board in {self.directory}",
+                        hint="end that one first",
+                    ) from None
+                time.sleep(0.02)
+
+    def kill(self) -> None:
+        """End the process at once, as a power cut ends a board."""
+        if self._process:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
+    def restart(self) -> None:
+        """Cut the power and give it back: same port, same directory."""
+        self.kill()
+        self.start()
+
+    def check(self) -> None:
+        """Raise DeviceError if the process ended by itself."""
+        if self._process and (status := self._process.poll()) is not None:
+            log = (self.directory / LOG_NAME).read_text(errors="replace").strip().splitlines()
+            raise DeviceError(
+                f"the emulated board in {self.directory} ended with status {status}"
+                + (f": {log[-1]}" if log else ""),
+                hint=f"see {self.directory / LOG_NAME}",
+            )
+
+    def close(self) -> None:
+        """End the process and take its port away. A board is made to lose its power at any time: so it is ended."""
+        self.kill()
+        for end in (self._far, self._near):
+            if end >= 0:
+                os.close(end)
+        self._far = self._near = -1
+
+
+class EmulatedFleet:
+    """Emulated boards, one a directory, from entering the context until leaving it."""
+
+    def __init__(self, binary: str | Path, directories: Sequence[str | Path]) -> None:
+        self._binary = binary
+        self._directories = directories
+        self.boards: list[EmulatedBoard] = []
+
+    @property
+    def ports(self) -> list[str]:
+        return [board.port for board in self.boards]
+
+    def check(self) -> None:
+        for board in self.boards:
+            board.check()
+
+    def __enter__(self) -> Self:
+        try:
+            for directory in self._directories:
+                self.boards.append(EmulatedBoard(self._binary, directory))
+        except BaseException:
+            self._close()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._close()
+
+    def _close(self) -> None:
+        while self.boards:
+            self.boards.pop().close()

@@ -1,0 +1,350 @@
+"""Runs tests/device/test_*.py on MicroPython: plain functions with bare asserts, the same files as under pytest.
+
+python -m terntools.testing.device_tests [FILE ...]      exit code 0: all passed, 1: a test failed, 2: time-out
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import contextlib
+import os
+import re
+import secrets
+import subprocess
+import sys
+import tempfile
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+import tern
+from ternhost.errors import TernError, UsageError
+from ternhost.links.serial import BAUD
+from terntools.boards import deploy, mpy
+from terntools.boards.repl import GoneError, Repl, SilenceError
+from terntools.emulators import flash_image, qemu
+from terntools.emulators import machines as emulators
+from terntools.emulators import micropython as emulator
+
+FIRMWARE = Path(tern.__file__).parent.parent
+_RUNNER = Path(__file__).with_name("device_runner.py")
+TIMEOUT = 120.0
+_EMULATION = 5  # times as long as a board, where other work keeps this machine busy
+
+PASSED, FAILED, TIMED_OUT = 0, 1, 2
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How one test function ended (PASSED, FAILED or TIMED_OUT) and what it printed."""
+
+    name: str
+    state: int
+    output: str
+
+
+@dataclass(frozen=True)
+class Transcript:
+    """What a target printed, and whether it had to be stopped."""
+
+    text: str
+    timed_out: bool
+
+
+class Target(ABC):
+    """Something with MicroPython on it that runs test files."""
+
+    name: str
+
+    @abstractmethod
+    def run(self, mark: str, path: Path, names: Sequence[str], timeout: float) -> Transcript:
+        """Run the functions `names` of the test file `path` with terntools.testing.device_runner."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Let go of the target; a run of another thread ends."""
+
+
+class UnixTarget(Target):
+    """The 32-bit MicroPython of the emulated device, with a board's heap; a process a file."""
+
+    name = "unix"
+
+    def __init__(self) -> None:
+        self._interpreter = emulator.find_micropython()
+        self._running: subprocess.Popen[bytes] | None = None
+
+    def run(self, mark: str, path: Path, names: Sequence[str], timeout: float) -> Transcript:
+        command = emulator.device_command(self._interpreter, _RUNNER, mark, path.stem, *names)
+        search = os.pathsep.join([str(FIRMWARE), str(path.resolve().parent), ".frozen"])
+        with tempfile.TemporaryDirectory(prefix="tern-test-") as folder:
+            self._running = subprocess.Popen(
+                command,
+                cwd=folder,
+                env={**os.environ, "MICROPYPATH": search},
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+            )
+            timed_out = False
+            try:
+                text, _ = self._running.communicate(timeout=timeout)
+            except subprocess.TimeoutExpired:
+                timed_out = True
+                self._running.kill()
+                text, _ = self._running.communicate()
+        return Transcript(text.decode(errors="replace"), timed_out)
+
+    def close(self) -> None:
+        if self._running:
+            self._running.kill()
+
+
+class BoardTarget(Target):
+    """A board at a serial port. The library and the tests are put on it as .mpy for its processor."""
+
+    name = "board"
+
+    def __init__(self, port: str, baud: int = BAUD) -> None:
+        self._connect(port, baud)
+
+    def _connect(self, port: str, baud: int = BAUD) -> None:
+        self._repl = Repl(port, baud)
+        try:
+            self._repl.enter()
+            self._repl.soft_reset()
+            self._machine = deploy.Machine.of(self._repl)
+            files = library_files(self._machine)
+            changes = deploy.compare(self._repl, files, prune=deploy.LIBRARY)
+            deploy.install(self._repl, self._machine, changes)
+        except BaseException:
+            self._repl.close()
+            raise
+
+    def run(self, mark: str, path: Path, names: Sequence[str], timeout: float) -> Transcript:
+        deploy.apply(self._repl, deploy.compare(self._repl, test_files(path, self._machine.processor)))
+        self._repl.soft_reset()
+        program = f"from device_runner import run\nrun({mark!r}, {path.stem!r}, {list(names)!r})\n"
+        try:
+            output, traceback = self._repl.execute(program, timeout)
+        except GoneError as gone:
+            return Transcript(gone.output, timed_out=False)
+        except SilenceError as silence:
+            self._repl.enter()
+            return Transcript(silence.output, timed_out=True)
+        return Transcript(output + traceback, timed_out=False)
+
+    def close(self) -> None:
+        self._repl.close()
+
+
+class EmulatedTarget(BoardTarget):
+    """An emulated board, whose flash has the library and the tests from the start."""
+
+    def __init__(self, name: str, paths: Sequence[Path] = ()) -> None:
+        """paths: the test files that it will be asked to run; others are written when they are."""
+        self.name = name
+        with contextlib.ExitStack() as stack:
+            flash = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tern-test-")), "flash.bin")
+            with emulators.boot(name) as board, Repl(board.url) as repl:
+                machine = deploy.Machine.of(repl)
+            files = library_files(machine)
+            for path in paths:
+                files |= test_files(path, machine.processor)
+            flash_image.write(name, flash, files)
+            self._flash = flash
+            self._boot()
+            self._stack = stack.pop_all()
+
+    def _boot(self) -> None:
+        self._emulated = emulators.boot(self.name, self._flash, skip_idle=True)
+        try:
+            self._connect(self._emulated.url)
+        except BaseException:
+            self._emulated.close()
+            raise
+
+    def run(self, mark: str, path: Path, names: Sequence[str], timeout: float) -> Transcript:
+        if not self._repl.at_prompt:  # it crashed in another file
+            self._repl.close()
+            self._emulated.close()
+            self._boot()
+        return super().run(mark, path, names, timeout * _EMULATION)
+
+    def close(self) -> None:
+        super().close()
+        self._emulated.close()
+        self._stack.close()
+
+
+def library_files(machine: deploy.Machine) -> dict[str, bytes]:
+    """The whole device library for `machine`, with the board that tests play, and the generator that they use."""
+    files = deploy.library_files(machine, whole=True)
+    for name in ("boards/emulated", "hash_drbg"):
+        files[f"/lib/tern/{name}.mpy"] = _compile(mpy.LIBRARY / f"{name}.py", machine.processor)
+    return files
+
+
+def test_files(path: Path, processor: str) -> dict[str, bytes]:
+    """What a board needs to run the test file `path`: it, what it shares with others, and its vectors."""
+    shared = [one for one in path.parent.glob("*.py") if not one.name.startswith(("test_", "conftest"))]
+    sources = [_RUNNER, path, *shared]
+    files = {f"/lib/{source.stem}.mpy": _compile(source, processor) for source in sources}
+    text = "".join(source.read_text() for source in sources)
+    for vectors in (path.resolve().parents[2] / "shared_specs/vectors").glob("*.json"):
+        if vectors.name in text:
+            files[f"/lib/vector_files/{vectors.name}"] = vectors.read_bytes()
+    return files
+
+
+def _compile(source: Path, processor: str) -> bytes:
+    return mpy.compiled(source.read_text(), processor, source.name)
+
+
+# What a test may need that not every target has, and a test file says so in NEEDS.
+SOCKETS = "sockets"
+ENDURANCE = "endurance"
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of target: how to make one that will run these test files, and what it lacks, with the reason."""
+
+    make: Callable[[Sequence[Path]], Target]
+    lacks: Mapping[str, str] = field(default_factory=dict)
+
+
+def _emulated(name: str, **lacks: str) -> Kind:
+    return Kind(partial(EmulatedTarget, name), lacks)
+
+
+# The slowest first. A board is made of a port, by the plugin.
+KINDS = {
+    "pico": _emulated(
+        "pico",
+        sockets="a Pico without Wi-Fi has no sockets",
+        endurance="thousands of rounds, which faster targets run",
+    ),
+    "xtensa": _emulated("xtensa"),
+    "m33": _emulated("m33", sockets="the emulated Cortex-M33 has no network"),
+    "rv32": _emulated("rv32"),
+    "rv32-newest": _emulated("rv32-newest"),
+    "unix": Kind(lambda paths: UnixTarget()),
+}
+# What a moving target may make impossible to build; then it is skipped, and says so.
+OPTIONAL = ("rv32-newest",)
+BOARD_LACKS = {
+    SOCKETS: "not every board has sockets",
+    ENDURANCE: "thousands of rounds wear out its flash",
+}
+
+
+def absence(name: str) -> str | None:
+    """Why a target of OPTIONAL is not there; None where it is, or must be."""
+    if name in OPTIONAL and qemu.MACHINES[name].firmware() is None:
+        return f"{name} is not built: {qemu.build_command(name)}"
+    return None
+
+
+def test_names(path: Path) -> list[str]:
+    """The names of the test functions of a file, in order, without importing it."""
+    functions = [node.name for node in _statements(path) if isinstance(node, ast.FunctionDef)]
+    return [name for name in functions if name.startswith("test_")]
+
+
+def needs(path: Path) -> dict[str, str]:
+    """What a file says in NEEDS: the tests that need something, and what; or what all of them need."""
+    for node in _statements(path):
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "NEEDS":
+            said: dict[str, str] | str = ast.literal_eval(node.value)
+            found = dict.fromkeys(test_names(path), said) if isinstance(said, str) else said
+            if unknown := {*found.values()} - {SOCKETS, ENDURANCE}:
+                raise UsageError(f"{path}: NEEDS knows {SOCKETS} and {ENDURANCE}, and not {min(unknown)}")
+            return found
+    return {}
+
+
+def _statements(path: Path) -> list[ast.stmt]:
+    return ast.parse(path.read_text(), filename=str(path)).body
+
+
+def run_file(target: Target, path: Path, names: Sequence[str], timeout: float = TIMEOUT) -> list[Outcome]:
+    """Run the functions `names` of a test file on `target`: an outcome for each, in their order."""
+    mark = f"@tern-{secrets.token_hex(4)}"  # new for each run, so that stale output cannot pass for an answer
+    transcript = target.run(mark, path, names, timeout)
+    outcomes = {outcome.name: outcome for outcome in _read(mark, transcript, names)}
+    return [outcomes[name] for name in names]
+
+
+def _read(mark: str, transcript: Transcript, names: Sequence[str]) -> Iterable[Outcome]:
+    waiting = list(names)
+    running: str | None = None
+    ended = False
+    output: list[str] = []
+    for line in transcript.text.splitlines():
+        word, _, rest = (
+            line.removeprefix(mark + " ").partition(" ") if line.startswith(mark + " ") else ("", "", "")
+        )
+        if word == "start":
+            running, output = rest, []
+        elif word in ("pass", "fail") and rest == running and running in waiting:
+            yield Outcome(running, PASSED if word == "pass" else FAILED, "\n".join(output))
+            waiting.remove(running)
+            running = None
+        elif word == "end":
+            ended = True
+        else:
+            output.append(line)
+    # What is left has no verdict: the first of it is where the device stopped.
+    for name in waiting:
+        if name not in (running, waiting[0]):
+            yield Outcome(
+                name, TIMED_OUT if transcript.timed_out else FAILED, f"not run: stopped in {waiting[0]}"
+            )
+        elif transcript.timed_out:
+            yield Outcome(name, TIMED_OUT, "\n".join([*output, "no answer in time"]))
+        else:
+            why = "skipped by the device" if ended else "the device stopped before the end"
+            yield Outcome(name, FAILED, "\n".join([*output, why]))
+
+
+def with_source(output: str, path: Path) -> str:
+    """Put the line of source under each line of a MicroPython traceback that points into the test file."""
+    source = path.read_text().splitlines()
+    lines = []
+    for line in output.splitlines():
+        lines.append(line)
+        where = re.match(r'\s*File "([^"]*)", line (\d+)', line)
+        if where and Path(where[1]).stem == path.stem and 0 < int(where[2]) <= len(source):
+            lines.append("    " + source[int(where[2]) - 1].strip())
+    return "\n".join(lines)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m terntools.testing.device_tests", description=__doc__.splitlines()[0]
+    )
+    parser.add_argument("files", nargs="*", type=Path, help="default: tests/device/test_*.py")
+    parser.add_argument(
+        "--timeout", type=float, default=TIMEOUT, help="seconds a file (default: %(default)s)"
+    )
+    args = parser.parse_args(argv)
+    worst = PASSED
+    try:
+        target = UnixTarget()
+    except TernError as error:
+        parser.error(f"{error.message}: {error.hint}")
+    for path in args.files or sorted(Path("tests/device").glob("test_*.py")):
+        for outcome in run_file(target, path, test_names(path), args.timeout):
+            print(f"{('pass', 'FAIL', 'TIME-OUT')[outcome.state]:9}{path}::{outcome.name}")
+            if outcome.state != PASSED:
+                print("    " + with_source(outcome.output, path).replace("\n", "\n    "))
+            worst = max(worst, outcome.state)
+    return worst
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,131 @@
+"""The hardware map: which boards are on the desk, in the shape of Zephyr's twister; and their power.
+
+- connected: true
+  id: e6614103e7452d2f
+  platform: pico            # or esp32, esp32-c3, ...; pico-emulated, rv32-emulated, ... need no serial
+  serial: /dev/ttyACM0      # or a URL such as socket://127.0.0.1:7777
+  baud: 115200
+  fixtures: [ppk2, wifi]
+  notes: left of the printer
+  power: {hub: 1-1, port: 2}     # ours: by uhubctl; or
+  power_script: ./relay.sh       # a command that gets `off` or `on`
+"""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+import subprocess
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ternhost.errors import DeviceError, UsageError
+from ternhost.links.serial import BAUD
+from terntools.boards import devices
+from terntools.emulators import machines as emulators
+
+_KEYS = {
+    "connected", "id", "platform", "serial", "baud", "fixtures", "notes", "power", "power_script",
+    "product", "runner", "available", "probe_id", "pre_script", "post_script",
+}  # fmt: skip
+_OFF_SECONDS = 2.0
+
+
+@dataclass(frozen=True)
+class Board:
+    """An entry of the map."""
+
+    id: str
+    platform: str
+    serial: str | None
+    baud: int = BAUD
+    fixtures: tuple[str, ...] = ()
+    notes: str = ""
+    power: dict[str, Any] = field(default_factory=dict)
+    power_script: str | None = None
+
+    @property
+    def has_power_control(self) -> bool:
+        return bool(self.power or self.power_script)
+
+    def has_fixture(self, name: str) -> bool:
+        """Whether a fixture of that name is wired to it; twister writes `name:what` for some."""
+        return any(fixture.split(":")[0] == name for fixture in self.fixtures)
+
+    def power_cycle(self) -> None:
+        """Switch the board off and on again. Raises UsageError where the map names no way to, and DeviceError."""
+        for action in ("off", "on"):
+            self._switch(action)
+            if action == "off":
+                time.sleep(_OFF_SECONDS)
+
+    def _switch(self, action: str) -> None:
+        if self.power_script:
+            command = [*shlex.split(self.power_script), action]
+        elif self.power:
+            if not shutil.which("uhubctl"):
+                raise UsageError(
+                    "uhubctl is not installed", hint="install it, or name a power_script in the map"
+                )
+            command = ["uhubctl", "-l", str(self.power["hub"]), "-p", str(self.power["port"]), "-a", action]
+        else:
+            raise UsageError(
+                f"the map names no way to switch {self.id}", hint="add power: or power_script: to it"
+            )
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise DeviceError(f"cannot switch {self.id} {action}: {error}") from error
+        if done.returncode:
+            raise DeviceError(
+                f"cannot switch {self.id} {action}: {(done.stderr or done.stdout).strip() or done.returncode}"
+            )
+
+
+def read_map(path: str | Path) -> list[Board]:
+    """The connected boards of a map. Raises UsageError."""
+    try:
+        import yaml
+    except ImportError as error:
+        raise UsageError(
+            "PyYAML is not installed", hint="python -m pip install 'tern-ldp[boards]'"
+        ) from error
+    try:
+        entries = yaml.safe_load(Path(path).read_text())
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror}", hint="see firmware/BOARDS.md") from error
+    except (UnicodeDecodeError, yaml.YAMLError) as error:
+        raise UsageError(f"cannot read {path}: {error}") from error
+    if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
+        raise UsageError(f"{path} is no hardware map", hint="a list of boards; see firmware/BOARDS.md")
+    boards = [_board(entry, path) for entry in entries if entry.get("connected")]
+    if len({board.id for board in boards}) < len(boards):
+        raise UsageError(f"{path} has two boards of one id")
+    if not boards:
+        raise UsageError(f"{path} has no connected board", hint="set connected: true")
+    return boards
+
+
+def _board(entry: dict[str, Any], path: str | Path) -> Board:
+    name = entry.get("id") or entry.get("serial") or "?"
+    if unknown := sorted(set(entry) - _KEYS):
+        raise UsageError(
+            f"{path}, board {name}: there is no {unknown[0]!r}", hint=f"there are {', '.join(sorted(_KEYS))}"
+        )
+    platform = entry.get("platform")
+    if not isinstance(platform, str) or not entry.get("id"):
+        raise UsageError(f"{path}, board {name}: id and platform are missing")
+    serial = entry.get("serial")
+    if serial is None and emulators.name_of(platform) is None:
+        serial = devices.resolve(f"id:{entry['id']}")
+    power = entry.get("power") or {}
+    if power and not ("hub" in power and "port" in power):
+        raise UsageError(
+            f"{path}, board {name}: power needs hub and port", hint="such as power: {hub: 1-1, port: 2}"
+        )
+    return Board(
+        str(entry["id"]), platform, serial, int(entry.get("baud", BAUD)), tuple(entry.get("fixtures") or ()),
+        str(entry.get("notes", "")), power, entry.get("power_script"),
+    )  # fmt: skip

@@ -1,0 +1,236 @@
+"""Hardware in the loop: the device tests and tests/hil on every board of a map, side by side, and one report of all.
+
+Each board has a pytest of its own, whose JUnit XML is gathered. Exit codes of a board: 0 all passed, 1 a test failed,
+2 it is not there or timed out.
+"""
+
+from __future__ import annotations
+
+import html
+import subprocess
+import sys
+import threading
+import time
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ternhost.errors import TernError, UsageError
+from ternhost.links.serial import open_port
+from terntools.emulators import machines as emulators
+from terntools.testing.hardware import Board, read_map
+
+PASSED, FAILED, LOST = 0, 1, 2
+TESTS = (Path("tests/device"), Path("tests/hil"))
+TIMEOUT = 1800.0
+
+Tell = Callable[[str], None]
+
+
+@dataclass
+class Result:
+    """How the tests of a board went."""
+
+    board: Board
+    code: int
+    seconds: float
+    cases: list[tuple[str, str, str]] = field(default_factory=list)  # name, passed/failed/skipped, message
+    properties: dict[str, str] = field(default_factory=dict)
+    lost: str = ""  # why, with code LOST
+
+    @property
+    def counts(self) -> dict[str, int]:
+        states = [state for _, state, _ in self.cases]
+        return {state: states.count(state) for state in ("passed", "failed", "skipped")}
+
+    @property
+    def word(self) -> str:
+        return ("passed", "FAILED", "LOST")[self.code]
+
+
+def boards_of(hardware_map: str | Path, only: Sequence[str] = ()) -> list[Board]:
+    """The boards of a map; only: of these ids, which must all be there. Raises UsageError."""
+    boards = read_map(hardware_map)
+    if missing := sorted(set(only) - {board.id for board in boards}):
+        raise UsageError(
+            f"the map has no connected board {missing[0]}",
+            hint=f"it has {', '.join(board.id for board in boards)}",
+        )
+    return [board for board in boards if not only or board.id in only]
+
+
+def require_tests(tests: Sequence[Path]) -> None:
+    """Raise UsageError where one of the paths is not there."""
+    if missing := [path for path in tests if not path.exists()]:
+        raise UsageError(
+            f"there are no tests at {missing[0]}", hint="run it in the repository, or name --tests"
+        )
+
+
+def run(
+    hardware_map: str | Path,
+    directory: Path,
+    tests: Sequence[Path] = TESTS,
+    timeout: float = TIMEOUT,
+    only: Sequence[str] = (),
+    tell: Tell | None = None,
+) -> list[Result]:
+    """Run the tests on the boards of a map (of these ids only), and write junit.xml and report.html into `directory`.
+
+    Raises UsageError.
+    """
+    say = tell or (lambda line: None)
+    boards = boards_of(hardware_map, only)
+    require_tests(tests)
+
+    running: list[subprocess.Popen[bytes]] = []
+    stopped = threading.Event()
+
+    def one(board: Board) -> Result:
+        say(f"{board.id}: started")
+        result = _run_board(board, Path(hardware_map), directory, tests, timeout, running)
+        counts = ", ".join(f"{n} {state}" for state, n in result.counts.items() if n)
+        if not stopped.is_set():
+            say(
+                f"{board.id}: {result.word} after {result.seconds:.0f} s ({result.lost or counts or 'no tests'})"
+            )
+        return result
+
+    with ThreadPoolExecutor(len(boards)) as pool:
+        try:
+            results = list(pool.map(one, boards))
+        except BaseException:  # Ctrl-C: no thread may wait for its board
+            stopped.set()
+            for process in running:
+                process.kill()
+            raise
+    _write_junit(results, directory / "junit.xml")
+    (directory / "report.html").write_text(page(results))
+    return results
+
+
+def worst(results: Sequence[Result]) -> int:
+    """The exit code of all: failed before lost before passed."""
+    codes = {result.code for result in results}
+    return FAILED if FAILED in codes else LOST if LOST in codes else PASSED
+
+
+def _run_board(
+    board: Board, hardware_map: Path, directory: Path, tests: Sequence[Path], timeout: float,
+    running: list[subprocess.Popen[bytes]],
+) -> Result:  # fmt: skip
+    if board.serial is not None:
+        try:
+            open_port(board.serial, board.baud).close()
+        except TernError as error:
+            return Result(board, LOST, 0.0, lost=error.message)
+    xml = directory / f"{board.id}.xml"
+    command: list[str | Path] = [
+        sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--not-on-cpython", f"--junitxml={xml}",
+        "--hardware-map", hardware_map, "--hardware-id", board.id, *map(str, tests),
+    ]  # fmt: skip
+    if board.serial is None:
+        command += ["--target", emulators.name_of(board.platform) or ""]
+    else:
+        command += ["--target", "board", "--port", board.serial]
+    command += ["--baud", str(board.baud)]
+    start = time.monotonic()
+    with open(directory / f"{board.id}.log", "w") as log:
+        process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
+        running.append(process)
+        try:
+            status = process.wait(timeout)
+            code, lost = PASSED if status == 0 else FAILED, ""
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+            code, lost = LOST, f"timed out: not done in {timeout:g} s"
+    result = Result(board, code, time.monotonic() - start, lost=lost)
+    if xml.exists():
+        _read_junit(xml, result)
+    return result
+
+
+def _read_junit(path: Path, result: Result) -> None:
+    for suite in ElementTree.parse(path).getroot().iter("testsuite"):
+        for one in suite.iter("property"):
+            result.properties[one.get("name", "")] = one.get("value", "")
+        for case in suite.iter("testcase"):
+            state, message = "passed", ""
+            for child in case:
+                if child.tag in ("failure", "error"):
+                    state, message = "failed", (child.get("message") or "") + "\n" + (child.text or "")
+                elif child.tag == "skipped" and state == "passed":
+                    state, message = "skipped", child.get("message") or ""
+            result.cases.append((f"{case.get('classname')}::{case.get('name')}", state, message.strip()))
+
+
+def _write_junit(results: Sequence[Result], path: Path) -> None:
+    root = ElementTree.Element("testsuites")
+    for result in results:
+        counts = result.counts
+        lost = int(bool(result.lost))
+        suite = ElementTree.SubElement(
+            root, "testsuite", name=result.board.id, tests=str(len(result.cases) + lost), errors=str(lost),
+            failures=str(counts["failed"]), skipped=str(counts["skipped"]), time=f"{result.seconds:.3f}",
+        )  # fmt: skip
+        properties = ElementTree.SubElement(suite, "properties")
+        for name, value in {"platform": result.board.platform, **result.properties}.items():
+            ElementTree.SubElement(properties, "property", name=name, value=value)
+        if result.lost:
+            case = ElementTree.SubElement(suite, "testcase", classname=result.board.id, name="is there")
+            ElementTree.SubElement(case, "error", message=result.lost)
+        for name, state, message in result.cases:
+            classname, _, short = name.rpartition("::")
+            case = ElementTree.SubElement(
+                suite, "testcase", classname=f"{result.board.id}.{classname}", name=short
+            )
+            if state != "passed":
+                tag = "failure" if state == "failed" else "skipped"
+                ElementTree.SubElement(
+                    case, tag, message=message.splitlines()[0] if message else ""
+                ).text = message
+    ElementTree.ElementTree(root).write(path, encoding="utf-8", xml_declaration=True)
+
+
+def page(results: Sequence[Result]) -> str:
+    """The report as one HTML page."""
+    rows = "".join(_row(result) for result in results)
+    details = "".join(_details(result) for result in results)
+    return f"""<!doctype html>
+<html lang="en"><meta charset="utf-8"><title>tern: hardware in the loop</title>
+<style>
+body {{ font: 16px/1.4 sans-serif; margin: 2em auto; max-width: 60em; color: #222 }}
+table {{ border-collapse: collapse; width: 100% }} td, th {{ text-align: left; padding: .3em .6em;
+border-bottom: 1px solid #ccc }}
+.failed {{ color: #a00; font-weight: bold }} .skipped {{ color: #666 }} pre {{ overflow-x: auto; background: #f4f4f4 }}
+</style>
+<h1>Hardware in the loop</h1>
+<p>{time.strftime("%Y-%m-%d %H:%M")}</p>
+<table><tr><th>board<th>platform<th>firmware<th>tern<th>result<th>passed<th>failed<th>skipped<th>seconds</tr>
+{rows}</table>
+{details}
+</html>
+"""
+
+
+def _row(result: Result) -> str:
+    cells = [
+        result.board.id, result.properties.get("board", result.board.platform), result.properties.get("firmware", "?"),
+        result.properties.get("tern", "?"), result.word, *map(str, result.counts.values()), f"{result.seconds:.0f}",
+    ]  # fmt: skip
+    return "<tr>" + "".join(f"<td>{html.escape(cell)}" for cell in cells) + "</tr>\n"
+
+
+def _details(result: Result) -> str:
+    rows = "".join(
+        f'<tr><td>{html.escape(name)}<td class="{state}">{state}<td>'
+        + (f"<pre>{html.escape(message)}</pre>" if state == "failed" else html.escape(message))
+        + "</tr>\n"
+        for name, state, message in result.cases
+    )
+    notes = f"<p>{html.escape(result.board.notes)}</p>" if result.board.notes else ""
+    lost = f'<p class="failed">{html.escape(result.lost)}</p>' if result.lost else ""
+    return f"<h2>{html.escape(result.board.id)}: {result.word}</h2>{notes}{lost}<table>{rows}</table>\n"

@@ -1,0 +1,130 @@
+"""Fixtures for tests with boards in the loop: `dut`, one board after the other, and `fleet`, all of them.
+
+Boards come from `--hardware-map FILE` (hardware.py), from `--port PORT`, or from `--target`, emulated ones.
+Without any, what needs one is skipped. `@pytest.mark.hardware(fixture="ppk2")` asks for a board with that fixture.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from queue import SimpleQueue
+
+import pytest
+
+from tern import host_frames
+from ternhost.links import Link, open_link
+from terntools.boards import deploy
+from terntools.boards.repl import Repl
+from terntools.emulators import machines as emulators
+from terntools.testing import device_tests, hardware
+from terntools.testing.hardware import Board
+
+_NO_BOARDS = "no boards: --hardware-map FILE, --port PORT or --target pico,rv32,..."
+
+
+class Dut:
+    """A board under test: `board`, its entry in the map, and `port`, where it is."""
+
+    def __init__(self, board: Board, port: str) -> None:
+        self.board = board
+        self.port = port
+
+    @contextlib.contextmanager
+    def repl(self) -> Iterator[Repl]:
+        """The board's raw REPL, for a while."""
+        with Repl(self.port, self.board.baud) as repl:
+            yield repl
+
+    @contextlib.contextmanager
+    def link(self) -> Iterator[Link]:
+        """A link of tern to the board, for a while."""
+        link = open_link(self.port, SimpleQueue())
+        try:
+            yield link
+        finally:
+            link.close()
+
+    def deploy(self, *more: str) -> deploy.Machine:
+        """Put the device library on the board, with modules of mpy.ON_DEMAND."""
+        with self.repl() as repl:
+            machine, changes = deploy.plan(repl, more=more)
+            deploy.install(repl, machine, changes)
+            return machine
+
+    def start(self) -> host_frames.Hello:
+        """Start tern on the board."""
+        with self.repl() as repl:
+            repl.start_main()
+        return deploy.wait_for_hello(self.port)
+
+    def power_cycle(self) -> None:
+        """Switch the board off and on, as its map says."""
+        self.board.power_cycle()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("tern")
+    group.addoption(
+        "--hardware-map", metavar="FILE", help="boards to test, in the shape of twister's hardware map"
+    )
+    group.addoption("--hardware-id", metavar="ID", help="only this board of the map")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line(
+        "markers", "hardware(fixture=None): needs a board, with that fixture if one is named"
+    )
+
+
+def _boards(config: pytest.Config) -> list[Board]:
+    if path := config.getoption("hardware_map"):
+        wanted = config.getoption("hardware_id")
+        return [board for board in hardware.read_map(path) if wanted in (None, board.id)]
+    if port := config.getoption("port"):
+        return [Board("board", "board", port, config.getoption("baud"))]
+    targets = config.getoption("target").split(",")
+    names = [name for name in targets if name in emulators.NAMES and not device_tests.absence(name)]
+    return [Board(platform, platform, None) for platform in map(emulators.platform_of, names)]
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "dut" not in metafunc.fixturenames:
+        return
+    marks = metafunc.definition.iter_markers("hardware")
+    wanted = [mark.kwargs["fixture"] for mark in marks if mark.kwargs.get("fixture")]
+    boards = _boards(metafunc.config)
+    fitting = [board for board in boards if all(board.has_fixture(one) for one in wanted)]
+    params = [pytest.param(board, id=board.id) for board in fitting]
+    if not params:
+        reason = f"no board has {' and '.join(wanted)}" if boards else _NO_BOARDS
+        params = [pytest.param(None, id="none", marks=pytest.mark.skip(reason=reason))]
+    metafunc.parametrize("dut", params, indirect=True, scope="module")
+
+
+@contextlib.contextmanager
+def _running(board: Board) -> Iterator[Dut]:
+    name = emulators.name_of(board.platform)
+    if name and board.serial is None:
+        with emulators.boot(name, skip_idle=True) as emulated:
+            yield Dut(board, emulated.url)
+    else:
+        assert board.serial is not None
+        yield Dut(board, board.serial)
+
+
+@pytest.fixture(scope="module")
+def dut(request: pytest.FixtureRequest) -> Iterator[Dut]:
+    """One board under test; the test runs once for each that fits."""
+    with _running(request.param) as one:
+        yield one
+
+
+@pytest.fixture(scope="module")
+def fleet(request: pytest.FixtureRequest) -> Iterator[list[Dut]]:
+    """All boards under test."""
+    boards = _boards(request.config)
+    if not boards:
+        pytest.skip(_NO_BOARDS)
+    with contextlib.ExitStack() as stack:
+        yield [stack.enter_context(_running(board)) for board in boards]
