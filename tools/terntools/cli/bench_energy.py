@@ -82,7 +82,7 @@ def _require_sense(args: argparse.Namespace) -> None:
 def _run(args: argparse.Namespace) -> int:
     _require_sense(args)
     case = bench_latency.case_of(args)
-    if args.meter not in ("csv", "model") and fleet.parse(args.fleet).kind != "port":
+    if args.meter not in ("csv", "model") and not isinstance(fleet.parse(args.fleet), fleet.OnPorts):
         raise UsageError(
             "a meter needs a board to measure",
             hint="name its port: --fleet port:/dev/ttyACM0; or --meter model",
@@ -153,7 +153,7 @@ def _model(
     args: argparse.Namespace, case: latency.Case, bits: int, say: Any
 ) -> tuple[dict[str, Any], dict[str, Any], str | None]:
     # The result, its pictures, and the chip.
-    if fleet.parse(args.fleet).kind not in ("pico-emulated", "port"):
+    if not isinstance(fleet.parse(args.fleet), (fleet.OnPorts, Pico)):
         raise UsageError(
             f"{args.fleet} has no board's times", hint="take --fleet pico-emulated:1, or a board at a port"
         )

@@ -6,7 +6,7 @@ import argparse
 from typing import Any
 
 from ternhost import errors, mechanisms
-from ternhost.algorithms import training
+from ternhost.algorithms.parameters import MODELS
 from ternhost.cli import add_command, print_result
 from terntools.bench import current_model, latency
 from terntools.bench import plots as bench_plots
@@ -43,7 +43,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--d", type=int, default=case.d, help="coordinates (default %(default)s)")
     parser.add_argument("--k", type=int, default=case.k, help="of them reported (default %(default)s)")
-    parser.add_argument("--model", default=case.model, choices=tuple(training.MODELS))
+    parser.add_argument("--model", default=case.model, choices=tuple(MODELS))
     parser.add_argument(
         "--sessions", default="sessions", metavar="DIR", help="where to write log, JSON and pictures"
     )
