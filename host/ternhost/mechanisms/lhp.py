@@ -23,6 +23,7 @@ from tern.fixed import ONE
 from ternhost.errors import UsageError
 from ternhost.mechanisms import certify, duchi, grr
 from ternhost.mechanisms.base import MICRO, Design, finish
+from ternhost.mechanisms.record import Mechanism, Option, untried
 
 BUDGETS = (5.0, 4.0, 3.0, 2.0, 1.0)  # the paper's, in units of the smallest; levels from the top range down
 MAX_RANGES = 16
@@ -173,3 +174,16 @@ def design(epsilon: int, levels: int | None = None, budgets: Sequence[float] = B
         f"a composite of {len(parts)} cards: {lhp.ranges} to draw the level by category, {lhp.ranges} to draw the sign",
     )
     return Design("lhp", epsilon, lhp.to_bytes(), notes, parts)
+
+
+def _budgets(text: str) -> tuple[float, ...]:
+    return tuple(float(part) for part in text.split(","))
+
+
+LHP = Mechanism(
+    "lhp",
+    design,
+    (Option("budgets", "proportions of the levels' budgets, from the top range down", _budgets, "B,B,..."),),
+    tries=untried,
+    single_valued=False,
+)

@@ -16,6 +16,7 @@ from tern.card import T
 from ternhost.errors import UsageError
 from ternhost.mechanisms.base import MICRO, Design, check_levels, checked, table
 from ternhost.mechanisms.integers import SLACKS
+from ternhost.mechanisms.record import Mechanism, Option, untried
 
 _MOST = 127  # of a level in a table card
 
@@ -89,3 +90,13 @@ def design(epsilon: int, levels: int | None = None, tau: float = 1.0) -> Design:
             f"in units of the client's range, multiply values by tau = {tau:g} and variances by {tau * tau:g}"
         )
     return checked("pdpm", epsilon, card(epsilon), *notes)
+
+
+PDPM = Mechanism(
+    "pdpm",
+    design,
+    (Option("tau", "half of the client's safe range", float, "T", default=1.0),),
+    variance=variance,
+    worst_variance=worst_variance,
+    tries=untried,
+)

@@ -11,6 +11,7 @@ import math
 from tern.card import MAX_KNOT_BITS, T
 from ternhost.mechanisms import duchi, integers
 from ternhost.mechanisms.base import MICRO, Design, check_levels, checked, exp_bound, table
+from ternhost.mechanisms.record import Mechanism
 
 _LEVELS = (-1, 0, 1)
 _RR3_FROM = (3 + math.sqrt(65)) / 2  # e**epsilon from which Three-Outputs is rr3
@@ -156,3 +157,8 @@ def design_better(epsilon: int, levels: int | None = None) -> Design:
     if epsilon <= _BETTER_FROM * MICRO:
         notes.append("up to epsilon 0.6475325 Duchi's mechanism is better")
     return checked("3r", epsilon, better_card(epsilon), *notes)
+
+
+THREE_OUTPUTS = Mechanism("three-outputs", design, variance=variance, worst_variance=worst_variance)
+RR3 = Mechanism("rr3", design_rr3)
+BETTER = Mechanism("3r", design_better, variance=better_variance, worst_variance=better_worst_variance)
