@@ -85,7 +85,7 @@ def design(
     assert micro is not None
     if micro < 1:
         raise UsageError(
-            f"the epsilon of one card must be 0.000001 or more, not {micro / MICRO:g}",
+            f"the epsilon of one card must not be below a millionth, but it is {micro / MICRO:g}",
             hint="give a larger --epsilon, or report fewer coordinates",
         )
     chosen = mechanism.chosen(options, use)
