@@ -155,7 +155,8 @@ def test_pdpm_is_the_papers_and_no_better():
 
 def test_the_true_joint_loss_of_lhp():
     for e, loss in ((0.1, 0.899), (0.5, 3.95), (1.0, 8.07)):
-        assert lhp.joint_loss([5 * e, 4 * e, 3 * e, 2 * e, e]) == pytest.approx(loss, abs=0.005)
+        budgets = [round(1_000_000 * e * part) for part in (5, 4, 3, 2, 1)]
+        assert math.log(lhp.composite(budgets).joint_ratio()) == pytest.approx(loss, abs=0.005)
 
 
 def test_lhp_keeps_the_joint_epsilon_that_was_asked():

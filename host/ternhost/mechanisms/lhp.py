@@ -137,11 +137,6 @@ def epsilon_certified(lhp: Composite) -> int | None:
         return None
 
 
-def joint_loss(budgets: Sequence[float]) -> float:
-    """The true epsilon of LHP at these budgets, from the top range down."""
-    return math.log(composite([round(budget * MICRO) for budget in budgets]).joint_ratio())
-
-
 def design(epsilon: int, levels: int | None = None, budgets: Sequence[float] = BUDGETS) -> Design:
     """LHP whose *joint* loss is at most epsilon: budgets in the given proportions, as large as that allows."""
     if levels is not None and levels != 2 * len(budgets):

@@ -23,13 +23,14 @@ def zero_probability(epsilon: float) -> float:
     e = math.exp(epsilon)
     if e <= 2:
         return 0.0
+    most = rr3_zero_probability(epsilon)
     if e >= _RR3_FROM:
-        return e / (e + 2)
+        return most
 
     def cubic(a: float) -> float:
         return 2 * a**3 - (e * e + 4 * e + 5) * a * a - (e**3 + 4 * e * e - 7 * e) * a + 2 * e**3 - 4 * e * e
 
-    low, high = 0.0, e / (e + 2)
+    low, high = 0.0, most
     while True:
         middle = (low + high) / 2
         if not low < middle < high:
@@ -59,6 +60,7 @@ def worst_variance(epsilon: float, a: float | None = None) -> float:
 
 
 def rr3_zero_probability(epsilon: float) -> float:
+    """P(0 | 0) of rr3: the largest that keeps epsilon."""
     e = math.exp(epsilon)
     return e / (e + 2)
 
