@@ -53,7 +53,7 @@ def design(epsilon: int, levels: int | None = None, grid: int | None = None) -> 
     """
     count = LEVELS if levels is None else levels
     if not 3 <= count <= _MOST_LEVELS or count % 2 == 0:
-        raise UsageError(f"{count} levels: this mechanism has an odd number from 3 to {_MOST_LEVELS}")
+        raise UsageError(f"this mechanism has an odd number of levels from 3 to {_MOST_LEVELS}, not {count}")
     half = count // 2
     scale = 2 * MICRO / epsilon
     if grid is None:

@@ -140,7 +140,7 @@ def epsilon_certified(lhp: Composite) -> int | None:
 def design(epsilon: int, levels: int | None = None, budgets: Sequence[float] = BUDGETS) -> Design:
     """LHP whose *joint* loss is at most epsilon: budgets in the given proportions, as large as that allows."""
     if levels is not None and levels != 2 * len(budgets):
-        raise UsageError(f"{levels} levels: LHP has two outputs a budget, here {2 * len(budgets)}")
+        raise UsageError(f"LHP has two levels for each budget, here {2 * len(budgets)}, not {levels}")
     if not 2 <= len(budgets) <= MAX_RANGES or not all(0 < budget < math.inf for budget in budgets):
         raise UsageError(
             f"LHP takes 2 to {MAX_RANGES} positive budgets", hint="for example --budgets 5,4,3,2,1"

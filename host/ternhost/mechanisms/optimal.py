@@ -1,7 +1,7 @@
 """Optimised tables: the best mechanism of M levels and K knots for an objective, by linear programming.
 
-For given values of the levels the best probabilities solve a linear programme: the objective is linear (or the
-largest of linear functions) in them, and so are the sums, the means and the privacy ratio. The values themselves are
+For given values of the levels the best probabilities solve a linear programme (programme.py): the objective is linear
+(or the largest of linear functions) in them, and so are the sums, the means and the privacy ratio. The values are
 found by successive linear programmes: probabilities and values move together, the products of their changes left
 out, within a region of trust. Starts are many, since there are several local optima. Then the values are brought to
 a ratio of small integers, and the rows to counts (integers.py). Everything is symmetric about 0 and deterministic.

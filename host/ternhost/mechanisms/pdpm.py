@@ -83,7 +83,7 @@ def design(epsilon: int, levels: int | None = None, tau: float = 1.0) -> Design:
     """`tau` is half of the safe range's length (the paper's L is 2 tau): a value is centre + tau * (level * scale)."""
     check_levels(levels, 3, 3, 3)
     if not 0 < tau < math.inf:
-        raise UsageError(f"tau {tau} is not a positive number")
+        raise UsageError(f"--tau must be a positive number, not {tau}")
     notes = ["Duchi's card scaled to tau has less variance: see shared_specs/errata.md"]
     if tau != 1:
         notes.append(

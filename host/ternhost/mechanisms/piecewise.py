@@ -95,7 +95,7 @@ def card(epsilon: int, levels: int, width: int) -> bytes:
 def paper_card(epsilon: int, levels: int, t: float, choice: str = "paper") -> tuple[bytes, str]:
     """The card of the paper's window or of the best (`choice`), and a note that says which."""
     if choice not in ("paper", "best"):
-        raise UsageError(f"window {choice!r} is neither 'paper' nor 'best'")
+        raise UsageError(f"--window must be paper or best, not {choice!r}")
     real = epsilon / MICRO
     paper = paper_width(levels, real, t)
     width = paper if choice == "paper" else best_width(levels, real)
