@@ -9,12 +9,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import ssl
+import struct
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
 import gmqtt
-from gmqtt.mqtt.constants import UNLIMITED_RECONNECTS, MQTTv311
+from gmqtt.mqtt.connection import MQTTConnection
+from gmqtt.mqtt.constants import UNLIMITED_RECONNECTS, MQTTCommands, MQTTv311
 from gmqtt.mqtt.handler import MQTTConnectError
 from gmqtt.storage import PersistentStorage
 
@@ -30,6 +32,7 @@ _GATHER = 0.02  # seconds that frames gather at least,
 _GATHERINGS = 10  # so often at most,
 _MANY = 100  # as long as so many come in that time,
 _MOST = 5_000  # and altogether
+_PUBACK = struct.Struct("!BBH")  # type, length, packet id
 
 _log = logging.getLogger("tern.mqtt")
 for _name in (
@@ -37,6 +40,30 @@ for _name in (
     "gmqtt",
 ):  # what it logs is for those who ask for it: a broker that goes is nothing special
     logging.getLogger(_name).addHandler(logging.NullHandler())
+
+
+class _Client(gmqtt.Client):  # type: ignore[misc]  # gmqtt is not typed
+    """gmqtt's client for MQTT 3.1.1, which acknowledges all messages that it reads at once in one write.
+
+    gmqtt writes each PUBACK by itself: a system call and, with TLS, a record a message.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._gathered = bytearray()  # PUBACKs
+
+    def _send_command_with_mid(self, cmd: int, mid: int, dup: bool, reason_code: int = 0) -> None:
+        if cmd != MQTTCommands.PUBACK:
+            super()._send_command_with_mid(cmd, mid, dup, reason_code=reason_code)
+            return
+        if not self._gathered:
+            asyncio.get_running_loop().call_soon(self._acknowledge, self._connection)
+        self._gathered += _PUBACK.pack(cmd, 2, mid)
+
+    def _acknowledge(self, connection: MQTTConnection) -> None:
+        gathered, self._gathered = self._gathered, bytearray()
+        if connection is self._connection and not connection.is_closing():
+            connection.send_package(gathered)
 
 
 class MqttLink:
@@ -65,7 +92,7 @@ class MqttLink:
         self._up_prefix = device_link.UP % (access.prefix, "")
         self._hello_prefix = device_link.HELLO % (access.prefix, "")
         self._queue = PersistentStorage()
-        self._client = gmqtt.Client(
+        self._client = _Client(
             client_id or access.user, clean_session=True, persistent_storage=self._queue, logger=_log
         )
         self._client.set_config(
