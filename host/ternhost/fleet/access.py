@@ -1,4 +1,4 @@
-"""How the host reaches a broker: host.json, which 'tern broker config' writes."""
+"""The files of a broker's directory, which 'tern broker config' writes; among them host.json: how to reach it."""
 
 from __future__ import annotations
 
@@ -11,6 +11,10 @@ from ternhost.errors import StorageError, UsageError
 
 CONFIG = "mosquitto.conf"
 HOST = "host.json"
+AUTHORITY = "authority.pem"
+DEVICE_AUTHORITY = "authority.der"  # for boards
+CERTIFICATE = "broker.pem"
+KEY = "broker.key"
 
 
 @dataclass(frozen=True)
@@ -49,3 +53,11 @@ def host_file(place: str | Path) -> Path:
     """The host.json of a broker that is named by its directory, or by that file."""
     place = Path(place)
     return place / HOST if place.is_dir() else place
+
+
+def write_file(path: Path, data: bytes, secret: bool = False) -> None:
+    """Replace a file at once; a secret one is for its owner alone. Raises OSError."""
+    new = path.with_name(path.name + ".new")
+    with open(os.open(new, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o600 if secret else 0o644), "wb") as file:
+        file.write(data)
+    os.replace(new, path)

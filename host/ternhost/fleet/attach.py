@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import json
 import os
+import ssl
 import struct
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
-
-from cryptography import x509
-from cryptography.hazmat.primitives.serialization import Encoding
 
 from tern import storage
 from tern.links import mqtt
 from ternhost.aggregate.store import Store
 from ternhost.errors import StorageError, UsageError
 from ternhost.fleet import keys
-from ternhost.fleet.access import Access, host_file
-from ternhost.fleet.certificates import DEVICE_AUTHORITY
+from ternhost.fleet.access import DEVICE_AUTHORITY, Access, host_file
 
 
 def attach(directories: Sequence[str | Path], broker: str | Path, store: str | Path, **options: Any) -> None:
@@ -68,8 +65,8 @@ def write_network(
     config = {"host": access.host, "port": access.port, "prefix": access.prefix, **options}
     try:
         if access.authority:
-            certificate = x509.load_pem_x509_certificate(Path(access.authority).read_bytes())
-            (directory / DEVICE_AUTHORITY).write_bytes(certificate.public_bytes(Encoding.DER))
+            certificate = ssl.PEM_cert_to_DER_cert(Path(access.authority).read_text())
+            (directory / DEVICE_AUTHORITY).write_bytes(certificate)
             config["authority"] = DEVICE_AUTHORITY
         path = directory / storage.FLEET
         with open(os.open(path, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o600), "wb") as file:

@@ -23,18 +23,46 @@ from tern import wire
 from tern.links import mqtt
 from ternhost.aggregate.store import Store
 from ternhost.errors import StorageError, UsageError
-from ternhost.fleet.access import CONFIG as CONFIG
-from ternhost.fleet.access import HOST as HOST
-from ternhost.fleet.access import Access as Access
-from ternhost.fleet.certificates import AUTHORITY as AUTHORITY
-from ternhost.fleet.certificates import CERTIFICATE as CERTIFICATE
-from ternhost.fleet.certificates import DEVICE_AUTHORITY as DEVICE_AUTHORITY
-from ternhost.fleet.certificates import KEY as KEY
-from ternhost.fleet.certificates import write_certificates, write_file
-from ternhost.fleet.mosquitto import PID, listener, listens
-from ternhost.fleet.mosquitto import Mosquitto as Mosquitto
-from ternhost.fleet.mosquitto import free_port as free_port
-from ternhost.fleet.mosquitto import reload as reload
+from ternhost.fleet.access import (
+    AUTHORITY,
+    CERTIFICATE,
+    CONFIG,
+    DEVICE_AUTHORITY,
+    HOST,
+    KEY,
+    Access,
+    host_file,
+    write_file,
+)
+from ternhost.fleet.mosquitto import PID, Mosquitto, free_port, listener, listens, reload
+
+__all__ = [  # with what its users need of the modules below it
+    "ACCESS",
+    "AUTHORITY",
+    "CERTIFICATE",
+    "CONFIG",
+    "DEVICE_AUTHORITY",
+    "HOST",
+    "HOST_USER",
+    "KEY",
+    "PASSWORDS",
+    "PORT",
+    "STORE",
+    "Access",
+    "Mosquitto",
+    "check_prefix",
+    "configure",
+    "configure_if_missing",
+    "ensure_running",
+    "free_port",
+    "host_file",
+    "listener",
+    "listens",
+    "password_line",
+    "reload",
+    "write_configuration",
+    "write_passwords",
+]
 
 HOST_USER = "tern-host"
 
@@ -142,6 +170,8 @@ def write_configuration(
     try:
         directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         if tls:
+            from ternhost.fleet.certificates import write_certificates  # they need an extra
+
             write_certificates(directory, names)
         access_list = ""
         for host in range(1, hosts + 1):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ipaddress
-import os
 from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
@@ -13,23 +12,13 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-AUTHORITY = "authority.pem"
-DEVICE_AUTHORITY = "authority.der"  # for boards
+from ternhost.fleet.access import AUTHORITY, CERTIFICATE, DEVICE_AUTHORITY, KEY, write_file
+
 _AUTHORITY_KEY = "authority.key"
-CERTIFICATE = "broker.pem"
-KEY = "broker.key"
 
 # A board without a clock begins in 2000 (ESP32) or in the year of its firmware, and checks these dates all the same.
 _NOT_BEFORE = datetime(1970, 1, 1)
 _NOT_AFTER = datetime(2049, 12, 31)
-
-
-def write_file(path: Path, data: bytes, secret: bool = False) -> None:
-    """Replace a file at once; a secret one is for its owner alone. Raises OSError."""
-    new = path.with_name(path.name + ".new")
-    with open(os.open(new, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o600 if secret else 0o644), "wb") as file:
-        file.write(data)
-    os.replace(new, path)
 
 
 def write_certificates(directory: Path, names: Sequence[str]) -> None:

@@ -16,7 +16,6 @@ from ternhost.cli import add_command, print_result
 from ternhost.errors import OK, UsageError
 from ternhost.fleet import MAX_BOARDS, broker
 from ternhost.fleet import attach as network
-from ternhost.fleet.access import host_file
 from ternhost.fleet.provision import Policy
 from ternhost.mechanisms.base import parse_epsilon
 from ternhost.runs import directory as run_directory
@@ -95,20 +94,12 @@ def run_emulate(args: argparse.Namespace) -> int:
     with ExitStack() as stack:
         if args.start_broker:
             stack.enter_context(broker.ensure_running(args.broker))
-        access = broker.Access.load(host_file(args.broker)) if args.broker else None
+        access = broker.Access.load(broker.host_file(args.broker)) if args.broker else None
         keys = Path(access.store) if access and access.store else None
-        directory = Path(args.dir) if args.dir else keys.parent if keys else run_directory.new_directory()
-        store = keys or directory / run_directory.STORE_NAME
-        boards = run_directory.board_directories(directory, args.boards)
-        if not (directory / run_directory.FLEET_NAME).exists():
-            _provision(args, store, boards)
-        elif missing := [board for board in boards if not board.is_dir()]:
-            raise UsageError(
-                f"{directory} holds fewer boards: there is no {missing[0]}", hint="ask for fewer"
-            )
+        store, boards = _boards(args, keys)
         watch = _attach(args.broker, keys, store, boards) if args.broker else None
         fleet = stack.enter_context(EmulatedFleet(binary, boards))
-        found = {"ports": fleet.ports, "store": str(store), "directory": str(directory)}
+        found = {"ports": fleet.ports, "store": str(store), "directory": str(boards[0].parent.parent)}
         places = [f"{len(boards)} boards are on the broker of {args.broker}"] if args.broker else fleet.ports
         text = "\n".join((*places, f"keys are in {store}; Ctrl-C ends the boards"))
         print_result(found, text, args.json)
@@ -123,20 +114,33 @@ def run_emulate(args: argparse.Namespace) -> int:
             return OK
 
 
-def _provision(args: argparse.Namespace, store: Path, boards: list[Path]) -> None:
-    budget = parse_epsilon(args.budget)
-    policy = Policy(parse_epsilon(args.largest) if args.largest else budget, budget)
+def _boards(args: argparse.Namespace, keys: Path | None) -> tuple[Path, list[Path]]:
+    """The store and the directories of the boards, made where there are none. keys: the broker's store."""
+    directory = Path(args.dir) if args.dir else keys.parent if keys else None
+    if directory and (directory / run_directory.FLEET_NAME).exists():
+        boards = run_directory.board_directories(directory, args.boards)
+        if missing := [board for board in boards if not board.is_dir()]:
+            raise UsageError(
+                f"{directory} holds fewer boards: there is no {missing[0]}", hint="ask for fewer"
+            )
+        return keys or directory / run_directory.STORE_NAME, boards
     dataset = datasets.load(args.dataset)
     if args.clients > (most := len(dataset.training)):
         raise UsageError(
             f"--clients must be at most {most}, the records of {args.dataset}, not {args.clients}"
         )
+    budget = parse_epsilon(args.budget)
+    policy = Policy(parse_epsilon(args.largest) if args.largest else budget, budget)
+    directory = directory or run_directory.new_directory()
+    boards = run_directory.board_directories(directory, args.boards)
+    store = keys or directory / run_directory.STORE_NAME
     session.provision_from(store, boards, dataset, args.clients, args.seed, policy)
+    return store, boards
 
 
 def _attach(place: str, keys: Path | None, path: Path, boards: list[Path]) -> AtBroker:
     """Put the boards on the broker, give it their keys where its store is known, and see whether it lets them in."""
-    directory = host_file(place).parent
+    directory = broker.host_file(place).parent
     _require_keys(path, boards, directory)
     if keys:
         broker.configure(directory)
@@ -147,7 +151,7 @@ def _attach(place: str, keys: Path | None, path: Path, boards: list[Path]) -> At
         boards,
         lambda message: print(f"tern: {message}", file=sys.stderr, flush=True),
         f"tern broker run {directory}",
-        f"give it their keys: {config}; a Mosquitto that tern cannot tell takes them on SIGHUP",
+        f"give it their keys: {config}; then send SIGHUP to a Mosquitto of another user or machine",
     )
     watch.begin()
     return watch

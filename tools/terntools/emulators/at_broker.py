@@ -40,7 +40,8 @@ class AtBroker:
     def begin(self) -> None:
         """Log in as boards that are not running yet. A broker takes a moment to start, or to read new passwords."""
         end = time.monotonic() + _PATIENCE
-        for self._board in self._boards[:: -(-len(self._boards) // _MOST)]:
+        for board in self._boards[:: -(-len(self._boards) // _MOST)]:
+            self._board = board
             while problem := self._log_in():
                 if time.monotonic() > end:
                     self._tell(problem)
