@@ -117,10 +117,12 @@ class Mechanised:
         if self.card is not None:
             card, name = _given_card(self.card, k, micro), "card"
         else:
-            own = {**mechanisms.for_gradients(self.mechanism)} if of_gradients else {}
-            own |= self.mechanism_options or {}
             card = mechanisms.design(
-                self.mechanism, levels=self.levels, epsilon_micro=micro // k, **own
+                self.mechanism,
+                levels=self.levels,
+                epsilon_micro=micro // k,
+                use=mechanisms.GRADIENTS if of_gradients else None,
+                **(self.mechanism_options or {}),
             ).decode()
             name = self.mechanism
         try:

@@ -5,7 +5,7 @@ Source: Hao, Wu, Wan, Sensors 2023, 23, 1115; see levels.py.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 

@@ -126,7 +126,11 @@ class Infer(Algorithm):
     command = "infer"
     Options = Options
     individual = True
-    alternatives = (("epsilon", "laplace_eval_eps"), ("epsilons", "epsilon"), ("epsilons", "laplace_eval_eps"))
+    alternatives = (
+        ("epsilon", "laplace_eval_eps"),
+        ("epsilons", "epsilon"),
+        ("epsilons", "laplace_eval_eps"),
+    )
 
     def __init__(self, options: Any, audience: Audience) -> None:
         self.options = options

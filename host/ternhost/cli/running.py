@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from ternhost import mechanisms
 from ternhost import options as fields
 from ternhost.algorithms.base import ALGORITHMS, Algorithm
 from ternhost.cli import add_command, print_result
@@ -46,14 +47,16 @@ def add_algorithm_options(
 ) -> None:
     """Add the options of these algorithms and of the mechanisms that they may use."""
     fields.add_arguments(parser, *(cls.Options for cls in algorithms.values()), leave_out=leave_out)
-    add_mechanism_options(parser)
+    mechanisms.add_options(parser)
 
 
 def add_run_options(parser: argparse.ArgumentParser, default: type[Algorithm]) -> None:
     """Add where a run is kept, and how it is told."""
     where = parser.add_argument_group("the run")
     where.add_argument(
-        "--fleet", metavar="KIND:...", help=f"the devices; 'tern fleet kinds' lists them (default: {default.fleet})"
+        "--fleet",
+        metavar="KIND:...",
+        help=f"the devices; 'tern fleet kinds' lists them (default: {default.fleet})",
     )
     where.add_argument("--name", metavar="NAME", help="of the run and its directory (default: runs/<time>)")
     where.add_argument(
@@ -79,7 +82,10 @@ def add_run_options(parser: argparse.ArgumentParser, default: type[Algorithm]) -
 def named(args: argparse.Namespace) -> dict[str, Any]:
     """What was named on the command line of an algorithm and its run."""
     found = fields.given(args, *(cls.Options for cls in ALGORITHMS.values()), Where)
-    return {**found, **{name: getattr(args, name) for name in ("fleet", "algorithm") if getattr(args, name, None)}}
+    return {
+        **found,
+        **{name: getattr(args, name) for name in ("fleet", "algorithm") if getattr(args, name, None)},
+    }
 
 
 def chosen(args: argparse.Namespace, algorithms: dict[str, type[Algorithm]]) -> tuple[str, Any, Where]:
@@ -95,11 +101,13 @@ def chosen(args: argparse.Namespace, algorithms: dict[str, type[Algorithm]]) -> 
             hint=f"leave it out, or say --algorithm {knows[0]}",
         )
     options = {key: value for key, value in found.items() if key in own}
-    mechanism = getattr(cls.Options, "mechanism", None)
-    if extra := mechanism_options_given(args, options.get("mechanism", mechanism)):
-        if mechanism is None:
-            raise UsageError(f"{fields.flag(next(iter(extra)))} is of a mechanism, and {name} has none to choose")
-        options["mechanism_options"] = extra
+    if extra := mechanisms.options_named(args):
+        mechanism = options.get("mechanism", getattr(cls.Options, "mechanism", None))
+        if mechanism is None or "card" in options:
+            raise UsageError(
+                f"{extra[0]} is of a mechanism, and this run has none to choose", hint="leave it out"
+            )
+        options["mechanism_options"] = mechanisms.options_given(args, mechanism)
     cls.check_named(options)
     if path := options.get("card"):
         options["card"] = cards.load(path).hex()
@@ -166,12 +174,3 @@ def told(args: argparse.Namespace, result: Result) -> int:
         sys.stdout.flush()
         print(f"tern: {words}", file=sys.stderr)
     return results.exit_code(result)
-
-
-def add_mechanism_options(parser: argparse.ArgumentParser) -> None:
-    """The options of single mechanisms."""
-
-
-def mechanism_options_given(args: argparse.Namespace, mechanism: str | None) -> dict[str, Any]:
-    """Those that were named. Raises UsageError for one that the mechanism does not have."""
-    return {}

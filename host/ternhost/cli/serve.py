@@ -34,7 +34,9 @@ def add_parser(subparsers: Any) -> None:
     running.add_algorithm_options(parser, dict(ALGORITHMS), leave_out)
     fleet = parser.add_argument_group("the run")
     fleet.add_argument(
-        "--fleet", metavar="KIND:...", help="the devices; 'tern fleet kinds' lists them, such as mqtt:my-broker"
+        "--fleet",
+        metavar="KIND:...",
+        help="the devices; 'tern fleet kinds' lists them, such as mqtt:my-broker",
     )
     fleet.add_argument("--broker", metavar="DIR", help="the same as --fleet mqtt:DIR")
     fleet.add_argument("--name", metavar="NAME", help="of the run and its directory (default: runs/<time>)")
@@ -75,7 +77,9 @@ def run(args: argparse.Namespace) -> int:
         watcher=_watcher(args),
         new_model=args.new_model,
     )
-    previous = {number: signal.signal(number, lambda *_: going.stop()) for number in (signal.SIGINT, signal.SIGTERM)}
+    previous = {
+        number: signal.signal(number, lambda *_: going.stop()) for number in (signal.SIGINT, signal.SIGTERM)
+    }
     try:
         with going:
             result = going.run()

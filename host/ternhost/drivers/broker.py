@@ -90,8 +90,9 @@ class BrokerDriver:
     async def _connect(self) -> None:
         self.link = self._make_link()
         self.link.on_connect = self._announce
+        self.link.on_waiting = self._warn
         patience = None if self._standing else 0.0
-        connecting = asyncio.ensure_future(self.link.connect(patience=patience, on_waiting=self._warn))
+        connecting = asyncio.ensure_future(self.link.connect(patience=patience))
         stopped = asyncio.ensure_future(self._wake.wait())
         await asyncio.wait((connecting, stopped), return_when=asyncio.FIRST_COMPLETED)
         stopped.cancel()

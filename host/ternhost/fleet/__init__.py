@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ternhost.errors import UsageError
+from ternhost.fleet.access import Access, host_file
 from ternhost.fleet.boards import Boards, Ports
 from ternhost.fleet.provision import board_directories
 from ternhost.registry import Registry
@@ -172,24 +173,19 @@ class OnBroker(Fleet):
             raise UsageError(f"fleet {text!r} names no directory", hint="such as mqtt:my-broker")
 
     @property
-    def _host(self) -> Path:
-        from ternhost.fleet.broker import HOST
-
-        path = Path(self.rest).expanduser()
-        return path / HOST if path.is_dir() else path
+    def _access(self) -> Access:
+        return Access.load(host_file(Path(self.rest).expanduser()))
 
     @property
     def default_store(self) -> Path | None:
-        from ternhost.fleet.broker import Access
-
-        return Access.load(self._host).store
+        store = self._access.store
+        return None if store is None else Path(store)
 
     def driver(self, setting: Setting) -> Driver:
         from ternhost.drivers.broker import BrokerDriver
-        from ternhost.fleet.broker import Access
         from ternhost.links.mqtt import MqttLink
 
-        access = Access.load(self._host)
+        access = self._access
         return BrokerDriver(
             setting.store,
             lambda: MqttLink(access),

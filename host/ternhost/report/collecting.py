@@ -20,7 +20,9 @@ def page(result: Mapping[str, Any]) -> Page:
     error = result["mean_squared_error"]
     judged: list[Row] = []
     if error is not None:
-        judged.append(("mean squared error", f"{error:.4g}", "of the means, against those of what the clients hold"))
+        judged.append(
+            ("mean squared error", f"{error:.4g}", "of the means, against those of what the clients hold")
+        )
     return Page(
         f"{result['dataset']}, means and frequencies by {result['method']}",
         f"{result['clients']:,} clients told something of themselves, each at most epsilon "
@@ -39,7 +41,9 @@ def _pictures(result: Mapping[str, Any]) -> dict[str, tuple[Figure, str]]:
         value = np.array([entry["mean"] for entry in means])
         bounds = np.array([entry["interval"] or (np.nan, np.nan) for entry in means], np.float64)
         pictures["means"] = (
-            plots.gradient([entry["name"] for entry in means], value, bounds[:, 0], bounds[:, 1], 0.95, "mean"),
+            plots.gradient(
+                [entry["name"] for entry in means], value, bounds[:, 0], bounds[:, 1], 0.95, "mean"
+            ),
             "The estimated mean of every attribute, with the interval that holds that of all clients 95 times in a "
             "hundred.",
         )

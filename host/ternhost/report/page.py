@@ -87,7 +87,11 @@ def common_results(result: Mapping[str, Any]) -> list[Row]:
         )
     if result["epsilon_before"]:
         rows.append(
-            ("epsilon before", f"{result['epsilon_before']:.6g}", "the most that a client had spent before this run")
+            (
+                "epsilon before",
+                f"{result['epsilon_before']:.6g}",
+                "the most that a client had spent before this run",
+            )
         )
     if ledgers := result["epsilon_spent"]:
         most = max(epsilon for epsilon, _ in ledgers)
@@ -131,8 +135,7 @@ def _picture(name: str, figure: Figure, caption: str) -> str:
 def _table(head: Iterable[str], rows: Iterable[Row]) -> str:
     header = "".join(f"<th scope=col>{text(cell)}" for cell in head)
     lines = "".join(
-        f"<tr><th scope=row>{text(name)}<td>{text(value)}<td>{text(meaning)}"
-        for name, value, meaning in rows
+        f"<tr><th scope=row>{text(name)}<td>{text(value)}<td>{text(meaning)}" for name, value, meaning in rows
     )
     return f"<div class=wide><table><thead><tr>{header}</thead><tbody>{lines}</tbody></table></div>"
 

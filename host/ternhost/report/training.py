@@ -71,7 +71,10 @@ def _pictures(result: Mapping[str, Any]) -> dict[str, tuple[Figure, str]]:
         ),
         **({"gradient": _gradient(result)} if result["last_gradient"] else {}),
         "card": (
-            plots.card_distribution(decode_any(bytes.fromhex(result["card"])), f"{result['mechanism']}, epsilon {card.epsilon / 1e6:.6g}"),
+            plots.card_distribution(
+                decode_any(bytes.fromhex(result["card"])),
+                f"{result['mechanism']}, epsilon {card.epsilon / 1e6:.6g}",
+            ),
             "The mechanism itself, computed from the integers that the clients obeyed, not from a formula. Above: "
             "the probability of each reported value for five inputs. Below: how far any output can move the odds "
             "between two inputs; no output may pass the dashed line, and each client checked that itself.",
@@ -101,7 +104,6 @@ def _gradient(result: Mapping[str, Any]) -> tuple[Figure, str]:
         f"reported values{which if len(shown) < len(weights) else ''}. An interval covers the mean of all clients at "
         "the model of that round. Where it holds 0 the round alone tells nothing; the model is the sum of all rounds.",
     )
-
 
 
 def _curve(result: Mapping[str, Any]) -> dict[str, tuple[Figure, str]]:
@@ -169,7 +171,9 @@ def _judged(result: Mapping[str, Any]) -> list[Row]:
             ("mean", f"{result[f'{name}_baseline']:.4g}", "always the mean of the labels"),
         ]
         return rows + (
-            [] if exact is None else [("without noise", f"{exact:.4g}", "the same optimiser with exact gradients")]
+            []
+            if exact is None
+            else [("without noise", f"{exact:.4g}", "the same optimiser with exact gradients")]
         )
     rows = [
         ("accuracy", percent(result[name]), "share of held-out records that the private model gets right"),
@@ -177,7 +181,9 @@ def _judged(result: Mapping[str, Any]) -> list[Row]:
         ("majority", percent(result[f"{name}_baseline"]), "always the more frequent answer"),
     ]
     return rows + (
-        [] if exact is None else [("without noise", percent(exact), "the same optimiser with exact gradients")]
+        []
+        if exact is None
+        else [("without noise", percent(exact), "the same optimiser with exact gradients")]
     )
 
 
@@ -198,7 +204,11 @@ def _settings(result: Mapping[str, Any]) -> list[Row]:
         ("data set", str(options["dataset"]), "what the clients hold"),
         ("model", str(options["model"]), _MODELS.get(options["model"], "")),
         ("mechanism", str(result["mechanism"]), f"card {result['card_hash']}, {result['levels']} outputs"),
-        ("epsilon", str(options["epsilons"] or options["epsilon"]), "asked for; the card keeps no more than that"),
+        (
+            "epsilon",
+            str(options["epsilons"] or options["epsilon"]),
+            "asked for; the card keeps no more than that",
+        ),
         (
             "coordinates",
             f"{result['k']} of {result['d']}",

@@ -27,8 +27,8 @@ from tern import frames, host_frames, wire
 from tern.fixed import ONE
 from ternhost import fleet, mechanisms
 from ternhost.algorithms.parameters import MODELS
-from ternhost.fleet import OnPorts
 from ternhost.errors import TernError, UsageError
+from ternhost.fleet import OnPorts
 from ternhost.fleet.provision import Policy, board_files
 from terntools.bench import native
 from terntools.boards import deploy, mpy
@@ -84,9 +84,7 @@ class Case:
                 f"{self.k} of {self.d} coordinates cannot be", hint=f"d is 1 to {wire.MAX_DIMENSION}"
             )
         if self.model not in MODELS:
-            raise UsageError(
-                f"there is no model {self.model!r}", hint=f"one of: {', '.join(MODELS)}"
-            )
+            raise UsageError(f"there is no model {self.model!r}", hint=f"one of: {', '.join(MODELS)}")
 
     @property
     def label(self) -> str:
