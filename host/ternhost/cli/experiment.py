@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import argparse
-import sys
+import contextlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from ternhost import experiments
 from ternhost.cli import add_command, print_result
-from ternhost.errors import OK
+from ternhost.cli.terminal import Progress
+from ternhost.errors import OK, StorageError
 from ternhost.experiments import Options
 from ternhost.runs.directory import new_directory
 
@@ -34,20 +36,31 @@ def add_parser(subparsers: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    shows = sys.stderr.isatty()
-
-    def progress(message: str) -> None:
-        if shows:
-            print(f"\r\x1b[K{args.name}: {message}", end="", file=sys.stderr, flush=True)
-
-    options = Options(args.dataset, args.runs, args.quick, args.seed, progress)
-    try:
-        outcome = experiments.run(args.name, options)
-    finally:
-        if shows:
-            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
-    directory = Path(args.output) if args.output else new_directory()
-    paths = [str(path) for path in experiments.write(outcome, directory)]
+    with Progress(args.name) as progress:
+        options = Options(args.dataset, args.runs, args.quick, args.seed, progress.step)
+        with _place(args.output) as directory:  # made first: it may be that it cannot be
+            outcome = experiments.run(args.name, options)
+            paths = [str(path) for path in experiments.write(outcome, directory)]
     result = {"experiment": args.name, "files": paths, "lines": list(outcome.lines)}
     print_result(result, "\n".join([*outcome.lines, "", *paths]), args.json)
     return OK
+
+
+@contextlib.contextmanager
+def _place(named: str | None) -> Iterator[Path]:
+    """The directory of the results; one that is made here and stays empty goes again. Raises StorageError."""
+    hint = "name another place with --output"
+    made = not named or not Path(named).exists()
+    try:
+        directory = Path(named) if named else new_directory()
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StorageError(f"{named} cannot be made: {error.strerror}", hint=hint) from error
+    except StorageError as error:
+        raise StorageError(error.message, hint=hint) from error
+    try:
+        yield directory
+    finally:
+        if made:
+            with contextlib.suppress(OSError):  # it is not empty
+                directory.rmdir()

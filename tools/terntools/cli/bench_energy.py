@@ -19,7 +19,7 @@ from terntools.bench.meters import Meter, ina
 from terntools.bench.sessions import Session
 from terntools.boards import devices
 from terntools.cli import bench_latency
-from terntools.cli.progress import tell
+from terntools.cli.progress import telling
 
 METERS = ("ppk2", "joulescope", "ina226", "ina228", "csv", "model")
 _SESSIONS = 5
@@ -88,21 +88,17 @@ def _run(args: argparse.Namespace) -> int:
             hint="name its port: --fleet port:/dev/ttyACM0; or --meter model",
         )
     session = Session(args.sessions)
-
-    def say(line: str) -> None:
-        session.say(line)
-        tell(line)
-
     symbols = cards.decode(case.card).symbols
     bits = math.ceil(case.k * math.log2(symbols))
     pictures: dict[str, Any] = {}
-    if args.meter == "model":
-        result, pictures, chip = _model(args, case, bits, say)
-    else:
-        measured, chip = _measure(args, case, say)
-        result = measured.as_dict(bits)
-        parts = {"the report's": measured.net, "idle": measured.gross - measured.net}
-        pictures = {"page": bench_plots.page([bench_plots.energy({case.label: parts}, measured.source)])}
+    with telling(session.say) as say:
+        if args.meter == "model":
+            result, pictures, chip = _model(args, case, bits, say)
+        else:
+            measured, chip = _measure(args, case, say)
+            result = measured.as_dict(bits)
+            parts = {"the report's": measured.net, "idle": measured.gross - measured.net}
+            pictures = {"page": bench_plots.page([bench_plots.energy({case.label: parts}, measured.source)])}
     result.update(_battery(args, result, chip))
     result["case"] = {**asdict(case), "bytes_per_report": case.report_bytes}
     text = summary(result)

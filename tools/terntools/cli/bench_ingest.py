@@ -6,6 +6,7 @@ import argparse
 from typing import Any
 
 from ternhost.cli import add_command, print_result
+from ternhost.cli.terminal import Progress
 from ternhost.errors import FAILED, OK
 
 
@@ -33,7 +34,9 @@ def add_action(actions: Any) -> None:
 def run(args: argparse.Namespace) -> int:
     from terntools.bench import ingest
 
-    result = ingest.run(args.reports, qos=args.qos, profile=args.profile)
+    with Progress() as progress:
+        progress.say(f"{args.reports:,} reports are made, then counted, taken in and counted again")
+        result = ingest.run(args.reports, qos=args.qos, profile=args.profile)
     text = (
         f"{result['reports_per_s']:,.0f} reports a second, {100 * result['ratio']:.0f} % of the "
         f"{result['client_only_messages_per_s']:,.0f} messages a second that the client merely counts\n"

@@ -11,7 +11,7 @@ from ternhost.cli import add_command, print_result
 from terntools.bench import current_model, latency
 from terntools.bench import plots as bench_plots
 from terntools.bench.sessions import Session
-from terntools.cli.progress import tell
+from terntools.cli.progress import telling
 
 
 def add_action(actions: Any) -> None:
@@ -58,11 +58,8 @@ def _run(args: argparse.Namespace) -> int:
     case = case_of(args)
     session = Session(args.sessions)
 
-    def say(line: str) -> None:
-        session.say(line)
-        tell(line)
-
-    result = latency.measure(args.fleet, case, tell=say)
+    with telling(session.say) as say:
+        result = latency.measure(args.fleet, case, tell=say)
     text = summary(result)
     session.finish("latency", result, text, pictures(result))
     result["directory"] = str(session.directory)

@@ -10,7 +10,7 @@ from ternhost import errors
 from ternhost.cli import add_command, print_result
 from terntools.boards import deploy, devices, mpy
 from terntools.boards.repl import Repl
-from terntools.cli.progress import Bar, tell
+from terntools.cli.progress import Bar
 
 
 def add_parser(subparsers: Any) -> None:
@@ -47,11 +47,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run_deploy(port: str, whole: bool = False, more: Sequence[str] = ()) -> dict[str, Any]:
     """Deploy to the board on `port` and start it; what was done, and what the board says."""
-    with Repl(port) as repl:
+    with Bar("deploying") as bar, Repl(port) as repl:
         machine, changes = deploy.plan(repl, whole, more)
-        tell(f"{machine.description}, MicroPython {machine.version}, {machine.processor}")
-        with Bar("deploying") as bar:
-            deploy.install(repl, machine, changes, bar.update)
+        bar.say(f"{machine.description}, MicroPython {machine.version}, {machine.processor}")
+        deploy.install(repl, machine, changes, bar.update)
         repl.start_main()
     hello = deploy.wait_for_hello(port)
     return {

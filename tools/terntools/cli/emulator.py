@@ -11,6 +11,7 @@ from typing import Any
 
 from ternhost import errors
 from ternhost.cli import add_command, print_result
+from ternhost.cli.terminal import Progress, heeding_interrupts
 from ternhost.errors import DeviceError, UsageError
 from terntools.emulators import machines as emulators
 from terntools.emulators import micropython as emulator
@@ -84,7 +85,8 @@ def _build(args: argparse.Namespace) -> int:
         raise UsageError(
             f"there is no emulator called '{unknown[0]}'", hint=f"there are: {', '.join(_BUILDERS)}"
         )
-    built = {name: str(_BUILDERS[name](_progress)) for name in wanted}
+    with Progress() as progress:
+        built = {name: str(_BUILDERS[name](progress.say)) for name in wanted}
     print_result(built, "\n".join(f"{name}: {path}" for name, path in built.items()), args.json)
     return errors.OK
 
@@ -98,7 +100,7 @@ def _run(args: argparse.Namespace) -> int:
         raise UsageError(
             "a blank Pico waits in its boot loader", hint="say where that shows up: --volume DIR"
         )
-    with _booted(args) as board:
+    with heeding_interrupts(), _booted(args) as board:
         print_result({"port": board.url}, board.url, args.json)
         sys.stdout.flush()
         with contextlib.suppress(KeyboardInterrupt):
@@ -136,7 +138,3 @@ def _info(args: argparse.Namespace) -> int:
 def _source(record: dict[str, Any]) -> str:
     found = [name for name in record["built_with"] if name.startswith("micropython_")]
     return str(min(found)).removesuffix(".debian.tar.xz").replace("_", " ")
-
-
-def _progress(line: str) -> None:
-    print(f"  {line}", file=sys.stderr, flush=True)

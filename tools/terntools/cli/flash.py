@@ -9,7 +9,7 @@ from ternhost import errors
 from ternhost.cli import add_command, print_result
 from ternhost.errors import UsageError
 from terntools.boards import devices, esp32, flash
-from terntools.cli.progress import Bar, tell
+from terntools.cli.progress import Bar
 
 
 def add_parser(subparsers: Any) -> None:
@@ -52,7 +52,7 @@ def run_flash(port: str, args: argparse.Namespace) -> dict[str, Any]:
         return flash.flash(
             port, firmware, reset=not args.no_reset, stub=not args.no_stub, volume=args.volume, baud=args.baud,
             erase=getattr(args, "erase", False),
-            progress=bar.update, tell=tell,
+            progress=bar.update, tell=bar.say,
         )  # fmt: skip
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 from typing import Any
 
 from ternhost.cli import add_command, print_result
 from terntools.bench.sessions import Session
+from terntools.cli.progress import telling
 from terntools.testing import hil
 
 
@@ -43,11 +43,8 @@ def _run(args: argparse.Namespace) -> int:
     hil.require_tests(tests)
     session = Session(args.sessions)
 
-    def say(line: str) -> None:
-        session.say(line)
-        print(f"  {line}", file=sys.stderr, flush=True)
-
-    results = hil.run(args.hardware_map, session.directory, tests, args.timeout, args.board, say)
+    with telling(session.say) as say:
+        results = hil.run(args.hardware_map, session.directory, tests, args.timeout, args.board, say)
     found = {
         "directory": str(session.directory),
         "boards": [
