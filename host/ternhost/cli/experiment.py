@@ -25,12 +25,16 @@ def add_parser(subparsers: Any) -> None:
     )
     parser.add_argument("name", metavar="NAME", choices=experiments.NAMES, help=", ".join(experiments.NAMES))
     parser.add_argument(
-        "--dataset", metavar="D", help="instead of the experiment's own choice; see 'tern train'"
+        "--dataset",
+        metavar="D",
+        help="use this data set instead of the experiment's own choice; see 'tern train'",
     )
-    parser.add_argument("--runs", type=int, metavar="R", help="how often to repeat (folds, for erm)")
-    parser.add_argument("--quick", action="store_true", help="a small version, to look at")
-    parser.add_argument("--seed", type=int, default=1, metavar="S", help="default 1")
-    parser.add_argument("--output", metavar="DIR", help="default: runs/<time>")
+    parser.add_argument("--runs", type=int, metavar="R", help="repeat it R times (folds, for erm)")
+    parser.add_argument("--quick", action="store_true", help="run a small version, to look at")
+    parser.add_argument(
+        "--seed", type=int, default=1, metavar="S", help="seed of all that is random (default 1)"
+    )
+    parser.add_argument("--output", metavar="DIR", help="write the files to DIR (default: runs/<time>)")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.set_defaults(func=run)
 

@@ -39,9 +39,9 @@ class Options:
 
     def __post_init__(self) -> None:
         if self.runs is not None and self.runs < 1:
-            raise UsageError(f"{self.runs} runs cannot be", hint="give 1 or more")
+            raise UsageError(f"--runs must be 1 or more, not {self.runs}")
         if self.seed < 0:
-            raise UsageError(f"a seed of {self.seed} cannot be", hint="give 0 or more")
+            raise UsageError(f"--seed must be 0 or more, not {self.seed}")
 
     def runs_or(self, full: int, quick: int) -> int:
         """The number of runs asked for, or a default."""

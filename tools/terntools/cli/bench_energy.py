@@ -19,6 +19,7 @@ from terntools.bench.meters import Meter, ina
 from terntools.bench.sessions import Session
 from terntools.boards import devices
 from terntools.cli import bench_latency
+from terntools.cli.options import require_positive
 from terntools.cli.progress import telling
 
 METERS = ("ppk2", "joulescope", "ina226", "ina228", "csv", "model")
@@ -71,12 +72,12 @@ def add_action(actions: Any) -> None:
 
 
 def _require_sense(args: argparse.Namespace) -> None:
-    for name in ("volts", "shunt", "battery", "every", "reports"):
-        value = getattr(args, name)
-        if value is not None and not 0 < value < math.inf:
-            raise UsageError(f"--{name} {value:g} cannot be", hint="it is more than 0")
+    require_positive(args, "volts", "shunt", "battery", "every", "reports")
     if args.sleep_milliwatts is not None and not 0 <= args.sleep_milliwatts < math.inf:
-        raise UsageError(f"--sleep-milliwatts {args.sleep_milliwatts:g} cannot be", hint="it is 0 or more")
+        raise UsageError(
+            f"--sleep-milliwatts must be a number, 0 or more, not {args.sleep_milliwatts:g}",
+            hint="leave it out for what the chip's datasheet says",
+        )
 
 
 def _run(args: argparse.Namespace) -> int:
@@ -151,7 +152,8 @@ def _model(
     # The result, its pictures, and the chip.
     if fleet.parse(args.fleet).kind not in ("pico-emulated", "port"):
         raise UsageError(
-            f"{args.fleet} has no board's times", hint="take --fleet pico-emulated:1, or a board at a port"
+            f"--meter model needs a board's times, and {args.fleet} has none",
+            hint="take --fleet pico-emulated:1, or a board at a port",
         )
     with latency.device(args.fleet) as on:
         model = current_model.load(on.chip)
@@ -195,7 +197,9 @@ def _measure(args: argparse.Namespace, case: latency.Case, say: Any) -> tuple[en
         from terntools.bench.meters.csv import Csv
 
         if args.file is None:
-            raise UsageError("--meter csv reads a file", hint="name it with --file")
+            raise UsageError(
+                "--meter csv reads a file, and --file names none", hint="such as --file export.csv"
+            )
         export = Csv(args.file, args.volts)
         return energy.measure(export.record(), args.reports, export.source, args.active_low), None
     meter = _meter(args)
@@ -213,7 +217,7 @@ def _measure(args: argparse.Namespace, case: latency.Case, say: Any) -> tuple[en
     middle = sorted(results, key=lambda result: result.net)[_SESSIONS // 2]
     if middle.net <= 0:
         raise TernError(
-            "a report costs no more than idling: that cannot be",
+            "a report seems to cost no more energy than idling, which is impossible",
             hint="is the meter in the board's supply line?",
         )
     return middle, on.chip
@@ -249,7 +253,8 @@ def _meter(args: argparse.Namespace) -> Meter:
         return Joulescope()
     if args.meter_port is None:
         raise UsageError(
-            f"where is the {args.meter}?", hint="name its port: --meter-port a1; see `tern devices`"
+            f"--meter-port is missing: the port of the {args.meter}",
+            hint="such as --meter-port a1; see `tern devices`",
         )
     port = devices.resolve(args.meter_port)
     if args.meter == "ppk2":
