@@ -194,7 +194,7 @@ def test_a_port_that_is_no_kit(tmp_path):
     finally:
         os.close(far)
         os.close(near)
-    with pytest.raises(UsageError, match="--volts must be 0.8 to 5"):
+    with pytest.raises(UsageError, match=r"--volts must be 0\.8 to 5"):
         Ppk2("/dev/null", 12.0)
 
 

@@ -100,13 +100,12 @@ def _run(args: argparse.Namespace) -> int:
         raise UsageError(
             "a blank Pico waits in its boot loader", hint="say where that shows up: --volume DIR"
         )
-    with heeding_interrupts(), _booted(args) as board:
+    with heeding_interrupts(), _booted(args) as board, contextlib.suppress(KeyboardInterrupt):
         print_result({"port": board.url}, board.url, args.json)
         sys.stdout.flush()
-        with contextlib.suppress(KeyboardInterrupt):
-            while board.is_running:
-                time.sleep(0.2)
-            raise DeviceError(f"the emulated {args.what} has ended", hint="its messages are above")
+        while board.is_running:
+            time.sleep(0.2)
+        raise DeviceError(f"the emulated {args.what} has ended", hint="its messages are above")
     return errors.OK
 
 
