@@ -33,7 +33,7 @@ def tern_with_closed(streams, *words):
         (["card", "show", "--js"], errors.USAGE, "tern card show --help"),
         (["nonsense", "--json"], errors.USAGE, "tern --help"),
         (["--json"], errors.USAGE, "tern --help"),
-        (["emulator", "build", "--json", "--what", "toaster"], errors.USAGE, "there are: "),
+        (["emulator", "build", "--json", "--what", "toaster"], errors.USAGE, "with commas"),
         (["monitor", "a99", "--json"], errors.NO_DEVICE, None),
         (["card", "certify", "no-such-file", "--epsilon", "2", "--json"], errors.USAGE, None),
     ],
@@ -48,6 +48,29 @@ def test_json_tells_of_a_failure(words, code, hint, capsys):
     assert said.err.startswith(f"tern: {told['error']}")
     if hint:
         assert hint in told["hint"]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["device", "ping", "--count", "0"], "--count must be 1 or more, not 0"),
+        (["device", "bench", "--repeats", "256"], "--repeats must be 1 to 255, not 256"),
+        (["experiment", "mean", "--runs", "0"], "--runs must be 1 or more, not 0"),
+        (["experiment", "mean", "--seed", "-1"], "--seed must be 0 or more, not -1"),
+        (["bench", "ingest", "--reports", "0"], "--reports must be 1 or more, not 0"),
+        (
+            ["hil", "--hardware-map", "none.yaml", "--timeout", "nan"],
+            "--timeout must be a number above 0, not nan",
+        ),
+        (["emulator", "run", "--blank"], "--blank needs --volume DIR"),
+        (["emulator", "build", "--what", "toaster"], "--what must be of device, pico,"),
+    ],
+)
+def test_a_refused_value_is_told_as_what_it_must_be(words, message, capsys, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(words) == errors.USAGE
+    assert capsys.readouterr().err.startswith(f"tern: {message}")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_without_json_standard_output_stays_empty(capsys):

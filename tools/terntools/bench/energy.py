@@ -39,7 +39,7 @@ class Trace:
                 "a trace without samples", hint="is the meter connected, and the board switched on?"
             )
         if np.any(np.diff(self.seconds) <= 0) or not np.all(np.isfinite(self.amperes)):
-            raise UsageError("a trace whose times do not increase, or whose currents are no numbers")
+            raise UsageError("the times of a trace must increase, and its currents must be numbers")
 
     @property
     def watts(self) -> Floats:

@@ -84,7 +84,7 @@ class Broker:
             raise UsageError("a Wi-Fi password needs a network", hint="name the network with --ssid")
         if secret is not None and not 8 <= len(secret) <= 64:
             raise UsageError(
-                f"the Wi-Fi password must have 8 to 63 characters, not {len(secret)}",
+                "the Wi-Fi password must have 8 to 63 characters",
                 hint="WPA2 asks for that",
             )
         certificate = _read(authority) if authority else None

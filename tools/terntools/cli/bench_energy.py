@@ -40,32 +40,49 @@ def add_action(actions: Any) -> None:
     )
     bench_latency.add_options(parser)
     meter = parser.add_argument_group("meter")
-    meter.add_argument("--meter", required=True, choices=METERS, help="instrument, an export, or a model")
     meter.add_argument(
-        "--meter-port", metavar="PORT", help="of a ppk2, or of the Pico that reads an ina226 or ina228"
-    )
-    meter.add_argument("--volts", type=float, help="of the supply, where the meter does not measure it")
-    meter.add_argument(
-        "--no-supply", action="store_true", help="ppk2: measure only; the board has its own supply"
+        "--meter", required=True, choices=METERS, help="an instrument, an export of one (csv), or a model"
     )
     meter.add_argument(
-        "--shunt", type=float, metavar="OHMS", help="ina226, ina228: shunt (default 0.1, 0.015)"
+        "--meter-port", metavar="PORT", help="port of a ppk2, or of the Pico that reads an ina226 or ina228"
     )
-    meter.add_argument("--file", type=Path, metavar="CSV", help="csv: what the instrument exported")
     meter.add_argument(
-        "--marker", type=int, metavar="PIN", help="of the board, wired to the meter (default: GP15 of a Pico)"
+        "--volts", type=float, help="voltage of the supply, where the meter does not measure it"
+    )
+    meter.add_argument(
+        "--no-supply", action="store_true", help="ppk2: measure only, and leave the supply to the board"
+    )
+    meter.add_argument(
+        "--shunt",
+        type=float,
+        metavar="OHMS",
+        help="ina226, ina228: resistance of the shunt (default 0.1, 0.015)",
+    )
+    meter.add_argument(
+        "--file", type=Path, metavar="CSV", help="csv: read what the instrument exported from this file"
+    )
+    meter.add_argument(
+        "--marker",
+        type=int,
+        metavar="PIN",
+        help="pin of the board that is wired to the meter (default: GP15 of a Pico)",
     )
     meter.add_argument("--active-low", action="store_true", help="the marker is low in a window")
     meter.add_argument(
-        "--reports", type=int, default=1, metavar="N", help="csv: reports in a window (default 1)"
+        "--reports", type=int, default=1, metavar="N", help="csv: a window holds N reports (default 1)"
     )
     life = parser.add_argument_group("battery life")
-    life.add_argument("--battery", type=float, default=2000.0, metavar="MAH", help="capacity (default 2000)")
+    life.add_argument(
+        "--battery", type=float, default=2000.0, metavar="MAH", help="capacity of the battery (default 2000)"
+    )
     life.add_argument(
         "--every", type=float, default=3600.0, metavar="S", help="seconds between reports (default 3600)"
     )
     life.add_argument(
-        "--sleep-milliwatts", type=float, metavar="MW", help="asleep (default: the chip's datasheet's)"
+        "--sleep-milliwatts",
+        type=float,
+        metavar="MW",
+        help="power while it sleeps (default: as the chip's datasheet says)",
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.set_defaults(func=_run)

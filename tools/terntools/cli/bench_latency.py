@@ -34,18 +34,34 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--fleet",
         default="pico-emulated:1",
         metavar="FLEET",
-        help="one of pico-emulated:1 (default), emulated:1, port:PATH; for latency also rv32-emulated:1 (ESP32-C3) and "
-        "xtensa-emulated:1 (ESP32): instructions, and what a chip takes at least",
+        help="measure this board: pico-emulated:1 (default), emulated:1 or port:PATH; for latency also rv32-emulated:1 "
+        "(ESP32-C3) and xtensa-emulated:1 (ESP32), which count instructions and give the least time of a chip",
     )
-    parser.add_argument("--mechanism", default=case.mechanism, choices=mechanisms.NAMES, metavar="NAME")
     parser.add_argument(
-        "--epsilon", default=case.epsilon, metavar="E", help="of a report (default %(default)s)"
+        "--mechanism",
+        default=case.mechanism,
+        choices=mechanisms.NAMES,
+        metavar="NAME",
+        help="mechanism of the report (default %(default)s)",
     )
-    parser.add_argument("--d", type=int, default=case.d, help="coordinates (default %(default)s)")
-    parser.add_argument("--k", type=int, default=case.k, help="of them reported (default %(default)s)")
-    parser.add_argument("--model", default=case.model, choices=tuple(training.MODELS))
     parser.add_argument(
-        "--sessions", default="sessions", metavar="DIR", help="where to write log, JSON and pictures"
+        "--epsilon", default=case.epsilon, metavar="E", help="epsilon of a report (default %(default)s)"
+    )
+    parser.add_argument("--d", type=int, default=case.d, help="number of coordinates (default %(default)s)")
+    parser.add_argument(
+        "--k", type=int, default=case.k, help="report K of them (default %(default)s)", metavar="K"
+    )
+    parser.add_argument(
+        "--model",
+        default=case.model,
+        choices=tuple(training.MODELS),
+        help="model whose gradient is reported (default %(default)s)",
+    )
+    parser.add_argument(
+        "--sessions",
+        default="sessions",
+        metavar="DIR",
+        help="write log, JSON and pictures to a folder in DIR (default %(default)s)",
     )
 
 

@@ -28,8 +28,8 @@ def add_parser(subparsers: Any) -> None:
         action="append",
         default=[],
         choices=mpy.ON_DEMAND,
-        help=f"a module beside those of the client: {', '.join(mpy.ON_DEMAND)} (`tern device bench` needs bench); "
-        "those that are there stay",
+        help=f"add a module to those of the client: {', '.join(mpy.ON_DEMAND)} (`tern device bench` needs bench); "
+        "modules that were added before stay",
     )
     add_options(parser)
     parser.add_argument("--json", action="store_true", help="print one JSON object")
@@ -41,7 +41,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--whole",
         action="store_true",
-        help="every module, with line numbers: for programs of your own, and to see where one fails",
+        help="put every module on it, with line numbers: for programs of your own, and to see where one fails",
     )
 
 

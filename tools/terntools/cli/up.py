@@ -28,7 +28,7 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument("board", metavar="BOARD", help=devices.NAMES)
     flash_cli.add_options(parser)
     parser.add_argument(
-        "--reflash", action="store_true", help="flash it even if it has a MicroPython that will do"
+        "--reflash", action="store_true", help="flash the board even if its MicroPython is recent enough"
     )
     deploy_cli.add_options(parser)
     provision_cli.add_options(parser, required=True)
