@@ -1,9 +1,6 @@
 """The pictures show the numbers that they were given, have named axes, and can be read in grey."""
 
 import math
-import os
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -14,8 +11,7 @@ from matplotlib.figure import Figure
 import ternhost.mechanisms.cards
 from tern import card as cards
 from ternhost import mechanisms
-from ternhost.cli import main
-from ternhost.errors import StorageError, UsageError
+from ternhost.errors import StorageError
 from ternhost.experiments.base import Curve, Panel, draw
 from ternhost.mechanisms import base, certify, lhp
 from ternhost.report import plots
@@ -113,30 +109,6 @@ def test_bars_differ_without_colour():
 def test_a_folder_that_is_not_there(tmp_path):
     with pytest.raises(StorageError, match="cannot be written"):
         plots.save(FIGURES["spent"](), tmp_path / "no" / "figure.png")
-
-
-def test_a_full_disk_leaves_no_half_of_a_picture(tmp_path):
-    path = tmp_path / "card.png"
-    words = ("card", "show", "duchi", "--epsilon", "2", "--plot", str(path))
-    program = "import sys; from ternhost.cli import main; sys.exit(main())"
-    limited = ["sh", "-c", 'ulimit -f 4; exec "$@"', "sh", sys.executable, "-c", program, *words]
-    ended = subprocess.run(
-        limited, capture_output=True, text=True, env={**os.environ, "MPLCONFIGDIR": str(tmp_path)}
-    )
-    assert ended.returncode == 5
-    assert f"{path} cannot be written: File too large" in ended.stderr
-    assert not path.exists()
-    assert main(list(words)) == 0
-    assert path.stat().st_size > 4096, "so that the limit was one"
-
-
-def test_the_ending_of_a_name_says_the_format(tmp_path):
-    figure = FIGURES["spent"]()
-    plots.save(figure, tmp_path / "figure.svg")
-    assert b"<svg" in (tmp_path / "figure.svg").read_bytes()
-    with pytest.raises(UsageError, match="must end in a format of pictures"):
-        plots.save(figure, tmp_path / "figure.card")
-    assert not (tmp_path / "figure.card").exists()
 
 
 @pytest.mark.parametrize(("name", "levels"), [("hm-tp", None), ("pm-sub", 15)])

@@ -5,8 +5,6 @@ Everything can be told apart without colour: by line style, marker, hatching or 
 
 from __future__ import annotations
 
-import errno
-import io
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -20,7 +18,7 @@ from matplotlib.ticker import MaxNLocator, PercentFormatter
 
 from tern.card import LAPLACE, MIXTURE, Card
 from tern.fixed import ONE
-from ternhost.errors import StorageError, UsageError
+from ternhost.errors import StorageError
 from ternhost.mechanisms import cards, certify, lhp
 from ternhost.mechanisms.lhp import Composite
 
@@ -278,17 +276,10 @@ def gradient(names: Sequence[str], mean: Floats, low: Floats, high: Floats, conf
 
 
 def save(figure: Figure, path: Path) -> None:
-    """Write a figure as PNG (or what the name's ending says). Raises StorageError, and then leaves no half of it."""
-    picture = io.BytesIO()
+    """Write a figure as PNG (or what the name's ending says). Raises StorageError."""
     try:
-        figure.savefig(picture, dpi=DPI, format=path.suffix.removeprefix(".") or "png")
-    except ValueError as error:
-        raise UsageError(f"{path} must end in a format of pictures, such as .png", hint=str(error)) from error
-    try:
-        path.write_bytes(picture.getvalue())
+        figure.savefig(path, dpi=DPI)
     except OSError as error:
-        if path.is_file() and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO):
-            path.unlink()
         raise StorageError(
             f"{path} cannot be written: {error.strerror}", hint="make room, or choose another folder"
         ) from error

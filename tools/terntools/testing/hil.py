@@ -65,8 +65,7 @@ def require_tests(tests: Sequence[Path]) -> None:
     """Raise UsageError where one of the paths is not there."""
     if missing := [path for path in tests if not path.exists()]:
         raise UsageError(
-            f"--tests must be paths that are there, not {missing[0]}",
-            hint="run it in the repository, or name others",
+            f"there are no tests at {missing[0]}", hint="run it in the repository, or name --tests"
         )
 
 
