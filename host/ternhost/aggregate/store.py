@@ -214,8 +214,8 @@ class Store:
             elif application != _APPLICATION_ID:
                 raise StorageError(f"{self.path} is not a store of tern", hint="name another file")
             elif version in _MIGRATIONS:
-                for older in range(version, SCHEMA_VERSION):
-                    self._execute(_MIGRATIONS[older])
+                for lacking in range(version, SCHEMA_VERSION):
+                    self._execute(_MIGRATIONS[lacking])
                 self._db.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
             elif version != SCHEMA_VERSION:
                 older = "an older" if version < SCHEMA_VERSION else "a newer"
@@ -420,7 +420,7 @@ class Store:
             rows = self._db.execute(
                 "SELECT name, began, status, asked, state FROM run ORDER BY began"
             ).fetchall()
-        return [StoredRun(*row[:3], json.loads(row[3]), json.loads(row[4])) for row in rows]
+        return [StoredRun(*rest, json.loads(asked), json.loads(state)) for *rest, asked, state in rows]
 
     def run(self, name: str) -> StoredRun | None:
         """The run of that name."""

@@ -134,7 +134,7 @@ class Mechanised:
 
 def _given_card(text: str, k: int, epsilon: int) -> cards.Card:
     try:
-        card = cards.decode(bytes.fromhex(text))
+        card: cards.Card = cards.decode(bytes.fromhex(text))
     except ValueError as error:
         raise UsageError(f"this is no card: {error}", hint="make one with 'tern card design'") from error
     single_valued(card, "this card")
@@ -312,8 +312,8 @@ Cohort = tuple[Question, Sequence[int] | Devices]
 class Algorithm:
     """The base of every algorithm.
 
-    A subclass declares its `name`, the `command` that runs it, its `Options` (a dataclass of `option` fields), whether it
-    needs each device's report by itself (`individual`), and the optional modules of the device library.
+    A subclass declares its `name`, the `command` that runs it, its `Options` (a dataclass of `option` fields), whether
+    it needs each device's report by itself (`individual`), and the optional modules of the device library.
     """
 
     name: ClassVar[str]
@@ -429,7 +429,10 @@ class Algorithm:
         return seed
 
     def result(self, history: Sequence[dict[str, Any]]) -> dict[str, Any]:
-        """What the run has found, for JSON, beside what every run says. history: an entry a round, to which more may be added."""
+        """What the run has found, for JSON, beside what every run says.
+
+        history: an entry a round, to which more may be added.
+        """
         raise NotImplementedError
 
     @classmethod

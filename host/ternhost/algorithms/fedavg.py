@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -159,7 +159,7 @@ class FedAvg(Learning):
     """Clients train on records of their own and report how far each weight has moved."""
 
     name = "fedavg"
-    alternatives = (
+    alternatives: ClassVar[tuple[tuple[str, ...], ...]] = (
         *Learning.alternatives,
         ("choices", "epsilon"),
         ("choices", "epsilons"),
@@ -245,7 +245,8 @@ class FedAvg(Learning):
 
     @property
     def _batch(self) -> int:
-        return min(self.options.batch or self.options.records, self.options.records, MAX_BATCH)
+        records: int = self.options.records
+        return min(self.options.batch or records, records, MAX_BATCH)
 
     def cohorts(self, devices: Sequence[int] | Devices) -> list[Cohort]:
         asked = take(devices, self._asked(len(devices), self._trainer.round))

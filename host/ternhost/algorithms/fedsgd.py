@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -70,7 +70,7 @@ class FedSGD(Learning):
     """Every client takes part once, with the gradient at the model of its round."""
 
     name = "fedsgd"
-    Options = Options
+    Options: ClassVar[Any] = Options
 
     def __init__(self, options: Any, audience: Audience) -> None:
         super().__init__(options, audience)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from tern import card as cards
 from tern.wire import MAX_BATCH, MAX_DIMENSION
@@ -64,7 +64,7 @@ class Learning(Algorithm):
 
     command = "train"
     fleet = "emulated:8"
-    alternatives = (
+    alternatives: ClassVar[tuple[tuple[str, ...], ...]] = (
         ("card", "mechanism"),
         ("card", "levels"),
         ("epsilons", "epsilon"),

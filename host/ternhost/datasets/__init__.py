@@ -29,8 +29,8 @@ from ternhost.datasets.nycflights import flights
 from ternhost.errors import UsageError
 
 __all__ = [
-    "CLASSIFICATION", "DATASETS", "FILES", "MULTICLASS", "REGRESSION", "Dataset", "Fixed", "Floats", "Holdings", "Indices",
-    "Table", "expand", "flights", "held_out", "load", "normalised", "to_fixed",
+    "CLASSIFICATION", "DATASETS", "FILES", "MULTICLASS", "REGRESSION", "Dataset", "Fixed", "Floats", "Holdings",
+    "Indices", "Table", "expand", "flights", "held_out", "load", "normalised", "to_fixed",
 ]  # fmt: skip
 
 # What can be trained on as it is, by name.

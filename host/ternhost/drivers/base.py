@@ -84,7 +84,7 @@ class Driver(Protocol):
         """Let time pass, or until `stop` is called, without losing the fleet."""
 
     def stop(self) -> None:
-        """Have `collect` and `wait` return soon. The round under way can be taken up again. Safe in a signal handler."""
+        """Have `collect` and `wait` return soon; the round can be taken up again. Safe in a signal handler."""
 
 
 # What refusals mean

@@ -37,7 +37,7 @@ _GREETING = 3.0  # seconds in which boards that are connected are heard of
 
 
 class BrokerDriver:
-    """The devices of `store` over a link to their broker. Its event loop runs while it waits, in the caller's thread."""
+    """The devices of `store` over a link to their broker, whose event loop runs while the driver waits."""
 
     def __init__(
         self,

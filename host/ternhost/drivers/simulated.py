@@ -35,24 +35,6 @@ def lanes_at_a_time(width: int) -> int:
     return max(1, min(_MOST_LANES, _CHUNK // width))
 
 
-def draw(
-    card: cards.Card, bits: np.random.BitGenerator, values: Fixed, k: int | None = None
-) -> tuple[npt.NDArray[np.uint8], vectorised.Array]:
-    """Every client (row of `values`, n x d) draws its k coordinates and a symbol for each: two arrays n x k.
-
-    k None means all of the coordinates, in order.
-    """
-    n, d = values.shape
-    chosen = vectorised.choose(RandomLanes(bits, n), d, d if k is None else k)
-    if k is None or k == d:
-        inputs = values
-    elif k == 1:
-        inputs = values[np.arange(n), chosen[:, 0]][:, None]
-    else:
-        inputs = np.take_along_axis(values, chosen.astype(np.intp), axis=1)
-    return chosen, vectorised.sample(card, RandomLanes(bits, n), inputs)
-
-
 def count(d: int, symbols: int, chosen: npt.NDArray[np.uint8], drawn: vectorised.Array) -> Counts:
     """The count matrix (d x symbols) of reports: coordinates and symbols, both n x k."""
     cells = chosen.astype(np.intp)

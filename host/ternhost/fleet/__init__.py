@@ -28,7 +28,8 @@ class Setting:
     """What a fleet's driver is made for: a run, by name, with its store, its directory and its terms.
 
     modules: of the device library that boards need beside their client. individual: whether the reports of single
-    devices are wanted. standing: whether the fleet is served. patience: seconds without news until boards are asked again.
+    devices are wanted. standing: whether the fleet is served. patience: seconds without news until boards are asked
+    again.
     """
 
     store: Store
@@ -199,7 +200,7 @@ class OnBroker(Fleet):
 
 
 # The kinds by their words; those of emulated boards come with the tools.
-KINDS: Registry[Callable[[str], Fleet]] = Registry(
+KINDS: Registry[type[Fleet]] = Registry(
     "fleet",
     "tern.fleets",
     {
@@ -220,5 +221,4 @@ def parse(text: str) -> Fleet:
 
 def forms() -> str:
     """How every kind is named, for people."""
-    kinds: list[Any] = list(KINDS.values())
-    return "; ".join(f"{kind.form} ({kind.about})" for kind in kinds)
+    return "; ".join(f"{kind.form} ({kind.about})" for kind in KINDS.values())

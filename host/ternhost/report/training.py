@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from tern import card as cards
 from ternhost.mechanisms.cards import decode_any
 from ternhost.report import plots
 from ternhost.report.page import Page, Row, common_results, common_settings, percent, spent, text
@@ -48,7 +47,7 @@ def page(result: Mapping[str, Any]) -> Page:
 
 
 def _pictures(result: Mapping[str, Any]) -> dict[str, tuple[Figure, str]]:
-    card = cards.decode(bytes.fromhex(result["card"]))
+    card = decode_any(bytes.fromhex(result["card"]))
     k, d = result["k"], result["d"]
     overhead = result["bytes_per_report_float32"] - 4 * d
     report, floats = result["bytes_per_report"], result["bytes_per_report_float32"]
@@ -149,8 +148,8 @@ def _lead(result: Mapping[str, Any]) -> str:
         )
     without = "" if exact is None else f"without any noise it would be on {100 * exact:.1f} %, and "
     return sent + (
-        f"The model is right on {100 * result[name]:.1f} % of the records that were held out; {without}always answering "
-        f"the majority is on {100 * result[f'{name}_baseline']:.1f} %."
+        f"The model is right on {100 * result[name]:.1f} % of the records that were held out; {without}always "
+        f"answering the majority is on {100 * result[f'{name}_baseline']:.1f} %."
     )
 
 

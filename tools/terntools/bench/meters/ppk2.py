@@ -34,7 +34,7 @@ class Ppk2:
                 "ppk2-api is not installed", hint="it is an extra: python -m pip install 'tern-ldp[energy]'"
             ) from error
         if not 0.8 <= volts <= 5.0:
-            raise UsageError(f"a Power Profiler Kit II supplies 0.8 to 5 V, not {volts}")
+            raise UsageError(f"--volts must be 0.8 to 5 for a Power Profiler Kit II, not {volts:g}")
         self._volts = volts
         open_port(port, BAUD).close()  # says clearly what keeps a port from being opened
         try:
