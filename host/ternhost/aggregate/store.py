@@ -420,7 +420,10 @@ class Store:
             rows = self._db.execute(
                 "SELECT name, began, status, asked, state FROM run ORDER BY began"
             ).fetchall()
-        return [StoredRun(*rest, json.loads(asked), json.loads(state)) for *rest, asked, state in rows]
+        return [
+            StoredRun(name, began, status, json.loads(asked), json.loads(state))
+            for name, began, status, asked, state in rows
+        ]
 
     def run(self, name: str) -> StoredRun | None:
         """The run of that name."""

@@ -6,10 +6,10 @@ do, are its traits.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from ternhost.errors import UsageError
 from ternhost.fleet.access import Access, host_file

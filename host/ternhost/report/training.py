@@ -47,7 +47,6 @@ def page(result: Mapping[str, Any]) -> Page:
 
 
 def _pictures(result: Mapping[str, Any]) -> dict[str, tuple[Figure, str]]:
-    card = decode_any(bytes.fromhex(result["card"]))
     k, d = result["k"], result["d"]
     overhead = result["bytes_per_report_float32"] - 4 * d
     report, floats = result["bytes_per_report"], result["bytes_per_report_float32"]
@@ -72,7 +71,7 @@ def _pictures(result: Mapping[str, Any]) -> dict[str, tuple[Figure, str]]:
         "card": (
             plots.card_distribution(
                 decode_any(bytes.fromhex(result["card"])),
-                f"{result['mechanism']}, epsilon {card.epsilon / 1e6:.6g}",
+                f"{result['mechanism']}, epsilon {result['epsilon_per_client']:.6g}",
             ),
             "The mechanism itself, computed from the integers that the clients obeyed, not from a formula. Above: "
             "the probability of each reported value for five inputs. Below: how far any output can move the odds "
