@@ -6,10 +6,10 @@ from ternhost.runs.options import Where
 from ternhost.runs.run import Run
 
 
-def begin(name, *, clients=None, **options):
-    """The algorithm of that name with these options; clients: how many there are."""
+def begin(name, there=None, **options):
+    """The algorithm of that name with these options, where so many clients are there."""
     cls = ALGORITHMS[name]
-    return cls(cls.Options(**options), Audience(clients=clients))
+    return cls(cls.Options(**options), Audience(clients=there))
 
 
 def fleet_of(algorithm, clients=None, seed=None):

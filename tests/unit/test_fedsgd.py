@@ -50,7 +50,7 @@ def synthetic(task, n=20_000, d=8, seed=5):
 
 def test_everybody_is_asked_once_in_groups(monkeypatch):
     toy(monkeypatch, synthetic(CLASSIFICATION, 400)[0])
-    algorithm = begin("fedsgd", clients=103, reports=103, group=10, epsilon="1")
+    algorithm = begin("fedsgd", 103, reports=103, group=10, epsilon="1")
     assert (algorithm.rounds, algorithm.reports, algorithm.clients, algorithm.times) == (11, 103, 103, 1)
     seen = []
     while not algorithm.done:
@@ -66,7 +66,7 @@ def test_everybody_is_asked_once_in_groups(monkeypatch):
 
 def test_clients_hold_training_records_dealt_by_the_seed(monkeypatch):
     data = toy(monkeypatch, synthetic(CLASSIFICATION, 400)[0])
-    first, again, other = (begin("fedsgd", clients=300, reports=300, seed=s).holdings.order for s in (1, 1, 2))
+    first, again, other = (begin("fedsgd", 300, reports=300, seed=s).holdings.order for s in (1, 1, 2))
     assert (first == again).all()
     assert (first != other).any()
     assert sorted(first) == sorted(data.training)
@@ -79,13 +79,13 @@ def test_more_reports_than_clients_are_refused():
         FedSGD(Options(reports=300_000), Audience())
     assert f"--reports {records}" in caught.value.hint
     with pytest.raises(UsageError, match="there are 300 clients") as caught:
-        begin("fedsgd", clients=300, dataset="diabetes", model="linear", reports=301)
+        begin("fedsgd", 300, dataset="diabetes", model="linear", reports=301)
     assert "simulated:301" in caught.value.hint
 
 
 def test_more_clients_than_records_hold_them_again(monkeypatch):
     data = toy(monkeypatch, synthetic(CLASSIFICATION, 4000)[0])
-    algorithm = begin("fedsgd", clients=20_000, reports=12_000, group=1000)
+    algorithm = begin("fedsgd", 20_000, reports=12_000, group=1000)
     held = algorithm.holdings.positions(np.arange(algorithm.clients))[:, 0]
     times = np.bincount(held, minlength=4000)
     assert set(times[data.training]) == {3, 4}
@@ -157,7 +157,7 @@ def test_a_dimension_instead_of_a_data_set(monkeypatch):
 
 def begin_with(monkeypatch, data, **options):
     toy(monkeypatch, data)
-    return begin("fedsgd", clients=50, **options)
+    return begin("fedsgd", 50, **options)
 
 
 def test_a_dimension_is_for_devices_with_records_of_their_own():
@@ -183,7 +183,7 @@ def test_small_groups_whose_estimate_is_often_zero_use_all_reports(monkeypatch, 
 
 def test_the_gradient_of_the_last_round_has_its_intervals(monkeypatch):
     toy(monkeypatch, synthetic(CLASSIFICATION, 400)[0])
-    result = finished(begin("fedsgd", clients=300, reports=300, group=100)).result([])
+    result = finished(begin("fedsgd", 300, reports=300, group=100)).result([])
     last = result["last_gradient"]
     assert last["round"] == 3
     assert sum(last["reports"]) == 100
@@ -195,7 +195,7 @@ def test_the_gradient_of_the_last_round_has_its_intervals(monkeypatch):
 
 def test_a_run_has_a_twin_without_noise(monkeypatch):
     data = toy(monkeypatch, synthetic(CLASSIFICATION, 4000)[0])
-    algorithm = finished(begin("fedsgd", clients=3000, reports=3000, group=300, epsilon="8"))
+    algorithm = finished(begin("fedsgd", 3000, reports=3000, group=300, epsilon="8"))
     history = [{"round": i} for i in range(10)]
     result = algorithm.result(history)
     heard = []
@@ -335,6 +335,6 @@ def test_synthetic_regression(monkeypatch):
 
 
 def test_the_variance_of_the_plan_is_that_of_the_card():
-    algorithm = begin("fedsgd", clients=300, dataset="diabetes", model="linear", reports=300, epsilon="2")
+    algorithm = begin("fedsgd", 300, dataset="diabetes", model="linear", reports=300, epsilon="2")
     (design,) = algorithm.designs
     assert design.variance == float(certify.moments(design.card).variance(Fraction(0)))

@@ -18,7 +18,7 @@ HIERA = {
 
 def test_it_pays_the_true_loss(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    algorithm = begin("hiera", clients=40_000, **HIERA)
+    algorithm = begin("hiera", 40_000, **HIERA)
     (design,) = algorithm.designs
     assert (design.card.shape, design.k, design.mechanism) == (cards.HIERARCHY, 1, "lhp")
     assert 11_999_000 < design.cost <= 12_000_000
@@ -50,7 +50,7 @@ def test_regression_by_mini_batches(monkeypatch):
     )
     monkeypatch.setattr(datasets, "load", lambda name: data)
     options = {"model": "linear", "epsilon": "8.07", "reports": 25_000, "group": 500}
-    result = finished(begin("hiera", clients=25_000, **options)).result([])
+    result = finished(begin("hiera", 25_000, **options)).result([])
     assert result["squared_error"] < 0.3 * np.var(y)
     assert result["squared_error_nonprivate"] <= result["squared_error"]
     assert result["epsilon_per_client"] == pytest.approx(8.07, abs=0.005)
@@ -63,7 +63,7 @@ def test_reuse_of_reports_depends_on_the_seed_and_the_round_alone(monkeypatch):
     data = datasets.synthetic.linear(2000, 4)
     monkeypatch.setattr(datasets, "load", lambda name: data)
     options = {"model": "linear", "epsilon": "8", "reports": 1000, "group": 250}
-    found = [finished(begin("hiera", clients=1000, mu=mu, **options)).weights for mu in (0.5, 0.5, 0.0)]
+    found = [finished(begin("hiera", 1000, mu=mu, **options)).weights for mu in (0.5, 0.5, 0.0)]
     assert (found[0] == found[1]).all()
     assert (found[0] != found[2]).any()
 
@@ -84,4 +84,4 @@ def test_options_that_are_refused(options, message):
 
 def test_budgets_that_make_no_levels():
     with pytest.raises(UsageError, match="positive budgets|2 to 16"):
-        begin("hiera", clients=100, dataset="diabetes", model="linear", reports=100, budgets="1")
+        begin("hiera", 100, dataset="diabetes", model="linear", reports=100, budgets="1")

@@ -164,7 +164,7 @@ def noisy(toy):
 
 
 def _noisy(name, seed):
-    return begin("fedsgd", clients=10_000, epsilon="4", reports=10_000, group=200, optimiser=name, seed=seed)
+    return begin("fedsgd", 10_000, epsilon="4", reports=10_000, group=200, optimiser=name, seed=seed)
 
 
 @pytest.mark.parametrize("name", ["momentum", "adam"])
