@@ -107,6 +107,7 @@ class Options(Mechanised, LearningOptions):
         require(0 < self.share <= 1, "share", "above 0 and at most 1", self.share)
         require(1 <= self.local_epochs <= 255, "local_epochs", "1 to 255", self.local_epochs)
         require(0 <= self.local_rate <= MAX_RATE, "local_rate", f"0 to {MAX_RATE}", self.local_rate)
+        require(self.weights in WEIGHTS, "weights", " or ".join(WEIGHTS), self.weights)
 
     def chosen(self) -> list[Choice]:
         """What each class of clients chooses. Raises UsageError."""
