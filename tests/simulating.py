@@ -48,5 +48,7 @@ def finished(algorithm, driver=None):
 def run(name, fleet, watcher=None, where=None, **options):
     """The result of a whole run below the present directory."""
     cls = ALGORITHMS[name]
-    with Run.begin(name, cls.Options(**options), Where(fleet=fleet, **(where or {})), watcher=watcher) as going:
+    with Run.begin(
+        name, cls.Options(**options), Where(fleet=fleet, **(where or {})), watcher=watcher
+    ) as going:
         return going.run()

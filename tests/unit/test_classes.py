@@ -4,11 +4,19 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-
 from simulating import begin
+
 from ternhost import mechanisms
 from ternhost.algorithms import base
-from ternhost.algorithms.base import Turns, class_of, clients_of, coordinates_by_rule, most_turns, shares, take
+from ternhost.algorithms.base import (
+    Turns,
+    class_of,
+    clients_of,
+    coordinates_by_rule,
+    most_turns,
+    shares,
+    take,
+)
 from ternhost.algorithms.fedsgd import Options
 from ternhost.errors import UsageError
 from ternhost.mechanisms import certify

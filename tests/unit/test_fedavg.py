@@ -5,8 +5,8 @@ import re
 
 import numpy as np
 import pytest
-
 from simulating import ask, begin, finished, fleet_of, rounds, run
+
 from tern import card as cards
 from tern import wire
 from ternhost import datasets, vectorised
@@ -198,7 +198,15 @@ def test_a_run_beyond_the_budget_does_not_start():
     with pytest.raises(RefusedError, match="its budget has"):
         run("fedavg", "simulated:200", Watcher(status=heard.append), {"budget": "15"}, **FEDAVG)
     with pytest.raises(RefusedError, match="cost each client epsilon 300"):
-        run("fedavg", "simulated:200", Watcher(status=heard.append), {"budget": "100"}, rounds=30, share=0.5, **LOOSE)
+        run(
+            "fedavg",
+            "simulated:200",
+            Watcher(status=heard.append),
+            {"budget": "100"},
+            rounds=30,
+            share=0.5,
+            **LOOSE,
+        )
     assert not heard
     enough = run("fedavg", "simulated:200", None, {"budget": "16"}, **FEDAVG)
     assert enough["accounting"][0]["epsilon_budget"] == 16
@@ -316,7 +324,17 @@ def test_options_that_are_refused(change, message):
 
 def test_the_command(capsys):
     common = ["train", "--dataset", "toy", "--quiet"]
-    own = [*common, "--algorithm", "fedavg", "--fleet", "simulated:100", "--rounds", "2", "--mechanism", "pdpm"]
+    own = [
+        *common,
+        "--algorithm",
+        "fedavg",
+        "--fleet",
+        "simulated:100",
+        "--rounds",
+        "2",
+        "--mechanism",
+        "pdpm",
+    ]
     assert main([*own, "--choices", "tau", "--json", "--no-report"]) == 0
     result = json.loads(capsys.readouterr().out)
     assert [each["tau"] for each in result["classes"]] == [0.125, 0.25, 0.5]
@@ -324,7 +342,10 @@ def test_the_command(capsys):
         ([*own, "--group", "3"], "--group belongs to fedsgd"),
         ([*common, "--local-epochs", "3"], "--local-epochs belongs to fedavg"),
         ([*common, "--mu", "0.1"], "--mu belongs to hiera"),
-        ([*common, "--algorithm", "hiera", "--mechanism", "duchi"], "--mechanism belongs to fedsgd and fedavg"),
+        (
+            [*common, "--algorithm", "hiera", "--mechanism", "duchi"],
+            "--mechanism belongs to fedsgd and fedavg",
+        ),
         ([*common, "--algorithm", "hiera", "--budgets", "much"], "are no budgets"),
         ([*own, "--choices", "tau", "--tau", "1"], "--choices and --tau say the same"),
         ([*common, "--epsilons", "1:1", "--epsilon", "1"], "say the same"),

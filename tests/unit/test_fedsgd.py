@@ -1,12 +1,12 @@
-"""FedSGD: who is asked and for what, what is learned, and how well it does on another fleet than tern's simulated one."""
+"""FedSGD: who is asked and for what, what is learned, and how well it does on a fleet that is not tern's own."""
 
 from fractions import Fraction
 from functools import lru_cache
 
 import numpy as np
 import pytest
-
 from simulating import begin, finished, fleet_of, rounds, run
+
 from tern import card as cards
 from tern import wire
 from tern.fixed import ONE
@@ -61,7 +61,7 @@ def test_everybody_is_asked_once_in_groups(monkeypatch):
         algorithm.learn(RoundResult(len(seen), COMPLETE, len(asked), 0, {}, []), range(1, 104))
         algorithm._trainer.stopped = None if len(seen) < 11 else training.ROUNDS
     assert [len(asked) for asked in seen] == [10] * 10 + [3]
-    assert sorted(sum(seen, [])) == list(range(1, 104))
+    assert sorted(np.concatenate(seen)) == list(range(1, 104))
 
 
 def test_clients_hold_training_records_dealt_by_the_seed(monkeypatch):
@@ -191,6 +191,25 @@ def test_the_gradient_of_the_last_round_has_its_intervals(monkeypatch):
         assert (low < mean < high) if n else mean is None
     low, high = result["accuracy_interval"]
     assert low < result["accuracy"] < high
+
+
+@pytest.mark.parametrize(("dataset", "model"), [("diabetes", "linear"), ("breast-cancer", "logistic")])
+def test_a_result_says_how_sure_it_is_and_what_it_is_beside(dataset, model):
+    algorithm = begin("fedsgd", 300, dataset=dataset, model=model, reports=300)
+    result = finished(algorithm).result([])
+    name = {"linear": "squared_error", "logistic": "accuracy"}[model]
+    other = {"linear": "accuracy", "logistic": "squared_error"}[model]
+    assert result["measure"] == name
+    assert not any(key.startswith(other) for key in result)
+    low, high = result[f"{name}_interval"]
+    assert low < result[name] < high
+    assert result[f"{name}_baseline"] == judging.baseline(datasets.load(dataset))
+    assert result["task"] == datasets.load(dataset).task
+
+
+def test_the_baseline_of_a_regression_is_the_mean_label_s():
+    diabetes = datasets.load("diabetes")
+    assert judging.baseline(diabetes) < 0.6 < judging.majority(diabetes)
 
 
 def test_a_run_has_a_twin_without_noise(monkeypatch):

@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-
 from simulating import begin, finished, run
+
 from tern import card as cards
 from tern import wire
 from tern.fixed import ONE
@@ -83,5 +83,5 @@ def test_options_that_are_refused(options, message):
 
 
 def test_budgets_that_make_no_levels():
-    with pytest.raises(UsageError, match="positive budgets|2 to 16"):
+    with pytest.raises(UsageError, match="budgets"):
         begin("hiera", 100, dataset="diabetes", model="linear", reports=100, budgets="1")

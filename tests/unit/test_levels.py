@@ -1,4 +1,4 @@
-"""LHP and HierA's estimator: the true loss of a report, unbiased means at every mu, the device's report draw for draw."""
+"""LHP and HierA's estimator: the true loss of a report, unbiased means at every mu, the device's report by draws."""
 
 import math
 from fractions import Fraction
@@ -80,9 +80,7 @@ def test_the_estimate_is_unbiased(mu: float) -> None:
     fixed = datasets.to_fixed(values)
     truth = fixed.mean() / 16384
     of = _levels(0.5)
-    found = [
-        float(hiera.estimate(of, _collect(of, fixed, seed), mu, seed=seed)) for seed in range(1, 401)
-    ]
+    found = [float(hiera.estimate(of, _collect(of, fixed, seed), mu, seed=seed)) for seed in range(1, 401)]
     error = np.std(found) / 20
     assert abs(np.mean(found) - truth) < 4 * error
     assert error < 0.02
@@ -103,7 +101,9 @@ def test_unbiased_by_exact_expectation() -> None:
 def _law(of: hiera.Levels, v: int) -> list[Fraction]:
     """The exact probability of every symbol, level and sign, at an input."""
     told = certify.at_knot(of.device.level_cards[of.device.level(v)], of.device.level(v))
-    return [p * q for p, c in zip(told, of.device.value_cards, strict=True) for q in certify.distribution(c, v)]
+    return [
+        p * q for p, c in zip(told, of.device.value_cards, strict=True) for q in certify.distribution(c, v)
+    ]
 
 
 def test_combined_classes_are_unbiased_by_enumeration() -> None:

@@ -4,9 +4,9 @@ import json
 
 import numpy as np
 import pytest
+from simulating import begin, finished
 from sklearn.linear_model import LogisticRegression
 
-from simulating import begin, finished
 from tern import wire
 from tern.fixed import ONE
 from ternhost import datasets
@@ -156,9 +156,7 @@ def noisy(toy):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(datasets, "load", lambda name: toy)
         return {
-            name: [
-                judging.accuracy(toy, finished(_noisy(name, seed)).weights) for seed in range(1, 4)
-            ]
+            name: [judging.accuracy(toy, finished(_noisy(name, seed)).weights) for seed in range(1, 4)]
             for name in OPTIMISERS
         }
 

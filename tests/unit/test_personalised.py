@@ -6,8 +6,8 @@ from itertools import product
 
 import numpy as np
 import pytest
-
 from simulating import ask, begin, finished, fleet_of, run
+
 from tern import card as cards
 from ternhost import datasets
 from ternhost.aggregate import estimate

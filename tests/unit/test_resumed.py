@@ -3,8 +3,8 @@
 import json
 
 import pytest
-
 from simulating import begin, fleet_of, rounds
+
 from ternhost import datasets
 from ternhost.algorithms.base import ALGORITHMS, Audience, Standing
 from ternhost.algorithms.optimisers import OPTIMISERS

@@ -4,8 +4,8 @@ from array import array
 
 import numpy as np
 import pytest
-
 from simulating import ask, run
+
 from tern import gradient as gradients
 from tern import wire
 from tern.card import decode
@@ -220,7 +220,12 @@ def test_count_counts():
 
 def test_names_of_fleets(tmp_path):
     kind = fleet.parse("simulated:1000000")
-    assert (kind.count, kind.clients, kind.simulated, kind.knows_records) == (1_000_000, 1_000_000, True, True)
+    assert (kind.count, kind.clients, kind.simulated, kind.knows_records) == (
+        1_000_000,
+        1_000_000,
+        True,
+        True,
+    )
     assert not kind.provisions
     assert not kind.may_move
     setting = Setting(
@@ -260,7 +265,9 @@ def test_personalised_means_are_unbiased():
     order = np.random.default_rng(1).permutation(4000)
     means = []
     for seed in range(200):
-        result = ask(_driver(seed=seed), [(_question(1, card), order[i::2] + 1) for i, card in enumerate(cards)])
+        result = ask(
+            _driver(seed=seed), [(_question(1, card), order[i::2] + 1) for i, card in enumerate(cards)]
+        )
         parts = [(cohort.card, cohort.counts) for cohort in result.cohorts]
         means.append(estimate.combine(parts).mean)
     weight = estimate.combine(parts).standard_error

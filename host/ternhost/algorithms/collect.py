@@ -26,6 +26,7 @@ from ternhost.aggregate.aggregator import Counts, Question, RoundResult, report_
 from ternhost.aggregate.batches import packed_size
 from ternhost.algorithms import levels
 from ternhost.algorithms.base import (
+    CARD_ALTERNATIVES,
     K_RULE_HELP,
     K_RULES,
     PRIVACY,
@@ -166,7 +167,7 @@ class Collect(Algorithm):
 
     name = "collect"
     command = "collect"
-    alternatives = (("card", "mechanism"), ("card", "levels"), ("epsilons", "epsilon"))
+    alternatives = (*CARD_ALTERNATIVES, ("epsilons", "epsilon"))
     Options = Options
 
     @classmethod

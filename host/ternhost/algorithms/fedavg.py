@@ -24,6 +24,7 @@ from ternhost import vectorised
 from ternhost.aggregate import estimate
 from ternhost.aggregate.aggregator import CohortCounts, Question, RoundResult
 from ternhost.algorithms.base import (
+    CARD_ALTERNATIVES,
     Audience,
     Cohort,
     Devices,
@@ -162,6 +163,7 @@ class FedAvg(Learning):
     name = "fedavg"
     alternatives: ClassVar[tuple[tuple[str, ...], ...]] = (
         *Learning.alternatives,
+        *CARD_ALTERNATIVES,
         ("choices", "epsilon"),
         ("choices", "epsilons"),
         ("choices", "tau"),

@@ -17,6 +17,7 @@ from ternhost.aggregate import estimate
 from ternhost.aggregate.aggregator import CohortCounts, Question, RoundResult
 from ternhost.algorithms import judging, training
 from ternhost.algorithms.base import (
+    CARD_ALTERNATIVES,
     Audience,
     Cohort,
     Devices,
@@ -71,6 +72,7 @@ class FedSGD(Learning):
 
     name = "fedsgd"
     Options: ClassVar[Any] = Options
+    alternatives = (*Learning.alternatives, *CARD_ALTERNATIVES)
 
     def __init__(self, options: Any, audience: Audience) -> None:
         super().__init__(options, audience)
