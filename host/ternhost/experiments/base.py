@@ -9,17 +9,17 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from matplotlib.figure import Figure
-from matplotlib.ticker import LogLocator, NullFormatter
 
 from tern.card import Card, decode
 from ternhost import datasets, mechanisms
 from ternhost.errors import StorageError, UsageError
 from ternhost.mechanisms import optimal
-from ternhost.report import plots
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 Row = dict[str, Any]
 
@@ -63,6 +63,8 @@ class Outcome:
 
 def write(outcome: Outcome, directory: Path) -> list[Path]:
     """Write a CSV a table, a PNG a figure and one JSON of it all; return their paths. Raises StorageError."""
+    from ternhost.report import plots  # takes long to import
+
     paths = []
     try:
         directory.mkdir(parents=True, exist_ok=True)
@@ -166,6 +168,10 @@ def draw(panels: Sequence[Panel], columns: int = 1) -> Figure:
 
     Curves with error bars are moved apart a little, or the bars would hide each other.
     """
+    from matplotlib.ticker import LogLocator, NullFormatter
+
+    from ternhost.report import plots  # takes long to import
+
     rows = -(-len(panels) // columns)
     labels = list(dict.fromkeys(curve.label for panel in panels for curve in panel.curves))
     heights = list(dict.fromkeys(name for panel in panels for name in panel.lines))

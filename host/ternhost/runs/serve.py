@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field
 from fractions import Fraction
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tern import card as cards
 from tern import wire
@@ -26,10 +26,12 @@ from ternhost.aggregate import estimate
 from ternhost.fleet import keys
 from ternhost.aggregate.aggregator import Aggregator, Question, Refusal, RoundResult
 from ternhost.errors import UsageError
-from ternhost.links.mqtt import MqttLink
 from ternhost.runs.directory import abandon, require_no_run
 from ternhost.aggregate.store import Store
 from ternhost.algorithms.training import MODELS, Settings, Trainer, automatic_rate
+
+if TYPE_CHECKING:
+    from ternhost.links.mqtt import MqttLink
 
 MAX_PATIENCE = 30.0
 _TICK = 0.5

@@ -13,6 +13,7 @@ from typing import Any
 
 import serial
 
+from ternhost import extras
 from ternhost.errors import DeviceError, InterruptedByUser, TernError, UsageError
 from ternhost.links.serial import BAUD, open_port
 
@@ -33,15 +34,12 @@ _RECOVER = (
 
 
 def _esptool() -> Any:
-    try:
-        import esptool
-        import esptool.cmds
-        import esptool.logger
-        import esptool.targets
-    except ImportError as error:
-        raise UsageError(
-            "esptool is not installed", hint="it is an extra: python -m pip install 'tern-ldp[boards]'"
-        ) from error
+    extras.require("esptool")
+    import esptool
+    import esptool.cmds
+    import esptool.logger
+    import esptool.targets
+
     return esptool
 
 

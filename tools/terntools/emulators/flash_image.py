@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 
-from ternhost.errors import UsageError
+from ternhost import extras
 from terntools.emulators import machines as emulators
 from terntools.emulators.qemu import BLOCK_BYTES, FLASH_BLOCKS
 
@@ -26,12 +26,9 @@ def write(name: str, flash: Path, files: Mapping[str, bytes]) -> None:
 
 def littlefs(files: Mapping[str, bytes]) -> bytes:
     """A LittleFS that holds `files`, by their paths. Raises UsageError where littlefs-python is not installed."""
-    try:
-        from littlefs import LittleFS
-    except ImportError as error:
-        raise UsageError(
-            "littlefs-python is not installed", hint="python -m pip install 'tern-ldp[boards]'"
-        ) from error
+    extras.require("littlefs")
+    from littlefs import LittleFS
+
     made = LittleFS(block_size=BLOCK_BYTES, block_count=FLASH_BLOCKS, disk_version=_VERSION)
     for path, data in files.items():
         made.makedirs(str(PurePosixPath(path).parent), exist_ok=True)
