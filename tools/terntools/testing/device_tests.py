@@ -28,6 +28,7 @@ from terntools.boards.repl import GoneError, Repl, SilenceError
 from terntools.emulators import flash_image, qemu
 from terntools.emulators import machines as emulators
 from terntools.emulators import micropython as emulator
+from terntools.testing.folders import DEVICE, VECTORS
 
 FIRMWARE = Path(tern.__file__).parent.parent
 _RUNNER = Path(__file__).with_name("device_runner.py")
@@ -194,7 +195,7 @@ def test_files(path: Path, processor: str) -> dict[str, bytes]:
     sources = [_RUNNER, path, *shared]
     files = {f"/lib/{source.stem}.mpy": _compile(source, processor) for source in sources}
     text = "".join(source.read_text() for source in sources)
-    for vectors in (path.resolve().parents[2] / "shared_specs/vectors").glob("*.json"):
+    for vectors in VECTORS.glob("*.json"):
         if vectors.name in text:
             files[f"/lib/vector_files/{vectors.name}"] = vectors.read_bytes()
     return files
@@ -337,7 +338,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         target = UnixTarget()
     except TernError as error:
         parser.error(f"{error.message}: {error.hint}")
-    for path in args.files or sorted(Path("tests/device").glob("test_*.py")):
+    for path in args.files or sorted(DEVICE.glob("test_*.py")):
         for outcome in run_file(target, path, test_names(path), args.timeout):
             print(f"{('pass', 'FAIL', 'TIME-OUT')[outcome.state]:9}{path}::{outcome.name}")
             if outcome.state != PASSED:
