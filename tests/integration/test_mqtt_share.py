@@ -1,6 +1,7 @@
 """Several processes of a host share the reports of a fleet: each report comes to one of them."""
 
 import asyncio
+import dataclasses
 import struct
 
 import pytest
@@ -121,8 +122,6 @@ def test_without_a_group_each_hears_all(running):
 
 
 def test_a_link_says_what_is_wrong(running, tmp_path):
-    import dataclasses
-
     access = running.access
     other = broker.write_configuration(tmp_path / "other", {}, port=access.port)
     for changed, message in (
@@ -159,3 +158,83 @@ def test_a_link_comes_back_and_says_nothing_stale(running):
     connections, heard = asyncio.run(run())
     assert connections == 2
     assert [payload[2:] for _, payload in heard] == [b"announcement 1"]
+
+
+def test_a_broker_that_is_not_there_is_waited_for(running):
+    async def run():
+        running.stop()
+        link = MqttLink(running.access)
+        said = []
+        link.on_waiting = said.append
+        with pytest.raises(DeviceError, match="does not answer"):
+            await link.connect(patience=1.5)
+        assert len(said) == 1
+        waiting = asyncio.create_task(link.connect(patience=None))
+        await asyncio.sleep(2.5)
+        assert not waiting.done()
+        await asyncio.to_thread(running.start)
+        await asyncio.wait_for(waiting, 60)
+        await asyncio.wait_for(link.subscribed.wait(), 60)
+        assert link.connected
+        await link.close()
+        return said
+
+    said = asyncio.run(run())
+    assert len(said) == 2, "once each time"
+    assert "does not answer" in said[0]
+    assert said[0].endswith("; waiting for it")
+
+
+def test_waiting_for_a_broker_ends_when_the_link_is_closed_or_the_task_cancelled(running):
+    async def run(end):
+        link = MqttLink(running.access)
+        waiting = asyncio.create_task(link.connect(patience=None))
+        await asyncio.sleep(0.2)
+        await end(link, waiting)
+        (outcome,) = await asyncio.wait_for(asyncio.gather(waiting, return_exceptions=True), 5)
+        assert not link.connected
+        return outcome
+
+    async def close(link, waiting):
+        await link.close()
+
+    async def cancel(link, waiting):
+        waiting.cancel()
+
+    running.stop()
+    assert asyncio.run(run(close)) is None
+    assert isinstance(asyncio.run(run(cancel)), asyncio.CancelledError)
+
+
+@pytest.mark.parametrize("patience", [None, 30.0])
+def test_a_broker_that_refuses_is_not_waited_for(running, patience):
+    async def run():
+        link = MqttLink(dataclasses.replace(running.access, password="wrong"))
+        link.on_waiting = lambda message: pytest.fail(message)
+        with pytest.raises(DeviceError, match="refuses this host"):
+            await asyncio.wait_for(link.connect(patience), 10)
+
+    asyncio.run(run())
+
+
+def test_messages_that_come_together_are_acknowledged_together(running):
+    async def run():
+        link = MqttLink(running.access)
+        await connect(link)
+        transport = link._client._connection._transport
+        written = []
+        write = transport.write
+        transport.write = lambda data: (written.append(bytes(data)), write(data))
+        publish(running.access, 400)  # here, so that the link reads nothing meanwhile
+        (found,) = await gather([link], 800)
+        await asyncio.sleep(0.1)
+        await link.close()
+        return len(found), [data for data in written if data[0] == 0x40]
+
+    count, written = asyncio.run(run())
+    packets = b"".join(written)
+    assert count == 800
+    assert sorted(packets[at : at + 4] for at in range(0, len(packets), 4)) == [
+        struct.pack("!BBH", 0x40, 2, number) for number in range(1, 801)
+    ], "each once"
+    assert len(written) <= 20, "gmqtt alone would write 800 times"

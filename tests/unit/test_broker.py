@@ -4,6 +4,7 @@ import base64
 import contextlib
 import hashlib
 import json
+import socket
 import ssl
 import stat
 import struct
@@ -13,8 +14,9 @@ from cryptography import x509
 
 from tern import storage
 from tern.links import mqtt
+from ternhost.aggregate.store import Store
 from ternhost.errors import StorageError, UsageError
-from ternhost.fleet import broker
+from ternhost.fleet import broker, keys
 from ternhost.fleet.attach import fleet_file, write_network
 
 KEYS = {7: bytes(range(32)), 8: bytes(32)}
@@ -112,6 +114,60 @@ def test_what_cannot_be(tmp_path):
     (tmp_path / "host.json").write_text('{"host": 1}')
     with pytest.raises(UsageError):
         broker.Access.load(tmp_path / "host.json")
+
+
+def test_the_store_is_made_and_remembered(tmp_path):
+    access = broker.configure(tmp_path / "new")
+    store = tmp_path / "new" / broker.STORE
+    assert access.store == str(store)
+    assert stat.S_IMODE(store.stat().st_mode) == 0o600
+    assert set(passwords(tmp_path / "new")) == {"tern-host"}
+    assert json.loads((tmp_path / "new" / broker.HOST).read_text())["store"] == broker.STORE
+    (tmp_path / "new").rename(tmp_path / "moved")
+    assert broker.Access.load(tmp_path / "moved" / broker.HOST).store == str(
+        tmp_path / "moved" / broker.STORE
+    )
+
+
+def test_the_store_may_be_elsewhere(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with Store("fleet/store.sqlite") as store:
+        made = keys.add(store, [7])
+    access = broker.configure("broker", "fleet/store.sqlite")
+    assert json.loads((tmp_path / "broker" / broker.HOST).read_text())["store"] == "../fleet/store.sqlite"
+    assert access.store == "fleet/store.sqlite"
+    assert matches(passwords(tmp_path / "broker")["00000007"], mqtt.password(made[7]))
+
+
+def test_again_without_options_changes_nothing_but_passwords(tmp_path):
+    first = broker.configure(tmp_path, port=1234, names=("broker.local",), hosts=2, address="0.0.0.0")
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()}
+    with Store(first.store) as store:
+        keys.add(store, [9])
+        assert broker.configure(tmp_path) == first, "beside a host that has the store"
+    assert set(passwords(tmp_path)) == {"tern-host", "tern-host-2", "00000009"}
+    for name in before.keys() - {broker.PASSWORDS, broker.STORE}:
+        assert (tmp_path / name).read_bytes() == before[name], name
+    assert broker.configure(tmp_path, port=4321).port == 4321
+
+
+def test_an_older_host_file_tells_no_store(tmp_path):
+    broker.write_configuration(tmp_path, KEYS)
+    path = tmp_path / broker.HOST
+    old = json.loads(path.read_text())
+    del old["store"]
+    path.write_text(json.dumps(old))
+    assert broker.Access.load(path).store is None
+    assert broker.configure(tmp_path).store == str(tmp_path / broker.STORE)
+
+
+def test_a_port_that_is_taken_is_not_the_default(tmp_path, monkeypatch):
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        taken = other.getsockname()[1]
+        monkeypatch.setattr(broker, "PORT", taken)
+        first = broker.configure_if_missing(tmp_path)
+    assert first.port != taken
+    assert broker.configure_if_missing(tmp_path) == first
 
 
 def test_files_of_a_board(tmp_path):

@@ -66,6 +66,18 @@ def test_ids_that_cannot_be(words):
         keys.parse_ids(words)
 
 
+@pytest.mark.parametrize(
+    ("word", "message"),
+    [
+        ("1-99999999999", "must be 1 to 4294967294, and '1-99999999999' is not"),
+        ("1-4294967294", "at most 1000000 devices"),
+    ],
+)
+def test_a_range_that_is_too_large_is_refused_before_it_takes_memory(word, message):
+    with pytest.raises(UsageError, match=message):
+        keys.parse_ids([word])
+
+
 def test_ids():
     assert keys.parse_ids(["7", "10-12", "4294967294"]) == [7, 10, 11, 12, 4294967294]
 

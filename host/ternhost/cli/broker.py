@@ -1,9 +1,12 @@
-"""`tern broker`: the configuration of a Mosquitto broker for a fleet."""
+"""`tern broker`: the configuration of a Mosquitto broker for a fleet, and Mosquitto itself for a first try."""
 
 from __future__ import annotations
 
 import argparse
+import sys
+import time
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 from ternhost.aggregate.store import Store
@@ -11,25 +14,32 @@ from ternhost.cli import add_command, print_result
 from ternhost.errors import OK
 from ternhost.fleet import broker
 
+_CHECK_EVERY = 0.5
+
 
 def add_parser(subparsers: Any) -> None:
     parser = add_command(
         subparsers,
         "broker",
-        "write the configuration of a Mosquitto broker for a fleet",
-        "tern broker config my-broker --store my-fleet/store.sqlite",
+        "configure a Mosquitto broker for a fleet, or run one",
+        "tern broker config my-broker",
     )
     actions = parser.add_subparsers(title="actions", dest="action", metavar="ACTION", required=True)
     config = add_command(
         actions,
         "config",
         "write certificates, passwords, access list and mosquitto.conf into DIR; again after keys have changed",
-        """tern broker config my-broker --store my-fleet/store.sqlite --name broker.local --address 0.0.0.0
+        """tern broker config my-broker --name broker.local --address 0.0.0.0
         mosquitto -c my-broker/mosquitto.conf
-        tern serve --store my-fleet/store.sqlite --broker my-broker""",
+        tern serve --store my-broker/store.sqlite --broker my-broker""",
     )
     config.add_argument("directory", metavar="DIR")
-    config.add_argument("--store", required=True, metavar="FILE", help="with the keys of the devices")
+    config.add_argument(
+        "--store",
+        metavar="FILE",
+        help="with the keys of the devices; made, empty, where there is none "
+        "(default: the one of last time, or DIR/store.sqlite)",
+    )
     config.add_argument(
         "--name",
         action="append",
@@ -37,15 +47,12 @@ def add_parser(subparsers: Any) -> None:
         help="name or address under which boards reach the broker, for its certificate; the first is the host's too "
         "(default: localhost, 127.0.0.1)",
     )
-    config.add_argument(
-        "--address", default="127.0.0.1", metavar="A", help="to listen on (default 127.0.0.1; 0.0.0.0: every)"
-    )
-    config.add_argument("--port", type=int, default=8883, metavar="P", help="default 8883")
-    config.add_argument("--prefix", default="tern", metavar="T", help="of all topics (default tern)")
+    config.add_argument("--address", metavar="A", help="to listen on (default 127.0.0.1; 0.0.0.0: every)")
+    config.add_argument("--port", type=int, metavar="P", help=f"default {broker.PORT}")
+    config.add_argument("--prefix", metavar="T", help="of all topics (default tern)")
     config.add_argument(
         "--hosts",
         type=int,
-        default=1,
         metavar="N",
         help="processes that may be hosts at once, to share the reports ($share); default 1",
     )
@@ -54,26 +61,69 @@ def add_parser(subparsers: Any) -> None:
     )
     config.add_argument("--json", action="store_true", help="print one JSON object")
     config.set_defaults(func=run_config)
+    run = add_command(
+        actions,
+        "run",
+        "run Mosquitto on the configuration in DIR, made where there is none, until Ctrl-C; it takes new passwords",
+        "tern broker run my-broker",
+    )
+    run.add_argument("directory", metavar="DIR")
+    run.add_argument("--json", action="store_true", help="print one JSON object")
+    run.set_defaults(func=run_run)
 
 
 def run_config(args: argparse.Namespace) -> int:
-    with Store(args.store, create=False, beside=True) as store:
-        keys = store.keys()
-    access = broker.write_configuration(
-        args.directory,
-        keys,
-        names=args.name or ("localhost", "127.0.0.1"),
-        address=args.address,
-        port=args.port,
-        prefix=args.prefix,
-        tls=not args.no_tls,
-        hosts=args.hosts,
-    )
-    text = (
-        f"{args.directory}: passwords of {len(keys)} devices and the host\n"
-        f"  start the broker: mosquitto -c {args.directory}/{broker.CONFIG}\n"
-        "  one that runs takes new passwords on SIGHUP"
-    )
-    public = {name: value for name, value in asdict(access).items() if name != "password"}
-    print_result({**public, "devices": len(keys), "directory": args.directory}, text, args.json)
+    named = {
+        "names": args.name,
+        "address": args.address,
+        "port": args.port,
+        "prefix": args.prefix,
+        "hosts": args.hosts,
+        "tls": False if args.no_tls else None,
+    }
+    options = {name: value for name, value in named.items() if value is not None}
+    access = broker.configure(args.directory, args.store, **options)
+    taken = broker.reload(args.directory)
+    result = _result(args.directory, access)
+    text = f"{args.directory}: passwords of {result['devices']} devices and the host; keys are in {access.store}\n"
+    if taken:
+        text += "  the broker that runs has taken the new passwords"
+    else:
+        text += (
+            f"  start the broker: mosquitto -c {args.directory}/{broker.CONFIG}, or tern broker run {args.directory}\n"
+            "  one that runs elsewhere takes new passwords on SIGHUP"
+        )
+    print_result(result, text, args.json)
     return OK
+
+
+def run_run(args: argparse.Namespace) -> int:
+    access = broker.configure_if_missing(args.directory)
+    passwords = Path(args.directory) / broker.PASSWORDS
+    written = passwords.stat().st_mtime_ns
+    with broker.Mosquitto(args.directory) as running:
+        text = (
+            f"the broker listens at {access.host} port {access.port}"
+            + (f"; keys are in {access.store}" if access.store else "")
+            + "; Ctrl-C ends it"
+        )
+        print_result(_result(args.directory, access), text, args.json)
+        sys.stdout.flush()
+        try:
+            while True:
+                time.sleep(_CHECK_EVERY)
+                running.check()
+                if (now := passwords.stat().st_mtime_ns) != written:
+                    written = now
+                    running.reload()
+        except KeyboardInterrupt:
+            return OK
+
+
+def _result(directory: str, access: broker.Access) -> dict[str, Any]:
+    public = {name: value for name, value in asdict(access).items() if name != "password"}
+    devices = 0
+    if access.store:
+        with Store(access.store, create=False, beside=True) as store:
+            devices = len(store.keys())
+    return {**public, "devices": devices, "directory": directory}

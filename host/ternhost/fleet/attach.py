@@ -4,30 +4,30 @@ from __future__ import annotations
 
 import json
 import os
+import ssl
 import struct
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
-
-from cryptography import x509
-from cryptography.hazmat.primitives.serialization import Encoding
 
 from tern import storage
 from tern.links import mqtt
 from ternhost.aggregate.store import Store
 from ternhost.errors import StorageError, UsageError
 from ternhost.fleet import keys
-from ternhost.fleet.broker import DEVICE_AUTHORITY, HOST, Access
+from ternhost.fleet.access import DEVICE_AUTHORITY, Access, host_file
 
 
-def attach(directories: Sequence[str | Path], broker: str | Path, store: str | Path) -> None:
-    """Put boards, whose keys are in `store`, on the broker of a directory (or host.json) of 'tern broker config'."""
-    path = Path(broker)
-    access = Access.load(path / HOST if path.is_dir() else path)
+def attach(directories: Sequence[str | Path], broker: str | Path, store: str | Path, **options: Any) -> None:
+    """Put boards, whose keys are in `store`, on the broker of a directory (or host.json) of 'tern broker config'.
+
+    options: as of `write_network`. Raises UsageError and StorageError.
+    """
+    access = Access.load(host_file(broker))
     with Store(store, create=False, beside=True) as keys_store:
         fleet_key = keys.fleet_key(keys_store)
     for directory in directories:
-        write_network(directory, access, fleet_key)
+        write_network(directory, access, fleet_key, **options)
 
 
 def fleet_file(fleet_key: bytes, pause: int = 0, slot: int = 0, ahead: int = 1) -> bytes:
@@ -36,11 +36,11 @@ def fleet_file(fleet_key: bytes, pause: int = 0, slot: int = 0, ahead: int = 1) 
     Raises UsageError.
     """
     if not 0 <= pause <= storage.MAX_PAUSE:
-        raise UsageError(f"a pause of {pause} s cannot be", hint=f"give 0 to {storage.MAX_PAUSE} seconds")
+        raise UsageError(f"a pause must be 0 to {storage.MAX_PAUSE} seconds, not {pause}")
     if not (0 <= slot <= 0xFFFF and 1 <= ahead <= storage.MAX_AHEAD):
         raise UsageError(
-            f"a slot of {slot} ms, or paying for {ahead} reports at once, cannot be",
-            hint=f"give 0 to 65535 ms, and 1 to {storage.MAX_AHEAD} reports",
+            f"a slot must be 0 to 65535 ms, not {slot}; and 1 to {storage.MAX_AHEAD} reports are paid for at once, "
+            f"not {ahead}"
         )
     return struct.pack(storage.FLEET_FIELDS, storage.FLEET_MAGIC, fleet_key, pause, slot, ahead)
 
@@ -65,8 +65,8 @@ def write_network(
     config = {"host": access.host, "port": access.port, "prefix": access.prefix, **options}
     try:
         if access.authority:
-            certificate = x509.load_pem_x509_certificate(Path(access.authority).read_bytes())
-            (directory / DEVICE_AUTHORITY).write_bytes(certificate.public_bytes(Encoding.DER))
+            certificate = ssl.PEM_cert_to_DER_cert(Path(access.authority).read_text())
+            (directory / DEVICE_AUTHORITY).write_bytes(certificate)
             config["authority"] = DEVICE_AUTHORITY
         path = directory / storage.FLEET
         with open(os.open(path, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o600), "wb") as file:

@@ -15,6 +15,7 @@ from ternhost.aggregate.store import Store
 from ternhost.errors import UsageError
 from ternhost.fleet.provision import new_keys
 
+MAX_AT_ONCE = 1_000_000
 _FLEET_KEY = "fleet key"
 
 
@@ -36,7 +37,7 @@ def fleet_key(store: Store) -> bytes:
 
 
 def add(store: Store, devices: Sequence[int]) -> dict[int, bytes]:
-    """Give each device a key. Raises UsageError for an id that cannot be, or that has a key already."""
+    """Give each device a key. Raises UsageError for an id that no device may have, or that has a key."""
     _check(devices)
     if there := sorted(set(devices) & store.keys().keys()):
         raise UsageError(
@@ -79,6 +80,10 @@ def parse_ids(words: Iterable[str]) -> list[int]:
             raise UsageError(f"{word!r} is no device", hint="give ids, or ranges such as 10-19") from None
         if not span:
             raise UsageError(f"{word!r} is an empty range", hint="give the smaller id first")
+        if not 1 <= span[0] <= span[-1] < wire.FLEET:
+            raise UsageError(f"a device's id must be 1 to {wire.FLEET - 1}, and {word!r} is not")
+        if len(devices) + len(span) > MAX_AT_ONCE:
+            raise UsageError(f"at most {MAX_AT_ONCE} devices can be named at once")
         devices += span
     _check(devices)
     return devices
@@ -88,7 +93,7 @@ def _check(devices: Sequence[int]) -> None:
     if len(set(devices)) < len(devices):
         raise UsageError("a device is named twice", hint="name each once")
     if not devices or not 1 <= min(devices) <= max(devices) < wire.FLEET:
-        raise UsageError("a device's id is at least 1 and at most 4294967294")
+        raise UsageError(f"name at least one device, by an id of 1 to {wire.FLEET - 1}")
 
 
 def _require(store: Store, devices: Sequence[int]) -> None:

@@ -9,19 +9,22 @@ from __future__ import annotations
 import asyncio
 import logging
 import ssl
+import struct
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
 import gmqtt
-from gmqtt.mqtt.constants import UNLIMITED_RECONNECTS, MQTTv311
+from gmqtt.mqtt.connection import MQTTConnection
+from gmqtt.mqtt.constants import UNLIMITED_RECONNECTS, MQTTCommands, MQTTv311
 from gmqtt.mqtt.handler import MQTTConnectError
 from gmqtt.storage import PersistentStorage
 
 from tern import frames, host_frames, wire
 from tern.links import mqtt as device_link
 from ternhost.errors import DeviceError, UsageError
-from ternhost.fleet.broker import Access
+from ternhost.fleet.access import Access
 
 _KEEP_ALIVE = 30
 _RECONNECT_EVERY = 1.0
@@ -30,6 +33,7 @@ _GATHER = 0.02  # seconds that frames gather at least,
 _GATHERINGS = 10  # so often at most,
 _MANY = 100  # as long as so many come in that time,
 _MOST = 5_000  # and altogether
+_PUBACK = struct.Struct("!BBH")  # type, length, packet id
 
 _log = logging.getLogger("tern.mqtt")
 for _name in (
@@ -39,8 +43,38 @@ for _name in (
     logging.getLogger(_name).addHandler(logging.NullHandler())
 
 
+class Client(gmqtt.Client):  # type: ignore[misc]  # gmqtt is not typed
+    """gmqtt's client for MQTT 3.1.1, which acknowledges all messages that it reads at once in one write.
+
+    gmqtt writes each PUBACK by itself: a system call and, with TLS, a record a message.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._gathered = bytearray()  # PUBACKs
+
+    def _send_command_with_mid(self, cmd: int, mid: int, dup: bool, reason_code: int = 0) -> None:
+        if cmd != MQTTCommands.PUBACK:
+            super()._send_command_with_mid(cmd, mid, dup, reason_code=reason_code)
+            return
+        if not self._gathered:
+            asyncio.get_running_loop().call_soon(self._acknowledge, self._connection)
+        self._gathered += _PUBACK.pack(cmd, 2, mid)
+
+    def _acknowledge(self, connection: MQTTConnection) -> None:
+        gathered, self._gathered = self._gathered, bytearray()
+        if connection is self._connection and not connection.is_closing():
+            connection.send_package(gathered)
+
+
+class _NoAnswer(DeviceError):
+    """There is no broker yet, or it hangs: it may come."""
+
+
 class MqttLink:
-    """Frames from and to all boards of a broker. `on_connect` is called each time that there is a connection.
+    """Frames from and to all boards of a broker.
+
+    `on_connect` is called each time that there is a connection, `on_waiting` with a sentence when `connect` waits.
 
     What arrives waits in a list until `take`; what is sent while there is no connection is lost, so that nothing
     stale is ever sent: the driver says it again.
@@ -56,6 +90,7 @@ class MqttLink:
         ] = {}  # those that are connected, and the clients that they say they have
         self.strangers: set[str] = set()  # boards of another schema, which understand nothing
         self.on_connect: Callable[[], None] = lambda: None
+        self.on_waiting: Callable[[str], None] = lambda message: None
         self._frames: list[bytes] = []
         self._qos = qos
         self._arrived = asyncio.Event()
@@ -64,29 +99,61 @@ class MqttLink:
         self._up = (f"$share/{group}/" if group else "") + device_link.UP % (access.prefix, "+")
         self._up_prefix = device_link.UP % (access.prefix, "")
         self._hello_prefix = device_link.HELLO % (access.prefix, "")
+        self._client_id = client_id or access.user
+        self._closing = asyncio.Event()
+        self._connected = False
+        self._renew()
+
+    def _renew(self) -> None:
+        # gmqtt's client remembers that it was refused: each attempt has one of its own.
         self._queue = PersistentStorage()
-        self._client = gmqtt.Client(
-            client_id or access.user, clean_session=True, persistent_storage=self._queue, logger=_log
+        self._client = Client(
+            self._client_id, clean_session=True, persistent_storage=self._queue, logger=_log
         )
         self._client.set_config(
             {"reconnect_delay": _RECONNECT_EVERY, "reconnect_retries": UNLIMITED_RECONNECTS}
         )
-        self._client.set_auth_credentials(access.user, access.password)
+        self._client.set_auth_credentials(self.access.user, self.access.password)
         self._client.on_message = self._on_message
         self._client.on_connect = self._on_connect
         self._client.on_subscribe = self._on_subscribe
         self._client.on_disconnect = self._on_disconnect
-        self._connected = False
 
-    async def connect(self) -> None:
-        """Connect for the first time; from then on it comes back by itself. Raises DeviceError and UsageError."""
-        access = self.access
+    async def connect(self, patience: float | None = 0.0) -> None:
+        """Connect for the first time; from then on it comes back by itself.
+
+        patience: seconds to wait for a broker that does not answer; None: until it does, or until `close`. It is tried
+        every second, and `on_waiting` is called once. Raises DeviceError, without any wait where the broker refuses
+        this host or is not the right one, and UsageError.
+        """
+        authority = self.access.authority
         try:
-            context: ssl.SSLContext | bool = (
-                ssl.create_default_context(cafile=access.authority) if access.authority else False
-            )
+            context = ssl.create_default_context(cafile=authority) if authority else False
         except (OSError, ssl.SSLError) as error:
-            raise UsageError(f"{access.authority} is no certificate: {error}") from error
+            raise UsageError(f"{authority} is no certificate: {error}") from error
+        end = None if patience is None else time.monotonic() + patience
+        told = False
+        self._closing.clear()
+        while not self._closing.is_set():
+            try:
+                await self._attempt(context)
+                if not self._closing.is_set():
+                    return
+            except BaseException as error:
+                await self._leave()
+                self._renew()
+                late = end is not None and time.monotonic() + _RECONNECT_EVERY > end
+                if late or not isinstance(error, _NoAnswer):
+                    raise
+                if not told:
+                    self.on_waiting(f"{error.message}; waiting for it")
+                    told = True
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._closing.wait(), _RECONNECT_EVERY)
+        await self._leave()
+
+    async def _attempt(self, context: ssl.SSLContext | bool) -> None:
+        access = self.access
         where = f"the broker at {access.host} port {access.port}"
         try:
             async with asyncio.timeout(_CONNECT_TIMEOUT):
@@ -103,17 +170,21 @@ class MqttLink:
                 f"{where} refuses this host: {error}", hint="check user and password in host.json"
             ) from error
         except (OSError, TimeoutError) as error:
-            raise DeviceError(
+            raise _NoAnswer(
                 f"{where} does not answer"
                 + (f": {error.strerror}" if getattr(error, "strerror", "") else ""),
-                hint="start it (mosquitto -c .../mosquitto.conf), or check the address",
+                hint="start it (tern broker run DIR, or mosquitto -c DIR/mosquitto.conf), or check the address",
             ) from error
 
-    async def close(self) -> None:
-        """Take leave of the broker."""
+    async def _leave(self) -> None:
         self._client.stop_reconnect()
         with suppress(Exception):  # there may be no connection to end
             await asyncio.wait_for(self._client.disconnect(), 2.0)
+
+    async def close(self) -> None:
+        """Take leave of the broker, or stop waiting for it."""
+        self._closing.set()
+        await self._leave()
         self._connected = False
 
     @property
@@ -182,8 +253,9 @@ class MqttLink:
             self.subscribed.set()
 
     def _on_disconnect(self, client: Any, packet: Any, error: Any = None) -> None:
-        self._connected = False
-        self._queue.clear()
+        if client is self._client:
+            self._connected = False
+            self._queue.clear()
 
     # Sending
 

@@ -26,7 +26,6 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-import gmqtt
 import numpy as np
 from gmqtt.mqtt.constants import MQTTv311
 
@@ -38,7 +37,7 @@ from ternhost.aggregate.aggregator import Aggregator, Question
 from ternhost.aggregate.store import Store
 from ternhost.errors import DeviceError, UsageError
 from ternhost.fleet.broker import Access, Mosquitto, free_port, write_configuration
-from ternhost.links.mqtt import MqttLink
+from ternhost.links.mqtt import Client, MqttLink
 
 DIMENSION = 28
 _EPSILON = 2_000_000
@@ -234,7 +233,7 @@ async def _in_time(subscribed: asyncio.Event) -> None:
 
 async def _count(access: Access, load: Load, loader: _Loader) -> float:
     """Messages a second that the client library counts."""
-    client = gmqtt.Client("counter")
+    client = Client("counter")
     client.set_auth_credentials(access.user, access.password)
     counted = 0
     first = last = 0.0
@@ -290,12 +289,12 @@ async def _ingest(access: Access, load: Load, loader: _Loader, store: Store) -> 
     await _in_time(link.subscribed)
     memory = []
     counted = taken = 0
-    started = 0.0
+    started = used = 0.0
     loader.start()
     while taken < load.messages:
         if not taken:
             await link.wait(_PATIENCE)
-            started = time.perf_counter()
+            started, used = time.perf_counter(), time.process_time()
         batch = await link.take(_PATIENCE)
         if not batch:
             break
@@ -307,7 +306,7 @@ async def _ingest(access: Access, load: Load, loader: _Loader, store: Store) -> 
             memory.append(_rss())
         open_rounds()
         loader.taken(taken)
-    seconds = time.perf_counter() - started
+    seconds, used = time.perf_counter() - started, time.process_time() - used
     await link.close()
     stored = store.report_count()
     memory = memory[:: max(1, len(memory) // 20)]
@@ -315,6 +314,7 @@ async def _ingest(access: Access, load: Load, loader: _Loader, store: Store) -> 
         "reports_per_s": round(stored / seconds, 1),
         "messages_per_s": round(taken / seconds, 1),
         "seconds": round(seconds, 3),
+        "cpu_seconds": round(used, 3),
         "lost": load.reports - stored,
         "counted_twice": max(0, counted - stored),
         "not_counted": max(0, stored - counted),

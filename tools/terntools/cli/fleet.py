@@ -3,23 +3,29 @@
 from __future__ import annotations
 
 import argparse
+import sys
 import time
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+from tern import storage
 from ternhost import datasets
+from ternhost.aggregate.store import Store
 from ternhost.cli import add_command, print_result
 from ternhost.errors import OK, UsageError
-from ternhost.fleet import MAX_BOARDS
+from ternhost.fleet import MAX_BOARDS, broker
 from ternhost.fleet import attach as network
 from ternhost.fleet.provision import Policy
 from ternhost.mechanisms.base import parse_epsilon
 from ternhost.runs import directory as run_directory
 from ternhost.runs import session
+from terntools.emulators.at_broker import AtBroker
 from terntools.emulators.micropython import find_micropython
 from terntools.emulators.unix_fleet import EmulatedFleet
 
 _CHECK_EVERY = 0.5
+_LONGEST_PAUSE_MS = 2000  # between two attempts of a board: its broker is on this machine
 
 
 def add_parser(subparsers: Any) -> None:
@@ -35,7 +41,8 @@ def add_parser(subparsers: Any) -> None:
         "emulate",
         "run N emulated boards until Ctrl-C, and print their ports and the store of their keys",
         "tern fleet emulate 2 --clients 500 --dir my-fleet\n"
-        "tern train --fleet port:/dev/pts/3,/dev/pts/4 --store my-fleet/store.sqlite --reports 500 --group 100",
+        "tern train --fleet port:/dev/pts/3,/dev/pts/4 --store my-fleet/store.sqlite --reports 500 --group 100\n"
+        "tern fleet emulate 2 --broker my-broker --start-broker",
     )
     emulate.add_argument("boards", type=int, metavar="N")
     emulate.add_argument(
@@ -54,12 +61,21 @@ def add_parser(subparsers: Any) -> None:
         "--seed", type=int, default=1, metavar="S", help="which records they hold (default 1)"
     )
     emulate.add_argument(
-        "--dir", metavar="D", help="of the boards' files; with boards in it, these run again"
+        "--dir",
+        metavar="D",
+        help="of the boards' files; with boards in it, these run again (default: beside the broker's store, or a new "
+        "one in runs)",
     )
     emulate.add_argument(
         "--broker",
         metavar="BROKER",
-        help="put them on this broker ('tern broker config') instead of their ports",
+        help="put them on the broker of this directory ('tern broker config') instead of their ports; their keys go "
+        "into its store",
+    )
+    emulate.add_argument(
+        "--start-broker",
+        action="store_true",
+        help="run Mosquitto on that directory, which is made where there is none, unless one runs already",
     )
     emulate.add_argument("--json", action="store_true", help="print one JSON object")
     emulate.set_defaults(func=run_emulate)
@@ -67,40 +83,90 @@ def add_parser(subparsers: Any) -> None:
 
 def run_emulate(args: argparse.Namespace) -> int:
     if not 1 <= args.boards <= MAX_BOARDS:
-        raise UsageError(f"{args.boards} boards cannot be", hint=f"give 1 to {MAX_BOARDS}")
+        raise UsageError(f"N must be 1 to {MAX_BOARDS} boards, not {args.boards}")
+    if args.clients < args.boards:
+        raise UsageError(f"--clients must be {args.boards} or more, one a board, not {args.clients}")
+    if args.seed < 0:
+        raise UsageError(f"--seed must be 0 or more, not {args.seed}")
+    if args.start_broker and not args.broker:
+        raise UsageError("--start-broker needs --broker, which names its directory")
     binary = find_micropython()
-    directory = Path(args.dir) if args.dir else run_directory.new_directory()
-    boards = run_directory.board_directories(directory, args.boards)
-    if not (directory / run_directory.FLEET_NAME).exists():
-        _provision(args, directory, boards)
-    elif missing := [board for board in boards if not board.is_dir()]:
-        raise UsageError(f"{directory} holds fewer boards: there is no {missing[0]}", hint="ask for fewer")
-    if args.broker:
-        network.attach(boards, args.broker, directory / run_directory.STORE_NAME)
-    with EmulatedFleet(binary, boards) as fleet:
-        found = {
-            "ports": fleet.ports,
-            "store": str(directory / run_directory.STORE_NAME),
-            "directory": str(directory),
-        }
-        text = "\n".join((*fleet.ports, f"keys are in {found['store']}; Ctrl-C ends the boards"))
+    with ExitStack() as stack:
+        if args.start_broker:
+            stack.enter_context(broker.ensure_running(args.broker))
+        access = broker.Access.load(broker.host_file(args.broker)) if args.broker else None
+        keys = Path(access.store) if access and access.store else None
+        store, boards = _boards(args, keys)
+        watch = _attach(args.broker, keys, store, boards) if args.broker else None
+        fleet = stack.enter_context(EmulatedFleet(binary, boards))
+        found = {"ports": fleet.ports, "store": str(store), "directory": str(boards[0].parent.parent)}
+        places = [f"{len(boards)} boards are on the broker of {args.broker}"] if args.broker else fleet.ports
+        text = "\n".join((*places, f"keys are in {store}; Ctrl-C ends the boards"))
         print_result(found, text, args.json)
+        sys.stdout.flush()
         try:
             while True:
                 fleet.check()
+                if watch:
+                    watch.look()
                 time.sleep(_CHECK_EVERY)
         except KeyboardInterrupt:
             return OK
 
 
-def _provision(args: argparse.Namespace, directory: Path, boards: list[Path]) -> None:
+def _boards(args: argparse.Namespace, keys: Path | None) -> tuple[Path, list[Path]]:
+    """The store and the directories of the boards, made where there are none. keys: the broker's store."""
+    directory = Path(args.dir) if args.dir else keys.parent if keys else None
+    if directory and (directory / run_directory.FLEET_NAME).exists():
+        boards = run_directory.board_directories(directory, args.boards)
+        if missing := [board for board in boards if not board.is_dir()]:
+            raise UsageError(
+                f"{directory} holds fewer boards: there is no {missing[0]}", hint="ask for fewer"
+            )
+        return keys or directory / run_directory.STORE_NAME, boards
+    dataset = datasets.load(args.dataset)
+    if args.clients > (most := len(dataset.training)):
+        raise UsageError(
+            f"--clients must be at most {most}, the records of {args.dataset}, not {args.clients}"
+        )
     budget = parse_epsilon(args.budget)
     policy = Policy(parse_epsilon(args.largest) if args.largest else budget, budget)
-    session.provision_from(
-        directory / run_directory.STORE_NAME,
+    directory = directory or run_directory.new_directory()
+    boards = run_directory.board_directories(directory, args.boards)
+    store = keys or directory / run_directory.STORE_NAME
+    session.provision_from(store, boards, dataset, args.clients, args.seed, policy)
+    return store, boards
+
+
+def _attach(place: str, keys: Path | None, path: Path, boards: list[Path]) -> AtBroker:
+    """Put the boards on the broker, give it their keys where its store is known, and see whether it lets them in."""
+    directory = broker.host_file(place).parent
+    _require_keys(path, boards, directory)
+    if keys:
+        broker.configure(directory)
+        broker.reload(directory)
+    network.attach(boards, place, path, longest_pause_ms=_LONGEST_PAUSE_MS)
+    config = f"tern broker config {directory}" + ("" if keys else f" --store {path}")
+    watch = AtBroker(
         boards,
-        datasets.load(args.dataset),
-        args.clients,
-        args.seed,
-        policy,
+        lambda message: print(f"tern: {message}", file=sys.stderr, flush=True),
+        f"tern broker run {directory}",
+        f"give it their keys: {config}; then send SIGHUP to a Mosquitto of another user or machine",
     )
+    watch.begin()
+    return watch
+
+
+def _require_keys(path: Path, boards: list[Path], directory: Path) -> None:
+    with Store(path, create=False, beside=True) as store:
+        known = store.keys()
+    for board in boards:
+        clients = storage.Clients(str(board / storage.CLIENTS))
+        first, key = clients.first, bytes(clients.key)
+        clients.close()
+        if known.get(first) != key:
+            raise UsageError(
+                f"{path} does not hold the key of device {first}, which {board} has",
+                hint=f"name the store of these boards: tern broker config {directory} --store FILE; or remove "
+                f"{board.parent}, and they are made anew",
+            )

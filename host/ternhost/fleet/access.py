@@ -1,0 +1,63 @@
+"""The files of a broker's directory, which 'tern broker config' writes; among them host.json: how to reach it."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from ternhost.errors import StorageError, UsageError
+
+CONFIG = "mosquitto.conf"
+HOST = "host.json"
+AUTHORITY = "authority.pem"
+DEVICE_AUTHORITY = "authority.der"  # for boards
+CERTIFICATE = "broker.pem"
+KEY = "broker.key"
+
+
+@dataclass(frozen=True)
+class Access:
+    """How to reach a broker: `authority` is a PEM file, None for a broker without TLS.
+
+    `store`: the file with the keys of its fleet's devices, where it is known. In host.json both are relative to it.
+    """
+
+    host: str
+    port: int
+    user: str
+    password: str
+    authority: str | None
+    prefix: str = "tern"
+    store: str | None = None
+
+    @classmethod
+    def load(cls, path: str | Path) -> Access:
+        """Read host.json, as `write_configuration` made it. Raises UsageError and StorageError."""
+        path = Path(path)
+        try:
+            access = cls(**json.loads(path.read_text()))
+        except OSError as error:
+            raise StorageError(f"{path}: {error.strerror}", hint="make it: tern broker config") from error
+        except (ValueError, TypeError) as error:
+            raise UsageError(f"{path} does not say how to reach a broker: {error}") from error
+        return replace(
+            access,
+            authority=access.authority and str(path.parent / access.authority),
+            store=access.store and os.path.normpath(path.parent / access.store),
+        )
+
+
+def host_file(place: str | Path) -> Path:
+    """The host.json of a broker that is named by its directory, or by that file."""
+    place = Path(place)
+    return place / HOST if place.is_dir() else place
+
+
+def write_file(path: Path, data: bytes, secret: bool = False) -> None:
+    """Replace a file at once; a secret one is for its owner alone. Raises OSError."""
+    new = path.with_name(path.name + ".new")
+    with open(os.open(new, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o600 if secret else 0o644), "wb") as file:
+        file.write(data)
+    os.replace(new, path)

@@ -1,0 +1,163 @@
+"""A Mosquitto process on a configuration that ternhost.fleet.broker wrote."""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from ternhost.errors import DeviceError, StorageError, UsageError
+from ternhost.fleet.access import CONFIG, HOST, Access
+
+PID = "mosquitto.pid"
+_LOG = "mosquitto.log"
+_LISTENER = re.compile(r"^listener (\d+) (\S+)$", re.MULTILINE)
+_ANY = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # who listens on all addresses listens here
+_START_TIMEOUT = 30.0
+_STOP_TIMEOUT = 5.0
+_PORTS = range(10_000, 30_000)
+_given: set[int] = set()  # by free_port
+
+
+def free_port() -> int:
+    """A port of the loopback interface on which nobody listens now; none that systems give to whoever asks for any."""
+    while True:
+        port = secrets.choice(_PORTS)
+        if port in _given:
+            continue
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            _given.add(port)
+            return port
+
+
+def listens(address: str, port: int) -> bool:
+    try:
+        socket.create_connection((address, port), timeout=1).close()
+    except OSError:
+        return False
+    return True
+
+
+def reload(directory: str | Path) -> bool:
+    """Have the Mosquitto that runs on the configuration of a directory read its passwords and its access list again.
+
+    Return whether there is one that this user may tell: it runs on this machine, and its system has /proc.
+    """
+    try:
+        pid = int((Path(directory) / PID).read_text())
+        if Path(f"/proc/{pid}/comm").read_text() == "mosquitto\n":  # and not whoever has its number by now
+            os.kill(pid, signal.SIGHUP)
+            return True
+    except (OSError, ValueError):
+        pass
+    return False
+
+
+def listener(directory: Path) -> tuple[str, int]:
+    """Where the broker of a directory is to be reached from its own machine. Raises StorageError and UsageError."""
+    try:
+        found = _LISTENER.search((directory / CONFIG).read_text())
+    except OSError as error:
+        raise StorageError(
+            f"{directory / CONFIG}: {error.strerror}", hint="make it: tern broker config"
+        ) from error
+    if found is None:
+        raise UsageError(f"{directory / CONFIG} names no listener", hint="make it anew: tern broker config")
+    return _ANY.get(found[2], found[2]), int(found[1])
+
+
+class Mosquitto:
+    """A Mosquitto process on a configuration of `write_configuration`. A context manager that ends it."""
+
+    def __init__(self, directory: str | Path) -> None:
+        """Start it, and wait until it listens. Raises DeviceError."""
+        self.directory = Path(directory)
+        self.access = Access.load(self.directory / HOST)
+        self._listener = listener(self.directory)
+        self._process: subprocess.Popen[bytes] | None = None
+        self.start()
+
+    @property
+    def pid(self) -> int | None:
+        """The process, if there is one."""
+        return self._process.pid if self._process else None
+
+    def start(self) -> None:
+        """Start the process again after `stop` or `kill`."""
+        binary = shutil.which("mosquitto", path=os.environ.get("PATH", "") + ":/usr/sbin:/usr/local/sbin")
+        if binary is None:
+            raise DeviceError(
+                "there is no mosquitto on this machine",
+                hint="apt-get install --no-install-recommends mosquitto",
+            )
+        address, port = self._listener
+        if listens(address, port):
+            raise DeviceError(
+                f"another program listens on port {port} already",
+                hint="end it, or name another port: tern broker config DIR --port",
+            )
+        with open(self.directory / _LOG, "ab") as out:
+            self._process = subprocess.Popen(
+                [binary, "-c", str(self.directory / CONFIG)],
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=out,
+                start_new_session=True,  # Ctrl-C is for its parent, which ends it last
+            )
+        end = time.monotonic() + _START_TIMEOUT
+        while not listens(address, port):
+            if self._process.poll() is not None or time.monotonic() > end:
+                self.kill()
+                raise self._ended("mosquitto does not start")
+            time.sleep(0.01)
+
+    def _ended(self, message: str) -> DeviceError:
+        log = self.directory / _LOG
+        lines = log.read_text(errors="replace").splitlines()
+        return DeviceError(message + (f": {lines[-1]}" if lines else ""), hint=f"see {log}")
+
+    def check(self) -> None:
+        """Raise DeviceError if the process has ended by itself."""
+        if self._process and self._process.poll() is not None:
+            raise self._ended("mosquitto has ended")
+
+    def reload(self) -> None:
+        """Have it read its passwords and its access list again."""
+        if self._process:
+            self._process.send_signal(signal.SIGHUP)
+
+    def stop(self) -> None:
+        """End it in order: it saves what it is to keep."""
+        if self._process:
+            self._process.terminate()
+            try:
+                self._process.wait(_STOP_TIMEOUT)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+            self._process = None
+
+    def kill(self) -> None:
+        """End it at once."""
+        if self._process:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()

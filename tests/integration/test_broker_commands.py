@@ -1,0 +1,203 @@
+"""A fleet on a broker for the first time: the commands in order, and what they say when the broker is not as it was."""
+
+import json
+import os
+import signal
+import subprocess
+import time
+
+import pytest
+from harness.arena import TERN
+from harness.raw_client import board_client, wait_for
+
+from ternhost.aggregate.store import Store
+from ternhost.errors import DeviceError
+from ternhost.fleet import broker, keys
+
+SOON = 10.0  # seconds, in which it must be told that the broker refuses the fleet, or is gone
+
+
+class Command:
+    """A command that stays, and the lines that it has said."""
+
+    def __init__(self, directory, *words):
+        self.out = directory / f"{words[0]}-{words[1]}.out"
+        self.err = self.out.with_suffix(".err")
+        with open(self.out, "wb") as out, open(self.err, "wb") as err:
+            self.process = subprocess.Popen([*TERN, *map(str, words)], stdout=out, stderr=err, cwd=directory)
+
+    def said(self, text, times=1, seconds=60.0):
+        """Wait until it has complained so many times."""
+
+        def found():
+            assert self.process.poll() is None, self.err.read_text()
+            return self.err.read_text().count(text) == times
+
+        return wait_for(found, seconds)
+
+    def result(self):
+        return json.loads(wait_for(lambda: self.out.read_text() or self.process.poll()))
+
+    def end(self):
+        self.process.send_signal(signal.SIGINT)
+        return self.process.wait(60)
+
+
+@pytest.fixture
+def start(tmp_path):
+    """Start a command that stays: `start(*words)`."""
+    started = []
+
+    def begin(*words):
+        started.append(Command(tmp_path, *words))
+        return started[-1]
+
+    yield begin
+    for command in started:
+        if command.process.poll() is None:
+            command.end()
+
+
+def tern(directory, *words):
+    done = subprocess.run(
+        [*TERN, *map(str, words)], capture_output=True, text=True, cwd=directory, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def run_mosquitto(directory):
+    """As its user does; tern has not started it."""
+    path = f"{os.environ['PATH']}:/usr/sbin:/usr/local/sbin"
+    process = subprocess.Popen(
+        ["mosquitto", "-c", str(directory / broker.CONFIG)],
+        env={**os.environ, "PATH": path},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    wait_for(lambda: broker.listens(*broker.listener(directory)))
+    return process
+
+
+def test_the_first_time_in_order(tmp_path, start):
+    """A configuration, a broker of the user's own, a fleet, rounds: with nothing between them."""
+    place = tmp_path / "my-broker"
+    tern(tmp_path, "broker", "config", "my-broker", "--port", broker.free_port())
+    mosquitto = run_mosquitto(place)
+    try:
+        fleet = start("fleet", "emulate", 2, "--broker", "my-broker", "--clients", 20, "--json")
+        assert fleet.result()["store"] == "my-broker/store.sqlite"
+        store = ("--store", "my-broker/store.sqlite")
+        words = ("--broker", "my-broker", "--dimension", 28, "--rounds", 2, "--json")
+        lines = [json.loads(line) for line in tern(tmp_path, "serve", *store, *words).splitlines()]
+        assert lines[0]["connected"]
+        assert next(line["reports"] for line in lines if line["event"] == "end") == 20
+        assert fleet.err.read_text() == ""
+        assert fleet.end() == 0
+    finally:
+        mosquitto.terminate()
+        mosquitto.wait()
+
+
+def test_a_broker_that_goes_and_comes_back_is_told_of(tmp_path, start):
+    place = tmp_path / "my-broker"
+    first = start("broker", "run", "my-broker", "--json")
+    port = first.result()["port"]
+    fleet = start("fleet", "emulate", 2, "--broker", "my-broker", "--clients", 2, "--json")
+    fleet.result()
+    assert first.end() == 0
+    fleet.said("does not answer", seconds=SOON)
+    assert "start it: tern broker run my-broker" in fleet.err.read_text()
+    time.sleep(3)
+    assert fleet.err.read_text().count("does not answer") == 1, "once"
+    again = start("broker", "run", "my-broker", "--json")
+    assert again.result()["port"] == port
+    fleet.said("is there again and lets the boards in", seconds=SOON)
+    assert (place / "mosquitto.log").exists()
+
+
+def test_a_broker_that_lacks_the_keys_is_told_of(tmp_path, start):
+    """A fleet of another store; and what the warning says helps."""
+    broker.write_configuration(tmp_path / "my-broker", {}, port=broker.free_port())
+    start("broker", "run", "my-broker", "--json").result()
+    fleet = start("fleet", "emulate", 2, "--dir", "mine", "--broker", "my-broker", "--clients", 2, "--json")
+    fleet.said("does not let the boards in: refused by the broker", seconds=SOON)
+    (line,) = (line for line in fleet.err.read_text().splitlines() if "give it their keys" in line)
+    command = line.split(": ", 1)[1].split(";")[0].split()
+    port = broker.Access.load(tmp_path / "my-broker" / broker.HOST).port
+    tern(tmp_path, *command[1:], "--port", port)
+    fleet.said("lets the boards in", seconds=SOON)
+
+
+def test_boards_of_another_store_are_refused(tmp_path):
+    tern(tmp_path, "broker", "config", "my-broker", "--port", broker.free_port())
+    with broker.ensure_running(tmp_path / "my-broker"):
+        pass
+    fleet = Command(tmp_path, "fleet", "emulate", 1, "--dir", "mine", "--clients", 1, "--json")
+    fleet.result()
+    fleet.end()
+    done = subprocess.run(
+        [*TERN, "fleet", "emulate", "1", "--dir", "mine", "--broker", "my-broker"],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        timeout=60,
+    )
+    assert done.returncode == 2
+    assert "my-broker/store.sqlite does not hold the key of device 1" in done.stderr
+
+
+def test_a_fleet_and_its_broker_in_one_command(tmp_path, start):
+    fleet = start("fleet", "emulate", 1, "--broker", "my-broker", "--start-broker", "--clients", 3, "--json")
+    fleet.result()
+    place = tmp_path / "my-broker"
+    access = broker.Access.load(place / broker.HOST)
+    with Store(access.store, beside=True) as store:
+        known = store.keys()
+    assert sorted(known) == [1, 2, 3]
+    assert board_client(access, known, 2).code == 0
+    assert fleet.end() == 0
+    assert not broker.listens(*broker.listener(place)), "the broker has ended too"
+
+
+def test_broker_run_takes_new_passwords(tmp_path, start):
+    access = broker.configure(tmp_path / "my-broker", port=broker.free_port())
+    start("broker", "run", "my-broker", "--json").result()
+    with Store(access.store, beside=True) as store:
+        made = keys.add(store, [1])
+    assert board_client(access, made, 1).code == 5
+    broker.write_passwords(tmp_path / "my-broker", made)  # and nobody tells the broker
+    wait_for(lambda: board_client(access, made, 1).code == 0)
+
+
+def test_a_broker_is_run_where_none_is(tmp_path):
+    broker.configure(tmp_path, port=broker.free_port())
+    listening = broker.listener(tmp_path)
+    with broker.ensure_running(tmp_path), broker.ensure_running(tmp_path):
+        assert broker.listens(*listening)
+        with pytest.raises(DeviceError, match="listens on port"):
+            broker.Mosquitto(tmp_path)
+    assert not broker.listens(*listening)
+    (tmp_path / broker.CONFIG).unlink()  # a broker of another machine
+    with broker.ensure_running(tmp_path) as access:
+        assert access.port == listening[1]
+        assert not broker.listens(*listening)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("2", "--clients", "0"), "--clients must be 2 or more, one a board, not 0"),
+        (("0",), "N must be 1 to 1000 boards, not 0"),
+        (("2", "--clients", "9999999"), "--clients must be at most"),
+        (("2", "--seed", "-1"), "--seed must be 0 or more, not -1"),
+        (("2", "--start-broker"), "--start-broker needs --broker"),
+    ],
+)
+def test_fleets_that_make_no_sense(tmp_path, words, message):
+    done = subprocess.run(
+        [*TERN, "fleet", "emulate", *words], capture_output=True, text=True, cwd=tmp_path, timeout=60
+    )
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert not list(tmp_path.iterdir())
