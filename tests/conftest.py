@@ -58,14 +58,16 @@ def pytest_terminal_summary(terminalreporter):
         terminalreporter.write_line("seconds: " + ", ".join(f"{name} {spent:.0f}" for name, spent in parts))
 
 
+def pytest_itemcollected(item):
+    if shared := _shared(item):
+        item.add_marker(pytest.mark.xdist_group(shared))
+
+
 def pytest_collection_modifyitems(config, items):
     if not config.getoption("exhaustive"):
         left_out = _left_out(items)
         config.hook.pytest_deselected(items=[item for item in items if item in left_out])
         items[:] = [item for item in items if item not in left_out]
-    for item in items:
-        if shared := _shared(item):
-            item.add_marker(pytest.mark.xdist_group(shared))
     items.sort(key=_rank)
 
 
