@@ -178,6 +178,5 @@ def case(number, repeats, card):
     """Run a case of tern.bench; return microseconds a unit, of each repeat."""
     from tern.bench import run
 
-    board, client = _state
-    units, times = run(number, repeats, card, board, client.entropy)
+    units, times = run(number, repeats, card, _state[1])
     return [one / units for one in times]
