@@ -104,10 +104,11 @@ def _decode(data, nested):
         try:
             from tern.lhp import Hierarchy  # loaded only when asked for
 
-            card.hierarchy = Hierarchy.of(data, decode)
+            hierarchy = Hierarchy.of(data, decode)
         except (ImportError, ValueError) as error:  # not every board has it: tern deploy
             raise CardError(str(error))
-        card.symbols = 2 * len(card.hierarchy.level_cards)
+        card.hierarchy = hierarchy
+        card.symbols = 2 * len(hierarchy.level_cards)
     else:
         raise CardError("unknown shape")
     return card

@@ -10,7 +10,7 @@ import time
 from tern import client as _client
 from tern import frames as _frames
 from tern import sampler as _sampler
-from tern.boards import this_board
+from tern.boards.this import this_board
 
 _parts = {}
 _state = []
