@@ -19,6 +19,7 @@ import serial
 
 from tern import frames, wire
 from ternhost.errors import DeviceError, RefusedError, UsageError
+from ternhost.links import listening
 from ternhost.links import serial as module
 from ternhost.links.serial import SerialLink
 
@@ -177,7 +178,7 @@ def test_hello(peer, link):
 
 
 def test_hello_is_asked_again_and_again(peer, link, monkeypatch):
-    monkeypatch.setattr(module, "HELLO_EVERY", 0.1)
+    monkeypatch.setattr(listening, "HELLO_EVERY", 0.1)
     answering(
         peer,
         lambda nonce: b"",
@@ -256,7 +257,7 @@ def test_hello_to_a_board_that_hangs_up(peer, link):
 
 
 def test_a_socket_is_a_port(events, monkeypatch):
-    monkeypatch.setattr(module, "HELLO_EVERY", 60)  # one question, for one answer
+    monkeypatch.setattr(listening, "HELLO_EVERY", 60)  # one question, for one answer
     with socket.create_server(("127.0.0.1", 0)) as server:
         link = SerialLink(f"socket://127.0.0.1:{server.getsockname()[1]}", events)
         board, _ = server.accept()
