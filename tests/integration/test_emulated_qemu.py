@@ -246,7 +246,7 @@ s.close()
 def test_the_board_module_of_an_esp32_switches_the_radio_on_for_its_seed(name):
     code = """
 import network
-from tern.boards import this_board
+from tern.boards.this import this_board
 station = network.WLAN(network.STA_IF)
 board = this_board()
 generator = board.generator()
