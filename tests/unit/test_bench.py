@@ -116,13 +116,20 @@ def test_energy_of_an_export_with_the_life_of_a_battery(export, tmp_path, capsys
     ("options", "message"),
     [
         (["energy", "--meter", "csv"], "reads a file"),
-        (["energy", "--meter", "model", "--battery", "-5"], "--battery -5 cannot be"),
-        (["energy", "--meter", "model", "--every", "nan"], "--every nan cannot be"),
-        (["energy", "--meter", "model", "--fleet", "emulated:1"], "no board's"),
-        (["energy", "--meter", "ina228"], "needs a board"),
-        (["energy", "--meter", "ppk2", "--fleet", "port:/dev/no-such-port"], "where is the ppk2"),
-        (["latency", "--fleet", "pico-emulated:2"], "of one board"),
-        (["latency", "--d", "0"], "cannot be"),
+        (["energy", "--meter", "model", "--battery", "-5"], "--battery must be a number above 0, not -5"),
+        (["energy", "--meter", "model", "--every", "nan"], "--every must be a number above 0, not nan"),
+        (
+            ["energy", "--meter", "model", "--sleep-milliwatts", "inf"],
+            "--sleep-milliwatts must be a number, 0 or more, not inf",
+        ),
+        (["energy", "--meter", "model", "--fleet", "emulated:1"], "--meter model needs a board's times"),
+        (["energy", "--meter", "ina228"], "needs a board to"),
+        (
+            ["energy", "--meter", "ppk2", "--fleet", "port:/dev/no-such-port"],
+            "the port of the ppk2",
+        ),
+        (["latency", "--fleet", "pico-emulated:2"], "--fleet must be one board, not pico-emulated:2"),
+        (["latency", "--d", "0"], "--k must be 1 to --d, and --d at most 128, not 1 and 0"),
     ],
 )
 def test_a_wrong_command_says_why_and_leaves_no_session(options, message, tmp_path, capsys):

@@ -194,7 +194,7 @@ def test_a_port_that_is_no_kit(tmp_path):
     finally:
         os.close(far)
         os.close(near)
-    with pytest.raises(UsageError, match="supplies"):
+    with pytest.raises(UsageError, match=r"--volts must be 0\.8 to 5"):
         Ppk2("/dev/null", 12.0)
 
 
@@ -326,8 +326,8 @@ def test_exports_of_other_instruments(tmp_path, names, scales, delimiter, volts)
         ("a,b,c\n1,2,3\n2,3,4\n", "no column of time"),
         ("time_s,current_a,marker\n1,2,0\n2,3,1\n", "no voltage"),
         ("time_s,current_a,voltage_v\n1,2,3\n2,3,3\n", "no marker"),
-        ("time_s,current_a,voltage_v,marker\n1,x,3,0\n2,3,3,0\n", "no row of numbers"),
-        ("time_s,current_a,voltage_v,marker\n2,1,3,0\n1,3,3,0\n", "do not increase"),
+        ("time_s,current_a,voltage_v,marker\n1,x,3,0\n2,3,3,0\n", "must have numbers only"),
+        ("time_s,current_a,voltage_v,marker\n2,1,3,0\n1,3,3,0\n", "must increase"),
     ],
 )
 def test_files_that_are_no_export(tmp_path, text, message):

@@ -235,9 +235,9 @@ def test_another_chip_is_refused_before_anything_is_erased(rom, tmp_path):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"not a firmware", "no firmware that tern can flash"),
-        (b"", "no firmware that tern can flash"),
-        (b"\xe9" + bytes(10), "no firmware for an ESP32"),
+        (b"not a firmware", "not a firmware that tern can flash"),
+        (b"", "not a firmware that tern can flash"),
+        (b"\xe9" + bytes(10), "not a firmware for an ESP32"),
         (firmware_for("esp32")[:0x7000], "no partition table"),
         (firmware_for("esp32")[:12] + b"\x63\x00" + firmware_for("esp32")[14:], "does not know"),
     ],

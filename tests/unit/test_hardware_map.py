@@ -1,11 +1,12 @@
 """Hardware maps are read with every mistake named, and power is switched as they say."""
 
+import re
 import sys
 
 import pytest
 
 from ternhost.errors import DeviceError, UsageError
-from terntools.testing import hardware
+from terntools.testing import hardware, hil
 
 
 def read(tmp_path, text):
@@ -87,3 +88,13 @@ def test_power_goes_off_and_on_by_uhubctl(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     hardware.Board("x", "pico", "/dev/x", power={"hub": "1-1", "port": 2}).power_cycle()
     assert (tmp_path / "said").read_text() == "-l 1-1 -p 2 -a off\n-l 1-1 -p 2 -a on\n"
+
+
+def test_the_report_has_a_margin_however_narrow_the_window_is():
+    board = hardware.Board("e661", "pico", None)
+    page = hil.page([hil.Result(board, hil.PASSED, 1.0)])
+    (body,) = re.findall(r"^body \{(.*)\}$", page, re.MULTILINE)
+    rules = dict(re.split(r":\s*", rule.strip(), maxsplit=1) for rule in body.split(";"))
+    assert rules["margin"].split()[1] == "auto", "in the middle of a wide one"
+    assert rules["padding"].split()[1] != "0"
+    assert '<meta name="viewport"' in page

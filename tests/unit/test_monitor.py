@@ -9,6 +9,7 @@ import pytest
 import serial
 
 from tern import frames, wire
+from ternhost.cli import main
 from ternhost.errors import DeviceError
 from terntools.boards.monitor import Monitor, describe
 
@@ -112,3 +113,13 @@ def test_a_board_that_goes_is_an_error(board, watched):
 )
 def test_whatever_comes_is_described(frame):
     assert describe(frame)
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [(option, value) for option in ("--every", "--seconds") for value in ("0", "-1", "nan", "inf")],
+)
+def test_times_that_make_no_sense_are_refused(option, value, board, capsys):
+    # --seconds 0.01 comes first, so that a value that is accepted ends the test as well.
+    assert main(["monitor", board.port, "--seconds", "0.01", option, value]) == 2
+    assert capsys.readouterr().err == f"tern: {option} must be a number above 0, not {value}\n"

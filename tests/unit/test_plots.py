@@ -1,7 +1,10 @@
 """The pictures show the numbers that they were given, have named axes, and can be read in grey."""
 
+import math
+
 import numpy as np
 import pytest
+from matplotlib.collections import LineCollection
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
@@ -9,6 +12,7 @@ import ternhost.mechanisms.cards
 from tern import card as cards
 from ternhost import mechanisms
 from ternhost.errors import StorageError
+from ternhost.experiments.base import Curve, Panel, draw
 from ternhost.mechanisms import base, certify, lhp
 from ternhost.report import plots
 
@@ -105,3 +109,49 @@ def test_bars_differ_without_colour():
 def test_a_folder_that_is_not_there(tmp_path):
     with pytest.raises(StorageError, match="cannot be written"):
         plots.save(FIGURES["spent"](), tmp_path / "no" / "figure.png")
+
+
+@pytest.mark.parametrize(("name", "levels"), [("hm-tp", None), ("pm-sub", 15)])
+def test_outputs_stand_apart_and_are_the_exact_probabilities(name, levels):
+    card = decoded(name, levels=levels)
+    figure = plots.card_distribution(card, inputs=(-0.5, 1))
+    for axes, v in zip(figure.axes[:2], (-8192, 16384), strict=True):
+        (stems,) = [one for one in axes.collections if isinstance(one, LineCollection)]
+        assert len(axes.collections) == 1, "and nothing else"
+        found = np.array([path.vertices[1] for path in stems.get_paths()])
+        values = ternhost.mechanisms.cards.output_values(card)
+        exact = [float(p) for p in certify.distribution(card, v)]
+        assert found == pytest.approx(np.column_stack([values, exact]), abs=1e-12)
+
+
+# --- Pictures of experiments --------------------------------------------------------------------------------
+
+
+def test_a_line_joins_points_only_where_it_says_something():
+    x = [1.0, 2.0, 3.0]
+    cases = {
+        "a law": (Curve("", x, [1.0, 3.0, 2.0]), True),
+        "two points": (Curve("", x[:2], [1.0, 3.0]), False),
+        "two points that were found": (Curve("", x, [1.0, math.nan, 2.0]), False),
+        "a height": (Curve("", x[:2], [1.0, 1.0]), True),
+        "categories": (Curve("", x, [1.0, 3.0, 2.0], joined=False), False),
+    }
+    for curve, wanted in cases.values():
+        (axes,) = draw([Panel("title", "x", "y", [curve])]).axes
+        assert (axes.containers[0].lines[0].get_linestyle() != "None") == wanted
+        assert axes.containers[0].lines[0].get_marker() != "None"
+
+
+def test_too_many_curves_are_divided_over_panels_of_the_same_axes():
+    curves = [Curve(f"curve {i}", [1, 2, 3], [i + 1, 2 * i + 1, i + 1]) for i in range(13)]
+    bound = Curve("bound", [1, 2, 3], [0.5, 0.5, 0.5], everywhere=True)
+    figure = draw([Panel("many", "x", "y", [bound, *curves], log_y=True), Panel("few", "x", "y", curves[:2])])
+    first, second, few = (axes for axes in figure.axes if axes.has_data())
+    assert [axes.get_title() for axes in (first, second, few)] == ["many (1 of 2)", "many (2 of 2)", "few"]
+    assert [len(axes.containers) for axes in (first, second, few)] == [8, 7, 2]
+    assert first.get_ylim() == second.get_ylim()
+    assert first.get_ylim()[0] < 0.5
+    assert first.get_ylim()[1] > 25
+    assert few.get_ylim() != first.get_ylim()
+    texts = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert texts == [*(f"curve {i}" for i in range(13)), "bound"]

@@ -19,8 +19,8 @@ ROWS = np.zeros((1, 4), np.int16)
 def test_policies():
     assert provision.policy("2", "100").budget == 100_000_000
     for largest, budget, message in (
-        ("3", "2", "may not cost more"),
-        ("2", "x", "not a number"),
+        ("3", "2", "--largest must be at most --budget"),
+        ("2", "x", "--budget must be a number, not 'x'"),
         ("2", "1e9", "at most an epsilon of 1000"),
         ("2", "inf", "whole number"),
         ("2", "3.00000001", "whole number"),
@@ -35,18 +35,54 @@ def test_records_of_a_csv_file(tmp_path):
     path.write_text("bias,x,label\n1,-0.5,1\n1,0.25,-1\n")
     assert provision.read_records(path).tolist() == [[16384, -8192, 16384], [16384, 4096, -16384]]
     for text, message in (
-        ("", "no records"),
-        ("1\n2\n", "no records"),
-        ("1,2\n", "outside"),
-        ("1,nan\n", "outside"),
-        ("1,0\n1,x\n", "line 2"),
-        ("1,0\n1\n", "no records"),
+        ("", "records.csv holds no records"),
+        ("a,b\n", "holds no records"),
+        ("1\n2\n", "line 1 must have 2 or more values, not 1"),
+        ("1,2\n", r"line 1: values must be in \[-1, 1\], not 2"),
+        ("a,b\n1,1\n1,-inf\n", r"line 3: values must be in \[-1, 1\], not -inf"),
+        ("1,0\n1,nan\n", "line 2: 'nan' is not a number"),
+        ("1,0\n1,x\n", "line 2: 'x' is not a number"),
+        ("1,x\n1,0\n", "line 1: 'x' is not a number"),  # a slip, no row of names
+        ("a,b\n1,0\n\n1\n", "line 4 must have 2 values, not 1"),
+        ("1,0\n1,0,\n", "line 2 must have 2 values, not 3"),
+        ('"first\nname",b\n1,0\n1,\n', "line 4: '' is not a number"),
     ):
         path.write_text(text)
         with pytest.raises(UsageError, match=message):
             provision.read_records(path)
     with pytest.raises(UsageError, match="cannot read"):
         provision.read_records(tmp_path / "none.csv")
+
+
+def test_empty_lines_are_no_records(tmp_path):
+    path = tmp_path / "records.csv"
+    path.write_text("\n1,0\n\n0,1\n\n")
+    assert len(provision.read_records(path)) == 2
+
+
+@pytest.mark.parametrize(
+    ("labels", "is_told"),
+    [
+        ((0, 1), True),
+        ((0,), True),
+        ((-1, 1), False),
+        ((1,), False),
+        ((-1, 0, 1), False),
+        ((0, 0.5, 1), False),
+    ],
+)
+def test_labels_of_0_and_1_are_taken_with_a_word(labels, is_told, tmp_path, capsys):
+    path = tmp_path / "records.csv"
+    path.write_text("".join(f"1,0.5,{label}\n" for label in labels))
+    parser = argparse.ArgumentParser()
+    provision_cli.add_options(parser, required=True)
+    member = provision_cli.member_of(
+        parser.parse_args(["--store", "s", "--device", "7", "--records", str(path)])
+    )
+    assert member.rows[:, -1].tolist() == [round(16384 * label) for label in labels]
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert (f"the labels in {path} are 0 or 1" in said.err) == is_told
 
 
 def test_records_in_other_encodings(tmp_path):
@@ -64,7 +100,7 @@ def test_records_in_other_encodings(tmp_path):
     ("options", "message"),
     [
         ({"device": 0}, "id is at least 1"),
-        ({"shapes": ("oval",)}, "no shape"),
+        ({"shapes": ("oval",)}, "--mechanisms must be of .*, not 'oval'"),
         ({"pause": 86_401}, "pause"),
         ({"slot": -1}, "slot"),
         ({"slot": 65_536}, "slot"),
@@ -101,7 +137,7 @@ def test_a_brokers_address_and_its_files(tmp_path):
 
 @pytest.mark.parametrize("address", ["", ":1883", "a b", "host:0", "host:70000", "host:x", "-host"])
 def test_addresses_that_are_none(address):
-    with pytest.raises(UsageError, match="no address"):
+    with pytest.raises(UsageError, match="--broker must be HOST or HOST:PORT"):
         Broker.parse(address)
 
 
@@ -110,9 +146,9 @@ def test_wifi_that_cannot_be(tmp_path):
     secret.write_text("short\n")
     with pytest.raises(UsageError, match="8 to 63"):
         Broker.parse("host", ssid="lab", wifi_secret_file=secret)
-    with pytest.raises(UsageError, match="without a network"):
+    with pytest.raises(UsageError, match="needs a network"):
         Broker.parse("host", wifi_secret_file=secret)
-    with pytest.raises(UsageError, match="no certificate"):
+    with pytest.raises(UsageError, match="not a certificate"):
         Broker.parse("host", authority=secret)
     secret.write_bytes(b"a secret \xff\xfe")
     with pytest.raises(UsageError, match="no text in UTF-8") as caught:
@@ -128,7 +164,9 @@ def test_the_command_names_what_is_missing(tmp_path, capsys):
     assert main(common) == 2
     assert "records" in capsys.readouterr().err
     assert main([*common, "--dataset", "flights", "--ssid", "lab"]) == 2
-    assert "--broker" in capsys.readouterr().err
+    assert "--ssid needs a broker\n  name the broker with --broker" in capsys.readouterr().err
+    assert main([*common, "--dataset", "flights", "--count", "0"]) == 2
+    assert "--count must be 1 or more, not 0" in capsys.readouterr().err
     assert not (tmp_path / "s.sqlite").exists()
 
 

@@ -10,11 +10,13 @@ from __future__ import annotations
 import argparse
 import contextlib
 import errno
+import io
 import json
 import os
 import signal
 import sys
 from collections.abc import Iterable, Sequence
+from functools import partial
 from types import FrameType
 from typing import Any, NoReturn, Protocol
 
@@ -110,8 +112,19 @@ def _needed(argv: Sequence[str]) -> Iterable[str]:
     return (first,) if first and first in COMMANDS else COMMANDS
 
 
-def _report(message: str, hint: str | None = None) -> None:
-    print(f"tern: {message}" + (f"\n  {hint}" if hint else ""), file=sys.stderr)
+def _wants_json(argv: Sequence[str]) -> bool:
+    # argparse takes what --json begins with for it as well.
+    return any(len(argument) > 2 and "--json".startswith(argument) for argument in argv)
+
+
+def _report(code: int, message: str, hint: str | None = None, *, as_json: bool = False) -> int:
+    """Tell people what went wrong and, where a program asked for JSON, tell it as well. Returns `code`."""
+    with contextlib.suppress(OSError):  # nobody reads it, or its disk is full
+        print(f"tern: {message}" + (f"\n  {hint}" if hint else ""), file=sys.stderr, flush=True)
+    if as_json:
+        with contextlib.suppress(OSError):
+            print(json.dumps({"error": message, "hint": hint, "exit_code": code}), flush=True)
+    return code
 
 
 def _terminate(signum: int, frame: FrameType | None) -> NoReturn:
@@ -131,6 +144,16 @@ def _run(argv: Sequence[str]) -> int:
         sys.stdout.flush()  # here, where a closed pipe or a full disk is still caught
 
 
+def _prepare_streams() -> None:
+    """Make standard streams that were closed /dev/null, and let none fail over a character that it does not have."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        # In this order each gets its own number, which would otherwise be that of the next file to be opened.
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115
+    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
+        sys.stdout.reconfigure(errors="replace")
+
+
 def _drop_output() -> None:
     """Forget what could not be written, so that Python does not try it again when it exits."""
     try:
@@ -142,35 +165,37 @@ def _drop_output() -> None:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run `tern` with `argv` (default: the command line's) and return its exit code.
 
-    Raises nothing but SystemExit, for `--help`, `--version` and SIGTERM.
+    Where --json was given and the command fails, standard output gets an object of `error`, `hint` (or null) and
+    `exit_code`. Raises nothing but SystemExit, for `--help`, `--version` and SIGTERM.
     """
+    _prepare_streams()
+    arguments = sys.argv[1:] if argv is None else argv
+    report = partial(_report, as_json=_wants_json(arguments))
     previous = None
     with contextlib.suppress(ValueError):  # not the main thread
         previous = signal.signal(signal.SIGTERM, _terminate)
     try:
-        return _run(sys.argv[1:] if argv is None else argv)
+        return _run(arguments)
     except TernError as error:
-        _report(error.message, error.hint)
-        return error.exit_code
+        return report(error.exit_code, error.message, error.hint)
     except KeyboardInterrupt:
-        _report("interrupted")
-        return errors.INTERRUPTED
+        return report(errors.INTERRUPTED, "interrupted")
     except BrokenPipeError:
         _drop_output()
         return errors.BROKEN_PIPE
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
         _drop_output()
-        _report(f"{where}{error.strerror or error}")
-        return errors.STORAGE if error.errno in _STORAGE_ERRNOS else errors.USAGE
+        code = errors.STORAGE if error.errno in _STORAGE_ERRNOS else errors.USAGE
+        return report(code, f"{where}{error.strerror or error}")
     except Exception as error:
         if os.environ.get("TERN_DEBUG"):
             raise
-        _report(
+        return report(
+            errors.FAULT,
             f"{type(error).__name__}: {error}",
-            hint="this is a fault in tern; run it again with TERN_DEBUG=1 to see where, and report it",
+            "this is a fault in tern; run it again with TERN_DEBUG=1 to see where, and report it",
         )
-        return errors.FAULT
     finally:
         if previous is not None:
             signal.signal(signal.SIGTERM, previous)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 from typing import Any
 
 from ternhost import mechanisms
 from ternhost.cli import add_command, print_result
+from ternhost.cli.terminal import Progress
 from ternhost.errors import FAILED, OK
 from ternhost.mechanisms import cards, optimal, shipped
 from ternhost.mechanisms.base import Design, parse_epsilon
@@ -156,11 +156,8 @@ def run_ship(args: argparse.Namespace) -> int:
 
     directory = Path(args.output) if args.output else shipped.directory()
 
-    def progress(name: str) -> None:
-        if sys.stderr.isatty():
-            print(f"\r{name:40}", end="", file=sys.stderr)
-
-    count = ship(directory, fresh=args.fresh, progress=progress)
+    with Progress("cards") as progress:
+        count = ship(directory, fresh=args.fresh, progress=progress.step)
     print_result({"cards": count, "directory": str(directory)}, f"{count} cards in {directory}", args.json)
     return OK
 

@@ -33,7 +33,7 @@ def add_parser(subparsers: Any) -> None:
         "time how long each board takes to answer",
         "tern device ping --fleet port:/dev/ttyACM0",
     )
-    ping.add_argument("--count", type=int, default=5, metavar="N", help="how often (default 5)")
+    ping.add_argument("--count", type=int, default=5, metavar="N", help="ask each board N times (default 5)")
     ping.set_defaults(func=run_ping)
 
     bench = add_command(
@@ -42,15 +42,20 @@ def add_parser(subparsers: Any) -> None:
         "have a board time its sampling, and the same in plain floats",
         "tern device bench --fleet emulated:1 --json",
     )
-    bench.add_argument("--epsilon", default="2", metavar="E", help="of the cards (default 2)")
-    bench.add_argument("--repeats", type=int, default=15, metavar="N", help="of every figure (default 15)")
+    bench.add_argument("--epsilon", default="2", metavar="E", help="epsilon of the cards (default 2)")
+    bench.add_argument(
+        "--repeats", type=int, default=15, metavar="N", help="measure every figure N times (default 15)"
+    )
     bench.set_defaults(func=run_bench)
 
     device_keys.add_actions(actions)
 
     for command in (info, ping, bench):
         command.add_argument(
-            "--fleet", default="emulated:1", metavar="FLEET", help="emulated:N or port:PATH[,PATH...]"
+            "--fleet",
+            default="emulated:1",
+            metavar="FLEET",
+            help="emulated:N or port:PATH[,PATH...] (default emulated:1)",
         )
         command.add_argument("--json", action="store_true", help="print one JSON object")
 
@@ -73,7 +78,7 @@ def run_info(args: argparse.Namespace) -> int:
 
 def run_ping(args: argparse.Namespace) -> int:
     if args.count < 1:
-        raise UsageError("a board must be asked at least once", hint="give --count 1 or more")
+        raise UsageError(f"--count must be 1 or more, not {args.count}")
     with device.boards(args.fleet) as ports:
         found = [device.ping(port, args.count) for port in ports]
     lines = [
@@ -87,10 +92,12 @@ def run_ping(args: argparse.Namespace) -> int:
 
 def run_bench(args: argparse.Namespace) -> int:
     if not 1 <= args.repeats <= 255:
-        raise UsageError(f"{args.repeats} repeats cannot be", hint="give --repeats 1 to 255")
+        raise UsageError(f"--repeats must be 1 to 255, not {args.repeats}")
     with device.boards(args.fleet) as ports:
         if len(ports) > 1:
-            raise UsageError("a bench is of one board", hint="such as --fleet emulated:1")
+            raise UsageError(
+                f"--fleet must be one board for a bench, not {len(ports)}", hint="such as --fleet emulated:1"
+            )
         result = device.bench(ports[0], args.epsilon, args.repeats)
     lines = [result["build"], "microseconds a coordinate, entropy included (plain float beside it):"]
     for name, figure in result["us_per_coordinate"].items():

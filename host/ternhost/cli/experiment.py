@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import argparse
-import sys
+import contextlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from ternhost import experiments
 from ternhost.cli import add_command, print_result
-from ternhost.errors import OK
+from ternhost.cli.terminal import Progress
+from ternhost.errors import OK, StorageError
 from ternhost.experiments import Options
 from ternhost.runs.directory import new_directory
 
@@ -23,31 +25,46 @@ def add_parser(subparsers: Any) -> None:
     )
     parser.add_argument("name", metavar="NAME", choices=experiments.NAMES, help=", ".join(experiments.NAMES))
     parser.add_argument(
-        "--dataset", metavar="D", help="instead of the experiment's own choice; see 'tern train'"
+        "--dataset",
+        metavar="D",
+        help="use this data set instead of the experiment's own choice; see 'tern train'",
     )
-    parser.add_argument("--runs", type=int, metavar="R", help="how often to repeat (folds, for erm)")
-    parser.add_argument("--quick", action="store_true", help="a small version, to look at")
-    parser.add_argument("--seed", type=int, default=1, metavar="S", help="default 1")
-    parser.add_argument("--output", metavar="DIR", help="default: runs/<time>")
+    parser.add_argument("--runs", type=int, metavar="R", help="repeat it R times (folds, for erm)")
+    parser.add_argument("--quick", action="store_true", help="run a small version, to look at")
+    parser.add_argument(
+        "--seed", type=int, default=1, metavar="S", help="seed of all that is random (default 1)"
+    )
+    parser.add_argument("--output", metavar="DIR", help="write the files to DIR (default: runs/<time>)")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.set_defaults(func=run)
 
 
 def run(args: argparse.Namespace) -> int:
-    shows = sys.stderr.isatty()
-
-    def progress(message: str) -> None:
-        if shows:
-            print(f"\r\x1b[K{args.name}: {message}", end="", file=sys.stderr, flush=True)
-
-    options = Options(args.dataset, args.runs, args.quick, args.seed, progress)
-    try:
-        outcome = experiments.run(args.name, options)
-    finally:
-        if shows:
-            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
-    directory = Path(args.output) if args.output else new_directory()
-    paths = [str(path) for path in experiments.write(outcome, directory)]
+    with Progress(args.name) as progress:
+        options = Options(args.dataset, args.runs, args.quick, args.seed, progress.step)
+        with _place(args.output) as directory:  # made first: it may be that it cannot be
+            outcome = experiments.run(args.name, options)
+            paths = [str(path) for path in experiments.write(outcome, directory)]
     result = {"experiment": args.name, "files": paths, "lines": list(outcome.lines)}
     print_result(result, "\n".join([*outcome.lines, "", *paths]), args.json)
     return OK
+
+
+@contextlib.contextmanager
+def _place(named: str | None) -> Iterator[Path]:
+    """The directory of the results; one that is made here and stays empty goes again. Raises StorageError."""
+    hint = "name another place with --output"
+    made = not named or not Path(named).exists()
+    try:
+        directory = Path(named) if named else new_directory()
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StorageError(f"{named} cannot be made: {error.strerror}", hint=hint) from error
+    except StorageError as error:
+        raise StorageError(error.message, hint=hint) from error
+    try:
+        yield directory
+    finally:
+        if made:
+            with contextlib.suppress(OSError):  # it is not empty
+                directory.rmdir()

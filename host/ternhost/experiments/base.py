@@ -6,7 +6,7 @@ import csv
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -39,9 +39,9 @@ class Options:
 
     def __post_init__(self) -> None:
         if self.runs is not None and self.runs < 1:
-            raise UsageError(f"{self.runs} runs cannot be", hint="give 1 or more")
+            raise UsageError(f"--runs must be 1 or more, not {self.runs}")
         if self.seed < 0:
-            raise UsageError(f"a seed of {self.seed} cannot be", hint="give 0 or more")
+            raise UsageError(f"--seed must be 0 or more, not {self.seed}")
 
     def runs_or(self, full: int, quick: int) -> int:
         """The number of runs asked for, or a default."""
@@ -139,14 +139,30 @@ _ASIDE = 0.006  # of the width, between neighbouring curves with error bars
 _COLOURS = ("#14406b", "#c46a1b", "#222222", "#4f83b5", "#8a4a10", "#7a7a7a")
 
 
+_MOST = 9  # curves that can be told apart in one pair of axes
+_ENOUGH = 3  # points of a line that says how y depends on x
+
+
 @dataclass(frozen=True)
 class Curve:
-    """A line of a picture; `error` is one standard error of each y, drawn as a bar."""
+    """Points of a picture; `error` is one standard error of each y, drawn as a bar.
+
+    A line joins them where what is measured is continuous in x: break it with a point of nan, or use joined=False.
+    everywhere: show it in each part of a panel that is divided because it has too many curves.
+    """
 
     label: str
     x: Sequence[float]
     y: Sequence[float]
     error: Sequence[float] | None = None
+    joined: bool = True
+    everywhere: bool = False
+
+    @property
+    def has_line(self) -> bool:
+        """Whether it is drawn with a line: two points say nothing of what is between them, but for a height."""
+        points = sum(map(math.isfinite, self.y))
+        return self.joined and (points >= _ENOUGH or len(set(self.y)) == 1)
 
 
 @dataclass(frozen=True)
@@ -163,17 +179,38 @@ class Panel:
     limits: tuple[float, float] | None = None  # of what is shown upwards
 
 
+def _divided(panel: Panel) -> list[Panel]:
+    """The panel, or several of at most _MOST curves."""
+    if len(panel.curves) <= _MOST:
+        return [panel]
+    shared = [curve for curve in panel.curves if curve.everywhere]
+    own = [curve for curve in panel.curves if not curve.everywhere]
+    parts = -(-len(own) // (_MOST - len(shared)))
+    size = -(-len(own) // parts)
+    return [
+        replace(
+            panel, title=f"{panel.title} ({i + 1} of {parts})", curves=own[i * size : (i + 1) * size] + shared
+        )
+        for i in range(parts)
+    ]
+
+
 def draw(panels: Sequence[Panel], columns: int = 1) -> Figure:
     """Panels with one legend for all. Curves differ by line style, marker and shade, so that grey is enough.
 
-    Curves with error bars are moved apart a little, or the bars would hide each other.
+    Curves with error bars are moved apart a little, or the bars would hide each other. A panel with too many curves is
+    divided into several with the same axes, side by side.
     """
     from matplotlib.ticker import LogLocator, NullFormatter
 
     from ternhost.report import plots  # takes long to import
 
+    whole = [_divided(panel) for panel in panels]
+    panels = [part for parts in whole for part in parts]
+    columns = max(columns, *map(len, whole))
     rows = -(-len(panels) // columns)
-    labels = list(dict.fromkeys(curve.label for panel in panels for curve in panel.curves))
+    curves = sorted((curve for panel in panels for curve in panel.curves), key=lambda curve: curve.everywhere)
+    labels = list(dict.fromkeys(curve.label for curve in curves))
     heights = list(dict.fromkeys(name for panel in panels for name in panel.lines))
     width = 6.2 if columns == 1 else 4.8 * columns
     entry = 0.7 + 0.075 * max(len(name) for name in (*labels, *heights))  # inches of the legend
@@ -194,7 +231,7 @@ def draw(panels: Sequence[Panel], columns: int = 1) -> Figure:
                 _aside(curve.x, aside, panel.log_x),
                 curve.y,
                 curve.error,
-                linestyle=_LINES[(i + i // len(_COLOURS)) % len(_LINES)],
+                linestyle=_LINES[(i + i // len(_COLOURS)) % len(_LINES)] if curve.has_line else "none",
                 marker=_MARKERS[i % len(_MARKERS)],
                 color=_COLOURS[i % len(_COLOURS)],
                 markerfacecolor="white" if i % 2 else None,
@@ -222,8 +259,16 @@ def draw(panels: Sequence[Panel], columns: int = 1) -> Figure:
             axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5), numticks=12))
             axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
             axes.yaxis.set_minor_formatter(NullFormatter())
+    drawn = iter(grid)
+    for parts in whole:
+        beside = [next(drawn) for _ in parts]
+        for axes in beside[1:]:
+            axes.sharex(beside[0])
+            axes.sharey(beside[0])
+        beside[0].autoscale_view()
+    names = [*labels, *heights]
     figure.legend(
-        list(entries.values()), list(entries), loc="outside upper center", ncols=legend_columns,
+        [entries[name] for name in names], names, loc="outside upper center", ncols=legend_columns,
         frameon=False, fontsize="small", handlelength=3.2,
     )  # fmt: skip
     return figure

@@ -79,57 +79,37 @@ def run(options: Options) -> Outcome:
         f"accuracy {row['accuracy']:.4f}"
         for row in trained
     ]
-    figure = draw(
-        [
-            *(
-                Panel(
-                    f"What a rule for k loses against the best k, d = {d}",
-                    "epsilon of a client's report",
-                    "more variance, in %",
-                    [
-                        _thin(
-                            f"{rule}, {name}",
-                            epsilons,
-                            [100 * row[f"{rule}_loss"] for row in _of(rows, name, d)],
-                        )
-                        for name in VARIANCES
-                        if name != "duchi"
-                        for rule in K_RULES
-                    ],
-                )
-                for d in _DIMENSIONS
-            ),
-            Panel(
-                f"Measured: {measured[0]['clients']:,} clients, Gaussian attributes, {_MECHANISM}",
-                "epsilon of a client's report",
-                "mean squared error of a mean",
-                [
-                    Curve(
-                        f"{rule}, measured",
-                        [r["epsilon"] for r in measured if r["rule"] == rule],
-                        [r["squared_error"] for r in measured if r["rule"] == rule],
-                        [r["standard_error"] for r in measured if r["rule"] == rule],
-                    )
-                    for rule in K_RULES
-                ],
-                log_y=True,
-            ),
-            Panel(
-                f"Measured: logistic regression, {trained[0]['data']}, {trained[0]['reports']:,} reports",
-                "epsilon of a client's report",
-                "accuracy on held-out records",
-                [
-                    Curve(
-                        f"{rule}, measured",
-                        [r["epsilon"] for r in trained if r["rule"] == rule],
-                        [r["accuracy"] for r in trained if r["rule"] == rule],
-                        [r["standard_error"] for r in trained if r["rule"] == rule],
-                    )
-                    for rule in K_RULES
-                ],
-            ),
-        ]
-    )
+    across = "epsilon of a client's report"
+    panels = [
+        Panel(
+            f"{name}, d = {d}: loss against the best k",
+            across,
+            "more variance, in %",
+            [_curve(rule, _thin(_of(rows, name, d)), f"{rule}_k", f"{rule}_loss", 100) for rule in K_RULES],
+        )
+        for name in VARIANCES
+        if name != "duchi"
+        for d in _DIMENSIONS
+    ]
+    panels += [
+        Panel(
+            f"Measured: {measured[0]['clients']:,} clients, Gaussian attributes, {_MECHANISM}",
+            across,
+            "mean squared error of a mean",
+            [
+                _curve(rule, [r for r in measured if r["rule"] == rule], "k", "squared_error")
+                for rule in K_RULES
+            ],
+            log_y=True,
+        ),
+        Panel(
+            f"Measured: {trained[0]['data']}, {trained[0]['reports']:,} reports",
+            across,
+            "accuracy on held-out records",
+            [_curve(rule, [r for r in trained if r["rule"] == rule], "k", "accuracy") for rule in K_RULES],
+        ),
+    ]
+    figure = draw(panels, 2)
     return Outcome(
         "coordinates",
         {"dimensions": _DIMENSIONS},
@@ -154,9 +134,22 @@ def _of(rows: list[Row], name: str, d: int) -> list[Row]:
     return [row for row in rows if row["mechanism"] == name and row["d"] == d]
 
 
-def _thin(label: str, x: list[float], y: list[float]) -> Curve:
-    step = max(1, len(x) // 50)
-    return Curve(label, x[::step], y[::step])
+def _thin(rows: list[Row]) -> list[Row]:
+    return rows[:: max(1, len(rows) // 50)]
+
+
+def _curve(rule: str, rows: list[Row], k: str, what: str, unit: float = 1) -> Curve:
+    """What a rule gives by epsilon; its line is broken where the rule's k changes, since the figure jumps there."""
+    x, y, error = [], [], []
+    for i, row in enumerate(rows):
+        if i and row[k] != rows[i - 1][k]:
+            x.append(row["epsilon"])
+            y.append(math.nan)
+            error.append(0.0)
+        x.append(row["epsilon"])
+        y.append(unit * row[what])
+        error.append(row.get("standard_error", 0.0))
+    return Curve(f"the {rule} rule", x, y, error)
 
 
 def _measure(options: Options) -> list[Row]:

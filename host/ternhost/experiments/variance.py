@@ -122,7 +122,7 @@ def _figure(rows: list[Row], names: list[str]) -> Figure:
         absolute.append(Curve(name, x, [row["card"] for row in own]))
         ratios = [row["card"] / bound[row["epsilon"]] for row in own if row["epsilon"] in bound]
         relative.append(Curve(name, list(bound), ratios))
-    absolute.append(Curve(_BOUND, list(bound), list(bound.values())))
+    absolute.append(Curve(_BOUND, list(bound), list(bound.values()), everywhere=True))
     variance = "variance of a report of x in [-1, 1]"
     return draw(
         [

@@ -32,6 +32,7 @@ _GRID = "#dddddd"
 _SHADES = (_DARK, "#4f83b5", _LIGHT, "#dfa36b", _MIDDLE)
 _HATCHES = ("", "//", "..", "\\\\", "xx")
 _FEW = 8  # outputs that fit as groups of bars
+_SEPARATE = 64  # outputs between which there is room for a gap
 
 _WIDTH = 6.2  # inches: text stays readable where the picture is as wide as a phone
 DPI = 160
@@ -158,17 +159,14 @@ def card_distribution(
         _bars(upper, values, rows, inputs)
     else:
         # of a mixture a few outputs are far more likely than the others
-        _steps(upper, values, rows, inputs, log=not isinstance(card, Composite) and card.shape == MIXTURE)
+        _rows(upper, values, rows, inputs, log=not isinstance(card, Composite) and card.shape == MIXTURE)
     axes = lower.subplots()
     dress(axes)
     if few:
         axes.bar(range(len(values)), loss, width=0.6, color=_LIGHT, edgecolor=_INK, label="this output")
         axes.set_xticks(range(len(values)), [f"{value:.3g}" for value in values])
     else:
-        order = np.argsort(values)  # the two halves of a mixture lie one over the other
-        axes.fill_between(
-            values[order], loss[order], step="mid", color=_LIGHT, edgecolor=_INK, label="this output"
-        )
+        _stems(axes, values, loss, "this output")
     axes.axhline(epsilon, linestyle="--", color=_MIDDLE, label=f"certified: {epsilon:.6g}")
     axes.set_ylim(0, max(epsilon, float(loss.max())) * 1.08)
     axes.set_xlabel("reported value")
@@ -197,12 +195,11 @@ def _bars(figure: SubFigure, values: Floats, rows: Floats, inputs: Sequence[floa
     legend_above(axes, len(inputs))
 
 
-def _steps(figure: SubFigure, values: Floats, rows: Floats, inputs: Sequence[float], log: bool) -> None:
-    order = np.argsort(values)
+def _rows(figure: SubFigure, values: Floats, rows: Floats, inputs: Sequence[float], log: bool) -> None:
     panels = figure.subplots(len(inputs), 1, sharex=True, sharey=True)
     for axes, row, x in zip(panels, rows, inputs, strict=True):
         dress(axes)
-        axes.fill_between(values[order], row[order], step="mid", color=_LIGHT, edgecolor=_INK)
+        _stems(axes, values, row)
         axes.axvline(x, color=_MIDDLE, linestyle="--")
         if log:
             axes.set_yscale("log")
@@ -214,6 +211,14 @@ def _steps(figure: SubFigure, values: Floats, rows: Floats, inputs: Sequence[flo
     panels[-1].set_xlabel("reported value")
     figure.supylabel("probability", fontsize="medium")
     panels[0].set_title("What is reported for an input x (dashed)", fontsize="medium")
+
+
+def _stems(axes: Axes, values: Floats, heights: Floats, label: str = "") -> None:
+    """A line up from the axis for each output: no area joins outputs, of which there may be two halves of a mixture."""
+    points = 72 * 0.8 * _WIDTH  # across the axes
+    share = 0.7 if len(values) <= _SEPARATE else 1.1
+    width = min(4.0, max(0.5, share * points / len(values)))
+    axes.vlines(values, np.finfo(float).tiny, heights, color=_DARK, linewidth=width, label=label)
 
 
 def _losses(card: Card | Composite) -> Floats:

@@ -39,7 +39,7 @@ class Trace:
                 "a trace without samples", hint="is the meter connected, and the board switched on?"
             )
         if np.any(np.diff(self.seconds) <= 0) or not np.all(np.isfinite(self.amperes)):
-            raise UsageError("a trace whose times do not increase, or whose currents are no numbers")
+            raise UsageError("the times of a trace must increase, and its currents must be numbers")
 
     @property
     def watts(self) -> Floats:
@@ -159,7 +159,9 @@ def battery_days(
 ) -> float:  # fmt: skip
     """Days that a battery lasts with a report every `every` seconds and sleep between. Self-discharge is not in it."""
     if not every > active_seconds >= 0:
-        raise UsageError(f"a report every {every} s cannot be: one takes {active_seconds:.3f} s")
+        raise UsageError(
+            f"--every must be more than the {active_seconds:.3f} s that a report takes, not {every:g}"
+        )
     joules = milliampere_hours * 3.6 * volts
     per_cycle = microjoules_per_report * 1e-6 + sleep_milliwatts * 1e-3 * (every - active_seconds)
     return joules / (per_cycle / every) / 86400

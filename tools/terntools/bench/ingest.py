@@ -80,7 +80,10 @@ def key_of(device: int) -> bytes:
 def run(reports: int, *, qos: int = 1, devices: int = _DEVICES, profile: bool = False) -> dict[str, Any]:
     """Measure; `profile`: print where the time goes. Raises UsageError and DeviceError (no mosquitto)."""
     if reports < 1 or devices < 1 or qos not in (0, 1):
-        raise UsageError("at least one report of one device is needed, at QoS 0 or 1")
+        raise UsageError(
+            f"--reports must be 1 or more, not {reports}, of at least one device, at QoS 0 or 1",
+            hint="such as --reports 100000",
+        )
     devices = min(devices, reports)
     with tempfile.TemporaryDirectory(prefix="tern-ingest-") as directory:
         access = write_configuration(

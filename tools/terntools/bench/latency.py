@@ -79,7 +79,8 @@ class Case:
     def __post_init__(self) -> None:
         if not 1 <= self.k <= self.d <= wire.MAX_DIMENSION:
             raise UsageError(
-                f"{self.k} of {self.d} coordinates cannot be", hint=f"d is 1 to {wire.MAX_DIMENSION}"
+                f"--k must be 1 to --d, and --d at most {wire.MAX_DIMENSION}, not {self.k} and {self.d}",
+                hint="--d is how many coordinates there are, --k how many of them a device reports",
             )
         if self.model not in training.MODELS:
             raise UsageError(
@@ -246,9 +247,7 @@ def device(spec: str, marker: int | None = None) -> Iterator[Device]:
     """
     named = fleet.parse(spec)
     if named.count != 1 or named.kind == "simulated":
-        raise UsageError(
-            f"a bench is of one board, and {spec} is not", hint="such as --fleet pico-emulated:1"
-        )
+        raise UsageError(f"--fleet must be one board, not {spec}", hint="such as --fleet pico-emulated:1")
     with contextlib.ExitStack() as stack:
         if named.kind == "emulated":
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="tern-latency-"))

@@ -40,7 +40,10 @@ class Session:
                     (parent / (name + suffix)).mkdir(parents=True)
                     return parent / (name + suffix)
         except OSError as error:
-            raise StorageError(f"cannot make a folder in {parent}: {error.strerror}") from error
+            raise StorageError(
+                f"cannot make a folder in {parent}: {error.strerror}",
+                hint="name another place with --sessions",
+            ) from error
         raise StorageError(f"{parent} is full of sessions of this second")
 
     def say(self, line: str) -> None:

@@ -80,7 +80,8 @@ def resolve(name: str, devices: Sequence[Device] | None = None) -> str:
         wanted = name.removeprefix("id:")
         if not wanted:
             raise UsageError(
-                "id: without a serial number", hint="such as id:e6614103e7452d2f; see: tern devices"
+                "BOARD must have a serial number after id:",
+                hint="such as id:e6614103e7452d2f; see `tern devices`",
             )
         matches = [device for device in devices if (device.serial_number or "").startswith(wanted)]
         return _only(matches, name, f"boards found: {_candidates(devices) or 'none'}")

@@ -53,7 +53,8 @@ def image_chip(data: bytes, file: str) -> str:
     definitions = _esptool().targets.CHIP_DEFS
     if len(data) < _HEADER_BYTES or data[0] != _IMAGE_MAGIC:
         raise UsageError(
-            f"{file} is no firmware for an ESP32", hint="take the .bin file of your board, not .uf2 or .elf"
+            f"{file} is not a firmware for an ESP32",
+            hint="take the .bin file of your board, not .uf2 or .elf",
         )
     (number,) = struct.unpack_from("<H", data, _CHIP_ID_AT)
     chips = {chip.IMAGE_CHIP_ID: name for name, chip in definitions.items() if name != "esp8266"}

@@ -57,7 +57,7 @@ def read_firmware(path: str | Path) -> Firmware:
     if data[:1] == b"\xe9":
         return Firmware(path, data, devices.ESP32, esp32.image_chip(data, path.name))
     raise UsageError(
-        f"{path.name} is no firmware that tern can flash",
+        f"{path.name} is not a firmware that tern can flash",
         hint="an ESP32 takes a .bin file, a Pico a .uf2 file, of MicroPython's download page",
     )
 
@@ -103,7 +103,7 @@ def _flash_pico(
     found = find_volume(volume)
     if found is not None and erase:
         raise UsageError(
-            "files are erased by MicroPython, and the board waits in its boot loader",
+            "--erase needs a running MicroPython, and the board waits in its boot loader",
             hint="flash it without --erase first, then once more with it",
         )
     if found is None:

@@ -10,7 +10,7 @@ import json
 import tern
 from terntools.boards import modules, mpy
 
-PACKAGE = mpy.LIBRARY.parent / "package.json"
+PACKAGE = mpy.FIRMWARE / "package.json"
 _BOARDS = (modules.Board("", "rp2", True, aes=False), modules.Board("", "esp32", True, aes=False))
 
 

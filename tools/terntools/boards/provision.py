@@ -10,6 +10,7 @@ from __future__ import annotations
 import csv
 import hashlib
 import json
+import math
 import re
 import tempfile
 from collections.abc import Sequence
@@ -43,6 +44,7 @@ _MQTT_PORT = 1883
 _MQTT_TLS_PORT = 8883
 _HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?|\[[0-9A-Fa-f:]+\]")
 _MAX_RECORDS = 0xFFFF
+_RECORD = "a row is a record: its features, then its label"
 
 
 @dataclass(frozen=True)
@@ -70,22 +72,25 @@ class Broker:
         if not colon:
             host, port = address, str(_MQTT_TLS_PORT if authority else _MQTT_PORT)
         if not _HOST.fullmatch(host) or not (port.isdecimal() and 1 <= int(port) <= 65535):
-            raise UsageError(f"{address!r} is no address of a broker", hint="such as broker.example:8883")
+            raise UsageError(
+                f"--broker must be HOST or HOST:PORT, not {address!r}", hint="such as broker.example:8883"
+            )
         if prefix is not None:
             check_prefix(prefix)
         secret = _read_secret(wifi_secret_file) if wifi_secret_file else None
         if ssid is not None and not 1 <= len(ssid.encode()) <= 32:
-            raise UsageError("the name of a Wi-Fi network has 1 to 32 bytes")
+            raise UsageError(f"--ssid must have 1 to 32 bytes, not {len(ssid.encode())}")
         if secret is not None and ssid is None:
-            raise UsageError("a Wi-Fi password without a network", hint="name it with --ssid")
+            raise UsageError("a Wi-Fi password needs a network", hint="name the network with --ssid")
         if secret is not None and not 8 <= len(secret) <= 64:
             raise UsageError(
-                "the password of a Wi-Fi network has 8 to 63 characters", hint="WPA2 asks for that"
+                "the Wi-Fi password must have 8 to 63 characters",
+                hint="WPA2 asks for that",
             )
         certificate = _read(authority) if authority else None
         if certificate is not None and certificate[:1] != b"\x30":
             raise UsageError(
-                f"{authority} is no certificate in DER", hint=f"take {AUTHORITY} of the broker's folder"
+                f"{authority} is not a certificate in DER", hint=f"take {AUTHORITY} of the broker's folder"
             )
         return cls(host.strip("[]"), int(port), certificate, ssid, secret, prefix)
 
@@ -125,7 +130,8 @@ class Member:
         keys.parse_ids([str(self.device)])
         if unknown := set(self.shapes) - set(SHAPES):
             raise UsageError(
-                f"there is no shape of card {sorted(unknown)[0]!r}", hint=f"one of: {', '.join(SHAPES)}"
+                f"--mechanisms must be of {', '.join(SHAPES)}, not {sorted(unknown)[0]!r}",
+                hint="separate them with commas",
             )
         self.fleet_file(bytes(wire.KEY_BYTES))
         if not 1 <= len(self.rows) <= _MAX_RECORDS or not 1 <= self.rows.shape[1] - 1 <= wire.MAX_DIMENSION:
@@ -144,8 +150,8 @@ def policy(largest: str, budget: str) -> Policy:
     parsed = Policy(parse_epsilon(largest), _budget(budget))
     if parsed.largest > parsed.budget:
         raise UsageError(
-            f"a report may not cost more ({largest}) than the device's budget for life ({budget})",
-            hint="a budget of so many reports: --budget = reports x --largest",
+            f"--largest must be at most --budget, the device's budget for life ({budget}), not {largest}",
+            hint="--budget = --largest x the number of reports pays for that many",
         )
     return parsed
 
@@ -155,41 +161,66 @@ def _budget(text: str) -> int:
     try:
         micro = Decimal(text) * MICRO
     except ArithmeticError:
-        raise UsageError(f"budget {text!r} is not a number", hint="such as --budget 100") from None
+        raise UsageError(f"--budget must be a number, not {text!r}", hint="such as --budget 100") from None
     if not micro.is_finite() or micro != micro.to_integral_value():
-        raise UsageError(f"budget {text!r} is not a whole number of millionths")
+        raise UsageError(
+            f"--budget must be a whole number of millionths, not {text!r}", hint="such as --budget 100"
+        )
     return int(micro)
 
 
 def read_records(path: str | Path) -> Rows:
     """Records of a CSV file, as int16, Q1.14: a row a record, features and then the label, all in [-1, 1].
 
-    A first row of names is skipped. Raises UsageError.
+    A first row of names and empty lines are skipped. Raises UsageError, which names the line.
     """
     values: list[list[float]] = []
     try:
         # Without -sig a byte order mark would make the first row one of names.
         with open(path, newline="", encoding="utf-8-sig") as file:
-            for number, row in enumerate(csv.reader(file), 1):
-                try:
-                    values.append([float(cell) for cell in row])
-                except ValueError:
-                    if number == 1:
-                        continue
-                    raise UsageError(f"{path}, line {number}: not a number") from None
+            rows = csv.reader(file)
+            for number, row in enumerate(rows, 1):
+                if not row or (number == 1 and not any(map(_is_number, row))):
+                    continue
+                values.append(
+                    _record(row, f"{path}, line {rows.line_num}", len(values[0]) if values else None)
+                )
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror}") from error
     except (UnicodeDecodeError, csv.Error) as error:
         raise UsageError(f"{path} is no CSV file in UTF-8", hint="save it as CSV, in UTF-8") from error
-    if not values or len({len(row) for row in values}) != 1 or len(values[0]) < 2:
-        raise UsageError(f"{path} holds no records", hint="a row a record: features, then the label")
-    array = np.array(values)
-    if not np.all(np.abs(array) <= 1):
-        raise UsageError(
-            f"{path}: values outside [-1, 1]", hint="scale each feature by bounds that you fix beforehand"
-        )
-    rows: Rows = np.rint(array * ONE).astype(np.int16)
-    return rows
+    if not values:
+        raise UsageError(f"{path} holds no records", hint=_RECORD)
+    scaled: Rows = np.rint(np.array(values) * ONE).astype(np.int16)
+    return scaled
+
+
+def _record(row: Sequence[str], where: str, width: int | None) -> list[float]:
+    # `width`: of the rows before. `where`: begins every complaint.
+    if len(row) != (width or max(2, len(row))):
+        raise UsageError(f"{where} must have {width or '2 or more'} values, not {len(row)}", hint=_RECORD)
+    for cell in row:
+        if not _is_number(cell):
+            raise UsageError(f"{where}: {cell!r} is not a number", hint=_RECORD)
+        if abs(float(cell)) > 1:
+            raise UsageError(
+                f"{where}: values must be in [-1, 1], not {cell.strip()}",
+                hint="scale each feature by bounds that you fix beforehand",
+            )
+    return [float(cell) for cell in row]
+
+
+def _is_number(cell: str) -> bool:
+    try:
+        return not math.isnan(float(cell))
+    except ValueError:
+        return False
+
+
+def has_labels_0_and_1(rows: Rows) -> bool:
+    """Whether the labels are 0, or 0 and 1: not what is usual here, -1 and 1."""
+    found = set(rows[:, -1].tolist())
+    return 0 in found and found <= {0, ONE}
 
 
 def dataset_records(name: str, device: int, count: int) -> Rows:

@@ -19,7 +19,8 @@ from terntools.bench.meters import Meter, ina
 from terntools.bench.sessions import Session
 from terntools.boards import devices
 from terntools.cli import bench_latency
-from terntools.cli.progress import tell
+from terntools.cli.options import require_positive
+from terntools.cli.progress import telling
 
 METERS = ("ppk2", "joulescope", "ina226", "ina228", "csv", "model")
 _SESSIONS = 5
@@ -39,44 +40,61 @@ def add_action(actions: Any) -> None:
     )
     bench_latency.add_options(parser)
     meter = parser.add_argument_group("meter")
-    meter.add_argument("--meter", required=True, choices=METERS, help="instrument, an export, or a model")
     meter.add_argument(
-        "--meter-port", metavar="PORT", help="of a ppk2, or of the Pico that reads an ina226 or ina228"
-    )
-    meter.add_argument("--volts", type=float, help="of the supply, where the meter does not measure it")
-    meter.add_argument(
-        "--no-supply", action="store_true", help="ppk2: measure only; the board has its own supply"
+        "--meter", required=True, choices=METERS, help="an instrument, an export of one (csv), or a model"
     )
     meter.add_argument(
-        "--shunt", type=float, metavar="OHMS", help="ina226, ina228: shunt (default 0.1, 0.015)"
+        "--meter-port", metavar="PORT", help="port of a ppk2, or of the Pico that reads an ina226 or ina228"
     )
-    meter.add_argument("--file", type=Path, metavar="CSV", help="csv: what the instrument exported")
     meter.add_argument(
-        "--marker", type=int, metavar="PIN", help="of the board, wired to the meter (default: GP15 of a Pico)"
+        "--volts", type=float, help="voltage of the supply, where the meter does not measure it"
+    )
+    meter.add_argument(
+        "--no-supply", action="store_true", help="ppk2: measure only, and leave the supply to the board"
+    )
+    meter.add_argument(
+        "--shunt",
+        type=float,
+        metavar="OHMS",
+        help="ina226, ina228: resistance of the shunt (default 0.1, 0.015)",
+    )
+    meter.add_argument(
+        "--file", type=Path, metavar="CSV", help="csv: read what the instrument exported from this file"
+    )
+    meter.add_argument(
+        "--marker",
+        type=int,
+        metavar="PIN",
+        help="pin of the board that is wired to the meter (default: GP15 of a Pico)",
     )
     meter.add_argument("--active-low", action="store_true", help="the marker is low in a window")
     meter.add_argument(
-        "--reports", type=int, default=1, metavar="N", help="csv: reports in a window (default 1)"
+        "--reports", type=int, default=1, metavar="N", help="csv: a window holds N reports (default 1)"
     )
     life = parser.add_argument_group("battery life")
-    life.add_argument("--battery", type=float, default=2000.0, metavar="MAH", help="capacity (default 2000)")
+    life.add_argument(
+        "--battery", type=float, default=2000.0, metavar="MAH", help="capacity of the battery (default 2000)"
+    )
     life.add_argument(
         "--every", type=float, default=3600.0, metavar="S", help="seconds between reports (default 3600)"
     )
     life.add_argument(
-        "--sleep-milliwatts", type=float, metavar="MW", help="asleep (default: the chip's datasheet's)"
+        "--sleep-milliwatts",
+        type=float,
+        metavar="MW",
+        help="power while it sleeps (default: as the chip's datasheet says)",
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.set_defaults(func=_run)
 
 
 def _require_sense(args: argparse.Namespace) -> None:
-    for name in ("volts", "shunt", "battery", "every", "reports"):
-        value = getattr(args, name)
-        if value is not None and not 0 < value < math.inf:
-            raise UsageError(f"--{name} {value:g} cannot be", hint="it is more than 0")
+    require_positive(args, "volts", "shunt", "battery", "every", "reports")
     if args.sleep_milliwatts is not None and not 0 <= args.sleep_milliwatts < math.inf:
-        raise UsageError(f"--sleep-milliwatts {args.sleep_milliwatts:g} cannot be", hint="it is 0 or more")
+        raise UsageError(
+            f"--sleep-milliwatts must be a number, 0 or more, not {args.sleep_milliwatts:g}",
+            hint="leave it out for what the chip's datasheet says",
+        )
 
 
 def _run(args: argparse.Namespace) -> int:
@@ -88,21 +106,17 @@ def _run(args: argparse.Namespace) -> int:
             hint="name its port: --fleet port:/dev/ttyACM0; or --meter model",
         )
     session = Session(args.sessions)
-
-    def say(line: str) -> None:
-        session.say(line)
-        tell(line)
-
     symbols = cards.decode(case.card).symbols
     bits = math.ceil(case.k * math.log2(symbols))
     pictures: dict[str, Any] = {}
-    if args.meter == "model":
-        result, pictures, chip = _model(args, case, bits, say)
-    else:
-        measured, chip = _measure(args, case, say)
-        result = measured.as_dict(bits)
-        parts = {"the report's": measured.net, "idle": measured.gross - measured.net}
-        pictures = _pictures({case.label: parts}, measured.source)
+    with telling(session.say) as say:
+        if args.meter == "model":
+            result, pictures, chip = _model(args, case, bits, say)
+        else:
+            measured, chip = _measure(args, case, say)
+            result = measured.as_dict(bits)
+            parts = {"the report's": measured.net, "idle": measured.gross - measured.net}
+            pictures = _pictures({case.label: parts}, measured.source)
     result.update(_battery(args, result, chip))
     result["case"] = {**asdict(case), "bytes_per_report": case.report_bytes}
     text = summary(result)
@@ -161,7 +175,8 @@ def _model(
     # The result, its pictures, and the chip.
     if fleet.parse(args.fleet).kind not in ("pico-emulated", "port"):
         raise UsageError(
-            f"{args.fleet} has no board's times", hint="take --fleet pico-emulated:1, or a board at a port"
+            f"--meter model needs a board's times, and {args.fleet} has none",
+            hint="take --fleet pico-emulated:1, or a board at a port",
         )
     with latency.device(args.fleet) as on:
         model = current_model.load(on.chip)
@@ -205,7 +220,9 @@ def _measure(args: argparse.Namespace, case: latency.Case, say: Any) -> tuple[en
         from terntools.bench.meters.csv import Csv
 
         if args.file is None:
-            raise UsageError("--meter csv reads a file", hint="name it with --file")
+            raise UsageError(
+                "--meter csv reads a file, and --file names none", hint="such as --file export.csv"
+            )
         export = Csv(args.file, args.volts)
         return energy.measure(export.record(), args.reports, export.source, args.active_low), None
     meter = _meter(args)
@@ -223,7 +240,7 @@ def _measure(args: argparse.Namespace, case: latency.Case, say: Any) -> tuple[en
     middle = sorted(results, key=lambda result: result.net)[_SESSIONS // 2]
     if middle.net <= 0:
         raise TernError(
-            "a report costs no more than idling: that cannot be",
+            "a report seems to cost no more energy than idling, which is impossible",
             hint="is the meter in the board's supply line?",
         )
     return middle, on.chip
@@ -259,7 +276,8 @@ def _meter(args: argparse.Namespace) -> Meter:
         return Joulescope()
     if args.meter_port is None:
         raise UsageError(
-            f"where is the {args.meter}?", hint="name its port: --meter-port a1; see `tern devices`"
+            f"--meter-port is missing: the port of the {args.meter}",
+            hint="such as --meter-port a1; see `tern devices`",
         )
     port = devices.resolve(args.meter_port)
     if args.meter == "ppk2":

@@ -6,6 +6,7 @@ import argparse
 from typing import Any
 
 from ternhost.cli import add_command, print_result
+from ternhost.cli.terminal import Progress
 from ternhost.errors import FAILED, OK
 
 
@@ -17,14 +18,25 @@ def add_action(actions: Any) -> None:
         "tern bench ingest --broker mosquitto --reports 1000000 --json",
     )
     ingest.add_argument(
-        "--broker", choices=("mosquitto",), default="mosquitto", help="it is started for the purpose"
+        "--broker",
+        choices=("mosquitto",),
+        default="mosquitto",
+        help="start this broker for the measurement (default %(default)s)",
     )
-    ingest.add_argument("--reports", type=int, default=100_000, metavar="N", help="default 100000")
     ingest.add_argument(
-        "--qos", type=int, choices=(0, 1), default=1, help="of the messages (default 1, as boards send them)"
+        "--reports", type=int, default=100_000, metavar="N", help="publish N reports (default 100000)"
     )
     ingest.add_argument(
-        "--profile", action="store_true", help="tell where the time goes, on standard error; slower"
+        "--qos",
+        type=int,
+        choices=(0, 1),
+        default=1,
+        help="quality of service of the messages (default 1, as boards send them)",
+    )
+    ingest.add_argument(
+        "--profile",
+        action="store_true",
+        help="print on standard error where the time goes; this slows it down",
     )
     ingest.add_argument("--json", action="store_true", help="print one JSON object")
     ingest.set_defaults(func=run)
@@ -33,7 +45,9 @@ def add_action(actions: Any) -> None:
 def run(args: argparse.Namespace) -> int:
     from terntools.bench import ingest
 
-    result = ingest.run(args.reports, qos=args.qos, profile=args.profile)
+    with Progress() as progress:
+        progress.step(f"{args.reports:,} reports are counted, taken in and counted again")
+        result = ingest.run(args.reports, qos=args.qos, profile=args.profile)
     text = (
         f"{result['reports_per_s']:,.0f} reports a second, {100 * result['ratio']:.0f} % of the "
         f"{result['client_only_messages_per_s']:,.0f} messages a second that the client merely counts\n"

@@ -10,7 +10,7 @@ from ternhost.algorithms import training
 from ternhost.cli import add_command, print_result
 from terntools.bench import current_model, latency
 from terntools.bench.sessions import Session
-from terntools.cli.progress import tell
+from terntools.cli.progress import telling
 
 
 def add_action(actions: Any) -> None:
@@ -33,18 +33,34 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--fleet",
         default="pico-emulated:1",
         metavar="FLEET",
-        help="one of pico-emulated:1 (default), emulated:1, port:PATH; for latency also rv32-emulated:1 (ESP32-C3) and "
-        "xtensa-emulated:1 (ESP32): instructions, and what a chip takes at least",
+        help="measure this board: pico-emulated:1 (default), emulated:1 or port:PATH; for latency also rv32-emulated:1 "
+        "(ESP32-C3) and xtensa-emulated:1 (ESP32), which count instructions and give the least time of a chip",
     )
-    parser.add_argument("--mechanism", default=case.mechanism, choices=mechanisms.NAMES, metavar="NAME")
     parser.add_argument(
-        "--epsilon", default=case.epsilon, metavar="E", help="of a report (default %(default)s)"
+        "--mechanism",
+        default=case.mechanism,
+        choices=mechanisms.NAMES,
+        metavar="NAME",
+        help="mechanism of the report (default %(default)s)",
     )
-    parser.add_argument("--d", type=int, default=case.d, help="coordinates (default %(default)s)")
-    parser.add_argument("--k", type=int, default=case.k, help="of them reported (default %(default)s)")
-    parser.add_argument("--model", default=case.model, choices=tuple(training.MODELS))
     parser.add_argument(
-        "--sessions", default="sessions", metavar="DIR", help="where to write log, JSON and pictures"
+        "--epsilon", default=case.epsilon, metavar="E", help="epsilon of a report (default %(default)s)"
+    )
+    parser.add_argument("--d", type=int, default=case.d, help="number of coordinates (default %(default)s)")
+    parser.add_argument(
+        "--k", type=int, default=case.k, help="report K of them (default %(default)s)", metavar="K"
+    )
+    parser.add_argument(
+        "--model",
+        default=case.model,
+        choices=tuple(training.MODELS),
+        help="model whose gradient is reported (default %(default)s)",
+    )
+    parser.add_argument(
+        "--sessions",
+        default="sessions",
+        metavar="DIR",
+        help="write log, JSON and pictures to a folder in DIR (default %(default)s)",
     )
 
 
@@ -57,11 +73,8 @@ def _run(args: argparse.Namespace) -> int:
     case = case_of(args)
     session = Session(args.sessions)
 
-    def say(line: str) -> None:
-        session.say(line)
-        tell(line)
-
-    result = latency.measure(args.fleet, case, tell=say)
+    with telling(session.say) as say:
+        result = latency.measure(args.fleet, case, tell=say)
     text = summary(result)
     session.finish("latency", result, text, pictures(result))
     result["directory"] = str(session.directory)

@@ -10,7 +10,7 @@ from ternhost import errors
 from ternhost.cli import add_command, print_result
 from terntools.boards import deploy, devices, mpy
 from terntools.boards.repl import Repl
-from terntools.cli.progress import Bar, tell
+from terntools.cli.progress import Bar
 
 
 def add_parser(subparsers: Any) -> None:
@@ -28,8 +28,8 @@ def add_parser(subparsers: Any) -> None:
         action="append",
         default=[],
         choices=mpy.ON_DEMAND,
-        help=f"a module beside those of the client: {', '.join(mpy.ON_DEMAND)} (`tern device bench` needs bench); "
-        "those that are there stay",
+        help=f"add a module to those of the client: {', '.join(mpy.ON_DEMAND)} (`tern device bench` needs bench); "
+        "modules that were added before stay",
     )
     add_options(parser)
     parser.add_argument("--json", action="store_true", help="print one JSON object")
@@ -41,17 +41,16 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--whole",
         action="store_true",
-        help="every module, with line numbers: for programs of your own, and to see where one fails",
+        help="put every module on it, with line numbers: for programs of your own, and to see where one fails",
     )
 
 
 def run_deploy(port: str, whole: bool = False, more: Sequence[str] = ()) -> dict[str, Any]:
     """Deploy to the board on `port` and start it; what was done, and what the board says."""
-    with Repl(port) as repl:
+    with Bar("deploying") as bar, Repl(port) as repl:
         machine, changes = deploy.plan(repl, whole, more)
-        tell(f"{machine.description}, MicroPython {machine.version}, {machine.processor}")
-        with Bar("deploying") as bar:
-            deploy.install(repl, machine, changes, bar.update)
+        bar.say(f"{machine.description}, MicroPython {machine.version}, {machine.processor}")
+        deploy.install(repl, machine, changes, bar.update)
         repl.start_main()
     hello = deploy.wait_for_hello(port)
     return {

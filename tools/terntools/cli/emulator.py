@@ -11,6 +11,7 @@ from typing import Any
 
 from ternhost import errors
 from ternhost.cli import add_command, print_result
+from ternhost.cli.terminal import Progress, heeding_interrupts
 from ternhost.errors import DeviceError, UsageError
 from terntools.emulators import machines as emulators
 from terntools.emulators import micropython as emulator
@@ -42,8 +43,8 @@ def add_parser(subparsers: Any) -> None:
         "--what",
         default="device",
         metavar="LIST",
-        help="of device (32-bit MicroPython), pico (RP2040), esp32 (the instruction sets of ESP32-C3 and ESP32), m33 "
-        "(that of RP2350) and newest (Debian's newest MicroPython, for that of ESP32-C3); default: device",
+        help="build these, separated by commas: device (32-bit MicroPython; the default), pico (RP2040), esp32 (the "
+        "instruction sets of ESP32-C3 and ESP32), m33 (that of RP2350), newest (Debian's newest, for ESP32-C3)",
     )
     build.add_argument("--json", action="store_true", help="print one JSON object")
     build.set_defaults(func=_build)
@@ -59,16 +60,21 @@ def add_parser(subparsers: Any) -> None:
         "--what",
         default=emulators.PICO,
         choices=emulators.NAMES,
-        help="a Pico (default), or what executes the code of an ESP32-C3 (rv32), an ESP32 (xtensa) or an RP2350 (m33)",
+        help="pico (default), or what executes the code of an ESP32-C3 (rv32), an ESP32 (xtensa) or an RP2350 (m33)",
     )
-    run.add_argument("--flash", type=Path, metavar="FILE", help="keeps its flash; made if it is not there")
     run.add_argument(
-        "--volume", type=Path, metavar="DIR", help="where the volume of a Pico's USB boot loader shows up"
+        "--flash", type=Path, metavar="FILE", help="keep its flash in FILE, which is made if it is not there"
+    )
+    run.add_argument(
+        "--volume",
+        type=Path,
+        metavar="DIR",
+        help="folder in which the volume of a Pico's USB boot loader shows up",
     )
     run.add_argument(
         "--blank",
         action="store_true",
-        help="a new flash holds no firmware: a Pico's boot loader waits for one, from `tern up` with the same --volume",
+        help="put no firmware into a new flash: a Pico's boot loader waits for one, from `tern up` with this --volume",
     )
     run.add_argument("--json", action="store_true", help="print one JSON object")
     run.set_defaults(func=_run)
@@ -82,9 +88,10 @@ def _build(args: argparse.Namespace) -> int:
     wanted = args.what.split(",")
     if unknown := [name for name in wanted if name not in _BUILDERS]:
         raise UsageError(
-            f"there is no emulator called '{unknown[0]}'", hint=f"there are: {', '.join(_BUILDERS)}"
+            f"--what must be of {', '.join(_BUILDERS)}, not '{unknown[0]}'", hint="separate them with commas"
         )
-    built = {name: str(_BUILDERS[name](_progress)) for name in wanted}
+    with Progress() as progress:
+        built = {name: str(_BUILDERS[name](progress.say)) for name in wanted}
     print_result(built, "\n".join(f"{name}: {path}" for name, path in built.items()), args.json)
     return errors.OK
 
@@ -92,19 +99,20 @@ def _build(args: argparse.Namespace) -> int:
 def _run(args: argparse.Namespace) -> int:
     if args.what != emulators.PICO and (args.blank or args.volume is not None):
         raise UsageError(
-            f"an emulated {args.what} has no boot loader", hint="--blank and --volume are a Pico's"
+            f"--blank and --volume need a Pico, not {args.what}",
+            hint="no other emulated board has a boot loader",
         )
     if args.blank and args.volume is None:
         raise UsageError(
-            "a blank Pico waits in its boot loader", hint="say where that shows up: --volume DIR"
+            "--blank needs --volume DIR, the folder in which the boot loader shows up",
+            hint="such as --volume boot",
         )
-    with _booted(args) as board:
+    with heeding_interrupts(), _booted(args) as board, contextlib.suppress(KeyboardInterrupt):
         print_result({"port": board.url}, board.url, args.json)
         sys.stdout.flush()
-        with contextlib.suppress(KeyboardInterrupt):
-            while board.is_running:
-                time.sleep(0.2)
-            raise DeviceError(f"the emulated {args.what} has ended", hint="its messages are above")
+        while board.is_running:
+            time.sleep(0.2)
+        raise DeviceError(f"the emulated {args.what} has ended", hint="its messages are above")
     return errors.OK
 
 
@@ -136,7 +144,3 @@ def _info(args: argparse.Namespace) -> int:
 def _source(record: dict[str, Any]) -> str:
     found = [name for name in record["built_with"] if name.startswith("micropython_")]
     return str(min(found)).removesuffix(".debian.tar.xz").replace("_", " ")
-
-
-def _progress(line: str) -> None:
-    print(f"  {line}", file=sys.stderr, flush=True)

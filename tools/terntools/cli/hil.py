@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 from typing import Any
 
 from ternhost.cli import add_command, print_result
 from terntools.bench.sessions import Session
+from terntools.cli.options import require_positive
+from terntools.cli.progress import telling
 from terntools.testing import hil
 
 
@@ -21,16 +22,22 @@ def add_parser(subparsers: Any) -> None:
         "tern hil --hardware-map boards.yaml\ntern hil --hardware-map boards.yaml --board pico-1 --json",
     )
     parser.add_argument(
-        "--hardware-map", required=True, metavar="FILE", help="in the shape of Zephyr's twister"
+        "--hardware-map",
+        required=True,
+        metavar="FILE",
+        help="the boards, as a hardware map of Zephyr's twister",
     )
     parser.add_argument(
-        "--board", action="append", default=[], metavar="ID", help="only this one; may be repeated"
+        "--board", action="append", default=[], metavar="ID", help="run on this board only; may be repeated"
     )
     parser.add_argument(
         "--tests", action="append", type=Path, metavar="PATH", help="default: those that come with tern"
     )
     parser.add_argument(
-        "--timeout", type=float, default=hil.TIMEOUT, help="seconds a board (default: %(default)s)"
+        "--timeout",
+        type=float,
+        default=hil.TIMEOUT,
+        help="seconds that a board may take (default: %(default)s)",
     )
     parser.add_argument("--sessions", default="sessions", metavar="DIR", help="where to write the report")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
@@ -38,16 +45,14 @@ def add_parser(subparsers: Any) -> None:
 
 
 def _run(args: argparse.Namespace) -> int:
+    require_positive(args, "timeout")
     tests = tuple(args.tests or hil.TESTS)
     hil.boards_of(args.hardware_map, args.board)  # what is wrong is said before a session begins
     hil.require_tests(tests)
     session = Session(args.sessions)
 
-    def say(line: str) -> None:
-        session.say(line)
-        print(f"  {line}", file=sys.stderr, flush=True)
-
-    results = hil.run(args.hardware_map, session.directory, tests, args.timeout, args.board, say)
+    with telling(session.say) as say:
+        results = hil.run(args.hardware_map, session.directory, tests, args.timeout, args.board, say)
     found = {
         "directory": str(session.directory),
         "boards": [

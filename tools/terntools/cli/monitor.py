@@ -11,6 +11,7 @@ from ternhost import errors
 from ternhost.cli import add_command, print_result
 from terntools.boards import devices
 from terntools.boards.monitor import Monitor
+from terntools.cli.options import require_positive
 
 
 def add_parser(subparsers: Any) -> None:
@@ -21,14 +22,19 @@ def add_parser(subparsers: Any) -> None:
         "tern monitor a0\ntern monitor a0 --seconds 10 --json",
     )
     parser.add_argument("board", metavar="BOARD", help=devices.NAMES)
-    parser.add_argument("--seconds", type=float, metavar="S", help="end by itself (default: at Ctrl-C)")
-    parser.add_argument("--every", type=float, default=2.0, metavar="S", help="between hellos (default 2)")
-    parser.add_argument("--quiet", action="store_true", help="no line for each frame")
+    parser.add_argument(
+        "--seconds", type=float, metavar="S", help="end after so many seconds (default: at Ctrl-C)"
+    )
+    parser.add_argument(
+        "--every", type=float, default=2.0, metavar="S", help="seconds between hellos (default 2)"
+    )
+    parser.add_argument("--quiet", action="store_true", help="print no line for each frame")
     parser.add_argument("--json", action="store_true", help="print one JSON object at the end")
     parser.set_defaults(func=_run)
 
 
 def _run(args: argparse.Namespace) -> int:
+    require_positive(args, "seconds", "every")
     start = time.monotonic()
 
     def tell(line: str) -> None:

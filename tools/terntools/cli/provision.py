@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -42,15 +43,23 @@ def add_options(parser: argparse.ArgumentParser, required: bool) -> None:
         "--store", metavar="FILE", required=required, help="the host's store; the device's key is made in it"
     )
     member.add_argument(
-        "--device", type=int, metavar="ID", required=required, help="1 or more, its own in the fleet"
+        "--device",
+        type=int,
+        metavar="ID",
+        required=required,
+        help="1 or more; no other device of the fleet has it",
     )
     member.add_argument(
-        "--records", metavar="FILE", help="CSV: features and label, all in [-1, 1], a row a record"
+        "--records",
+        metavar="FILE",
+        help="CSV file: a row holds features and then the label, all in [-1, 1]",
     )
     member.add_argument(
-        "--dataset", choices=tuple(datasets.DATASETS), help="for a trial: records of a data set"
+        "--dataset", choices=tuple(datasets.DATASETS), help="take records of a data set, for a trial"
     )
-    member.add_argument("--count", type=int, default=1, metavar="N", help="records of --dataset (default 1)")
+    member.add_argument(
+        "--count", type=int, default=1, metavar="N", help="take N records of --dataset (default 1)"
+    )
     policy = parser.add_argument_group("privacy policy, which the device enforces")
     policy.add_argument(
         "--largest", default="2", metavar="E", help="epsilon that one report may cost (default 2)"
@@ -61,7 +70,7 @@ def add_options(parser: argparse.ArgumentParser, required: bool) -> None:
     policy.add_argument(
         "--mechanisms",
         metavar="LIST",
-        help=f"shapes of cards that it obeys, of {','.join(provision.SHAPES)} (all)",
+        help=f"shapes of cards that the device obeys, of {','.join(provision.SHAPES)} (default: all)",
     )
     policy.add_argument("--pause", type=int, default=0, metavar="S", help="least seconds between two debits")
     policy.add_argument(
@@ -85,28 +94,43 @@ def add_options(parser: argparse.ArgumentParser, required: bool) -> None:
         help="answer only what is asked of this device, not of the whole fleet",
     )
     network = parser.add_argument_group("network (without a broker, the link is the board's port)")
-    network.add_argument("--broker", metavar="HOST[:PORT]", help="MQTT broker")
+    network.add_argument("--broker", metavar="HOST[:PORT]", help="connect to this MQTT broker")
     network.add_argument(
         "--authority", type=Path, metavar="FILE", help="certificate (DER) that vouches for the broker"
     )
-    network.add_argument("--prefix", metavar="NAME", help="of the fleet's topics (default tern)")
-    network.add_argument("--ssid", metavar="NAME", help="Wi-Fi network")
+    network.add_argument("--prefix", metavar="NAME", help="begin the fleet's topics with NAME (default tern)")
+    network.add_argument("--ssid", metavar="NAME", help="join this Wi-Fi network")
     network.add_argument(
-        "--wifi-password-file", type=Path, metavar="FILE", help="holds its password, which is never printed"
+        "--wifi-password-file",
+        type=Path,
+        metavar="FILE",
+        help="holds the network's password, which is never printed",
     )
 
 
 def member_of(args: argparse.Namespace) -> Member:
     """What the options describe. Raises UsageError."""
     if (args.records is None) == (args.dataset is None):
-        raise UsageError("name the device's records", hint="either --records FILE or --dataset NAME")
-    rows = (
-        provision.read_records(args.records)
-        if args.records
-        else provision.dataset_records(args.dataset, args.device, args.count)
-    )
-    if args.broker is None and (args.authority or args.ssid or args.wifi_password_file or args.prefix):
-        raise UsageError("options of a network without a broker", hint="name it with --broker HOST[:PORT]")
+        raise UsageError(
+            "the device needs records from one place", hint="name either --records FILE or --dataset NAME"
+        )
+    if args.count < 1:
+        raise UsageError(f"--count must be 1 or more, not {args.count}")
+    if args.records:
+        rows = provision.read_records(args.records)
+        if provision.has_labels_0_and_1(rows):
+            print(
+                f"tern: the labels in {args.records} are 0 or 1, not -1 or 1; for logistic regression and the SVM "
+                "0 means -1, linear regression predicts 0 and 1",
+                file=sys.stderr,
+            )
+    else:
+        rows = provision.dataset_records(args.dataset, args.device, args.count)
+    if args.broker is None:
+        for name in ("authority", "prefix", "ssid", "wifi_password_file"):
+            if getattr(args, name):
+                option = "--" + name.replace("_", "-")
+                raise UsageError(f"{option} needs a broker", hint="name the broker with --broker HOST[:PORT]")
     broker = (
         Broker.parse(args.broker, args.authority, args.ssid, args.wifi_password_file, args.prefix)
         if args.broker

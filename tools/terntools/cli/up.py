@@ -28,7 +28,7 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument("board", metavar="BOARD", help=devices.NAMES)
     flash_cli.add_options(parser)
     parser.add_argument(
-        "--reflash", action="store_true", help="flash it even if it has a MicroPython that will do"
+        "--reflash", action="store_true", help="flash the board even if its MicroPython is recent enough"
     )
     deploy_cli.add_options(parser)
     provision_cli.add_options(parser, required=True)
@@ -72,7 +72,10 @@ def _run(args: argparse.Namespace) -> int:
 
 def _confirm() -> None:
     if not sys.stdin.isatty():
-        raise UsageError("nobody is there to be asked", hint="add --yes to carry out the plan above")
+        raise UsageError(
+            "standard input is not a terminal, so that nobody can agree",
+            hint="add --yes to carry out the plan above",
+        )
     print("go on? [y/N] ", end="", file=sys.stderr, flush=True)
     if sys.stdin.readline().strip().lower() not in ("y", "yes"):
         raise UsageError("nothing was changed", hint="answer y, or add --yes")

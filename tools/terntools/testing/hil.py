@@ -108,7 +108,7 @@ def run(
                 process.kill()
             raise
     _write_junit(results, directory / "junit.xml")
-    (directory / "report.html").write_text(page(results))
+    (directory / "report.html").write_text(page(results), encoding="utf-8")
     return results
 
 
@@ -203,9 +203,10 @@ def page(results: Sequence[Result]) -> str:
     rows = "".join(_row(result) for result in results)
     details = "".join(_details(result) for result in results)
     return f"""<!doctype html>
-<html lang="en"><meta charset="utf-8"><title>tern: hardware in the loop</title>
+<html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">
+<title>tern: hardware in the loop</title>
 <style>
-body {{ font: 16px/1.4 sans-serif; margin: 2em auto; max-width: 60em; color: #222 }}
+body {{ font: 16px/1.4 sans-serif; margin: 2em auto; max-width: 60em; padding: 0 1.5em; color: #222 }}
 table {{ border-collapse: collapse; width: 100% }} td, th {{ text-align: left; padding: .3em .6em;
 border-bottom: 1px solid #ccc }}
 .failed {{ color: #a00; font-weight: bold }} .skipped {{ color: #666 }} pre {{ overflow-x: auto; background: #f4f4f4 }}

@@ -64,7 +64,7 @@ class Csv:
                 if at is not None
             }
         except (ValueError, IndexError) as error:
-            raise UsageError(f"{self._path}: a row is no row of numbers ({error})") from error
+            raise UsageError(f"{self._path}: every row must have numbers only ({error})") from error
         volts = values.get("voltage", np.full(len(rows), self._volts or 0.0))
         return Trace(values["time"] - values["time"][0], values["current"], volts, values["marker"] > 0.5)
 

@@ -48,7 +48,8 @@ class Ina:
             raise UsageError(f"there is no meter {chip!r}", hint=f"one of: {', '.join(CHIPS)}")
         if not 0 < ohms < 1000:
             raise UsageError(
-                f"a shunt of {ohms} ohms cannot be", hint="it is printed on the breakout: R100 is 0.1"
+                f"--shunt must be a number of ohms above 0, not {ohms:g}",
+                hint="it is printed on the breakout: R100 is 0.1",
             )
         self.chip = CHIPS[chip]
         self.source = f"measured with an {self.chip.name}"

@@ -32,7 +32,7 @@ class Ppk2:
         from ppk2_api.ppk2_api import PPK2_API
 
         if not 0.8 <= volts <= 5.0:
-            raise UsageError(f"a Power Profiler Kit II supplies 0.8 to 5 V, not {volts}")
+            raise UsageError(f"--volts must be 0.8 to 5 for a Power Profiler Kit II, not {volts:g}")
         self._volts = volts
         open_port(port, BAUD).close()  # says clearly what keeps a port from being opened
         try:

@@ -1,0 +1,39 @@
+"""A command that stays until it is interrupted ends in order, also where a shell started it in the background."""
+
+import json
+import signal
+import socket
+import subprocess
+import sys
+
+import pytest
+
+from ternhost import errors
+from terntools.emulators.machine import locked
+
+TERN = [sys.executable, "-c", "import sys; from ternhost.cli import main; sys.exit(main())"]
+
+
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGINT, errors.OK), (signal.SIGTERM, errors.TERMINATED)]
+)
+def test_an_emulated_board_of_the_background_ends_in_order(number, code, tmp_path):
+    flash = tmp_path / "flash.bin"
+    # A shell without job control ignores SIGINT for what it starts with &.
+    background = ["sh", "-c", "trap '' INT; exec \"$@\"", "sh"]
+    words = ("emulator", "run", "--what", "rv32", "--flash", str(flash), "--json")
+    process = subprocess.Popen([*background, *TERN, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    try:
+        assert process.stdout is not None
+        url = json.loads(process.stdout.readline())["port"]
+        process.send_signal(number)
+        _, said = process.communicate(timeout=60)
+    finally:
+        process.kill()
+        process.wait()
+    assert (process.returncode, said) == (code, b"")
+    host, _, port = url.removeprefix("socket://").rpartition(":")
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection((host, int(port)), timeout=5).close()
+    with locked(flash, flash.stat().st_size):
+        pass  # no process has it any more

@@ -1,0 +1,139 @@
+"""Long commands tell what they do: in one changing line on a terminal, in a line now and then everywhere else."""
+
+import contextlib
+import io
+import os
+import pty
+import re
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from ternhost.cli import terminal
+from ternhost.cli.terminal import ERASE_LINE, Progress, can_redraw, heeding_interrupts
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+@pytest.fixture(autouse=True)
+def term(monkeypatch):
+    monkeypatch.setenv("TERM", "xterm")
+
+
+def wait_for(condition):
+    end = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.005)
+
+
+def test_a_line_changes_on_a_terminal_that_can(monkeypatch):
+    assert can_redraw(Terminal())
+    assert not can_redraw(io.StringIO())
+    monkeypatch.setenv("TERM", "dumb")
+    assert not can_redraw(Terminal())
+    monkeypatch.delenv("TERM")  # as on Windows
+    assert can_redraw(Terminal())
+
+
+def test_steps_replace_each_other_and_lines_stay():
+    out = Terminal()
+    with Progress("mean", stream=out) as progress:
+        progress.step("one")
+        progress.step("two")
+        progress.say("a result")
+        progress.step("three")
+    assert out.getvalue() == (
+        f"{ERASE_LINE}mean: one{ERASE_LINE}mean: two{ERASE_LINE}mean: a result\n{ERASE_LINE}mean: three{ERASE_LINE}"
+    )
+
+
+def test_the_last_step_may_stay():
+    out = Terminal()
+    progress = Progress(stream=out)
+    progress.step("100 %")
+    progress.close(keep=True)
+    assert out.getvalue() == f"{ERASE_LINE}  100 %\n"
+
+
+@pytest.mark.parametrize("stream", [io.StringIO, Terminal])
+def test_elsewhere_a_long_step_is_told_again_and_again(stream, monkeypatch):
+    monkeypatch.setenv("TERM", "dumb")
+    out = stream()
+    with Progress("mean", stream=out, every=0.01) as progress:
+        progress.step("epsilon 1")
+        wait_for(lambda: out.getvalue().count("epsilon 1") > 2)
+        progress.step("epsilon 2")
+        wait_for(lambda: "epsilon 2" in out.getvalue())
+    told = out.getvalue()
+    assert all(re.fullmatch(r"mean: epsilon [12] \(\d+ s\)", line) for line in told.splitlines())
+    assert told.endswith("\n")
+    time.sleep(0.05)
+    assert out.getvalue() == told, "the end is the end"
+
+
+def test_elsewhere_quick_steps_are_not_told_and_lines_are_told_once():
+    out = io.StringIO()
+    with Progress(stream=out) as progress:
+        for i in range(1000):
+            progress.step(str(i))
+        progress.say("done")
+    assert out.getvalue() == "  done\n"
+
+
+@pytest.mark.parametrize("stream", [io.StringIO, Terminal])
+def test_quiet_tells_nothing(stream):
+    out = stream()
+    with Progress(stream=out, quiet=True, every=0.001) as progress:
+        progress.step("one")
+        progress.say("two")
+        time.sleep(0.02)
+    assert out.getvalue() == ""
+
+
+def test_a_stream_that_nobody_reads_does_not_end_the_command():
+    read, write = os.pipe()
+    os.close(read)
+    with open(write, "w", buffering=1) as out, Progress(stream=out) as progress:
+        progress.say("a line")
+        progress.say("another")
+        os.dup2(os.open(os.devnull, os.O_WRONLY), write)  # what is left in the buffer
+
+
+def test_durations():
+    assert [terminal._duration(s) for s in (9.6, 60, 754)] == ["10 s", "1 min 0 s", "12 min 34 s"]
+
+
+@pytest.mark.parametrize(("term", "escapes"), [("dumb", False), ("xterm", True)])
+def test_an_experiment_writes_no_escapes_to_a_dumb_terminal(term, escapes, tmp_path):
+    program = "import sys; from ternhost.cli import main; sys.exit(main())"
+    words = ("experiment", "coordinates", "--quick", "--runs", "1", "--output", str(tmp_path / "out"))
+    far, near = pty.openpty()
+    with open(far, "rb", buffering=0) as screen:
+        process = subprocess.Popen(
+            [sys.executable, "-c", program, *words],
+            env={**os.environ, "TERM": term}, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=near,
+        )  # fmt: skip
+        os.close(near)
+        told = b""
+        with contextlib.suppress(OSError):  # EIO: the far end is closed
+            while data := screen.read(1 << 16):
+                told += data
+        assert process.wait() == 0
+    assert (b"\x1b" in told) == escapes
+
+
+def test_a_command_of_the_background_can_be_interrupted():
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # as a shell does for what it starts with &
+    try:
+        with pytest.raises(KeyboardInterrupt), heeding_interrupts():
+            signal.raise_signal(signal.SIGINT)
+        assert signal.getsignal(signal.SIGINT) == signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGINT, before)
