@@ -1,6 +1,9 @@
 """`tern card`: the contract for scripts, and what people see."""
 
 import json
+import os
+import resource
+import stat
 import subprocess
 import sys
 
@@ -84,14 +87,26 @@ def test_certify_of_something_else(capsys, tmp_path, data):
 @pytest.mark.parametrize(
     ("argv", "says"),
     [
-        (["design", "nonsense", "--epsilon", "1"], "known: "),
+        (["design", "nonsense", "--epsilon", "1"], "one of: duchi, "),
         (["design", "duchi", "--epsilon", "0"], "epsilon 0"),
         (["design", "duchi", "--epsilon", "nan"], "epsilon nan"),
         (["design", "duchi", "--epsilon", "-1"], "epsilon -1"),
         (["design", "duchi", "--epsilon", "21"], "epsilon 21"),
         (["design", "duchi", "--epsilon", "1", "--levels", "3"], "has 2"),
         (["design", "pm-sub", "--epsilon", "1", "--levels", "257"], "2 to 256"),
-        (["design", "duchi", "--epsilon", "1", "--window", "best"], "no option"),
+        (["design", "duchi", "--epsilon", "1", "--window", "best"], "no option --window"),
+        (["design", "pm", "--epsilon", "1", "--window", "odd"], "one of paper, best, not 'odd'"),
+        (["design", "pm", "--epsilon", "1", "--knots", "9"], "it is for optimal"),
+        (
+            ["design", "laplace", "--epsilon", "1", "--grid", "fine"],
+            "--grid must be a whole number, not 'fine'",
+        ),
+        (["design", "lhp", "--epsilon", "1", "--budgets", "1,x"], "--budgets must be B,B,..., not '1,x'"),
+        (["show", "duchi"], "--epsilon"),
+        (
+            ["show", "a.card", "--levels", "3", "--window", "best"],
+            "--window and --levels would change nothing",
+        ),
         (["design", "duchi"], "--epsilon"),
         (["certify", "no-such-file", "--epsilon", "1"], "No such file"),
         (["show", "no-such-file"], "No such file"),
@@ -117,6 +132,59 @@ def test_show_draws_a_picture(capsys, tmp_path):
     assert "255" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("name", ["rr3", "pm"])
+def test_show_draws_in_ascii_where_there_is_nothing_else(name):
+    found = _tern("card", "show", name, "--epsilon", "1", PYTHONIOENCODING="ascii")
+    assert (found.returncode, found.stderr) == (errors.OK, "")
+    assert found.stdout.isascii()
+    assert "##" in found.stdout
+
+
+def test_a_full_disk_leaves_no_part_of_a_file(tmp_path):
+    """Files are limited to a size that the card and the picture exceed: the write ends in the middle."""
+    for argv in (
+        ["show", "pm", "--epsilon", "1", "--plot", str(tmp_path / "p.png")],
+        ["design", "3r", "--epsilon", "1", "-o", str(tmp_path / "c")],
+    ):
+        found = _tern("card", *argv, limit=128)
+        assert found.returncode != errors.OK
+        assert "fault" not in found.stderr
+        assert not found.stdout
+        assert list(tmp_path.iterdir()) == []
+
+
+def test_what_was_there_stays_when_the_disk_is_full(tmp_path):
+    path = tmp_path / "p.png"
+    assert main(["card", "show", "duchi", "--epsilon", "1", "--plot", str(path)]) == errors.OK
+    before = path.read_bytes()
+    _tern("card", "show", "pm", "--epsilon", "1", "--plot", str(path), limit=128)
+    assert path.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_device_is_written_to_and_not_replaced():
+    found = _tern("card", "show", "duchi", "--epsilon", "1", "--plot", "/dev/full")
+    assert found.returncode == errors.STORAGE
+    assert "No space left" in found.stderr
+    assert stat.S_ISCHR(os.stat("/dev/full").st_mode)
+
+
+def _tern(*argv, limit=None, **environment):
+    """Run tern in a process of its own, in which no file can grow beyond `limit` bytes."""
+
+    def restrict():
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+
+    return subprocess.run(
+        [sys.executable, "-B", "-c", "import sys; from ternhost.cli import main; sys.exit(main())", *argv],
+        capture_output=True,
+        encoding="utf-8",
+        env={**os.environ, **environment},
+        preexec_fn=restrict if limit else None,
+        check=False,
+    )
+
+
 def test_epsilon_is_exact_in_decimal(capsys):
     # 0.1 + 0.2 is not 0.3 in binary; card designs are in millionths, rounded down.
     for text, micro in (("0.3", 300_000), ("2.0000019", 2_000_001), ("1e-1", 100_000), (" 1 ", 1_000_000)):
@@ -140,4 +208,4 @@ def test_a_shipped_card_needs_no_scipy():
     )
     found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert found.returncode == 0
-    assert json.loads(found.stdout)["notes"] == ["worst-variance objective; a shipped card"]
+    assert json.loads(found.stdout)["notes"] == ["a shipped card"]

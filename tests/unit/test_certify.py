@@ -5,6 +5,7 @@ from decimal import Decimal, localcontext
 from fractions import Fraction
 
 import pytest
+import sampler_walk
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -65,7 +66,7 @@ def test_reduced_cards(card):
     for v in KNOTS[::2] + between:
         if card.shape != cards.TABLE and card.symbols > 2 and abs(v) < ONE:
             continue
-        drawn = certify.enumerate_outputs(card, v)
+        drawn = sampler_walk.outputs(card, v)
         assert sum(drawn) == 1
         assert drawn == certify.distribution(card, v)
 
@@ -83,20 +84,20 @@ def test_a_window_start_is_rounded_exactly(levels):
         branch.begin(given + 4)
         sample(card, branch, xs, out, 1)
         if branch.cursor[0] > given + 1:  # the rounding itself has read beyond what was given
-            raise certify.OutOfBytes
+            raise sampler_walk.OutOfBytes
         return out[0]
 
     for v in (*range(-ONE, ONE, 1311), *KNOTS, *BETWEEN):
         xs[0] = v
         low, rest = divmod((v + ONE) * others, 2 * ONE)
         if rest == 0:  # nothing is read
-            branch = certify.Branch()
+            branch = sampler_walk.Branch()
             assert (start(branch), branch.cursor[0]) == (low, 1)
             continue
         expected = [Fraction(0)] * levels
         expected[low] = Fraction(2 * ONE - rest, 2 * ONE)
         expected[low + 1] = Fraction(rest, 2 * ONE)
-        assert certify.enumerate_outputs(card, v, start) == expected
+        assert sampler_walk.outputs(card, v, start) == expected
 
 
 @pytest.mark.parametrize(
@@ -113,7 +114,7 @@ def test_a_window_start_is_rounded_exactly(levels):
 def test_designed_cards_of_full_precision(name, levels, inputs):
     card = designed(name, "1.5", levels)
     for v in inputs:
-        assert certify.enumerate_outputs(card, v) == certify.distribution(card, v)
+        assert sampler_walk.outputs(card, v) == certify.distribution(card, v)
 
 
 def test_window_starts_between_the_ends():
@@ -127,7 +128,7 @@ def test_window_starts_between_the_ends():
             sample_categories(card, stream, starts, out, 1)
             return out[0]
 
-        assert certify.enumerate_outputs(card, 0, draw) == certify.at_knot(card, start)
+        assert sampler_walk.outputs(card, 0, draw) == certify.at_knot(card, start)
 
 
 def test_an_enumeration_sees_a_sampler_that_is_wrong():
@@ -141,15 +142,15 @@ def test_an_enumeration_sees_a_sampler_that_is_wrong():
         out[0] = symbol if inside or symbol < 0 else symbol + card.window
         return out[0]
 
-    drawn = certify.enumerate_outputs(card, -ONE, modulo)
+    drawn = sampler_walk.outputs(card, -ONE, modulo)
     assert sum(drawn) == 1
     assert drawn != certify.distribution(card, -ONE)
 
 
 def test_inputs_beyond_the_ends_are_saturated_by_the_sampler():
     card = REDUCED[1]
-    assert certify.enumerate_outputs(card, 32767) == certify.distribution(card, ONE)
-    assert certify.enumerate_outputs(card, -32768) == certify.distribution(card, -ONE)
+    assert sampler_walk.outputs(card, 32767) == certify.distribution(card, ONE)
+    assert sampler_walk.outputs(card, -32768) == certify.distribution(card, -ONE)
     with pytest.raises(ValueError, match="outside"):
         certify.distribution(card, ONE + 1)
 
@@ -174,7 +175,7 @@ def test_every_single_bit_of_a_card(name, levels):
         body = bytes(altered[5:])  # the epsilon that a card claims changes no draw
         if body not in drawn_before:
             inputs = (-ONE, 0, ONE) if card.shape == cards.TABLE and card.knot_bits else (-ONE, ONE)
-            drawn_before[body] = [certify.enumerate_outputs(card, v) for v in inputs]
+            drawn_before[body] = [sampler_walk.outputs(card, v) for v in inputs]
             assert drawn_before[body] == [certify.distribution(card, v) for v in inputs]
         ratio = certify.ratio_of_distributions(drawn_before[body])
         assert ratio == certify.likelihood_ratio(card)  # the ends (and the middle) tell the most

@@ -13,7 +13,16 @@ import pytest
 from tern import card as cards
 from ternhost import mechanisms
 from ternhost.errors import UsageError
-from ternhost.mechanisms import certify, duchi, hybrid, lower_bound, optimal, piecewise, three_outputs
+from ternhost.mechanisms import (
+    certify,
+    duchi,
+    hybrid,
+    lower_bound,
+    optimal,
+    piecewise,
+    programme,
+    three_outputs,
+)
 
 MICRO = 1_000_000
 # Ours; and LHP, which reports a level besides the value. 3R, ours too, is within 1e-5 of the best four levels near
@@ -106,7 +115,7 @@ def test_a_prior_is_what_counts():
     """The card designed for a prior is the better one under it, and a histogram is as good as a name."""
 
     def mean_second_moment(card, prior):
-        points, mass = optimal.prior_points(prior)
+        points, mass = programme.prior_points(prior)
         m = certify.moments(card)
         return float(mass @ np.interp(points, [float(x) for x in m.knots], [float(s) for s in m.seconds]))
 

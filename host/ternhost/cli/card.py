@@ -6,12 +6,15 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from tern.card import Card
 from ternhost import mechanisms
 from ternhost.cli import add_command, print_result
 from ternhost.cli.terminal import Progress
-from ternhost.errors import FAILED, OK
-from ternhost.mechanisms import cards, optimal, shipped
+from ternhost.errors import FAILED, OK, UsageError
+from ternhost.files import replacing
+from ternhost.mechanisms import cards, shipped
 from ternhost.mechanisms.base import Design, parse_epsilon
+from ternhost.mechanisms.lhp import Composite
 
 
 def add_parser(subparsers: Any) -> None:
@@ -69,38 +72,6 @@ def add_parser(subparsers: Any) -> None:
     listing.set_defaults(func=run_list)
 
 
-def _budgets(text: str) -> tuple[float, ...]:
-    try:
-        return tuple(float(part) for part in text.split(","))
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a list of numbers, such as 5,4,3,2,1") from None
-
-
-# Options of some mechanisms only: passed on to the design where they are given.
-_OPTIONS: dict[str, dict[str, Any]] = {
-    "window": {
-        "choices": ("paper", "best"),
-        "help": "pm, pm-sub, pm-opt, hm, hm-tp: the paper's window, or the best one",
-    },
-    "grid": {"type": int, "metavar": "Q", "help": "laplace: grid step 2**-Q"},
-    "tau": {"type": float, "metavar": "T", "help": "pdpm: half of the client's safe range"},
-    "objective": {"choices": optimal.OBJECTIVES, "help": "optimal, auto: what to minimise"},
-    "prior": {
-        "metavar": "P",
-        "help": f"optimal, auto: {', '.join(optimal.PRIORS)}, or a histogram: 1,2,1",
-    },
-    "knots": {
-        "type": int,
-        "metavar": "K",
-        "help": "optimal: 3, 5, 9, 17 or 33 inputs at which the table is designed",
-    },
-    "d": {"type": int, "metavar": "D", "help": "auto: of D coordinates"},
-    "k": {"type": int, "metavar": "K", "help": "auto: a device reports K"},
-    "bits": {"type": float, "metavar": "B", "help": "auto: at most B bits a value"},
-    "budgets": {"type": _budgets, "metavar": "B,B,...", "help": "lhp: proportions of the levels' budgets"},
-}
-
-
 def _mechanism_arguments(parser: argparse.ArgumentParser, required: bool) -> None:
     what = "mechanism" if required else "card file, or mechanism (with --epsilon)"
     parser.add_argument("name", metavar="NAME", help=f"{what}: " + ", ".join(mechanisms.NAMES))
@@ -110,19 +81,19 @@ def _mechanism_arguments(parser: argparse.ArgumentParser, required: bool) -> Non
     parser.add_argument(
         "--levels", type=int, metavar="N", help="how many outputs, where the mechanism has a choice"
     )
-    for name, options in _OPTIONS.items():
-        parser.add_argument(f"--{name}", **options)
+    mechanisms.add_options(parser)
 
 
 def _design(args: argparse.Namespace) -> Design:
-    options = {name: value for name in _OPTIONS if (value := getattr(args, name)) is not None}
+    options = mechanisms.options_given(args, args.name)
     return mechanisms.design(args.name, args.epsilon, args.levels, **options)
 
 
 def run_design(args: argparse.Namespace) -> int:
     design = _design(args)
     if args.output:
-        Path(args.output).write_bytes(design.card)
+        with replacing(Path(args.output)) as temporary:
+            temporary.write_bytes(design.card)
     result = cards.describe_design(design)
     print_result(result, _summary(result), args.json)
     return OK
@@ -138,17 +109,37 @@ def run_certify(args: argparse.Namespace) -> int:
 
 def run_show(args: argparse.Namespace) -> int:
     if args.epsilon is None:
-        data = cards.load(args.name)
-        card = cards.decode_any(data, args.name)
+        card = cards.decode_any(_card_file(args), args.name)
         result = cards.describe(card)
     else:
         design = _design(args)
         card = cards.decode_any(design.card)
         result = cards.describe_design(design)
     if args.plot:
-        cards.plot(card, args.plot)
-    print_result(result, _summary(result) + "\n\n" + cards.picture(card), args.json)
+        _plot(card, result, args.plot)
+    picture = cards.picture(card, sys.stdout.encoding or "ascii")
+    print_result(result, _summary(result) + "\n\n" + picture, args.json)
     return OK
+
+
+def _card_file(args: argparse.Namespace) -> bytes:
+    """The card that `show` is asked for without --epsilon. Raises UsageError, or OSError."""
+    options = mechanisms.options_named(args) + (["--levels"] if args.levels is not None else [])
+    if options:
+        raise UsageError(
+            f"{' and '.join(options)} would change nothing: this shows a card file",
+            hint="to design a card of a mechanism, give its --epsilon",
+        )
+    if args.name in mechanisms.NAMES and not Path(args.name).exists():
+        raise UsageError(f"{args.name} is a mechanism", hint="say at which --epsilon its card is wanted")
+    return cards.load(args.name)
+
+
+def _plot(card: Card | Composite, worth: dict[str, Any], path: str) -> None:
+    from ternhost.report import plots  # loads matplotlib
+
+    title = f"{worth['shape']} card, epsilon {worth['epsilon_certified']}, {worth['levels']} outputs"
+    plots.save(plots.card_distribution(card, title), Path(path))
 
 
 def run_ship(args: argparse.Namespace) -> int:

@@ -16,7 +16,6 @@ import numpy as np
 from tern.card import Card, decode
 from ternhost import datasets, mechanisms
 from ternhost.errors import StorageError, UsageError
-from ternhost.mechanisms import optimal
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -120,14 +119,9 @@ def two_classes(name: str) -> datasets.Dataset:
 
 
 @lru_cache(maxsize=512)
-def card_of(name: str, epsilon: int, levels: int | None = None, prior: str | None = None) -> Card:
-    """The card of a mechanism at `epsilon` (micro), designed once.
-
-    With a `prior` (for "optimal") its objective is the mean second moment under it: what counts where only some
-    coordinates are reported.
-    """
-    options = {} if prior is None else {"objective": optimal.OBJECTIVES[2], "prior": prior}
-    card: Card = decode(mechanisms.design(name, levels=levels, epsilon_micro=epsilon, **options).card)
+def card_of(name: str, epsilon: int, levels: int | None = None, use: str | None = None) -> Card:
+    """The card of a mechanism at `epsilon` (micro), designed once; tuned for `use`, if it can be."""
+    card: Card = decode(mechanisms.design(name, levels=levels, epsilon_micro=epsilon, use=use).card)
     return card
 
 

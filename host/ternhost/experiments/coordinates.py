@@ -14,6 +14,7 @@ from collections.abc import Callable
 import numpy as np
 
 from tern.wire import LOGISTIC
+from ternhost import mechanisms
 from ternhost.algorithms import collection, training
 from ternhost.datasets import synthetic
 from ternhost.drivers import simulated
@@ -28,7 +29,6 @@ from ternhost.experiments.base import (
     mean_and_error,
     two_classes,
 )
-from ternhost.mechanisms import duchi, hybrid, piecewise, three_outputs
 from ternhost.mechanisms.base import MICRO
 from ternhost.runs.session import K_RULES, coordinates_by_rule
 
@@ -39,10 +39,9 @@ _D = 16  # of what is measured
 _MECHANISM = "hm-tp"
 _POINTS = np.linspace(0, 1, 41)
 VARIANCES: dict[str, Callable[[float, float], float]] = {
-    "three-outputs": three_outputs.variance,
-    "pm-sub": lambda e, x: piecewise.variance(e, piecewise.t_sub(e), x),
-    "hm-tp": hybrid.hm_tp_variance,
-    "duchi": duchi.variance,
+    name: law
+    for name in ("three-outputs", "pm-sub", "hm-tp", "duchi")
+    if (law := mechanisms.REGISTRY.named(name).variance)
 }
 
 
@@ -162,7 +161,7 @@ def _measure(options: Options) -> list[Row]:
         for rule in K_RULES:
             options.progress(f"measuring {rule}, epsilon {epsilon:g}")
             k = coordinates_by_rule(rule, round(epsilon * MICRO), _D)
-            card = card_of(_MECHANISM, round(epsilon * MICRO) // k, 255)
+            card = card_of(_MECHANISM, round(epsilon * MICRO) // k)
             plan = collection.Plan(collection.Numeric(_D, k, card), None)
             errors = []
             for i in range(runs):
@@ -196,7 +195,7 @@ def _train(options: Options) -> list[Row]:
             options.progress(f"training, {rule}, epsilon {epsilon:g}")
             k = coordinates_by_rule(rule, round(epsilon * MICRO), dataset.dimension)
             if k not in of_k:
-                card = card_of(_MECHANISM, round(epsilon * MICRO) // k, 255)
+                card = card_of(_MECHANISM, round(epsilon * MICRO) // k)
                 settings = training.plan(
                     LOGISTIC,
                     dataset.dimension,

@@ -12,7 +12,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from tern.card import Card
-from ternhost import datasets
+from ternhost import datasets, mechanisms
 from ternhost.algorithms import training
 from ternhost.datasets import CLASSIFICATION, REGRESSION, Dataset
 from ternhost.drivers import simulated
@@ -25,7 +25,6 @@ from ternhost.experiments.base import (
     Row,
     card_of,
     draw,
-    known,
     mean_and_error,
 )
 from ternhost.mechanisms.base import MICRO
@@ -33,16 +32,7 @@ from ternhost.runs.session import coordinates_by_rule
 
 SUMMARY = "accuracy and squared error of trained models against epsilon, by ten-fold cross-validation"
 
-MECHANISMS = {
-    "laplace": None,
-    "duchi": None,
-    "pm": 255,
-    "three-outputs": None,
-    "hm-tp": 255,
-    "rr3": None,
-    "optimal": 8,
-}
-_PRIORS = {"optimal": "small"}
+_COMPARED = ("laplace", "duchi", "pm", "three-outputs", "hm-tp", "rr3", "optimal")
 _FOLDS = 10
 _GROUPS = 100  # rounds of a run
 
@@ -71,7 +61,7 @@ def _tasks(options: Options) -> list[tuple[str, Dataset]]:
 def run(options: Options) -> Outcome:
     epsilons = [0.5, 2.0] if options.quick else [0.5, 1.0, 2.0, 3.0, 4.0, 6.0]
     folds = min(_FOLDS, options.runs_or(_FOLDS, 2))
-    names = known(*MECHANISMS)
+    names = [*_COMPARED, *mechanisms.added()]
     rows: list[Row] = []
     for model, dataset in _tasks(options):
         parts = [fold(dataset, i, options.seed) for i in range(folds)]
@@ -81,7 +71,7 @@ def run(options: Options) -> Outcome:
             k = coordinates_by_rule("paper", round(epsilon * MICRO), dataset.dimension)
             for name in names:
                 options.progress(f"{model}, epsilon {epsilon:g}, {name}")
-                card = card_of(name, round(epsilon * MICRO) // k, MECHANISMS[name], _PRIORS.get(name))
+                card = card_of(name, round(epsilon * MICRO) // k, use=mechanisms.GRADIENTS)
                 private = [_train(part, model, options.seed + i, k, card) for i, part in enumerate(parts)]
                 mean, error = mean_and_error(private)
                 rows.append(

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 from matplotlib.figure import Figure
 
-from ternhost import datasets
+from ternhost import datasets, mechanisms
 from ternhost.algorithms import collection
 from ternhost.datasets import synthetic
 from ternhost.experiments.base import (
@@ -21,25 +21,13 @@ from ternhost.experiments.base import (
     Row,
     card_of,
     draw,
-    known,
     mean_and_error,
 )
 from ternhost.mechanisms.base import MICRO
 
 SUMMARY = "squared error of estimated means against epsilon, synthetic and real"
 
-MECHANISMS = {
-    "laplace": None,
-    "duchi": None,
-    "pm": 255,
-    "hm": 255,
-    "three-outputs": None,
-    "pm-sub": 255,
-    "hm-tp": 255,
-    "rr3": None,
-    "optimal": 8,
-}  # levels of each
-_PRIORS = {"optimal": "uniform"}
+_COMPARED = ("laplace", "duchi", "pm", "hm", "three-outputs", "pm-sub", "hm-tp", "rr3", "optimal")
 _D = 16
 _BESIDE = "duchi"
 _REAL = "flights"
@@ -61,7 +49,7 @@ def run(options: Options) -> Outcome:
     clients = 20_000 if options.quick else 100_000
     epsilons = [1.0, 4.0] if options.quick else [0.5, 1.0, 2.0, 4.0, 6.0, 8.0]
     runs = options.runs_or(40, 3)
-    names = known(*MECHANISMS)
+    names = [*_COMPARED, *mechanisms.added()]
     rows: list[Row] = []
     for source, values in _sets(options, clients).items():
         truth = values.mean(axis=0) / (1 << 14)
@@ -70,9 +58,7 @@ def run(options: Options) -> Outcome:
             for name in names:
                 base = collection.plan(round(epsilon * MICRO), values.shape[1])
                 assert base.numeric is not None
-                card = card_of(
-                    name, round(epsilon * MICRO) // base.numeric.k, MECHANISMS[name], _PRIORS.get(name)
-                )
+                card = card_of(name, round(epsilon * MICRO) // base.numeric.k, use=mechanisms.VALUES)
                 plan = collection.Plan(collection.Numeric(values.shape[1], base.numeric.k, card), None)
                 errors = [_squared_error(plan, values, truth, options.seed + 1000 * i) for i in range(runs)]
                 mean, error = mean_and_error(errors)

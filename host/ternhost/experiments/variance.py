@@ -6,46 +6,19 @@ an epsilon; these crossings are solved for here.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Sequence
 
 from matplotlib.figure import Figure
 from scipy.optimize import brentq
 
 from ternhost import mechanisms
 from ternhost.errors import UsageError
-from ternhost.experiments.base import Curve, Options, Outcome, Panel, Row, card_of, draw, known
-from ternhost.mechanisms import (
-    certify,
-    duchi,
-    hybrid,
-    laplace,
-    lower_bound,
-    parse_epsilon,
-    pdpm,
-    piecewise,
-    shipped,
-    three_outputs,
-)
+from ternhost.experiments.base import Curve, Options, Outcome, Panel, Row, card_of, draw
+from ternhost.mechanisms import certify, lower_bound, parse_epsilon, shipped
 
 _BOUND = "lower bound, any mechanism"
 SUMMARY = "worst-case variance of every mechanism against epsilon, and the crossings of Tables I and II"
 
-Variance = Callable[[float], float]
-
-# As the papers state them, continuous where they are.
-STATED: dict[str, Variance] = {
-    "laplace": laplace.worst_variance,
-    "duchi": duchi.worst_variance,
-    "pm": lambda e: piecewise.worst_variance(e, piecewise.t_pm(e)),
-    "hm": hybrid.hm_worst_variance,
-    "three-outputs": three_outputs.worst_variance,
-    "pm-sub": lambda e: piecewise.worst_variance(e, piecewise.t_sub(e)),
-    "pm-opt": lambda e: piecewise.worst_variance(e, piecewise.t_opt(e)),
-    "hm-tp": hybrid.hm_tp_worst_variance,
-    "pdpm": pdpm.worst_variance,
-    "3r": three_outputs.better_worst_variance,
-}
 # Tables I and II; the crossing is between these epsilons.
 CROSSINGS = (
     ("pm", "duchi", 1, 1.6),
@@ -54,13 +27,31 @@ CROSSINGS = (
     ("pm-sub", "three-outputs", 2, 3),
     ("pm", "three-outputs", 3, 4),
 )
-_LEVELS = {"laplace": 1023, "pm": 255, "pm-sub": 255, "pm-opt": 255}
-_OPTIMAL = (4, 8, 16)
 
 
 def crossing(first: str, second: str, low: float, high: float) -> float:
     """The epsilon at which two mechanisms have the same worst-case variance."""
-    return float(brentq(lambda e: STATED[first](e) - STATED[second](e), low, high, xtol=1e-12))
+    return float(brentq(lambda e: _stated(first, e) - _stated(second, e), low, high, xtol=1e-12))
+
+
+def _stated(name: str, epsilon: float) -> float:
+    """The worst-case variance that the paper states."""
+    formula = mechanisms.REGISTRY.named(name).worst_variance
+    assert formula is not None
+    return formula(epsilon)
+
+
+def _drawn(quick: bool, epsilons: Sequence[float]) -> dict[str, tuple[str, int | None]]:
+    """The curves: label -> (mechanism, levels); if `quick`, none for which a card would have to be searched."""
+    curves: dict[str, tuple[str, int | None]] = {}
+    for name, mechanism in mechanisms.REGISTRY.items():
+        if not (mechanism.worst_variance or mechanism.drawn or name in mechanisms.added()):
+            continue
+        for levels in mechanism.drawn or (mechanism.levels,):
+            found = (shipped.load(name, parse_epsilon(epsilon), levels) for epsilon in epsilons)
+            if not (quick and mechanism.slow) or all(found):
+                curves[f"{name}, {levels} levels" if len(mechanism.drawn) > 1 else name] = name, levels
+    return curves
 
 
 def of_card(name: str, epsilon: str, levels: int | None) -> float:
@@ -72,22 +63,19 @@ def run(options: Options) -> Outcome:
     if options.dataset is not None:
         raise UsageError("the experiment 'variance' uses no data set", hint="leave --dataset out")
     epsilons = [1.0, 2.0] if options.quick else [0.25 * i for i in range(2, 25)]
-    drawn: dict[str, Callable[[str], float]] = {
-        name: partial(of_card, name, levels=_LEVELS.get(name)) for name in known(*STATED)
-    }
-    if "optimal" in mechanisms.NAMES:
-        drawn |= {
-            f"optimal, {m} levels": partial(of_card, "optimal", levels=m)
-            for m in _OPTIMAL
-            if not options.quick or all(shipped.load("optimal", parse_epsilon(e), m) for e in epsilons)
-        }
+    drawn = _drawn(options.quick, epsilons)
     rows: list[Row] = []
     for epsilon in epsilons:
         options.progress(f"epsilon {epsilon:g}")
-        for name, variance in drawn.items():
-            stated = STATED[name](epsilon) if name in STATED else None
+        for label, (name, levels) in drawn.items():
+            formula = mechanisms.REGISTRY.named(name).worst_variance
             rows.append(
-                {"epsilon": epsilon, "mechanism": name, "card": variance(str(epsilon)), "stated": stated}
+                {
+                    "epsilon": epsilon,
+                    "mechanism": label,
+                    "card": of_card(name, str(epsilon), levels),
+                    "stated": formula and formula(epsilon),
+                }
             )
         if (2 * epsilon).is_integer():  # it may take a minute
             bound = lower_bound.worst_variance(epsilon)
@@ -106,7 +94,7 @@ def run(options: Options) -> Outcome:
         )
     return Outcome(
         "variance",
-        {"epsilons": epsilons, "levels": _LEVELS},
+        {"epsilons": epsilons, "levels": {label: levels for label, (_, levels) in drawn.items()}},
         {"variance": rows, "crossings": crossings},
         {"variance": _figure(rows, list(drawn))},
         lines,

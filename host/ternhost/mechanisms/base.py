@@ -78,7 +78,7 @@ def check_levels(levels: int | None, default: int, least: int, most: int) -> int
         return default
     if not least <= levels <= most:
         allowed = f"{least}" if least == most else f"{least} to {most}"
-        raise UsageError(f"{levels} levels: this mechanism has {allowed}")
+        raise UsageError(f"this mechanism has {allowed} levels, not {levels}")
     return levels
 
 

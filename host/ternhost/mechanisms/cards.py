@@ -1,4 +1,4 @@
-"""Cards as files: the shipped ones, loading, description, and a picture for the terminal."""
+"""Cards as files: loading, description, and a picture for the terminal."""
 
 from __future__ import annotations
 
@@ -156,6 +156,7 @@ def check(data: bytes, epsilon: int) -> dict[str, Any]:
 
 
 _BLOCKS = " ▁▂▃▄▅▆▇█"
+_ASCII_BLOCKS = " .:-=+*%#"
 _WIDTH = 64
 _INPUTS = range(-ONE, ONE + 1, ONE // 2)
 
@@ -197,8 +198,13 @@ def _laplace(card: Card, at: float) -> list[float]:
     return result
 
 
-def picture(card: Card | Composite) -> str:
-    """The distribution of the card's outputs at five inputs, as lines of text."""
+def picture(card: Card | Composite, encoding: str = "utf-8") -> str:
+    """The distribution of the card's outputs at five inputs, as text; in plain ASCII if `encoding` has no blocks."""
+    blocks = _BLOCKS
+    try:
+        blocks.encode(encoding)
+    except UnicodeEncodeError:
+        blocks = _ASCII_BLOCKS
     values = output_values(card)
     rows = [(v, distribution(card, v)) for v in _INPUTS]
     lines = []
@@ -208,22 +214,13 @@ def picture(card: Card | Composite) -> str:
         lines.append("       x " + "".join(head.rjust(width) for head in heads) + "   value")
         for v, row in rows:
             lines.append(f"{v / ONE:8.2f} " + "".join(f"{p:{width}.5f}" for p in row))
-            lines.append(" " * 9 + "".join(("█" * round(p * (width - 1))).rjust(width) for p in row))
+            lines.append(" " * 9 + "".join((blocks[-1] * round(p * (width - 1))).rjust(width) for p in row))
         return "\n".join(lines)
     size = math.ceil(len(values) / _WIDTH)
     binned = [(v, [sum(row[j : j + size]) for j in range(0, len(row), size)]) for v, row in rows]
     top = max(max(bins) for _, bins in binned)
     for v, bins in binned:
-        lines.append(f"{v / ONE:8.2f} |" + "".join(_BLOCKS[math.ceil(p / top * 8)] for p in bins) + "|")
+        lines.append(f"{v / ONE:8.2f} |" + "".join(blocks[math.ceil(p / top * 8)] for p in bins) + "|")
     what = f"{size} symbols" if size > 1 else "a symbol"
     lines.append(f"       x   a column is {what}; a full block is probability {top:.4f}")
     return "\n".join(lines)
-
-
-def plot(card: Card | Composite, path: str | Path) -> None:
-    """Draw the exact distribution of the card's values at five inputs as a PNG (or what else the name ends in)."""
-    from ternhost.report import plots  # loads matplotlib
-
-    worth = describe(card)
-    title = f"{worth['shape']} card, epsilon {worth['epsilon_certified']}, {worth['levels']} outputs"
-    plots.save(plots.card_distribution(card, title), Path(path))

@@ -1,28 +1,24 @@
 """What the integers of a card are worth, exactly: privacy loss, bias, variance, and the distribution of its outputs.
 
 Everything is a `Fraction` computed from the card alone. The inequalities of the certificate are the device's own
-(tern.card.certify). `enumerate_outputs` goes further: it runs the firmware's sampler down every branch of its random
-draws, so that the distribution is that of the code and not of a formula.
+(tern.card.certify). A test compares the distributions with those of the firmware's sampler, which it runs down every
+branch of its random draws.
 
 Laplace cards have irrational probabilities: for them g = exp(-s/t) is replaced by a rational within 2**-200.
 """
 
 from __future__ import annotations
 
-from array import array
 from bisect import bisect_right
-from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 from itertools import accumulate, pairwise
 
 from tern import card as cards
-from tern import sampler
 from tern.card import LAPLACE, MIXTURE, TABLE, WINDOW, Card, T
-from tern.entropy import SLACK, Stream
-from tern.fixed import EXP_BITS, MAX_EPSILON, ONE, exp_lower
+from tern.fixed import MAX_EPSILON, ONE
 
 Row = list[Fraction]
 _EXP_BITS = 200
@@ -74,22 +70,12 @@ def _interpolate(knots: list[Fraction], values: list[Fraction], x: Fraction) -> 
 
 def epsilon_certified(card: Card) -> int | None:
     """The smallest micro-epsilon that the device certifies `card` at, or None if there is none up to 20."""
-    return _smallest(lambda epsilon: cards.certify(card, epsilon))
-
-
-def epsilon_of_ratio(ratio: Fraction) -> int | None:
-    """The smallest micro-epsilon whose e**epsilon, as the certificate bounds it, is at least `ratio`."""
-    return _smallest(lambda epsilon: ratio * (1 << EXP_BITS) <= exp_lower(epsilon))
-
-
-def _smallest(keeps: Callable[[int], bool]) -> int | None:
-    """The smallest micro-epsilon that `keeps`, which is monotone in epsilon; None if not even 20 does."""
-    if not keeps(MAX_EPSILON):
+    if not cards.certify(card, MAX_EPSILON):
         return None
     low, high = 0, MAX_EPSILON
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (low, middle) if keeps(middle) else (middle, high)
+        low, high = (low, middle) if cards.certify(card, middle) else (middle, high)
     return high
 
 
@@ -326,136 +312,3 @@ def _exp_minus(s: int, t: int) -> Fraction:
     for _ in range(halvings):
         total = total * total >> guard
     return _rounded(Fraction(total, one))
-
-
-# --- exhaustive runs of the firmware's sampler --------------------------------------------------------------
-
-
-class OutOfBytes(Exception):
-    """A branch has no more bytes."""
-
-
-class Branch(Stream):
-    """The bytes of one branch of a sampler's draws; asking for more raises OutOfBytes."""
-
-    def __init__(self) -> None:
-        super().__init__(bytearray(_LONGEST + SLACK))
-
-    def begin(self, size: int) -> None:
-        """Make the first `size` bytes of the pool those that can be read."""
-        self.cursor[0] = 0
-        self.cursor[1] = size
-
-    def refill(self) -> None:
-        raise OutOfBytes
-
-
-_LONGEST = 24  # bytes of a branch; every card shape that can be enumerated decides far earlier
-
-# Draws one symbol from a branch, or lets it raise OutOfBytes.
-Draw = Callable[[Branch], int]
-
-
-def enumerate_outputs(card: Card, v: int, draw: Draw | None = None) -> Row:
-    """The exact distribution of the symbols that the firmware's sampler draws for the Q1.14 input `v`.
-
-    The sampler runs on every finite string of bytes that decides it: a string of n bytes counts 256**-n. It says
-    itself when a string does not suffice, and then each of the 256 longer strings is run.
-
-    The one endless part is a rejection loop, the `uniform(n)` of window cards: a rejected byte leads back to the same
-    state. It is recognised by what the code does: of the 256 next bytes, at least three outputs with equally many
-    each, and all other bytes undecided (only a uniform draw of n >= 3 with rejection answers so; a comparison with a
-    threshold decides between at most two). The first such undecided byte is then walked once more, must answer just as
-    before, and stands for the others; the loop is solved exactly, P(output) = bytes that give it / bytes that decide.
-
-    `draw` replaces the sampler, for instance to enumerate a draw by category. Raises ValueError for laplace cards,
-    whose sampler has no finite depth.
-
-    Cost: about 1.5 us a draw. A table card at a knot takes some thousand draws, between knots 512 times as many; a
-    window card at its ends some 100,000, and 512 times as many between window starts, which is too many to walk.
-    """
-    if card.shape == LAPLACE:
-        raise ValueError("a laplace sampler reads without bound: it cannot be enumerated")
-    weights = _Walk(draw or _sampler(card, v)).node(0)
-    return [weights.get(symbol, Fraction(0)) for symbol in range(card.symbols)]
-
-
-def _sampler(card: Card, v: int) -> Draw:
-    xs, out, job = array("h", (v,)), array("H", (0,)), getattr(card, "job", None)
-    if job is None:  # a mixture
-
-        def mixed(branch: Branch) -> int:
-            sampler.sample(card, branch, xs, out, 1)
-            return out[0]
-
-        return mixed
-    leaf = {TABLE: sampler.table, WINDOW: sampler.window}[card.shape]
-
-    def single(branch: Branch) -> int:  # what `sample` does, without a call and an exception for each draw
-        job[0], job[1] = 0, 1
-        leaf(xs, out, card.thresholds, branch.pool, branch.cursor, job)
-        return out[0] if job[0] else UNDECIDED
-
-    return single
-
-
-UNDECIDED = -1
-
-
-class _Walk:
-    def __init__(self, draw: Draw) -> None:
-        self._draw = draw
-        self._branch = Branch()
-        self._loops: dict[tuple[int, ...], dict[int, Fraction]] = {}
-
-    def node(self, depth: int) -> dict[int, Fraction]:
-        """The distribution over the symbols, given the first `depth` bytes in the pool."""
-        answers = self._answers(depth)
-        loop = self._loop(answers, depth)
-        if loop is not None:
-            return loop
-        total: dict[int, Fraction] = {}
-        below: Counter[int] = Counter()  # undecided bytes, by the loop that they lead to
-        loops: dict[int, dict[int, Fraction]] = {}
-        for byte, answer in enumerate(answers):
-            if answer != UNDECIDED:
-                total[answer] = total.get(answer, 0) + Fraction(1, 256)
-                continue
-            self._branch.pool[depth] = byte
-            found = self.node(depth + 1)
-            below[id(found)] += 1
-            loops[id(found)] = found
-        for key, times in below.items():
-            for symbol, p in loops[key].items():
-                total[symbol] = total.get(symbol, 0) + p * times / 256
-        return total
-
-    def _answers(self, depth: int) -> tuple[int, ...]:
-        """What each next byte leads to: a symbol, or UNDECIDED where the sampler asks for more."""
-        if depth >= _LONGEST:
-            raise ValueError("the sampler reads without bound")
-        branch, draw = self._branch, self._draw
-        pool, cursor = branch.pool, branch.cursor
-        answers = []
-        for byte in range(256):
-            pool[depth] = byte
-            cursor[0], cursor[1] = 0, depth + 1
-            try:
-                answers.append(draw(branch))
-            except OutOfBytes:
-                answers.append(UNDECIDED)
-        return tuple(answers)
-
-    def _loop(self, answers: tuple[int, ...], depth: int) -> dict[int, Fraction] | None:
-        known = self._loops.get(answers)
-        if known is not None:
-            return known
-        decided = Counter(a for a in answers if a != UNDECIDED)
-        undecided = 256 - sum(decided.values())
-        if len(decided) < 3 or not undecided or len(set(decided.values())) != 1:
-            return None
-        self._branch.pool[depth] = answers.index(UNDECIDED)
-        if self._answers(depth + 1) != answers:
-            return None
-        self._loops[answers] = {symbol: Fraction(n, 256 - undecided) for symbol, n in decided.items()}
-        return self._loops[answers]

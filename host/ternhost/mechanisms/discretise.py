@@ -1,50 +1,21 @@
-"""Algorithm 5 of Zhao et al.: a continuous output rounded at random to one of 2 m + 1 values, to compare with.
+"""Algorithm 5 of Zhao et al.: a continuous output is rounded at random to one of 2 m + 1 values.
 
 Source: Zhao et al., IEEE IoT J. 8, 2021 (arXiv 2004.08856), Algorithm 5. The rounding is unbiased and post-processing,
 so it keeps epsilon; it adds variance. Cards need no such step: a window card is discrete already, and the best one of
-as many levels has less variance. It uses floats: a reference for experiments, never a way to protect anybody.
+as many levels has less variance. Here is only what it costs, to compare with.
 """
 
 from __future__ import annotations
 
 import math
 
-import numpy as np
-import numpy.typing as npt
-
 from ternhost.mechanisms import piecewise
-
-Floats = npt.NDArray[np.float64]
-
-
-def discretise(outputs: Floats, bound: float, m: int, rng: np.random.Generator) -> Floats:
-    """Round outputs in [-bound, bound] to multiples of bound / m, up with the probability that keeps the mean."""
-    if m < 1:
-        raise ValueError("m < 1")
-    steps = outputs * (m / bound)
-    low = np.floor(steps)
-    rounded: Floats = (low + (rng.random(steps.shape) < steps - low)) * (bound / m)
-    return rounded
 
 
 def piecewise_bound(epsilon: float, t: float) -> float:
     """A, the largest output of the continuous piecewise mechanism of parameter t."""
     e = math.exp(epsilon)
     return (e + t) * (t + 1) / (t * (e - 1))
-
-
-def piecewise_outputs(epsilon: float, t: float, xs: Floats, rng: np.random.Generator) -> Floats:
-    """Draw from the continuous piecewise mechanism, in floats."""
-    e = math.exp(epsilon)
-    bound = piecewise_bound(epsilon, t)
-    half = bound / (t + 1)
-    middle = xs * bound * t / (t + 1)
-    inside = rng.random(xs.shape) < e / (t + e)
-    near = middle + half * (2 * rng.random(xs.shape) - 1)
-    far = -bound + rng.random(xs.shape) * (2 * bound - 2 * half)
-    far += np.where(far >= middle - half, 2 * half, 0)
-    outputs: Floats = np.where(inside, near, far)
-    return outputs
 
 
 def discretised_variance(epsilon: float, t: float, m: int, x: float) -> float:

@@ -9,6 +9,7 @@ import math
 
 from tern.card import T
 from ternhost.mechanisms.base import Design, check_levels, checked, exp_bound, table
+from ternhost.mechanisms.record import Mechanism, untried
 
 
 def constant(epsilon: float) -> float:
@@ -41,3 +42,7 @@ def design_harmony(epsilon: int, levels: int | None = None) -> Design:
     return checked(
         "harmony", epsilon, card(epsilon), "the same distribution as Duchi's mechanism, so its card"
     )
+
+
+DUCHI = Mechanism("duchi", design, variance=variance, worst_variance=worst_variance)
+HARMONY = Mechanism("harmony", design_harmony, tries=untried)

@@ -11,6 +11,7 @@ import math
 from tern.card import MAX_SYMBOLS
 from ternhost.mechanisms import piecewise
 from ternhost.mechanisms.base import MICRO, Design, check_levels, checked
+from ternhost.mechanisms.record import Mechanism, untried
 
 CATEGORIES = 4
 
@@ -31,3 +32,6 @@ def design(epsilon: int, levels: int | None = None) -> Design:
     variance = frequency_variance(epsilon / MICRO, categories)
     note = f"{categories} categories (--levels); a frequency near 0 has variance {variance:.6g} a report"
     return checked("grr", epsilon, card(epsilon, categories), note)
+
+
+GRR = Mechanism("grr", design, levels=CATEGORIES, tries=untried)

@@ -7,15 +7,19 @@ Rounding the coin's probability changes the variance, never the privacy.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from tern import card as cards
 from tern.card import MAX_SYMBOLS, T
 from ternhost.mechanisms import duchi, piecewise, three_outputs
 from ternhost.mechanisms.base import MICRO, Design, check_levels, checked, mixture
+from ternhost.mechanisms.record import Mechanism
 
 _HM_FROM = 0.609352  # epsilon up to which HM is Duchi's mechanism
 _HM_TP_FROM = 0.6109863  # epsilon up to which HM-TP is Three-Outputs
 LEVELS = 255  # in all
+_FEW = 8  # levels: with fewer, a window is too coarse for a hybrid to be worth a try
 
 
 def hm_share(epsilon: float) -> float:
@@ -95,3 +99,28 @@ def design_hm_tp(epsilon: int, levels: int | None = None, window: str = "paper")
     if share == 0:
         return checked("hm-tp", epsilon, second, f"up to epsilon {_HM_TP_FROM} HM-TP is Three-Outputs")
     return _mixed("hm-tp", epsilon, levels, share, piecewise.t_sub(real), second, window)
+
+
+def _tries(most: int) -> Iterator[Mapping[str, Any]]:
+    if most >= _FEW:
+        yield {"levels": min(most, LEVELS), "window": "best"}
+
+
+HM = Mechanism(
+    "hm",
+    design_hm,
+    (piecewise.WINDOW,),
+    variance=hm_variance,
+    worst_variance=hm_worst_variance,
+    levels=LEVELS,
+    tries=_tries,
+)
+HM_TP = Mechanism(
+    "hm-tp",
+    design_hm_tp,
+    (piecewise.WINDOW,),
+    variance=hm_tp_variance,
+    worst_variance=hm_tp_worst_variance,
+    levels=LEVELS,
+    tries=_tries,
+)

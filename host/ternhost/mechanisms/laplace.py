@@ -7,12 +7,15 @@ in L1 norm: one coordinate from -1 to 1, or a whole probability vector (protecte
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import numpy as np
 
 from tern.fixed import ONE
 from ternhost.errors import UsageError
 from ternhost.mechanisms.base import MICRO, Design, checked, laplace
+from ternhost.mechanisms.record import Mechanism, Option
 
 LEVELS = 255
 _REACH = 8  # noise scales beyond [-1, 1] before a default card clamps: the tails there hold 0.03 %
@@ -50,7 +53,7 @@ def design(epsilon: int, levels: int | None = None, grid: int | None = None) -> 
     """
     count = LEVELS if levels is None else levels
     if not 3 <= count <= _MOST_LEVELS or count % 2 == 0:
-        raise UsageError(f"{count} levels: this mechanism has an odd number from 3 to {_MOST_LEVELS}")
+        raise UsageError(f"this mechanism has an odd number of levels from 3 to {_MOST_LEVELS}, not {count}")
     half = count // 2
     scale = 2 * MICRO / epsilon
     if grid is None:
@@ -63,3 +66,20 @@ def design(epsilon: int, levels: int | None = None, grid: int | None = None) -> 
     t, s = rational_scale(epsilon, grid)
     note = f"grid step 1/{1 << grid}, noise scale {t}/{s} steps, clamped at {half / (1 << grid):g}"
     return checked("laplace", epsilon, laplace(grid, t, s, -half, half), note)
+
+
+def _tries(most: int) -> Iterator[Mapping[str, Any]]:
+    if most >= 3:
+        yield {"levels": min(most - 1 + most % 2, _MOST_LEVELS)}
+
+
+LAPLACE = Mechanism(
+    "laplace",
+    design,
+    (Option("grid", "the grid's step is 2**-Q", int, "Q"),),
+    variance=lambda epsilon, x: variance(epsilon),
+    worst_variance=worst_variance,
+    levels=LEVELS,
+    drawn=(1023,),
+    tries=_tries,
+)

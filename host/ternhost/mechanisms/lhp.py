@@ -23,6 +23,7 @@ from tern.fixed import ONE
 from ternhost.errors import UsageError
 from ternhost.mechanisms import certify, duchi, grr
 from ternhost.mechanisms.base import MICRO, Design, finish
+from ternhost.mechanisms.record import Mechanism, Option, untried
 
 BUDGETS = (5.0, 4.0, 3.0, 2.0, 1.0)  # the paper's, in units of the smallest; levels from the top range down
 MAX_RANGES = 16
@@ -136,15 +137,10 @@ def epsilon_certified(lhp: Composite) -> int | None:
         return None
 
 
-def joint_loss(budgets: Sequence[float]) -> float:
-    """The true epsilon of LHP at these budgets, from the top range down."""
-    return math.log(composite([round(budget * MICRO) for budget in budgets]).joint_ratio())
-
-
 def design(epsilon: int, levels: int | None = None, budgets: Sequence[float] = BUDGETS) -> Design:
     """LHP whose *joint* loss is at most epsilon: budgets in the given proportions, as large as that allows."""
     if levels is not None and levels != 2 * len(budgets):
-        raise UsageError(f"{levels} levels: LHP has two outputs a budget, here {2 * len(budgets)}")
+        raise UsageError(f"LHP has two levels for each budget, here {2 * len(budgets)}, not {levels}")
     if not 2 <= len(budgets) <= MAX_RANGES or not all(0 < budget < math.inf for budget in budgets):
         raise UsageError(
             f"LHP takes 2 to {MAX_RANGES} positive budgets", hint="for example --budgets 5,4,3,2,1"
@@ -173,3 +169,16 @@ def design(epsilon: int, levels: int | None = None, budgets: Sequence[float] = B
         f"a composite of {len(parts)} cards: {lhp.ranges} to draw the level by category, {lhp.ranges} to draw the sign",
     )
     return Design("lhp", epsilon, lhp.to_bytes(), notes, parts)
+
+
+def _budgets(text: str) -> tuple[float, ...]:
+    return tuple(float(part) for part in text.split(","))
+
+
+LHP = Mechanism(
+    "lhp",
+    design,
+    (Option("budgets", "proportions of the levels' budgets, from the top range down", _budgets, "B,B,..."),),
+    tries=untried,
+    single_valued=False,
+)

@@ -16,6 +16,7 @@ from tern.card import T
 from ternhost.errors import UsageError
 from ternhost.mechanisms.base import MICRO, Design, check_levels, checked, table
 from ternhost.mechanisms.integers import SLACKS
+from ternhost.mechanisms.record import Mechanism, Option, untried
 
 _MOST = 127  # of a level in a table card
 
@@ -82,10 +83,20 @@ def design(epsilon: int, levels: int | None = None, tau: float = 1.0) -> Design:
     """`tau` is half of the safe range's length (the paper's L is 2 tau): a value is centre + tau * (level * scale)."""
     check_levels(levels, 3, 3, 3)
     if not 0 < tau < math.inf:
-        raise UsageError(f"tau {tau} is not a positive number")
+        raise UsageError(f"--tau must be a positive number, not {tau}")
     notes = ["Duchi's card scaled to tau has less variance: see shared_specs/errata.md"]
     if tau != 1:
         notes.append(
             f"in units of the client's range, multiply values by tau = {tau:g} and variances by {tau * tau:g}"
         )
     return checked("pdpm", epsilon, card(epsilon), *notes)
+
+
+PDPM = Mechanism(
+    "pdpm",
+    design,
+    (Option("tau", "half of the client's safe range", float, "T", default=1.0),),
+    variance=variance,
+    worst_variance=worst_variance,
+    tries=untried,
+)

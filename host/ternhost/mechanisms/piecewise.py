@@ -7,15 +7,18 @@ wide the window is. As a window card they are discrete already: there is no sepa
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
 
 import numpy as np
 
 from tern.card import MAX_SYMBOLS, T
 from ternhost.errors import UsageError
 from ternhost.mechanisms.base import MICRO, Design, check_levels, checked, exp_bound, window
+from ternhost.mechanisms.record import Mechanism, Option, untried
 
 LEVELS = 255
+WINDOW = Option("window", "the paper's window, or the best one", choices=("paper", "best"), default="paper")
 
 
 def t_pm(epsilon: float) -> float:
@@ -92,26 +95,44 @@ def card(epsilon: int, levels: int, width: int) -> bytes:
 def paper_card(epsilon: int, levels: int, t: float, choice: str = "paper") -> tuple[bytes, str]:
     """The card of the paper's window or of the best (`choice`), and a note that says which."""
     if choice not in ("paper", "best"):
-        raise UsageError(f"window {choice!r} is neither 'paper' nor 'best'")
+        raise UsageError(f"--window must be paper or best, not {choice!r}")
     real = epsilon / MICRO
     paper = paper_width(levels, real, t)
     width = paper if choice == "paper" else best_width(levels, real)
     return card(epsilon, levels, width), f"window {width} of {levels} levels (the paper's t gives {paper})"
 
 
-def _design(name: str, epsilon: int, levels: int | None, t: float, choice: str) -> Design:
-    count = check_levels(levels, LEVELS, 2, MAX_SYMBOLS)
-    data, note = paper_card(epsilon, count, t, choice)
-    return checked(name, epsilon, data, note)
+def _mechanism(
+    name: str,
+    t: Callable[[float], float],
+    tries: Callable[[int], Iterable[Mapping[str, Any]]] = untried,
+) -> Mechanism:
+    """The piecewise mechanism whose parameter is t(epsilon)."""
+
+    def design(epsilon: int, levels: int | None = None, window: str = "paper") -> Design:
+        count = check_levels(levels, LEVELS, 2, MAX_SYMBOLS)
+        data, note = paper_card(epsilon, count, t(epsilon / MICRO), window)
+        return checked(name, epsilon, data, note)
+
+    return Mechanism(
+        name,
+        design,
+        (WINDOW,),
+        variance=lambda epsilon, x: variance(epsilon, t(epsilon), x),
+        worst_variance=lambda epsilon: worst_variance(epsilon, t(epsilon)),
+        levels=LEVELS,
+        tries=tries,
+    )
 
 
-def design_pm(epsilon: int, levels: int | None = None, window: str = "paper") -> Design:
-    return _design("pm", epsilon, levels, t_pm(epsilon / MICRO), window)
+def _tries(most: int) -> Iterator[Mapping[str, Any]]:
+    """With the best window there is no difference between the three, so that one stands for all."""
+    largest = min(most, MAX_SYMBOLS)
+    for levels in sorted({8, 15, 31, 63, 127, 255, largest}):
+        if 2 <= levels <= largest:
+            yield {"levels": levels, "window": "best"}
 
 
-def design_sub(epsilon: int, levels: int | None = None, window: str = "paper") -> Design:
-    return _design("pm-sub", epsilon, levels, t_sub(epsilon / MICRO), window)
-
-
-def design_opt(epsilon: int, levels: int | None = None, window: str = "paper") -> Design:
-    return _design("pm-opt", epsilon, levels, t_opt(epsilon / MICRO), window)
+PM = _mechanism("pm", t_pm)
+PM_SUB = _mechanism("pm-sub", t_sub)
+PM_OPT = _mechanism("pm-opt", t_opt, _tries)

@@ -10,7 +10,7 @@ from typing import Any
 
 from tern import card as cards
 from tern.card import LAPLACE, CardError
-from ternhost.mechanisms import certify, design, optimal, shipped
+from ternhost.mechanisms import REGISTRY, certify, shipped
 from ternhost.mechanisms.base import MICRO
 from ternhost.mechanisms.cards import decode_any, describe, fraction
 from ternhost.mechanisms.lhp import Composite
@@ -63,11 +63,8 @@ def ship(
         file = directory / f"{name}{'' if levels is None else f'-{levels}'}-{epsilon / MICRO:g}.card"
         if fresh or not _is_good(file, epsilon):
             progress(file.name)
-            if name == "optimal":
-                data = optimal.design(epsilon, levels).card
-            else:
-                data = design(name, epsilon_micro=epsilon, levels=levels).card
-            file.write_bytes(data)
+            # The record's own design: `mechanisms.design` would take the shipped card itself.
+            file.write_bytes(REGISTRY.named(name).design(epsilon, levels).card)
         entries.append(_entry(name, epsilon, levels, file))
     text = json.dumps({"cards": entries}, indent=1)
     (directory / shipped.MANIFEST).write_text(text + "\n")

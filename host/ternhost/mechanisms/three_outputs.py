@@ -11,6 +11,7 @@ import math
 from tern.card import MAX_KNOT_BITS, T
 from ternhost.mechanisms import duchi, integers
 from ternhost.mechanisms.base import MICRO, Design, check_levels, checked, exp_bound, table
+from ternhost.mechanisms.record import Mechanism
 
 _LEVELS = (-1, 0, 1)
 _RR3_FROM = (3 + math.sqrt(65)) / 2  # e**epsilon from which Three-Outputs is rr3
@@ -22,13 +23,14 @@ def zero_probability(epsilon: float) -> float:
     e = math.exp(epsilon)
     if e <= 2:
         return 0.0
+    most = rr3_zero_probability(epsilon)
     if e >= _RR3_FROM:
-        return e / (e + 2)
+        return most
 
     def cubic(a: float) -> float:
         return 2 * a**3 - (e * e + 4 * e + 5) * a * a - (e**3 + 4 * e * e - 7 * e) * a + 2 * e**3 - 4 * e * e
 
-    low, high = 0.0, e / (e + 2)
+    low, high = 0.0, most
     while True:
         middle = (low + high) / 2
         if not low < middle < high:
@@ -58,6 +60,7 @@ def worst_variance(epsilon: float, a: float | None = None) -> float:
 
 
 def rr3_zero_probability(epsilon: float) -> float:
+    """P(0 | 0) of rr3: the largest that keeps epsilon."""
     e = math.exp(epsilon)
     return e / (e + 2)
 
@@ -156,3 +159,8 @@ def design_better(epsilon: int, levels: int | None = None) -> Design:
     if epsilon <= _BETTER_FROM * MICRO:
         notes.append("up to epsilon 0.6475325 Duchi's mechanism is better")
     return checked("3r", epsilon, better_card(epsilon), *notes)
+
+
+THREE_OUTPUTS = Mechanism("three-outputs", design, variance=variance, worst_variance=worst_variance)
+RR3 = Mechanism("rr3", design_rr3)
+BETTER = Mechanism("3r", design_better, variance=better_variance, worst_variance=better_worst_variance)

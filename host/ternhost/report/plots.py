@@ -19,6 +19,7 @@ from matplotlib.ticker import MaxNLocator, PercentFormatter
 from tern.card import LAPLACE, MIXTURE, Card
 from tern.fixed import ONE
 from ternhost.errors import StorageError
+from ternhost.files import replacing
 from ternhost.mechanisms import cards, certify, lhp
 from ternhost.mechanisms.lhp import Composite
 
@@ -276,9 +277,10 @@ def gradient(names: Sequence[str], mean: Floats, low: Floats, high: Floats, conf
 
 
 def save(figure: Figure, path: Path) -> None:
-    """Write a figure as PNG (or what the name's ending says). Raises StorageError."""
+    """Write a figure as PNG (or what the name's ending says), whole or not at all. Raises StorageError."""
     try:
-        figure.savefig(path, dpi=DPI)
+        with replacing(path) as temporary:
+            figure.savefig(temporary, dpi=DPI, format=path.suffix[1:] or "png")
     except OSError as error:
         raise StorageError(
             f"{path} cannot be written: {error.strerror}", hint="make room, or choose another folder"

@@ -1,0 +1,225 @@
+"""The linear programme of an optimal table: the best probabilities for given values of the levels, and an objective.
+
+The programme is written out above `solve`. An objective is the largest of some linear functions of the second moments
+at the knots (`Problem`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tern.card import MAX_KNOT_BITS
+from ternhost.errors import UsageError
+
+Array = NDArray[np.float64]
+
+OBJECTIVES = ("worst-variance", "worst-second-moment", "mean-second-moment")
+WORST_VARIANCE, WORST_SECOND_MOMENT, MEAN_SECOND_MOMENT = OBJECTIVES
+KNOTS = (1 << MAX_KNOT_BITS) + 1
+
+# Densities on [-1, 1] (not normalised) by which a prior on x can be named.
+PRIORS: dict[str, Callable[[Array], Array]] = {
+    "uniform": np.ones_like,
+    "gaussian": lambda x: np.exp(-8 * x * x),  # standard deviation 1/4
+    "small": lambda x: np.exp(-16 * np.abs(x)),  # Laplace of scale 1/16: gradients
+}
+_FINE = 128  # points of [0, 1] at which a variance between knots is bounded
+_BINS = 4096  # of a prior
+_TOLERANCES = {"primal_feasibility_tolerance": 1e-9, "dual_feasibility_tolerance": 1e-9}
+
+
+# --- the objective ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Minimise the largest of `weights @ second moments at the knots - offsets`. Knots are those from 0 (or 1) to 1."""
+
+    epsilon: float
+    knots: Array
+    weights: Array
+    offsets: Array
+
+    @property
+    def least(self) -> float:
+        """The least probability of any output: far from 0, so that rounding it costs no epsilon to speak of."""
+        return min(2.0**-16, 0.1 / math.exp(self.epsilon))
+
+
+def problem(
+    epsilon: float, objective: str, knots: int, prior: str | Sequence[float] | None, share: float | Fraction
+) -> Problem:
+    """The problem of an objective at a real epsilon; `optimal.design` explains the others. Raises UsageError."""
+    if not any(knots == (1 << p) + 1 for p in range(MAX_KNOT_BITS + 1)):
+        raise UsageError(f"a table has 2, 3, 5, 9, 17 or {KNOTS} knots, not {knots}")
+    if prior is not None and objective != MEAN_SECOND_MOMENT:
+        raise UsageError(
+            f"a prior is for the objective {MEAN_SECOND_MOMENT}", hint=f"add --objective {MEAN_SECOND_MOMENT}"
+        )
+    if share != 1 and objective != WORST_VARIANCE:
+        raise UsageError(f"a share is for the objective {WORST_VARIANCE}")
+    if not 1 <= share < math.inf:
+        raise UsageError(f"the share d/k must be 1 or more, not {share}")
+    at = np.linspace(-1, 1, knots)
+    at = at[at >= 0]
+    if objective == WORST_VARIANCE:
+        # Between knots the second moment is linear, so E[y**2] - x**2 is a parabola: bounded at fine points.
+        fine = np.linspace(0, 1, _FINE + 1)
+        return Problem(epsilon, at, float(share) * _hats(at, fine), fine**2)
+    if objective == WORST_SECOND_MOMENT:
+        return Problem(epsilon, at, np.eye(len(at)), np.zeros(len(at)))
+    if objective == MEAN_SECOND_MOMENT:
+        fine, mass = prior_points(prior)
+        return Problem(epsilon, at, mass[None, :] @ _hats(at, fine), np.zeros(1))
+    raise UsageError(f"there is no objective {objective!r}", hint="one of: " + ", ".join(OBJECTIVES))
+
+
+def _hats(knots: Array, x: Array) -> Array:
+    """Weights of the knots (columns) in a linear interpolation at |x| (rows)."""
+    return np.array([np.interp(np.abs(x), knots, unit) for unit in np.eye(len(knots))]).T
+
+
+def prior_points(prior: str | Sequence[float] | None) -> tuple[Array, Array]:
+    """Points of [-1, 1] and their masses, which add up to 1. Raises UsageError."""
+    name = "uniform" if prior is None else prior
+    if isinstance(name, str) and name in PRIORS:
+        points = _midpoints(_BINS)
+        mass = PRIORS[name](points)
+    else:
+        try:
+            heights = np.array([float(w) for w in (name.split(",") if isinstance(name, str) else name)])
+        except ValueError:
+            hint = f"one of: {', '.join(PRIORS)}; or the weights of a histogram over [-1, 1], such as 1,2,1"
+            raise UsageError(f"there is no prior {name!r}", hint=hint) from None
+        if not (len(heights) and np.all(np.isfinite(heights)) and np.all(heights >= 0) and heights.sum() > 0):
+            raise UsageError("a prior's histogram needs weights from 0 up, not all of them 0")
+        parts = math.ceil(_BINS / len(heights))
+        points = _midpoints(parts * len(heights))
+        mass = np.repeat(heights, parts)
+    return points, mass / float(mass.sum())
+
+
+def _midpoints(bins: int) -> Array:
+    return np.asarray((np.arange(bins) + 0.5) * (2 / bins) - 1, dtype=np.float64)
+
+
+def prior_name(prior: str | Sequence[float] | None) -> str:
+    """What a note calls a prior."""
+    if prior is None:
+        return "uniform"
+    return prior if isinstance(prior, str) and prior in PRIORS else "a histogram"
+
+
+# --- the programme ------------------------------------------------------------------------------------------
+#
+# Given are E = e**epsilon, knots x_i, magnitudes h_m and their values v_j = -h_m or h_m; m(j) is the magnitude of v_j.
+# Since a table is symmetric, P(v_j | x) = P(-v_j | -x), it keeps epsilon if the probabilities of both values of a
+# magnitude, at all knots from 0 up, lie between u_m / E and a u_m. So they are written as
+#
+#     p_ij = u_m(j) / E + s_ij.
+#
+# Variables: u_m, s_ij, the second moments q_i, the objective z; and where values move, steps d_t along the columns of a
+# matrix D, by which h_m becomes h_m + r_m, r = D d.
+#
+#     minimise z, subject to
+#       ratio    s_ij - (1 - 1/E) u_m(j)                    <= 0             for every knot and value
+#       goal     sum_i weights_gi q_i - z                   <= offsets_g     for every linear function of the objective
+#       total    sum_j p_ij                                  = 1             for every knot, and so the next two
+#       mean     sum_j p_ij v_j + sum_j P_ij sign(v_j) r_m(j)         = x_i
+#       second   sum_j p_ij v_j**2 + sum_j P_ij 2 |v_j| r_m(j) - q_i  = 0
+#       trust    -r_m <= trust,  r_m <= trust                                for every magnitude, and so the next
+#       order    r_(m-1) - r_m <= 0.9 (h_m - h_(m-1))                        (r and h are 0 before the first)
+#       bounds   least E <= u_m <= 1,  0 <= s_ij <= 1
+#
+# The change of a product p v is linear here: the product of both changes is left out, and P are the probabilities from
+# which the step is taken.
+
+
+@dataclass(frozen=True)
+class Move:
+    """How values may move: from the probabilities `rows`, along columns of `directions`, each by at most `trust`."""
+
+    rows: Array
+    directions: Array
+    trust: float
+
+
+@dataclass(frozen=True)
+class Solution:
+    objective: float
+    rows: Array  # a row a knot from 0 (or 1) to 1, a column a level
+    moves: Array  # how the magnitudes should move; 0 where they may not
+
+
+def mirrored(halves: Array) -> tuple[Array, NDArray[np.intp]]:
+    """All values, from the magnitudes `halves`, which rise from 0 up, and the index of each in `halves`."""
+    order = np.arange(len(halves))
+    below = order[:0:-1] if halves[0] == 0 else order[::-1]
+    return np.concatenate([-halves[below], halves]), np.concatenate([below, order])
+
+
+def solve(problem: Problem, halves: Array, move: Move | None = None) -> Solution | None:
+    """The best probabilities for these magnitudes; None if these are too small to be unbiased at this epsilon."""
+    from scipy.optimize import linprog  # takes longer to import than a shipped card to read
+
+    e = math.exp(problem.epsilon)
+    values, owner = mirrored(halves)
+    owners = np.eye(len(halves))[owner]
+    knots, levels, goals = len(problem.knots), len(values), len(problem.offsets)
+    steps = 0 if move is None else move.directions.shape[1]
+    widths = {"u": len(halves), "s": knots * levels, "q": knots, "z": 1, "d": steps}
+
+    def moment(powers: Array, slopes: Array) -> dict[str, Array]:
+        """The expectation of `powers` at every knot; `slopes` is how they change with the magnitudes."""
+        block: dict[str, Array] = {
+            "u": np.tile(powers @ owners / e, (knots, 1)),
+            "s": np.asarray(np.kron(np.eye(knots), powers), np.float64),
+        }
+        if move is not None:
+            block["d"] = move.rows @ (slopes[:, None] * move.directions[owner])
+        return block
+
+    ratio = {"u": np.tile(-(1 - 1 / e) * owners, (knots, 1)), "s": np.eye(knots * levels)}
+    goal = {"q": problem.weights, "z": np.full((goals, 1), -1.0)}
+    total = moment(np.ones(levels), np.zeros(levels))
+    mean = moment(values, np.sign(values))
+    second = moment(values**2, 2 * np.abs(values)) | {"q": -np.eye(knots)}
+    below, limits = [ratio, goal], [np.zeros(knots * levels), problem.offsets]
+    if move is not None:
+        r = move.directions
+        trust = {"d": np.vstack([-r, r])}
+        order = {"d": np.vstack([-r[:1], r[:-1] - r[1:]])}
+        below += [trust, order]
+        limits += [np.full(2 * len(halves), move.trust), 0.9 * np.diff(halves, prepend=0.0)]
+    bounds = {"u": (problem.least * e, 1), "s": (0, 1)}
+    result = linprog(
+        _stacked([{"z": np.ones((1, 1))}], widths)[0],
+        A_ub=_stacked(below, widths),
+        b_ub=np.concatenate(limits),
+        A_eq=_stacked([total, mean, second], widths),
+        b_eq=np.concatenate([np.ones(knots), problem.knots, np.zeros(knots)]),
+        bounds=np.repeat([bounds.get(v, (-math.inf, math.inf)) for v in widths], [*widths.values()], axis=0),
+        method="highs-ds",
+        options=_TOLERANCES,
+    )
+    if result.x is None:
+        return None
+    u, s, _, _, d = np.split(result.x, np.cumsum([*widths.values()])[:-1])
+    excess = np.clip(s, 0, None).reshape(knots, levels)
+    moves = np.zeros(len(halves)) if move is None else move.directions @ d
+    return Solution(float(result.fun), u[owner] / e + excess, moves)
+
+
+def _stacked(blocks: Sequence[Mapping[str, Array]], widths: Mapping[str, int]) -> Array:
+    """The blocks one below another, as one matrix. A variable that a block does not name has 0 there."""
+    rows = []
+    for block in blocks:
+        height = len(next(iter(block.values())))
+        rows.append(np.hstack([block.get(name, np.zeros((height, n))) for name, n in widths.items()]))
+    return np.vstack(rows)
