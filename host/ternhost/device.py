@@ -17,14 +17,10 @@ import numpy as np
 from tern import card as cards
 from tern import fixed, host_frames, wire
 from ternhost import fleet, mechanisms
-from ternhost.errors import DeviceError, RefusedError, UsageError
-from ternhost.fleet.board import PortFleet
-from ternhost.fleet.provision import Policy, new_keys, provision_board
+from ternhost.errors import DeviceError, RefusedError
+from ternhost.fleet.provision import Policy, board_directories, new_keys, provision_board
 from ternhost.links import Link, open_link
 from ternhost.mechanisms.base import MICRO
-from terntools.emulators.firmware_fleet import FirmwareFleet
-from terntools.emulators.micropython import find_micropython
-from terntools.emulators.unix_fleet import EmulatedFleet
 
 BENCH_MECHANISMS = ("three-outputs", "duchi", "pm-sub")
 _ENTROPY = {
@@ -42,25 +38,13 @@ def boards(spec: str) -> Iterator[list[str]]:
     Raises UsageError and DeviceError.
     """
     named = fleet.parse(spec)
-    if named.kind == "simulated":
-        raise UsageError(
-            "simulated clients have no boards", hint=f"name emulated:{min(named.count, 8)} instead"
-        )
-    if named.kind == "port":
-        with PortFleet(named.ports) as ports:
-            yield ports.ports
-        return
     with tempfile.TemporaryDirectory(prefix="tern-") as scratch:
-        directories = [Path(scratch) / f"board-{i:03d}" for i in range(named.count)]
+        directories = board_directories(Path(scratch), named.count) if named.provisions else []
         record = np.full((1, 3), fixed.ONE, np.int16)
         for i, directory in enumerate(directories):
             provision_board(directory, i + 1, list(new_keys([i + 1]).values()), record, Policy(MICRO, MICRO))
-        if named.firmware:
-            with FirmwareFleet(named.firmware, directories, whole=True) as machines:
-                yield machines.ports
-        else:
-            with EmulatedFleet(find_micropython(), directories) as emulated:
-                yield emulated.ports
+        with named.boards(directories, whole=True) as there:
+            yield list(there.ports)
 
 
 @contextmanager

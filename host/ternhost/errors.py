@@ -8,6 +8,7 @@ USAGE = 2
 NO_DEVICE = 3
 REFUSED = 4
 STORAGE = 5
+SHORT = 6
 FAULT = 70
 INTERRUPTED = 130
 BROKEN_PIPE = 141
@@ -21,6 +22,7 @@ EXIT_CODES = {
     NO_DEVICE: "no such device or port, or it does not answer",
     REFUSED: "the device refused (budget, policy, schema)",
     STORAGE: "storage: disk full, not readable or not writable",
+    SHORT: "a run has ended with fewer reports than were asked for",
     FAULT: "a fault in tern itself",
     INTERRUPTED: "interrupted by Ctrl-C",
 }

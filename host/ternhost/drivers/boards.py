@@ -1,47 +1,41 @@
-"""Collects the reports of a round from boards on serial links.
+"""Boards on serial links, asked for the reports of a round.
 
 A board answers one request after the other. So few requests are kept under way to each; an answer that overtakes
 an earlier request tells that this one, or its answer, was lost, and it is asked again; so is the oldest one when a
 board falls silent. Asking again is harmless: a device that has reported sends the same bytes again (ledger.md).
+
+A board that is lost or silent for too long is left out, so that the round goes on at the others' speed, and is taken
+back when it answers to its port again.
 """
 
 from __future__ import annotations
 
 import queue
+import threading
 import time
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
 from tern import frames, host_frames, wire
-from ternhost.aggregate.aggregator import Accepted, Aggregator, RoundResult
-from ternhost.errors import DeviceError, RefusedError
-from ternhost.fleet import Fleet
+from ternhost.aggregate.aggregator import Accepted, Aggregator, RoundResult, with_answers
+from ternhost.aggregate.store import Store
+from ternhost.drivers.base import Cohorts, Progress, Refusals, Tell, Terms, Warn
+from ternhost.errors import DeviceError
+from ternhost.fleet.boards import Boards
 from ternhost.links import Events, Link, Received, open_link
 
 UNDER_WAY = 16  # requests to one board; enough that it never waits for the host to commit the answers
 MAX_TRIES = 12  # requests to one device in one round
 PATIENCE = 1.0  # seconds of silence until a board is asked again; doubles up to
 MAX_PATIENCE = 8.0
-SILENCE = 30.0  # seconds of silence after which a board is given up for the round
-_REOPEN_EVERY = 1.0
+_REOPEN_EVERY = 2.0
+_CHECK_EVERY = 0.5  # seconds between two looks whether the processes of emulated boards live
 _TICK = 0.05
 _HELLO_TIMEOUT = 20.0  # boards may have been started just now
 _REOPEN_TIMEOUT = 1.0
-
-Warn = Callable[[str], None]
-
-
-@dataclass(frozen=True)
-class Progress:
-    """A round on its way: `reports` of `asked` devices so far."""
-
-    round: int
-    reports: int
-    asked: int
 
 
 class Board:
@@ -52,6 +46,8 @@ class Board:
         self.link: Link | None = None
         self.clients = range(0)
         self.error: DeviceError | None = None
+        self.left_out = False  # the rounds go on without it until it answers again
+        self.opened = 0.0  # when its port was opened last, or tried
         self.begin([], 0.0)
 
     def begin(self, devices: Iterable[int], now: float) -> None:
@@ -64,7 +60,6 @@ class Board:
         self.patience = PATIENCE
         self.heard = now
         self.asked_again = now
-        self.opened = now
 
     def open(self, events: Events, timeout: float) -> host_frames.Hello:
         """Open the port and say hello."""
@@ -151,41 +146,56 @@ class Board:
         return bool(self.to_ask or self.under_way or self.waiting)
 
 
-class Collector:
-    """The boards of a fleet, joined to an aggregator. A context manager that opens and closes the ports."""
+class BoardsDriver:
+    """Boards on ports, joined to an aggregator over `store`."""
 
-    def __init__(self, aggregator: Aggregator, fleet: Fleet, warn: Warn = lambda message: None) -> None:
-        self._aggregator = aggregator
-        self._fleet = fleet
+    def __init__(
+        self,
+        store: Store,
+        boards: Boards,
+        terms: Terms,
+        *,
+        run: str | None = None,
+        individual: bool = False,
+        warn: Warn = lambda message: None,
+    ) -> None:
+        """boards: opened with the driver. run: that asks. individual: results carry the reports of single devices."""
+        self.aggregator = Aggregator(store)
+        self._store = store
+        self._fleet = boards
+        self._terms = terms
+        self._run = run
+        self._individual = individual
         self._warn = warn
-        self._told: set[int] = set()  # codes of refusals that were warned of
+        self._refusals = Refusals(warn)
         self._events: Events = queue.SimpleQueue()
-        self.boards = [Board(port) for port in fleet.ports]
+        self.boards: list[Board] = []
         self._board_of: dict[int, Board] = {}
+        self._checked = 0.0
+        self._stopped = threading.Event()
 
     def __enter__(self) -> Self:
+        self._fleet.__enter__()
         try:
+            self.boards = [Board(port) for port in self._fleet.ports]
             for board in self.boards:
                 try:
                     board.open(self._events, _HELLO_TIMEOUT)
                 except DeviceError:
-                    self._fleet.check()  # may know better why
+                    self._raise_failed()  # may know better why
                     raise
             self._map_devices()
-        except BaseException:
-            self.close()
+        except BaseException as error:
+            self.__exit__(type(error), error, None)
             raise
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Give all ports back."""
         for board in self.boards:
             board.close()
+        self._fleet.__exit__(kind, error, trace)
 
     def _map_devices(self) -> None:
         for board in self.boards:
@@ -201,35 +211,53 @@ class Collector:
 
     @property
     def devices(self) -> list[int]:
-        """Every device on the boards that are there."""
+        """Every device on the boards that were there at first."""
         return sorted(self._board_of)
 
-    def collect(self, number: int, report: Callable[[Progress], None] = lambda progress: None) -> RoundResult:
+    def stop(self) -> None:
+        self._stopped.set()
+
+    def wait(self, seconds: float) -> None:
+        self._stopped.wait(seconds)
+
+    # Rounds
+
+    def resume(self) -> list[int]:
+        return self.aggregator.resume(time.monotonic())
+
+    def next_round(self, planned: int) -> int:
+        return max(planned, self._store.last_round() + 1)
+
+    def open(self, number: int, cohorts: Cohorts) -> None:
+        asked = [(question, [int(device) for device in devices]) for question, devices in cohorts]
+        quorum = self._terms.reports(sum(len(devices) for _, devices in asked))
+        self.aggregator.open(number, asked, time.monotonic(), quorum, self._terms.deadline, self._run)
+
+    def collect(self, number: int, tell: Tell = lambda progress: None) -> RoundResult | None:
         """Ask the devices of a round in flight until it ends, and return its result.
 
-        Devices on boards that are gone or fall silent are given up for the round, with a warning. Raises DeviceError
-        if that leaves no board, RefusedError if no device reported and some refused, StorageError.
+        Raises DeviceError where no board is left, AllRefused where no device reported and some refused, StorageError.
         """
-        now = time.monotonic()
-        wanted = self._aggregator.unanswered(number)
-        self._begin(number, wanted, now)
-        asked = len(wanted) + self._aggregator.reports(number)
+        wanted = self.aggregator.unanswered(number)
+        self._begin(number, wanted, time.monotonic())
+        asked = len(wanted) + self.aggregator.reports(number)
 
         def request(device: int) -> bytes:
-            return self._aggregator.request(number, device)
+            return self.aggregator.request(number, device)
 
-        while True:
+        while not self._stopped.is_set():
             for board in self.boards:
                 if given_up := board.feed(request):
                     self._give_up(number, given_up, f"{board.port}: {len(given_up)} devices do not answer")
             self._receive(number)
             now = time.monotonic()
-            report(Progress(number, self._aggregator.reports(number), asked))
-            for result in self._aggregator.tick(now):
+            tell(Progress(number, self.aggregator.reports(number), asked))
+            for result in self.aggregator.tick(now):
                 if result.number == number:
                     self._check(result)
-                    return result
+                    return with_answers(self._store, result) if self._individual else result
             self._look_after_boards(number, now)
+        return None
 
     def _begin(self, number: int, wanted: Sequence[int], now: float) -> None:
         of_board: dict[Board, list[int]] = {board: [] for board in self.boards}
@@ -242,11 +270,14 @@ class Collector:
                 of_board[board].append(device)
         for board, devices in of_board.items():
             board.begin(devices, now)
+            if board.left_out and not self._come_back(board, now):
+                self.aggregator.give_up(number, devices)
+                board.begin([], now)
         if homeless:
             self._give_up(number, homeless, f"{len(homeless)} devices are on no board of this fleet")
 
     def _give_up(self, number: int, devices: Iterable[int], why: str) -> None:
-        self._aggregator.give_up(number, devices)
+        self.aggregator.give_up(number, devices)
         self._warn(f"round {number}: {why}")
 
     def _receive(self, number: int) -> None:
@@ -262,7 +293,7 @@ class Collector:
                 board.patience = PATIENCE
                 heard += [(board, device) for device in _devices(event.frames, number)]
             batch += event.frames
-        self._settle(self._aggregator.accept(batch, time.monotonic()))
+        self._settle(self.aggregator.accept(batch, time.monotonic()))
         for board, device in heard:  # what has not settled the matter: to be asked again
             board.lost_one(device)
 
@@ -278,57 +309,65 @@ class Collector:
             if error.code == wire.ERR_TOO_SOON and (board := self._board_of.get(error.device)):
                 board.wait(error.device, time.monotonic() + error.detail)
 
+    # Boards that fail
+
     def _look_after_boards(self, number: int, now: float) -> None:
+        if now - self._checked > _CHECK_EVERY:
+            self._checked = now
+            failed = self._fleet.failed()
+            for board in self.boards:
+                if board.port in failed and not board.left_out:
+                    self._leave_out(number, board, failed[board.port])
         for board in self.boards:
             if not board.busy:
                 continue
-            if now - board.heard > SILENCE and not board.waiting:
-                why = (
-                    board.error.message
-                    if board.error
-                    else f"the board on {board.port} does not answer any more"
+            if now - board.heard > self._terms.silence and not board.waiting:
+                silent = DeviceError(
+                    f"the board on {board.port} has been silent for {self._terms.silence:g} s",
+                    hint="check its power; 'tern device ping' asks it",
                 )
-                board.error = board.error or DeviceError(
-                    why, hint="check its power; 'tern device ping' asks it"
-                )
-                self._give_up(number, [*board.under_way, *board.to_ask], why)
-                board.begin([], now)
+                self._leave_out(number, board, board.error or silent)
             elif board.link is None and now - board.opened > _REOPEN_EVERY:
-                self._reopen(board)
+                self._reopen(board, now)
             else:
                 board.nudge(now)
 
-    def _reopen(self, board: Board) -> None:
+    def _leave_out(self, number: int, board: Board, error: DeviceError) -> None:
+        devices = [*board.under_way, *board.to_ask, *board.waiting]
+        board.error = error
+        board.left_out = True
+        board.opened = time.monotonic()
+        board.close()
+        self._give_up(number, devices, f"{error.message}; {board.port} is left out until it answers again")
+        board.begin([], board.opened)
+
+    def _come_back(self, board: Board, now: float) -> bool:
+        # Whether a board that was left out answers again.
+        if now - board.opened > _REOPEN_EVERY and board.port not in self._fleet.failed():
+            self._reopen(board, now)
+        return not board.left_out
+
+    def _reopen(self, board: Board, now: float) -> None:
         try:
             board.open(self._events, _REOPEN_TIMEOUT)
-            board.heard = time.monotonic()
         except DeviceError as error:
             board.error = error
+        else:
+            board.heard = time.monotonic()
+            if board.left_out:
+                board.left_out = False
+                self._warn(f"the board on {board.port} is back")
         board.opened = time.monotonic()
 
+    def _raise_failed(self) -> None:
+        for error in self._fleet.failed().values():
+            raise error
+
     def _check(self, result: RoundResult) -> None:
-        if result.reports:
-            if result.refusals:
-                code, words, _ = _explain(result)
-                if code not in self._told:  # once a run: most of them will go on refusing
-                    self._told.add(code)
-                    self._warn(f"round {result.number}: {words}")
-            return
-        if result.refusals:
-            raise AllRefused(result)
-        if self._aggregator.statistics.forged:
-            raise RefusedError(
-                f"no device reported in round {result.number}: their answers carry tags of other keys",
-                hint="use the store that these boards were provisioned with",
-            )
-        self._fleet.check()
-        for board in self.boards:
-            if board.error:
-                raise board.error
-        raise DeviceError(
-            f"no device reported in round {result.number}",
-            hint="check the boards ('tern device ping'), or give them longer with --deadline",
-        )
+        self._refusals.check(result, self.aggregator.statistics.forged)
+        if not result.reports and all(board.left_out for board in self.boards):
+            self._raise_failed()
+            raise next(board.error for board in self.boards if board.error)
 
 
 def _drain(events: Events) -> list[Received]:
@@ -348,70 +387,3 @@ def _devices(received: Iterable[bytes], number: int) -> Iterator[int]:
             device, of_round = frames.address(frame)
             if of_round == number or device == wire.BOARD:
                 yield device
-
-
-class AllRefused(RefusedError):
-    """Nobody reported in a round, and some refused: says what most of these said, and what can be done."""
-
-    def __init__(self, result: RoundResult) -> None:
-        _, words, hint = _explain(result)
-        super().__init__(words, hint=hint)
-        self.result = result
-
-
-def _explain(result: RoundResult) -> tuple[int, str, str | None]:
-    """The code that most refusals have, what it means, and what can be done."""
-    code, count = Counter(refusal.code for refusal in result.refusals.values()).most_common(1)[0]
-    one = next(refusal for refusal in result.refusals.values() if refusal.code == code)
-    words = {"epsilon": one.detail / 1e6, "detail": one.detail, "next": one.detail + 1}
-    what, hint = _REFUSALS.get(code, (wire.error_name(code), None))
-    return (
-        code,
-        f"{count} of {result.asked} devices refuse: {what.format(**words)}",
-        hint and hint.format(**words),
-    )
-
-
-_REFUSALS = {
-    wire.ERR_OLD_ROUND: (
-        "they have seen round {detail} already",
-        "use the store that holds their earlier rounds, or start after them: --first-round {next}",
-    ),
-    wire.ERR_CHANGED_ROUND: (
-        "they were asked something else in round {detail} before",
-        "use the store that holds their earlier rounds, or start after it with --first-round",
-    ),
-    wire.ERR_CARD: ("they cannot read the card", "check it with 'tern card show'"),
-    wire.ERR_NOT_CERTIFIED: (
-        "the card does not keep the epsilon of {epsilon:g} that it claims",
-        "check it with 'tern card certify'",
-    ),
-    wire.ERR_POLICY: (
-        "a report would cost more than the epsilon of {epsilon:g} that they allow for one",
-        "use a card of a smaller epsilon, or fewer coordinates",
-    ),
-    wire.ERR_BUDGET: (
-        "their budget is spent; an epsilon of {epsilon:g} is left",
-        "no report of theirs can be had any more: that is what the budget is for",
-    ),
-    wire.ERR_LEDGER: (
-        "their ledger cannot be read or written",
-        "check the board's disk; a damaged ledger is never made again: erase the board, and give it a new id",
-    ),
-    wire.ERR_ENTROPY: (
-        "their entropy source failed its health test",
-        "restart the boards; if it stays so, do not use them",
-    ),
-    wire.ERR_DATA: (
-        "their records are missing or have another dimension ({detail})",
-        "train on the data set that they were provisioned with",
-    ),
-    wire.ERR_MODEL: (
-        "their boards lack the module for this kind of round",
-        "put it there: tern deploy --with inference, local or collect; or --whole",
-    ),
-    wire.ERR_SLOT: (
-        "local training on all their records might not fit their slot: {detail} epochs times records do",
-        "ask for fewer epochs (--local-epochs), or provision them with a longer --slot-ms",
-    ),
-}

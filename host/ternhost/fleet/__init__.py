@@ -1,99 +1,224 @@
 """Fleets: the devices of one aggregator, and the words on the command line that name them.
 
-A fleet is a context manager that offers `ports` (URLs of pyserial, one a board) while it is open, and `check()`.
+`KIND:REST` names a fleet. Each kind is a class of its own, registered by its word: what is asked of it, and what it can
+do, are its traits.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Protocol, Self
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
 
 from ternhost.errors import UsageError
+from ternhost.fleet.access import Access, host_file
+from ternhost.fleet.boards import Boards, Ports
+from ternhost.fleet.provision import board_directories
+from ternhost.registry import Registry
 
-MAX_BOARDS = 1000  # more emulated boards than that need more processes and ptys than a machine likes to give
-
-MAX_MACHINES = 16  # each takes a core while it computes
-MAX_SIMULATED = 1_000_000_000
-
-# Emulated boards that run a board's firmware: kind of fleet -> name of the board (terntools.emulators.machines).
-FIRMWARE = {
-    "pico-emulated": "pico",
-    "rv32-emulated": "rv32",
-    "xtensa-emulated": "xtensa",
-    "m33-emulated": "m33",
-}
-
-_FORMS = (
-    "emulated:N (N MicroPython processes on this machine), pico-emulated:N (N emulated Picos), rv32-emulated:N or "
-    "xtensa-emulated:N (what an ESP32-C3 or an ESP32 executes), m33-emulated:N (an RP2350), simulated:N (N clients in "
-    "NumPy) or port:PATH[,PATH...] (boards on serial ports)"
-)
-
-
-class Fleet(Protocol):
-    """The boards of a fleet, reachable while the context is open."""
-
-    @property
-    def ports(self) -> list[str]: ...
-
-    def check(self) -> None:
-        """Raise DeviceError if a board is known to be gone for good."""
-
-    def __enter__(self) -> Self: ...
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
+if TYPE_CHECKING:
+    from ternhost.aggregate.store import Store
+    from ternhost.datasets import Holdings
+    from ternhost.drivers.base import Driver, Terms, Warn
 
 
 @dataclass(frozen=True)
-class FleetSpec:
-    """A fleet as named on the command line.
+class Setting:
+    """What a fleet's driver is made for: a run, by name, with its store, its directory and its terms.
 
-    `kind` is "emulated", one of FIRMWARE or "port" (boards) or "simulated" (clients).
+    modules: of the device library that boards need beside their client. individual: whether the reports of single
+    devices are wanted. standing: whether the fleet is served. patience: seconds without news until boards are asked
+    again.
     """
 
-    kind: str
+    store: Store
+    directory: Path
+    run: str
+    terms: Terms
+    warn: Warn
+    holdings: Holdings | None = None
+    clients: int | None = None
+    seed: int = 1
+    modules: Sequence[str] = ()
+    individual: bool = False
+    standing: bool = False
+    patience: float = 2.0
+
+
+class Fleet:
+    """The base of all kinds: a fleet as it was named.
+
+    `form` and `about` tell people how to name one; `count` is the number of its boards, or of simulated clients.
+    """
+
+    form: ClassVar[str]
+    about: ClassVar[str]
+    provisions: ClassVar[bool] = False  # tern makes its boards, in the directory of a run
+    simulated: ClassVar[bool] = False  # its clients are no devices: no store, no keys, no ledgers
+    knows_records: ClassVar[bool] = False  # the host knows what its clients hold
+    may_move: ClassVar[bool] = False  # a run that is resumed may find its boards elsewhere
+    word: str  # the kind, as it was named
+    text: str  # all of it
     count: int
-    ports: tuple[str, ...] = ()
+
+    def __init__(self, text: str) -> None:
+        """Raises UsageError for what names no fleet of this kind."""
+        self.text = text
+        self.word, _, self.rest = text.partition(":")
+
+    def number(self, what: str, most: int) -> int:
+        """The number that the name gives. Raises UsageError."""
+        if not (self.rest.isascii() and self.rest.isdecimal() and 1 <= int(self.rest) <= most):
+            raise UsageError(
+                f"fleet {self.text!r}: the number of {what} must be 1 to {most}",
+                hint=f"such as {self.word}:2",
+            )
+        return int(self.rest)
 
     @property
-    def is_emulated(self) -> bool:
-        """Whether its boards are processes of this machine, which tern provisions."""
-        return self.kind == "emulated" or self.firmware is not None
+    def clients(self) -> int | None:
+        """How many clients there are at most; None where that does not depend on the fleet."""
+        return None
 
     @property
-    def firmware(self) -> str | None:
-        """The emulated board whose firmware its boards run, if they run one."""
-        return FIRMWARE.get(self.kind)
+    def most_clients(self) -> int | None:
+        """For how many clients boards are made where nobody says; None: no matter."""
+        return None
+
+    @property
+    def default_store(self) -> Path | None:
+        """The store with its keys, where the fleet knows one."""
+        return None
+
+    def boards(self, directories: Sequence[Path], modules: Sequence[str] = (), whole: bool = False) -> Boards:
+        """Its boards, to be reached by ports. Raises UsageError where it has none.
+
+        directories: of the files of those that tern made. modules, whole: what of the device library they need.
+        """
+        raise UsageError(
+            f"fleet {self.text!r} has no boards on ports", hint="such as emulated:1 or port:/dev/ttyACM0"
+        )
+
+    def driver(self, setting: Setting) -> Driver:
+        """What reaches it. Raises TernError."""
+        from ternhost.drivers.boards import BoardsDriver
+
+        return BoardsDriver(
+            setting.store,
+            self.boards(board_directories(setting.directory, self.count), setting.modules),
+            setting.terms,
+            run=setting.run,
+            individual=setting.individual,
+            warn=setting.warn,
+        )
 
 
-def parse(text: str) -> FleetSpec:
-    """Read a fleet's name: `emulated:N`, `pico-emulated:N` and its like, `simulated:N`, `port:PATH[,PATH...]`.
+class Simulated(Fleet):
+    """Clients in NumPy."""
 
-    Raises UsageError.
-    """
-    kind, colon, rest = text.partition(":")
-    if kind == "simulated":
-        if not (rest.isascii() and rest.isdecimal() and 1 <= int(rest) <= MAX_SIMULATED):
-            raise UsageError(
-                f"fleet {text!r}: the number of clients must be 1 to {MAX_SIMULATED}",
-                hint="such as simulated:100000",
-            )
-        return FleetSpec("simulated", int(rest))
-    if kind == "emulated" or kind in FIRMWARE:
-        most = MAX_BOARDS if kind == "emulated" else MAX_MACHINES
-        if not (rest.isascii() and rest.isdecimal() and 1 <= int(rest) <= most):
-            raise UsageError(
-                f"fleet {text!r}: the number of boards must be 1 to {most}", hint=f"such as {kind}:2"
-            )
-        return FleetSpec(kind, int(rest))
-    if kind == "port":
-        ports = tuple(port.strip() for port in rest.split(","))
-        if not colon or not all(ports):
+    form = "simulated:N"
+    about = "N clients in NumPy"
+    simulated = True
+    knows_records = True
+    MOST: ClassVar[int] = 1_000_000_000
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.count = self.number("clients", self.MOST)
+
+    @property
+    def clients(self) -> int:
+        return self.count
+
+    def driver(self, setting: Setting) -> Driver:
+        from ternhost.drivers.simulated import SimulatedDriver
+
+        assert setting.holdings is not None
+        return SimulatedDriver(
+            setting.holdings, setting.clients or self.count, setting.seed, individual=setting.individual
+        )
+
+
+class OnPorts(Fleet):
+    """Boards on ports, provisioned by somebody else."""
+
+    form = "port:PATH[,PATH...]"
+    about = "boards on serial ports, or at URLs"
+    may_move = True
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.ports = tuple(port.strip() for port in self.rest.split(","))
+        if not all(self.ports):
             raise UsageError(f"fleet {text!r} names no port", hint="such as port:/dev/ttyACM0")
-        if len(set(ports)) < len(ports):
+        if len(set(self.ports)) < len(self.ports):
             raise UsageError(f"fleet {text!r} names a port twice", hint="name each port once")
-        return FleetSpec("port", len(ports), ports)
-    raise UsageError(f"there is no fleet {text!r}", hint=f"a fleet is {_FORMS}")
+        self.count = len(self.ports)
+
+    def boards(self, directories: Sequence[Path], modules: Sequence[str] = (), whole: bool = False) -> Boards:
+        return Ports(self.ports)
+
+
+class OnBroker(Fleet):
+    """The devices of a store, on the broker of a directory of `tern broker config`."""
+
+    form = "mqtt:DIR"
+    about = "boards on the broker of 'tern broker config DIR'"
+    may_move = True
+    count = 0  # nobody knows before they connect
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        if not self.rest:
+            raise UsageError(f"fleet {text!r} names no directory", hint="such as mqtt:my-broker")
+
+    @property
+    def _access(self) -> Access:
+        return Access.load(host_file(Path(self.rest).expanduser()))
+
+    @property
+    def default_store(self) -> Path | None:
+        store = self._access.store
+        return None if store is None else Path(store)
+
+    def driver(self, setting: Setting) -> Driver:
+        from ternhost.drivers.broker import BrokerDriver
+        from ternhost.links.mqtt import MqttLink
+
+        access = self._access
+        return BrokerDriver(
+            setting.store,
+            lambda: MqttLink(access),
+            setting.terms,
+            run=setting.run,
+            individual=setting.individual,
+            standing=setting.standing,
+            patience=setting.patience,
+            warn=setting.warn,
+        )
+
+
+# The kinds by their words; those of emulated boards come with the tools.
+KINDS: Registry[type[Fleet]] = Registry(
+    "fleet",
+    "tern.fleets",
+    {
+        "port": "ternhost.fleet:OnPorts",
+        "mqtt": "ternhost.fleet:OnBroker",
+        "simulated": "ternhost.fleet:Simulated",
+    },
+)
+
+
+def parse(text: str) -> Fleet:
+    """Read a fleet's name, `KIND:REST`. Raises UsageError."""
+    kind = text.partition(":")[0]
+    if kind not in KINDS:
+        raise UsageError(f"there is no fleet {text!r}", hint=f"a fleet is {forms()}")
+    return KINDS[kind](text)
+
+
+def forms() -> str:
+    """How every kind is named, for people."""
+    return "; ".join(f"{kind.form} ({kind.about})" for kind in KINDS.values())

@@ -15,6 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tern import ledger, storage, wire
+from ternhost.aggregate.store import Store
+from ternhost.datasets import Dataset
 from ternhost.errors import StorageError, UsageError
 from ternhost.mechanisms.base import MICRO
 
@@ -103,6 +105,56 @@ def provision_board(
         raise StorageError(
             f"cannot write the files of a board: {error}", hint="make room on the disk"
         ) from error
+
+
+FLEET_NAME = "fleet"  # in the directory of a run: the files of its boards
+_EMULATED = "emulated"  # state of a store: the devices 1 to this one are emulated
+
+
+def board_directories(directory: Path, boards: int) -> list[Path]:
+    """Where the files of so many boards are that tern made in a directory."""
+    return [directory / FLEET_NAME / f"board-{board:03d}" for board in range(boards)]
+
+
+def provision_fleet(
+    store: Store, directories: Sequence[Path], rows: Rows, policies: Policy | Sequence[Policy], each: int = 1
+) -> None:
+    """Make boards for `rows` (records with labels), one device for `each` of them, from 1 on, with keys in the store.
+
+    policies: of all devices, or one a device. Raises UsageError where the store holds the keys of other devices.
+    """
+    devices = len(rows) // each
+    made = store.state(_EMULATED) or 0
+    if max(store.keys(), default=0) > made:
+        raise UsageError(
+            f"{store.path} holds keys of devices that are not emulated, and they would be lost",
+            hint="name another --store",
+        )
+    keys = new_keys(range(1, devices + 1))
+    bounds = [devices * board // len(directories) for board in range(len(directories) + 1)]
+    for directory, start, end in zip(directories, bounds, bounds[1:], strict=False):
+        of_board = [keys[device] for device in range(start + 1, end + 1)]
+        own = policies if isinstance(policies, Policy) else policies[start:end]
+        provision_board(directory, start + 1, of_board, rows[start * each : end * each], own)
+    store.save_state({_EMULATED: max(made, devices)})
+    store.add_devices(keys)  # last: where there are boards already, theirs stay
+
+
+def provision_from(
+    path: Path, directories: Sequence[Path], dataset: Dataset, clients: int, seed: int, policy: Policy
+) -> None:
+    """Make boards whose clients hold a record each of `dataset`, and a store with their keys at `path`.
+
+    Raises UsageError where the data set has fewer records.
+    """
+    if clients > len(dataset.training):
+        raise UsageError(
+            f"{dataset.name} has {len(dataset.training)} records, one a client, not {clients}",
+            hint=f"ask for at most --clients {len(dataset.training)}",
+        )
+    positions = np.random.default_rng(seed).permutation(dataset.training)[:clients]
+    with Store(path) as store:
+        provision_fleet(store, directories, dataset.records(np.sort(positions)), policy)
 
 
 def epsilon_spent(directories: Sequence[Path]) -> list[list[float]]:

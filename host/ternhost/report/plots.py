@@ -259,7 +259,14 @@ def epsilon_spent(spent: Mapping[float, int], allowed: float) -> Figure:
     return figure
 
 
-def gradient(names: Sequence[str], mean: Floats, low: Floats, high: Floats, confidence: float) -> Figure:
+def gradient(
+    names: Sequence[str],
+    mean: Floats,
+    low: Floats,
+    high: Floats,
+    confidence: float,
+    across: str = "gradient, in units of the clipping bound",
+) -> Figure:
     """Estimated means of coordinates with their confidence intervals; nan where nobody reported."""
     figure, axes = _figure(1.1 + 0.2 * len(names))
     rows = np.arange(len(names))[::-1]
@@ -271,8 +278,19 @@ def gradient(names: Sequence[str], mean: Floats, low: Floats, high: Floats, conf
     )  # fmt: skip
     axes.set_yticks(rows, names, fontsize="small")
     axes.set_ylim(-0.8, len(names) - 0.2)
-    axes.set_xlabel("gradient, in units of the clipping bound")
+    axes.set_xlabel(across)
     legend_above(axes, 1)
+    return figure
+
+
+def clusters(sizes: Mapping[str, int]) -> Figure:
+    """How many clients are in each cluster."""
+    figure, axes = _figure(3.4)
+    bars = axes.bar(list(sizes), list(sizes.values()), width=0.6, color=_MIDDLE, edgecolor=_INK)
+    axes.bar_label(bars, labels=[f"{size:,}" for size in sizes.values()], padding=3)
+    axes.set_xlabel("cluster")
+    axes.set_ylabel("clients")
+    axes.grid(visible=False, axis="x")
     return figure
 
 

@@ -1,4 +1,4 @@
-"""The directory of a run: its store, its result, and the emulated boards."""
+"""The directories of runs: what is in them, and how one is found again by what the program printed."""
 
 from __future__ import annotations
 
@@ -8,29 +8,30 @@ import shutil
 import tarfile
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ternhost.aggregate.store import Store, StoredRun
 from ternhost.errors import StorageError, UsageError
-from ternhost.aggregate.store import Store
+from ternhost.fleet.provision import FLEET_NAME
 
+RUNS = Path("runs")
 STORE_NAME = "store.sqlite"
 RESULT_NAME = "result.json"
-FLEET_NAME = "fleet"
+RUN_NAME = "run.json"  # which run of which store this directory belongs to
 PACKED_NAME = "fleet.tar.gz"
-ABANDONED = "abandoned"  # how a round ends whose run is given up
-
-_RUNS = {"train": "run", "infer": "infer", "collect": "collect"}  # command: its state in a store
-_PORTS = "port:"
 
 
-def new_directory(parent: str | Path = "runs") -> Path:
-    """Make a directory for a run, named by the time. Raises StorageError."""
-    name = time.strftime("%Y%m%d-%H%M%S")
+def new_directory(name: str | None = None, parent: Path = RUNS) -> Path:
+    """Make a directory for a run, named by the time unless a name is given. Raises StorageError, UsageError."""
+    if name is not None and (not name or Path(name).name != name or name.startswith(".")):
+        raise UsageError(f"--name must be a name for a directory, not {name!r}")
+    stem = name or time.strftime("%Y%m%d-%H%M%S")
     try:
-        Path(parent).mkdir(parents=True, exist_ok=True)
-        for suffix in ("", *(f"-{i}" for i in range(2, 100))):
-            directory = Path(parent) / (name + suffix)
+        parent.mkdir(parents=True, exist_ok=True)
+        for suffix in ("",) if name else ("", *(f"-{i}" for i in range(2, 100))):
+            directory = parent / (stem + suffix)
             try:
                 directory.mkdir()
                 return directory
@@ -38,84 +39,78 @@ def new_directory(parent: str | Path = "runs") -> Path:
                 continue
     except OSError as error:
         raise StorageError(
-            f"cannot make a directory in {parent}: {error.strerror}", hint="name another place with --store"
+            f"cannot make a directory in {parent.absolute()}: {error.strerror}",
+            hint="change to a directory that you may write to",
         ) from error
-    raise StorageError(f"{parent} is full of runs of this second")
+    raise UsageError(f"there is a run {directory} already", hint="give another --name, or --resume that one")
 
 
-def store_path(path: str | Path) -> Path:
-    """The store that is at `path`, or in that directory."""
-    path = Path(path)
-    return path / STORE_NAME if path.is_dir() else path
+@dataclass(frozen=True)
+class Place:
+    """Where a run is: its directory, its store, and its name there."""
+
+    directory: Path
+    store: Path
+    name: str
+
+    def write(self) -> None:
+        """Write run.json. Raises StorageError."""
+        store = self.store.resolve()
+        inside = store.is_relative_to(self.directory.resolve())
+        told = os.path.relpath(store, self.directory.resolve()) if inside else str(store)
+        write_json(self.directory / RUN_NAME, {"name": self.name, "store": told})
+
+    @classmethod
+    def read(cls, directory: Path) -> Place:
+        """Of a directory with run.json. Raises UsageError, StorageError."""
+        path = directory / RUN_NAME
+        try:
+            told = json.loads(path.read_text())
+            return cls(directory, directory / told["store"], told["name"])
+        except OSError as error:
+            raise StorageError(f"{path}: {error.strerror}") from error
+        except (ValueError, KeyError, TypeError) as error:
+            raise UsageError(f"{path} does not name a run: {error}") from error
 
 
-def require_no_run(store: Store, anew: bool = False, serving: bool = False) -> None:
-    """Make sure that no other run is under way in a store; one that has asked nobody, and made no boards, is forgotten.
-
-    The rounds of a store are one command's at a time. anew: end what is under way; its open rounds are lost.
-    serving: open rounds of nobody else are the caller's. Raises UsageError.
-    """
-    for command, name in _RUNS.items():
-        run = store.state(name)
-        if not run or run["finished"]:
-            continue
-        made = (store.path.parent / FLEET_NAME).exists()
-        if made or (not anew and (store.open_rounds() or run.get("history") or run.get("answers"))):
-            hint = f"go on with it: tern {command} --resume {store.path}"
-            if not serving:
-                hint += "; or begin another in another directory" if made else "; or end it with --anew"
-            raise UsageError(f"{store.path} holds a run that has not finished", hint=hint)
-        abandon(store)
-        store.save_state({name: {**run, "finished": True}})
-    if store.open_rounds() and not serving:
-        if not anew:
-            raise UsageError(
-                f"{store.path} holds a round of tern serve",
-                hint="go on with tern serve, or end it with --anew",
-            )
-        abandon(store)
+def find(text: str, parent: Path = RUNS) -> Place:
+    """The run that is meant by a name, its directory, its store, or the directory of its store. Raises UsageError."""
+    if not text:
+        raise UsageError("--resume must name a run", hint="'tern runs' lists them")
+    for directory in (Path(text), parent / text):
+        if (directory / RUN_NAME).is_file():
+            return Place.read(directory)
+    path = Path(text)
+    if path.is_dir():
+        stores = sorted(path.glob("*.sqlite"))
+        if len(stores) == 1:
+            path = stores[0]
+    if not path.is_file():
+        raise UsageError(f"there is no run {text!r}", hint="'tern runs' lists those that there are")
+    with Store(path, create=False, beside=True) as store:
+        open_runs = [run for run in store.runs() if run.unfinished] or store.runs()[-1:]
+    if not open_runs:
+        raise UsageError(f"{path} holds no run", hint="begin one: tern train --help")
+    if len(open_runs) > 1:
+        names = ", ".join(run.name for run in open_runs)
+        raise UsageError(f"{path} holds several runs that have not finished: {names}", hint="name one of them")
+    return Place(directory_of(open_runs[0], path), path, open_runs[0].name)
 
 
-def abandon(store: Store) -> None:
-    """End the rounds that are under way."""
-    for asked in store.open_rounds():
-        store.end_round(asked.number, ABANDONED, {})
+def directory_of(run: StoredRun, store: Path) -> Path:
+    """The directory of a run: as it was, or beside its store where both were moved."""
+    saved = Path(run.asked["directory"])
+    return saved if saved.is_dir() else store.parent
 
 
-def moved(saved: str, named: str | None) -> str:
-    """The fleet of a run that is resumed; boards may be at other ports by now. Raises UsageError."""
-    if named is None:
-        return saved
-    if not saved.startswith(_PORTS) or not named.startswith(_PORTS):
-        raise UsageError(
-            f"a run that is resumed keeps its fleet, {saved}", hint="only boards at ports may move to others"
-        )
-    return named
-
-
-def finished(command: str, store: Path) -> UsageError:
-    """What to say where a finished run is to go on."""
-    result = store.parent / RESULT_NAME
-    return UsageError(
-        f"the run in {store} has finished",
-        hint=f"see {result}" if result.exists() else f"begin another: tern {command} --help",
-    )
-
-
-def save_result(
-    directory: Path, result: dict[str, Any], hint: str = "make room, then go on with --resume"
-) -> None:
-    """Write result.json. Raises StorageError, with `hint`."""
-    path = directory / RESULT_NAME
+def write_json(path: Path, content: Any, hint: str = "make room, then go on with --resume") -> None:
+    """Write a JSON file, whole or not at all. Raises StorageError, with `hint`."""
+    new = path.with_name(path.name + ".new")
     try:
-        path.write_text(json.dumps(result, indent=1) + "\n")
+        new.write_text(json.dumps(content, indent=1) + "\n")
+        os.replace(new, path)
     except OSError as error:
         raise StorageError(f"{path}: {error.strerror}", hint=hint) from error
-
-
-def board_directories(directory: Path, boards: int) -> list[Path]:
-    """Where the files of a run's emulated boards are."""
-    return [directory / FLEET_NAME / f"board-{board:03d}" for board in range(boards)]
 
 
 def pack_boards(directory: Path, warn: Callable[[str], None]) -> None:
@@ -131,3 +126,39 @@ def pack_boards(directory: Path, warn: Callable[[str], None]) -> None:
         shutil.rmtree(boards)
     except OSError as error:
         warn(f"the boards' files stay in {boards}: {error.strerror}")
+
+
+def listed(parent: Path = RUNS) -> list[dict[str, Any]]:
+    """What `tern runs` says of the runs below a directory, and of every run of a store (a file). Raises UsageError."""
+    if parent.is_file():
+        with Store(parent, create=False, beside=True) as store:
+            return [_line(store, run, directory_of(run, parent)) for run in store.runs()]
+    found = []
+    for path in sorted(parent.glob(f"*/{RUN_NAME}")):
+        place = Place.read(path.parent)
+        try:
+            with Store(place.store, create=False, beside=True) as store:
+                run = store.run(place.name)
+                if run:
+                    found.append(_line(store, run, place.directory))
+        except StorageError as error:
+            found.append({"run": place.name, "directory": str(place.directory), "status": error.message})
+    return found
+
+
+def _line(store: Store, run: StoredRun, directory: Path) -> dict[str, Any]:
+    history = store.last_entry(run.name)
+    known = {"round", "ended", "asked", "reports", "refusals"}
+    return {
+        "run": run.name,
+        "directory": str(directory),
+        "store": str(store.path),
+        "began": run.began,
+        "status": run.status,
+        "algorithm": run.asked["algorithm"],
+        "dataset": run.asked["options"].get("dataset"),
+        "fleet": run.asked["where"]["fleet"],
+        "rounds": run.state.get("rounds", 0),
+        "reports": run.state.get("reports", 0),
+        "figures": {name: value for name, value in (history or {}).items() if name not in known},
+    }

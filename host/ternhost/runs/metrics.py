@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, start_http_server
 
-from ternhost.runs.serve import Status
+from ternhost.runs.status import END, Status
 
 
 class Metrics:
@@ -22,8 +22,8 @@ class Metrics:
                 ("boards", "Boards that are connected"),
                 ("strangers", "Boards that are connected and of another version"),
                 ("connected", "1 while the host is connected to its broker"),
-                ("rounds_ended", "Rounds of this model that have ended"),
-                ("reports_accepted", "Reports that were accepted, since the store was made"),
+                ("rounds_ended", "Rounds of this run that have ended"),
+                ("reports_accepted", "Reports of this run that were accepted"),
             )
         }
         self._frames = Counter(
@@ -37,8 +37,19 @@ class Metrics:
 
     def update(self, status: Status) -> None:
         """Tell a status from now on."""
-        for name, gauge in self._gauges.items():
-            gauge.set(float(getattr(status, name)))
+        told = {
+            "round": status.number,
+            "asked": status.asked,
+            "reports": status.reports,
+            "refusals": status.refusals,
+            "boards": status.boards or 0,
+            "strangers": status.strangers,
+            "connected": status.connected,
+            "rounds_ended": status.round if status.event == END else status.round - 1,
+            "reports_accepted": status.total_reports,
+        }
+        for name, value in told.items():
+            self._gauges[name].set(float(value))
         for fate, count in status.frames.items():
             self._frames.labels(fate).inc(count - self._seen.get(fate, 0))
             self._seen[fate] = count

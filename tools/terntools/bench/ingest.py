@@ -305,7 +305,7 @@ async def _ingest(access: Access, load: Load, loader: _Loader, store: Store) -> 
         aggregator.accept(batch, time.monotonic())
         for result in aggregator.tick(time.monotonic()):
             counted += sum(int(cohort.counts.sum()) for cohort in result.cohorts) // _K
-            store.end_round(result.number, result.ended, {})
+            store.end_round(result.number, result.ended)
             memory.append(_rss())
         open_rounds()
         loader.taken(taken)

@@ -26,14 +26,16 @@ from tern import card as cards
 from tern import frames, host_frames, wire
 from tern.fixed import ONE
 from ternhost import fleet, mechanisms
-from ternhost.algorithms import training
+from ternhost.algorithms.parameters import MODELS
 from ternhost.errors import TernError, UsageError
+from ternhost.fleet import OnPorts
 from ternhost.fleet.provision import Policy, board_files
 from terntools.bench import native
 from terntools.boards import deploy, mpy
 from terntools.boards.repl import Repl
 from terntools.emulators import micropython as emulator
 from terntools.emulators import qemu
+from terntools.emulators.fleets import OnFirmware
 from terntools.emulators.pico import boot_pico
 from terntools.emulators.unix_fleet import FIRMWARE
 
@@ -82,10 +84,8 @@ class Case:
                 f"--k must be 1 to --d, and --d at most {wire.MAX_DIMENSION}, not {self.k} and {self.d}",
                 hint="--d is how many coordinates there are, --k how many of them a device reports",
             )
-        if self.model not in training.MODELS:
-            raise UsageError(
-                f"there is no model {self.model!r}", hint=f"one of: {', '.join(training.MODELS)}"
-            )
+        if self.model not in MODELS:
+            raise UsageError(f"there is no model {self.model!r}", hint=f"one of: {', '.join(MODELS)}")
 
     @property
     def label(self) -> str:
@@ -246,29 +246,35 @@ def device(spec: str, marker: int | None = None) -> Iterator[Device]:
     Raises UsageError, DeviceError.
     """
     named = fleet.parse(spec)
-    if named.count != 1 or named.kind == "simulated":
+    if named.count != 1 or named.simulated:
         raise UsageError(f"--fleet must be one board, not {spec}", hint="such as --fleet pico-emulated:1")
     with contextlib.ExitStack() as stack:
-        if named.kind == "emulated":
+        if isinstance(named, OnFirmware):
+            yield stack.enter_context(_on_firmware(named))
+        elif isinstance(named, OnPorts):
+            repl = stack.enter_context(Repl(named.ports[0]))
+            stack.callback(_start_again, repl)
+            yield BoardDevice(repl, marker=marker)
+        else:
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="tern-latency-"))
             yield UnixDevice(Path(folder))
-            return
-        if named.firmware in qemu.MACHINES:
-            if not qemu.MACHINES[named.firmware].counts:
-                raise UsageError(
-                    f"the clock of {spec} counts no instructions", hint="take --fleet rv32-emulated:1"
-                )
-            url = stack.enter_context(qemu.boot(named.firmware, seed=_SEED, count_instructions=True)).url
-            yield CountingDevice(stack.enter_context(Repl(url)))
-            return
-        if named.firmware:
-            port = stack.enter_context(boot_pico(seed=_SEED, skip_idle=True)).url
-        else:
-            port = named.ports[0]
-        repl = stack.enter_context(Repl(port))
-        if named.kind == "port":
-            stack.callback(_start_again, repl)
-        yield BoardDevice(repl, marker=marker)
+
+
+@contextmanager
+def _on_firmware(named: OnFirmware) -> Iterator[Device]:
+    if named.firmware not in qemu.MACHINES:
+        with boot_pico(seed=_SEED, skip_idle=True) as pico, Repl(pico.url) as repl:
+            yield BoardDevice(repl)
+        return
+    if not qemu.MACHINES[named.firmware].counts:
+        raise UsageError(
+            f"the clock of {named.text} counts no instructions", hint="take --fleet rv32-emulated:1"
+        )
+    with (
+        qemu.boot(named.firmware, seed=_SEED, count_instructions=True) as machine,
+        Repl(machine.url) as repl,
+    ):
+        yield CountingDevice(repl)
 
 
 def _start_again(repl: Repl) -> None:
@@ -307,7 +313,7 @@ class Bench:
         for _ in range(n):
             self._round += 1
             size = host_frames.encode_round(
-                out, self._key, DEVICE, self._round, training.MODELS[case.model], -14, case.k, 0, 0, parameters, card
+                out, self._key, DEVICE, self._round, MODELS[case.model], -14, case.k, 0, 0, parameters, card
             )  # fmt: skip
             found.append(bytes(out[:size]))
         return found
@@ -410,7 +416,7 @@ def measure(
         result = _main_figures(bench, case, names, say)
         result["reports"] = _reports(bench, case, names, say)
     result["identical_runs"] = result["runs_differ_by"] = None
-    if fleet.parse(spec).firmware:
+    if isinstance(fleet.parse(spec), OnFirmware):
         say("booting once more: the figures must be the same")
         with device(spec) as on:
             again = _main_figures(Bench(on), case, names, say)
@@ -475,7 +481,7 @@ def _reports(bench: Bench, case: Case, names: Sequence[str], say: Tell) -> list[
     mechanisms_ = dict.fromkeys((case.mechanism, *names))
     cases = [replace(case, mechanism=name, k=k) for name in mechanisms_ for k in (1, case.d)]
     cases += [replace(case, d=d, k=1) for d in DIMENSIONS]
-    cases += [replace(case, k=1, model=name) for name in training.MODELS]
+    cases += [replace(case, k=1, model=name) for name in MODELS]
     found = []
     for one in dict.fromkeys(cases):
         say(f"a report: {one.label}")

@@ -27,9 +27,12 @@ import numpy.typing as npt
 
 from tern import card as cards
 from tern.fixed import ONE
+from tern.wire import VALUES
 from ternhost import mechanisms, vectorised
 from ternhost.aggregate import estimate
-from ternhost.drivers import simulated
+from ternhost.aggregate.aggregator import Question
+from ternhost.datasets import Holdings
+from ternhost.drivers.simulated import SimulatedDriver
 
 _D = 28
 _ROWS = 1 << 16
@@ -48,8 +51,12 @@ def _table() -> npt.NDArray[np.int16]:
 def ternary(table: npt.NDArray[np.int16], reports: int) -> Floats:
     """Means of the columns, from one report a client, by the simulated fleet."""
     card = cards.decode(mechanisms.design("three-outputs", _EPSILON).card)
-    chunks = (table[: min(_ROWS, reports - start)] for start in range(0, reports, _ROWS))
-    return estimate.estimate(card, simulated.collect_values(card, chunks, 1, _SEED).counts).mean
+    records = np.concatenate([table, np.zeros((len(table), 1), np.int16)], axis=1)
+    driver = SimulatedDriver(Holdings(records, np.arange(len(table))), reports, _SEED)
+    driver.open(1, [(Question(VALUES, [1] * _D, -12, card.data, 1), driver.devices)])
+    result = driver.collect(1)
+    assert result is not None
+    return estimate.estimate(card, result.cohorts[0].counts).mean
 
 
 def ternary_floats(table: Floats, reports: int) -> Floats:

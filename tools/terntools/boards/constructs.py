@@ -436,7 +436,8 @@ def long_way(a: int, p: ptr8) -> int:
     i = 0
     while i < 3:
         if x & 1:
-            x = (x * 3 + p[i]) & 1023  # repeated by self_check: as long as the library's longest
+            # As long as the library's longest: self_check repeats the next line.
+            x = (x * 3 + p[i]) & 1023  # repeated by self_check
         else:
             x ^= 0x155
         i += 1

@@ -21,6 +21,7 @@ from terntools.boards import devices
 from terntools.cli import bench_latency
 from terntools.cli.options import require_positive
 from terntools.cli.progress import telling
+from terntools.emulators.fleets import Pico
 
 METERS = ("ppk2", "joulescope", "ina226", "ina228", "csv", "model")
 _SESSIONS = 5
@@ -100,7 +101,7 @@ def _require_sense(args: argparse.Namespace) -> None:
 def _run(args: argparse.Namespace) -> int:
     _require_sense(args)
     case = bench_latency.case_of(args)
-    if args.meter not in ("csv", "model") and fleet.parse(args.fleet).kind != "port":
+    if args.meter not in ("csv", "model") and not isinstance(fleet.parse(args.fleet), fleet.OnPorts):
         raise UsageError(
             "a meter needs a board to measure",
             hint="name its port: --fleet port:/dev/ttyACM0; or --meter model",
@@ -173,7 +174,7 @@ def _model(
     args: argparse.Namespace, case: latency.Case, bits: int, say: Any
 ) -> tuple[dict[str, Any], dict[str, Any], str | None]:
     # The result, its pictures, and the chip.
-    if fleet.parse(args.fleet).kind not in ("pico-emulated", "port"):
+    if not isinstance(fleet.parse(args.fleet), (fleet.OnPorts, Pico)):
         raise UsageError(
             f"--meter model needs a board's times, and {args.fleet} has none",
             hint="take --fleet pico-emulated:1, or a board at a port",

@@ -14,13 +14,13 @@ from ternhost import datasets
 from ternhost.aggregate.store import Store
 from ternhost.cli import add_command, print_result
 from ternhost.errors import OK, UsageError
-from ternhost.fleet import MAX_BOARDS, broker
+from ternhost.fleet import KINDS, broker
 from ternhost.fleet import attach as network
-from ternhost.fleet.provision import Policy
+from ternhost.fleet.provision import FLEET_NAME, Policy, board_directories, provision_from
 from ternhost.mechanisms.base import parse_epsilon
 from ternhost.runs import directory as run_directory
-from ternhost.runs import session
 from terntools.emulators.at_broker import AtBroker
+from terntools.emulators.fleets import Emulated
 from terntools.emulators.micropython import find_micropython
 from terntools.emulators.unix_fleet import EmulatedFleet
 
@@ -32,8 +32,8 @@ def add_parser(subparsers: Any) -> None:
     parser = add_command(
         subparsers,
         "fleet",
-        "run emulated boards that stay, for other commands to talk to",
-        "tern fleet emulate 2 --clients 500",
+        "list the kinds of fleets, and run emulated boards that stay, for other commands to talk to",
+        "tern fleet kinds\ntern fleet emulate 2 --clients 500",
     )
     actions = parser.add_subparsers(title="actions", dest="action", metavar="ACTION", required=True)
     emulate = add_command(
@@ -44,6 +44,9 @@ def add_parser(subparsers: Any) -> None:
         "tern train --fleet port:/dev/pts/3,/dev/pts/4 --store my-fleet/store.sqlite --reports 500 --group 100\n"
         "tern fleet emulate 2 --broker my-broker --start-broker",
     )
+    kinds = add_command(actions, "kinds", "list how a fleet is named with --fleet", "tern fleet kinds")
+    kinds.add_argument("--json", action="store_true", help="print one JSON object")
+    kinds.set_defaults(func=run_kinds)
     emulate.add_argument("boards", type=int, metavar="N")
     emulate.add_argument(
         "--dataset", choices=tuple(datasets.DATASETS), default="flights", help="what they hold"
@@ -81,9 +84,16 @@ def add_parser(subparsers: Any) -> None:
     emulate.set_defaults(func=run_emulate)
 
 
+def run_kinds(args: argparse.Namespace) -> int:
+    found = [{"form": kind.form, "about": kind.about} for kind in KINDS.values()]
+    text = "\n".join(f"{kind['form']:24} {kind['about']}" for kind in found)
+    print_result({"kinds": found}, text, args.json)
+    return OK
+
+
 def run_emulate(args: argparse.Namespace) -> int:
-    if not 1 <= args.boards <= MAX_BOARDS:
-        raise UsageError(f"N must be 1 to {MAX_BOARDS} boards, not {args.boards}")
+    if not 1 <= args.boards <= Emulated.MOST:
+        raise UsageError(f"N must be 1 to {Emulated.MOST} boards, not {args.boards}")
     if args.clients < args.boards:
         raise UsageError(f"--clients must be {args.boards} or more, one a board, not {args.clients}")
     if args.seed < 0:
@@ -106,7 +116,8 @@ def run_emulate(args: argparse.Namespace) -> int:
         sys.stdout.flush()
         try:
             while True:
-                fleet.check()
+                for error in fleet.failed().values():
+                    raise error
                 if watch:
                     watch.look()
                 time.sleep(_CHECK_EVERY)
@@ -117,8 +128,8 @@ def run_emulate(args: argparse.Namespace) -> int:
 def _boards(args: argparse.Namespace, keys: Path | None) -> tuple[Path, list[Path]]:
     """The store and the directories of the boards, made where there are none. keys: the broker's store."""
     directory = Path(args.dir) if args.dir else keys.parent if keys else None
-    if directory and (directory / run_directory.FLEET_NAME).exists():
-        boards = run_directory.board_directories(directory, args.boards)
+    if directory and (directory / FLEET_NAME).exists():
+        boards = board_directories(directory, args.boards)
         if missing := [board for board in boards if not board.is_dir()]:
             raise UsageError(
                 f"{directory} holds fewer boards: there is no {missing[0]}", hint="ask for fewer"
@@ -132,9 +143,9 @@ def _boards(args: argparse.Namespace, keys: Path | None) -> tuple[Path, list[Pat
     budget = parse_epsilon(args.budget)
     policy = Policy(parse_epsilon(args.largest) if args.largest else budget, budget)
     directory = directory or run_directory.new_directory()
-    boards = run_directory.board_directories(directory, args.boards)
+    boards = board_directories(directory, args.boards)
     store = keys or directory / run_directory.STORE_NAME
-    session.provision_from(store, boards, dataset, args.clients, args.seed, policy)
+    provision_from(store, boards, dataset, args.clients, args.seed, policy)
     return store, boards
 
 

@@ -54,13 +54,15 @@ class FirmwareFleet:
     def ports(self) -> list[str]:
         return [board.url for board in self._boards]
 
-    def check(self) -> None:
-        """Raise DeviceError if the process of a board ended."""
-        for board, directory in zip(self._boards, self._directories, strict=True):
-            if not board.is_running:
-                raise DeviceError(
-                    f"the emulated {self._name} of {directory} has ended", hint="resume to start it again"
-                )
+    def failed(self) -> dict[str, DeviceError]:
+        """The ports of boards whose processes ended, and why."""
+        return {
+            board.url: DeviceError(
+                f"the emulated {self._name} of {directory} has ended", hint="resume to start it again"
+            )
+            for board, directory in zip(self._boards, self._directories, strict=True)
+            if not board.is_running
+        }
 
     def __enter__(self) -> Self:
         try:

@@ -139,9 +139,15 @@ class EmulatedFleet:
     def ports(self) -> list[str]:
         return [board.port for board in self.boards]
 
-    def check(self) -> None:
+    def failed(self) -> dict[str, DeviceError]:
+        """The ports of boards whose processes ended, and why."""
+        found = {}
         for board in self.boards:
-            board.check()
+            try:
+                board.check()
+            except DeviceError as error:
+                found[board.port] = error
+        return found
 
     def __enter__(self) -> Self:
         try:

@@ -13,24 +13,18 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from tern import card as cards
 from tern.fixed import MAX_EPSILON, ONE
-from tern.inference import exp_minus
-from tern.wire import MAX_DIMENSION, MAX_EXPONENT, MIN_EXPONENT
-from ternhost import datasets, mechanisms, vectorised
-from ternhost.aggregate import estimate
-from ternhost.algorithms.training import LARGEST_WEIGHT, quantise
+from ternhost import datasets, mechanisms
+from ternhost.algorithms.parameters import LARGEST_WEIGHT, quantise
 from ternhost.datasets import CLASSIFICATION, MULTICLASS, Dataset, bundled
 from ternhost.errors import UsageError
 from ternhost.mechanisms.accounting import Account, Release
 from ternhost.mechanisms.base import MICRO, parse_epsilon
-from ternhost.vectorised import Lanes, RandomLanes, random_bits
 
 Floats = npt.NDArray[np.float64]
 Fixed = npt.NDArray[np.int16]
@@ -149,47 +143,6 @@ def train_classifier(dataset: Dataset) -> Weights:
     return Weights(np.array(parameters.mantissas, np.int16).reshape(weights.shape), parameters.exponent)
 
 
-# The twin of the device
-
-
-def probabilities(parameters: npt.ArrayLike, exponent: int, features: Fixed, grid_bits: int = 14) -> Fixed:
-    """Class probabilities (n x c, Q1.14) of rows of features (n x f), exactly those of tern.inference.
-
-    parameters: c x f int16 mantissas of 2**exponent. Raises ValueError where the device does.
-    """
-    weights = np.asarray(parameters, np.float64)
-    if (
-        weights.ndim != 2
-        or not 2 <= len(weights) <= MAX_DIMENSION
-        or not 1 <= weights.shape[1] <= MAX_DIMENSION
-    ):
-        raise ValueError("classes or features out of bounds")
-    if weights.shape[1] != features.shape[1] or not MIN_EXPONENT <= exponent <= MAX_EXPONENT:
-        raise ValueError("parameters or exponent do not fit")
-    shift = -8 - exponent
-    total = (features @ weights.T).astype(np.int64)  # an exact integer in float64
-    z = ((total >> 8) + (1 << (shift - 1))) >> shift
-    e = _exponentials().take(z.max(axis=1, keepdims=True) - z, mode="clip")
-    p = (e << 14) // e.sum(axis=1, keepdims=True)
-    rounded: Fixed = (p & -(1 << (14 - grid_bits))).astype(np.int16)
-    return rounded
-
-
-@lru_cache(maxsize=1)
-def _exponentials() -> npt.NDArray[np.int64]:
-    # the firmware's own function, tabulated once
-    return np.array([exp_minus(t) for t in range(12 * ONE + 1)], np.int64)
-
-
-def noised(
-    card: cards.Card, lanes: Lanes, parameters: npt.ArrayLike, exponent: int, features: Fixed
-) -> vectorised.Array:
-    """The symbols (n x c) that clients with these features send: a lane a client, as tern.inference draws them."""
-    if card.shape != cards.LAPLACE:
-        raise ValueError("an inference result needs a laplace card")
-    return vectorised.sample(card, lanes, probabilities(parameters, exponent, features, card.grid_bits))
-
-
 # Clusters and scores
 
 
@@ -248,26 +201,3 @@ def cluster(settings: Settings, vectors: Floats, exact: Floats | None = None) ->
         None if exact is None or true is None else score(settings.eval_type, exact, true),
         None if true is None else float((labels == true).mean()),
     )
-
-
-def evaluate(
-    settings: Settings, parameters: npt.ArrayLike, exponent: int, features: Fixed, seed: int = 1
-) -> Evaluation:
-    """Let the first `cluster_client_num` clients (rows of features) classify, send and be clustered (simulated).
-
-    Raises UsageError if there are fewer clients than asked for.
-    """
-    n = settings.cluster_client_num
-    if len(features) < n:
-        raise UsageError(
-            f"{n} clients are to be clustered, and there are {len(features)}",
-            hint=f"set cluster_client_num to {len(features)} or less",
-        )
-    exact = probabilities(parameters, exponent, features[:n]) / ONE
-    vectors = exact
-    if settings.epsilon is not None:
-        card = cards.decode(noise_card(settings.epsilon))
-        lanes = RandomLanes(random_bits(seed), n)
-        symbols = noised(card, lanes, parameters, exponent, features[:n])
-        vectors = estimate.symbol_values(card)[symbols]
-    return cluster(settings, vectors, exact)

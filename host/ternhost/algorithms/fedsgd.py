@@ -1,0 +1,191 @@
+"""LDP-FedSGD: groups of devices, a gradient of each device, one step of the model a group.
+
+Source: Zhao et al., IEEE IoT J. 8, 2021, Algorithm 7. A planned run asks every client once; a fleet that is served is
+asked round after round.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from ternhost.aggregate import estimate
+from ternhost.aggregate.aggregator import CohortCounts, Question, RoundResult
+from ternhost.algorithms import judging, training
+from ternhost.algorithms.base import (
+    Audience,
+    Cohort,
+    Devices,
+    Floats,
+    Mechanised,
+    ReportDesign,
+    Turns,
+    take,
+)
+from ternhost.algorithms.learning import WHAT, Learning, LearningOptions
+from ternhost.algorithms.optimisers import OPTIMISERS
+from ternhost.algorithms.parameters import MODELS, quantise
+from ternhost.algorithms.training import Trainer
+from ternhost.datasets import Holdings
+from ternhost.errors import UsageError
+from ternhost.options import option, require
+
+_GROUP = 500
+
+
+@dataclass(frozen=True)
+class GroupOptions(LearningOptions):
+    """Options of algorithms that ask one group of devices after the other for a gradient."""
+
+    reports: int = option(20_000, "reports of the whole run, one a device", group=WHAT, kind=int, metavar="R")
+    group: int = option(
+        0, "devices asked in a round", group=WHAT, kind=int, metavar="G", shown=f"{_GROUP}, or all"
+    )
+    learning_rate: float | None = option(
+        None, "of the optimiser", group=WHAT, kind=float, metavar="X", shown="follows from the noise"
+    )
+    regularisation: float = option(
+        1e-4, "times the weights, added to the gradient", group=WHAT, kind=float, metavar="X"
+    )
+    optimiser: str = option("averaging", "how the model moves", group=WHAT, choices=lambda: OPTIMISERS)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(self.reports >= 1, "reports", "1 or more", self.reports)
+        if not self.group:
+            object.__setattr__(self, "group", min(_GROUP, self.reports))
+        require(1 <= self.group <= self.reports, "group", f"1 to {self.reports}, all the reports", self.group)
+
+
+@dataclass(frozen=True)
+class Options(Mechanised, GroupOptions):
+    """Options of FedSGD."""
+
+
+class FedSGD(Learning):
+    """Every client takes part once, with the gradient at the model of its round."""
+
+    name = "fedsgd"
+    Options: ClassVar[Any] = Options
+
+    def __init__(self, options: Any, audience: Audience) -> None:
+        super().__init__(options, audience)
+        self.designs = self._designs()
+        self._turns: Turns | None = None
+        standing = audience.standing
+        self._group: int = options.group  # of a full round
+        if standing:
+            self.rounds, self.reports, self.clients = standing.rounds, None, None
+            self._group = max(1, round(standing.share * audience.devices))
+            self.times = standing.rounds or 1
+        else:
+            self.rounds, self.reports = math.ceil(options.reports / options.group), options.reports
+            self.clients = options.reports
+        self.holdings = self._hold()
+        self._trainer = Trainer(
+            training.plan(
+                MODELS[options.model],
+                self.d,
+                rounds=self.rounds,
+                group=self._group,
+                k=self.designs[0].k,
+                variance=1 / sum(own.share / own.variance for own in self.designs),  # of their combination
+                horizon=standing.horizon if standing else None,
+                learning_rate=options.learning_rate,
+                regularisation=options.regularisation,
+                optimiser=options.optimiser,
+            )
+        )
+
+    def _designs(self) -> list[ReportDesign]:
+        classes = self.options.classes()
+        if len(classes) > 1 and self.options.card is not None:
+            raise UsageError(
+                "a card is for one epsilon, and there are several", hint="name a --mechanism instead"
+            )
+        k = self.options.k_of(classes, self.d)
+        return [self.options.design(epsilon, k, share=share, of_gradients=True) for epsilon, share in classes]
+
+    def _hold(self) -> Holdings | None:
+        if self.dataset is None or not self._audience.knows_records:
+            return None
+        training_records = self.dataset.training
+        order = np.random.default_rng(self.options.seed).permutation(training_records)
+        there = len(order) if self._audience.clients is None else self._audience.clients
+        if self.clients is not None and self.clients > there:
+            raise UsageError(
+                f"there are {there:,} clients, each of which reports once, for {self.clients:,} reports",
+                hint=f"ask for at most --reports {there}"
+                + (f", or simulate more: --fleet simulated:{self.clients}" if self._audience.clients else ""),
+            )
+        whole = self.dataset.records(np.arange(len(self.dataset.labels)))
+        return Holdings(whole, order)
+
+    def _asked(self, clients: int, number: int) -> Devices:
+        """The clients (from 0) of a round (from 0)."""
+        standing = self._audience.standing
+        if standing is None:
+            start = number * self.options.group
+            return np.arange(start, min(start + self.options.group, self.options.reports))
+        if self._turns is None or self._turns.clients != clients:
+            self._turns = Turns(clients, max(1, round(standing.share * clients)), self.options.seed)
+        return self._turns.asked(number)
+
+    def cohorts(self, devices: Sequence[int] | Devices) -> list[Cohort]:
+        asked = take(devices, self._asked(len(devices), self._trainer.round))
+        return [(self._question(design), own) for _, design, own in self.parts(asked)]
+
+    def _question(self, design: ReportDesign) -> Question:
+        parameters = self._trainer.question()
+        return Question(
+            self._trainer.settings.model,
+            parameters.mantissas,
+            parameters.exponent,
+            design.card.data,
+            design.k,
+            self.options.batch,
+        )
+
+    def a_question(self, design: ReportDesign) -> Question:
+        parameters = quantise(np.ones(self.d))
+        return Question(
+            self._trainer.settings.model,
+            parameters.mantissas,
+            parameters.exponent,
+            design.card.data,
+            design.k,
+        )
+
+    def learn(self, result: RoundResult, devices: Sequence[int] | Devices) -> None:
+        """Step along the mean gradient, the classes combined by inverse variance."""
+        if not result.reports:
+            self._trainer.fail()
+            return
+        mean, reports = self._estimate(result.number, result.cohorts)
+        self._trainer.update(mean, reports)
+
+    def _estimate(self, number: int, cohorts: Sequence[CohortCounts]) -> tuple[Floats, Floats]:
+        """The mean gradient, and how many reports each coordinate of it rests on."""
+        parts = [(cohort.card, cohort.counts) for cohort in cohorts]
+        means = estimate.combine(parts, method=estimate.BOUND)  # few reports a coordinate
+        self._last = {"round": number, **means.summary()}
+        return means.mean, means.reports.astype(np.float64)
+
+    def exact(self, after_round: Callable[[Floats], None]) -> Floats:
+        assert self.holdings is not None
+        assert self.dataset is not None
+        trainer = Trainer(self._trainer.settings)
+        for number in range(self._trainer.round if self.rounds is None else self.rounds):
+            if trainer.stopped:
+                break
+            asked = self._asked(self._audience.devices, number)
+            positions = self.holdings.positions(asked)[:, 0]
+            weights = trainer.question().values
+            mean = judging.mean_gradient(trainer.settings.model, self.dataset, positions, weights)
+            trainer.update(mean, np.full(self.d, trainer.settings.expected * len(asked) / self._group))
+            after_round(trainer.model)
+        return trainer.model

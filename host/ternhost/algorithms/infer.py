@@ -1,0 +1,291 @@
+"""Protected inference over a fleet: every client classifies a record of its own and reports once, under exact noise.
+
+The host trains the classifier on training records; clients that tern fills hold the held-out ones, so that their
+results can be compared with those without noise. What other boards hold, the host does not know.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from tern import card as cards
+from tern import frames, wire
+from tern.fixed import ONE
+from ternhost.aggregate import estimate
+from ternhost.aggregate.aggregator import Question, RoundResult, report_bytes, request_bytes
+from ternhost.algorithms import softmax
+from ternhost.algorithms.base import (
+    PRIVACY,
+    Algorithm,
+    Audience,
+    Cohort,
+    Devices,
+    ReportDesign,
+    clients_of,
+    shares,
+)
+from ternhost.algorithms.softmax import Evaluation, Settings
+from ternhost.datasets import Holdings, held_out
+from ternhost.errors import UsageError
+from ternhost.mechanisms.accounting import Release
+from ternhost.mechanisms.base import MICRO, parse_epsilon
+from ternhost.options import option, require
+from ternhost.vectorised import probabilities
+
+_WHAT = "what to classify"
+_CLIENTS = 1000  # by default, as in MindSpore
+
+
+@dataclass(frozen=True)
+class Options:
+    """Options of protected inference: `epsilon` is the true one and replaces `laplace_eval_eps`, which is MindSpore's;
+    so are the names of `softmax.Settings`. cluster_client_num 0: 1000, or all clients where they are fewer.
+    """
+
+    dataset: str = option(
+        "iris",
+        f"what the clients hold: {', '.join(softmax.CLASSES)}, or two classes of another",
+        group=_WHAT,
+        metavar="NAME",
+    )
+    held_out: float = option(
+        0.5,
+        "share of the records for the clients; the classifier is trained on the rest",
+        group=_WHAT,
+        kind=float,
+        metavar="SHARE",
+    )
+    cluster_client_num: int = option(
+        0, "clients that are asked", group=_WHAT, kind=int, metavar="N", shown="1000, or all"
+    )
+    eval_type: str = option(
+        softmax.SILHOUETTE_SCORE,
+        "how the clusters are judged",
+        group=_WHAT,
+        choices=(softmax.NOT_EVAL, softmax.SILHOUETTE_SCORE, softmax.CALINSKI_HARABASZ),
+    )
+    seed: int = option(1, "deals the records", group=_WHAT, kind=int, metavar="S")
+    epsilon: str | None = option(
+        None, "true privacy loss of a result, the whole vector", group=PRIVACY, metavar="E"
+    )
+    epsilons: str | None = option(
+        None,
+        "epsilon of each class of devices, with its share of them: personalised budgets",
+        group=PRIVACY,
+        metavar="E:SHARE,...",
+    )
+    laplace_eval_eps: str = option(
+        "1", "the same as MindSpore has it: half of the true epsilon", group=PRIVACY, metavar="X"
+    )
+    privacy_eval_type: str = option(
+        softmax.LAPLACE,
+        "without noise on simulated fleets only",
+        group=PRIVACY,
+        choices=(softmax.NOT_ENCRYPT, softmax.LAPLACE),
+    )
+
+    def __post_init__(self) -> None:
+        require(0 < self.held_out < 1, "held_out", "above 0 and below 1", self.held_out)
+        require(self.seed >= 0, "seed", "0 or more", self.seed)
+        count = self.cluster_client_num
+        require(count == 0 or count >= 2, "cluster_client_num", "2 or more", count)
+        named = [name for name in ("epsilon", "epsilons") if getattr(self, name) is not None]
+        if self.privacy_eval_type == softmax.NOT_ENCRYPT and named:
+            raise UsageError(
+                f"--{named[0]} says how much noise there is, and {softmax.NOT_ENCRYPT} that there is none",
+                hint="give one of them",
+            )
+        for _ in self.settings(2):
+            pass  # each is checked as it is made
+
+    def settings(self, clients: int) -> list[tuple[Settings, float]]:
+        """The settings of each class of `clients` clients, and its share of them. Raises UsageError."""
+        plain = Settings(self.privacy_eval_type, self.laplace_eval_eps, clients, self.eval_type)
+        if self.epsilons is not None:
+            return [(self._with(epsilon, plain), share) for epsilon, share in shares(self.epsilons)]
+        return [(plain if self.epsilon is None else self._with(self.epsilon, plain), 1.0)]
+
+    @staticmethod
+    def _with(epsilon: str, plain: Settings) -> Settings:
+        parse_epsilon(epsilon)
+        return replace(
+            Settings.with_epsilon(epsilon),
+            eval_type=plain.eval_type,
+            cluster_client_num=plain.cluster_client_num,
+        )
+
+
+class Infer(Algorithm):
+    """One evaluation; a fleet that is served is evaluated over and over, and the last one counts."""
+
+    name = "infer"
+    command = "infer"
+    Options = Options
+    individual = True
+    alternatives = (
+        ("epsilon", "laplace_eval_eps"),
+        ("epsilons", "epsilon"),
+        ("epsilons", "laplace_eval_eps"),
+    )
+
+    def __init__(self, options: Any, audience: Audience) -> None:
+        self.options = options
+        self._audience = audience
+        whole = softmax.load(options.dataset)
+        self._dataset = replace(whole, held_out=held_out(len(whole.labels), options.held_out))
+        self._weights = softmax.train_classifier(self._dataset)
+        self._check_size()
+        order = np.random.default_rng(options.seed).permutation(self._dataset.test)
+        there = audience.clients or len(order)
+        self.clients = options.cluster_client_num or None
+        self.holdings = None
+        if audience.knows_records:
+            self.clients = self.clients or min(_CLIENTS, there)
+            if self.clients > there:
+                raise UsageError(
+                    f"there are {there:,} clients to be clustered, not {self.clients:,}",
+                    hint=f"ask for {there} or fewer, or hold out more records",
+                )
+            self.holdings = Holdings(self._dataset.records(np.arange(len(whole.labels))), order)
+        self._settings = [own for own, _ in options.settings(self.clients or 2)]
+        self.designs = self._designs()
+        standing = audience.standing
+        self.rounds = standing.rounds if standing else 1
+        self.times = self.rounds or 1
+        self.reports = None if self.clients is None or self.rounds is None else self.clients * self.rounds
+        self._round = 0
+        self._found: dict[str, Any] | None = None
+        if not self.designs and self.clients is not None and self.rounds is not None:
+            everyone = np.arange(self.clients)  # without noise there is nothing to ask
+            self._found = self._evaluate(self._exact(everyone), everyone)
+            self._round = self.rounds
+
+    def _check_size(self) -> None:
+        classes, features = self._weights.mantissas.shape
+        if classes * features > wire.MAX_PARAMETERS:
+            raise UsageError(
+                f"{classes} classes of {features} features are more than the {wire.MAX_PARAMETERS} parameters "
+                "that a device takes",
+                hint=f"one of: {', '.join(softmax.CLASSES)}",
+            )
+
+    def _designs(self) -> list[ReportDesign]:
+        found = []
+        for own, (_, share) in zip(self._settings, self.options.settings(2), strict=True):
+            if own.epsilon is None:
+                if not self._audience.knows_records or self._audience.clients is None:
+                    raise UsageError(
+                        f"no device sends a result as {softmax.NOT_ENCRYPT}: what it sends is protected",
+                        hint="compare with the score without noise, or ask a simulated fleet",
+                    )
+                return []
+            card = cards.decode(softmax.noise_card(own.epsilon))
+            found.append(ReportDesign(card, 1, 0.0, "laplace", own.epsilon, share))  # the vector is one value
+        return found
+
+    @property
+    def modules(self) -> tuple[str, ...]:
+        return ("inference",)
+
+    @property
+    def done(self) -> bool:
+        return self.rounds is not None and self._round >= self.rounds
+
+    def cohorts(self, devices: Sequence[int] | Devices) -> list[Cohort]:
+        asked = devices[: self.clients]
+        return [(self._question(design), own) for _, design, own in self.parts(asked)]
+
+    def _question(self, design: ReportDesign) -> Question:
+        mantissas = self._weights.mantissas
+        return Question(
+            wire.SOFTMAX,
+            mantissas.reshape(-1).tolist(),
+            self._weights.exponent,
+            design.card.data,
+            len(mantissas),
+        )
+
+    def learn(self, result: RoundResult, devices: Sequence[int] | Devices) -> None:
+        self._round += 1
+        answers = [(cohort.card, cohort.answers) for cohort in result.cohorts]
+        if not result.reports:
+            return
+        vectors = [estimate.symbol_values(card)[own.symbols] for card, own in answers if own is not None]
+        heard = np.concatenate([own.devices for _, own in answers if own is not None])
+        self._found = self._evaluate(np.concatenate(vectors), clients_of(devices, heard))
+
+    def _exact(self, clients: Devices) -> softmax.Floats:
+        assert self.holdings is not None
+        rows = self.holdings.rows(clients)[:, 0, :-1]
+        found: softmax.Floats = probabilities(self._weights.mantissas, self._weights.exponent, rows) / ONE
+        return found
+
+    def _evaluate(self, vectors: softmax.Floats, clients: Devices) -> dict[str, Any]:
+        known = None if self.holdings is None else self._exact(clients)
+        found: Evaluation = softmax.cluster(self._settings[0], vectors, known)
+        return found.summary()
+
+    def state(self) -> dict[str, Any]:
+        return {"round": self._round, "found": self._found}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        self._round, self._found = int(state["round"]), state["found"]
+
+    def releases(self, of_class: int) -> list[Release]:
+        return [Release("inference result", self.designs[of_class].card.epsilon, 1, self.times)]
+
+    def result(self, history: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        classes, features = self._weights.mantissas.shape
+        found = {
+            "dataset": self.options.dataset,
+            "classes": classes,
+            "features": features,
+            **(self._found or {"clients": 0, "clusters": {}, "score": None, "agreement": None}),
+        }
+        if self.designs:
+            design = self.designs[0]
+            found |= {
+                "epsilon_per_client": max(self.costs()) / MICRO,
+                "card": design.card.data.hex(),
+                "card_hash": cards.card_hash(design.card.data).hex(),
+                "mechanism": design.mechanism,
+                "bytes_per_report": report_bytes(frames.packed_size(design.card.symbols, classes)),
+                "bytes_per_request": request_bytes(self._question(design)),
+            }
+        return found
+
+    @classmethod
+    def summary(cls, result: Mapping[str, Any]) -> list[str]:
+        lines = [_score(result)]
+        if result.get("epsilon_true") is not None:
+            lines.append(
+                f"{result['reports']:,} results of {result['bytes_per_report']} bytes in {result['seconds']:.1f} s; "
+                f"true epsilon {result['epsilon_per_client']:g} a client "
+                f"(laplace_eval_eps {result['laplace_eval_eps']:g})"
+            )
+        sizes = ", ".join(f"{label}: {size}" for label, size in result["clusters"].items())
+        return [*lines, f"clients by cluster: {sizes or 'none'}"]
+
+    @classmethod
+    def page(cls, result: Mapping[str, Any]) -> Any:
+        from ternhost.report.inference import page
+
+        return page(result)
+
+
+def _score(result: Mapping[str, Any]) -> str:
+    def figure(value: float | None) -> str:
+        return "none (a single cluster has no score)" if value is None else f"{value:.4f}"
+
+    line = "not scored"
+    if result.get("eval_type") not in (None, softmax.NOT_EVAL):
+        line = f"{result['eval_type']} {figure(result['score'])}"
+        if result["agreement"] is not None:
+            line += f"   (without noise {figure(result['score_without_noise'])})"
+    if result["agreement"] is not None:
+        line += f"; {100 * result['agreement']:.1f} % of the clients keep their cluster"
+    return line

@@ -1,0 +1,217 @@
+"""What all algorithms that learn a linear model share: the data they are judged on, and what their results say."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from tern import card as cards
+from tern.wire import MAX_BATCH, MAX_DIMENSION
+from ternhost import datasets
+from ternhost.aggregate.aggregator import Question, report_bytes
+from ternhost.algorithms import judging
+from ternhost.algorithms.base import Algorithm, Audience, Budgeted, Floats, ReportDesign, frame_sizes
+from ternhost.algorithms.parameters import MODELS
+from ternhost.algorithms.training import Trainer
+from ternhost.datasets import Dataset
+from ternhost.errors import UsageError
+from ternhost.mechanisms.base import MICRO
+from ternhost.options import option, require
+
+WHAT = "what to learn"
+
+
+@dataclass(frozen=True)
+class LearningOptions(Budgeted):
+    """Options of every algorithm that learns a linear model."""
+
+    dataset: str = option(
+        "flights",
+        f"what to learn from: {', '.join(datasets.DATASETS)}; or NAME:PATH for one that is a file",
+        group=WHAT,
+        metavar="D",
+    )
+    dimension: int | None = option(
+        None,
+        "number of features (with the constant one) of records that only the devices know, instead of a data set",
+        group=WHAT,
+        kind=int,
+        metavar="N",
+    )
+    model: str = option("logistic", "what is learnt", group=WHAT, choices=tuple(MODELS))
+    batch: int = option(
+        0, "records that a report uses, 0 for all of a device's", group=WHAT, kind=int, metavar="B"
+    )
+    seed: int = option(
+        1, "deals devices and records; no device's noise depends on it", group=WHAT, kind=int, metavar="S"
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.model not in MODELS:
+            raise UsageError(f"there is no model {self.model!r}", hint=f"one of: {', '.join(MODELS)}")
+        require(0 <= self.batch <= MAX_BATCH, "batch", f"0 (all) to {MAX_BATCH} records", self.batch)
+        require(self.seed >= 0, "seed", "0 or more", self.seed)
+        if self.dimension is not None:
+            require(
+                1 <= self.dimension <= MAX_DIMENSION, "dimension", f"1 to {MAX_DIMENSION}", self.dimension
+            )
+
+
+class Learning(Algorithm):
+    """The base of algorithms that learn a linear model by rounds: `_trainer` has it."""
+
+    command = "train"
+    fleet = "emulated:8"
+    alternatives: ClassVar[tuple[tuple[str, ...], ...]] = (
+        ("card", "mechanism"),
+        ("card", "levels"),
+        ("epsilons", "epsilon"),
+        ("dimension", "dataset"),
+    )
+    _trainer: Trainer
+
+    def __init__(self, options: Any, audience: Audience) -> None:
+        self.options = options
+        self._audience = audience
+        self.dataset: Dataset | None = None
+        if options.dimension is None:
+            self.dataset = datasets.load(options.dataset)
+        elif audience.knows_records:
+            raise UsageError(
+                "--dimension is for devices with records of their own, and these are given theirs",
+                hint="name a --dataset, or a fleet of boards: port:... or mqtt:...",
+            )
+        self.d: int = self.dataset.dimension if self.dataset else options.dimension
+        self._last: dict[str, Any] | None = None  # the estimate of the last round that had one
+
+    @property
+    def done(self) -> bool:
+        return self._trainer.stopped is not None
+
+    @property
+    def weights(self) -> Floats:
+        return self._trainer.model
+
+    def state(self) -> dict[str, Any]:
+        return {"trainer": self._trainer.state(), "last": self._last}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        self._trainer.restore(state["trainer"])
+        self._last = state["last"]
+
+    def figures(self) -> dict[str, float]:
+        if self.dataset is None:
+            return {}
+        return {judging.measure(self.dataset): judging.judge(self.dataset, self._trainer.model)}
+
+    def exact(self, after_round: Callable[[Floats], None]) -> Floats:
+        """The model of the same run without noise; `after_round` hears of the one after every round."""
+        raise NotImplementedError
+
+    def a_question(self, design: ReportDesign) -> Question:
+        """A question as it is asked of a class, for its size."""
+        raise NotImplementedError
+
+    def result(self, history: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        design = self.designs[0]
+        return {
+            **self._judged(history),
+            **frame_sizes(design, self.a_question(design)),
+            "bytes_per_report_float32": report_bytes(4 * self.d),
+            "epsilon_per_client": max(self.costs()) / MICRO,
+            "classes": [own.summary(self.times) for own in self.designs],
+            "stopped": self._trainer.stopped,
+            "optimiser": self._trainer.settings.optimiser,
+            "learning_rate": self._trainer.settings.learning_rate,
+            "mechanism": design.mechanism,
+            "card": design.card.data.hex(),
+            "card_hash": cards.card_hash(design.card.data).hex(),
+            "levels": design.card.symbols,
+            "k": design.k,
+            "d": self.d,
+            "features": list(self.dataset.feature_names)
+            if self.dataset
+            else [f"x{i}" for i in range(self.d)],
+            "weights": self._trainer.model.tolist(),
+            "last_gradient": self._last,
+        }
+
+    def _judged(self, history: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        if self.dataset is None:
+            return {"measure": None, "task": None}
+        name = judging.measure(self.dataset)
+        model = self._trainer.model
+        found = {
+            "measure": name,
+            "task": self.dataset.task,
+            name: judging.judge(self.dataset, model),
+            f"{name}_interval": list(judging.judge_interval(self.dataset, model)),
+            f"{name}_baseline": judging.baseline(self.dataset),
+        }
+        if self.holdings is not None:
+            exact: list[float] = []
+            dataset = self.dataset
+            nonprivate = self.exact(lambda weights: exact.append(judging.judge(dataset, weights)))
+            found[f"{name}_nonprivate"] = judging.judge(dataset, nonprivate)
+            for entry, judged in zip(history, exact, strict=False):
+                entry[f"{name}_nonprivate"] = judged
+        return found
+
+    @classmethod
+    def summary(cls, result: Mapping[str, Any]) -> list[str]:
+        lines = [*_figure(result)]
+        unit = "weights" if result["classes"][0]["tau"] is not None else "coordinates"
+        lines.append(
+            f"{result['reports']:,} reports of {result['bytes_per_report']} bytes in {result['rounds']} rounds and "
+            f"{result['seconds']:.1f} s; epsilon {result['epsilon_per_client']:g} a client, {result['mechanism']}, "
+            f"{result['k']} of {result['d']} {unit}"
+        )
+        if len(result["classes"]) > 1:
+            lines += [_class(own) for own in result["classes"]]
+        if "epsilon_stated" in result:
+            lines.append(f"the paper would say epsilon {result['epsilon_stated']:g} of the same reports")
+        return lines
+
+    @classmethod
+    def page(cls, result: Mapping[str, Any]) -> Any:
+        from ternhost.report.training import page
+
+        return page(result)
+
+
+def _figure(result: Mapping[str, Any]) -> list[str]:
+    name = result["measure"]
+    if name is None:
+        return []
+    trivial = "majority" if name == judging.ACCURACY else "mean label"
+    low, high = result[f"{name}_interval"]
+    beside = [f"{trivial} {result[f'{name}_baseline']:.4f}"]
+    if f"{name}_nonprivate" in result:
+        beside.insert(0, f"without noise {result[f'{name}_nonprivate']:.4f}")
+    lines = [
+        f"{judging.WORDS[name]} {result[name]:.4f}   (held out: 95 % interval {low:.4f} to {high:.4f}; "
+        f"{', '.join(beside)})"
+    ]
+    if low <= result[f"{name}_baseline"] <= high or not better(result):
+        lines.append(
+            f"  {result['reports']:,} reports at this epsilon do not tell this model from the {trivial}: "
+            "the figure is chance"
+        )
+    return lines
+
+
+def better(result: Mapping[str, Any]) -> bool:
+    """Whether the model of a result is judged better than the answer that knows no features."""
+    name = result["measure"]
+    more = result[name] > result[f"{name}_baseline"]
+    return bool(more if name == judging.ACCURACY else result[name] < result[f"{name}_baseline"])
+
+
+def _class(own: Mapping[str, Any]) -> str:
+    tau = "" if own["tau"] is None else f", tau {own['tau']:g}"
+    return (
+        f"  {100 * own['share']:.3g} % of the clients at epsilon {own['epsilon']:g} a report{tau}: "
+        f"{own['epsilon_per_client']:g} in the run"
+    )

@@ -1,0 +1,48 @@
+"""Parameters as a ROUND carries them: d int16 mantissas of one power of two."""
+
+from __future__ import annotations
+
+import math
+from array import array
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from tern.wire import LINEAR, LOGISTIC, MAX_EXPONENT, MIN_EXPONENT, SVM
+
+Floats = npt.NDArray[np.float64]
+
+MODELS = {"linear": LINEAR, "logistic": LOGISTIC, "svm": SVM}
+
+_MANTISSA = 32767
+LARGEST_WEIGHT = _MANTISSA * 2.0**MAX_EXPONENT  # just under 8
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """What a ROUND carries: d int16 mantissas of `2**exponent`."""
+
+    mantissas: array[int]
+    exponent: int
+
+    @property
+    def values(self) -> Floats:
+        return np.array(self.mantissas, np.float64) * 2.0**self.exponent
+
+
+def quantise(weights: npt.ArrayLike) -> Parameters:
+    """The parameters nearest to `weights` with the finest exponent that holds them all.
+
+    Weights beyond +-LARGEST_WEIGHT are cut to it. Raises ValueError for one that is not finite.
+    """
+    real = np.asarray(weights, np.float64)
+    if not np.isfinite(real).all():
+        raise ValueError("not a finite number")
+    real = np.clip(real, -LARGEST_WEIGHT, LARGEST_WEIGHT)
+    exponent = MIN_EXPONENT
+    if largest := float(np.abs(real).max(initial=0.0)):
+        exponent = min(MAX_EXPONENT, max(MIN_EXPONENT, math.frexp(largest)[1] - 15))
+        if np.rint(largest * 2.0**-exponent) > _MANTISSA:
+            exponent += 1
+    return Parameters(array("h", np.rint(real * 2.0**-exponent).astype(np.int16).tobytes()), exponent)

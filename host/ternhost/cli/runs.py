@@ -1,0 +1,48 @@
+"""`tern runs`: the runs that there are, and where each is."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from pathlib import Path
+from typing import Any
+
+from ternhost.cli import add_command, print_result
+from ternhost.errors import OK, UsageError
+from ternhost.runs import directory
+
+
+def add_parser(subparsers: Any) -> None:
+    parser = add_command(
+        subparsers,
+        "runs",
+        "list the runs in a directory or a store, the oldest first",
+        "tern runs\ntern runs my-fleet/store.sqlite --json",
+    )
+    parser.add_argument(
+        "place", nargs="?", default=str(directory.RUNS), metavar="DIR|STORE", help="default: runs"
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.set_defaults(func=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    place = Path(args.place)
+    if not place.exists() and args.place != str(directory.RUNS):
+        raise UsageError(f"there is no directory or store {args.place}")
+    found = sorted(directory.listed(place), key=lambda entry: float(entry.get("began", 0)))
+    text = "\n".join(_line(entry) for entry in found) or f"no runs in {args.place}"
+    print_result({"runs": found}, text, args.json)
+    return OK
+
+
+def _line(entry: dict[str, Any]) -> str:
+    if "algorithm" not in entry:
+        return f"{entry['run']:20} {entry['status']}"
+    began = time.strftime("%Y-%m-%d %H:%M", time.localtime(entry["began"]))
+    figures = ", ".join(f"{name.replace('_', ' ')} {value:.4f}" for name, value in entry["figures"].items())
+    return (
+        f"{entry['run']:20} {began}  {entry['status']:9}  {entry['algorithm']} on {entry['dataset']}, "
+        f"{entry['fleet']}: "
+        f"{entry['rounds']:,} rounds, {entry['reports']:,} reports" + (f", {figures}" if figures else "")
+    )

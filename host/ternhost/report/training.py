@@ -1,0 +1,229 @@
+"""The report of a run that has trained a model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import accumulate
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from ternhost.mechanisms.cards import decode_any
+from ternhost.report import plots
+from ternhost.report.page import Page, Row, common_results, common_settings, percent, spent, text
+
+_MODELS = {"linear": "linear regression", "logistic": "logistic regression", "svm": "linear SVM"}
+_STOPPED = {
+    "rounds": "all planned rounds were done",
+    "converged": "the gradient had become too small to matter",
+    "quorum": "too many rounds in a row had no report",
+    None: "it was stopped",
+}
+_WORDS = {"accuracy": "accuracy", "squared_error": "mean squared error"}
+_INTERVAL = "of that figure, for records like the held-out ones"
+_MOST_COORDINATES = 40  # in the picture of a gradient
+
+
+def page(result: Mapping[str, Any]) -> Page:
+    """What there is to see of it."""
+    options: Mapping[str, Any] = result["options"]
+    model = _MODELS.get(options["model"], options["model"])
+    title = f"{options['dataset']}, {model}, {result['mechanism']}"
+    regression = result["measure"] == "squared_error"
+    return Page(
+        title,
+        _lead(result),
+        _pictures(result),
+        [*_judged(result), *_results(result)],
+        _settings(result),
+        (
+            "<h2>The model</h2>",
+            f"<p>A prediction is {'' if regression else 'the sign of '}the sum of weight times feature. "
+            "Features lie in [-1, 1].</p>",
+            _weights(result["features"], result["weights"]),
+        ),
+    )
+
+
+def _pictures(result: Mapping[str, Any]) -> dict[str, tuple[Figure, str]]:
+    k, d = result["k"], result["d"]
+    overhead = result["bytes_per_report_float32"] - 4 * d
+    report, floats = result["bytes_per_report"], result["bytes_per_report_float32"]
+    return {
+        **_curve(result),
+        "bytes": (
+            plots.frame_bytes(
+                [
+                    plots.Frame(f"this report\n{k} of {d} coordinates", overhead, report - overhead),
+                    plots.Frame(
+                        f"float32 gradient\n{d} coordinates",
+                        overhead,
+                        4 * d,
+                        f"{floats / report:.1f} times as many",
+                    ),
+                ]
+            ),
+            "What a client sends in a round, beside the plain gradient in the same kind of frame. Header and tag are "
+            "the price of knowing who sent it; the content is all that the data decides.",
+        ),
+        **({"gradient": _gradient(result)} if result["last_gradient"] else {}),
+        "card": (
+            plots.card_distribution(
+                decode_any(bytes.fromhex(result["card"])),
+                f"{result['mechanism']}, epsilon {result['epsilon_per_client']:.6g}",
+            ),
+            "The mechanism itself, computed from the integers that the clients obeyed, not from a formula. Above: "
+            "the probability of each reported value for five inputs. Below: how far any output can move the odds "
+            "between two inputs; no output may pass the dashed line, and each client checked that itself.",
+        ),
+        "epsilon": (
+            plots.epsilon_spent(spent(result), result["epsilon_per_client"]),
+            "What each client has spent of its privacy, from first to last. "
+            + (
+                "Read from the clients' own ledgers after the run."
+                if result["epsilon_spent"]
+                else "One report a client, each at the certified epsilon of its card."
+            ),
+        ),
+    }
+
+
+def _gradient(result: Mapping[str, Any]) -> tuple[Figure, str]:
+    last: Mapping[str, Any] = result["last_gradient"]
+    weights = np.abs(result["weights"])
+    shown = np.sort(np.argsort(-weights, kind="stable")[:_MOST_COORDINATES])
+    mean, low, high = (np.array(last[key], np.float64)[shown] for key in ("mean", "low", "high"))
+    features = result["features"]
+    which = f" ({len(shown)} of {len(weights)} coordinates, those of the largest weights)"
+    return (
+        plots.gradient([features[i] for i in shown], mean, low, high, last["confidence"]),
+        f"What the host could tell from one round, the last: the mean gradient of its {sum(last['reports']):,} "
+        f"reported values{which if len(shown) < len(weights) else ''}. An interval covers the mean of all clients at "
+        "the model of that round. Where it holds 0 the round alone tells nothing; the model is the sum of all rounds.",
+    )
+
+
+def _curve(result: Mapping[str, Any]) -> dict[str, tuple[Figure, str]]:
+    name = result["measure"]
+    if name is None:
+        return {}
+    history: Sequence[Mapping[str, Any]] = result["history"]
+    words = f"{_WORDS[name]} on held-out records"
+    exact = [entry[f"{name}_nonprivate"] for entry in history if f"{name}_nonprivate" in entry]
+    figure = plots.accuracy(
+        [entry[name] for entry in history],
+        exact,
+        result[f"{name}_baseline"],
+        reports=list(accumulate(entry["reports"] for entry in history)),
+        label=f"private, epsilon {result['epsilon_per_client']:.6g}",
+        measure=words,
+        floor="always the mean" if name == "squared_error" else "always the majority",
+    )
+    return {
+        name: (
+            figure,
+            f"The {words} after every round. The dashed line is the same optimiser on the same groups with exact "
+            "gradients: the gap between the two, close up below, is what privacy costs. The dotted line is the least "
+            "that a model must beat.",
+        )
+    }
+
+
+def _lead(result: Mapping[str, Any]) -> str:
+    sent = (
+        f"{result['reports']:,} reports of {result['bytes_per_report']} bytes each; a client gave away at most epsilon "
+        f"{result['epsilon_per_client']:.6g}. "
+    )
+    name = result["measure"]
+    if name is None:
+        return sent
+    exact = result.get(f"{name}_nonprivate")
+    if name == "squared_error":
+        without = "" if exact is None else f"without any noise it would be {exact:.4g}, and "
+        return sent + (
+            f"The model's mean squared error on the records that were held out is {result[name]:.4g}; {without}that of "
+            f"always answering the mean is {result[f'{name}_baseline']:.4g}."
+        )
+    without = "" if exact is None else f"without any noise it would be on {100 * exact:.1f} %, and "
+    return sent + (
+        f"The model is right on {100 * result[name]:.1f} % of the records that were held out; {without}always "
+        f"answering the majority is on {100 * result[f'{name}_baseline']:.1f} %."
+    )
+
+
+def _judged(result: Mapping[str, Any]) -> list[Row]:
+    name = result["measure"]
+    if name is None:
+        return []
+    low, high = result[f"{name}_interval"]
+    exact = result.get(f"{name}_nonprivate")
+    if name == "squared_error":
+        rows: list[Row] = [
+            (
+                "error",
+                f"{result[name]:.4g}",
+                "mean squared error of the private model on held-out records; labels lie in [-1, 1]",
+            ),
+            ("95 % interval", f"{low:.4g} to {high:.4g}", _INTERVAL),
+            ("mean", f"{result[f'{name}_baseline']:.4g}", "always the mean of the labels"),
+        ]
+        return rows + (
+            []
+            if exact is None
+            else [("without noise", f"{exact:.4g}", "the same optimiser with exact gradients")]
+        )
+    rows = [
+        ("accuracy", percent(result[name]), "share of held-out records that the private model gets right"),
+        ("95 % interval", f"{percent(low)} to {percent(high)}", _INTERVAL),
+        ("majority", percent(result[f"{name}_baseline"]), "always the more frequent answer"),
+    ]
+    return rows + (
+        []
+        if exact is None
+        else [("without noise", percent(exact), "the same optimiser with exact gradients")]
+    )
+
+
+def _results(result: Mapping[str, Any]) -> list[Row]:
+    return [
+        *common_results(result),
+        ("stopped", str(result["stopped"]), _STOPPED.get(result["stopped"], "")),
+        ("bytes a report", f"{result['bytes_per_report']}", "header and tag included, before COBS"),
+        ("bytes in float32", f"{result['bytes_per_report_float32']}", "the same frame with a plain gradient"),
+        ("bytes a request", f"{result['bytes_per_request']}", "parameters and card, from host to client"),
+    ]
+
+
+def _settings(result: Mapping[str, Any]) -> list[Row]:
+    options: Mapping[str, Any] = result["options"]
+    rows: list[Row] = [
+        ("algorithm", str(result["algorithm"]), "how the model is learnt"),
+        ("data set", str(options["dataset"]), "what the clients hold"),
+        ("model", str(options["model"]), _MODELS.get(options["model"], "")),
+        ("mechanism", str(result["mechanism"]), f"card {result['card_hash']}, {result['levels']} outputs"),
+        (
+            "epsilon",
+            str(options["epsilons"] or options["epsilon"]),
+            "asked for; the card keeps no more than that",
+        ),
+        (
+            "coordinates",
+            f"{result['k']} of {result['d']}",
+            "reported by a client; which ones depends on no data",
+        ),
+        ("optimiser", str(result["optimiser"]), f"at a learning rate of {result['learning_rate']:.4g}"),
+    ]
+    if "group" in options:
+        rows.append(("group", f"{options['group']:,}", "clients asked in a round"))
+    return [*rows, *common_settings(result)]
+
+
+def _weights(names: Sequence[str], weights: Sequence[float]) -> str:
+    largest = max((abs(weight) for weight in weights), default=0.0) or 1.0
+    rows = []
+    for name, weight in sorted(zip(names, weights, strict=True), key=lambda pair: -abs(pair[1])):
+        side = "up" if weight >= 0 else "down"
+        bar = f"<i class={side} style='width:{50 * abs(weight) / largest:.1f}%'></i>"
+        rows.append(f"<tr><td>{text(name)}<td class=number>{weight:+.3f}<td class=bar>{bar}")
+    return f"<div class=wide><table class=model>{''.join(rows)}</table></div>"

@@ -1,0 +1,62 @@
+"""Fleets of emulated boards, as the command line names them; pyproject.toml registers them with the host."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import ClassVar
+
+from ternhost.fleet import Fleet
+from ternhost.fleet.boards import Boards
+from terntools.emulators.firmware_fleet import FirmwareFleet
+from terntools.emulators.micropython import find_micropython
+from terntools.emulators.unix_fleet import EmulatedFleet
+
+_MOST_CLIENTS = 1000  # that are made where nobody says how many
+
+
+class Emulated(Fleet):
+    """MicroPython processes, each with a directory of its own."""
+
+    form = "emulated:N"
+    about = "N MicroPython processes on this machine"
+    provisions = True
+    knows_records = True
+    MOST: ClassVar[int] = 1000  # more need more processes and ptys than a machine likes to give
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.count = self.number("boards", self.MOST)
+
+    @property
+    def most_clients(self) -> int:
+        return _MOST_CLIENTS
+
+    def boards(self, directories: Sequence[Path], modules: Sequence[str] = (), whole: bool = False) -> Boards:
+        return EmulatedFleet(find_micropython(), directories)
+
+
+class OnFirmware(Emulated):
+    """Emulated boards that run a board's firmware, from a flash of their own."""
+
+    firmware: ClassVar[str]  # the board (terntools.emulators.machines)
+    MOST: ClassVar[int] = 16  # each takes a core while it computes
+
+    def boards(self, directories: Sequence[Path], modules: Sequence[str] = (), whole: bool = False) -> Boards:
+        return FirmwareFleet(self.firmware, directories, whole=whole, more=modules)
+
+
+class Pico(OnFirmware):
+    form, about, firmware = "pico-emulated:N", "N emulated Picos", "pico"
+
+
+class Rv32(OnFirmware):
+    form, about, firmware = "rv32-emulated:N", "what an ESP32-C3 executes", "rv32"
+
+
+class Xtensa(OnFirmware):
+    form, about, firmware = "xtensa-emulated:N", "what an ESP32 executes", "xtensa"
+
+
+class M33(OnFirmware):
+    form, about, firmware = "m33-emulated:N", "what a Pico 2 executes", "m33"
