@@ -367,7 +367,7 @@ def test_what_counts_no_instructions_says_so():
 
 def test_it_ends_when_its_host_does():
     program = (
-        "import os; from terntools import qemu\n"
+        "import os; from terntools.emulators import qemu\n"
         "board = qemu.boot('rv32'); pid = board._process.pid\n"
         "print(pid, os.readlink(f'/proc/{pid}/cwd'), flush=True); os.kill(os.getpid(), 9)\n"
     )
