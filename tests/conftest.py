@@ -17,10 +17,6 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def pytest_addoption(parser):
-    parser.addoption("--exhaustive", action="store_true", help="every test with all of its values")
-
-
 def pytest_configure(config):
     for line in (
         "exhaustive: runs with --exhaustive alone",
