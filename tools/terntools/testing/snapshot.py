@@ -90,8 +90,9 @@ def _firmware(name: str) -> Path | None:
 
 
 def _forget_older(name: str, newest: Path) -> None:
-    entries = [path for path in newest.parent.glob(f"flash-{name}-{tern.__version__}-*") if path.is_dir()]
+    found = newest.parent.glob(f"flash-{name}-{tern.__version__}-*")
+    entries = [path for path in found if path.is_dir() and ".tmp-" not in path.name]
     entries.sort(key=lambda path: path.stat().st_mtime, reverse=True)
     for old in entries[_KEPT:]:
-        if old != newest and ".tmp-" not in old.name:
+        if old != newest:
             shutil.rmtree(old, ignore_errors=True)
