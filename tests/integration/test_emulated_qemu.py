@@ -335,6 +335,7 @@ def _array(rows):
     return np.array(rows, np.int16)
 
 
+@pytest.mark.slow
 def test_instructions_are_counted_and_a_bound_is_said(tmp_path):
     command = [*TERN, "bench", "latency", "--fleet", "rv32-emulated:1", "--json", "--sessions", tmp_path]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=300)

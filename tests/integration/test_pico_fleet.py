@@ -18,6 +18,7 @@ from terntools.testing.hardware import read_map
 TERN = Path(__file__).parents[2] / ".venv/bin/tern"
 
 
+@pytest.mark.slow
 def test_one_training_round(tmp_path):
     options = Options(fleet="pico-emulated:2", reports=40, group=40, epsilon="2")
     with Session.begin(options, tmp_path / "store.sqlite") as session:
@@ -52,6 +53,7 @@ def test_its_figures_repeat_to_the_microsecond_and_keep_their_bounds():
     assert figures["heap"]["free"] > 150 * 1024
 
 
+@pytest.mark.slow
 def test_a_monitor_shows_what_passes_and_lets_it_pass():
     lines = []
     with device.boards("pico-emulated:1") as (port,):
