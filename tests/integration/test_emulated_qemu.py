@@ -11,18 +11,19 @@ import time
 
 import pytest
 
-from ternhost import cache, device
+from ternhost import cache
 from ternhost.aggregate.store import Store
 from ternhost.errors import DeviceError, UsageError
 from ternhost.fleet import broker, keys, parse
 from ternhost.fleet.attach import write_network
-from ternhost.fleet.provision import Policy
 from ternhost.links.serial import open_port
 from ternhost.mechanisms import design
+from ternhost.mechanisms.accounting import Policy
 from ternhost.runs import directory as run_directory
 from ternhost.runs.session import Options, Session, provision_fleet
 from terntools.bench import latency
 from terntools.boards import deploy
+from terntools.boards import questions as device
 from terntools.boards.deploy import Machine
 from terntools.boards.repl import Repl
 from terntools.emulators import flash_image, qemu
@@ -246,7 +247,7 @@ s.close()
 def test_the_board_module_of_an_esp32_switches_the_radio_on_for_its_seed(name):
     code = """
 import network
-from tern.boards import this_board
+from tern.boards.this import this_board
 station = network.WLAN(network.STA_IF)
 board = this_board()
 generator = board.generator()
@@ -335,6 +336,7 @@ def _array(rows):
     return np.array(rows, np.int16)
 
 
+@pytest.mark.slow
 def test_instructions_are_counted_and_a_bound_is_said(tmp_path):
     command = [*TERN, "bench", "latency", "--fleet", "rv32-emulated:1", "--json", "--sessions", tmp_path]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=300)
@@ -367,7 +369,7 @@ def test_what_counts_no_instructions_says_so():
 
 def test_it_ends_when_its_host_does():
     program = (
-        "import os; from terntools import qemu\n"
+        "import os; from terntools.emulators import qemu\n"
         "board = qemu.boot('rv32'); pid = board._process.pid\n"
         "print(pid, os.readlink(f'/proc/{pid}/cwd'), flush=True); os.kill(os.getpid(), 9)\n"
     )
