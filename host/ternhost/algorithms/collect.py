@@ -177,16 +177,17 @@ class Collect(Algorithm):
             if other and method != named.get("method", ALGORITHM6):
                 raise UsageError(f"{flag(other[0])} belongs to {method}", hint=f"say --method {method}")
 
-    def __init__(self, options: Any, audience: Audience) -> None:
+    def __init__(self, options: Any, audience: Audience, data: Table | None = None) -> None:
+        """data: what the clients hold, in the place of the data set that the options name."""
         self.options = options
-        self._table, first = load(options.dataset)
+        self._table, first = load(options.dataset) if data is None else (data, 0)
         # Boards that were provisioned with the data set hold its constant, too; nobody asks for that.
         self._first = 0 if audience.knows_records else first
         records = records_of(self._table)
         self._width = self._first + records.shape[1] - 1
         if self._width > wire.MAX_DIMENSION:
             raise UsageError(
-                f"{options.dataset} has {self._width} attributes; a device holds at most {wire.MAX_DIMENSION}"
+                f"{self._table.name} has {self._width} attributes; a device holds at most {wire.MAX_DIMENSION}"
             )
         self.parts_asked = plan(options, self._table)
         self.designs = list(self.parts_asked[0].designs)
@@ -239,7 +240,7 @@ class Collect(Algorithm):
     def state(self) -> dict[str, Any]:
         return {
             "round": self._round,
-            "reported": self._reported,
+            "reported": list(self._reported),
             "counts": [[counts.tolist() for counts in part] for part in self._counts],
         }
 

@@ -38,7 +38,7 @@ from ternhost.algorithms.base import (
 from ternhost.algorithms.learning import Learning, LearningOptions
 from ternhost.algorithms.parameters import MODELS
 from ternhost.algorithms.training import Settings, Trainer
-from ternhost.datasets import Holdings, Indices
+from ternhost.datasets import Dataset, Holdings, Indices
 from ternhost.errors import UsageError
 from ternhost.mechanisms import certify
 from ternhost.mechanisms.base import parse_epsilon
@@ -167,8 +167,8 @@ class FedAvg(Learning):
     )
     Options = Options
 
-    def __init__(self, options: Any, audience: Audience) -> None:
-        super().__init__(options, audience)
+    def __init__(self, options: Any, audience: Audience, data: Dataset | None = None) -> None:
+        super().__init__(options, audience, data)
         chosen = options.chosen()
         if len(chosen) > 1 and options.card is not None:
             raise UsageError(

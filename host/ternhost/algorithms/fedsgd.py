@@ -30,7 +30,7 @@ from ternhost.algorithms.learning import WHAT, Learning, LearningOptions
 from ternhost.algorithms.optimisers import OPTIMISERS
 from ternhost.algorithms.parameters import MODELS, quantise
 from ternhost.algorithms.training import Trainer
-from ternhost.datasets import Holdings
+from ternhost.datasets import Dataset, Holdings
 from ternhost.errors import UsageError
 from ternhost.options import option, require
 
@@ -72,8 +72,8 @@ class FedSGD(Learning):
     name = "fedsgd"
     Options: ClassVar[Any] = Options
 
-    def __init__(self, options: Any, audience: Audience) -> None:
-        super().__init__(options, audience)
+    def __init__(self, options: Any, audience: Audience, data: Dataset | None = None) -> None:
+        super().__init__(options, audience, data)
         self.designs = self._designs()
         self._turns: Turns | None = None
         standing = audience.standing

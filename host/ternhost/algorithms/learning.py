@@ -72,13 +72,14 @@ class Learning(Algorithm):
     )
     _trainer: Trainer
 
-    def __init__(self, options: Any, audience: Audience) -> None:
+    def __init__(self, options: Any, audience: Audience, data: Dataset | None = None) -> None:
+        """data: to learn from, in the place of the data set that the options name."""
         self.options = options
         self._audience = audience
-        self.dataset: Dataset | None = None
-        if options.dimension is None:
+        self.dataset = data
+        if data is None and options.dimension is None:
             self.dataset = datasets.load(options.dataset)
-        elif audience.knows_records:
+        elif data is None and audience.knows_records:
             raise UsageError(
                 "--dimension is for devices with records of their own, and these are given theirs",
                 hint="name a --dataset, or a fleet of boards: port:... or mqtt:...",
