@@ -208,7 +208,7 @@ class Collect(Algorithm):
         self.reports = None
         if self.clients is not None and self.rounds is not None:
             self.reports = self.clients * self.rounds
-        self._counts: list[list[Counts]] = [
+        self.counts: list[list[Counts]] = [  # of each part, of each class
             [np.zeros((len(part.columns), design.card.symbols), np.int64) for design in part.designs]
             for part in self.parts_asked
         ]
@@ -233,7 +233,7 @@ class Collect(Algorithm):
         part = self.parts_asked[which]
         for cohort in result.cohorts:
             i = next(j for j, own in enumerate(part.designs) if own.card.data == cohort.card.data)
-            self._counts[which][i] = self._counts[which][i] + cohort.counts
+            self.counts[which][i] = self.counts[which][i] + cohort.counts
         self._reported[which] += result.reports
         self._round += 1
 
@@ -241,12 +241,12 @@ class Collect(Algorithm):
         return {
             "round": self._round,
             "reported": list(self._reported),
-            "counts": [[counts.tolist() for counts in part] for part in self._counts],
+            "counts": [[counts.tolist() for counts in part] for part in self.counts],
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
         self._round, self._reported = int(state["round"]), list(state["reported"])
-        self._counts = [[np.array(counts, np.int64) for counts in part] for part in state["counts"]]
+        self.counts = [[np.array(counts, np.int64) for counts in part] for part in state["counts"]]
 
     def releases(self, of_class: int) -> list[Release]:
         return [
@@ -273,7 +273,7 @@ class Collect(Algorithm):
     def result(self, history: Sequence[dict[str, Any]]) -> dict[str, Any]:
         known = self.holdings is not None and self.clients is not None
         attributes: list[dict[str, Any]] = []
-        for part, counts in zip(self.parts_asked, self._counts, strict=True):
+        for part, counts in zip(self.parts_asked, self.counts, strict=True):
             describe = self._categorical if part.categories else self._numeric
             attributes += describe(part, counts, known)
         errors = [entry["mean"] - entry["true"] for entry in attributes if known and "mean" in entry]
