@@ -16,9 +16,9 @@ from ternhost.aggregate.store import Store
 from ternhost.errors import DeviceError, UsageError
 from ternhost.fleet import broker, keys, parse
 from ternhost.fleet.attach import write_network
-from ternhost.fleet.provision import Policy
 from ternhost.links.serial import open_port
 from ternhost.mechanisms import design
+from ternhost.mechanisms.accounting import Policy
 from ternhost.runs import directory as run_directory
 from ternhost.runs.session import Options, Session, provision_fleet
 from terntools.bench import latency
@@ -246,7 +246,7 @@ s.close()
 def test_the_board_module_of_an_esp32_switches_the_radio_on_for_its_seed(name):
     code = """
 import network
-from tern.boards import this_board
+from tern.boards.this import this_board
 station = network.WLAN(network.STA_IF)
 board = this_board()
 generator = board.generator()
@@ -367,7 +367,7 @@ def test_what_counts_no_instructions_says_so():
 
 def test_it_ends_when_its_host_does():
     program = (
-        "import os; from terntools import qemu\n"
+        "import os; from terntools.emulators import qemu\n"
         "board = qemu.boot('rv32'); pid = board._process.pid\n"
         "print(pid, os.readlink(f'/proc/{pid}/cwd'), flush=True); os.kill(os.getpid(), 9)\n"
     )

@@ -21,7 +21,7 @@ BUSY = 15_000  # by so much a machine that does other things may be late
 _PROGRAM = """
 import sys, time
 from tern.mqtt import MqttError, Session
-from tern.transport import Connection, Lost, client_context
+from tern.tcp import Connection, Lost, client_context
 port, authority, name, act = int(sys.argv[1]), sys.argv[2], sys.argv[3], sys.argv[4]
 opening, patience = int(sys.argv[5]), int(sys.argv[6])
 context = client_context(open(authority, "rb").read()) if authority != "-" else None

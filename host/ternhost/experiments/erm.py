@@ -19,16 +19,7 @@ from ternhost.algorithms.optimisers import Averaging, Noise
 from ternhost.algorithms.parameters import MODELS
 from ternhost.datasets import CLASSIFICATION, REGRESSION, Dataset
 from ternhost.errors import UsageError
-from ternhost.experiments.base import (
-    Curve,
-    Options,
-    Outcome,
-    Panel,
-    Row,
-    card_of,
-    draw,
-    mean_and_error,
-)
+from ternhost.experiments.base import Curve, Options, Outcome, Panel, Row, card_of, draw, mean_and_error
 from ternhost.experiments.rounds import GROUPS, sgd, simulate
 from ternhost.mechanisms.base import MICRO
 

@@ -12,16 +12,7 @@ from matplotlib.figure import Figure
 from ternhost import datasets, mechanisms
 from ternhost.algorithms.base import coordinates_by_rule
 from ternhost.datasets import synthetic
-from ternhost.experiments.base import (
-    Curve,
-    Options,
-    Outcome,
-    Panel,
-    Row,
-    card_of,
-    draw,
-    mean_and_error,
-)
+from ternhost.experiments.base import Curve, Options, Outcome, Panel, Row, card_of, draw, mean_and_error
 from ternhost.experiments.rounds import collection, repeated, squared_error
 from ternhost.mechanisms.base import MICRO
 

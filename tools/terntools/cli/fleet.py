@@ -16,7 +16,8 @@ from ternhost.cli import add_command, print_result
 from ternhost.errors import OK, UsageError
 from ternhost.fleet import KINDS, broker
 from ternhost.fleet import attach as network
-from ternhost.fleet.provision import FLEET_NAME, Policy, board_directories, provision_from
+from ternhost.fleet.provision import FLEET_NAME, board_directories, provision_from
+from ternhost.mechanisms.accounting import Policy
 from ternhost.mechanisms.base import parse_epsilon
 from ternhost.runs import directory as run_directory
 from terntools.emulators.at_broker import AtBroker
