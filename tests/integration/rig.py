@@ -16,7 +16,8 @@ import numpy as np
 
 from tern import card as cards
 from tern import ledger, storage, wire
-from ternhost.aggregate.aggregator import Aggregator, Question
+from ternhost.aggregate.aggregator import Aggregator
+from ternhost.aggregate.questions import Question
 from ternhost.aggregate.store import Store
 from ternhost.drivers.boards import Collector
 from ternhost.fleet.board import PortFleet

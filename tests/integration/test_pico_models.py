@@ -5,7 +5,8 @@ import pytest
 
 from tern import ledger, storage, wire
 from ternhost import fleet
-from ternhost.aggregate.aggregator import Aggregator, Question
+from ternhost.aggregate.aggregator import Aggregator
+from ternhost.aggregate.questions import Question
 from ternhost.aggregate.store import Store
 from ternhost.algorithms import inference
 from ternhost.drivers.boards import AllRefused, Collector

@@ -8,7 +8,7 @@ import pytest
 from tern import card as cards
 from tern import wire
 from ternhost import vectorised
-from ternhost.aggregate.aggregator import Question
+from ternhost.aggregate.questions import Question
 from ternhost.algorithms import averaging as fedavg
 from ternhost.algorithms import base as algorithms
 from ternhost.cli import main

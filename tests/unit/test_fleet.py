@@ -9,7 +9,8 @@ import pytest
 from tern import card as cards
 from tern import ledger, storage, wire
 from ternhost import fleet
-from ternhost.aggregate.aggregator import Aggregator, Question
+from ternhost.aggregate.aggregator import Aggregator
+from ternhost.aggregate.questions import Question
 from ternhost.aggregate.store import Store
 from ternhost.drivers.boards import Collector
 from ternhost.errors import DeviceError, StorageError, UsageError

@@ -11,7 +11,7 @@ from tern import wire
 from tern.card import decode
 from ternhost import datasets, fleet, vectorised
 from ternhost.aggregate import estimate
-from ternhost.aggregate.aggregator import Question
+from ternhost.aggregate.questions import Question
 from ternhost.algorithms import training
 from ternhost.cli import main
 from ternhost.drivers.simulated import (

@@ -17,7 +17,8 @@ import numpy.typing as npt
 from tern import card as cards
 from tern.fixed import MAX_EPSILON
 from ternhost import mechanisms
-from ternhost.aggregate.aggregator import Question, RoundResult, report_bytes, request_bytes
+from ternhost.aggregate.questions import Question, report_bytes, request_bytes
+from ternhost.aggregate.rounds import RoundResult
 from ternhost.datasets import Holdings, Indices
 from ternhost.errors import UsageError
 from ternhost.mechanisms import certify

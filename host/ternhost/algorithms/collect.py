@@ -22,8 +22,9 @@ from tern import wire
 from tern.fixed import ONE
 from ternhost import datasets, mechanisms
 from ternhost.aggregate import estimate
-from ternhost.aggregate.aggregator import Counts, Question, RoundResult, report_bytes, request_bytes
 from ternhost.aggregate.batches import packed_size
+from ternhost.aggregate.questions import Question, report_bytes, request_bytes
+from ternhost.aggregate.rounds import Counts, RoundResult
 from ternhost.algorithms import levels
 from ternhost.algorithms.base import (
     K_RULE_HELP,

@@ -22,7 +22,8 @@ import numpy.typing as npt
 from tern.wire import LOCAL, MAX_BATCH, MAX_EXPONENT, MAX_RATE, MAX_TAU
 from ternhost import vectorised
 from ternhost.aggregate import estimate
-from ternhost.aggregate.aggregator import CohortCounts, Question, RoundResult
+from ternhost.aggregate.questions import Question
+from ternhost.aggregate.rounds import CohortCounts, RoundResult
 from ternhost.algorithms.base import (
     Audience,
     Cohort,

@@ -14,7 +14,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ternhost.aggregate import estimate
-from ternhost.aggregate.aggregator import CohortCounts, Question, RoundResult
+from ternhost.aggregate.questions import Question
+from ternhost.aggregate.rounds import CohortCounts, RoundResult
 from ternhost.algorithms import judging, training
 from ternhost.algorithms.base import Audience, Cohort, Devices, Floats, Mechanised, ReportDesign, Turns, take
 from ternhost.algorithms.learning import WHAT, Learning, LearningOptions

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ternhost.aggregate.aggregator import CohortCounts
+from ternhost.aggregate.rounds import CohortCounts
 from ternhost.algorithms import levels
 from ternhost.algorithms.base import PRIVACY, Budgeted, Floats, ReportDesign
 from ternhost.algorithms.fedsgd import FedSGD, GroupOptions

@@ -16,7 +16,8 @@ from tern import card as cards
 from tern import frames, wire
 from tern.fixed import ONE
 from ternhost.aggregate import estimate
-from ternhost.aggregate.aggregator import Question, RoundResult, report_bytes, request_bytes
+from ternhost.aggregate.questions import Question, report_bytes, request_bytes
+from ternhost.aggregate.rounds import RoundResult
 from ternhost.algorithms import softmax
 from ternhost.algorithms.base import (
     PRIVACY,

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from tern import card as cards
 from tern.wire import MAX_BATCH, MAX_DIMENSION
 from ternhost import datasets
-from ternhost.aggregate.aggregator import Question, report_bytes
+from ternhost.aggregate.questions import Question, report_bytes
 from ternhost.algorithms import judging
 from ternhost.algorithms.base import Algorithm, Audience, Budgeted, Floats, ReportDesign, frame_sizes
 from ternhost.algorithms.parameters import MODELS

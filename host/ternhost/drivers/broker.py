@@ -19,7 +19,8 @@ from typing import Self
 
 from tern import wire
 from tern.links.mqtt import name as board_name
-from ternhost.aggregate.aggregator import Aggregator, RoundResult, with_answers
+from ternhost.aggregate.aggregator import Aggregator
+from ternhost.aggregate.rounds import RoundResult, with_answers
 from ternhost.aggregate.store import Store
 from ternhost.drivers.base import Cohorts, Devices, Progress, Refusals, Tell, Terms, Warn
 from ternhost.errors import DeviceError

@@ -17,7 +17,8 @@ import numpy.typing as npt
 from tern import card as cards
 from tern.wire import CATEGORIES, LOCAL, MAX_BATCH, SOFTMAX, SVM, VALUES
 from ternhost import vectorised
-from ternhost.aggregate.aggregator import COMPLETE, Answers, CohortCounts, Counts, Question, RoundResult
+from ternhost.aggregate.questions import Question
+from ternhost.aggregate.rounds import COMPLETE, Answers, CohortCounts, Counts, RoundResult
 from ternhost.datasets import Holdings
 from ternhost.drivers.base import Cohorts, Devices, Progress, Tell
 from ternhost.errors import RefusedError, UsageError

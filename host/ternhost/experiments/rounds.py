@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any, TypeVar
 
-from ternhost.aggregate.aggregator import RoundResult
+from ternhost.aggregate.rounds import RoundResult
 from ternhost.algorithms.base import Algorithm, Audience
 from ternhost.algorithms.collect import Collect
 from ternhost.algorithms.fedsgd import FedSGD

@@ -19,7 +19,7 @@ import numpy as np
 
 from tern import wire
 from ternhost import fleet
-from ternhost.aggregate.aggregator import RoundResult
+from ternhost.aggregate.rounds import RoundResult
 from ternhost.aggregate.store import ABANDONED, FINISHED, PREPARING, RUNNING, Store, StoredRun
 from ternhost.algorithms.base import ALGORITHMS, Algorithm, Audience, Devices, clients_of
 from ternhost.drivers.base import AllRefused, Driver, Progress
