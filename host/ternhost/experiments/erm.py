@@ -19,7 +19,7 @@ from ternhost.algorithms.optimisers import Averaging, Noise
 from ternhost.algorithms.parameters import MODELS
 from ternhost.datasets import CLASSIFICATION, REGRESSION, Dataset
 from ternhost.errors import UsageError
-from ternhost.experiments.base import Curve, Options, Outcome, Panel, Row, card_of, draw, mean_and_error
+from ternhost.experiments.base import Curve, Options, Outcome, Panel, Row, draw, mean_and_error
 from ternhost.experiments.rounds import GROUPS, sgd, simulate
 from ternhost.mechanisms.base import MICRO
 
@@ -53,7 +53,8 @@ def _tasks(options: Options) -> list[tuple[str, Dataset]]:
 def run(options: Options) -> Outcome:
     epsilons = [0.5, 2.0] if options.quick else [0.5, 1.0, 2.0, 3.0, 4.0, 6.0]
     folds = min(_FOLDS, options.runs_or(_FOLDS, 2))
-    names = [*_COMPARED, *mechanisms.added()]
+    compared = options.compared(*_COMPARED)
+    names = list(compared)
     rows: list[Row] = []
     for model, dataset in _tasks(options):
         parts = [fold(dataset, i, options.seed) for i in range(folds)]
@@ -61,9 +62,9 @@ def run(options: Options) -> Outcome:
         exact, _ = mean_and_error([_exactly(part, model, options.seed + i) for i, part in enumerate(parts)])
         for epsilon in epsilons:
             k = coordinates_by_rule("paper", round(epsilon * MICRO), dataset.dimension)
-            for name in names:
+            for name, contender in compared.items():
                 options.progress(f"{model}, epsilon {epsilon:g}, {name}")
-                card = card_of(name, round(epsilon * MICRO) // k, use=mechanisms.GRADIENTS)
+                card = contender.card(round(epsilon * MICRO) // k, mechanisms.GRADIENTS)
                 asked = {"model": model, "epsilon": f"{epsilon:g}", "k": k, "card": card.data.hex()}
                 mean, error = mean_and_error(
                     [_privately(part, options.seed + i, **asked) for i, part in enumerate(parts)]

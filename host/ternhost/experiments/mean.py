@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from ternhost import datasets, mechanisms
 from ternhost.algorithms.base import coordinates_by_rule
 from ternhost.datasets import synthetic
-from ternhost.experiments.base import Curve, Options, Outcome, Panel, Row, card_of, draw, mean_and_error
+from ternhost.experiments.base import Curve, Options, Outcome, Panel, Row, draw, mean_and_error
 from ternhost.experiments.rounds import collection, repeated, squared_error
 from ternhost.mechanisms.base import MICRO
 
@@ -40,15 +40,16 @@ def run(options: Options) -> Outcome:
     clients = 20_000 if options.quick else 100_000
     epsilons = [1.0, 4.0] if options.quick else [0.5, 1.0, 2.0, 4.0, 6.0, 8.0]
     runs = options.runs_or(40, 3)
-    names = [*_COMPARED, *mechanisms.added()]
+    compared = options.compared(*_COMPARED)
+    names = list(compared)
     seeds = range(options.seed, options.seed + 1000 * runs, 1000)
     rows: list[Row] = []
     for source, values in _sets(options, clients).items():
         for epsilon in epsilons:
             options.progress(f"{source}, epsilon {epsilon:g}")
             k = coordinates_by_rule("wide", round(epsilon * MICRO), values.shape[1])
-            for name in names:
-                card = card_of(name, round(epsilon * MICRO) // k, use=mechanisms.VALUES)
+            for name, contender in compared.items():
+                card = contender.card(round(epsilon * MICRO) // k, mechanisms.VALUES)
                 asked = collection(values, epsilon=f"{epsilon:g}", k=k, card=card.data.hex())
                 mean, error = mean_and_error([squared_error(found) for found in repeated(asked, seeds)])
                 rows.append(

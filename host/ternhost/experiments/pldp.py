@@ -12,19 +12,19 @@ from typing import Any
 import numpy as np
 
 from tern.wire import LOCAL
-from ternhost import datasets, mechanisms, vectorised
+from ternhost import datasets, vectorised
 from ternhost.algorithms.base import Audience
 from ternhost.algorithms.fedavg import MODES, FedAvg
 from ternhost.drivers.base import Cohorts
 from ternhost.drivers.simulated import SimulatedDriver
 from ternhost.experiments.base import (
+    Contender,
     Curve,
     Options,
     Outcome,
     Panel,
     Row,
     draw,
-    known,
     mean_and_error,
     two_classes,
 )
@@ -49,9 +49,9 @@ def run(options: Options) -> Outcome:
     by_round: list[Row] = []
     summary: list[Row] = []
     for mode in MODES:
-        for mechanism in _compared():
+        for mechanism, contender in options.compared(*_MECHANISMS).items():
             options.progress(f"{mode}, {mechanism}")
-            own = {**asked, "choices": mode, "mechanism": mechanism}
+            own = {**asked, **_design(contender), "choices": mode}
             found = [_train(dataset, options.seed + i, own) for i in range(runs)]
             mean = np.mean([result["history"] for result in found], axis=0)
             by_round += [
@@ -71,10 +71,6 @@ def run(options: Options) -> Outcome:
             for row in summary
         ],
     )
-
-
-def _compared() -> list[str]:
-    return [*known(*_MECHANISMS), *mechanisms.added()]
 
 
 class _Watched(SimulatedDriver):
@@ -98,6 +94,11 @@ class _Watched(SimulatedDriver):
             )
             self.moves += moved.size
             self.clipped += int((np.abs(moved) > tau).sum())
+
+
+def _design(of: Contender) -> dict[str, Any]:
+    """The options that mean this mechanism."""
+    return {"mechanism": of.name, "levels": of.levels, "mechanism_options": dict(of.options)}
 
 
 def _train(dataset: datasets.Dataset, seed: int, asked: Mapping[str, Any]) -> dict[str, Any]:
@@ -133,9 +134,9 @@ def _row(mode: str, mechanism: str, found: list[dict[str, Any]]) -> Row:
 def _by_tau(options: Options, asked: Mapping[str, Any], dataset: datasets.Dataset, runs: int) -> list[Row]:
     rows = []
     for tau in (0.0625, 0.25, 1.0) if options.quick else (0.015625, 0.03125, 0.0625, 0.125, 0.25, 0.5, 1.0):
-        for mechanism in _compared():
+        for mechanism, contender in options.compared(*_MECHANISMS).items():
             options.progress(f"tau {tau:g}, {mechanism}")
-            own = {**asked, "tau": tau, "epsilon": "8", "mechanism": mechanism}
+            own = {**asked, **_design(contender), "tau": tau, "epsilon": "8"}
             found = [_train(dataset, options.seed + i, own) for i in range(runs)]
             rows.append({"tau": tau, **_row("same", mechanism, found)})
     return rows
