@@ -41,6 +41,7 @@ soak: setup  ## treat fleets on a broker badly for SECONDS (default 60); ends wi
 
 lint: setup  ## style and types of host, tools and firmware
 	$(python) -m ruff check .
+	$(python) -m ruff format --check --quiet .
 	$(python) -m mypy
 	$(call mypy_firmware,rp2,esp32)
 	$(call mypy_firmware,esp32,rp2)

@@ -1,13 +1,14 @@
 """What all tests share: how much of them runs, in which order, and which of them go together under pytest-xdist.
 
 `@pytest.mark.exhaustive` leaves a test to `--exhaustive`, `@pytest.mark.sampled(n)` runs n of its parameters without,
-and the fixture `sampled` gives a test n of the values that it would go through with it. `@pytest.mark.slow` begins
-early, so that no process is left with it alone in the end.
+and the fixture `sampled` gives a test n of the values that it would go through with it. What is `@pytest.mark.slow`
+begins early, so that no process is left with it alone in the end; `make check` leaves it out.
 """
 
 import re
 import signal
 from collections import defaultdict
+from pathlib import Path
 
 import pytest
 
@@ -17,15 +18,11 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def pytest_addoption(parser):
-    parser.addoption("--exhaustive", action="store_true", help="every test with all of its values")
-
-
 def pytest_configure(config):
     for line in (
         "exhaustive: runs with --exhaustive alone",
         "sampled(n): without --exhaustive, n of the test's parameters run",
-        "slow: takes more than about ten seconds, and begins early",
+        "slow: takes ten seconds or more; begins early, and `make check` leaves it out",
     ):
         config.addinivalue_line("markers", line)
 
@@ -50,7 +47,7 @@ def pytest_terminal_summary(terminalreporter):
     seconds = defaultdict(float)
     for report in [one for found in terminalreporter.stats.values() for one in found]:
         if isinstance(report, pytest.TestReport):
-            folder = report.location[0].split("/")[1]
+            folder = Path(report.location[0]).parent.name
             target = re.search(r"\[([\w-]+)\](@[\w-]+)?$", report.nodeid) if folder == "device" else None
             seconds[f"device on {target[1]}" if target else folder] += report.duration
     if sum(seconds.values()) > 10:

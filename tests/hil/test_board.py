@@ -88,7 +88,7 @@ def test_the_sampler_keeps_its_epsilon(draw):
 
 
 def test_a_sampler_with_one_threshold_shifted_by_2_percent_is_caught(dut, draw, request):
-    if dut.board.platform == "pico-emulated" and not request.config.getoption("exhaustive", False):
+    if dut.board.platform == "pico-emulated" and not request.config.getoption("exhaustive"):
         pytest.skip("what is caught is the same on faster boards: --exhaustive")
     card = mechanisms.design("duchi", "1").card
     assert len(cards.decode(card).thresholds) == 2

@@ -11,10 +11,10 @@ from queue import SimpleQueue
 import pytest
 
 from tern import host_frames, storage, wire
-from ternhost.device import bench
 from ternhost.errors import RefusedError
 from ternhost.links import Link, Received, open_link
 from terntools.boards import deploy
+from terntools.boards.questions import bench
 from terntools.boards.repl import Repl
 from terntools.emulators import machines as emulators
 from terntools.emulators.machine import EmulatedMachine

@@ -11,7 +11,7 @@ import time
 
 import pytest
 
-from ternhost import cache, device
+from ternhost import cache
 from ternhost.aggregate.store import Store
 from ternhost.errors import DeviceError, UsageError
 from ternhost.fleet import broker, keys, parse
@@ -23,6 +23,7 @@ from ternhost.runs import directory as run_directory
 from ternhost.runs.session import Options, Session, provision_fleet
 from terntools.bench import latency
 from terntools.boards import deploy
+from terntools.boards import questions as device
 from terntools.boards.deploy import Machine
 from terntools.boards.repl import Repl
 from terntools.emulators import flash_image, qemu
@@ -335,6 +336,7 @@ def _array(rows):
     return np.array(rows, np.int16)
 
 
+@pytest.mark.slow
 def test_instructions_are_counted_and_a_bound_is_said(tmp_path):
     command = [*TERN, "bench", "latency", "--fleet", "rv32-emulated:1", "--json", "--sessions", tmp_path]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=300)

@@ -16,8 +16,9 @@ import pytest
 import rig
 
 import tern
-from ternhost import device, links
+from ternhost import links
 from ternhost.errors import DeviceError, RefusedError
+from terntools.boards import questions as device
 from terntools.emulators.micropython import device_command
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "additions"))

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from ternhost import device
 from ternhost.fleet import parse
 from ternhost.runs.session import Options, Session
 from terntools.bench import latency
+from terntools.boards import questions as device
 from terntools.boards.monitor import Monitor
 from terntools.testing import hil
 from terntools.testing.hardware import read_map
@@ -18,6 +18,7 @@ from terntools.testing.hardware import read_map
 TERN = Path(__file__).parents[2] / ".venv/bin/tern"
 
 
+@pytest.mark.slow
 def test_one_training_round(tmp_path):
     options = Options(fleet="pico-emulated:2", reports=40, group=40, epsilon="2")
     with Session.begin(options, tmp_path / "store.sqlite") as session:
@@ -52,6 +53,7 @@ def test_its_figures_repeat_to_the_microsecond_and_keep_their_bounds():
     assert figures["heap"]["free"] > 150 * 1024
 
 
+@pytest.mark.slow
 def test_a_monitor_shows_what_passes_and_lets_it_pass():
     lines = []
     with device.boards("pico-emulated:1") as (port,):

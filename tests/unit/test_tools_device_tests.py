@@ -40,7 +40,7 @@ def test_a_need_that_nobody_knows_is_refused(tmp_path):
     path.write_text("NEEDS = {'test_a': 'sockets'}\ndef test_a(): pass\n")
     assert device_tests.needs(path) == {"test_a": device_tests.SOCKETS}
     path.write_text("NEEDS = 'socket'\ndef test_a(): pass\n")
-    with pytest.raises(UsageError, match="NEEDS knows sockets and endurance, and not socket"):
+    with pytest.raises(UsageError, match="NEEDS knows sockets, endurance, time, and not socket"):
         device_tests.needs(path)
 
 
@@ -172,6 +172,7 @@ def test_one_test_is_named_for_all_targets(run_pytest):
     assert "2 passed" in run_pytest("test_it.py::test_same").stdout
 
 
+@pytest.mark.slow
 def test_processes_of_xdist_run_a_file_once(run_pytest):
     ended = run_pytest("-n", "2", "--dist", "loadgroup")
     on_unix = [line for line in ended.stdout.splitlines() if "[unix]" in line and line.startswith("[gw")]

@@ -44,9 +44,7 @@ COMMANDS: Registry[Command] = Registry(
         "collect": "ternhost.cli.collect",
         "card": "ternhost.cli.card",
         "experiment": "ternhost.cli.experiment",
-        "device": "ternhost.cli.device",
         "serve": "ternhost.cli.serve",
-        "broker": "ternhost.cli.broker",
     },
 )
 

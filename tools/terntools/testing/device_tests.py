@@ -168,24 +168,28 @@ def _compile(source: Path, processor: str) -> bytes:
 # What a test may need that not every target has, and a test file says so in NEEDS.
 SOCKETS = "sockets"
 ENDURANCE = "endurance"
+TIME = "time"
+_NEEDS = (SOCKETS, ENDURANCE, TIME)
 
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of target: how to make one, and what it lacks, with the reason."""
+    """A kind of target: how to make one, what it lacks, and what it has with --exhaustive alone; with the reasons."""
 
     make: Callable[[], Target]
     lacks: Mapping[str, str] = field(default_factory=dict)
+    spared: Mapping[str, str] = field(default_factory=dict)
 
 
-def _emulated(name: str, **lacks: str) -> Kind:
-    return Kind(partial(EmulatedTarget, name), lacks)
+def _emulated(name: str, spared: Mapping[str, str] | None = None, **lacks: str) -> Kind:
+    return Kind(partial(EmulatedTarget, name), lacks, spared or {})
 
 
 # The slowest first. A board is made of a port, by the plugin.
 KINDS = {
     "pico": _emulated(
         "pico",
+        {TIME: "half a minute on an emulated Pico: --exhaustive"},
         sockets="a Pico without Wi-Fi has no sockets",
         endurance="thousands of rounds, which faster targets run",
     ),
@@ -222,8 +226,8 @@ def needs(path: Path) -> dict[str, str]:
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "NEEDS":
             said: dict[str, str] | str = ast.literal_eval(node.value)
             found = dict.fromkeys(test_names(path), said) if isinstance(said, str) else said
-            if unknown := {*found.values()} - {SOCKETS, ENDURANCE}:
-                raise UsageError(f"{path}: NEEDS knows {SOCKETS} and {ENDURANCE}, and not {min(unknown)}")
+            if unknown := {*found.values()} - {*_NEEDS}:
+                raise UsageError(f"{path}: NEEDS knows {', '.join(_NEEDS)}, and not {min(unknown)}")
             return found
     return {}
 

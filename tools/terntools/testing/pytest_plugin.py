@@ -41,6 +41,7 @@ class Targets:
         self._timeout: float = config.getoption("device_timeout")
         self._port: str | None = config.getoption("port")
         self._baud: int = config.getoption("baud")
+        self._exhaustive: bool = config.getoption("exhaustive")
         if self._port and _BOARD not in self.names:
             self.names.append(_BOARD)
         if unknown := [name for name in self.names if name not in (*KINDS, _BOARD)]:
@@ -54,8 +55,10 @@ class Targets:
         self._results: dict[tuple[str, Path], Future[dict[str, Outcome]]] = {}
 
     def lacks(self, name: str) -> Mapping[str, str]:
-        """What a target has not, and why."""
-        return device_tests.BOARD_LACKS if name == _BOARD else KINDS[name].lacks
+        """What a target has not, or is spared, and why."""
+        if name == _BOARD:
+            return device_tests.BOARD_LACKS
+        return {**KINDS[name].lacks, **({} if self._exhaustive else KINDS[name].spared)}
 
     def outcomes(self, name: str, path: Path) -> dict[str, Outcome]:
         """Those of the functions of a file that are `wanted`. Raises what kept the target from running it."""
@@ -107,6 +110,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--device-timeout", type=float, default=device_tests.TIMEOUT, help="seconds a device test file"
     )
+    group.addoption("--exhaustive", action="store_true", help="what takes long, too")
     group.addoption(
         "--port", metavar="PORT", help="a board on which they run too: a device or a socket:// URL"
     )

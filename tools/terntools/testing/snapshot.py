@@ -19,6 +19,7 @@ from terntools.emulators import flash_image, pico, qemu
 from terntools.emulators import machines as emulators
 
 _FLASH = "flash.bin"
+_TOOLS = ("answers", "constructs", "deploy", "mpy", "self_check")  # of terntools.boards
 _KEPT = 4  # of each board: those of other branches, and of what was there before a change
 
 
@@ -73,8 +74,9 @@ def _fingerprint(name: str) -> str:
     for architecture in mpy.ARCHITECTURES:
         hashed.update(mpy.compiled(self_check.source(), architecture, "constructs.py"))
     firmware = _firmware(name)
-    tools = [*Path(deploy.__file__).parent.glob("*.py"), Path(flash_image.__file__), Path(__file__)]
-    for path in (*mpy.library_modules(), mpy.MAIN, *sorted(tools), *([firmware] if firmware else [])):
+    tools = [Path(deploy.__file__).with_name(f"{name}.py") for name in _TOOLS]
+    tools += [Path(flash_image.__file__), Path(__file__)]
+    for path in (*mpy.library_modules(), mpy.MAIN, *tools, *([firmware] if firmware else [])):
         data = path.read_bytes()
         hashed.update(f"{path.name} {len(data)}\n".encode() + data)
     return hashed.hexdigest()
@@ -88,8 +90,9 @@ def _firmware(name: str) -> Path | None:
 
 
 def _forget_older(name: str, newest: Path) -> None:
-    entries = [path for path in newest.parent.glob(f"flash-{name}-{tern.__version__}-*") if path.is_dir()]
+    found = newest.parent.glob(f"flash-{name}-{tern.__version__}-*")
+    entries = [path for path in found if path.is_dir() and ".tmp-" not in path.name]
     entries.sort(key=lambda path: path.stat().st_mtime, reverse=True)
     for old in entries[_KEPT:]:
-        if old != newest and ".tmp-" not in old.name:
+        if old != newest:
             shutil.rmtree(old, ignore_errors=True)
