@@ -26,14 +26,11 @@ from ternhost.aggregate.batches import packed_size
 from ternhost.aggregate.questions import Question, report_bytes, request_bytes
 from ternhost.aggregate.rounds import Counts, RoundResult
 from ternhost.algorithms import levels
-from ternhost.algorithms.base import (
+from ternhost.algorithms.base import Algorithm, Audience, Cohort, Devices
+from ternhost.algorithms.designs import (
     K_RULE_HELP,
     K_RULES,
     PRIVACY,
-    Algorithm,
-    Audience,
-    Cohort,
-    Devices,
     Mechanised,
     ReportDesign,
     coordinates_by_rule,

@@ -24,18 +24,8 @@ from ternhost import vectorised
 from ternhost.aggregate import estimate
 from ternhost.aggregate.questions import Question
 from ternhost.aggregate.rounds import CohortCounts, RoundResult
-from ternhost.algorithms.base import (
-    Audience,
-    Cohort,
-    Devices,
-    Floats,
-    Mechanised,
-    ReportDesign,
-    Turns,
-    most_turns,
-    shares,
-    take,
-)
+from ternhost.algorithms.base import Audience, Cohort, Devices, Floats, Turns, most_turns, take
+from ternhost.algorithms.designs import Mechanised, ReportDesign, shares
 from ternhost.algorithms.learning import Learning, LearningOptions
 from ternhost.algorithms.parameters import MODELS
 from ternhost.algorithms.training import Settings, Trainer

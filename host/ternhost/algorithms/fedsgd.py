@@ -17,7 +17,8 @@ from ternhost.aggregate import estimate
 from ternhost.aggregate.questions import Question
 from ternhost.aggregate.rounds import CohortCounts, RoundResult
 from ternhost.algorithms import judging, training
-from ternhost.algorithms.base import Audience, Cohort, Devices, Floats, Mechanised, ReportDesign, Turns, take
+from ternhost.algorithms.base import Audience, Cohort, Devices, Floats, Turns, take
+from ternhost.algorithms.designs import Mechanised, ReportDesign
 from ternhost.algorithms.learning import WHAT, Learning, LearningOptions
 from ternhost.algorithms.optimisers import OPTIMISERS
 from ternhost.algorithms.parameters import MODELS, quantise

@@ -19,16 +19,8 @@ from ternhost.aggregate import estimate
 from ternhost.aggregate.questions import Question, report_bytes, request_bytes
 from ternhost.aggregate.rounds import RoundResult
 from ternhost.algorithms import softmax
-from ternhost.algorithms.base import (
-    PRIVACY,
-    Algorithm,
-    Audience,
-    Cohort,
-    Devices,
-    ReportDesign,
-    clients_of,
-    shares,
-)
+from ternhost.algorithms.base import Algorithm, Audience, Cohort, Devices, clients_of
+from ternhost.algorithms.designs import PRIVACY, ReportDesign, shares
 from ternhost.algorithms.softmax import Evaluation, Settings
 from ternhost.datasets import Dataset, Holdings, held_out
 from ternhost.errors import UsageError

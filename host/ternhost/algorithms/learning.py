@@ -11,7 +11,8 @@ from tern.wire import MAX_BATCH, MAX_DIMENSION
 from ternhost import datasets
 from ternhost.aggregate.questions import Question, report_bytes
 from ternhost.algorithms import judging
-from ternhost.algorithms.base import Algorithm, Audience, Budgeted, Floats, ReportDesign, frame_sizes
+from ternhost.algorithms.base import Algorithm, Audience, Floats, frame_sizes
+from ternhost.algorithms.designs import Budgeted, ReportDesign
 from ternhost.algorithms.parameters import MODELS
 from ternhost.algorithms.training import Trainer
 from ternhost.datasets import Dataset

@@ -15,7 +15,7 @@ import numpy as np
 
 from ternhost import mechanisms
 from ternhost.algorithms import judging
-from ternhost.algorithms.base import K_RULES, coordinates_by_rule
+from ternhost.algorithms.designs import K_RULES, coordinates_by_rule
 from ternhost.datasets import synthetic
 from ternhost.experiments.base import (
     Curve,

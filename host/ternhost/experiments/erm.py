@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 
 from ternhost import datasets, mechanisms
 from ternhost.algorithms import judging
-from ternhost.algorithms.base import coordinates_by_rule
+from ternhost.algorithms.designs import coordinates_by_rule
 from ternhost.algorithms.optimisers import Averaging, Noise
 from ternhost.algorithms.parameters import MODELS
 from ternhost.datasets import CLASSIFICATION, REGRESSION, Dataset

@@ -10,7 +10,7 @@ from __future__ import annotations
 from matplotlib.figure import Figure
 
 from ternhost import datasets, mechanisms
-from ternhost.algorithms.base import coordinates_by_rule
+from ternhost.algorithms.designs import coordinates_by_rule
 from ternhost.datasets import synthetic
 from ternhost.experiments.base import Curve, Options, Outcome, Panel, Row, draw, mean_and_error
 from ternhost.experiments.rounds import collection, repeated, squared_error
