@@ -130,8 +130,7 @@ class Run:
             if stored := opened.run(place.name):
                 opened.save_run(stored.name, status=ABANDONED)
             opened.close()
-            if path is not None or not any(directory.iterdir()):
-                shutil.rmtree(directory, ignore_errors=True)
+            shutil.rmtree(directory, ignore_errors=True)  # it holds nothing yet that anybody needs
             raise
         return run
 
