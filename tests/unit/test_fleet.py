@@ -10,6 +10,7 @@ from tern import ledger, storage, wire
 from ternhost import fleet
 from ternhost.aggregate.aggregator import Question
 from ternhost.aggregate.store import Store
+from ternhost.algorithms.base import coordinates_by_rule
 from ternhost.cli import main as tern
 from ternhost.drivers.base import Terms
 from ternhost.drivers.boards import BoardsDriver
@@ -95,6 +96,23 @@ def test_names_of_no_fleet(text):
     with pytest.raises(UsageError) as caught:
         fleet.parse(text)
     assert caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "wide", "paper"),
+    [
+        (100_000, 1, 1),
+        (2_000_000, 1, 1),
+        (3_499_999, 1, 1),
+        (3_500_000, 2, 1),
+        (5_000_000, 2, 2),
+        (20_000_000, 4, 4),
+    ],
+)
+def test_k_by_rule(epsilon, wide, paper):
+    assert coordinates_by_rule("wide", epsilon, 4) == wide
+    assert coordinates_by_rule("paper", epsilon, 4) == paper
+    assert wide == max(1, min(4, int(epsilon / 2.5e6 + 0.6)))
 
 
 # Provisioning
