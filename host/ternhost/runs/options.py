@@ -1,0 +1,116 @@
+"""How and where a run goes, whatever it learns: its fleet, how its rounds end, its schedule."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tern import ledger, wire
+from ternhost import fleet
+from ternhost.algorithms.base import PRIVACY, Standing
+from ternhost.drivers.base import Terms
+from ternhost.errors import UsageError
+from ternhost.mechanisms.base import parse_epsilon
+from ternhost.options import option, require
+
+WHERE = "where and how"
+WHEN = "schedule"
+
+
+@dataclass(frozen=True)
+class Where:
+    """Options of every run."""
+
+    fleet: str = option("emulated:2", "the devices: see 'tern fleet kinds'", group=WHERE, metavar="KIND:...")
+    deadline: float | None = option(
+        120.0, "seconds after which a round ends with what came", group=WHERE, kind=float, metavar="SECONDS"
+    )
+    quorum: float = option(
+        1.0, "share of a round's reports that ends it", group=WHERE, kind=float, metavar="SHARE"
+    )
+    silence: float = option(
+        30.0,
+        "seconds without a word of a board, after which rounds go on without it until it answers again",
+        group=WHERE,
+        kind=float,
+        metavar="SECONDS",
+    )
+    first_round: int | None = option(
+        None,
+        "number of the first round, for boards that know earlier ones",
+        group=WHERE,
+        kind=int,
+        metavar="N",
+    )
+    budget: str | None = option(
+        None,
+        "epsilon of a device for its life, which the run must not go beyond",
+        group=PRIVACY,
+        metavar="E",
+        shown="what the run costs",
+    )
+
+    def __post_init__(self) -> None:
+        require(0 < self.quorum <= 1, "quorum", "a share above 0 and at most 1", self.quorum)
+        if self.deadline is not None:
+            require(0 < self.deadline <= 0xFFFF, "deadline", "1 to 65535 seconds", self.deadline)
+        require(0 < self.silence <= 86_400, "silence", "above 0 and at most 86400 seconds", self.silence)
+        if self.first_round is not None:
+            in_order = 1 <= self.first_round <= wire.MAX_ROUND
+            require(in_order, "first_round", f"1 to {wire.MAX_ROUND}", self.first_round)
+        fleet.parse(self.fleet)
+        _ = self.budget_micro
+
+    @property
+    def budget_micro(self) -> int | None:
+        """The budget in micro-epsilon."""
+        return None if self.budget is None else parse_epsilon(self.budget, ledger.MAX_BUDGET)
+
+    @property
+    def terms(self) -> Terms:
+        return Terms(self.quorum, self.deadline, self.silence)
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """Options of a fleet that is served."""
+
+    rounds: int | None = option(
+        None,
+        "rounds until it stops, those of earlier starts included",
+        group=WHEN,
+        kind=int,
+        metavar="N",
+        shown="never",
+    )
+    interval: float = option(
+        0.0, "seconds from the start of one round to that of the next", group=WHEN, kind=float, metavar="SECONDS"
+    )
+    share: float = option(
+        1.0, "share of the devices that is asked in a round", group=WHEN, kind=float, metavar="SHARE"
+    )
+    horizon: int | None = option(
+        None,
+        "rounds for which the learning rate is chosen",
+        group=WHEN,
+        kind=int,
+        metavar="N",
+        shown="all of --rounds, or 100",
+    )
+    patience: float = option(
+        2.0,
+        "seconds without news until boards are asked again; doubles with every time",
+        group=WHEN,
+        kind=float,
+        metavar="SECONDS",
+    )
+
+    def __post_init__(self) -> None:
+        require(0 <= self.interval < 1e9, "interval", "0 or more seconds", self.interval)
+        require(0 < self.patience <= 86_400, "patience", "above 0 and at most 86400 seconds", self.patience)
+        if self.rounds is not None and self.rounds < 1:
+            raise UsageError(f"--rounds must be 1 or more, not {self.rounds}")
+        _ = self.standing
+
+    @property
+    def standing(self) -> Standing:
+        return Standing(self.rounds, self.horizon or self.rounds or 100, self.share)

@@ -1,0 +1,101 @@
+"""What every result of a run says, whatever the run has learned; and what a run costs the devices' privacy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tern import card as cards
+from tern import frames, wire
+from ternhost.aggregate.aggregator import decode_body
+from ternhost.aggregate.store import Store
+from ternhost.algorithms.base import Algorithm
+from ternhost.errors import OK, REFUSED, SHORT
+from ternhost.fleet.provision import epsilon_spent
+from ternhost.mechanisms.accounting import Account
+from ternhost.mechanisms.base import MICRO
+from ternhost.runs.directory import Place
+
+
+def whole(
+    algorithm: Algorithm,
+    place: Place,
+    options: Mapping[str, Any],
+    state: Mapping[str, Any],
+    accounts: Sequence[Account],
+    history: list[dict[str, Any]],
+    boards: Sequence[Path],
+) -> dict[str, Any]:
+    """The result of a run, for JSON."""
+    return {
+        "run": place.name,
+        "algorithm": algorithm.name,
+        **algorithm.result(history),
+        "reports": state["reports"],
+        "asked": state["asked"],
+        "refusals": state["refusals"],
+        "missing": state["missing"],
+        "rounds": state["rounds"],
+        "seconds": round(state["seconds"], 3),
+        "reports_per_second": round(state["reports"] / max(state["seconds"], 1e-9), 1),
+        "epsilon_spent": epsilon_spent(boards) if boards else [],
+        "epsilon_before": state["spent_before"] / MICRO,
+        "accounting": [account.summary() for account in accounts],
+        "options": dict(options),
+        "directory": str(place.directory),
+        "store": str(place.store),
+        "history": history,
+    }
+
+
+def exit_code(result: Mapping[str, Any]) -> int:
+    """0, or what tells that reports are missing that were asked for: the devices' refusals, or their silence."""
+    if not result["missing"]:
+        return OK
+    return REFUSED if 2 * result["refusals"] >= result["missing"] else SHORT
+
+
+def missing_words(result: Mapping[str, Any]) -> str | None:
+    """How many reports are missing and why, for people; None where none is."""
+    if not result["missing"]:
+        return None
+    refused = min(result["refusals"], result["missing"])
+    silent = result["missing"] - refused
+    why = [f"{refused:,} were refused"] * bool(refused) + [f"{silent:,} did not come"] * bool(silent)
+    return f"{result['missing']:,} of {result['asked']:,} reports that were asked for are missing: " + ", ".join(why)
+
+
+def spent_before(store: Store, devices: Sequence[int] | npt.NDArray[np.int64]) -> int:
+    """The most that any of these devices has spent in the rounds of this store, in micro-epsilon.
+
+    By the reports that the host has accepted: a device may have spent more on reports that were lost.
+    """
+    spent: dict[int, int] = {}
+    for asked in store.rounds():
+        cost = [_cost(decode_body(cohort.body)) for cohort in asked.cohorts]
+        of = {device: own for cohort, own in zip(asked.cohorts, cost, strict=True) for device in cohort.devices}
+        for device in store.reporters(asked.number):
+            spent[device] = spent.get(device, 0) + of.get(device, 0)
+    if not spent:
+        return 0
+    wanted = set(np.asarray(devices).tolist())
+    return max((micro for device, micro in spent.items() if device in wanted), default=0)
+
+
+def _cost(asked: frames.Round) -> int:
+    epsilon: int = cards.decode(asked.card).epsilon
+    return epsilon if asked.model == wire.SOFTMAX else epsilon * int(asked.k)
+
+
+def cost_words(account: Account, before: int) -> str:
+    """What a run costs a device, before it starts: in the run, and for its life."""
+    words = account.words()
+    if not before:
+        return words
+    total = (before + account.user_level) / MICRO
+    budget = "" if account.budget is None else f", of a budget of {account.budget / MICRO:g}"
+    return f"{words}; with {before / MICRO:g} spent before, {total:g} for life{budget}"

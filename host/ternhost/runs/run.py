@@ -1,0 +1,542 @@
+"""A run from beginning to end: one algorithm on one fleet, in a store; and how to go on after a crash at any line.
+
+All that a run needs to go on is in its store: what was asked for, the state of its algorithm, the round under way and
+its reports. The boards that tern makes for it lie in its directory.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tern import wire
+from ternhost import fleet
+from ternhost.aggregate.aggregator import RoundResult
+from ternhost.aggregate.store import ABANDONED, FINISHED, PREPARING, RUNNING, Store, StoredRun
+from ternhost.algorithms.base import ALGORITHMS, Algorithm, Audience, Devices, clients_of
+from ternhost.drivers.base import AllRefused, Driver, Progress
+from ternhost.errors import DeviceError, InterruptedByUser, RefusedError, UsageError
+from ternhost.fleet import Fleet, Setting
+from ternhost.fleet.provision import FLEET_NAME, board_directories, provision_fleet
+from ternhost.runs import directory as places
+from ternhost.runs import result as results
+from ternhost.runs.directory import Place
+from ternhost.runs.options import Schedule, Where
+from ternhost.runs.status import END, PROGRESS, ROUND, Status, Watcher
+
+_MOST_PAUSE = 30.0  # seconds after a round of a served fleet that nobody answered
+_DOUBLINGS = 10
+_IDLE = 0.5
+
+
+class Run:
+    """One run. Make it with `begin` or `resume`, then `run()`; a context manager that closes its store."""
+
+    def __init__(self, store: Store, place: Place, watcher: Watcher) -> None:
+        """Of a run that is in the store. Raises TernError."""
+        stored = store.run(place.name)
+        if stored is None:
+            raise UsageError(f"{place.store} holds no run {place.name}", hint="'tern runs' lists them")
+        asked = stored.asked
+        self.store = store
+        self.place = place
+        self.where = Where(**asked["where"])
+        self.schedule = None if asked["schedule"] is None else Schedule(**asked["schedule"])
+        self.fleet: Fleet = fleet.parse(self.where.fleet)
+        cls = ALGORITHMS.named(asked["algorithm"])
+        self.options = cls.Options(**asked["options"])
+        self.algorithm: Algorithm = cls(self.options, _audience(self.fleet, self.schedule, store))
+        self.accounts = self.algorithm.accounts(self.where.budget_micro)
+        self._status = stored.status
+        self._state: dict[str, Any] = dict(stored.state)
+        if self._state["algorithm"] is not None:
+            self.algorithm.restore(self._state["algorithm"])
+        self._watcher = watcher
+        self._driver: Driver | None = None
+        self._stopped = False
+        self._empty = 0  # rounds without a report, one after the other
+        self._refused: AllRefused | None = None
+
+    @property
+    def directory(self) -> Path:
+        return self.place.directory
+
+    def __enter__(self) -> Run:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.store.close()
+
+    # Beginning
+
+    @classmethod
+    def begin(
+        cls,
+        algorithm: str,
+        options: Any,
+        where: Where,
+        *,
+        store: str | Path | None = None,
+        name: str | None = None,
+        watcher: Watcher | None = None,
+        anew: bool = False,
+        schedule: Schedule | None = None,
+    ) -> Run:
+        """Begin a run in a directory of its own. options: an instance of the algorithm's Options.
+
+        store: with the keys and rounds of the fleet; else the fleet's own, or one in the run's directory. anew: give up
+        a run of that store that has not finished. schedule: the fleet is served. Raises TernError.
+        """
+        watcher = watcher or Watcher()
+        kind = fleet.parse(where.fleet)
+        path = None if store is None else _store_path(store)
+        if path is None and kind.default_store is not None:
+            path = kind.default_store
+        if schedule is None:  # what makes no sense is refused before anything is made
+            _check(ALGORITHMS.named(algorithm)(options, _audience(kind, None, None)), kind, where)
+        elif path is None and not kind.provisions and not kind.simulated:
+            raise UsageError("--store must name the store with the devices' keys")
+        directory = places.new_directory(name)
+        try:
+            opened = Store(path or directory / places.STORE_NAME)
+        except BaseException:
+            directory.rmdir()
+            raise
+        place = Place(directory, opened.path, directory.name)
+        try:
+            require_no_run(opened, anew)
+            first = max(opened.last_round() + 1, where.first_round or 1)
+            asked = {
+                "algorithm": algorithm,
+                "options": asdict(options),
+                "where": asdict(where),
+                "schedule": None if schedule is None else asdict(schedule),
+                "directory": str(directory.resolve()),
+            }
+            place = _named(opened, place)
+            opened.begin_run(StoredRun(place.name, time.time(), PREPARING, asked, _begun(first)))
+            place.write()
+            run = cls(opened, place, watcher)
+            run._check_rounds(first)
+        except BaseException:
+            if stored := opened.run(place.name):
+                opened.save_run(stored.name, status=ABANDONED)
+            opened.close()
+            if path is not None or not any(directory.iterdir()):
+                shutil.rmtree(directory, ignore_errors=True)
+            raise
+        return run
+
+    @classmethod
+    def resume(cls, text: str, watcher: Watcher | None = None, fleet_now: str | None = None) -> Run:
+        """Take up the run that `text` names: its name, directory, or store.
+
+        fleet_now: its fleet, if the boards are elsewhere by now. Raises TernError.
+        """
+        place = places.find(text)
+        store = Store(place.store, create=False)
+        try:
+            stored = store.run(place.name)
+            if stored is not None and not stored.unfinished:
+                result = place.directory / places.RESULT_NAME
+                raise UsageError(
+                    f"the run {place.name} has {stored.status}",
+                    hint=f"see {result}" if result.exists() else "begin another: tern train --help",
+                )
+            if stored is not None and fleet_now is not None:
+                where = {**stored.asked["where"], "fleet": moved(stored.asked["where"]["fleet"], fleet_now)}
+                store.save_run(place.name, asked={**stored.asked, "where": where})
+            return cls(store, place, watcher or Watcher())
+        except BaseException:
+            store.close()
+            raise
+
+    def _check_rounds(self, first: int) -> None:
+        rounds = self.algorithm.rounds
+        if rounds is not None and first + rounds - 1 > wire.MAX_ROUND:
+            raise UsageError(
+                f"{rounds} rounds from {first} on would go beyond {wire.MAX_ROUND}",
+                hint="a smaller --first-round, or larger groups",
+            )
+
+    @property
+    def _boards(self) -> list[Path]:
+        return board_directories(self.directory, self.fleet.count)
+
+    def _prepare(self) -> None:
+        # Makes the boards, and anew where that was interrupted: they have not said anything yet.
+        if self._status != PREPARING:
+            return
+        if self.fleet.provisions:
+            shutil.rmtree(self.directory / FLEET_NAME, ignore_errors=True)
+            clients, holdings = self._clients, self.algorithm.holdings
+            assert clients is not None and holdings is not None
+            self._watcher.note(f"provisioning {clients} clients on {self.fleet.count} emulated boards")
+            devices = np.arange(1, clients + 1)
+            rows = holdings.rows(clients_of(self._dealt(devices), devices))
+            policies = self.algorithm.policies(devices, self.where.budget_micro)
+            flat = rows.reshape(-1, holdings.width)
+            provision_fleet(self.store, self._boards, flat, policies, holdings.each)
+        self._status = RUNNING
+        self.store.save_run(self.place.name, status=RUNNING)
+
+    @property
+    def _clients(self) -> int | None:
+        """How many clients the run asks; None: all that there are."""
+        if self.algorithm.clients is not None or not self.fleet.provisions:
+            return self.algorithm.clients
+        return _made(self.fleet, self.algorithm)
+
+    def _dealt(self, devices: Devices) -> Devices:
+        """The devices in the order of the clients: dealt, so that a group is spread over the boards."""
+        return np.random.default_rng([self.algorithm.seed, 3]).permutation(np.asarray(devices, np.int64))
+
+    def _members(self, driver: Driver) -> Sequence[int] | Devices:
+        """The device that each client of the run is: those that were there when it began, or all that are served."""
+        if self.schedule is not None or self.fleet.simulated:
+            return driver.devices
+        if not self._state["devices"]:
+            self._state["devices"] = _ranges(driver.devices)
+            self._save()
+        spans = [np.arange(first, last + 1) for first, last in self._state["devices"]]
+        dealt = self._dealt(np.concatenate(spans))
+        clients = self._clients
+        if clients is not None and len(dealt) < clients:
+            option = {"reports": "--reports", "clients": "--clients"}
+            named = next((flag for name, flag in option.items() if hasattr(self.options, name)), "--cluster-client-num")
+            raise UsageError(
+                f"the fleet has {len(dealt)} devices, and the run needs {clients}",
+                hint=f"ask for {named} {len(dealt)}",
+            )
+        return dealt[:clients]
+
+    # Running
+
+    def stop(self) -> None:
+        """Stop after the present step; the round under way can be taken up again. Safe in a signal handler."""
+        self._stopped = True
+        if self._driver is not None:
+            self._driver.stop()
+
+    def run(self) -> dict[str, Any]:
+        """Go on until the algorithm is done or `stop` is called, and return the result.
+
+        Also written to result.json, unless the run was stopped. Raises TernError; InterruptedByUser where Ctrl-C ended
+        it. The run can then be resumed.
+        """
+        self._started = time.monotonic() - self._state["seconds"]
+        try:
+            self._prepare()
+            with self._driving() as driver:
+                self._rounds(driver)
+        except KeyboardInterrupt:
+            raise self._interrupted() from None
+        return self._conclude()
+
+    @contextmanager
+    def _driving(self) -> Iterator[Driver]:
+        setting = Setting(
+            store=self.store,
+            directory=self.directory,
+            run=self.place.name,
+            terms=self.where.terms,
+            warn=self._watcher.warn,
+            holdings=self.algorithm.holdings,
+            clients=self._clients,
+            seed=self.algorithm.seed,
+            modules=self.algorithm.modules,
+            individual=self.algorithm.individual,
+            standing=self.schedule is not None,
+            patience=2.0 if self.schedule is None else self.schedule.patience,
+        )
+        driver = self.fleet.driver(setting)
+        self._driver = driver
+        if self._stopped:
+            driver.stop()
+        with driver:
+            yield driver
+        self._driver = None
+
+    def _rounds(self, driver: Driver) -> None:
+        members = self._members(driver)
+        if not self.fleet.simulated and self.schedule is None:
+            boards = getattr(driver, "boards", None)
+            where = f"{len(boards)} boards with " if boards else ""
+            self._watcher.note(f"{where}{len(driver.devices)} clients are there")
+        self._tell_costs(members)
+        under_way = driver.resume()
+        starts = 0.0
+        while not self.algorithm.done and not self._stopped:
+            now = time.monotonic()
+            if under_way:
+                number = under_way.pop(0)
+            elif now < starts:
+                driver.wait(starts - now)
+                continue
+            else:
+                if self.schedule is not None:
+                    members = self._members(driver)
+                    if not len(members):
+                        driver.wait(_IDLE)
+                        continue
+                number = driver.next_round(self._state["first_round"] + self._state["rounds"])
+                driver.open(number, self.algorithm.cohorts(members))
+                starts = now + (self.schedule.interval if self.schedule else 0.0)
+            result = self._collect(driver, number)
+            if result is None:
+                break
+            self._learn(driver, result, members)
+            if self.schedule is not None and self._empty:  # nothing is gained by asking at once
+                pause = min(_MOST_PAUSE, self.schedule.patience * 2 ** min(self._empty, _DOUBLINGS))
+                starts = max(starts, time.monotonic() + pause)
+
+    def _tell_costs(self, members: Sequence[int] | Devices) -> None:
+        if self._state["rounds"]:
+            return
+        before = 0 if self.fleet.simulated else results.spent_before(self.store, members)
+        self._state["spent_before"] = before
+        for account in self.accounts:
+            self._watcher.note(results.cost_words(account, before))
+
+    def _collect(self, driver: Driver, number: int) -> RoundResult | None:
+        def tell(progress: Progress) -> None:
+            event = PROGRESS if progress.reports else ROUND
+            self._watcher.status(self._now(event, number, progress.asked, progress.reports))
+
+        try:
+            return driver.collect(number, tell)
+        except AllRefused as error:
+            self._refused = error
+            self._watcher.warn(f"round {number}: {error.message}")
+            return error.result
+
+    def _learn(self, driver: Driver, result: RoundResult, members: Sequence[int] | Devices) -> None:
+        self.algorithm.learn(result, members)
+        self._empty = 0 if result.reports else self._empty + 1
+        state = self._state
+        wanted = self.where.terms.reports(result.asked)
+        state["rounds"] += 1
+        state["reports"] += result.reports
+        state["asked"] += result.asked
+        state["refusals"] += len(result.refusals)
+        state["missing"] += max(0, wanted - result.reports)
+        state["seconds"] = time.monotonic() - self._started
+        state["algorithm"] = self.algorithm.state()
+        figures = self.algorithm.figures()
+        entry = {
+            "round": result.number,
+            "ended": result.ended,
+            "asked": result.asked,
+            "reports": result.reports,
+            "refusals": len(result.refusals),
+            **figures,
+        }
+        weights = None if self.fleet.simulated else self.algorithm.weights
+        self.store.end_run_round(
+            self.place.name,
+            result.number,
+            result.ended,
+            state,
+            entry,
+            None if weights is None else weights.astype("<f8").tobytes(),
+        )
+        reasons = Counter(wire.error_name(refusal.code) for refusal in result.refusals.values())
+        now = self._now(END, result.number, result.asked, 0)
+        told = {
+            "reports": result.reports,
+            "refusals": len(result.refusals),
+            "ended": result.ended,
+            "figures": figures,
+            "reasons": dict(reasons.most_common()),
+        }
+        self._watcher.status(Status(**{**vars(now), **told, "round": state["rounds"]}))
+
+    def _save(self) -> None:
+        self.store.save_run(self.place.name, state=self._state)
+
+    def _now(self, event: str, number: int, asked: int, reports: int) -> Status:
+        driver: Any = self._driver
+        aggregator = getattr(driver, "aggregator", None)
+        return Status(
+            event=event,
+            round=self._state["rounds"] + 1,
+            rounds=self.algorithm.rounds,
+            number=number,
+            asked=asked,
+            reports=reports,
+            total_reports=self._state["reports"] + reports,
+            wanted_reports=self.algorithm.reports,
+            seconds=time.monotonic() - self._started,
+            boards=getattr(driver, "connected_boards", None),
+            strangers=getattr(driver, "strangers", 0),
+            connected=getattr(driver, "connected", True),
+            frames=asdict(aggregator.statistics) if aggregator else {},
+        )
+
+    def _interrupted(self) -> InterruptedByUser:
+        under_way = sum(len(self.store.reports(asked.number)) for asked in self.store.open_rounds())
+        rounds = self.algorithm.rounds
+        return InterruptedByUser(
+            f"interrupted in round {self._state['rounds'] + 1}" + (f" of {rounds}" if rounds else "") + "; "
+            f"the {self._state['reports'] + under_way:,} reports so far are safe",
+            hint=f"go on with: tern {self.algorithm.command} --resume {self.place.name}"
+            if self.schedule is None
+            else "go on with the same tern serve",
+        )
+
+    # The end
+
+    def _conclude(self) -> dict[str, Any]:
+        if self._stopped and not self.algorithm.done:
+            return self._result()
+        state = self._state
+        if state["rounds"] and not state["reports"]:
+            self._finish()
+            if self._refused is not None:
+                raise RefusedError(self._refused.message, hint=self._refused.hint)
+            raise DeviceError(
+                f"no device reported in {state['rounds']} rounds",
+                hint="check the boards ('tern device ping'), or give them longer with --deadline",
+            )
+        result = self._result()
+        places.write_json(self.directory / places.RESULT_NAME, result)
+        self._finish()
+        return result
+
+    def _finish(self) -> None:
+        self._status = FINISHED
+        self.store.save_run(self.place.name, status=FINISHED)
+        if self.fleet.provisions:
+            places.pack_boards(self.directory, self._watcher.warn)
+
+    def _result(self) -> dict[str, Any]:
+        return results.whole(
+            self.algorithm,
+            self.place,
+            {**asdict(self.options), **asdict(self.where)},
+            self._state,
+            self.accounts,
+            self.store.history(self.place.name),
+            self._boards if self.fleet.provisions else [],
+        )
+
+
+# Whom an algorithm can ask
+
+
+def _audience(kind: Fleet, schedule: Schedule | None, store: Store | None) -> Audience:
+    """devices: as many as have a key, of a fleet that is served; of one that tern makes the algorithm says."""
+    devices = 0 if schedule is None or store is None else len(store.keys())
+    if schedule is not None and (kind.provisions or kind.simulated):
+        devices = devices or kind.clients or kind.most_clients or 0
+    return Audience(
+        clients=kind.clients,
+        most=kind.most_clients,
+        standing=None if schedule is None else schedule.standing,
+        devices=devices,
+        knows_records=kind.knows_records,
+    )
+
+
+def _made(kind: Fleet, algorithm: Algorithm) -> int:
+    """For how many clients boards are made where the algorithm does not say."""
+    assert algorithm.holdings is not None
+    return min(algorithm.holdings.clients, kind.most_clients or algorithm.holdings.clients)
+
+
+def _check(algorithm: Algorithm, kind: Fleet, where: Where) -> None:
+    algorithm.accounts(where.budget_micro)
+    if kind.provisions:
+        clients = algorithm.clients if algorithm.clients is not None else _made(kind, algorithm)
+        if kind.count > clients:
+            raise UsageError(
+                f"{kind.count} boards for {clients} clients leave boards without one",
+                hint="ask for fewer boards, or more reports or clients",
+            )
+
+
+def _begun(first: int) -> dict[str, Any]:
+    return {
+        "first_round": first,
+        "devices": [],  # first and last id of those that were there when it began
+        "rounds": 0,
+        "reports": 0,
+        "asked": 0,
+        "refusals": 0,
+        "missing": 0,  # reports that were asked for and did not come
+        "seconds": 0.0,
+        "spent_before": 0,
+        "algorithm": None,
+    }
+
+
+def _store_path(text: str | Path) -> Path:
+    if not str(text):
+        raise UsageError("--store must name a file", hint="such as my-fleet/store.sqlite")
+    path = Path(text)
+    return path / places.STORE_NAME if path.is_dir() else path
+
+
+def _named(store: Store, place: Place) -> Place:
+    """A name that the store does not have yet."""
+    taken = {run.name for run in store.runs()}
+    name = place.name
+    for suffix in range(2, 1000):
+        if name not in taken:
+            break
+        name = f"{place.name}-{suffix}"
+    return Place(place.directory, place.store, name)
+
+
+def _ranges(devices: Sequence[int] | Devices) -> list[list[int]]:
+    ranges: list[list[int]] = []
+    for device in devices:
+        if ranges and ranges[-1][1] == device - 1:
+            ranges[-1][1] = int(device)
+        else:
+            ranges.append([int(device), int(device)])
+    return ranges
+
+
+def require_no_run(store: Store, anew: bool = False) -> None:
+    """Make sure that no other run is under way in a store; one that has asked nobody is forgotten.
+
+    The rounds of a store are one run's at a time. anew: end what is under way; its open rounds are lost. Raises
+    UsageError.
+    """
+    for run in store.runs():
+        if not run.unfinished:
+            continue
+        idle = run.status == PREPARING or (not run.state["rounds"] and not store.open_rounds())
+        if not anew and not idle:
+            raise UsageError(
+                f"{store.path} holds the run {run.name}, which has not finished",
+                hint=f"go on with it: tern {ALGORITHMS.named(run.asked['algorithm']).command} --resume {run.name}; "
+                "or give it up with --anew",
+            )
+        store.save_run(run.name, status=ABANDONED)
+    open_rounds = store.open_rounds()
+    if open_rounds and not anew and any(asked.run is None for asked in open_rounds):
+        raise UsageError(
+            f"{store.path} holds a round that an older version of tern began",
+            hint="finish it with that version, or give it up with --anew",
+        )
+    for asked in open_rounds:
+        store.end_round(asked.number, ABANDONED)
+
+
+def moved(saved: str, named: str) -> str:
+    """The fleet of a run that is resumed; boards may be elsewhere by now. Raises UsageError."""
+    if not fleet.parse(saved).may_move or not fleet.parse(named).may_move:
+        raise UsageError(
+            f"a run that is resumed keeps its fleet, {saved}", hint="only boards that tern did not make may move"
+        )
+    return named

@@ -1,0 +1,48 @@
+"""Where a run is, and who hears of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+# What a status tells.
+ROUND = "round"  # one has begun
+PROGRESS = "progress"
+END = "end"  # one has ended
+
+
+@dataclass(frozen=True)
+class Status:
+    """Where a run is. `round` counts its rounds from 1, of `rounds` (None: no end); `number` is that of the protocol.
+
+    figures: of what the run has found after the last round that has ended, by name, the most important first. boards,
+    strangers (of another version) and connected: of a fleet on a broker. reasons: of the refusals, once a round has ended.
+    frames: what became of those of the devices.
+    """
+
+    event: str
+    round: int
+    rounds: int | None
+    number: int
+    asked: int
+    reports: int
+    total_reports: int
+    wanted_reports: int | None
+    seconds: float
+    refusals: int = 0
+    ended: str | None = None
+    figures: Mapping[str, float] = field(default_factory=dict)
+    reasons: Mapping[str, int] = field(default_factory=dict)
+    boards: int | None = None
+    strangers: int = 0
+    connected: bool = True
+    frames: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass
+class Watcher:
+    """What to call while a run goes on; by default nothing."""
+
+    status: Callable[[Status], None] = lambda status: None
+    warn: Callable[[str], None] = lambda message: None
+    note: Callable[[str], None] = lambda message: None
