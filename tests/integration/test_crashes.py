@@ -220,26 +220,24 @@ def test_neither_a_run_nor_its_store_is_begun_anew(run):
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (("--resume", "nowhere"), 5, "there is no store"),
+        (("--resume", "nowhere"), 2, "there is no run 'nowhere'"),
         (("--resume", "nowhere", "--epsilon", 3), 2, "--epsilon cannot be changed"),
         (("--fleet", "port:/dev/nothing"), 3, "there is no port"),
         (("--fleet", "emulated:0"), 2, "number of boards"),
         (("--fleet", "boards"), 2, "there is no fleet"),
         (("--epsilon", 0), 2, "epsilon 0"),
-        (("--reports", 10**7), 2, "each reports once"),
-        (("--group", 11), 2, "no run"),
-        (("--quorum", 2), 2, "no share"),
+        (("--reports", 10**7), 2, "each of which reports once"),
+        (("--group", 11), 2, "--group must be 1 to 10, all the reports, not 11"),
+        (("--quorum", 2), 2, "--quorum must be a share above 0 and at most 1, not 2"),
         (("--deadline", 0), 2, "deadline"),
         (("--k", 99), 2, "coordinates"),
-        (("--mechanism", "nothing"), 2, "invalid choice"),
+        (("--mechanism", "nothing"), 2, "there is no mechanism 'nothing'"),
         (("--store", "/proc/no/store"), 5, "/proc/no"),
     ],
 )
 def test_bad_input_as_a_new_user_would_give_it(tmp_path, micropython, arguments, code, message):
-    host = Train("--reports", 10, "--group", 10, "--fleet", "emulated:1", *arguments, cwd=tmp_path)
-    if "--resume" in arguments:
-        host.finish()
-        host = Train(*arguments, cwd=tmp_path)
+    begun = () if "--resume" in arguments else ("--reports", 10, "--group", 10, "--fleet", "emulated:1")
+    host = Train(*begun, *arguments, cwd=tmp_path)
     found, out, err = host.finish()
     assert (found, out) == (code, "")
     assert message in err
