@@ -21,9 +21,10 @@ from ternhost.aggregate.store import Store
 from ternhost.algorithms.base import ALGORITHMS
 from ternhost.drivers.base import Terms
 from ternhost.drivers.boards import BoardsDriver
-from ternhost.fleet.boards import Ports
-from ternhost.fleet.provision import FLEET_NAME, Policy, board_directories, provision_fleet
+from ternhost.drivers.ports import Ports
+from ternhost.fleet.provision import FLEET_NAME, board_directories, provision_fleet
 from ternhost.mechanisms import design
+from ternhost.mechanisms.accounting import Policy
 from ternhost.runs import directory as run_directory
 from ternhost.runs.options import Where
 from ternhost.runs.run import Run

@@ -10,7 +10,8 @@ import rig
 from ternhost import datasets
 from ternhost.aggregate.store import Store
 from ternhost.errors import InterruptedByUser, RefusedError
-from ternhost.fleet.provision import Policy, board_directories, provision_fleet
+from ternhost.fleet.provision import board_directories, provision_fleet
+from ternhost.mechanisms.accounting import Policy
 from ternhost.runs.status import Watcher
 from terntools.emulators.unix_fleet import EmulatedFleet
 
@@ -92,12 +93,11 @@ def test_hiera_on_devices(tmp_path, micropython):
 def test_devices_that_hold_other_attributes_refuse(tmp_path, micropython):
     site = rig.make_site(tmp_path, micropython, clients=10, boards=1)
     site.store.close()
-    with site.boards() as boards:
-        with pytest.raises(RefusedError, match=r"another dimension \(6\)"):
-            rig.finish(
-                "collect", dataset="wine", epsilon="1", fleet="port:" + boards.ports[0],
-                store=tmp_path / "store.sqlite",
-            )  # fmt: skip
+    with site.boards() as boards, pytest.raises(RefusedError, match=r"another dimension \(6\)"):
+        rig.finish(
+            "collect", dataset="wine", epsilon="1", fleet="port:" + boards.ports[0],
+            store=tmp_path / "store.sqlite",
+        )  # fmt: skip
 
 
 @pytest.mark.parametrize("method", ["algorithm6", "hiera"])

@@ -11,7 +11,8 @@ from ternhost.aggregate.store import Store
 from ternhost.algorithms.base import class_of
 from ternhost.errors import InterruptedByUser, RefusedError, UsageError
 from ternhost.fleet.attach import fleet_file
-from ternhost.fleet.provision import Policy, board_directories, provision_fleet
+from ternhost.fleet.provision import board_directories, provision_fleet
+from ternhost.mechanisms.accounting import Policy
 from ternhost.runs.run import Run
 from ternhost.runs.status import Watcher
 from terntools.emulators.unix_fleet import EmulatedFleet

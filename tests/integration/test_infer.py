@@ -13,7 +13,8 @@ from ternhost.aggregate import batches, estimate
 from ternhost.aggregate.store import Store
 from ternhost.algorithms import softmax
 from ternhost.errors import InterruptedByUser, RefusedError, StorageError, UsageError
-from ternhost.fleet.provision import Policy, board_directories, provision_fleet
+from ternhost.fleet.provision import board_directories, provision_fleet
+from ternhost.mechanisms.accounting import Policy
 from ternhost.runs.run import Run
 from ternhost.runs.status import Watcher
 from terntools.emulators.unix_fleet import EmulatedFleet
@@ -81,11 +82,10 @@ def test_interrupted_and_resumed(tmp_path, micropython):
 def test_boards_that_hold_something_else_refuse(tmp_path, micropython):
     site = rig.make_site(tmp_path, micropython, clients=10, boards=1, largest=30_000_000, budget=30_000_000)
     site.store.close()
-    with site.boards() as boards:
-        with pytest.raises(RefusedError, match=r"another dimension \(6\)"):
-            rig.finish(
-                "infer", epsilon="4", fleet="port:" + boards.ports[0], store=tmp_path / "store.sqlite"
-            )
+    with site.boards() as boards, pytest.raises(RefusedError, match=r"another dimension \(6\)"):
+        rig.finish(
+            "infer", epsilon="4", fleet="port:" + boards.ports[0], store=tmp_path / "store.sqlite"
+        )
     assert {spent for spent, _, _ in site.ledgers().values()} == {0}
 
 

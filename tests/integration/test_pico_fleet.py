@@ -14,6 +14,7 @@ from terntools.boards.monitor import Monitor
 from terntools.testing import hil
 from terntools.testing.hardware import read_map
 
+
 def test_one_training_round(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     result = rig.finish(fleet="pico-emulated:2", reports=40, group=40, epsilon="2")

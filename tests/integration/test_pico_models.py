@@ -10,8 +10,9 @@ from ternhost.aggregate.store import Store
 from ternhost.algorithms import softmax
 from ternhost.drivers.base import AllRefused, Terms
 from ternhost.drivers.boards import BoardsDriver
-from ternhost.fleet.provision import Policy, board_directories, provision_fleet
+from ternhost.fleet.provision import board_directories, provision_fleet
 from ternhost.mechanisms import design
+from ternhost.mechanisms.accounting import Policy
 
 D = 4
 CARD = design("duchi", 2)
