@@ -60,6 +60,7 @@ def test_the_command_on_emulated_boards(tmp_path, micropython):
 
 def test_interrupted_between_the_questions_and_resumed(tmp_path, micropython):
     (tmp_path / "people.csv").write_text(EXTRACT)
+
     def stop(status):
         if status.round == 2 and status.reports > 5:
             raise KeyboardInterrupt

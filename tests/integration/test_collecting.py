@@ -202,9 +202,7 @@ def test_a_board_that_is_unplugged_is_given_up_and_said(site):
         unplug = _During(20, board.close)
         try:
             ports = [*boards.ports, board.port]
-            result, _ = fleet.round(
-                ports, range(1, 201), report=unplug, warn=warnings.append, silence=3.0
-            )
+            result, _ = fleet.round(ports, range(1, 201), report=unplug, warn=warnings.append, silence=3.0)
         finally:
             board.close()
     assert unplug.done

@@ -35,7 +35,10 @@ def test_devices_train_and_pay_for_every_round_that_they_take_part_in(tmp_path, 
             raise KeyboardInterrupt
 
     path = tmp_path / "store.sqlite"
-    with rig.begin(**LOCAL, store=path, watcher=Watcher(status=stop)) as run, pytest.raises(InterruptedByUser):
+    with (
+        rig.begin(**LOCAL, store=path, watcher=Watcher(status=stop)) as run,
+        pytest.raises(InterruptedByUser),
+    ):
         run.run()
     with Run.resume(str(path)) as run:
         result = run.run()

@@ -83,9 +83,7 @@ def test_boards_that_hold_something_else_refuse(tmp_path, micropython):
     site = rig.make_site(tmp_path, micropython, clients=10, boards=1, largest=30_000_000, budget=30_000_000)
     site.store.close()
     with site.boards() as boards, pytest.raises(RefusedError, match=r"another dimension \(6\)"):
-        rig.finish(
-            "infer", epsilon="4", fleet="port:" + boards.ports[0], store=tmp_path / "store.sqlite"
-        )
+        rig.finish("infer", epsilon="4", fleet="port:" + boards.ports[0], store=tmp_path / "store.sqlite")
     assert {spent for spent, _, _ in site.ledgers().values()} == {0}
 
 
