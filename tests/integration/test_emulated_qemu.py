@@ -12,7 +12,7 @@ import time
 import pytest
 import rig
 
-from ternhost import cache, device
+from ternhost import cache
 from ternhost.aggregate.store import Store
 from ternhost.errors import DeviceError, UsageError
 from ternhost.fleet import broker, keys, parse
@@ -24,6 +24,7 @@ from ternhost.mechanisms.accounting import Policy
 from ternhost.runs.directory import STORE_NAME
 from terntools.bench import latency
 from terntools.boards import deploy
+from terntools.boards import questions as device
 from terntools.boards.deploy import Machine
 from terntools.boards.repl import Repl
 from terntools.emulators import flash_image, qemu
@@ -247,7 +248,7 @@ s.close()
 def test_the_board_module_of_an_esp32_switches_the_radio_on_for_its_seed(name):
     code = """
 import network
-from tern.boards import this_board
+from tern.boards.this import this_board
 station = network.WLAN(network.STA_IF)
 board = this_board()
 generator = board.generator()
@@ -335,6 +336,7 @@ def _array(rows):
     return np.array(rows, np.int16)
 
 
+@pytest.mark.slow
 def test_instructions_are_counted_and_a_bound_is_said(tmp_path):
     command = [*TERN, "bench", "latency", "--fleet", "rv32-emulated:1", "--json", "--sessions", tmp_path]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=300)

@@ -7,14 +7,15 @@ import time
 import pytest
 import rig
 
-from ternhost import device
 from ternhost.fleet import parse
 from terntools.bench import latency
+from terntools.boards import questions as device
 from terntools.boards.monitor import Monitor
 from terntools.testing import hil
 from terntools.testing.hardware import read_map
 
 
+@pytest.mark.slow
 def test_one_training_round(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     result = rig.finish(fleet="pico-emulated:2", reports=40, group=40, epsilon="2")
@@ -48,6 +49,7 @@ def test_its_figures_repeat_to_the_microsecond_and_keep_their_bounds():
     assert figures["heap"]["free"] > 150 * 1024
 
 
+@pytest.mark.slow
 def test_a_monitor_shows_what_passes_and_lets_it_pass():
     lines = []
     with device.boards("pico-emulated:1") as (port,):

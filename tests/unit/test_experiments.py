@@ -21,6 +21,7 @@ SMALL = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", experiments.NAMES)
 def test_an_experiment_runs_and_writes_its_files(name: str, tmp_path: Path) -> None:
     heard: list[str] = []

@@ -9,16 +9,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from matplotlib.figure import Figure
-from matplotlib.ticker import LogLocator, NullFormatter
 
 from tern.card import Card, decode
 from ternhost import datasets, mechanisms
 from ternhost.errors import StorageError, UsageError
-from ternhost.report import plots
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 Row = dict[str, Any]
 
@@ -62,6 +62,8 @@ class Outcome:
 
 def write(outcome: Outcome, directory: Path) -> list[Path]:
     """Write a CSV a table, a PNG a figure and one JSON of it all; return their paths. Raises StorageError."""
+    from ternhost.report import plots  # takes long to import
+
     paths = []
     try:
         directory.mkdir(parents=True, exist_ok=True)
@@ -193,6 +195,10 @@ def draw(panels: Sequence[Panel], columns: int = 1) -> Figure:
     Curves with error bars are moved apart a little, or the bars would hide each other. A panel with too many curves is
     divided into several with the same axes, side by side.
     """
+    from matplotlib.ticker import LogLocator, NullFormatter
+
+    from ternhost.report import plots  # takes long to import
+
     whole = [_divided(panel) for panel in panels]
     panels = [part for parts in whole for part in parts]
     columns = max(columns, *map(len, whole))
