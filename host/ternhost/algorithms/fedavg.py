@@ -191,7 +191,7 @@ class FedAvg(Learning):
                 learning_rate=1.0,
                 regularisation=0.0,
                 patience=None,
-                failures=Settings.failures if self.rounds else None,
+                failures=None if standing else Settings.failures,
             )
         )
 

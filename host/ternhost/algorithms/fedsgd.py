@@ -92,6 +92,7 @@ class FedSGD(Learning):
                 learning_rate=options.learning_rate,
                 regularisation=options.regularisation,
                 optimiser=options.optimiser,
+                gives_up=standing is None,
             )
         )
 
