@@ -89,8 +89,9 @@ class Run:
         watcher: Watcher | None = None,
         anew: bool = False,
         schedule: Schedule | None = None,
+        parent: Path = places.RUNS,
     ) -> Run:
-        """Begin a run in a directory of its own. options: an instance of the algorithm's Options.
+        """Begin a run in a directory of its own, in `parent`. options: an instance of the algorithm's Options.
 
         store: with the keys and rounds of the fleet; else the fleet's own, or one in the run's directory. anew: give up
         a run of that store that has not finished. schedule: the fleet is served. Raises TernError.
@@ -104,7 +105,7 @@ class Run:
             _check(ALGORITHMS.named(algorithm)(options, _audience(kind, None, None)), kind, where)
         elif path is None and not kind.provisions and not kind.simulated:
             raise UsageError("--store must name the store with the devices' keys")
-        directory = places.new_directory(name)
+        directory = places.new_directory(name, parent)
         try:
             opened = Store(path or directory / places.STORE_NAME)
         except BaseException:
@@ -136,12 +137,18 @@ class Run:
         return run
 
     @classmethod
-    def resume(cls, text: str, watcher: Watcher | None = None, fleet_now: str | None = None) -> Run:
-        """Take up the run that `text` names: its name, directory, or store.
+    def resume(
+        cls,
+        text: str,
+        watcher: Watcher | None = None,
+        fleet_now: str | None = None,
+        parent: Path = places.RUNS,
+    ) -> Run:
+        """Take up the run that `text` names: its name in `parent`, directory, or store.
 
         fleet_now: its fleet, if the boards are elsewhere by now. Raises TernError.
         """
-        place = places.find(text)
+        place = places.find(text, parent)
         store = Store(place.store, create=False)
         try:
             stored = store.run(place.name)
