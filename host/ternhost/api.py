@@ -181,6 +181,7 @@ def train(
 
 
 def collect(
+    algorithm: str = "collect",
     *,
     fleet: str | None = None,
     directory: str | Path = places.RUNS,
@@ -191,10 +192,11 @@ def collect(
     **options: Any,
 ) -> Result:
     """Estimate means and frequencies of what the devices hold: `tern collect`. Arguments and errors as of `train`."""
-    return _run("collect", "collect", fleet, directory, name, store, anew, on_status, options)
+    return _run("collect", algorithm, fleet, directory, name, store, anew, on_status, options)
 
 
 def infer(
+    algorithm: str = "infer",
     *,
     fleet: str | None = None,
     directory: str | Path = places.RUNS,
@@ -205,7 +207,7 @@ def infer(
     **options: Any,
 ) -> Result:
     """Classify on the devices, and cluster what they send: `tern infer`. Arguments and errors as of `train`."""
-    return _run("infer", "infer", fleet, directory, name, store, anew, on_status, options)
+    return _run("infer", algorithm, fleet, directory, name, store, anew, on_status, options)
 
 
 def resume(
