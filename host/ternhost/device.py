@@ -18,8 +18,9 @@ from tern import card as cards
 from tern import entropy, fixed, host_frames, wire
 from ternhost import fleet, mechanisms
 from ternhost.errors import DeviceError, RefusedError
-from ternhost.fleet.provision import Policy, board_directories, new_keys, provision_board
+from ternhost.fleet.provision import board_directories, new_keys, provision_board
 from ternhost.links import Link, open_link
+from ternhost.mechanisms.accounting import Policy
 from ternhost.mechanisms.base import MICRO
 
 BENCH_MECHANISMS = ("three-outputs", "duchi", "pm-sub")

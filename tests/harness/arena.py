@@ -28,8 +28,8 @@ from ternhost.algorithms.training import Trainer
 from ternhost.errors import DeviceError
 from ternhost.fleet import broker, keys
 from ternhost.fleet.attach import write_network
-from ternhost.fleet.provision import Policy
 from ternhost.mechanisms import design
+from ternhost.mechanisms.accounting import Policy
 from ternhost.runs import directory as run_directory
 from ternhost.runs import serve, session
 from terntools.emulators.micropython import find_micropython

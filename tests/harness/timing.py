@@ -17,7 +17,8 @@ from harness import DEVICE_PROGRAM
 from tern import card as cards
 from tern.card import T
 from ternhost.fleet.attach import fleet_file
-from ternhost.fleet.provision import Policy, new_keys, provision_board
+from ternhost.fleet.provision import new_keys, provision_board
+from ternhost.mechanisms.accounting import Policy
 from terntools.emulators.micropython import device_command, find_micropython
 from terntools.testing.device_tests import FIRMWARE
 

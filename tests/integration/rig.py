@@ -20,8 +20,8 @@ from ternhost.aggregate.aggregator import Aggregator, Question
 from ternhost.aggregate.store import Store
 from ternhost.drivers.boards import Collector
 from ternhost.fleet.board import PortFleet
-from ternhost.fleet.provision import Policy
 from ternhost.mechanisms import design
+from ternhost.mechanisms.accounting import Policy
 from ternhost.runs import directory as run_directory
 from ternhost.runs import session
 from terntools.emulators.unix_fleet import EmulatedFleet

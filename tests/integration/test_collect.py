@@ -10,7 +10,7 @@ import rig
 from ternhost import datasets
 from ternhost.aggregate.store import Store
 from ternhost.errors import InterruptedByUser, RefusedError
-from ternhost.fleet.provision import Policy
+from ternhost.mechanisms.accounting import Policy
 from ternhost.runs import collection_run, session
 from ternhost.runs.collection_run import Options
 from ternhost.runs.directory import board_directories

@@ -16,9 +16,9 @@ from ternhost.aggregate.store import Store
 from ternhost.errors import DeviceError, UsageError
 from ternhost.fleet import broker, keys, parse
 from ternhost.fleet.attach import write_network
-from ternhost.fleet.provision import Policy
 from ternhost.links.serial import open_port
 from ternhost.mechanisms import design
+from ternhost.mechanisms.accounting import Policy
 from ternhost.runs import directory as run_directory
 from ternhost.runs.session import Options, Session, provision_fleet
 from terntools.bench import latency

@@ -11,7 +11,7 @@ from ternhost.aggregate.store import Store
 from ternhost.algorithms.base import FEDAVG
 from ternhost.errors import InterruptedByUser, RefusedError, UsageError
 from ternhost.fleet.attach import fleet_file
-from ternhost.fleet.provision import Policy
+from ternhost.mechanisms.accounting import Policy
 from ternhost.runs import inference_run, session
 from ternhost.runs.directory import board_directories
 from ternhost.runs.session import Options, Session, Watcher

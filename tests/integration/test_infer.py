@@ -13,7 +13,7 @@ from ternhost.aggregate import batches, estimate
 from ternhost.aggregate.store import Store
 from ternhost.algorithms import inference
 from ternhost.errors import InterruptedByUser, RefusedError, StorageError, UsageError
-from ternhost.fleet.provision import Policy
+from ternhost.mechanisms.accounting import Policy
 from ternhost.runs import inference_run, session
 from ternhost.runs.directory import board_directories
 from ternhost.runs.inference_run import Options

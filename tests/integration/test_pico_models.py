@@ -10,8 +10,8 @@ from ternhost.aggregate.store import Store
 from ternhost.algorithms import inference
 from ternhost.drivers.boards import AllRefused, Collector
 from ternhost.fleet.opening import open_boards
-from ternhost.fleet.provision import Policy
 from ternhost.mechanisms import design
+from ternhost.mechanisms.accounting import Policy
 from ternhost.runs.directory import board_directories
 from ternhost.runs.session import provision_fleet
 

@@ -14,8 +14,9 @@ from ternhost.aggregate.store import Store
 from ternhost.drivers.boards import Collector
 from ternhost.errors import DeviceError, StorageError, UsageError
 from ternhost.fleet.board import PortFleet
-from ternhost.fleet.provision import Policy, new_keys, provision_board
+from ternhost.fleet.provision import new_keys, provision_board
 from ternhost.mechanisms import design
+from ternhost.mechanisms.accounting import Policy
 from ternhost.runs.session import coordinates_by_rule, provision_fleet
 from terntools.emulators import machines as emulators
 

@@ -20,9 +20,8 @@ from ternhost import mechanisms
 from ternhost.aggregate.aggregator import Question, RoundResult, report_bytes, request_bytes
 from ternhost.datasets import Holdings, Indices
 from ternhost.errors import UsageError
-from ternhost.fleet.provision import Policy
 from ternhost.mechanisms import certify
-from ternhost.mechanisms.accounting import Account, Release
+from ternhost.mechanisms.accounting import Account, Policy, Release
 from ternhost.mechanisms.base import MICRO, parse_epsilon, single_valued
 from ternhost.options import exclude, option
 from ternhost.registry import Registry

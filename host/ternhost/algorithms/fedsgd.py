@@ -16,16 +16,7 @@ import numpy as np
 from ternhost.aggregate import estimate
 from ternhost.aggregate.aggregator import CohortCounts, Question, RoundResult
 from ternhost.algorithms import judging, training
-from ternhost.algorithms.base import (
-    Audience,
-    Cohort,
-    Devices,
-    Floats,
-    Mechanised,
-    ReportDesign,
-    Turns,
-    take,
-)
+from ternhost.algorithms.base import Audience, Cohort, Devices, Floats, Mechanised, ReportDesign, Turns, take
 from ternhost.algorithms.learning import WHAT, Learning, LearningOptions
 from ternhost.algorithms.optimisers import OPTIMISERS
 from ternhost.algorithms.parameters import MODELS, quantise

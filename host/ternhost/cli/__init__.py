@@ -29,6 +29,7 @@ COMMANDS = {
     "demo": "ternhost.cli.demo",
     "train": "ternhost.cli.train",
     "infer": "ternhost.cli.infer",
+    "runs": "ternhost.cli.runs",
     "collect": "ternhost.cli.collect",
     "card": "ternhost.cli.card",
     "experiment": "ternhost.cli.experiment",

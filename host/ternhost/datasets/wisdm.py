@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from ternhost.datasets.base import (  # fmt: skip
+from ternhost.datasets.base import (
     MULTICLASS,
     Dataset,
     Floats,

@@ -23,8 +23,8 @@ from tern import frames, host_frames, wire
 from ternhost.aggregate.aggregator import Accepted, Aggregator, RoundResult, with_answers
 from ternhost.aggregate.store import Store
 from ternhost.drivers.base import Cohorts, Progress, Refusals, Tell, Terms, Warn
+from ternhost.drivers.ports import Boards
 from ternhost.errors import DeviceError
-from ternhost.fleet.boards import Boards
 from ternhost.links import Events, Link, Received, open_link
 
 UNDER_WAY = 16  # requests to one board; enough that it never waits for the host to commit the answers

@@ -23,7 +23,6 @@ from ternhost.aggregate.aggregator import Aggregator, RoundResult, with_answers
 from ternhost.aggregate.store import Store
 from ternhost.drivers.base import Cohorts, Devices, Progress, Refusals, Tell, Terms, Warn
 from ternhost.errors import DeviceError
-from ternhost.fleet import keys
 from ternhost.links.mqtt import MqttLink
 
 MAX_PATIENCE = 30.0
@@ -43,6 +42,7 @@ class BrokerDriver:
         self,
         store: Store,
         link: Callable[[], MqttLink],
+        fleet_key: bytes,
         terms: Terms,
         *,
         run: str | None = None,
@@ -68,7 +68,7 @@ class BrokerDriver:
         self._loop = asyncio.new_event_loop()
         self._wake = asyncio.Event()
         self._stopped = False
-        self._fleet_key = keys.fleet_key(store)
+        self._fleet_key = fleet_key
         self._changes = store.changes()
         self._skip_to = 0
         self._round: int | None = None

@@ -17,16 +17,7 @@ from ternhost.algorithms import training
 from ternhost.datasets import CLASSIFICATION, REGRESSION, Dataset
 from ternhost.drivers import simulated
 from ternhost.errors import UsageError
-from ternhost.experiments.base import (
-    Curve,
-    Options,
-    Outcome,
-    Panel,
-    Row,
-    card_of,
-    draw,
-    mean_and_error,
-)
+from ternhost.experiments.base import Curve, Options, Outcome, Panel, Row, card_of, draw, mean_and_error
 from ternhost.mechanisms.base import MICRO
 from ternhost.runs.session import coordinates_by_rule
 

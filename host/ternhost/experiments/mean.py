@@ -13,16 +13,7 @@ from matplotlib.figure import Figure
 from ternhost import datasets, mechanisms
 from ternhost.algorithms import collection
 from ternhost.datasets import synthetic
-from ternhost.experiments.base import (
-    Curve,
-    Options,
-    Outcome,
-    Panel,
-    Row,
-    card_of,
-    draw,
-    mean_and_error,
-)
+from ternhost.experiments.base import Curve, Options, Outcome, Panel, Row, card_of, draw, mean_and_error
 from ternhost.mechanisms.base import MICRO
 
 SUMMARY = "squared error of estimated means against epsilon, synthetic and real"

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
+from ternhost.drivers.ports import Boards, Ports
 from ternhost.errors import UsageError
-from ternhost.fleet.access import Access, host_file
-from ternhost.fleet.boards import Boards, Ports
 from ternhost.fleet.provision import board_directories
+from ternhost.links.access import Access, host_file
 from ternhost.registry import Registry
 
 if TYPE_CHECKING:
@@ -184,12 +184,14 @@ class OnBroker(Fleet):
 
     def driver(self, setting: Setting) -> Driver:
         from ternhost.drivers.broker import BrokerDriver
+        from ternhost.fleet.keys import fleet_key
         from ternhost.links.mqtt import MqttLink
 
         access = self._access
         return BrokerDriver(
             setting.store,
             lambda: MqttLink(access),
+            fleet_key(setting.store),
             setting.terms,
             run=setting.run,
             individual=setting.individual,

@@ -15,7 +15,7 @@ from tern.links import mqtt
 from ternhost.aggregate.store import Store
 from ternhost.errors import StorageError, UsageError
 from ternhost.fleet import keys
-from ternhost.fleet.access import DEVICE_AUTHORITY, Access, host_file
+from ternhost.links.access import DEVICE_AUTHORITY, Access, host_file
 
 
 def attach(directories: Sequence[str | Path], broker: str | Path, store: str | Path, **options: Any) -> None:

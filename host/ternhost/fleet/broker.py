@@ -23,7 +23,8 @@ from tern import wire
 from tern.links import mqtt
 from ternhost.aggregate.store import Store
 from ternhost.errors import StorageError, UsageError
-from ternhost.fleet.access import (
+from ternhost.fleet.mosquitto import PID, Mosquitto, free_port, listener, listens, reload
+from ternhost.links.access import (
     AUTHORITY,
     CERTIFICATE,
     CONFIG,
@@ -34,7 +35,6 @@ from ternhost.fleet.access import (
     host_file,
     write_file,
 )
-from ternhost.fleet.mosquitto import PID, Mosquitto, free_port, listener, listens, reload
 
 __all__ = [  # with what its users need of the modules below it
     "ACCESS",

@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from ternhost.fleet.access import AUTHORITY, CERTIFICATE, DEVICE_AUTHORITY, KEY, write_file
+from ternhost.links.access import AUTHORITY, CERTIFICATE, DEVICE_AUTHORITY, KEY, write_file
 
 _AUTHORITY_KEY = "authority.key"
 

@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import Self
 
 from ternhost.errors import DeviceError, StorageError, UsageError
-from ternhost.fleet.access import CONFIG, HOST, Access
+from ternhost.links.access import CONFIG, HOST, Access
 
 PID = "mosquitto.pid"
 _LOG = "mosquitto.log"

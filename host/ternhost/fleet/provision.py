@@ -8,7 +8,6 @@ import struct
 import tempfile
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +17,7 @@ from tern import ledger, storage, wire
 from ternhost.aggregate.store import Store
 from ternhost.datasets import Dataset
 from ternhost.errors import StorageError, UsageError
+from ternhost.mechanisms.accounting import Policy
 from ternhost.mechanisms.base import MICRO
 
 _CLIENT = np.dtype(
@@ -29,21 +29,6 @@ _CLIENT = np.dtype(
 assert _CLIENT.itemsize == storage.CLIENT_BYTES == struct.calcsize(storage.CLIENT)
 
 Rows = npt.NDArray[np.int16]
-
-
-@dataclass(frozen=True)
-class Policy:
-    """What every client allows, in micro-epsilon: the largest cost of one report, and the budget for its life."""
-
-    largest: int
-    budget: int
-
-    def __post_init__(self) -> None:
-        if not (0 < self.budget <= ledger.MAX_BUDGET and 0 < self.largest <= ledger.MAX_BUDGET):
-            raise UsageError(
-                "a budget must be more than 0 and at most an epsilon of 1000",
-                hint="name a larger or a smaller epsilon",
-            )
 
 
 def new_keys(devices: Sequence[int]) -> dict[int, bytes]:

@@ -24,7 +24,7 @@ from gmqtt.storage import PersistentStorage
 from tern import frames, host_frames, wire
 from tern.links import mqtt as device_link
 from ternhost.errors import DeviceError, UsageError
-from ternhost.fleet.access import Access
+from ternhost.links.access import Access
 
 _KEEP_ALIVE = 30
 _RECONNECT_EVERY = 1.0

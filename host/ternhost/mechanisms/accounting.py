@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tern import ledger
 from ternhost.errors import RefusedError, UsageError
 from ternhost.mechanisms.base import MICRO
 
@@ -163,3 +164,18 @@ class Accounts:
     @property
     def most(self) -> int:
         return int(self.spent.max(initial=0))
+
+
+@dataclass(frozen=True)
+class Policy:
+    """What every client allows, in micro-epsilon: the largest cost of one report, and the budget for its life."""
+
+    largest: int
+    budget: int
+
+    def __post_init__(self) -> None:
+        if not (0 < self.budget <= ledger.MAX_BUDGET and 0 < self.largest <= ledger.MAX_BUDGET):
+            raise UsageError(
+                "a budget must be more than 0 and at most an epsilon of 1000",
+                hint="name a larger or a smaller epsilon",
+            )

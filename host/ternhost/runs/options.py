@@ -83,7 +83,11 @@ class Schedule:
         shown="never",
     )
     interval: float = option(
-        0.0, "seconds from the start of one round to that of the next", group=WHEN, kind=float, metavar="SECONDS"
+        0.0,
+        "seconds from the start of one round to that of the next",
+        group=WHEN,
+        kind=float,
+        metavar="SECONDS",
     )
     share: float = option(
         1.0, "share of the devices that is asked in a round", group=WHEN, kind=float, metavar="SHARE"

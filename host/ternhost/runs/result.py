@@ -66,7 +66,10 @@ def missing_words(result: Mapping[str, Any]) -> str | None:
     refused = min(result["refusals"], result["missing"])
     silent = result["missing"] - refused
     why = [f"{refused:,} were refused"] * bool(refused) + [f"{silent:,} did not come"] * bool(silent)
-    return f"{result['missing']:,} of {result['asked']:,} reports that were asked for are missing: " + ", ".join(why)
+    return (
+        f"{result['missing']:,} of {result['asked']:,} reports that were asked for are missing: "
+        + ", ".join(why)
+    )
 
 
 def spent_before(store: Store, devices: Sequence[int] | npt.NDArray[np.int64]) -> int:
@@ -77,7 +80,9 @@ def spent_before(store: Store, devices: Sequence[int] | npt.NDArray[np.int64]) -
     spent: dict[int, int] = {}
     for asked in store.rounds():
         cost = [_cost(decode_body(cohort.body)) for cohort in asked.cohorts]
-        of = {device: own for cohort, own in zip(asked.cohorts, cost, strict=True) for device in cohort.devices}
+        of = {
+            device: own for cohort, own in zip(asked.cohorts, cost, strict=True) for device in cohort.devices
+        }
         for device in store.reporters(asked.number):
             spent[device] = spent.get(device, 0) + of.get(device, 0)
     if not spent:

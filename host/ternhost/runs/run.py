@@ -185,7 +185,8 @@ class Run:
         if self.fleet.provisions:
             shutil.rmtree(self.directory / FLEET_NAME, ignore_errors=True)
             clients, holdings = self._clients, self.algorithm.holdings
-            assert clients is not None and holdings is not None
+            assert clients is not None
+            assert holdings is not None
             self._watcher.note(f"provisioning {clients} clients on {self.fleet.count} emulated boards")
             devices = np.arange(1, clients + 1)
             rows = holdings.rows(clients_of(self._dealt(devices), devices))
@@ -218,7 +219,9 @@ class Run:
         clients = self._clients
         if clients is not None and len(dealt) < clients:
             option = {"reports": "--reports", "clients": "--clients"}
-            named = next((flag for name, flag in option.items() if hasattr(self.options, name)), "--cluster-client-num")
+            named = next(
+                (flag for name, flag in option.items() if hasattr(self.options, name)), "--cluster-client-num"
+            )
             raise UsageError(
                 f"the fleet has {len(dealt)} devices, and the run needs {clients}",
                 hint=f"ask for {named} {len(dealt)}",
@@ -544,6 +547,7 @@ def moved(saved: str, named: str) -> str:
     """The fleet of a run that is resumed; boards may be elsewhere by now. Raises UsageError."""
     if not fleet.parse(saved).may_move or not fleet.parse(named).may_move:
         raise UsageError(
-            f"a run that is resumed keeps its fleet, {saved}", hint="only boards that tern did not make may move"
+            f"a run that is resumed keeps its fleet, {saved}",
+            hint="only boards that tern did not make may move",
         )
     return named

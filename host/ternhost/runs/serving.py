@@ -26,10 +26,10 @@ def serve(
     watcher: Watcher | None = None,
     new_model: bool = False,
 ) -> Run:
-    """The run of a served fleet: that which its store holds goes on, with the options of this start; else one begins.
+    """The run of a served fleet: the one in its store goes on, with the options of this start; else one begins.
 
-    new_model: do not go on with that of the store; its keys, rounds and models stay. Raises UsageError where the store's
-    run learns something else.
+    new_model: give up the one in the store; its keys, rounds and models stay. Raises UsageError where that one learns
+    something else.
     """
     path = Path(store) if store is not None else fleet.parse(where.fleet).default_store
     if path is not None and path.is_file():
@@ -41,9 +41,7 @@ def serve(
                     opened.end_round(asked.number, ABANDONED)
             elif last is not None:
                 return _again(opened, last, algorithm, options, where, schedule, watcher or Watcher())
-    return Run.begin(
-        algorithm, options, where, store=store, name=name, watcher=watcher, schedule=schedule
-    )
+    return Run.begin(algorithm, options, where, store=store, name=name, watcher=watcher, schedule=schedule)
 
 
 def _last(store: Store) -> StoredRun | None:

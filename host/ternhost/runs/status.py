@@ -15,8 +15,8 @@ END = "end"  # one has ended
 class Status:
     """Where a run is. `round` counts its rounds from 1, of `rounds` (None: no end); `number` is that of the protocol.
 
-    figures: of what the run has found after the last round that has ended, by name, the most important first. boards,
-    strangers (of another version) and connected: of a fleet on a broker. reasons: of the refusals, once a round has ended.
+    figures: what the model is worth after a round that has ended, by name, the most important first. boards, strangers
+    (of another version) and connected: of a fleet on a broker. reasons: of the refusals, once a round has ended.
     frames: what became of those of the devices.
     """
 

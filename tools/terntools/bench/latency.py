@@ -29,7 +29,8 @@ from ternhost import fleet, mechanisms
 from ternhost.algorithms.parameters import MODELS
 from ternhost.errors import TernError, UsageError
 from ternhost.fleet import OnPorts
-from ternhost.fleet.provision import Policy, board_files
+from ternhost.fleet.provision import board_files
+from ternhost.mechanisms.accounting import Policy
 from terntools.bench import native
 from terntools.boards import deploy, mpy
 from terntools.boards.repl import Repl

@@ -30,8 +30,9 @@ from ternhost.errors import RefusedError, UsageError
 from ternhost.fleet import keys
 from ternhost.fleet.attach import fleet_file
 from ternhost.fleet.broker import check_prefix
-from ternhost.fleet.provision import Policy, Rows, provision_board
+from ternhost.fleet.provision import Rows, provision_board
 from ternhost.mechanisms import cards
+from ternhost.mechanisms.accounting import Policy
 from ternhost.mechanisms.base import MICRO, parse_epsilon
 from terntools.boards import deploy
 from terntools.boards.repl import Repl

@@ -24,7 +24,7 @@ from tern.fixed import ONE
 from ternhost import mechanisms
 from ternhost.errors import TernError
 from ternhost.fleet import provision
-from ternhost.fleet.provision import Policy
+from ternhost.mechanisms.accounting import Policy
 from terntools.boards import answers, mpy
 from terntools.boards.repl import GoneError, Repl, SilenceError
 

@@ -9,14 +9,15 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from tern import storage
+from tern import ledger, storage
 from ternhost import datasets
 from ternhost.aggregate.store import Store
 from ternhost.cli import add_command, print_result
 from ternhost.errors import OK, UsageError
 from ternhost.fleet import KINDS, broker
 from ternhost.fleet import attach as network
-from ternhost.fleet.provision import FLEET_NAME, Policy, board_directories, provision_from
+from ternhost.fleet.provision import FLEET_NAME, board_directories, provision_from
+from ternhost.mechanisms.accounting import Policy
 from ternhost.mechanisms.base import parse_epsilon
 from ternhost.runs import directory as run_directory
 from terntools.emulators.at_broker import AtBroker
@@ -140,7 +141,7 @@ def _boards(args: argparse.Namespace, keys: Path | None) -> tuple[Path, list[Pat
         raise UsageError(
             f"--clients must be at most {most}, the records of {args.dataset}, not {args.clients}"
         )
-    budget = parse_epsilon(args.budget)
+    budget = parse_epsilon(args.budget, ledger.MAX_BUDGET)
     policy = Policy(parse_epsilon(args.largest) if args.largest else budget, budget)
     directory = directory or run_directory.new_directory()
     boards = board_directories(directory, args.boards)

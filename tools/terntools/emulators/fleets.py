@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import ClassVar
 
+from ternhost.drivers.ports import Boards
 from ternhost.fleet import Fleet
-from ternhost.fleet.boards import Boards
 from terntools.emulators.firmware_fleet import FirmwareFleet
 from terntools.emulators.micropython import find_micropython
 from terntools.emulators.unix_fleet import EmulatedFleet
