@@ -1,4 +1,4 @@
-"""What the documentation says is there: links, commands and options. `make docs` builds the site from the same pages."""
+"""What the documentation says is there: links, commands and options. `make docs` makes a site of the same pages."""
 
 import argparse
 import re
@@ -94,9 +94,9 @@ def test_options_that_are_named_exist(path, parser):
     assert named - options(parser) <= OTHERS
 
 
-@pytest.mark.parametrize("path", PAGES, ids=name)
+@pytest.mark.parametrize("path", [path for path in PAGES if path.name != "BOARDS.md"], ids=name)
 def test_lines_of_prose_are_not_long(path):
     text = re.sub(r"```.*?```", "", path.read_text(), flags=re.DOTALL)
     for line in text.splitlines():
-        if not line.startswith(("|", "![", "   ")):
-            assert len(line) <= 170, line
+        if not line.startswith(("|", "![", "#")):
+            assert len(line) <= 120, line
