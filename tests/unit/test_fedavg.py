@@ -10,7 +10,7 @@ from simulating import ask, begin, finished, fleet_of, rounds, run
 from tern import card as cards
 from tern import wire
 from ternhost import datasets, vectorised
-from ternhost.aggregate.aggregator import COMPLETE, RoundResult
+from ternhost.aggregate.rounds import COMPLETE, RoundResult
 from ternhost.algorithms import fedavg, judging, training
 from ternhost.algorithms.base import class_of
 from ternhost.algorithms.fedavg import FINE, MODES, WEIGHTS, Options

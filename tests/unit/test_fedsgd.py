@@ -11,7 +11,7 @@ from tern import card as cards
 from tern import wire
 from tern.fixed import ONE
 from ternhost import datasets
-from ternhost.aggregate.aggregator import COMPLETE, CohortCounts, RoundResult
+from ternhost.aggregate.rounds import COMPLETE, CohortCounts, RoundResult
 from ternhost.algorithms import judging, training
 from ternhost.algorithms.base import Audience, Standing
 from ternhost.algorithms.fedsgd import FedSGD, Options

@@ -7,7 +7,7 @@ import pytest
 from simulating import ask, begin, finished, fleet_of, run
 
 from tern import wire
-from ternhost.aggregate.aggregator import COMPLETE, RoundResult
+from ternhost.aggregate.rounds import COMPLETE, RoundResult
 from ternhost.algorithms import softmax
 from ternhost.algorithms.base import Audience, Standing
 from ternhost.algorithms.infer import Infer, Options

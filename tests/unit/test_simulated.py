@@ -11,7 +11,8 @@ from tern import wire
 from tern.card import decode
 from ternhost import datasets, fleet, vectorised
 from ternhost.aggregate import estimate
-from ternhost.aggregate.aggregator import COMPLETE, Question
+from ternhost.aggregate.questions import Question
+from ternhost.aggregate.rounds import COMPLETE
 from ternhost.algorithms import softmax
 from ternhost.cli import main
 from ternhost.datasets import Holdings

@@ -22,24 +22,14 @@ import numpy.typing as npt
 from tern.wire import LOCAL, MAX_BATCH, MAX_EXPONENT, MAX_RATE, MAX_TAU
 from ternhost import vectorised
 from ternhost.aggregate import estimate
-from ternhost.aggregate.aggregator import CohortCounts, Question, RoundResult
-from ternhost.algorithms.base import (
-    CARD_ALTERNATIVES,
-    Audience,
-    Cohort,
-    Devices,
-    Floats,
-    Mechanised,
-    ReportDesign,
-    Turns,
-    most_turns,
-    shares,
-    take,
-)
+from ternhost.aggregate.questions import Question
+from ternhost.aggregate.rounds import CohortCounts, RoundResult
+from ternhost.algorithms.base import Audience, Cohort, Devices, Floats, Turns, most_turns, take
+from ternhost.algorithms.designs import CARD_ALTERNATIVES, Mechanised, ReportDesign, shares
 from ternhost.algorithms.learning import Learning, LearningOptions
 from ternhost.algorithms.parameters import MODELS
 from ternhost.algorithms.training import Settings, Trainer
-from ternhost.datasets import Holdings, Indices
+from ternhost.datasets import Dataset, Holdings, Indices
 from ternhost.errors import UsageError
 from ternhost.mechanisms import certify
 from ternhost.mechanisms.base import parse_epsilon
@@ -170,8 +160,8 @@ class FedAvg(Learning):
     )
     Options = Options
 
-    def __init__(self, options: Any, audience: Audience) -> None:
-        super().__init__(options, audience)
+    def __init__(self, options: Any, audience: Audience, data: Dataset | None = None) -> None:
+        super().__init__(options, audience, data)
         chosen = options.chosen()
         if len(chosen) > 1 and options.card is not None:
             raise UsageError(
@@ -201,7 +191,7 @@ class FedAvg(Learning):
                 learning_rate=1.0,
                 regularisation=0.0,
                 patience=None,
-                failures=Settings.failures if self.rounds else None,
+                failures=None if standing else Settings.failures,
             )
         )
 

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from tern import ledger, wire
 from ternhost import fleet
-from ternhost.algorithms.base import PRIVACY, Standing
+from ternhost.algorithms.base import Standing
+from ternhost.algorithms.designs import PRIVACY
 from ternhost.drivers.base import Terms
 from ternhost.mechanisms.base import parse_epsilon
 from ternhost.options import option, require
