@@ -178,7 +178,14 @@ class FedAvg(Learning):
         self.clients = None if standing else options.clients or None
         self.holdings = self._hold()
         clients = self.clients or audience.devices
-        self.times = most_turns(clients, self._group(clients), self.rounds or 1)
+        if not standing:
+            if not clients:
+                raise UsageError(
+                    "nobody knows how many clients this fleet has, and the cost depends on that",
+                    hint="say it with --clients, or name the --store with their keys",
+                )
+            self.clients = clients
+        self.times = most_turns(max(1, clients), self._group(clients), self.rounds or 1)
         self.reports = None if standing else options.rounds * self._group(clients)
         self._turns: Turns | None = None
         # The server's step is the mean move itself: a rate of 1, and nothing that stops it before its last round.

@@ -67,7 +67,9 @@ def levels(budgets: Sequence[int]) -> Levels:
     """
     m = len(budgets)
     if not 2 <= m <= lhp.MAX_RANGES or min(budgets) < 1:
-        raise UsageError(f"{m} levels cannot be", hint=f"give 2 to {lhp.MAX_RANGES} positive budgets")
+        raise UsageError(
+            f"levels need 2 to {lhp.MAX_RANGES} budgets, all above 0, not {', '.join(map(str, budgets)) or 'none'}"
+        )
     try:
         card = cards.decode(lhp.composite(budgets).to_bytes())
     except cards.CardError:
@@ -121,7 +123,7 @@ def estimate(of: Levels, counts: Counts, mu: float = 0.0, *, seed: int = 1, clam
     1 / (1 + mu * such levels), so that every value has the same weight. nan where there are no reports.
     """
     if not 0 <= mu <= 1:
-        raise UsageError(f"a share mu of {mu} cannot be", hint="give 0 to 1")
+        raise UsageError(f"the share mu must be 0 to 1, not {mu}")
     values = of.values[:, 1]
     rng = np.random.default_rng(seed)
     total = np.zeros(counts.shape[:-2])

@@ -39,7 +39,7 @@ def written(
     cls = ALGORITHMS.named(algorithm)
     places.check_name(name)
     planned = None
-    if schedule is None:
+    if schedule is None and (kind.provisions or kind.simulated or path is None or not path.is_file()):
         planned = cls(options, audience(kind, None, None))
         _check(planned, kind, where, where.first_round or 1)
     elif path is None and not kind.provisions and not kind.simulated:
@@ -54,13 +54,15 @@ def written(
             opened = undo.enter_context(Store(directory / places.STORE_NAME))
         require_no_run(opened, anew)
         first = max(opened.last_round() + 1, where.first_round or 1)
-        _check(planned or cls(options, audience(kind, schedule, opened)), kind, where, first)
+        whom = audience(kind, schedule, opened)
+        _check(planned or cls(options, whom), kind, where, first)
         asked = {
             "algorithm": algorithm,
             "options": asdict(options),
             "where": asdict(where),
             "schedule": None if schedule is None else asdict(schedule),
             "directory": str(directory.resolve()),
+            "devices": None if schedule else whom.devices,
         }
         place = Place(directory, opened.path, directory.name)
         undo.callback(opened.forget_run, place.name)
@@ -76,11 +78,15 @@ def _remove(directory: Path) -> None:
         directory.parent.rmdir()
 
 
-def audience(kind: Fleet, schedule: Schedule | None, store: Store | None) -> Audience:
-    """Whom an algorithm can ask. devices: as many as have a key, of a fleet that is served; of one that tern makes the
-    algorithm says."""
-    devices = 0 if schedule is None or store is None else len(store.keys())
-    if schedule is not None and (kind.provisions or kind.simulated):
+def audience(
+    kind: Fleet, schedule: Schedule | None, store: Store | None, devices: int | None = None
+) -> Audience:
+    """Whom an algorithm can ask. devices: how many there were when the run began; None: as many as have a key, where
+    tern does not make them or they are served."""
+    made = kind.provisions or kind.simulated
+    if devices is None:
+        devices = 0 if store is None or (made and schedule is None) else len(store.keys())
+    if schedule is not None and made:
         devices = devices or kind.clients or kind.most_clients or 0
     return Audience(
         clients=kind.clients,

@@ -55,7 +55,8 @@ class Run:
         self.fleet: Fleet = fleet.parse(self.where.fleet)
         cls = ALGORITHMS.named(asked["algorithm"])
         self.options = cls.Options(**asked["options"])
-        self.algorithm: Algorithm = cls(self.options, audience(self.fleet, self.schedule, store))
+        whom = audience(self.fleet, self.schedule, store, asked.get("devices"))
+        self.algorithm: Algorithm = cls(self.options, whom)
         self.accounts = self.algorithm.accounts(self.where.budget_micro)
         self._status = stored.status
         self._state: dict[str, Any] = dict(stored.state)
