@@ -12,8 +12,9 @@ from tern import wire
 from ternhost import datasets, vectorised
 from ternhost.aggregate.rounds import COMPLETE, RoundResult
 from ternhost.algorithms import fedavg, judging, training
-from ternhost.algorithms.base import class_of
-from ternhost.algorithms.fedavg import FINE, MODES, WEIGHTS, Options
+from ternhost.algorithms.base import Audience, Standing
+from ternhost.algorithms.designs import class_of
+from ternhost.algorithms.fedavg import FINE, MODES, WEIGHTS, FedAvg, Options
 from ternhost.cli import main
 from ternhost.datasets import synthetic
 from ternhost.drivers.simulated import SimulatedDriver
@@ -243,6 +244,18 @@ def test_modes(mode):
     ]
     assert len(algorithm.accounts(None)) == len(MODES[mode])
     assert 0 <= result["accuracy"] <= 1
+
+
+def test_clients_that_nobody_has_counted():
+    """Boards that others filled: as many as have a key in the store, or as --clients says."""
+    with pytest.raises(UsageError, match="nobody knows how many clients") as caught:
+        FedAvg(Options(dataset="toy"), Audience(knows_records=False))
+    assert "--clients" in caught.value.hint
+    for options, devices in ((Options(dataset="toy"), 30), (Options(dataset="toy", clients=30), 0)):
+        algorithm = FedAvg(options, Audience(knows_records=False, devices=devices))
+        assert (algorithm.clients, algorithm.times, algorithm.reports) == (30, 2, 60)
+    nobody_yet = Audience(knows_records=False, standing=Standing(rounds=7))
+    assert FedAvg(Options(dataset="toy"), nobody_yet).times == 7  # at most
 
 
 # The model

@@ -217,3 +217,17 @@ def test_entry_points_of_a_package_do_the_same(tmp_path):
     assert "flipped" in Path(tmp_path, result["report"]).read_text()
     (line,) = tern("runs")["runs"]
     assert (line["run"], line["algorithm"], line["status"]) == ("mine", "signs", "finished")
+
+
+@pytest.mark.parametrize("name", ["infer", "collect"])
+def test_another_algorithm_of_a_command_is_chosen_by_its_name(tern, capsys, name):
+    """Those of `tern infer` and `tern collect` are not the only ones that these can run."""
+    own = type("Again", (ALGORITHMS[name],), {"name": "again"})
+    ALGORITHMS.register("again", own)
+    argv = [name, "--dataset", "iris", "--fleet", "simulated:75", "--epsilon", "8"]
+    result = tern(*argv, "--algorithm", "again", "--name", "mine")
+    assert result["algorithm"] == "again"
+    assert Path(result["report"]).exists()
+    assert whole(tern(*argv, "--no-report")) == whole(result) | {"algorithm": name}
+    assert main([name, "--resume", "mine"]) == 2
+    assert "has finished" in capsys.readouterr().err

@@ -11,7 +11,7 @@ from simulating import ask, begin, finished, fleet_of, run
 from tern import card as cards
 from ternhost import datasets
 from ternhost.aggregate import estimate
-from ternhost.algorithms.base import class_of
+from ternhost.algorithms.designs import class_of
 from ternhost.cli import main
 from ternhost.datasets import synthetic
 from ternhost.drivers.simulated import SimulatedDriver
@@ -47,14 +47,18 @@ def test_classes_are_asked_in_cohorts_of_their_own_cards(name):
     assert [own.share for own in algorithm.designs] == SHARES
     classes = dict(zip(driver.devices, class_of(driver.devices, SHARES, algorithm.seed), strict=True))
     number = 0
+    asked = []
     while not algorithm.done:
         number += 1
         cohorts = algorithm.cohorts(driver.devices)
         assert [question.card for question, _ in cohorts] == [own.card.data for own in algorithm.designs]
         for i, (_, devices) in enumerate(cohorts):
             assert {classes[device] for device in np.asarray(devices).tolist()} == {i}
+            asked += np.asarray(devices).tolist()
         algorithm.learn(ask(driver, cohorts, number), driver.devices)
     assert number == algorithm.rounds
+    assert len(asked) == algorithm.reports
+    assert max(np.bincount(asked)) == algorithm.times  # nobody more often than is paid for
     assert [account.user_level for account in algorithm.accounts(None)] == algorithm.costs()
 
 

@@ -6,8 +6,10 @@ import pytest
 from simulating import begin, fleet_of, rounds
 
 from ternhost import datasets
+from ternhost.aggregate.store import Store
 from ternhost.algorithms.base import ALGORITHMS, Audience, Standing
 from ternhost.algorithms.optimisers import OPTIMISERS
+from ternhost.cli import main
 from ternhost.datasets import synthetic
 from ternhost.drivers.simulated import SimulatedDriver
 from ternhost.errors import InterruptedByUser, UsageError
@@ -179,3 +181,49 @@ def test_a_state_does_not_grow_with_the_rounds():
         algorithm = made(case)
         sizes = [len(json.dumps(algorithm.state())) for _ in rounds(algorithm, fleet_of(algorithm))]
         assert max(sizes) < 2 * min(sizes) + 1000, case
+
+
+# Boards that others filled
+
+
+def test_devices_that_get_a_key_later_are_not_in_a_run_that_has_begun(tmp_path):
+    path = tmp_path / "store.sqlite"
+    with Store(path) as store:
+        store.add_devices({device: bytes(32) for device in range(1, 31)})
+    options = ALGORITHMS["fedavg"].Options(dataset="toy")
+    with Run.begin("fedavg", options, Where(fleet="port:/dev/null"), store=path, name="own") as run:
+        assert (run.algorithm.clients, run.algorithm.times) == (30, 2)
+        run.store.add_devices({device: bytes(32) for device in range(31, 61)})
+    with Run.resume("own") as run:
+        assert (run.algorithm.clients, run.algorithm.times) == (30, 2)
+
+
+# What cannot be resumed
+
+
+def test_nothing_to_resume(tmp_path):
+    Store(tmp_path / "store.sqlite").close()
+    with pytest.raises(UsageError, match="holds no run"):
+        Run.resume(str(tmp_path))
+    with pytest.raises(UsageError, match="no run 'nothing'"):
+        Run.resume("nothing")
+
+
+def test_a_run_that_has_ended_is_not_resumed():
+    options = ALGORITHMS["infer"].Options(epsilon="8")
+    with Run.begin("infer", options, Where(fleet="simulated:75"), name="one") as run:
+        run.run()
+    with pytest.raises(UsageError, match="the run one has finished") as caught:
+        Run.resume("one")
+    assert "result.json" in caught.value.hint
+
+
+def test_a_run_is_resumed_by_the_command_that_began_it(capsys):
+    options = ALGORITHMS["collect"].Options(dataset="toy")
+    with Run.begin("collect", options, Where(fleet="simulated:75"), name="mine"):
+        pass
+    assert main(["train", "--resume", "mine"]) == 2
+    told = capsys.readouterr().err
+    assert "mine is a run of tern collect" in told
+    assert "tern collect --resume mine" in told
+    assert main(["collect", "--resume", "mine", "--quiet", "--no-report"]) == 0
