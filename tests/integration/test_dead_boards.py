@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tern import wire
-from ternhost.aggregate.aggregator import Question
+from ternhost.aggregate.questions import Question
 from ternhost.aggregate.store import Store
 from ternhost.drivers.base import Terms
 from ternhost.drivers.boards import BoardsDriver

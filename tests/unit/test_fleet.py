@@ -8,7 +8,7 @@ import pytest
 from tern import card as cards
 from tern import ledger, storage, wire
 from ternhost import fleet
-from ternhost.aggregate.aggregator import Question
+from ternhost.aggregate.questions import Question
 from ternhost.aggregate.store import Store
 from ternhost.algorithms.base import coordinates_by_rule
 from ternhost.cli import main as tern

@@ -7,7 +7,8 @@ from array import array
 import pytest
 
 from tern import frames, wire
-from ternhost.aggregate.aggregator import Aggregator, Question
+from ternhost.aggregate.aggregator import Aggregator
+from ternhost.aggregate.questions import Question
 from ternhost.aggregate.store import Store
 from ternhost.errors import UsageError
 from ternhost.fleet import keys

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from statistics import NormalDist
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -28,10 +29,11 @@ def measure(dataset: Dataset) -> str:
     return ACCURACY if dataset.task == CLASSIFICATION else SQUARED_ERROR
 
 
-def scores(features: npt.ArrayLike, weights: Floats) -> Floats:
+def scores(features: npt.NDArray[Any], weights: Floats) -> Floats:
     """w.x of every row of Q1.14 features."""
     # Not by BLAS: its threads wait for each other on a busy machine, longer than the sum takes.
-    result: Floats = np.einsum("ij,j->i", features, weights / ONE)
+    einsum: Any = np.einsum
+    result: Floats = einsum("ij,j->i", features, weights / ONE)
     return result
 
 

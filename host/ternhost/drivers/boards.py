@@ -20,7 +20,8 @@ from types import TracebackType
 from typing import Self
 
 from tern import frames, host_frames, wire
-from ternhost.aggregate.aggregator import Accepted, Aggregator, RoundResult, with_answers
+from ternhost.aggregate.aggregator import Accepted, Aggregator
+from ternhost.aggregate.rounds import RoundResult, with_answers
 from ternhost.aggregate.store import Store
 from ternhost.drivers.base import Cohorts, Progress, Refusals, Tell, Terms, Warn
 from ternhost.drivers.ports import Boards

@@ -28,6 +28,7 @@ def written(
     store: str | Path | None,
     name: str | None,
     anew: bool,
+    parent: Path = places.RUNS,
 ) -> tuple[Store, Place]:
     """Make the directory of a run and write the run into its store, which is open then. For `Run.begin`.
 
@@ -48,7 +49,7 @@ def written(
     with ExitStack() as undo:
         opened = None if path is None else undo.enter_context(Store(path))
         directory = places.new_directory(
-            name, taken=[] if opened is None else [run.name for run in opened.runs()]
+            name, parent, taken=[] if opened is None else [run.name for run in opened.runs()]
         )
         undo.callback(_remove, directory)
         if opened is None:

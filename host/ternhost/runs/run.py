@@ -19,7 +19,7 @@ import numpy as np
 
 from tern import wire
 from ternhost import fleet
-from ternhost.aggregate.aggregator import RoundResult
+from ternhost.aggregate.rounds import RoundResult
 from ternhost.aggregate.store import FINISHED, PREPARING, RUNNING, Store
 from ternhost.algorithms.base import ALGORITHMS, Algorithm, Devices, clients_of
 from ternhost.drivers.base import AllRefused, Driver, Progress
@@ -91,22 +91,29 @@ class Run:
         watcher: Watcher | None = None,
         anew: bool = False,
         schedule: Schedule | None = None,
+        parent: Path = places.RUNS,
     ) -> Run:
-        """Begin a run in a directory of its own. options: an instance of the algorithm's Options.
+        """Begin a run in a directory of its own, in `parent`. options: an instance of the algorithm's Options.
 
         store: with the keys and rounds of the fleet; else the fleet's own, or one in the run's directory. anew: give up
         a run of that store that has not finished. schedule: the fleet is served. Raises TernError.
         """
-        opened, place = beginning.written(algorithm, options, where, schedule, store, name, anew)
+        opened, place = beginning.written(algorithm, options, where, schedule, store, name, anew, parent)
         return cls(opened, place, watcher or Watcher())
 
     @classmethod
-    def resume(cls, text: str, watcher: Watcher | None = None, fleet_now: str | None = None) -> Run:
-        """Take up the run that `text` names: its name, directory, or store.
+    def resume(
+        cls,
+        text: str,
+        watcher: Watcher | None = None,
+        fleet_now: str | None = None,
+        parent: Path = places.RUNS,
+    ) -> Run:
+        """Take up the run that `text` names: its name in `parent`, directory, or store.
 
         fleet_now: its fleet, if the boards are elsewhere by now. Raises TernError.
         """
-        place = places.find(text)
+        place = places.find(text, parent)
         store = Store(place.store, create=False)
         try:
             stored = store.run(place.name)
