@@ -10,17 +10,18 @@ import threading
 import time
 
 import pytest
+import rig
 
 from ternhost import cache
 from ternhost.aggregate.store import Store
 from ternhost.errors import DeviceError, UsageError
 from ternhost.fleet import broker, keys, parse
 from ternhost.fleet.attach import write_network
+from ternhost.fleet.provision import board_directories, provision_fleet
 from ternhost.links.serial import open_port
 from ternhost.mechanisms import design
 from ternhost.mechanisms.accounting import Policy
-from ternhost.runs import directory as run_directory
-from ternhost.runs.session import Options, Session, provision_fleet
+from ternhost.runs.directory import STORE_NAME
 from terntools.bench import latency
 from terntools.boards import deploy
 from terntools.boards import questions as device
@@ -269,17 +270,16 @@ kept = station.active()
         assert seeds[0] != seeds[1]
 
 
-def test_a_fleet_of_them_trains(tmp_path):
-    options = Options(fleet="rv32-emulated:2", reports=40, group=40, epsilon="2")
-    with Session.begin(options, tmp_path / "store.sqlite") as session:
-        result = session.run()
+def test_a_fleet_of_them_trains(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    result = rig.finish(fleet="rv32-emulated:2", reports=40, group=40, epsilon="2")
     assert (result["rounds"], result["reports"]) == (1, 40)
     assert result["epsilon_spent"] == [[pytest.approx(2, abs=1e-4), 40]]  # from the boards' own ledgers
 
 
 @pytest.mark.parametrize("kind", ["xtensa-emulated", "m33-emulated"])
 def test_the_board_says_who_it_is(kind):
-    assert parse(f"{kind}:1").is_emulated
+    assert parse(f"{kind}:1").provisions
     with device.boards(f"{kind}:1") as (port,):
         found = device.info(port)
     assert found["entropy"] == "CTR_DRBG AES-256"
@@ -291,8 +291,8 @@ def test_rounds_over_wifi_and_tls(tmp_path):
     """Two boards behind Mosquitto, one of each instruction set, through the ESP32's own board module."""
     dimension = 6
     card = design("three-outputs", 1).card
-    boards = run_directory.board_directories(tmp_path, 2)
-    path = tmp_path / run_directory.STORE_NAME
+    boards = board_directories(tmp_path, 2)
+    path = tmp_path / STORE_NAME
     rows = [[1000 * j - 3000 * i for j in range(dimension + 1)] for i in range(2)]
     with Store(path) as store:
         provision_fleet(store, boards, _array(rows), Policy(10_000_000, 100_000_000))

@@ -139,9 +139,10 @@ class Aggregator:
         """How many devices were asked in a round in flight."""
         return len(self._rounds[number].cohort_of)
 
-    def cohorts(self, number: int) -> int:
-        """How many cohorts a round in flight has."""
-        return len(self._rounds[number].cohorts)
+    def for_all(self, number: int) -> bool:
+        """Whether a round in flight asks every device the same, so that it can be announced."""
+        round_ = self._rounds[number]
+        return len(round_.cohorts) == 1 and round_.cohort_of.keys() >= self._keys.keys()
 
     def progress(self, number: int) -> tuple[int, int]:
         """How many reports and how many refusals a round in flight has so far."""

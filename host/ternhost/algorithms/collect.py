@@ -28,6 +28,7 @@ from ternhost.aggregate.rounds import Counts, RoundResult
 from ternhost.algorithms import levels
 from ternhost.algorithms.base import Algorithm, Audience, Cohort, Devices
 from ternhost.algorithms.designs import (
+    CARD_ALTERNATIVES,
     K_RULE_HELP,
     K_RULES,
     PRIVACY,
@@ -164,7 +165,7 @@ class Collect(Algorithm):
 
     name = "collect"
     command = "collect"
-    alternatives = (("card", "mechanism"), ("card", "levels"), ("epsilons", "epsilon"))
+    alternatives = (*CARD_ALTERNATIVES, ("epsilons", "epsilon"))
     Options = Options
 
     @classmethod

@@ -120,6 +120,10 @@ class Mechanised:
         return ReportDesign(card, k, variance, name, micro, share, tau)
 
 
+# Options of which each says all that the other says.
+CARD_ALTERNATIVES = (("card", "mechanism"), ("card", "levels"))
+
+
 def _given_card(text: str, k: int, epsilon: int) -> cards.Card:
     try:
         card: cards.Card = cards.decode(bytes.fromhex(text))

@@ -18,7 +18,7 @@ from ternhost.aggregate.questions import Question
 from ternhost.aggregate.rounds import CohortCounts, RoundResult
 from ternhost.algorithms import judging, training
 from ternhost.algorithms.base import Audience, Cohort, Devices, Floats, Turns, take
-from ternhost.algorithms.designs import Mechanised, ReportDesign
+from ternhost.algorithms.designs import CARD_ALTERNATIVES, Mechanised, ReportDesign
 from ternhost.algorithms.learning import WHAT, Learning, LearningOptions
 from ternhost.algorithms.optimisers import OPTIMISERS
 from ternhost.algorithms.parameters import MODELS, quantise
@@ -64,6 +64,7 @@ class FedSGD(Learning):
 
     name = "fedsgd"
     Options: ClassVar[Any] = Options
+    alternatives = (*Learning.alternatives, *CARD_ALTERNATIVES)
 
     def __init__(self, options: Any, audience: Audience, data: Dataset | None = None) -> None:
         super().__init__(options, audience, data)
@@ -91,6 +92,7 @@ class FedSGD(Learning):
                 learning_rate=options.learning_rate,
                 regularisation=options.regularisation,
                 optimiser=options.optimiser,
+                gives_up=standing is None,
             )
         )
 

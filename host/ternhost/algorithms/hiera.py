@@ -16,6 +16,7 @@ from ternhost.algorithms import levels
 from ternhost.algorithms.base import Floats
 from ternhost.algorithms.designs import PRIVACY, Budgeted, ReportDesign
 from ternhost.algorithms.fedsgd import FedSGD, GroupOptions
+from ternhost.algorithms.learning import Learning
 from ternhost.mechanisms.base import MICRO, parse_epsilon
 from ternhost.options import option, require
 
@@ -58,6 +59,7 @@ class HierA(FedSGD):
 
     name = "hiera"
     Options = Options
+    alternatives = Learning.alternatives
 
     def _designs(self) -> list[ReportDesign]:
         designs: list[ReportDesign] = self.options.level_designs()

@@ -147,7 +147,8 @@ class Infer(Algorithm):
                     hint=f"ask for {there} or fewer, or hold out more records",
                 )
             self.holdings = Holdings(data.records(np.arange(len(data.labels))), order)
-        self._settings = [own for own, _ in options.settings(self.clients or 2)]
+        settings = [own for own, _ in options.settings(self.clients or 2)]
+        self._settings = max(settings, key=lambda own: own.epsilon or 0)  # of the class that pays most
         self.designs = self._designs()
         standing = audience.standing
         self.rounds = standing.rounds if standing else 1
@@ -171,7 +172,7 @@ class Infer(Algorithm):
 
     def _designs(self) -> list[ReportDesign]:
         found = []
-        for own, (_, share) in zip(self._settings, self.options.settings(2), strict=True):
+        for own, share in self.options.settings(2):
             if own.epsilon is None:
                 if not self._audience.knows_records or self._audience.clients is None:
                     raise UsageError(
@@ -222,7 +223,7 @@ class Infer(Algorithm):
 
     def _evaluate(self, vectors: softmax.Floats, clients: Devices) -> dict[str, Any]:
         known = None if self.holdings is None else self._exact(clients)
-        found: Evaluation = softmax.cluster(self._settings[0], vectors, known)
+        found: Evaluation = softmax.cluster(self._settings, vectors, known)
         return found.summary()
 
     def state(self) -> dict[str, Any]:
@@ -246,6 +247,7 @@ class Infer(Algorithm):
             design = self.designs[0]
             found |= {
                 "epsilon_per_client": max(self.costs()) / MICRO,
+                "budgets": [own.summary(self.times) for own in self.designs],
                 "card": design.card.data.hex(),
                 "card_hash": cards.card_hash(design.card.data).hex(),
                 "mechanism": design.mechanism,

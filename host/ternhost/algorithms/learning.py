@@ -66,8 +66,6 @@ class Learning(Algorithm):
     command = "train"
     fleet = "emulated:8"
     alternatives: ClassVar[tuple[tuple[str, ...], ...]] = (
-        ("card", "mechanism"),
-        ("card", "levels"),
         ("epsilons", "epsilon"),
         ("dimension", "dataset"),
     )
