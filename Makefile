@@ -1,13 +1,19 @@
 # `make help` lists the targets. Each does all of its own set-up.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test soak lint sizes clean
+.PHONY: help setup demo check test exhaustive emulators soak lint sizes clean
 python := .venv/bin/python
 # The device library as port $(1) sees it, without the boards of port $(2).
 mypy_firmware = MYPYPATH=.venv/stubs/$(1) $(python) -m mypy --config-file firmware/mypy.ini \
 	--custom-typeshed-dir .venv/stubs/$(1) --exclude boards/$(2) --cache-dir .mypy_cache/$(1)
 
+# JOBS processes run the tests (default: one a core); those that share a board or a file stay in one of them.
+JOBS ?= auto
+pytest = OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(python) -m pytest -n $(JOBS) --dist loadgroup --no-loadscope-reorder \
+	--durations 15 --durations-min 10
+targets := unix,pico,rv32,xtensa,m33,rv32-newest
+
 help:  ## this list
-	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile | expand -t 10
+	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile | expand -t 12
 
 setup:  ## .venv with the tern command, and the cache of emulators
 	@sh tools/setup.sh
@@ -15,10 +21,19 @@ setup:  ## .venv with the tern command, and the cache of emulators
 demo: setup  ## train on real flights through emulated devices; writes runs/<time>/report.html
 	.venv/bin/tern demo
 
-test: lint  ## every check: style, types, cross-compilation, unit, device and integration tests
+check: lint  ## before a commit, 90 seconds: style, types, quick unit tests, device tests on MicroPython for unix
+	@sh tools/setup.sh device
+	$(pytest) -m "not slow" tests/unit tests/device
+
+test: lint emulators  ## what a change can break, 8 minutes on 4 cores: all tests, with samples of long enumerations
+	$(pytest) --target $(targets)
+
+exhaustive: lint emulators  ## every test with all of its values, on every target
+	$(pytest) --target $(targets) --exhaustive
+
+emulators:
 	@sh tools/setup.sh device,pico,esp32,m33 tests
 	@.venv/bin/tern emulator build --what newest >/dev/null || echo "make: without the newest MicroPython, see above" >&2
-	$(python) -m pytest --target unix,pico,rv32,xtensa,m33,rv32-newest
 
 SECONDS ?= 60
 soak: setup  ## treat fleets on a broker badly for SECONDS (default 60); ends with a JSON line
@@ -26,6 +41,7 @@ soak: setup  ## treat fleets on a broker badly for SECONDS (default 60); ends wi
 
 lint: setup  ## style and types of host, tools and firmware
 	$(python) -m ruff check .
+	$(python) -m ruff format --check --quiet .
 	$(python) -m mypy
 	$(call mypy_firmware,rp2,esp32)
 	$(call mypy_firmware,esp32,rp2)

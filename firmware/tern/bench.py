@@ -8,11 +8,12 @@ import struct
 from array import array
 
 from tern import frames, host_frames, wire
-from tern.card import LAPLACE, MIXTURE, TABLE, certify, decode
+from tern.card import certify, decode
 from tern.compat import const
 from tern.gradient import Gradient
 from tern.ledger import MAX_BUDGET, Ledger, create
 from tern.sampler import sample
+from tern.shapes import LAPLACE, MIXTURE, TABLE
 from tern.storage import CLIENT, CLIENTS, LEDGERS, MAGIC, RECORDS, RECORDS_HEADER, ledger_name
 
 _COORDINATES = const(128)
@@ -45,23 +46,28 @@ def encode_bench(out, nonce, case, units, times, used, free):
     return frames.seal(b"", out, n + 8)
 
 
-def answer(frame, out, board, entropy):
-    """Do what the BENCH_REQUEST `frame` asks, write the BENCH into `out` and return its length. Raises as run()."""
+def answer(frame, client):
+    """Do what the BENCH_REQUEST `frame` asks of `client`, a tern.client.Client: write the BENCH into its `reply`.
+
+    Return the length. Raises as run().
+    """
     nonce, case, repeats, card = decode_bench_request(frame)
-    units, times = run(case, repeats, bytes(card), board, entropy)
+    units, times = run(case, repeats, bytes(card), client)
     gc.collect()
-    return encode_bench(out, nonce, case, units, times, gc.mem_alloc(), gc.mem_free())
+    return encode_bench(client.reply, nonce, case, units, times, gc.mem_alloc(), gc.mem_free())
 
 
-def run(case, repeats, card_bytes, board, entropy):
-    """Run one case `repeats` times. Return (units of each run, list of microseconds).
+def run(case, repeats, card_bytes, client):
+    """Run one case `repeats` times, on the board and with the random bytes of `client`.
 
+    Return (units of each run, list of microseconds).
     Raises FrameError for an unknown case or one that needs another card, CardError, EntropyError, LedgerError.
     """
     if not 1 <= case <= len(_CASES):
         raise frames.FrameError(wire.ERR_FRAME, "unknown case")
     prepare = _CASES[case - 1]
-    units, work, before = prepare(card_bytes, board, entropy)
+    board = client.board
+    units, work, before = prepare(card_bytes, client)
     times = []
     ticks_us = board.ticks_us
     for i in range(repeats + 1):
@@ -85,19 +91,19 @@ def _inputs():
     return array("h", (256 * i - 16384 for i in range(_COORDINATES)))
 
 
-def _sample(card_bytes, board, entropy):
+def _sample(card_bytes, client):
     card = decode(card_bytes)
     xs = _inputs()
     out = array("H", (0 for _ in range(_COORDINATES)))
 
     def work():
         for _ in range(8):
-            sample(card, entropy, xs, out, _COORDINATES)
+            sample(card, client.entropy, xs, out, _COORDINATES)
 
     return 8 * _COORDINATES, work, _nothing
 
 
-def _plain(card_bytes, board, entropy):
+def _plain(card_bytes, client):
     card = decode(card_bytes)
     if card.shape in (LAPLACE, MIXTURE):
         raise frames.FrameError(wire.ERR_CARD, "no plain version")
@@ -178,10 +184,10 @@ def _piecewise(e):
 class _Bench:
     """A board of one client with a budget of its own, in a directory of its own, with the real board's entropy."""
 
-    def __init__(self, board, entropy):
-        self.directory = board.directory + "/bench"
-        self.in_place = board.in_place
-        self._entropy = entropy
+    def __init__(self, client):
+        self.directory = client.board.directory + "/bench"
+        self.in_place = client.board.in_place
+        self._entropy = client.entropy
 
     def generator(self):
         return self._entropy
@@ -213,22 +219,21 @@ class _Bench:
         create(path, MAX_BUDGET)
 
 
-def _report(card_bytes, board, entropy):
-    from tern.client import Client
-
-    bench = _Bench(board, entropy)
+def _report(card_bytes, client):
+    Client = type(client)
+    bench = _Bench(client)
     cost = decode(card_bytes).epsilon
     bench.provision(cost)
-    client = Client(bench)
+    timed = Client(bench)
     frame = bytearray(wire.MAX_FRAME)
     parameters = array("h", range(-14, 14))
     number = n = 0
 
     def before():
-        nonlocal client, number, n
+        nonlocal timed, number, n
         if (number + 1) * cost > MAX_BUDGET:
             bench.renew()
-            client = Client(bench)
+            timed = Client(bench)
             number = 0
         number += 1
         n = host_frames.encode_round(
@@ -236,14 +241,16 @@ def _report(card_bytes, board, entropy):
         )
 
     def work():
-        client.answer(memoryview(frame)[:n])
-        if client.reply[0] != wire.REPORT:
-            raise frames.FrameError(client.reply[9], "bench round refused")
+        timed.answer(memoryview(frame)[:n])
+        if timed.reply[0] != wire.REPORT:
+            raise frames.FrameError(timed.reply[9], "bench round refused")
 
     return 1, work, before
 
 
-def _entropy(card_bytes, board, entropy):
+def _entropy(card_bytes, client):
+    entropy = client.entropy
+
     def work():
         for _ in range(4):
             entropy.discard()
@@ -254,7 +261,7 @@ def _entropy(card_bytes, board, entropy):
     return 4 * (entropy.cursor[1] - entropy.cursor[0]), work, _nothing
 
 
-def _gradient(card_bytes, board, entropy):
+def _gradient(card_bytes, client):
     gradient = Gradient(_D)
     parameters = array("h", range(-14, 14))
     row = array("h", range(_D + 1))
@@ -269,7 +276,7 @@ def _gradient(card_bytes, board, entropy):
     return 8 * _D, work, _nothing
 
 
-def _tag(card_bytes, board, entropy):
+def _tag(card_bytes, client):
     data = bytes(10)
 
     def work():
@@ -279,16 +286,16 @@ def _tag(card_bytes, board, entropy):
     return 8, work, _nothing
 
 
-def _ledger(card_bytes, board, entropy):
-    bench = _Bench(board, entropy)
+def _ledger(card_bytes, client):
+    bench = _Bench(client)
     bench.provision(1)
-    ledger = Ledger(board.in_place)
+    ledger = Ledger(bench.in_place)
     ledger.load(bench.directory + "/" + ledger_name(1))
     question = bytes(32)
     return 1, lambda: ledger.debit(ledger.round + 1, question, 1), _nothing
 
 
-def _certify(card_bytes, board, entropy):
+def _certify(card_bytes, client):
     return 1, lambda: certify(decode(card_bytes)), _nothing
 
 

@@ -9,20 +9,19 @@ from array import array
 
 from tern.compat import const
 from tern.fixed import EXP_BITS, MAX_EPSILON, exp_lower
-
-TABLE = const(1)
-WINDOW = const(2)
-LAPLACE = const(3)
-MIXTURE = const(4)
-HIERARCHY = const(5)
+from tern.shapes import HIERARCHY as HIERARCHY
+from tern.shapes import LAPLACE as LAPLACE
+from tern.shapes import MIXTURE as MIXTURE
+from tern.shapes import T_BITS as T_BITS
+from tern.shapes import TABLE as TABLE
+from tern.shapes import WINDOW as WINDOW
+from tern.shapes import T as T
 
 VERSION = const(1)
 MAX_CARD = const(2048)  # bytes
 MAX_KNOT_BITS = const(5)
 MAX_LEVELS = const(16)
 MAX_SYMBOLS = const(256)  # of every shape but laplace
-T_BITS = const(30)
-T = const(1 << 30)  # thresholds are out of T
 
 HEADER = "<BI"  # version << 4 | shape, epsilon
 TABLE_BODY = "<BB"  # p, levels; then the levels, then the thresholds
@@ -104,9 +103,10 @@ def _decode(data, nested):
     elif card.shape == HIERARCHY and not nested:
         try:
             from tern.lhp import Hierarchy  # loaded only when asked for
-        except ImportError:  # not every board has it: tern deploy
-            raise CardError("no module for this shape here")
-        hierarchy = Hierarchy.of(data)
+
+            hierarchy = Hierarchy.of(data, decode)
+        except (ImportError, ValueError) as error:  # not every board has it: tern deploy
+            raise CardError(str(error))
         card.hierarchy = hierarchy
         card.symbols = 2 * len(hierarchy.level_cards)
     else:

@@ -10,7 +10,7 @@ from tern import frames, wire
 from tern.card import CardError, certify, decode
 from tern.compat import const, ticks_diff, ticks_ms
 from tern.coordinates import choose, gather
-from tern.entropy import FAILED, EntropyError
+from tern.entropy import EntropyError
 from tern.frames import FrameError
 from tern.gradient import Gradient
 from tern.ledger import DEBITED, REPORTED, Ledger, LedgerError
@@ -32,7 +32,7 @@ class Client:
 
     def __init__(self, board):
         self.reply = bytearray(wire.MAX_FRAME)
-        self._board = board
+        self.board = board
         self._clients = None
         self._records = None
         self._fleet_key = None
@@ -113,7 +113,7 @@ class Client:
             budget = self._left(clients, self._load(first))
         except (StorageError, LedgerError):
             pass
-        text = self._board.text()
+        text = self.board.text()
         gc.collect()
         return frames.encode_hello(
             self.reply, nonce, first, count, budget, _mem_free(), self.entropy.state, text
@@ -124,7 +124,7 @@ class Client:
             from tern.bench import answer  # loaded only when asked for
         except ImportError:  # not every board has it: tern deploy
             raise FrameError(wire.ERR_FRAME, "no bench here")
-        return answer(frame, self.reply, self._board, self.entropy)
+        return answer(frame, self)
 
     def _answer_round(self, frame, member):
         device, number = frames.address(frame)
@@ -172,7 +172,7 @@ class Client:
         if client.shapes and not client.shapes >> card.shape & 1:
             raise FrameError(wire.ERR_POLICY, "shape of card that the device does not allow", client.largest)
         records = self._open_records(client)
-        if self.entropy.state == FAILED:
+        if self.entropy.state == wire.FAILED:
             raise EntropyError
         if request.round != ledger.round or ledger.state != DEBITED:
             if cost > client.largest:
@@ -254,8 +254,8 @@ class Client:
 
     def _open_clients(self):
         if self._clients is None:
-            self._fleet_key, pause, self._slot_ms, ahead = read_fleet(self._board.directory + "/" + FLEET)
-            clients = Clients(self._board.directory + "/" + CLIENTS)
+            self._fleet_key, pause, self._slot_ms, ahead = read_fleet(self.board.directory + "/" + FLEET)
+            clients = Clients(self.board.directory + "/" + CLIENTS)
             self._pause_ms = 1000 * pause
             if clients.count == 1:
                 self._ahead = ahead
@@ -273,7 +273,7 @@ class Client:
 
     def _open_records(self, client):
         if self._records is None:
-            self._records = Records(self._board.directory + "/" + RECORDS)
+            self._records = Records(self.board.directory + "/" + RECORDS)
         records = self._records
         if self._round.features != records.d:
             raise FrameError(wire.ERR_DATA, "records of another dimension", records.d)
@@ -284,8 +284,8 @@ class Client:
     def _load(self, device):
         ledger = self._ledger
         # Written over in place nobody else writes it; where it is ahead of what was released it must not be read again.
-        if device != self._loaded or not (ledger.path and (self._board.in_place or ledger.reserved)):
-            ledger.load(self._board.directory + "/" + ledger_name(device))
+        if device != self._loaded or not (ledger.path and (self.board.in_place or ledger.reserved)):
+            ledger.load(self.board.directory + "/" + ledger_name(device))
             self._loaded = device
         return ledger
 

@@ -6,7 +6,8 @@ Q1.14 values; a category is a number from 0, and whatever it is, it counts as on
 
 from array import array
 
-from tern.card import WINDOW, CardError
+from tern.card import CardError
+from tern.shapes import WINDOW
 from tern.wire import CATEGORIES, MAX_DIMENSION
 
 

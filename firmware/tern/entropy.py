@@ -11,6 +11,7 @@ import os
 from array import array
 
 from tern.compat import const, micropython, ptr8
+from tern.wire import CTR_DRBG, FAILED
 
 try:
     from cryptolib import aes
@@ -20,10 +21,6 @@ except ImportError:
 POSITION = const(0)  # indices of Stream.cursor
 END = const(1)
 SLACK = const(16)  # bytes that a sampler may read past the end before it looks; their values never count
-
-FAILED = const(0)  # Generator.state; the others name the generator in use
-CTR_DRBG = const(1)
-HASH_DRBG = const(2)
 
 _MARGIN = const(128)  # a draw that needs more bytes at once is one in a million
 _FRESH = const(192)  # bytes generated at a time: whole AES blocks, whole SHA-256 digests
@@ -220,8 +217,8 @@ def known_answer(drbg):
 class Generator(Stream):
     """The device's random bytes: `source(n)`, health tests, SHA-256 conditioning, CtrDrbg (without AES: hash_drbg).
 
-    `state` is CTR_DRBG or HASH_DRBG, or FAILED for good once a health test or a known answer fails: then every draw
-    raises EntropyError. Call `end_report` after each report: what was drawn can't be computed from the new state.
+    `state` is CTR_DRBG or HASH_DRBG (wire.py), or FAILED for good once a health test or a known answer fails: then
+    every draw raises EntropyError. Call `end_report` after each report: its draws do not follow from the new state.
     """
 
     def __init__(self, source=os.urandom, drbg=None):

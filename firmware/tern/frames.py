@@ -21,9 +21,11 @@ _LENGTH = const(2)  # bytes decoded,
 _LEFT = const(3)  # bytes left in the block,
 _ZERO = const(4)  # whether a zero follows the block,
 _BAD = const(5)  # whether this frame is damaged,
-_LIMIT = const(6)  # the longest frame,
-_CERTAIN = const(7)  # and how many bytes must still come
+_LIMIT = const(6)  # and the longest frame
 
+# Tools interrupt a board by a carriage return, which in COBS would begin a block of 12 bytes, and Ctrl-C.
+_RETURN = const(0x0D)
+_CTRL_C = const(0x03)
 _LEAST = const(13)  # a HELLO_REQUEST: the shortest frame of a host
 _ROUND_BYTES = const(19)  # type and fixed fields of a ROUND; d is the last
 _LOCAL_BYTES = const(6)
@@ -119,22 +121,6 @@ def cobs_decode(source: ptr8, state: ptr32, out: ptr8) -> int:
     state[to] = zero
     to += 1
     state[to] = bad
-    certain = 0
-    if length == 0:
-        certain = (
-            _LEAST if left and left != 12 else 0
-        )  # 12: the next byte tells whether it is an interruption
-    elif out[0] == 2:  # ROUND
-        certain = _LEAST_ROUND - length
-        if length >= _ROUND_BYTES:
-            certain += 2 * (out[_ROUND_BYTES - 2] | out[_ROUND_BYTES - 1] << 8)
-    if certain < left and length:
-        certain = left
-    certain += 1
-    if length == 1 and left == 11 and bad == 0 and out[0] == 3:
-        certain = 0
-    to = _CERTAIN
-    state[to] = certain
     return result
 
 
@@ -178,7 +164,7 @@ class Receiver:
 
     def __init__(self, limit=wire.MAX_FRAME):
         self.frame = bytearray(limit)
-        self._state = array("i", (0, 0, 0, 0, 0, 0, limit, 1))
+        self._state = array("i", (0, 0, 0, 0, 0, 0, limit))
         self._source = b""
 
     def give(self, source, n=None):
@@ -192,11 +178,24 @@ class Receiver:
         return cobs_decode(self._source, self._state, self.frame)
 
     def certain(self):
-        """Return how many bytes must still come before the frame under way can end; 1 between two frames.
+        """Return how many bytes of a host must still come before the frame under way can end; 1 between two frames.
 
         0 where the bytes since the last 0x00 are just 0x0D 0x03, which begin no frame of a host: tools interrupt so.
         """
-        return self._state[_CERTAIN]
+        state = self._state
+        length = state[_LENGTH]
+        left = state[_LEFT]
+        frame = self.frame
+        if length == 0:  # after a carriage return the next byte tells what it is
+            return 1 + _LEAST if left and left != _RETURN - 1 else 1
+        if length == 1 and left == _RETURN - 2 and frame[0] == _CTRL_C:
+            return 0
+        if frame[0] == wire.ROUND:
+            least = _LEAST_ROUND - length
+            if length >= _ROUND_BYTES:
+                least += 2 * (frame[_ROUND_BYTES - 2] | frame[_ROUND_BYTES - 1] << 8)
+            left = max(left, least)
+        return 1 + left
 
 
 def packed_size(base, k):

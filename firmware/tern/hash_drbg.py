@@ -2,7 +2,7 @@
 
 import hashlib
 
-from tern.entropy import HASH_DRBG
+from tern.wire import HASH_DRBG
 
 
 class HashDrbg:

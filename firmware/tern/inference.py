@@ -14,10 +14,11 @@ the exact one before it is rounded to the grid.
 
 from array import array
 
-from tern.card import LAPLACE, CardError
+from tern.card import CardError
 from tern.compat import const
 from tern.gradient import dot
 from tern.sampler import sample
+from tern.shapes import LAPLACE
 from tern.wire import MAX_DIMENSION, MAX_EXPONENT, MIN_EXPONENT
 
 # 2**15 exp(-i), i = 0..11, rounded, as uint16; beyond 12 the exponential counts as 0.

@@ -8,10 +8,10 @@ the largest of the budgets, which the paper states: it is certified exactly, as 
 import struct
 from array import array
 
-from tern.card import TABLE, WINDOW, CardError, T, count, decode
 from tern.compat import const
 from tern.fixed import EXP_BITS, ONE, exp_lower, saturate
 from tern.sampler import sample, sample_categories
+from tern.shapes import TABLE, WINDOW, T
 
 _BODY = const(6)  # header and m
 _LEVEL_BYTES = const(13)  # a window card
@@ -51,27 +51,22 @@ class Hierarchy:
         self._out = array("H", (0,))
 
     @classmethod
-    def of(cls, data):
-        """The Hierarchy that a card of shape 5 holds. Raises CardError."""
+    def of(cls, data, decode):
+        """The Hierarchy that `data`, a card of shape 5, holds; decode: of the cards in it. Raises ValueError."""
         m = data[_BODY - 1]
         start = _BODY + 2 * (m - 1)
         if not 2 <= m <= _MAX_RANGES or len(data) != start + m * (_LEVEL_BYTES + _VALUE_BYTES):
-            raise CardError("ranges out of bounds, or wrong length")
+            raise ValueError("ranges out of bounds, or wrong length")
         bounds = struct.unpack_from("<%dh" % (m - 1), data, _BODY)
         if bounds[0] > ONE or bounds[-1] <= -ONE:
-            raise CardError("bounds out of bounds")
+            raise ValueError("bounds out of bounds")
         middle = start + m * _LEVEL_BYTES
         levels = [decode(data[i : i + _LEVEL_BYTES]) for i in range(start, middle, _LEVEL_BYTES)]
         values = [decode(data[i : i + _VALUE_BYTES]) for i in range(middle, len(data), _VALUE_BYTES)]
         for value in values:
             if value.shape != TABLE or value.symbols != 2 or value.knot_bits or value.levels != (-1, 1):
-                raise CardError("value cards have two knots and the levels -1 and 1")
-        try:
-            return cls(bounds, levels, values)
-        except CardError:
-            raise
-        except ValueError as error:
-            raise CardError(str(error))
+                raise ValueError("value cards have two knots and the levels -1 and 1")
+        return cls(bounds, levels, values)
 
     def keeps(self, epsilon):
         """Whether level and value together keep `epsilon` micro-epsilon, by integers, with value cards as of() checks.
@@ -89,9 +84,12 @@ class Hierarchy:
                     p = p * (m - 1) if true == reported else T - p
                     low = self.bounds[true] if true < m - 1 else -ONE
                     high = self.bounds[true - 1] - 1 if true else ONE
-                    card = self.value_cards[reported]
+                    at_minus_one, at_one = self.value_cards[reported].thresholds  # what gives symbol 0
+                    if symbol:
+                        at_minus_one = T - at_minus_one
+                        at_one = T - at_one
                     for x in (low, high):
-                        n = p * (count(card, 0, symbol) * (ONE - x) + count(card, 1, symbol) * (ONE + x))
+                        n = p * (at_minus_one * (ONE - x) + at_one * (ONE + x))
                         most = max(most, n)
                         least = min(least, n) if least else n
                 if most << EXP_BITS > bound * least:

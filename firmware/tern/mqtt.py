@@ -9,7 +9,7 @@ import struct
 from array import array
 
 from tern.compat import const, ticks_diff, ticks_ms
-from tern.transport import Lost
+from tern.tcp import Lost
 
 _CONNECT = const(0x10)
 _CONNACK = const(0x20)

@@ -11,9 +11,13 @@ order of the draws is that of shared_specs/cards.md. Leaves are viper on a devic
 (tern.compat): draw for draw the same.
 """
 
-from tern.card import HIERARCHY, LAPLACE, MIXTURE, TABLE, WINDOW
-from tern.compat import micropython, ptr8, ptr16, ptr32
+from tern.compat import const, micropython, ptr8, ptr16, ptr32
 from tern.entropy import EntropyError
+from tern.shapes import HIERARCHY, LAPLACE, MIXTURE, TABLE, WINDOW
+
+_OFFSET = const(0)  # steps of noise()
+_OVER_T = const(1)
+_OVER_K = const(2)
 
 
 @micropython.viper
@@ -185,10 +189,27 @@ def grid(xs: ptr16, out: ptr16, thresholds: ptr32, pool: ptr8, cursor: ptr32, jo
 def noise(xs: ptr16, out: ptr16, thresholds: ptr32, pool: ptr8, cursor: ptr32, job: ptr32):
     """Add exact discrete Laplace noise to `out` and clamp: second pass. job as for grid.
 
-    Canonne, Kamath, Steinke, The Discrete Gaussian for Differential Privacy (2020), Algorithms 1 and 2, as one flat
-    loop with a single uniform draw, since a viper function has to be short. An offset is uniform in 0..t-1 and kept
-    with probability exp(-offset / t); `whole` counts the successes of Bernoulli(exp(-1)) before it fails.
-    Bernoulli(exp(-g)) is 1 where the first k at which Bernoulli(g / k) fails is odd.
+    Canonne, Kamath, Steinke, The Discrete Gaussian for Differential Privacy (2020), Algorithms 1 and 2. An offset,
+    uniform in 0..t-1, is kept with probability exp(-offset / t). Then `whole` counts how often Bernoulli(exp(-1))
+    succeeds before it fails; the magnitude is (offset + t * whole) // s. Bernoulli(exp(-g)) succeeds if the first
+    k = 1, 2, ... at which Bernoulli(g / k) fails is odd. All of it is one loop with a single uniform draw u, since a
+    viper function has to be short:
+
+    | step   | kept | u below | does                    | on success                           | on failure |
+    |--------|------|---------|-------------------------|--------------------------------------|------------|
+    | OFFSET | 0    | t       | offset = u              | k = 1, OVER_T                        |            |
+    | OVER_T | 0    | t       | Bernoulli(offset / t)   | k = 1: k = 2, OVER_T; else OVER_K    | `failed`   |
+    | OVER_K | 0    | k       | Bernoulli(1 / k)        | k + 1, OVER_T                        | `failed`   |
+    | OVER_K | 1    | k       | Bernoulli(1 / k)        | k + 1, OVER_K                        | `failed`   |
+
+    | `failed`, k | kept | follows                                                                          |
+    |-------------|------|----------------------------------------------------------------------------------|
+    | odd         | 0    | the offset is kept: kept = 1, k = 2, OVER_K                                      |
+    | odd         | 1    | whole + 1, k = 2, OVER_K                                                         |
+    | even        | 0    | the offset is not kept: OFFSET                                                   |
+    | even        | 1    | a bit for the sign: y is done, or, with a negative zero, all begins anew: OFFSET |
+
+    Bernoulli(exp(-1)) begins with k = 2, since Bernoulli(1 / 1) cannot fail.
     """
     position = cursor[0]
     end = cursor[1]
@@ -199,7 +220,7 @@ def noise(xs: ptr16, out: ptr16, thresholds: ptr32, pool: ptr8, cursor: ptr32, j
     while i < n:
         at = position
         y = int(out[i])
-        step = 0  # 0: draw the offset; 1: Bernoulli(offset / t); 2: Bernoulli(1 / k)
+        step = _OFFSET
         kept = 0
         whole = 0
         offset = 0
@@ -208,7 +229,7 @@ def noise(xs: ptr16, out: ptr16, thresholds: ptr32, pool: ptr8, cursor: ptr32, j
         while done == 0 and at <= end:
             bound = t
             mask = job[7]
-            if step == 2:
+            if step == _OVER_K:
                 bound = k
                 mask = 1
                 while mask < k - 1:
@@ -227,29 +248,29 @@ def noise(xs: ptr16, out: ptr16, thresholds: ptr32, pool: ptr8, cursor: ptr32, j
                     at += 1
                 u &= mask
             failed = 0
-            if step == 0:
+            if step == _OFFSET:
                 offset = u
                 k = 1
-                step = 1
-            elif step == 1:
+                step = _OVER_T
+            elif step == _OVER_T:
                 if u >= offset:
                     failed = 1
                 elif k == 1:
                     k = 2
                 else:
-                    step = 2
+                    step = _OVER_K
             elif u:
                 failed = 1
             else:
                 k += 1
                 if kept == 0:
-                    step = 1
+                    step = _OVER_T
             if failed:
-                if k & 1:  # a success; Bernoulli(exp(-1)) starts at k = 2, since it can't fail at 1
+                if k & 1:
                     whole += kept
                     kept = 1
                     k = 2
-                    step = 2
+                    step = _OVER_K
                 else:
                     if kept:
                         magnitude = (offset + t * whole) // job[4]
@@ -262,7 +283,7 @@ def noise(xs: ptr16, out: ptr16, thresholds: ptr32, pool: ptr8, cursor: ptr32, j
                         at += 1
                     kept = 0
                     whole = 0
-                    step = 0
+                    step = _OFFSET
         if at > end:
             break
         position = at

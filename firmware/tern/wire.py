@@ -82,6 +82,11 @@ ERRORS = (
     "ledger", "entropy", "data", "too soon", "ahead", "model", "slot",
 )  # fmt: skip
 
+# The entropy state of a HELLO: none, since a test failed, or the generator in use.
+FAILED = const(0)
+CTR_DRBG = const(1)
+HASH_DRBG = const(2)
+
 # What BENCH_REQUEST can ask for.
 BENCH_SAMPLE = const(1)  # draw symbols of the card, entropy included; unit: a coordinate
 BENCH_PLAIN = const(2)  # Three-Outputs in floats with random.random(); unit: a coordinate

@@ -16,6 +16,8 @@ from tern.entropy import FAILED, Generator
 from tern.gradient import Gradient
 from tern.ledger import Ledger
 
+NEEDS = {"test_many_clients_keep_their_own_accounts": "time"}
+
 
 def spent(folder, device=7):
     book = Ledger()
@@ -325,21 +327,29 @@ def test_the_loop_goes_on_when_there_is_no_memory_even_for_an_error():
     assert not lit[-1] and spent(folder) == 4 * EPSILON
 
 
-def test_many_clients_keep_their_own_accounts():
+def accounts(clients):
     folder = scratch.folder()
-    client = Client(provision(folder, clients=40, records=2))
+    client = Client(provision(folder, clients=clients, records=2))
     card = small_board.THREE
     reports = {}
     for turn in range(3):
-        for device in range(7, 47):
+        for device in range(7, 7 + clients):
             if turn and device % 3:
                 continue
             reports[turn, device] = ask(client, round_frame(1 + turn, card, device=device))
             assert len(symbols_of(reports[turn, device], 4, 3, device)) == 4
-    for device in range(7, 47):
+    for device in range(7, 7 + clients):
         assert spent(folder, device) == (4 if device % 3 else 12) * EPSILON
         last = 0 if device % 3 else 2
         assert ask(client, round_frame(1 + last, card, device=device)) == reports[last, device]
+
+
+def test_clients_keep_their_own_accounts():
+    accounts(9)
+
+
+def test_many_clients_keep_their_own_accounts():
+    accounts(40)
 
 
 def test_a_batch_goes_round_all_records():

@@ -163,7 +163,7 @@ def test_pauses_between_debits():
         clock.now += 30_000
         found = answers(client, announcement(2))
         assert found[0][0] == wire.REPORT and error_of(found[1], 8) == (wire.ERR_TOO_SOON, 30)
-        client = Client(client._board)
+        client = Client(client.board)
         assert error_of(answers(client, announcement(3))[0]) == (wire.ERR_TOO_SOON, 60), "started again"
     finally:
         clients.ticks_ms, clients.ticks_diff = ticks

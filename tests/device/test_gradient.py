@@ -55,6 +55,8 @@ def reference_residual(model, params, exponent, row, d):
 def reference(model, params, exponent, rows, d):
     """Mean gradient clipped to [-1, 1], in units of 2**-14: exact but for the last rounding (linear, SVM)."""
     out = []
+    if all(row is rows[0] for row in rows):
+        rows = rows[:1]  # the mean of what is all the same
     residuals = [reference_residual(model, params, exponent, row, d) for row in rows]
     for j in range(d):
         unit = residuals[0][1]

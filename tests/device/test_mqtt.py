@@ -8,7 +8,7 @@ from tern.frames import encode_report
 from tern.links import mqtt as links
 from tern.links.mqtt import Mqtt, name, password
 from tern.mqtt import MqttError, Session
-from tern.transport import Lost
+from tern.tcp import Lost
 
 NEEDS = "sockets"
 

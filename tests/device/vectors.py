@@ -1,4 +1,4 @@
-"""Vectors of shared_specs/vectors, on every interpreter: beside the repository's files, or copied to a board."""
+"""Vectors of shared_specs/vectors, on every interpreter: in a checkout, an installed package, or on a board."""
 
 import json
 
@@ -6,7 +6,8 @@ import json
 def load(name):
     """Return the decoded JSON of vector file `name`."""
     here = __file__.rsplit("/", 1)[0] if "/" in __file__ else "."
-    for folder in (here + "/../../shared_specs/vectors/", here + "/vector_files/"):
+    beside = here + "/../../"
+    for folder in (beside + "shared_specs/vectors/", beside + "ternspecs/vectors/", here + "/vector_files/"):
         try:
             with open(folder + name) as file:
                 return json.load(file)

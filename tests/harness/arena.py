@@ -24,14 +24,15 @@ from tern import coordinates, host_frames, ledger, storage, wire
 from tern.links import mqtt
 from ternhost.aggregate import estimate
 from ternhost.aggregate.store import Store
+from ternhost.algorithms.base import Audience, Standing
+from ternhost.algorithms.fedsgd import FedSGD
 from ternhost.algorithms.training import Trainer
-from ternhost.errors import DeviceError
 from ternhost.fleet import broker, keys
 from ternhost.fleet.attach import write_network
+from ternhost.fleet.provision import board_directories, provision_fleet
 from ternhost.mechanisms import design
 from ternhost.mechanisms.accounting import Policy
 from ternhost.runs import directory as run_directory
-from ternhost.runs import serve, session
 from terntools.emulators.micropython import find_micropython
 from terntools.emulators.unix_fleet import EmulatedFleet
 
@@ -60,11 +61,11 @@ class Arena:
         self.happened = Counter()
         self._random = random.Random(seed)
         rows = np.random.default_rng(seed).integers(-16384, 16385, (clients, D + 1), dtype=np.int16)
-        self.boards = run_directory.board_directories(self.directory, boards)
+        self.boards = board_directories(self.directory, boards)
         self.path = self.directory / run_directory.STORE_NAME
         self.budget = COST * rounds
         with Store(self.path) as store:
-            session.provision_fleet(store, self.boards, rows, Policy(COST, self.budget))
+            provision_fleet(store, self.boards, rows, Policy(COST, self.budget))
             self.keys = store.keys()
             self.fleet_key = keys.fleet_key(store)
         self.access = broker.write_configuration(
@@ -215,11 +216,7 @@ class Arena:
         while (done := self.ended()) < self.rounds and not (until and time.monotonic() > until):
             while deeds and done >= deeds[0][0] * self.rounds:
                 deeds.pop(0)[1]()
-            if (
-                self.host.poll() == DeviceError.exit_code
-            ):  # no broker just then: whoever supervises it starts it again
-                self.start_host()
-            elif self.host.poll() not in (None, 0):
+            if self.host.poll() not in (None, 0):
                 raise AssertionError(f"the host ended: {(self.directory / 'host.log').read_text()[-2000:]}")
             if time.monotonic() > end:
                 raise AssertionError(f"only {done} of {self.rounds} rounds in {timeout} s: {self.tail()}")
@@ -248,8 +245,11 @@ class Arena:
 
     def _rounds(self, store):
         # The model after each round, once more from the reports that the store holds, by the device library's own code.
-        plan = serve.Plan(wire.LOGISTIC, D, CARD, K, rounds=self.rounds, horizon=self.rounds)
-        trainer = Trainer(plan.settings(self.clients))
+        options = FedSGD.Options(dimension=D, card=CARD.hex(), k=K)
+        audience = Audience(
+            standing=Standing(self.rounds, self.rounds), devices=self.clients, knows_records=False
+        )
+        trainer = Trainer(FedSGD(options, audience)._trainer.settings)
         card = cards.decode(CARD)
         chosen, symbols = array("H", bytes(2 * K)), array("H", bytes(2 * K))
         for number, _, reports in store.ended_rounds():
@@ -263,8 +263,8 @@ class Arena:
             if len(rows) != reports or len({device for device, _ in rows}) != reports:
                 yield f"round {number}: {reports} reports, {len(rows)} rows"
             if reports:
-                means = estimate.combine([(card, counts)])
-                trainer.update(means.mean, means.reports)
+                means = estimate.combine([(card, counts)], method=estimate.BOUND)
+                trainer.update(means.mean, means.reports.astype(np.float64))
             else:
                 trainer.fail()
             if store.weights(number) != trainer.model.astype("<f8").tobytes():
@@ -302,6 +302,8 @@ class Arena:
             try:
                 status = json.loads(line)
             except ValueError:
+                continue
+            if "frames" not in status:  # a note, or the result
                 continue
             if status["frames"].get("accepted", 0) < latest.get("accepted", 0):  # the next process
                 for fate, count in latest.items():

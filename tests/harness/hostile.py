@@ -10,7 +10,8 @@ import struct
 from array import array
 
 from tern import frames, wire
-from ternhost.aggregate.aggregator import Aggregator, Question
+from ternhost.aggregate.aggregator import Aggregator
+from ternhost.aggregate.questions import Question
 from ternhost.aggregate.store import Store
 from ternhost.mechanisms import design
 
@@ -37,7 +38,7 @@ def assault(path, count, seed=1):
             sent = [report(keys[device], device, number) for device in range(1, DEVICES + 1)]
             aggregator.accept(sent, 0.0)
             for ended in aggregator.tick(0.0):
-                store.end_round(ended.number, ended.ended, {})
+                store.end_round(ended.number, ended.ended)
             earlier += sent
         aggregator.open(_ROUND, [(question, range(1, DEVICES + 1))], 0.0)
         before = store.report_count()

@@ -9,9 +9,10 @@ from tern import host_frames
 from ternhost import mechanisms
 from terntools.bench.latency import BoardDevice
 from terntools.boards import deploy
+from terntools.testing import audit as auditing
 from terntools.testing.audit import audit
 
-AUDIT_PROGRAM = Path(deploy.__file__).with_name("audit_program.py")
+AUDIT_PROGRAM = Path(auditing.__file__).with_name("audit_program.py")
 CONFIDENCE = 0.9999  # a right sampler is accused once in ten million runs
 SAMPLES = 300_000
 SHIFTED_SAMPLES = 900_000  # a shift by 2 % is missed once in ten million runs
@@ -86,7 +87,9 @@ def test_the_sampler_keeps_its_epsilon(draw):
     assert 0.9 < found.epsilon_lower <= found.epsilon_card, found
 
 
-def test_a_sampler_with_one_threshold_shifted_by_2_percent_is_caught(draw):
+def test_a_sampler_with_one_threshold_shifted_by_2_percent_is_caught(dut, draw, request):
+    if dut.board.platform == "pico-emulated" and not request.config.getoption("exhaustive"):
+        pytest.skip("what is caught is the same on faster boards: --exhaustive")
     card = mechanisms.design("duchi", "1").card
     assert len(cards.decode(card).thresholds) == 2
     found = audit(card, draw(card, 1, -20_000), SHIFTED_SAMPLES, CONFIDENCE)

@@ -16,14 +16,18 @@ import numpy as np
 
 from tern import card as cards
 from tern import ledger, storage, wire
-from ternhost.aggregate.aggregator import Aggregator, Question
+from ternhost.aggregate.questions import Question
 from ternhost.aggregate.store import Store
-from ternhost.drivers.boards import Collector
-from ternhost.fleet.board import PortFleet
+from ternhost.algorithms.base import ALGORITHMS
+from ternhost.drivers.base import Terms
+from ternhost.drivers.boards import BoardsDriver
+from ternhost.drivers.ports import Ports
+from ternhost.fleet.provision import FLEET_NAME, board_directories, provision_fleet
 from ternhost.mechanisms import design
 from ternhost.mechanisms.accounting import Policy
 from ternhost.runs import directory as run_directory
-from ternhost.runs import session
+from ternhost.runs.options import Where
+from ternhost.runs.run import Run
 from terntools.emulators.unix_fleet import EmulatedFleet
 
 TERN = [sys.executable, "-c", "import sys; from ternhost.cli import main; sys.exit(main())"]
@@ -54,20 +58,21 @@ class Site:
         report=lambda progress: None,
         warn=print,
         before=lambda: None,
-        **options,
+        deadline=None,
+        silence=30.0,
     ):
         """Run one round over `ports`; return the result and the aggregator.
 
         before: called when the boards have said hello, and none has been asked yet.
         """
-        aggregator = Aggregator(self.store)
         question = Question(wire.LOGISTIC, [100] * D, -14, card, k)
-        with Collector(aggregator, PortFleet(ports), warn) as collector:
+        terms = Terms(deadline=deadline, silence=silence)
+        with BoardsDriver(self.store, Ports(ports), terms, warn=warn) as driver:
             before()
-            aggregator.open(number, [(question, devices)], time.monotonic(), **options)
-            result = collector.collect(number, report)
-        self.store.end_round(number, result.ended, {})
-        return result, aggregator
+            driver.open(number, [(question, devices)])
+            result = driver.collect(number, report)
+        self.store.end_round(number, result.ended)
+        return result, driver.aggregator
 
     def ledgers(self):
         return read_ledgers(self.directories)
@@ -79,7 +84,7 @@ def ledgers_of_run(run):
     if packed.exists():
         assert packed.stat().st_mode & 0o777 == 0o600
         subprocess.run(["tar", "-xzf", packed, "-C", run], check=True)
-    return read_ledgers(sorted((run / run_directory.FLEET_NAME).iterdir()))
+    return read_ledgers(sorted((run / FLEET_NAME).iterdir()))
 
 
 def read_ledgers(directories):
@@ -101,9 +106,31 @@ def make_site(directory, micropython, clients=40, boards=2, largest=COST, budget
     """Provision a fleet whose clients hold a random record each."""
     rows = np.random.default_rng(7).integers(-16384, 16385, (clients, D + 1), dtype=np.int16)
     store = Store(directory / run_directory.STORE_NAME)
-    directories = run_directory.board_directories(directory, boards)
-    session.provision_fleet(store, directories, rows, Policy(largest, budget))
+    directories = board_directories(directory, boards)
+    provision_fleet(store, directories, rows, Policy(largest, budget))
     return Site(store, directories, micropython)
+
+
+_WHERE = {field.name for field in dataclasses.fields(Where)}
+
+
+def begin(algorithm="fedsgd", *, store=None, watcher=None, anew=False, name=None, **options):
+    """Begin a run, below ./runs. options: of the algorithm, and where it goes."""
+    where = {key: options.pop(key) for key in _WHERE & options.keys()}
+    own = ALGORITHMS.named(algorithm).Options(**options)
+    return Run.begin(algorithm, own, Where(**where), store=store, watcher=watcher, anew=anew, name=name)
+
+
+def finish(algorithm="fedsgd", **options):
+    """The result of such a run."""
+    with begin(algorithm, **options) as run:
+        return run.run()
+
+
+def resume(text, **options):
+    """The result of a run that is resumed."""
+    with Run.resume(str(text), **options) as run:
+        return run.run()
 
 
 def assert_counted_once(store, ledgers, number, devices, cost=COST):
@@ -169,12 +196,15 @@ class Damage:
 
 
 class Train:
-    """`tern train` as a process of its own. stop_after: it stops in the midst of what it does after so many reports."""
+    """`tern train`, or another command, as a process of its own.
 
-    def __init__(self, *arguments, cwd, stop_after=0, **options):
-        command = [*_STOPPING, str(stop_after)] if stop_after else TERN
+    stop_after: it stops in the midst of what it does after so many reports.
+    """
+
+    def __init__(self, *arguments, cwd, stop_after=0, command="train", **options):
+        program = [*_STOPPING, str(stop_after)] if stop_after else TERN
         self.process = subprocess.Popen(
-            [*command, "train", *map(str, arguments)],
+            [*program, command, *map(str, arguments)],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,

@@ -6,7 +6,7 @@ from terntools.bench import latency
 from terntools.boards import deploy
 from terntools.boards.repl import ExecutionError
 from terntools.cli import bench_latency
-from terntools.emulators.pico import boot_pico
+from terntools.emulators import machines as emulators
 
 
 def test_figures_summary_and_page_of_an_emulated_device():
@@ -27,12 +27,13 @@ def test_figures_summary_and_page_of_an_emulated_device():
     assert len(page.axes) == 2
 
 
-def test_a_board_at_a_port_runs_its_own_program_again_after_a_bench():
-    with boot_pico(skip_idle=True) as pico:
-        spec = f"port:{pico.url}"
+@pytest.mark.parametrize("name", ["rv32", pytest.param("pico", marks=pytest.mark.exhaustive)])
+def test_a_board_at_a_port_runs_its_own_program_again_after_a_bench(name):
+    with emulators.boot(name, skip_idle=True) as board:
+        spec = f"port:{board.url}"
         with latency.device(spec) as on:
             on.install({})
-        assert deploy.wait_for_hello(pico.url).clients == 0
+        assert deploy.wait_for_hello(board.url).clients == 0
         with pytest.raises(ExecutionError, match="ZeroDivisionError"), latency.device(spec) as on:
             on.call("1 / 0")
-        assert deploy.wait_for_hello(pico.url).clients == 0
+        assert deploy.wait_for_hello(board.url).clients == 0

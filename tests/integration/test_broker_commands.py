@@ -90,7 +90,7 @@ def test_the_first_time_in_order(tmp_path, start):
         store = ("--store", "my-broker/store.sqlite")
         words = ("--broker", "my-broker", "--dimension", 28, "--rounds", 2, "--json")
         lines = [json.loads(line) for line in tern(tmp_path, "serve", *store, *words).splitlines()]
-        assert lines[0]["connected"]
+        assert next(line["connected"] for line in lines if line["event"] == "round")
         assert next(line["reports"] for line in lines if line["event"] == "end") == 20
         assert fleet.err.read_text() == ""
         assert fleet.end() == 0

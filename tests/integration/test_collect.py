@@ -10,16 +10,20 @@ import rig
 from ternhost import datasets
 from ternhost.aggregate.store import Store
 from ternhost.errors import InterruptedByUser, RefusedError
+from ternhost.fleet.provision import board_directories, provision_fleet
 from ternhost.mechanisms.accounting import Policy
-from ternhost.runs import collection_run, session
-from ternhost.runs.collection_run import Options
-from ternhost.runs.directory import board_directories
-from ternhost.runs.session import Watcher
+from ternhost.runs.status import Watcher
 from terntools.emulators.unix_fleet import EmulatedFleet
 
 EXTRACT = "AGE,HRSWORK1,SEX,REGION\n" + "".join(
     f"{20 + i % 60},{(7 * i) % 90},{1 + i % 2},{i % 6 // 2}\n" for i in range(300)
 )
+
+
+@pytest.fixture(autouse=True)
+def place(tmp_path, monkeypatch):
+    """Runs are kept below the working directory."""
+    monkeypatch.chdir(tmp_path)
 
 
 def test_the_command_on_emulated_boards(tmp_path, micropython):
@@ -56,15 +60,17 @@ def test_the_command_on_emulated_boards(tmp_path, micropython):
 
 def test_interrupted_between_the_questions_and_resumed(tmp_path, micropython):
     (tmp_path / "people.csv").write_text(EXTRACT)
-    options = Options(dataset=f"ipums:{tmp_path}/people.csv", epsilon="6", clients=60, fleet="emulated:2")
 
     def stop(status):
         if status.round == 2 and status.reports > 5:
             raise KeyboardInterrupt
 
     with pytest.raises(InterruptedByUser):
-        collection_run.begin(options, tmp_path / "store.sqlite", Watcher(status=stop))
-    result = collection_run.resume(tmp_path)
+        rig.finish(
+            "collect", dataset="ipums:people.csv", epsilon="6", clients=60, fleet="emulated:2",
+            store=tmp_path / "store.sqlite", watcher=Watcher(status=stop),
+        )  # fmt: skip
+    result = rig.resume(tmp_path)
     assert [part["reports"] for part in result["parts"]] == [60] * 3
     assert result["epsilon_spent"] == [[result["epsilon_per_client"], 60]]
     with Store(tmp_path / "store.sqlite") as store:
@@ -72,13 +78,14 @@ def test_interrupted_between_the_questions_and_resumed(tmp_path, micropython):
 
 
 def test_hiera_on_devices(tmp_path, micropython):
-    options = Options(dataset="wine", method="hiera", epsilon="18", budgets="4,3,2", fleet="emulated:2")
-    result = collection_run.begin(options, tmp_path / "store.sqlite")
+    result = rig.finish(
+        "collect", dataset="wine", method="hiera", epsilon="18", budgets="4,3,2", fleet="emulated:2"
+    )
     assert result["epsilon_spent"] == [[result["epsilon_per_client"], 178]]
     assert result["epsilon_stated"] < result["epsilon_per_client"] <= 18
     assert result["mean_squared_error"] < 0.4  # 0.08 is usual, at 14 reports an attribute; 0.3 a rare chance
-    ledgers = rig.ledgers_of_run(tmp_path)
-    with Store(tmp_path / "store.sqlite") as store:
+    ledgers = rig.ledgers_of_run(tmp_path / result["directory"])
+    with Store(tmp_path / result["store"]) as store:
         reports = dict(store.reports(1))
     assert {device: ledgers[device][2] for device in reports} == reports
     assert {payload[0] for payload in reports.values()} <= set(range(6))
@@ -87,10 +94,11 @@ def test_hiera_on_devices(tmp_path, micropython):
 def test_devices_that_hold_other_attributes_refuse(tmp_path, micropython):
     site = rig.make_site(tmp_path, micropython, clients=10, boards=1)
     site.store.close()
-    with site.boards() as boards:
-        options = Options(dataset="wine", epsilon="1", fleet="port:" + boards.ports[0])
-        with pytest.raises(RefusedError, match=r"another dimension \(6\)"):
-            collection_run.begin(options, tmp_path / "store.sqlite")
+    with site.boards() as boards, pytest.raises(RefusedError, match=r"another dimension \(6\)"):
+        rig.finish(
+            "collect", dataset="wine", epsilon="1", fleet="port:" + boards.ports[0],
+            store=tmp_path / "store.sqlite",
+        )  # fmt: skip
 
 
 @pytest.mark.parametrize("method", ["algorithm6", "hiera"])
@@ -99,13 +107,12 @@ def test_boards_provisioned_with_the_data_set_are_not_asked_for_its_constant(tmp
     rows = np.repeat(wine.records([3]), 300, axis=0)  # of one record, so that its values are the means
     directories = board_directories(tmp_path, 1)
     with Store(tmp_path / "store.sqlite") as store:
-        session.provision_fleet(store, directories, rows, Policy(500_000_000, 500_000_000))
+        provision_fleet(store, directories, rows, Policy(500_000_000, 500_000_000))
     with EmulatedFleet(micropython, directories) as boards:
-        options = Options(
-            dataset="wine", method=method, epsilon="20" if method == "algorithm6" else "18", budgets="4,3,2",
-            fleet="port:" + boards.ports[0],
+        result = rig.finish(
+            "collect", dataset="wine", method=method, epsilon="20" if method == "algorithm6" else "18",
+            budgets="4,3,2", fleet="port:" + boards.ports[0], store=tmp_path / "store.sqlite",
         )  # fmt: skip
-        result = collection_run.begin(options, tmp_path / "store.sqlite")
     (part,) = result["parts"]
     assert (part["d"], part["reports"]) == (13, 300)
     assert [entry["name"] for entry in result["attributes"]] == list(wine.feature_names[1:])

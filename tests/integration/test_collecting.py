@@ -13,7 +13,7 @@ import rig
 
 from tern import card as cards
 from tern import storage, wire
-from ternhost.aggregate.aggregator import COMPLETE, DEADLINE
+from ternhost.aggregate.rounds import COMPLETE, DEADLINE
 from ternhost.errors import DeviceError, RefusedError
 from ternhost.fleet.attach import fleet_file
 from ternhost.links.serial import SerialLink
@@ -47,18 +47,12 @@ def test_other_cards_and_more_coordinates(site, name, levels, k):
 
 
 def test_the_largest_card(site):
-    card = design("optimal", 1, 16).card if "optimal" in _names() else design("pm-sub", 1, 255).card
+    card = design("optimal", 1, 16).card
     cost = cards.decode(card).epsilon
     fleet = site(largest=cost, budget=cost)
     with fleet.boards() as boards:
         result, _ = fleet.round(boards.ports, ALL, card=card)
     assert result.reports == 40
-
-
-def _names():
-    from ternhost.mechanisms import NAMES
-
-    return NAMES
 
 
 def test_devices_answer_round_after_round_until_their_budget_is_spent(site):
@@ -200,31 +194,25 @@ def test_a_board_that_loses_power_again_and_again(site):
     rig.assert_counted_once(fleet.store, fleet.ledgers(), 1, devices)
 
 
-def test_a_board_that_is_unplugged_is_given_up_and_said(site, monkeypatch):
+def test_a_board_that_is_unplugged_is_given_up_and_said(site):
     fleet = site(clients=200)
     warnings = []
     with fleet.boards() as boards:
         board = boards.boards.pop()
         unplug = _During(20, board.close)
-
-        def report(progress):
-            unplug(progress)
-            if {device for device, _ in fleet.store.reports(1)} >= set(range(1, 101)):
-                monkeypatch.setattr("ternhost.drivers.boards.SILENCE", 0.5)  # the other board has answered
-
         try:
             ports = [*boards.ports, board.port]
-            result, _ = fleet.round(ports, range(1, 201), report=report, warn=warnings.append)
+            result, _ = fleet.round(ports, range(1, 201), report=unplug, warn=warnings.append, silence=3.0)
         finally:
             board.close()
     assert unplug.done
     assert 100 <= result.reports < 200
     assert any("gone" in warning and board.port in warning for warning in warnings)
+    assert any(f"{board.port} is left out" in warning for warning in warnings)
     assert {device for device, _ in fleet.store.reports(1)} >= set(range(1, 101))
 
 
-def test_the_last_board_that_is_unplugged_is_an_error(site, monkeypatch):
-    monkeypatch.setattr("ternhost.drivers.boards.SILENCE", 1.0)
+def test_the_last_board_that_is_unplugged_is_an_error(site):
     fleet = site(clients=4, boards=1)
     with fleet.boards() as boards:
         board, ports = boards.boards[0], boards.ports
@@ -234,7 +222,7 @@ def test_the_last_board_that_is_unplugged_is_an_error(site, monkeypatch):
 
         unplug = _During(0, board.close)
         with pytest.raises(DeviceError):
-            fleet.round(ports, range(1, 5), report=unplug, before=stop)
+            fleet.round(ports, range(1, 5), report=unplug, before=stop, silence=1.0)
     assert unplug.done
 
 

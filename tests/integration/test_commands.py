@@ -73,8 +73,9 @@ def test_a_round_that_nobody_can_answer_does_not_end_a_run(tmp_path, micropython
     with Emulate(1, "--clients", 6, "--dir", tmp_path / "fleet", cwd=tmp_path) as boards:
         (damaged,) = tmp_path.glob("fleet/**/ledger/00000003")
         damaged.write_bytes(damaged.read_bytes()[:-1])
-        done = tern("train", "--fleet", boards.fleet, "--store", boards.store, *train, cwd=tmp_path)
+        done = tern("train", "--fleet", boards.fleet, "--store", boards.store, *train, cwd=tmp_path, code=4)
     assert "1 of 1 devices refuse: their ledger cannot be read or written" in done.stderr
+    assert "1 of 6 reports that were asked for are missing: 1 were refused" in done.stderr
     result = json.loads(done.stdout)
     assert (result["reports"], result["rounds"]) == (5, 6)
 

@@ -9,7 +9,8 @@ import pytest
 import rig
 from rig import Train
 
-from ternhost.runs.directory import FLEET_NAME, STORE_NAME
+from ternhost.fleet.provision import FLEET_NAME
+from ternhost.runs.directory import STORE_NAME
 
 BOARDS = 2
 REPORTS = 600
@@ -30,15 +31,15 @@ OPTIONS = (
 
 @pytest.fixture
 def run(tmp_path, micropython):
-    return tmp_path / "run"
+    return tmp_path / "runs" / "run"
 
 
 def start(run, *more, **options):
-    return Train(*OPTIONS, "--store", run / STORE_NAME, *more, cwd=run.parent, **options)
+    return Train(*OPTIONS, "--no-report", *more, "--name", run.name, cwd=run.parents[1], **options)
 
 
 def resume(run, *more, **options):
-    return Train("--resume", run, *more, cwd=run.parent, **options)
+    return Train("--resume", run.name, "--no-report", *more, cwd=run.parents[1], **options)
 
 
 def stored_reports(run):
@@ -120,16 +121,17 @@ def replay(run):
     from ternhost.aggregate.aggregator import Aggregator
     from ternhost.aggregate.store import Store
     from ternhost.algorithms import training
-    from ternhost.runs.session import Options, Session, _Saved
+    from ternhost.algorithms.base import Audience
+    from ternhost.algorithms.fedsgd import FedSGD
 
     with Store(run / STORE_NAME) as store:
-        options = Options(**store.state("options"))
-        session = Session(store, options, _Saved(), None, None)
+        options = FedSGD.Options(**store.run(run.name).asked["options"])
+        settings = FedSGD(options, Audience(most=1000))._trainer.settings
         store._db.execute("UPDATE round SET ended = NULL")
         aggregator = Aggregator(store)
         aggregator.resume(0.0)
         results = sorted(aggregator.tick(0.0), key=lambda result: result.number)
-        trainer = training.Trainer(session.trainer.settings)
+        trainer = training.Trainer(settings)
         for result in results:
             means = estimate.combine([(cohort.card, cohort.counts) for cohort in result.cohorts])
             trainer.update(means.mean, means.reports)
@@ -144,7 +146,7 @@ def test_ctrl_c_says_how_to_go_on(run):
     assert code == 130
     assert out == ""
     assert "reports so far are safe" in err
-    assert f"tern train --resume {run}" in err
+    assert f"tern train --resume {run.name}" in err
     before = stored_reports(run)
     code, _, err = resume(run).finish()
     assert code == 0, err
@@ -202,7 +204,7 @@ def test_a_run_under_way_cannot_be_resumed_twice(run):
     assert host.finish()[0] == 0
 
 
-def test_a_store_with_a_run_is_not_begun_anew(run):
+def test_neither_a_run_nor_its_store_is_begun_anew(run):
     host = start(run, stop_after=1)
     host.wait_until_stopped()
     host.signal(signal.SIGKILL)
@@ -210,31 +212,32 @@ def test_a_store_with_a_run_is_not_begun_anew(run):
     code, _, err = start(run).finish()
     assert code == 2
     assert "--resume" in err
+    code, _, err = Train(*OPTIONS, "--store", run / STORE_NAME, cwd=run.parents[1]).finish()
+    assert code == 2
+    assert f"go on with it: tern train --resume {run.name}" in err
 
 
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (("--resume", "nowhere"), 5, "there is no store"),
+        (("--resume", "nowhere"), 2, "there is no run 'nowhere'"),
         (("--resume", "nowhere", "--epsilon", 3), 2, "--epsilon cannot be changed"),
         (("--fleet", "port:/dev/nothing"), 3, "there is no port"),
         (("--fleet", "emulated:0"), 2, "number of boards"),
         (("--fleet", "boards"), 2, "there is no fleet"),
         (("--epsilon", 0), 2, "epsilon 0"),
-        (("--reports", 10**7), 2, "each reports once"),
-        (("--group", 11), 2, "no run"),
-        (("--quorum", 2), 2, "no share"),
+        (("--reports", 10**7), 2, "each of which reports once"),
+        (("--group", 11), 2, "--group must be 1 to 10, all the reports, not 11"),
+        (("--quorum", 2), 2, "--quorum must be a share above 0 and at most 1, not 2"),
         (("--deadline", 0), 2, "deadline"),
         (("--k", 99), 2, "coordinates"),
-        (("--mechanism", "nothing"), 2, "invalid choice"),
+        (("--mechanism", "nothing"), 2, "there is no mechanism 'nothing'"),
         (("--store", "/proc/no/store"), 5, "/proc/no"),
     ],
 )
 def test_bad_input_as_a_new_user_would_give_it(tmp_path, micropython, arguments, code, message):
-    host = Train("--reports", 10, "--group", 10, "--fleet", "emulated:1", *arguments, cwd=tmp_path)
-    if "--resume" in arguments:
-        host.finish()
-        host = Train(*arguments, cwd=tmp_path)
+    begun = () if "--resume" in arguments else ("--reports", 10, "--group", 10, "--fleet", "emulated:1")
+    host = Train(*begun, *arguments, cwd=tmp_path)
     found, out, err = host.finish()
     assert (found, out) == (code, "")
     assert message in err

@@ -11,11 +11,12 @@ from queue import SimpleQueue
 import pytest
 
 from tern import host_frames, storage, wire
-from ternhost.device import bench
 from ternhost.errors import RefusedError
 from ternhost.links import Link, Received, open_link
 from terntools.boards import deploy
+from terntools.boards.questions import bench
 from terntools.boards.repl import Repl
+from terntools.emulators import machines as emulators
 from terntools.emulators.machine import EmulatedMachine
 from terntools.emulators.pico import boot_pico
 
@@ -35,13 +36,13 @@ def pico(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmulatedMachine]:
         yield one
 
 
-def put(pico: EmulatedMachine, files: dict[str, Path], **options: object) -> None:
-    with Repl(pico.url) as repl:
+def put(board: EmulatedMachine, files: dict[str, Path], **options: object) -> None:
+    with Repl(board.url) as repl:
         library = deploy.library_files(deploy.Machine.of(repl), **options)  # type: ignore[arg-type]
         deploy.apply(repl, deploy.compare(repl, library, prune=deploy.LIBRARY))
         deploy.apply(repl, deploy.Changes({path: file.read_bytes() for path, file in files.items()}, ()))
         repl.start_main()
-    deploy.wait_for_hello(pico.url)
+    deploy.wait_for_hello(board.url)
 
 
 class Asker:
@@ -93,11 +94,14 @@ def test_rounds_refusals_and_the_budget(pico: EmulatedMachine) -> None:
         )
 
 
-def test_the_bench_comes_on_demand(pico: EmulatedMachine) -> None:
-    put(pico, {})
-    with pytest.raises(RefusedError, match="has no bench") as caught:
-        bench(pico.url, repeats=1)
-    assert "--with bench" in str(caught.value.hint)
-    put(pico, {}, more=["bench"])
-    result = bench(pico.url, repeats=1)
-    assert result["us_per_report"]["median"] < 20_000
+@pytest.mark.parametrize("name", ["rv32", pytest.param("pico", marks=pytest.mark.exhaustive)])
+def test_the_bench_comes_on_demand(name: str) -> None:
+    with emulators.boot(name, skip_idle=True) as board:
+        put(board, {})
+        with pytest.raises(RefusedError, match="has no bench") as caught:
+            bench(board.url, repeats=1)
+        assert "--with bench" in str(caught.value.hint)
+        put(board, {}, more=["bench"])
+        median = bench(board.url, repeats=1)["us_per_report"]["median"]
+    assert median > 0
+    assert name != "pico" or median < 20_000

@@ -162,37 +162,6 @@ def test_the_port_has_one_owner(pico):
     assert ask(pico.url, "", "6 * 7") == 42
 
 
-def test_device_tests_run_on_a_board_at_a_port(tmp_path, pico):
-    (tmp_path / "pytest.ini").write_text("[pytest]\ntern_device_tests = .\n")
-    (tmp_path / "test_it.py").write_text(
-        "import sys\nfrom tern.fixed import saturate\nNEEDS = {'test_other': 'endurance'}\n\n"
-        "def test_where():\n    assert sys.platform != 'rp2'\n\n"
-        "def test_library():\n    assert saturate(99999) == 16384\n\n"
-        "def test_other():\n    pass\n"
-    )
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-v",
-        "-p",
-        "no:cacheprovider",
-        "--target",
-        "",
-        "--port",
-        pico.url,
-    ]
-    ended = subprocess.run(
-        [*command, "--rootdir", tmp_path, tmp_path], capture_output=True, text=True, cwd=tmp_path
-    )
-    assert ended.returncode == 1
-    assert "test_it.py::test_where PASSED" in ended.stdout
-    assert "test_it.py::test_where[board] FAILED" in ended.stdout
-    assert "line 6, in test_where\n    assert sys.platform != 'rp2'\nAssertionError" in ended.stdout
-    assert "test_it.py::test_library[board] PASSED" in ended.stdout
-    assert "test_it.py::test_other[board] SKIPPED (thousands" in ended.stdout
-
-
 def test_it_ends_with_its_parent():
     code = (
         "import os; from terntools.emulators.pico import boot_pico\n"

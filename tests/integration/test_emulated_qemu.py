@@ -10,19 +10,21 @@ import threading
 import time
 
 import pytest
+import rig
 
-from ternhost import cache, device
+from ternhost import cache
 from ternhost.aggregate.store import Store
 from ternhost.errors import DeviceError, UsageError
 from ternhost.fleet import broker, keys, parse
 from ternhost.fleet.attach import write_network
+from ternhost.fleet.provision import board_directories, provision_fleet
 from ternhost.links.serial import open_port
 from ternhost.mechanisms import design
 from ternhost.mechanisms.accounting import Policy
-from ternhost.runs import directory as run_directory
-from ternhost.runs.session import Options, Session, provision_fleet
+from ternhost.runs.directory import STORE_NAME
 from terntools.bench import latency
 from terntools.boards import deploy
+from terntools.boards import questions as device
 from terntools.boards.deploy import Machine
 from terntools.boards.repl import Repl
 from terntools.emulators import flash_image, qemu
@@ -246,7 +248,7 @@ s.close()
 def test_the_board_module_of_an_esp32_switches_the_radio_on_for_its_seed(name):
     code = """
 import network
-from tern.boards import this_board
+from tern.boards.this import this_board
 station = network.WLAN(network.STA_IF)
 board = this_board()
 generator = board.generator()
@@ -268,17 +270,16 @@ kept = station.active()
         assert seeds[0] != seeds[1]
 
 
-def test_a_fleet_of_them_trains(tmp_path):
-    options = Options(fleet="rv32-emulated:2", reports=40, group=40, epsilon="2")
-    with Session.begin(options, tmp_path / "store.sqlite") as session:
-        result = session.run()
+def test_a_fleet_of_them_trains(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    result = rig.finish(fleet="rv32-emulated:2", reports=40, group=40, epsilon="2")
     assert (result["rounds"], result["reports"]) == (1, 40)
     assert result["epsilon_spent"] == [[pytest.approx(2, abs=1e-4), 40]]  # from the boards' own ledgers
 
 
 @pytest.mark.parametrize("kind", ["xtensa-emulated", "m33-emulated"])
 def test_the_board_says_who_it_is(kind):
-    assert parse(f"{kind}:1").is_emulated
+    assert parse(f"{kind}:1").provisions
     with device.boards(f"{kind}:1") as (port,):
         found = device.info(port)
     assert found["entropy"] == "CTR_DRBG AES-256"
@@ -290,8 +291,8 @@ def test_rounds_over_wifi_and_tls(tmp_path):
     """Two boards behind Mosquitto, one of each instruction set, through the ESP32's own board module."""
     dimension = 6
     card = design("three-outputs", 1).card
-    boards = run_directory.board_directories(tmp_path, 2)
-    path = tmp_path / run_directory.STORE_NAME
+    boards = board_directories(tmp_path, 2)
+    path = tmp_path / STORE_NAME
     rows = [[1000 * j - 3000 * i for j in range(dimension + 1)] for i in range(2)]
     with Store(path) as store:
         provision_fleet(store, boards, _array(rows), Policy(10_000_000, 100_000_000))
@@ -335,6 +336,7 @@ def _array(rows):
     return np.array(rows, np.int16)
 
 
+@pytest.mark.slow
 def test_instructions_are_counted_and_a_bound_is_said(tmp_path):
     command = [*TERN, "bench", "latency", "--fleet", "rv32-emulated:1", "--json", "--sessions", tmp_path]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=300)
@@ -367,7 +369,7 @@ def test_what_counts_no_instructions_says_so():
 
 def test_it_ends_when_its_host_does():
     program = (
-        "import os; from terntools import qemu\n"
+        "import os; from terntools.emulators import qemu\n"
         "board = qemu.boot('rv32'); pid = board._process.pid\n"
         "print(pid, os.readlink(f'/proc/{pid}/cwd'), flush=True); os.kill(os.getpid(), 9)\n"
     )

@@ -11,14 +11,19 @@ from tern import card as cards
 from tern import storage
 from ternhost.aggregate import batches, estimate
 from ternhost.aggregate.store import Store
-from ternhost.algorithms import inference
+from ternhost.algorithms import softmax
 from ternhost.errors import InterruptedByUser, RefusedError, StorageError, UsageError
+from ternhost.fleet.provision import board_directories, provision_fleet
 from ternhost.mechanisms.accounting import Policy
-from ternhost.runs import inference_run, session
-from ternhost.runs.directory import board_directories
-from ternhost.runs.inference_run import Options
-from ternhost.runs.session import Watcher
+from ternhost.runs.run import Run
+from ternhost.runs.status import Watcher
 from terntools.emulators.unix_fleet import EmulatedFleet
+
+
+@pytest.fixture(autouse=True)
+def place(tmp_path, monkeypatch):
+    """Runs are kept below the working directory."""
+    monkeypatch.chdir(tmp_path)
 
 
 def test_the_command_on_emulated_boards(tmp_path, micropython):
@@ -44,7 +49,9 @@ def test_the_command_on_emulated_boards(tmp_path, micropython):
     symbols, good = batches.unpack([payload for _, payload in reports], 3, card.symbols)
     vectors = estimate.symbol_values(card)[symbols]
     assert good.all()
-    assert inference.score("SILHOUETTE_SCORE", vectors, vectors.argmax(axis=1)) == result["score"]
+    assert softmax.score("SILHOUETTE_SCORE", vectors, vectors.argmax(axis=1)) == pytest.approx(
+        result["score"]
+    )
     assert np.abs(vectors.sum(axis=1).mean() - 1) < 0.2  # the noise has mean 0
 
 
@@ -54,16 +61,18 @@ def test_interrupted_and_resumed(tmp_path, micropython):
             raise KeyboardInterrupt
 
     path = tmp_path / "store.sqlite"
-    options = Options(epsilon="4", fleet="emulated:2", cluster_client_num=60)
     with pytest.raises(InterruptedByUser) as caught:
-        inference_run.begin(options, path, Watcher(status=stop))
-    assert "--resume" in caught.value.hint
-    result = inference_run.resume(tmp_path)
+        rig.finish(
+            "infer", epsilon="4", fleet="emulated:2", cluster_client_num=60, store=path, name="one",
+            watcher=Watcher(status=stop),
+        )  # fmt: skip
+    assert caught.value.hint == "go on with: tern infer --resume one"
+    result = rig.resume("one")
     assert (result["reports"], result["epsilon_spent"]) == (60, [[result["epsilon_per_client"], 60]])
     with Store(path) as store:
         rig.assert_counted_once(
             store,
-            rig.ledgers_of_run(tmp_path),
+            rig.ledgers_of_run(tmp_path / result["directory"]),
             1,
             range(1, 61),
             cards.decode(bytes.fromhex(result["card"])).epsilon,
@@ -73,44 +82,48 @@ def test_interrupted_and_resumed(tmp_path, micropython):
 def test_boards_that_hold_something_else_refuse(tmp_path, micropython):
     site = rig.make_site(tmp_path, micropython, clients=10, boards=1, largest=30_000_000, budget=30_000_000)
     site.store.close()
-    with site.boards() as boards:
-        options = Options(epsilon="4", fleet="port:" + boards.ports[0])
-        with pytest.raises(RefusedError, match=r"another dimension \(6\)"):
-            inference_run.begin(options, tmp_path / "store.sqlite")
+    with site.boards() as boards, pytest.raises(RefusedError, match=r"another dimension \(6\)"):
+        rig.finish("infer", epsilon="4", fleet="port:" + boards.ports[0], store=tmp_path / "store.sqlite")
     assert {spent for spent, _, _ in site.ledgers().values()} == {0}
 
 
 def test_boards_on_ports_are_scored_without_knowing_their_records(tmp_path, micropython):
-    dataset = inference.load("iris")
+    dataset = softmax.load("iris")
     directories = board_directories(tmp_path, 1)
     with Store(tmp_path / "store.sqlite") as store:
         rows = dataset.records(np.arange(0, 150, 4))
-        session.provision_fleet(store, directories, rows, Policy(4_000_000, 8_000_000))
+        provision_fleet(store, directories, rows, Policy(4_000_000, 8_000_000))
     with EmulatedFleet(micropython, directories) as boards:
-        options = Options(epsilon="4", fleet="port:" + boards.ports[0])
-        result = inference_run.begin(options, tmp_path / "store.sqlite")
-        again = inference_run.begin(options, tmp_path / "store.sqlite")
+        options = {"epsilon": "4", "fleet": "port:" + boards.ports[0], "store": tmp_path / "store.sqlite"}
+        result = rig.finish("infer", **options)
+        again = rig.finish("infer", **options)
         for _ in range(2):  # a refusal leaves nothing under way
             with pytest.raises(RefusedError, match="budget is spent"):
-                inference_run.begin(options, tmp_path / "store.sqlite")
+                rig.finish("infer", **options)
     assert (result["reports"], result["agreement"], result["score_without_noise"]) == (38, None, None)
     assert again["reports"] == 38
     assert (directories[0] / storage.CLIENTS).exists()
 
 
 def test_a_result_that_could_not_be_written_is_made_from_the_same_reports(tmp_path, micropython):
-    options = Options(epsilon="4", fleet="emulated:2", cluster_client_num=60)
-    (tmp_path / "result.json").mkdir()
+    run = tmp_path / "runs" / "one"
+
+    def obstruct(status):
+        (run / "result.json").mkdir(exist_ok=True)
+
     with pytest.raises(StorageError) as caught:
-        inference_run.begin(options, tmp_path / "store.sqlite")
+        rig.finish(
+            "infer", epsilon="4", fleet="emulated:2", cluster_client_num=60, name="one",
+            watcher=Watcher(status=obstruct),
+        )  # fmt: skip
     assert "--resume" in caught.value.hint
-    (tmp_path / "result.json").rmdir()
-    with Store(tmp_path / "store.sqlite") as store:
+    (run / "result.json").rmdir()
+    with Store(run / "store.sqlite") as store:
         before = store.reports(1)
-    result = inference_run.resume(tmp_path)
+    result = rig.resume("one")
     assert (result["reports"], result["epsilon_spent"]) == (60, [[result["epsilon_per_client"], 60]])
-    with Store(tmp_path / "store.sqlite") as store:
+    with Store(run / "store.sqlite") as store:
         assert store.reports(1) == before
         assert store.reports(2) == []
     with pytest.raises(UsageError, match="has finished"):
-        inference_run.resume(tmp_path)
+        Run.resume("one")

@@ -272,16 +272,20 @@ def serve(arena, **options):
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
-def finish(process, timeout=180):
+def finish(process, timeout=180, code=0):
     out, err = process.communicate(timeout=timeout)
-    assert process.returncode == 0, err
+    assert process.returncode == code, err
     return [json.loads(line) for line in out.splitlines()]
+
+
+def ends(lines):
+    """What was told of each round when it ended."""
+    return [line for line in lines if line.get("event") == "end"]
 
 
 def test_serve_tells_what_happens(arena):
     lines = finish(serve(arena, rounds=2))
-    ends = [line for line in lines if line["event"] == "end"]
-    assert [(line["round"], line["reports"], line["asked"], line["ended"]) for line in ends] == [
+    assert [(line["round"], line["reports"], line["asked"], line["ended"]) for line in ends(lines)] == [
         (1, 3, 3, "complete"),
         (2, 3, 3, "complete"),
     ]
@@ -294,9 +298,9 @@ def test_a_round_ends_at_its_quorum_or_deadline_without_those_that_are_gone(aren
     with Store(arena.path, create=False, beside=True) as store:
         keys.add(store, [1000])  # a device that nobody has built
     lines = finish(serve(arena, quorum=0.75, rounds=1))
-    assert [(line["reports"], line["ended"]) for line in lines if line["event"] == "end"] == [(3, "quorum")]
+    assert [(line["reports"], line["ended"]) for line in ends(lines)] == [(3, "quorum")]
     lines = finish(serve(arena, deadline=8, rounds=2))
-    assert [(line["reports"], line["ended"]) for line in lines if line["event"] == "end"] == [(3, "deadline")]
+    assert [(line["reports"], line["ended"]) for line in ends(lines)] == [(3, "deadline")]
 
 
 def test_a_device_that_is_revoked_is_refused_at_once(arena):
@@ -308,9 +312,8 @@ def test_a_device_that_is_revoked_is_refused_at_once(arena):
     )
     process.send_signal(signal.SIGCONT)
     lines = finish(process)
-    ends = [(line["asked"], line["reports"]) for line in lines if line["event"] == "end"]
-    assert ends == [(3, 3), (2, 2)]
-    assert lines[-1]["frames"]["unknown"] >= 1, "its board has answered, and was not heard"
+    assert [(line["asked"], line["reports"]) for line in ends(lines)] == [(3, 3), (2, 2)]
+    assert ends(lines)[-1]["frames"]["unknown"] >= 1, "its board has answered, and was not heard"
 
 
 def test_reports_under_another_name_count_for_nobody_else(arena, host):
@@ -325,9 +328,9 @@ def test_reports_under_another_name_count_for_nobody_else(arena, host):
         n = frames.encode_report(out, key, device, number, [0, 0], K, 3, 2)
         thief.publish("tern/up/00000002", bytes(out[:n]))
         thief.publish("tern/up/00000001", bytes(out[:n]))
-    lines = finish(process)
-    assert [line["reports"] for line in lines if line["event"] == "end"] == [0]
-    assert lines[-1]["frames"]["forged"] == 4, "what came by its own topic; the broker stopped the rest"
+    lines = finish(process, code=3)
+    assert [line["reports"] for line in ends(lines)] == [0]
+    assert ends(lines)[-1]["frames"]["forged"] == 4, "what came by its own topic; the broker stopped the rest"
 
 
 def _announcements(arena):
@@ -346,7 +349,7 @@ def test_a_client_that_floods_does_not_stop_a_round(arena):
     while sent <= 5000:
         sent += thief.flood("tern/up/00000003", b"\x82" + bytes(30), 1.0)
     lines = finish(process)
-    assert [line["reports"] for line in lines if line["event"] == "end"] == [3, 3, 3]
+    assert [line["reports"] for line in ends(lines)] == [3, 3, 3]
     assert list(arena.differences()) == []
 
 
@@ -354,7 +357,7 @@ def test_a_slow_reader_does_not_stop_a_round(arena):
     slow = board_client(arena.access, arena.keys, 3)
     slow.subscribe("tern/round")  # and never reads again
     lines = finish(serve(arena, rounds=4))
-    assert [line["reports"] for line in lines if line["event"] == "end"] == [3, 3, 3, 3]
+    assert [line["reports"] for line in ends(lines)] == [3, 3, 3, 3]
 
 
 def test_one_process_has_a_store(arena):
@@ -367,12 +370,24 @@ def test_one_process_has_a_store(arena):
     finish(process)
 
 
-def test_a_broker_that_is_not_there(arena, tmp_path):
+def test_a_broker_that_is_started_later(arena):
     arena.broker.stop()
-    process = serve(arena)
-    _, err = process.communicate(timeout=120)
-    assert process.returncode == 3
-    assert "does not answer" in err
+    process = serve(arena, rounds=1)
+    time.sleep(3)
+    assert process.poll() is None
+    arena.broker.start()
+    lines = finish(process)
+    (note,) = [line for line in lines if line["event"] == "note" and "does not answer" in line["message"]]
+    assert note["message"].endswith("; waiting for it")
+    assert [line["reports"] for line in ends(lines)] == [3]
+
+
+def test_a_host_that_waits_for_a_broker_can_be_stopped(arena):
+    arena.broker.stop()
+    process = serve(arena, rounds=1)
+    assert "waiting for it" in process.stdout.readline()
+    process.send_signal(signal.SIGTERM)
+    assert finish(process, 30)[-1]["rounds"] == 0
     arena.broker.start()
 
 

@@ -21,7 +21,7 @@ BUSY = 15_000  # by so much a machine that does other things may be late
 _PROGRAM = """
 import sys, time
 from tern.mqtt import MqttError, Session
-from tern.transport import Connection, Lost, client_context
+from tern.tcp import Connection, Lost, client_context
 port, authority, name, act = int(sys.argv[1]), sys.argv[2], sys.argv[3], sys.argv[4]
 opening, patience = int(sys.argv[5]), int(sys.argv[6])
 context = client_context(open(authority, "rb").read()) if authority != "-" else None
@@ -48,12 +48,13 @@ except (Lost, MqttError) as error:
 
 
 class Server:
-    """Accepts one connection and hands it to `behave`."""
+    """Accepts one connection and hands it to `behave`; it stays open until the client has ended."""
 
     def __init__(self, behave):
         self._socket = socket.create_server(("127.0.0.1", 0))
         self.port = self._socket.getsockname()[1]
         self._behave = behave
+        self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
 
     def _run(self):
@@ -62,12 +63,14 @@ class Server:
             connection.settimeout(60)
             with contextlib.suppress(OSError):
                 self._behave(connection)
+            self._ended.wait(60)
 
     def __enter__(self):
         self._thread.start()
         return self
 
     def __exit__(self, *_):
+        self._ended.set()
         self._thread.join(60)
         self._socket.close()
 
@@ -111,7 +114,6 @@ def reads_nothing(connection):
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     connection.recv(100)
     connection.sendall(b"\x20\x02\x00\x00")
-    time.sleep(8)
 
 
 def garbage(connection):
@@ -121,6 +123,7 @@ def garbage(connection):
 
 def hangs_up(connection):
     connection.recv(10)
+    connection.close()
 
 
 def _command(micropython, directory, *arguments):

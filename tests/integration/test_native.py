@@ -55,6 +55,7 @@ def draw():
         yield lambda *arguments: on.call(f"draw{arguments!r}")
 
 
+@pytest.mark.slow
 def test_the_same_symbols_from_the_same_bytes(draw):
     rng = random.Random(1)
     shapes = set()

@@ -3,32 +3,29 @@
 import json
 import subprocess
 import time
-from pathlib import Path
 
 import pytest
+import rig
 
-from ternhost import device
 from ternhost.fleet import parse
-from ternhost.runs.session import Options, Session
 from terntools.bench import latency
+from terntools.boards import questions as device
 from terntools.boards.monitor import Monitor
 from terntools.testing import hil
 from terntools.testing.hardware import read_map
 
-TERN = Path(__file__).parents[2] / ".venv/bin/tern"
 
-
-def test_one_training_round(tmp_path):
-    options = Options(fleet="pico-emulated:2", reports=40, group=40, epsilon="2")
-    with Session.begin(options, tmp_path / "store.sqlite") as session:
-        result = session.run()
+@pytest.mark.slow
+def test_one_training_round(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    result = rig.finish(fleet="pico-emulated:2", reports=40, group=40, epsilon="2")
     assert (result["rounds"], result["reports"]) == (1, 40)
     assert result["epsilon_spent"] == [[pytest.approx(2, abs=1e-4), 40]]  # from the boards' own ledgers
 
 
 def test_the_name_of_the_fleet():
     assert parse("pico-emulated:2").count == 2
-    assert parse("pico-emulated:1").is_emulated
+    assert parse("pico-emulated:1").provisions
 
 
 def test_its_figures_repeat_to_the_microsecond_and_keep_their_bounds():
@@ -52,6 +49,7 @@ def test_its_figures_repeat_to_the_microsecond_and_keep_their_bounds():
     assert figures["heap"]["free"] > 150 * 1024
 
 
+@pytest.mark.slow
 def test_a_monitor_shows_what_passes_and_lets_it_pass():
     lines = []
     with device.boards("pico-emulated:1") as (port,):
@@ -62,7 +60,7 @@ def test_a_monitor_shows_what_passes_and_lets_it_pass():
                 assert time.monotonic() < end
                 monitor.run(time.monotonic() + 0.1)
             asked = subprocess.Popen(
-                [TERN, "device", "info", "--fleet", f"port:{monitor.tap}", "--json"],
+                [*rig.TERN, "device", "info", "--fleet", f"port:{monitor.tap}", "--json"],
                 stdout=subprocess.PIPE,
                 text=True,
             )

@@ -5,19 +5,18 @@ import pytest
 
 from tern import ledger, storage, wire
 from ternhost import fleet
-from ternhost.aggregate.aggregator import Aggregator, Question
+from ternhost.aggregate.questions import Question
 from ternhost.aggregate.store import Store
-from ternhost.algorithms import inference
-from ternhost.drivers.boards import AllRefused, Collector
-from ternhost.fleet.opening import open_boards
+from ternhost.algorithms import softmax
+from ternhost.drivers.base import AllRefused, Terms
+from ternhost.drivers.boards import BoardsDriver
+from ternhost.fleet.provision import board_directories, provision_fleet
 from ternhost.mechanisms import design
 from ternhost.mechanisms.accounting import Policy
-from ternhost.runs.directory import board_directories
-from ternhost.runs.session import provision_fleet
 
 D = 4
 CARD = design("duchi", 2)
-NOISE = inference.noise_card(2_000_000)
+NOISE = softmax.noise_card(2_000_000)
 LOCAL = Question(wire.LOCAL + wire.LOGISTIC, [100] * D, -12, CARD.card, 1, 0, (2, 2, 1 << 18))
 INFERENCE = Question(wire.SOFTMAX, list(range(0, 800, 100)), -12, NOISE, 2)
 VALUES = Question(wire.VALUES, [1, 0, 1, 1], -12, CARD.card, 1)
@@ -28,16 +27,13 @@ def test_modules_on_demand(tmp_path):
     rows = np.random.default_rng(3).integers(-16384, 16385, (6, D + 1), dtype=np.int16)
     with Store(tmp_path / "store.sqlite") as store:
         provision_fleet(store, directories, rows, Policy(3_000_000, 9_000_000), 3)
-        aggregator = Aggregator(store)
-        with (
-            open_boards(fleet.parse("pico-emulated:1"), directories, ("local", "collect")) as boards,
-            Collector(aggregator, boards) as collector,
-        ):
-            assert collector.devices == [1, 2]
+        boards = fleet.parse("pico-emulated:1").boards(directories, ("local", "collect"))
+        with BoardsDriver(store, boards, Terms()) as driver:
+            assert driver.devices == [1, 2]
 
             def ask(number, question):
-                aggregator.open(number, [(question, [1, 2])], 0.0)
-                return collector.collect(number)
+                driver.open(number, [(question, [1, 2])])
+                return driver.collect(number)
 
             assert ask(1, LOCAL).reports == 2
             with pytest.raises(AllRefused, match="lack the module") as caught:

@@ -45,6 +45,7 @@ def test_what_the_pinned_compiler_makes_is_right(name):
         assert repl.directory("/") == {}  # it leaves nothing behind
 
 
+@pytest.mark.slow
 def test_a_card_a_gradient_and_a_report_are_the_same_everywhere(tmp_path):
     """On CPython, 32-bit unix and every emulated board, of the same bytes of randomness, byte for byte."""
     found = {"cpython": self_check.expected_answers()}

@@ -57,6 +57,7 @@ def boot(box, **options):
     return boot_pico(box / "flash.bin", volume=box / "volume", **options)
 
 
+@pytest.mark.slow
 def test_a_board_from_the_box_is_a_member_after_one_command_and_the_second_does_nothing(box):
     with boot(box, blank=True) as board:
         first = tern_up(box, board.url)
@@ -72,6 +73,8 @@ def test_a_board_from_the_box_is_a_member_after_one_command_and_the_second_does_
     assert second["hello"].split("; ")[:3] == first["hello"].split("; ")[:3]
 
 
+@pytest.mark.slow
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("seconds", [0.7, 1.5, 3.0, 5.0, 8.0])
 def test_killed_at_any_time_and_run_again_it_completes(box, seconds):
     with boot(box, blank=True) as board:
@@ -86,6 +89,8 @@ def test_killed_at_any_time_and_run_again_it_completes(box, seconds):
         assert tern_up(box, board.url)["changed"] is False
 
 
+@pytest.mark.slow
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("seconds", [1.0, 3.0])
 def test_a_board_unplugged_half_way_goes_on_after_it_is_plugged_in_again(box, seconds):
     board = boot(box, blank=True)

@@ -106,7 +106,7 @@ def test_a_window_start_is_rounded_exactly(levels):
         ("duchi", None, (-ONE, ONE, 12345)),
         ("three-outputs", None, (-ONE, 0, ONE, 5000)),
         ("rr3", None, (-ONE, 0, ONE)),
-        ("3r", None, (*range(-ONE, ONE + 1, ONE // 16), 333)),
+        pytest.param("3r", None, (*range(-ONE, ONE + 1, ONE // 16), 333), marks=pytest.mark.slow),
         ("pm-sub", 15, (-ONE, ONE)),
         ("pm-sub", None, (-ONE, ONE)),
     ],
@@ -117,6 +117,7 @@ def test_designed_cards_of_full_precision(name, levels, inputs):
         assert sampler_walk.outputs(card, v) == certify.distribution(card, v)
 
 
+@pytest.mark.slow
 def test_window_starts_between_the_ends():
     # A window start is drawn from the input alone (above); here each start is given, as a category is.
     card = designed("pm-sub", "2", 15)
@@ -155,7 +156,10 @@ def test_inputs_beyond_the_ends_are_saturated_by_the_sampler():
         certify.distribution(card, ONE + 1)
 
 
-@pytest.mark.parametrize(("name", "levels"), [("duchi", None), ("three-outputs", None), ("pm-sub", None)])
+@pytest.mark.parametrize(
+    ("name", "levels"),
+    [("duchi", None), ("three-outputs", None), pytest.param("pm-sub", None, marks=pytest.mark.exhaustive)],
+)
 def test_every_single_bit_of_a_card(name, levels):
     data = mechanisms.design(name, "2", levels).card
     kept = {"undecodable": 0, "uncertified": 0, "true": 0}

@@ -3,37 +3,79 @@
 from __future__ import annotations
 
 import ast
+import graphlib
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 import tern
-from terntools.boards import fold, mpy
+from terntools.boards import fold, modules, mpy, package
 
 FIRMWARE = Path(tern.__file__).parents[1]
 
 
-def modules() -> set[str]:
-    found = {path.relative_to(FIRMWARE).as_posix() for path in (FIRMWARE / "tern").rglob("*.py")}
-    return found - {"tern/boards/emulated.py"}
-
-
 def test_package_json_lists_every_module_of_a_board() -> None:
-    package = json.loads((FIRMWARE / "package.json").read_text())
-    assert package["version"] == tern.__version__
-    assert all(target == source for target, source in package["urls"])
-    assert {target for target, _ in package["urls"]} == modules(), "list the new module in package.json"
-
-
-def test_manifest_freezes_the_package_and_the_entry() -> None:
-    said: list[tuple[str, ...]] = []
-    words = {
-        word: lambda *args, word=word, opt=None: said.append((word, *args))
-        for word in ("include", "package", "module")
+    assert package.PACKAGE.read_text() == package.text(), "python -m terntools.boards.package writes it anew"
+    listed = json.loads(package.text())
+    assert listed["version"] == tern.__version__
+    files = {path.relative_to(FIRMWARE).as_posix() for path in (FIRMWARE / "tern").rglob("*.py")}
+    assert {tuple(one) for one in listed["urls"]} == {
+        (file, file) for file in files - {"tern/boards/emulated.py"}
     }
-    exec((FIRMWARE / "manifest.py").read_text(), words)  # as MicroPython's build does
-    assert ("package", "tern") in said
-    assert ("module", "main.py") in said
+
+
+def test_the_library_says_which_of_its_modules_a_board_may_lack() -> None:
+    sources = {
+        "tern.client": (
+            "try:\n from tern.new import Answerer\nexcept ImportError:\n pass\nfrom tern import links"
+        ),
+        "tern.links": "MODULES = {'new.json': 'tern.links.new'}\ndef open_link():\n import socket",
+        "tern.links.new": "from tern.tcp import Connection",
+        "tern.tcp": "import socket",
+        "tern.new": "from tern import helper",
+        "tern.helper": "",
+        "tern.boards.new": "",
+        "tern.boards.emulated": "",
+    }
+    assert modules.on_demand(sources) == ("new",)
+    assert modules.networked(sources) == {"tern.links.new", "tern.tcp"}
+    client = {"tern.client", "tern.links", "tern.links.new", "tern.tcp"}
+    assert set(modules.needed(sources, ["tern.client"], ["tern.new"])) == client
+    assert set(modules.needed(sources, ["tern.client"])) == client | {"tern.new", "tern.helper"}
+    of_a_board = modules.usable(sources, modules.Board("armv6m", "new", network=False))
+    assert set(sources) - set(of_a_board) == {"tern.links.new", "tern.tcp", "tern.boards.emulated"}
+
+
+def test_no_module_comes_back_to_itself_by_its_imports() -> None:
+    library = mpy.library()
+    imports = {name: modules.imports(source) & library.keys() for name, source in library.items()}
+    order = list(graphlib.TopologicalSorter(imports).static_order())  # raises CycleError, which names them
+    assert order.index("tern.shapes") < order.index("tern.card") < order.index("tern.client")
+
+
+@pytest.mark.parametrize(
+    ("there", "base"), [("firmware/tern", "."), ("tern", "..")], ids=["checkout", "package"]
+)
+def test_manifest_freezes_the_package_and_the_entry(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, there: str, base: str
+) -> None:
+    (tmp_path / "firmware").mkdir()
+    (tmp_path / there).mkdir()
+    monkeypatch.chdir(tmp_path / "firmware")  # as MicroPython's build does, in the manifest's folder
+    said: list[tuple[str, str, str | None]] = []
+
+    def word(name: str) -> Any:
+        return lambda what, base_path=None, opt=None: said.append((name, what, base_path))
+
+    exec(
+        (FIRMWARE / "manifest.py").read_text(),
+        {name: word(name) for name in ("include", "package", "module")},
+    )
+    assert ("package", "tern", base) in said
+    assert ("module", "main.py", None) in said
 
 
 def leaves() -> Iterator[tuple[str, ast.FunctionDef, dict[str, int]]]:

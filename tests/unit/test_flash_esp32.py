@@ -255,7 +255,8 @@ def test_too_large_a_file_is_refused_before_anything_is_erased(rom, tmp_path):
     assert not board.erased
 
 
-def test_a_cable_pulled_while_writing_says_how_to_recover(rom, tmp_path):
+def test_a_cable_pulled_while_writing_says_how_to_recover(rom, tmp_path, monkeypatch):
+    monkeypatch.setattr("esptool.cmds.DEFAULT_CONNECT_ATTEMPTS", 1)  # to find it again, a second each
     board = rom("esp32", cut_after=3)
     with pytest.raises(DeviceError, match="flashing broke off") as caught:
         flash.flash(
@@ -292,7 +293,9 @@ def test_a_silent_port_is_no_esp32(tmp_path):
     tty.setraw(near)
     try:
         with pytest.raises(DeviceError, match="no ESP32 answers"):
-            esp32.flash(os.ttyname(near), firmware_for("esp32"), "firmware.bin", chip="esp32", reset=False)
+            esp32.flash(
+                os.ttyname(near), firmware_for("esp32"), "firmware.bin", chip="esp32", reset=False, attempts=1
+            )
     finally:
         os.close(far)
         os.close(near)

@@ -8,7 +8,7 @@ from types import ModuleType
 import pytest
 
 from ternhost.errors import TernError
-from terntools.boards import fold, mpy
+from terntools.boards import fold, modules, mpy
 
 CONSTANTS = '''"""Constants."""
 from tern.compat import const
@@ -61,9 +61,9 @@ def test_uses_become_values_and_lines_keep_their_numbers(constants):
 def test_an_import_that_nothing_needs_goes(constants):
     answer = folded("from some import constants\nfrom some.constants import TEXT\nx = TEXT, constants.TEXT\n")
     assert answer["some.user"] == 'pass\npass\nx = "a\'b", "a\'b"\n'
-    assert fold.imports(answer["some.user"]) == []
+    assert modules.imports(answer["some.user"]) == set()
     kept = folded("def f():\n    from some import constants\n    return constants.double\n")["some.user"]
-    assert set(fold.imports(kept)) == {"some", "some.constants"}
+    assert modules.imports(kept) == {"some", "some.constants"}
 
 
 def test_the_constants_own_module(constants):
@@ -101,21 +101,21 @@ def test_the_library_folds_to_modules_of_the_same_lines():
 
 def test_a_board_gets_what_its_client_needs():
     for name, board in mpy.BOARDS.items():
-        modules = mpy.sources_for(board)
-        assert {"tern", "tern.client", "tern.boards", "tern.links.serial"} <= set(modules), name
-        assert ("tern.links.mqtt" in modules) == ("tern.mqtt" in modules) == board.network
-        assert f"tern.boards.{board.platform}" in modules
+        found = mpy.sources_for(board)
+        assert {"tern", "tern.client", "tern.boards", "tern.links.serial"} <= set(found), name
+        assert ("tern.links.mqtt" in found) == ("tern.mqtt" in found) == board.network
+        assert f"tern.boards.{board.platform}" in found
         assert not {
             "tern.boards.emulated",
             "tern.local",
             "tern.wire",
             "tern.host_frames",
             "tern.bench",
-        } & set(modules)
-        assert set(mpy.sources_for(board, more=["bench"])) == {*modules, "tern.bench", "tern.host_frames"}
-        assert set(mpy.sources_for(board, more=["lhp"])) == {*modules, "tern.lhp"}
+        } & set(found)
+        assert set(mpy.sources_for(board, more=["bench"])) == {*found, "tern.bench", "tern.host_frames"}
+        assert set(mpy.sources_for(board, more=["lhp"])) == {*found, "tern.lhp"}
         whole = mpy.sources_for(board, whole=True)
-        assert set(modules) | {"tern.local", "tern.wire"} <= set(whole)
+        assert set(found) | {"tern.local", "tern.wire"} <= set(whole)
         assert ("tern.mqtt" in whole) == board.network
 
 

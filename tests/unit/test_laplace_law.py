@@ -26,7 +26,9 @@ def law(card: Card, y: int) -> list[float]:
     return weights
 
 
-@pytest.mark.parametrize(("t", "s", "depth"), [(1, 1, 7), (2, 1, 6), (1, 3, 7)])
+@pytest.mark.parametrize(
+    ("t", "s", "depth"), [(1, 1, 7), (2, 1, 6), pytest.param(1, 3, 7, marks=pytest.mark.exhaustive)]
+)
 def test_enumerated_mass_is_within_the_law(t: int, s: int, depth: int) -> None:
     # Every draw here masks a byte to 3 bits or fewer until k exceeds 8, so 8 values stand for all 256.
     card = laplace_card(0, t, s, 3)

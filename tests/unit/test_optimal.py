@@ -87,6 +87,7 @@ def test_eight_levels_beat_the_continuous_mechanisms(epsilon):
     assert worst(designed(epsilon, 8)) < min(continuous_rivals(epsilon).values())
 
 
+@pytest.mark.slow
 def test_sixteen_levels_are_near_the_lower_bound():
     card = designed(3.0, 16)
     assert REFERENCE_BOUNDS[3.0] < worst(card) < 1.015 * REFERENCE_BOUNDS[3.0]
@@ -111,6 +112,7 @@ def test_the_mean_second_moment_under_a_prior_at_zero_is_rr3s():
     assert at_zero == pytest.approx(2 * (e + 2) / (e - 1) ** 2, rel=2e-3)
 
 
+@pytest.mark.slow
 def test_a_prior_is_what_counts():
     """The card designed for a prior is the better one under it, and a histogram is as good as a name."""
 
@@ -129,6 +131,7 @@ def test_a_prior_is_what_counts():
     )
 
 
+@pytest.mark.slow
 def test_sampled_coordinates():
     """With one of many coordinates sampled the second moment decides; a share's card is the better one for it."""
     plain, of_two, of_many = (certify.moments(designed(1.0, 4, share=share)) for share in (1, 1.5, 28))
@@ -145,6 +148,8 @@ def test_fewer_knots(knots, at_most):
     assert worst(card) <= at_most
 
 
+@pytest.mark.slow
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("epsilon", "levels"), [(0.000001, 4), (0.01, 3), (12.0, 4), (20.0, 4)])
 def test_the_ends_of_the_range_of_epsilon(epsilon, levels):
     two = 1.005 * duchi.worst_variance(epsilon)  # the counts of its card are whole, too
@@ -152,6 +157,7 @@ def test_the_ends_of_the_range_of_epsilon(epsilon, levels):
         assert worst(designed(epsilon, levels, **options)) <= two
 
 
+@pytest.mark.slow
 def test_the_same_design_each_time():
     assert optimal.design(2 * MICRO, 3).card == designed(2.0, 3).data
 
@@ -178,6 +184,7 @@ def test_what_makes_no_sense(options):
         optimal.design(MICRO, **options)
 
 
+@pytest.mark.slow
 def test_the_bound_lies_below_every_card_and_near_the_best():
     for epsilon in (0.3, 1.0):
         bound = lower_bound.worst_variance(epsilon)

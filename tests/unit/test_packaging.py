@@ -1,19 +1,34 @@
-"""What is in the repository is in the package, and the checks of `make test` see all of it."""
+"""What is in the repository is in the package, and extras are what the code takes them for. See test_wheel.py, too."""
 
+import re
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
+import pytest
+
 import ternspecs
+from ternhost import cli, extras
+from ternhost.errors import UsageError
 from terntools.boards import mpy
+from terntools.testing import folders
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+EXTRAS = PROJECT["project"]["optional-dependencies"]
 SOURCES = {"tern": "firmware", "ternhost": "host", "terntools": "tools"}
+DATA = {"ternfirmware", "ternspecs", "terntests.device", "terntests.hil"}
+
+
+def names(requirements):
+    """Of packages, without versions."""
+    return {re.match(r"[\w.-]+", one)[0] for one in requirements}
 
 
 def test_every_package_is_installed():
-    there = {"ternspecs"}
-    data = ROOT / "tools/terntools/qemu/port"  # Python for a device, among C
+    there = set(DATA)
+    data = ROOT / "tools/terntools/emulators/qemu/port"  # Python for a device, among C
     for name, folder in SOURCES.items():
         for source in (ROOT / folder / name).rglob("*.py"):
             if data in source.parents:
@@ -23,28 +38,63 @@ def test_every_package_is_installed():
 
 
 def test_a_package_is_a_folder_with_an_init():
-    for package in PROJECT["tool"]["setuptools"]["packages"]:
+    for package in set(PROJECT["tool"]["setuptools"]["packages"]) - DATA:
         name, *below = package.split(".")
-        if name in SOURCES:
-            assert ROOT.joinpath(SOURCES[name], name, *below, "__init__.py").exists(), package
+        assert ROOT.joinpath(SOURCES[name], name, *below, "__init__.py").exists(), package
 
 
-def test_specifications_are_found_as_a_package():
+def test_folders_of_data_are_found_as_packages():
     assert (Path(next(iter(ternspecs.__path__))) / "cards.md").exists()
+    assert mpy.MAIN.is_file()
+    assert list(folders.DEVICE.glob("test_*.py"))
+    assert list(folders.HIL.glob("test_*.py"))
+    assert list(folders.VECTORS.glob("*.json"))
 
 
-def test_data_files_match_their_patterns():
-    data = PROJECT["tool"]["setuptools"]["package-data"]
-    for package in ("native", "pico"):
-        for name in (ROOT / "tools/terntools" / package).iterdir():
-            if name.suffix not in (".py", "") and name.is_file():
-                assert f"*{name.suffix}" in data[f"terntools.{package}"], name
-    folders = {path.name for path in (ROOT / "tools/terntools/qemu").iterdir() if path.is_dir()}
-    assert folders - {"__pycache__"} == {
-        pattern.partition("/")[0] for pattern in data["terntools.emulators.qemu"]
-    }
+def test_an_extra_has_what_the_code_asks_it_for():
+    for extra, modules in extras.EXTRAS.items():
+        assert set(modules.values()) == names(EXTRAS[extra]) - {"tern-ldp"}, extra
+    assert not set(EXTRAS) - set(extras.EXTRAS) - {"dev", "docs"}
+
+
+def test_no_package_is_listed_twice():
+    listed = [one for extra in EXTRAS.values() for one in names(extra) - {"tern-ldp"}]
+    listed += names(PROJECT["project"]["dependencies"])
+    assert len(listed) == len(set(listed))
 
 
 def test_the_compiler_that_is_named_is_the_one_that_is_pinned():
-    extras = PROJECT["project"]["optional-dependencies"]
-    assert all(mpy.COMPILER in extras[extra] for extra in ("boards", "dev"))
+    assert mpy.COMPILER in EXTRAS["boards"]
+
+
+def test_an_import_that_fails_names_the_extra():
+    lack = extras.explained(ModuleNotFoundError("No module named", name="sklearn.datasets"))
+    assert lack is not None
+    assert lack.message == "scikit-learn is not installed"
+    assert lack.hint == "install it with: pip install 'tern-ldp[data]'"
+    assert extras.explained(ModuleNotFoundError("No module named", name="ternhost.nothing")) is None
+    assert extras.explained(ImportError("cannot import name")) is None
+
+
+def test_a_module_is_required(monkeypatch):
+    extras.require("yaml", "littlefs")
+    monkeypatch.setattr(extras.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(UsageError, match="PyYAML is not installed") as caught:
+        extras.require("yaml")
+    assert "tern-ldp[boards]" in caught.value.hint
+
+
+def test_every_parser_is_made_without_extras_and_what_takes_long_to_import():
+    hidden = [module for modules in extras.EXTRAS.values() for module in modules]
+    hidden += ["matplotlib", "scipy"]
+    program = f"import sys; sys.modules.update(dict.fromkeys({hidden})); from ternhost import cli; cli.build_parser()"
+    made = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert made.returncode == 0, made.stderr
+
+
+def test_the_host_names_no_command_of_the_tools():
+    points = PROJECT["project"]["entry-points"][cli.COMMANDS.group]
+    assert set(points) <= set(cli.COMMANDS), "install the package again: pip install -e '.[dev]'"
+    builtin = [name for name in cli.COMMANDS if name not in points]
+    assert list(cli.COMMANDS)[: len(builtin)] == builtin  # `tern --help` has the host's first
+    assert all(cli.COMMANDS[name].__name__.startswith("ternhost.") for name in builtin)

@@ -19,6 +19,7 @@ import serial
 
 from tern import frames, wire
 from ternhost.errors import DeviceError, RefusedError, UsageError
+from ternhost.links import listening, open_link
 from ternhost.links import serial as module
 from ternhost.links.serial import SerialLink
 
@@ -177,7 +178,7 @@ def test_hello(peer, link):
 
 
 def test_hello_is_asked_again_and_again(peer, link, monkeypatch):
-    monkeypatch.setattr(module, "HELLO_EVERY", 0.1)
+    monkeypatch.setattr(listening, "HELLO_EVERY", 0.1)
     answering(
         peer,
         lambda nonce: b"",
@@ -255,8 +256,17 @@ def test_hello_to_a_board_that_hangs_up(peer, link):
 # Opening
 
 
+def test_what_has_no_scheme_of_a_link_is_a_port_of_pyserial(peer, events):
+    link = open_link(peer.port, events)
+    link.close()
+    assert type(link) is SerialLink
+    for port in ("/dev/serial/by-path/pci-0000:00:14.0", "nothing:/x", ":"):
+        with pytest.raises(DeviceError, match=f"there is no port {port}"):
+            open_link(port, events)
+
+
 def test_a_socket_is_a_port(events, monkeypatch):
-    monkeypatch.setattr(module, "HELLO_EVERY", 60)  # one question, for one answer
+    monkeypatch.setattr(listening, "HELLO_EVERY", 60)  # one question, for one answer
     with socket.create_server(("127.0.0.1", 0)) as server:
         link = SerialLink(f"socket://127.0.0.1:{server.getsockname()[1]}", events)
         board, _ = server.accept()

@@ -1,14 +1,12 @@
 """The device library compiles for every architecture, and what a board gets of it grows only on purpose."""
 
 import json
-from pathlib import Path
 
 import pytest
 
-from terntools.boards import mpy
+from terntools.boards import mpy, sizes
 
-ROOT = Path(__file__).parents[2]
-KEPT = json.loads((ROOT / "tests/sizes.json").read_text())
+KEPT = json.loads(sizes.KEPT.read_text())
 LIMITS = {"pico": 32 * 1024, "pico-w": 40 * 1024}
 TOLERANCE = 0.02  # of a board's total
 
@@ -20,18 +18,18 @@ def test_library_compiles(architecture, tmp_path):
 
 @pytest.mark.parametrize("name", mpy.BOARDS)
 def test_what_a_board_gets_keeps_its_size(name, tmp_path):
-    sizes = mpy.compile_set(mpy.BOARDS[name], tmp_path)
-    assert sum(sizes.values()) < LIMITS.get(name, 1 << 20)
+    found = mpy.compile_set(mpy.BOARDS[name], tmp_path)
+    assert sum(found.values()) < LIMITS.get(name, 1 << 20)
     kept = sum(KEPT[name].values())
-    assert sum(sizes.values()) == pytest.approx(kept, rel=TOLERANCE), (
+    assert sum(found.values()) == pytest.approx(kept, rel=TOLERANCE), (
         "meant? python -m terntools.boards.sizes --keep"
     )
-    assert set(sizes) == set(KEPT[name]), "meant? python -m terntools.boards.sizes --keep"
+    assert set(found) == set(KEPT[name]), "meant? python -m terntools.boards.sizes --keep"
 
 
 @pytest.mark.parametrize("architecture", mpy.ARCHITECTURES)
 def test_entry_point_compiles(architecture, tmp_path):
-    for source in sorted((ROOT / "firmware").glob("*.py")):
+    for source in sorted(mpy.FIRMWARE.glob("*.py")):
         mpy.compile_module(source, architecture, tmp_path / source.with_suffix(".mpy").name)
 
 

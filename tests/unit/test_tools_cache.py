@@ -88,7 +88,7 @@ def test_a_build_without_its_products_is_no_entry():
 
 def test_a_killed_build_leaves_no_entry_and_is_cleared_away(root):
     code = (
-        "import sys, time\nfrom terntools import cache\n"
+        "import sys, time\nfrom ternhost import cache\n"
         "def make(work, out):\n    (out / 'thing').write_text('half')\n"
         "    print('in', flush=True)\n    time.sleep(60)\n"
         "recipe = cache.Recipe(name='thing', version='1', options={'colour': 'grey'}, products=('thing',))\n"

@@ -40,7 +40,7 @@ def test_a_need_that_nobody_knows_is_refused(tmp_path):
     path.write_text("NEEDS = {'test_a': 'sockets'}\ndef test_a(): pass\n")
     assert device_tests.needs(path) == {"test_a": device_tests.SOCKETS}
     path.write_text("NEEDS = 'socket'\ndef test_a(): pass\n")
-    with pytest.raises(UsageError, match="NEEDS knows sockets and endurance, and not socket"):
+    with pytest.raises(UsageError, match="NEEDS knows sockets, endurance, time, and not socket"):
         device_tests.needs(path)
 
 
@@ -84,7 +84,7 @@ def test_a_hang_is_a_time_out(tmp_path):
     text = (
         "def test_a(): pass\ndef test_b():\n    print('before')\n    while True: pass\ndef test_c(): pass\n"
     )
-    outcomes = run(tmp_path, text, timeout=10.0)  # time enough to come to the hang
+    outcomes = run(tmp_path, text, timeout=3.0)  # time enough to come to the hang
     assert states(outcomes) == [PASSED, TIMED_OUT, TIMED_OUT]
     assert outcomes[1].output == "before\nno answer in time"
 
@@ -141,24 +141,24 @@ def test_exit_codes_of_the_command(tmp_path, text, seconds, code, words):
     assert ended.stdout.startswith(words)
 
 
-def test_under_pytest_each_test_runs_on_cpython_and_on_the_device(tmp_path):
+@pytest.fixture
+def run_pytest(tmp_path):
+    """Run pytest over two device tests of its own, with options."""
     (tmp_path / "test_it.py").write_text(
         "import sys\n\ndef test_same():\n    assert 1 + 1 == 2\n\n"
         "def test_cpython_only():\n    assert sys.implementation.name == 'cpython'\n"
     )
     (tmp_path / "pytest.ini").write_text("[pytest]\ntern_device_tests = .\n")
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-v",
-        "-p",
-        "no:cacheprovider",
-        "--rootdir",
-        tmp_path,
-        tmp_path,
-    ]
-    ended = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
+    command = [sys.executable, "-m", "pytest", "-v", "-p", "no:cacheprovider", "--rootdir", tmp_path]
+
+    def run(*options):
+        return subprocess.run([*command, *options], capture_output=True, text=True, cwd=tmp_path)
+
+    return run
+
+
+def test_under_pytest_each_test_runs_on_cpython_and_on_the_device(run_pytest):
+    ended = run_pytest()
     assert ended.returncode == 1
     assert "test_it.py::test_same PASSED" in ended.stdout
     assert "test_it.py::test_same[unix] PASSED" in ended.stdout
@@ -167,16 +167,27 @@ def test_under_pytest_each_test_runs_on_cpython_and_on_the_device(tmp_path):
     assert "on unix:" in ended.stdout
     assert "assert sys.implementation.name == 'cpython'\nAssertionError" in ended.stdout
 
-    one = subprocess.run(
-        [*command[:-1], "test_it.py::test_same"], capture_output=True, text=True, cwd=tmp_path
-    )
-    assert "2 passed" in one.stdout
-    none = subprocess.run([*command, "--target", "toaster"], capture_output=True, text=True, cwd=tmp_path)
-    assert none.returncode != 0
-    assert "there is no 'toaster'" in none.stderr
-    board = subprocess.run([*command, "--target", "board"], capture_output=True, text=True, cwd=tmp_path)
-    assert board.returncode != 0
-    assert "--target board needs --port" in board.stderr
+
+def test_one_test_is_named_for_all_targets(run_pytest):
+    assert "2 passed" in run_pytest("test_it.py::test_same").stdout
+
+
+@pytest.mark.slow
+def test_processes_of_xdist_run_a_file_once(run_pytest):
+    ended = run_pytest("-n", "2", "--dist", "loadgroup")
+    on_unix = [line for line in ended.stdout.splitlines() if "[unix]" in line and line.startswith("[gw")]
+    assert len(on_unix) == 2
+    assert len({line.split()[0] for line in on_unix}) == 1  # the process
+    assert "1 failed, 3 passed" in ended.stdout
+
+
+@pytest.mark.parametrize(
+    ("target", "said"), [("toaster", "there is no 'toaster'"), ("board", "--target board needs --port")]
+)
+def test_targets_that_there_are_not(run_pytest, target, said):
+    ended = run_pytest("--target", target)
+    assert ended.returncode != 0
+    assert said in ended.stderr
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,11 @@
 """What differs from board to board: one module each, with a class Board made from Base."""
 
-import os
 import sys
 import time
 
 from tern import __version__
 from tern.entropy import Generator
+from tern.links import open_link
 from tern.storage import FLEET, StorageError, read_fleet
 
 
@@ -30,7 +30,7 @@ class Base:
         return Generator()
 
     def link(self):
-        """The link to the host: a broker if there is a mqtt.json, the console if not; slotted if fleet.bin says so."""
+        """The link to the host, see tern.links; slotted if fleet.bin says so."""
         try:
             slot = read_fleet(self.directory + "/" + FLEET)[2]
         except StorageError:  # then no round is answered
@@ -44,15 +44,7 @@ class Base:
 
     def open_link(self):
         """The link itself."""
-        try:
-            os.stat(self.directory + "/mqtt.json")
-        except OSError:
-            from tern.links.serial import Serial
-
-            return Serial(sys.stdin.buffer, sys.stdout.buffer, sys.stdin)
-        from tern.links.mqtt import open_link
-
-        return open_link(self.directory)
+        return open_link(self)
 
     def begin(self):
         """Give the console to the link: no byte of a frame interrupts the program."""
@@ -112,14 +104,3 @@ def is_littlefs():
         return any([isinstance(system, vfs.VfsLfs2) for system, path in vfs.mount() if path == "/"])
     except (ImportError, TypeError):
         return False
-
-
-def this_board():
-    """Return the Board of the machine that this runs on."""
-    if sys.platform == "rp2":
-        from tern.boards.rp2 import Board
-    elif sys.platform == "esp32":
-        from tern.boards.esp32 import Board
-    else:
-        from tern.boards.emulated import Board
-    return Board()

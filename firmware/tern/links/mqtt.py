@@ -11,7 +11,7 @@ from tern import frames, wire
 from tern.compat import const, sleep_ms, ticks_diff, ticks_ms
 from tern.mqtt import MqttError, Session
 from tern.storage import CLIENTS, Clients, StorageError
-from tern.transport import Connection, Lost, client_context
+from tern.tcp import Connection, Lost, client_context
 
 CONFIG = "mqtt.json"  # among the files of a board
 
@@ -22,7 +22,6 @@ HELLO = "%s/hello/%s"  # up, retained: its hello, empty once it is gone
 
 _PASSWORD_LABEL = b"tern mqtt "
 _PATIENCE_MS = const(10000)  # how long a broker may take to answer
-_JOIN_MS = const(20000)
 _MAX_WINDOW = const(29)
 _FIRST_PAUSE_MS = const(500)
 _SLICE_MS = const(1000)
@@ -40,59 +39,47 @@ def password(key):
     return "".join("%02x" % byte for byte in digest)
 
 
-def open_link(directory):
-    """Return the link of the board whose files are in `directory`; None where there is no mqtt.json.
+def open_link(board):
+    """Return the link of `board`, as the mqtt.json among its files says.
 
-    Raises StorageError where a file is missing or makes no sense.
+    Raises StorageError or OSError where a file is missing or makes no sense.
     """
+    directory = board.directory
     try:
         with open(directory + "/" + CONFIG) as file:
             config = json.load(file)
-    except OSError:
-        return None
     except ValueError as error:
         raise StorageError("%s: %s" % (CONFIG, error))
     clients = Clients(directory + "/" + CLIENTS)
-    board = name(clients.first)
+    called = name(clients.first)
     prefix = config.get("prefix", "tern")
     context = None
     if config.get("authority"):
         with open(directory + "/" + config["authority"], "rb") as file:
             context = client_context(file.read())
 
+    if "ssid" in config:
+        from tern.wifi import join  # now, while there is memory for it
+
     def connect():
         if "ssid" in config:
-            _join(config["ssid"], config.get("wifi_password"))
+            join(config["ssid"], config.get("wifi_password"))
         return Connection(
             config["host"], config["port"], _PATIENCE_MS, context, config.get("server", config["host"])
         )
 
     session = Session(
         connect,
-        board.encode(),
-        config.get("user", board).encode(),
+        called.encode(),
+        config.get("user", called).encode(),
         config.get("password", password(clients.key)).encode(),
         config.get("keep_alive", 60),
         config.get("clean", True),
-        ((HELLO % (prefix, board)).encode(), b""),
+        ((HELLO % (prefix, called)).encode(), b""),
         _PATIENCE_MS,
         window=min(clients.count, _MAX_WINDOW) + 3,
     )
-    return Mqtt(session, prefix, board, config.get("longest_pause_ms", 60000))
-
-
-def _join(ssid, secret):
-    import network
-
-    station = network.WLAN(network.STA_IF)
-    if not station.isconnected():
-        station.active(True)
-        station.connect(ssid, secret)
-    start = ticks_ms()
-    while not station.isconnected():
-        if ticks_diff(ticks_ms(), start) > _JOIN_MS:
-            raise Lost("cannot join the Wi-Fi network " + ssid)
-        sleep_ms(_SLICE_MS // 10)
+    return Mqtt(session, prefix, called, config.get("longest_pause_ms", 60000))
 
 
 class Mqtt:

@@ -414,6 +414,11 @@ class Store:
                 (run.name, run.began, run.status, json.dumps(run.asked), json.dumps(run.state)),
             )
 
+    def forget_run(self, name: str) -> None:
+        """Take back `begin_run`: a run that has asked nobody."""
+        with self.transaction():
+            self._db.execute("DELETE FROM run WHERE name = ?", (name,))
+
     def runs(self) -> list[StoredRun]:
         """Every run of this store, in the order in which they were begun."""
         with self._errors():

@@ -14,14 +14,16 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ternhost.aggregate import estimate
-from ternhost.aggregate.aggregator import CohortCounts, Question, RoundResult
+from ternhost.aggregate.questions import Question
+from ternhost.aggregate.rounds import CohortCounts, RoundResult
 from ternhost.algorithms import judging, training
-from ternhost.algorithms.base import Audience, Cohort, Devices, Floats, Mechanised, ReportDesign, Turns, take
+from ternhost.algorithms.base import Audience, Cohort, Devices, Floats, Turns, take
+from ternhost.algorithms.designs import CARD_ALTERNATIVES, Mechanised, ReportDesign
 from ternhost.algorithms.learning import WHAT, Learning, LearningOptions
 from ternhost.algorithms.optimisers import OPTIMISERS
 from ternhost.algorithms.parameters import MODELS, quantise
 from ternhost.algorithms.training import Trainer
-from ternhost.datasets import Holdings
+from ternhost.datasets import Dataset, Holdings
 from ternhost.errors import UsageError
 from ternhost.options import option, require
 
@@ -62,9 +64,10 @@ class FedSGD(Learning):
 
     name = "fedsgd"
     Options: ClassVar[Any] = Options
+    alternatives = (*Learning.alternatives, *CARD_ALTERNATIVES)
 
-    def __init__(self, options: Any, audience: Audience) -> None:
-        super().__init__(options, audience)
+    def __init__(self, options: Any, audience: Audience, data: Dataset | None = None) -> None:
+        super().__init__(options, audience, data)
         self.designs = self._designs()
         self._turns: Turns | None = None
         standing = audience.standing
@@ -89,6 +92,7 @@ class FedSGD(Learning):
                 learning_rate=options.learning_rate,
                 regularisation=options.regularisation,
                 optimiser=options.optimiser,
+                gives_up=standing is None,
             )
         )
 

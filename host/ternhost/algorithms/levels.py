@@ -23,7 +23,7 @@ import numpy.typing as npt
 
 from tern import card as cards
 from tern.lhp import Hierarchy
-from ternhost.aggregate.aggregator import Counts
+from ternhost.aggregate.rounds import Counts
 from ternhost.errors import UsageError
 from ternhost.mechanisms import lhp
 

@@ -63,11 +63,13 @@ def plan(
     learning_rate: float | None = None,
     regularisation: float = 1e-4,
     optimiser: str = "averaging",
+    gives_up: bool = True,
 ) -> Settings:
     """The settings of a run of `rounds` rounds (None: no end), each of `group` reports of k coordinates.
 
     variance: of one reported value at input 0, from the card. horizon: the rounds for which the learning rate is
-    chosen, by default all. The learning rate follows unless it is given. Raises UsageError for sizes that make no run.
+    chosen, by default all. The learning rate follows unless it is given. gives_up: it stops before its last round where
+    the model stands still, or nobody reports. Raises UsageError for sizes that make no run.
     """
     if group < 1 or not 1 <= k <= dimension or variance < 0:
         raise UsageError(f"groups of {group:g}, {k} of {dimension} coordinates: that is no run")
@@ -76,7 +78,7 @@ def plan(
         noise = Noise(model, dimension, horizon or rounds or 1, variance / expected)
         learning_rate = OPTIMISERS.named(optimiser).automatic_rate(noise)
     tolerance = 0.0 if variance else Settings.tolerance  # an estimate of 0 is then no sign of a gradient of 0
-    limits: dict[str, Any] = {} if rounds else {"patience": None, "failures": None}
+    limits: dict[str, Any] = {} if rounds and gives_up else {"patience": None, "failures": None}
     return Settings(
         model,
         dimension,
@@ -173,5 +175,7 @@ class Trainer:
             self.optimiser.restore(state["optimiser"])
             self.round, self.stopped = int(state["round"]), state["stopped"]
             self._still, self._failed = int(state["still"]), int(state["failed"])
+            if self.stopped == ROUNDS and (self.settings.rounds or self.round + 1) > self.round:
+                self.stopped = None  # there are more by now
         except (KeyError, TypeError, ValueError) as error:
             raise UsageError(f"the stored state of training cannot be read: {error}") from error

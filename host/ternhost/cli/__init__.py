@@ -1,7 +1,8 @@
 """The `tern` command: finds the module of a command, runs it, turns errors into a message and an exit code.
 
 A command module offers `add_parser(subparsers)`, which calls `add_command` and sets `func(args) -> int` as a
-default of the parser. Only the module of the command that is asked for is imported.
+default of the parser. Only the module of the command that is asked for is imported; what comes with an extra, or takes
+long to import, the module imports when it runs.
 """
 
 from __future__ import annotations
@@ -9,44 +10,43 @@ from __future__ import annotations
 import argparse
 import contextlib
 import errno
-import importlib
-import importlib.util
 import io
 import json
 import os
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from types import FrameType
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Protocol
 
-from ternhost import errors
+from ternhost import errors, extras
 from ternhost.errors import TernError, UsageError
+from ternhost.registry import Registry
 
-# Command name -> the module that implements it, in the order of `tern --help`.
-COMMANDS = {
-    "demo": "ternhost.cli.demo",
-    "train": "ternhost.cli.train",
-    "infer": "ternhost.cli.infer",
-    "runs": "ternhost.cli.runs",
-    "collect": "ternhost.cli.collect",
-    "card": "ternhost.cli.card",
-    "experiment": "ternhost.cli.experiment",
-    "fleet": "terntools.cli.fleet",
-    "device": "ternhost.cli.device",
-    "serve": "ternhost.cli.serve",
-    "broker": "ternhost.cli.broker",
-    "emulator": "terntools.cli.emulator",
-    "devices": "terntools.cli.devices",
-    "flash": "terntools.cli.flash",
-    "deploy": "terntools.cli.deploy",
-    "provision": "terntools.cli.provision",
-    "up": "terntools.cli.up",
-    "monitor": "terntools.cli.monitor",
-    "hil": "terntools.cli.hil",
-    "bench": "terntools.cli.bench",
-}
+
+class Command(Protocol):
+    """The module of a command."""
+
+    def add_parser(self, subparsers: Any) -> None:
+        """Add the command's parser."""
+
+
+# The host's commands; those of the tools, and of other packages, are entry points.
+COMMANDS: Registry[Command] = Registry(
+    "command",
+    "tern.commands",
+    {
+        "demo": "ternhost.cli.demo",
+        "train": "ternhost.cli.train",
+        "infer": "ternhost.cli.infer",
+        "runs": "ternhost.cli.runs",
+        "collect": "ternhost.cli.collect",
+        "card": "ternhost.cli.card",
+        "experiment": "ternhost.cli.experiment",
+        "serve": "ternhost.cli.serve",
+    },
+)
 
 # An OSError that nobody turned into a TernError: these mean storage, the others bad input.
 _STORAGE_ERRNOS = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.EACCES, errno.EPERM}
@@ -88,8 +88,8 @@ def print_result(result: dict[str, Any], text: str, as_json: bool) -> None:
     print(json.dumps(result) if as_json else text)
 
 
-def build_parser(only: str | None = None) -> Parser:
-    """The parser of `tern`, with every command or with one `only`."""
+def build_parser(names: Iterable[str] | None = None) -> Parser:
+    """The parser of `tern`, with these commands; by default with all."""
     codes = "\n".join(f"  {code:<4} {meaning}" for code, meaning in errors.EXIT_CODES.items())
     parser = Parser(
         prog="tern",
@@ -98,15 +98,17 @@ def build_parser(only: str | None = None) -> Parser:
     )
     parser.add_argument("--version", action=_Version)
     subparsers = parser.add_subparsers(title="commands", dest="command", metavar="COMMAND", required=True)
-    for name, module in COMMANDS.items():
-        if only in (None, name) and importlib.util.find_spec(module) is not None:
-            importlib.import_module(module).add_parser(subparsers)
+    for name in COMMANDS if names is None else names:
+        COMMANDS[name].add_parser(subparsers)
     return parser
 
 
-def _named_command(argv: Sequence[str]) -> str | None:
+def _needed(argv: Sequence[str]) -> Iterable[str]:
+    """The commands whose parsers `argv` needs: the one that it names, none for the version, or all."""
+    if argv[:1] == ["--version"]:
+        return ()
     first = next((argument for argument in argv if not argument.startswith("-")), None)
-    return first if first in COMMANDS else None
+    return (first,) if first and first in COMMANDS else COMMANDS
 
 
 def _wants_json(argv: Sequence[str]) -> bool:
@@ -130,9 +132,13 @@ def _terminate(signum: int, frame: FrameType | None) -> NoReturn:
 
 def _run(argv: Sequence[str]) -> int:
     try:
-        args = build_parser(only=_named_command(argv)).parse_args(argv)
+        args = build_parser(_needed(argv)).parse_args(argv)
         code: int = args.func(args)
         return code
+    except ImportError as error:
+        if lack := extras.explained(error):
+            raise lack from error
+        raise
     finally:
         sys.stdout.flush()  # here, where a closed pipe or a full disk is still caught
 

@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tern.fixed import ONE
+from ternhost import extras
 from ternhost.cache import cache_root
 from ternhost.datasets.base import CLASSIFICATION, CONSTANT, Dataset, Fixed, Floats, held_out, to_fixed
 from ternhost.errors import UsageError
@@ -60,13 +61,10 @@ def flights() -> Dataset:
 
 def _make_flights() -> Dataset:
     # The package's own import needs pkg_resources, which newer setuptools have not; its files are all that is needed.
+    extras.require(_FLIGHTS_PACKAGE, "pandas")
     spec = importlib.util.find_spec(_FLIGHTS_PACKAGE)
-    if spec is None or not spec.submodule_search_locations:
-        raise UsageError(
-            f"the package {_FLIGHTS_PACKAGE}, which holds the flights, is not installed",
-            hint=f"install it with: pip install {_FLIGHTS_PACKAGE}==0.0.3",
-        )
-    folder = Path(spec.submodule_search_locations[0]) / "data"
+    assert spec is not None
+    folder = Path((spec.submodule_search_locations or [""])[0], "data")
     try:
         import pandas
 

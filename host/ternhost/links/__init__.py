@@ -1,13 +1,20 @@
-"""Links to boards. A link sends frames, and puts what it receives, in batches, on a queue that a driver reads."""
+"""Links to boards. A link sends frames, and puts what it receives, in batches, on a queue that a driver reads.
+
+A port is a URL, whose scheme names the kind of link; what has no scheme of SCHEMES is opened by pyserial. A new kind is
+a class (most of it is in links.listening) and a line: SCHEMES.register("unix", UnixLink), or an entry point.
+"""
 
 from __future__ import annotations
 
+import secrets
+from collections.abc import Callable
 from dataclasses import dataclass
 from queue import SimpleQueue
 from typing import Protocol
 
-from tern import host_frames
+from tern import frames, host_frames, wire
 from ternhost.errors import DeviceError, RefusedError
+from ternhost.registry import Registry
 
 
 @dataclass(frozen=True)
@@ -47,19 +54,34 @@ class Link(Protocol):
         """Give the port back. A link that was lost is closed too."""
 
 
+# Scheme -> the class of its links, which is given the whole port, and the queue.
+SCHEMES: Registry[Callable[[str, Events], Link]] = Registry(
+    "link",
+    "tern.links",
+    {
+        "": "ternhost.links.serial:SerialLink",
+        "inprocess": "ternhost.links.inprocess:InProcessLink",
+    },
+)
+
+
 def open_link(port: str, events: Events) -> Link:
-    """The link to the board at `port`: a URL of pyserial, or inprocess:DIRECTORY. Raises DeviceError, UsageError."""
-    # Imported here, since they import this module.
-    from ternhost.links.inprocess import SCHEME, InProcessLink
-    from ternhost.links.serial import SerialLink
-
-    if port.startswith(SCHEME):
-        return InProcessLink(port.removeprefix(SCHEME), events)
-    return SerialLink(port, events)
+    """The link to the board at `port`. Raises DeviceError, UsageError."""
+    scheme, colon, _ = port.partition(":")
+    return SCHEMES[scheme if colon and scheme in SCHEMES else ""](port, events)
 
 
-def check_schema(name: str, hello: host_frames.Hello, version: int, schema: bytes) -> None:
+def hello_request() -> tuple[int, bytes]:
+    """A HELLO_REQUEST: its nonce, and the frame."""
+    nonce = secrets.randbits(32)
+    frame = bytearray(wire.MAX_FRAME)
+    n = frames.encode_hello_request(frame, nonce)
+    return nonce, bytes(frame[:n])
+
+
+def check_schema(name: str, hello: host_frames.Hello) -> None:
     """Raise RefusedError, saying which side to update, unless the board has this host's wire version and schema."""
+    version, schema = wire.VERSION, wire.SCHEMA
     if hello.version < version:
         advice = "update the board: install this host's tern library on it"
     elif hello.version > version:

@@ -2,30 +2,25 @@
 
 from __future__ import annotations
 
-import secrets
-from pathlib import Path
-
-from tern import frames, host_frames, wire
+from tern import host_frames
 from tern.boards.emulated import Board
 from tern.client import Client
-from ternhost.links import Events, Received, check_schema
-
-SCHEME = "inprocess:"
+from ternhost.links import Events, Received, check_schema, hello_request
 
 
 class InProcessLink:
     """The client loop of the firmware on the files of a directory. Answers at once, in the caller's thread."""
 
-    def __init__(self, directory: str | Path, events: Events) -> None:
-        self.name = f"{SCHEME}{directory}"
+    def __init__(self, port: str, events: Events) -> None:
+        """port: inprocess:DIRECTORY."""
+        self.name = port
         self._events = events
-        self._client = Client(Board(str(directory)))
+        self._client = Client(Board(port.partition(":")[2]))
 
     def hello(self, timeout: float = 5.0) -> host_frames.Hello:
-        request = bytearray(wire.MAX_FRAME)
-        n = frames.encode_hello_request(request, secrets.randbits(32))
-        hello = host_frames.Hello(self._answer(bytes(request[:n])))
-        check_schema(self.name, hello, wire.VERSION, wire.SCHEMA)
+        _, request = hello_request()
+        hello = host_frames.Hello(self._answer(request))
+        check_schema(self.name, hello)
         return hello
 
     def send(self, frame: bytes) -> None:

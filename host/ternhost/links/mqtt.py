@@ -88,6 +88,7 @@ class MqttLink:
         self.boards: dict[
             str, range
         ] = {}  # those that are connected, and the clients that they say they have
+        self.changed: set[str] = set()  # whose hello has come or gone; whoever takes note of it empties this
         self.strangers: set[str] = set()  # boards of another schema, which understand nothing
         self.on_connect: Callable[[], None] = lambda: None
         self.on_waiting: Callable[[str], None] = lambda message: None
@@ -226,6 +227,7 @@ class MqttLink:
         return 0
 
     def _on_hello(self, board: str, payload: bytes) -> None:
+        self.changed.add(board)
         self.boards.pop(board, None)
         self.strangers.discard(board)
         with suppress(frames.FrameError):
@@ -239,6 +241,7 @@ class MqttLink:
 
     def _on_connect(self, client: Any, flags: int, code: int, properties: Any) -> None:
         self._connected = True
+        self.changed |= self.boards.keys()
         self.boards.clear()  # the broker tells them again
         self.strangers.clear()
         self.subscribed.clear()

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import math
 import os
-import queue
-import secrets
 import threading
 import time
 from typing import Any
@@ -18,10 +15,10 @@ from serial.urlhandler import protocol_socket
 
 from tern import frames, host_frames, wire
 from ternhost.errors import DeviceError, UsageError
-from ternhost.links import Events, Received, check_schema
+from ternhost.links import Events, hello_request
+from ternhost.links.listening import ListeningLink
 
 BAUD = 115200
-HELLO_EVERY = 0.5  # seconds between two hellos to a board that does not answer
 _INTERRUPT = b"\x03"  # Ctrl-C of a console
 _POLL = 0.1  # seconds that a read waits, and so the longest that the reader takes to see that it should end
 _WRITE_TIMEOUT = 5.0
@@ -30,13 +27,12 @@ _WRITE_TIMEOUT = 5.0
 _STALL = 2.0
 
 
-class SerialLink:
+class SerialLink(ListeningLink):
     """A link to the board on a port. A thread reads the port and, as credits come, writes what waits for room."""
 
     def __init__(self, port: str, events: Events) -> None:
         """Open `port`, for this process alone. Raises DeviceError and UsageError."""
-        self.name = port
-        self._events = events
+        super().__init__(port, events)
         self._port = open_port(port)
         self._lock = threading.Lock()  # guards what follows, and writing
         self._waiting = bytearray()
@@ -45,9 +41,6 @@ class SerialLink:
         self._credit = wire.CREDIT
         self._last_credit = 0.0
         self._closing = False
-        self._lost: DeviceError | None = None
-        self._replies: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
-        self._asking = False
         self._thread = threading.Thread(target=self._read, name=f"link {port}", daemon=True)
         self._thread.start()
 
@@ -74,6 +67,7 @@ class SerialLink:
             self._pump()
 
     def backlog(self) -> int:
+        """As Link's."""
         with self._lock:
             return len(self._waiting)
 
@@ -92,20 +86,22 @@ class SerialLink:
         try:
             self._port.write(data)
         except (OSError, serial.SerialException) as error:
-            self._lose(error)
+            self._lose(_what(error))
             return False
         return True
 
     def _ask_hello(self) -> int:
+        with self._lock:
+            return self._start_anew()
+
+    def _start_anew(self) -> int:
         # Ends whatever half a frame the board has, and asks who it is; returns the nonce. Nothing more goes out until
         # it answers: from its HELLO on both sides count from nothing. Holds the lock.
-        request = bytearray(wire.MAX_FRAME)
         out = bytearray(_INTERRUPT)
         while _INTERRUPT in out:  # it would end the program of a board that is just starting
-            nonce = secrets.randbits(32)
-            n = frames.encode_hello_request(request, nonce)
-            out = bytearray(wire.AT_ONCE + frames.cobs_size(n))
-            n = wire.AT_ONCE + frames.cobs_encode(request, n, memoryview(out)[wire.AT_ONCE :])
+            nonce, request = hello_request()
+            out = bytearray(wire.AT_ONCE + frames.cobs_size(len(request)))
+            n = wire.AT_ONCE + frames.cobs_encode(request, len(request), memoryview(out)[wire.AT_ONCE :])
         if self._within_frame and self._waiting:
             del self._waiting[: self._waiting.index(0) + 1]
         self._within_frame = False
@@ -125,10 +121,10 @@ class SerialLink:
                     self._take(receiver, data)
                 with self._lock:
                     if self._waiting and time.monotonic() - self._last_credit > _STALL:
-                        self._ask_hello()
+                        self._start_anew()
         except (OSError, serial.SerialException) as error:
             with self._lock:
-                self._lose(error)
+                self._lose(_what(error))
 
     def _take(self, receiver: frames.Receiver, data: bytes) -> None:
         received = []
@@ -138,19 +134,11 @@ class SerialLink:
                 frame = bytes(receiver.frame[: max(n, 0)])
                 if n == 0:
                     self._grant(self._in_flight - self._credit)
-                elif n == frames.DAMAGED:
-                    received.append(frame)  # for the aggregator to count
-                elif frame[0] == wire.HELLO:
-                    self._grant(0)
-                    self._replies.put(frame)
-                elif frame[0] == wire.BENCH:
-                    self._replies.put(frame)
                 else:
                     received.append(frame)
-                    if self._asking:
-                        self._replies.put(frame)
-        if received:
-            self._events.put(Received(self, received))
+                    if frame and frame[0] == wire.HELLO:
+                        self._grant(0)
+        self._heard(received)
 
     def _grant(self, in_flight: int) -> None:
         # Holds the lock.
@@ -158,59 +146,17 @@ class SerialLink:
         self._last_credit = time.monotonic()
         self._pump()
 
-    def _lose(self, error: Exception) -> None:
+    def _lose(self, why: str) -> None:
         # Holds the lock.
-        if self._lost or self._closing:
-            return
-        self._lost = DeviceError(
-            f"the board on {self.name} is gone: {_what(error)}",
-            hint="check its cable and power; with --resume the training goes on where it was",
-        )
-        self._waiting.clear()
-        self._replies.put(None)
-        self._events.put(Received(self, [], self._lost))
-
-    # Questions to the board itself
+        if not self._closing:
+            self._waiting.clear()
+            super()._lose(why)
 
     def hello(self, timeout: float = 5.0) -> host_frames.Hello:
-        """Ask the board who it is, again and again until `timeout`. Raises DeviceError and RefusedError."""
-        # So many questions, whatever the clock says: a host that was held up must not give up a board that answers.
-        for _ in range(math.ceil(timeout / HELLO_EVERY)):
-            with self._lock:
-                nonce = self._ask_hello()
-            reply = self._reply(wire.HELLO, nonce, min(timeout, HELLO_EVERY))
-            try:
-                hello = host_frames.Hello(reply or b"")
-            except frames.FrameError:
-                continue
-            check_schema(self.name, hello, wire.VERSION, wire.SCHEMA)
-            self._credit = hello.credit or wire.CREDIT
-            return hello
-        raise DeviceError(
-            f"no tern device answers on {self.name}",
-            hint="check that it is the right port, and that the board runs tern (press its reset button)",
-        )
-
-    def ask(self, frame: bytes, kind: int, nonce: int, timeout: float) -> bytes | None:
-        self._asking = True
-        try:
-            self.send(frame)
-            return self._reply(kind, nonce, timeout)
-        finally:
-            self._asking = False
-
-    def _reply(self, kind: int, nonce: int, timeout: float) -> bytes | None:
-        end = time.monotonic() + timeout
-        while True:
-            try:  # what is there is taken, however late it is
-                reply = self._replies.get(timeout=max(0.0, end - time.monotonic()))
-            except queue.Empty:
-                return None
-            if reply is None:
-                assert self._lost is not None
-                raise self._lost
-            if reply[0] == wire.ERROR or (reply[0] == kind and reply[1:5] == nonce.to_bytes(4, "little")):
-                return reply
+        """As Link's; the board says how many bytes a credit stands for."""
+        hello = super().hello(timeout)
+        self._credit = hello.credit or wire.CREDIT
+        return hello
 
 
 def _what(error: Exception) -> str:

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from tern import card as cards
 from tern import frames, wire
-from ternhost.aggregate.aggregator import decode_body
+from ternhost.aggregate.questions import decode_body
 from ternhost.aggregate.store import Store
 from ternhost.algorithms.base import Algorithm
 from ternhost.errors import OK, REFUSED, SHORT

@@ -10,7 +10,7 @@ import time
 from tern import client as _client
 from tern import frames as _frames
 from tern import sampler as _sampler
-from tern.boards import this_board
+from tern.boards.this import this_board
 
 _parts = {}
 _state = []
@@ -178,6 +178,5 @@ def case(number, repeats, card):
     """Run a case of tern.bench; return microseconds a unit, of each repeat."""
     from tern.bench import run
 
-    board, client = _state
-    units, times = run(number, repeats, card, board, client.entropy)
+    units, times = run(number, repeats, card, _state[1])
     return [one / units for one in times]

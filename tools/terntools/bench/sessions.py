@@ -9,12 +9,12 @@ import time
 from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
-
-from matplotlib.figure import Figure
+from typing import TYPE_CHECKING, Any
 
 from ternhost.errors import StorageError
-from ternhost.report import plots
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 class Session:
@@ -57,6 +57,8 @@ class Session:
 
     def finish(self, name: str, result: dict[str, Any], text: str, pictures: dict[str, Figure]) -> None:
         """Write the figures, the text for people, and the pictures. Raises StorageError."""
+        from ternhost.report import plots  # takes long to import
+
         (self.directory / f"{name}.json").write_text(json.dumps(result, indent=1) + "\n")
         (self.directory / f"{name}.txt").write_text(text + "\n")
         for title, figure in pictures.items():

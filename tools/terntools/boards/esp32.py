@@ -13,6 +13,7 @@ from typing import Any
 
 import serial
 
+from ternhost import extras
 from ternhost.errors import DeviceError, InterruptedByUser, TernError, UsageError
 from ternhost.links.serial import BAUD, open_port
 
@@ -25,6 +26,7 @@ _HEADER_BYTES = 24
 _PARTITION_TABLE = 0x8000
 _PARTITION_MAGIC = b"\xaa\x50"
 FLASH_BAUD = 460800
+ATTEMPTS = 7  # to reach the boot loader, 0.7 s each
 
 _RECOVER = (
     "the board does not start as it is, but nothing is lost: its boot loader is in ROM. Hold BOOT, press RESET, "
@@ -33,15 +35,12 @@ _RECOVER = (
 
 
 def _esptool() -> Any:
-    try:
-        import esptool
-        import esptool.cmds
-        import esptool.logger
-        import esptool.targets
-    except ImportError as error:
-        raise UsageError(
-            "esptool is not installed", hint="it is an extra: python -m pip install 'tern-ldp[boards]'"
-        ) from error
+    extras.require("esptool")
+    import esptool
+    import esptool.cmds
+    import esptool.logger
+    import esptool.targets
+
     return esptool
 
 
@@ -81,19 +80,20 @@ def flash(
     stub: bool = True,
     baud: int = FLASH_BAUD,
     erase: bool = False,
+    attempts: int = ATTEMPTS,
     progress: Progress | None = None,
     tell: Tell | None = None,
 ) -> dict[str, Any]:
     """Write the firmware `data` for `chip` to the board on `port` and verify it. Returns what was done.
 
     reset: enter and leave the boot loader by the reset lines; without it, the board is in its boot loader already.
-    erase: all of the flash first, files included.
+    erase: all of the flash first, files included. attempts: how often the boot loader is called before it is given up.
     Raises UsageError (another chip: nothing was erased), DeviceError and TernError.
     """
     esptool = _esptool()
     say = tell or (lambda line: None)
     _logger().progress = progress
-    loader = _connect(esptool, port, reset)
+    loader = _connect(esptool, port, reset, attempts)
     try:
         found = loader.CHIP_NAME
         wanted = esptool.targets.CHIP_DEFS[chip].CHIP_NAME
@@ -108,11 +108,11 @@ def flash(
         loader._port.close()
 
 
-def _connect(esptool: Any, port: str, reset: bool) -> Any:
+def _connect(esptool: Any, port: str, reset: bool, attempts: int) -> Any:
     mode = "default-reset" if reset else "no-reset"
     open_port(port, BAUD).close()  # says clearly what keeps a port from being opened
     try:
-        return esptool.cmds.detect_chip(port, BAUD, mode)
+        return esptool.cmds.detect_chip(port, BAUD, mode, connect_attempts=attempts)
     except (esptool.FatalError, serial.SerialException, OSError) as error:
         raise DeviceError(
             f"no ESP32 answers on {port}: {_first_line(error)}",

@@ -42,18 +42,6 @@ def fold(sources: Mapping[str, str]) -> dict[str, str]:
     return {name: _fold(module, constants) for name, module in modules.items()}
 
 
-def imports(source: str) -> list[str]:
-    """What `source` imports, at its top or later: module names, and `module.name` for each name out of one."""
-    found = []
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Import):
-            found += [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            found.append(node.module)
-            found += [f"{node.module}.{alias.name}" for alias in node.names]
-    return found
-
-
 def _count_bindings(module: _Module) -> None:
     for node in ast.walk(module.tree):
         names: list[str] = []

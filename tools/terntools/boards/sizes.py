@@ -1,4 +1,4 @@
-"""Prints the size as .mpy of what each board gets of the device library, beside the sizes kept in tests/sizes.json.
+"""Prints the size as .mpy of what each board gets of the device library, beside the sizes kept in firmware/sizes.json.
 
 python -m terntools.boards.sizes [--keep]      --keep writes the file anew
 """
@@ -14,7 +14,7 @@ from pathlib import Path
 
 from terntools.boards import mpy
 
-KEPT = Path("tests/sizes.json")
+KEPT = mpy.FIRMWARE / "sizes.json"
 
 
 def measure() -> dict[str, dict[str, int]]:

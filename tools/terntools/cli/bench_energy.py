@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import math
 import threading
+from collections.abc import Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,6 @@ from ternhost import errors, fleet
 from ternhost.cli import add_command, print_result
 from ternhost.errors import TernError, UsageError
 from terntools.bench import current_model, energy, latency
-from terntools.bench import plots as bench_plots
 from terntools.bench.meters import Meter, ina
 from terntools.bench.sessions import Session
 from terntools.boards import devices
@@ -117,7 +117,7 @@ def _run(args: argparse.Namespace) -> int:
             measured, chip = _measure(args, case, say)
             result = measured.as_dict(bits)
             parts = {"the report's": measured.net, "idle": measured.gross - measured.net}
-            pictures = {"page": bench_plots.page([bench_plots.energy({case.label: parts}, measured.source)])}
+            pictures = _pictures({case.label: parts}, measured.source)
     result.update(_battery(args, result, chip))
     result["case"] = {**asdict(case), "bytes_per_report": case.report_bytes}
     text = summary(result)
@@ -159,6 +159,12 @@ def _battery(args: argparse.Namespace, result: dict[str, Any], chip: str | None)
         "sleep_milliwatts": asleep,
         "sleep_source": source,
     }
+
+
+def _pictures(rows: Mapping[str, Mapping[str, float]], source: str) -> dict[str, Any]:
+    from terntools.bench import plots  # takes long to import
+
+    return {"page": plots.page([plots.energy(rows, source)])}
 
 
 # --- Modelled -----------------------------------------------------------------------------------------------
@@ -203,7 +209,7 @@ def _model(
             "sources": model.sources,
         },
     }
-    return result, {"page": bench_plots.page([bench_plots.energy(by_link, "modelled")])}, on.chip
+    return result, _pictures(by_link, "modelled"), on.chip
 
 
 # --- Measured -----------------------------------------------------------------------------------------------

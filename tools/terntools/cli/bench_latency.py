@@ -9,7 +9,6 @@ from ternhost import errors, mechanisms
 from ternhost.algorithms.parameters import MODELS
 from ternhost.cli import add_command, print_result
 from terntools.bench import current_model, latency
-from terntools.bench import plots as bench_plots
 from terntools.bench.sessions import Session
 from terntools.cli.progress import telling
 
@@ -128,6 +127,8 @@ def summary(result: dict[str, Any]) -> str:
 
 def pictures(result: dict[str, Any]) -> dict[str, Any]:
     """The page of a result."""
+    from terntools.bench import plots as bench_plots  # takes long to import
+
     reports = result["reports"]
     parts = [(one["name"], one["breakdown"]) for one in reports]
     is_time = result["unit"] == latency.MICROSECONDS

@@ -17,7 +17,7 @@ def add_parser(subparsers: Any) -> None:
     parser = add_command(
         subparsers,
         "hil",
-        "run the device tests and tests/hil on every board of a hardware map, side by side (exit code 0: all passed, "
+        "run the tests for boards on every board of a hardware map, side by side (exit code 0: all passed, "
         "1: a test failed, 2: a board is not there or timed out)",
         "tern hil --hardware-map boards.yaml\ntern hil --hardware-map boards.yaml --board pico-1 --json",
     )
@@ -31,7 +31,7 @@ def add_parser(subparsers: Any) -> None:
         "--board", action="append", default=[], metavar="ID", help="run on this board only; may be repeated"
     )
     parser.add_argument(
-        "--tests", action="append", type=Path, metavar="PATH", help="default: tests/device and tests/hil"
+        "--tests", action="append", type=Path, metavar="PATH", help="default: those that come with tern"
     )
     parser.add_argument(
         "--timeout",

@@ -11,7 +11,7 @@ from pathlib import Path
 from tern import storage
 from tern.links import mqtt
 from tern.mqtt import MqttError, Session
-from tern.transport import Connection, Lost, client_context
+from tern.tcp import Connection, Lost, client_context
 
 _EVERY = 1.0  # seconds
 _PATIENCE = 3.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 
-from ternhost.errors import UsageError
+from ternhost import extras
 from terntools.emulators import machines as emulators
 from terntools.emulators.qemu import BLOCK_BYTES, FLASH_BLOCKS
 
@@ -19,20 +19,38 @@ def write(name: str, flash: Path, files: Mapping[str, bytes]) -> None:
         flash.write_bytes(image)
         return
     emulators.boot(name, flash).close()  # a new flash gets its firmware
+    _replace(flash, image)
+
+
+def add(flash: Path, files: Mapping[str, bytes]) -> None:
+    """Put `files` on the flash of an emulated board that is switched off, beside what is there. Raises UsageError."""
+    with flash.open("rb") as file:
+        file.seek(-FLASH_BLOCKS * BLOCK_BYTES, 2)
+        image = file.read()
+    _replace(flash, littlefs(files, image))
+
+
+def _replace(flash: Path, image: bytes) -> None:
     with flash.open("r+b") as file:
-        file.seek(-len(image), 2)
+        file.seek(-len(image), 2)  # before it a Pico has its firmware
         file.write(image)
 
 
-def littlefs(files: Mapping[str, bytes]) -> bytes:
-    """A LittleFS that holds `files`, by their paths. Raises UsageError where littlefs-python is not installed."""
-    try:
-        from littlefs import LittleFS
-    except ImportError as error:
-        raise UsageError(
-            "littlefs-python is not installed", hint="python -m pip install 'tern-ldp[boards]'"
-        ) from error
-    made = LittleFS(block_size=BLOCK_BYTES, block_count=FLASH_BLOCKS, disk_version=_VERSION)
+def littlefs(files: Mapping[str, bytes], image: bytes | None = None) -> bytes:
+    """A LittleFS that holds `files`, by their paths, and what `image`, an older one, holds.
+
+    Raises UsageError where littlefs-python is not installed.
+    """
+    extras.require("littlefs")
+    from littlefs import LittleFS
+
+    version = _VERSION if image is None else 0  # the latest, to which a board that writes has raised it
+    made = LittleFS(
+        block_size=BLOCK_BYTES, block_count=FLASH_BLOCKS, disk_version=version, mount=image is None
+    )
+    if image is not None:
+        made.context.buffer[:] = image
+        made.mount()
     for path, data in files.items():
         made.makedirs(str(PurePosixPath(path).parent), exist_ok=True)
         with made.open(path, "wb") as file:

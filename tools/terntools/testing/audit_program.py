@@ -2,7 +2,7 @@
 
 from array import array
 
-from tern.boards import this_board
+from tern.boards.this import this_board
 from tern.card import decode
 from tern.compat import micropython, ptr16, ptr32
 from tern.sampler import sample

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import argparse
 import ast
-import contextlib
 import os
 import re
 import secrets
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -28,6 +28,8 @@ from terntools.boards.repl import GoneError, Repl, SilenceError
 from terntools.emulators import flash_image, qemu
 from terntools.emulators import machines as emulators
 from terntools.emulators import micropython as emulator
+from terntools.testing import snapshot
+from terntools.testing.folders import DEVICE, VECTORS
 
 FIRMWARE = Path(tern.__file__).parent.parent
 _RUNNER = Path(__file__).with_name("device_runner.py")
@@ -63,10 +65,6 @@ class Target(ABC):
     def run(self, mark: str, path: Path, names: Sequence[str], timeout: float) -> Transcript:
         """Run the functions `names` of the test file `path` with terntools.testing.device_runner."""
 
-    @abstractmethod
-    def close(self) -> None:
-        """Let go of the target; a run of another thread ends."""
-
 
 class UnixTarget(Target):
     """The 32-bit MicroPython of the emulated device, with a board's heap; a process a file."""
@@ -75,32 +73,24 @@ class UnixTarget(Target):
 
     def __init__(self) -> None:
         self._interpreter = emulator.find_micropython()
-        self._running: subprocess.Popen[bytes] | None = None
 
     def run(self, mark: str, path: Path, names: Sequence[str], timeout: float) -> Transcript:
         command = emulator.device_command(self._interpreter, _RUNNER, mark, path.stem, *names)
         search = os.pathsep.join([str(FIRMWARE), str(path.resolve().parent), ".frozen"])
         with tempfile.TemporaryDirectory(prefix="tern-test-") as folder:
-            self._running = subprocess.Popen(
-                command,
-                cwd=folder,
-                env={**os.environ, "MICROPYPATH": search},
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-            )
-            timed_out = False
             try:
-                text, _ = self._running.communicate(timeout=timeout)
-            except subprocess.TimeoutExpired:
-                timed_out = True
-                self._running.kill()
-                text, _ = self._running.communicate()
-        return Transcript(text.decode(errors="replace"), timed_out)
-
-    def close(self) -> None:
-        if self._running:
-            self._running.kill()
+                ended = subprocess.run(
+                    command,
+                    cwd=folder,
+                    env={**os.environ, "MICROPYPATH": search},
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.STDOUT,
+                    timeout=timeout,
+                )
+            except subprocess.TimeoutExpired as late:
+                return Transcript((late.output or b"").decode(errors="replace"), timed_out=True)
+        return Transcript(ended.stdout.decode(errors="replace"), timed_out=False)
 
 
 class BoardTarget(Target):
@@ -109,15 +99,12 @@ class BoardTarget(Target):
     name = "board"
 
     def __init__(self, port: str, baud: int = BAUD) -> None:
-        self._connect(port, baud)
-
-    def _connect(self, port: str, baud: int = BAUD) -> None:
         self._repl = Repl(port, baud)
         try:
             self._repl.enter()
             self._repl.soft_reset()
             self._machine = deploy.Machine.of(self._repl)
-            files = library_files(self._machine)
+            files = snapshot.library_files(self._machine)
             changes = deploy.compare(self._repl, files, prune=deploy.LIBRARY)
             deploy.install(self._repl, self._machine, changes)
         except BaseException:
@@ -126,66 +113,40 @@ class BoardTarget(Target):
 
     def run(self, mark: str, path: Path, names: Sequence[str], timeout: float) -> Transcript:
         deploy.apply(self._repl, deploy.compare(self._repl, test_files(path, self._machine.processor)))
-        self._repl.soft_reset()
-        program = f"from device_runner import run\nrun({mark!r}, {path.stem!r}, {list(names)!r})\n"
-        try:
-            output, traceback = self._repl.execute(program, timeout)
-        except GoneError as gone:
-            return Transcript(gone.output, timed_out=False)
-        except SilenceError as silence:
+        transcript = _run(self._repl, mark, path, names, timeout)
+        if transcript.timed_out:
             self._repl.enter()
-            return Transcript(silence.output, timed_out=True)
-        return Transcript(output + traceback, timed_out=False)
+        return transcript
 
     def close(self) -> None:
+        """Let go of the port."""
         self._repl.close()
 
 
-class EmulatedTarget(BoardTarget):
-    """An emulated board, whose flash has the library and the tests from the start."""
+def _run(repl: Repl, mark: str, path: Path, names: Sequence[str], timeout: float) -> Transcript:
+    repl.soft_reset()
+    program = f"from device_runner import run\nrun({mark!r}, {path.stem!r}, {list(names)!r})\n"
+    try:
+        output, traceback = repl.execute(program, timeout)
+    except SilenceError as silence:
+        return Transcript(silence.output, timed_out=not isinstance(silence, GoneError))
+    return Transcript(output + traceback, timed_out=False)
 
-    def __init__(self, name: str, paths: Sequence[Path] = ()) -> None:
-        """paths: the test files that it will be asked to run; others are written when they are."""
+
+class EmulatedTarget(Target):
+    """An emulated board; a new one a file, which has the library and the tests on its flash from the start."""
+
+    def __init__(self, name: str) -> None:
         self.name = name
-        with contextlib.ExitStack() as stack:
-            flash = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tern-test-")), "flash.bin")
-            with emulators.boot(name) as board, Repl(board.url) as repl:
-                machine = deploy.Machine.of(repl)
-            files = library_files(machine)
-            for path in paths:
-                files |= test_files(path, machine.processor)
-            flash_image.write(name, flash, files)
-            self._flash = flash
-            self._boot()
-            self._stack = stack.pop_all()
-
-    def _boot(self) -> None:
-        self._emulated = emulators.boot(self.name, self._flash, skip_idle=True)
-        try:
-            self._connect(self._emulated.url)
-        except BaseException:
-            self._emulated.close()
-            raise
+        self._deployed = snapshot.deployed(name)
 
     def run(self, mark: str, path: Path, names: Sequence[str], timeout: float) -> Transcript:
-        if not self._repl.at_prompt:  # it crashed in another file
-            self._repl.close()
-            self._emulated.close()
-            self._boot()
-        return super().run(mark, path, names, timeout * _EMULATION)
-
-    def close(self) -> None:
-        super().close()
-        self._emulated.close()
-        self._stack.close()
-
-
-def library_files(machine: deploy.Machine) -> dict[str, bytes]:
-    """The whole device library for `machine`, with the board that tests play, and the generator that they use."""
-    files = deploy.library_files(machine, whole=True)
-    for name in ("boards/emulated", "hash_drbg"):
-        files[f"/lib/tern/{name}.mpy"] = _compile(mpy.LIBRARY / f"{name}.py", machine.processor)
-    return files
+        with tempfile.TemporaryDirectory(prefix="tern-test-") as folder:
+            flash = Path(folder, "flash.bin")
+            shutil.copyfile(self._deployed.flash, flash)
+            flash_image.add(flash, test_files(path, self._deployed.processor))
+            with emulators.boot(self.name, flash, skip_idle=True) as board, Repl(board.url) as repl:
+                return _run(repl, mark, path, names, timeout * _EMULATION)
 
 
 def test_files(path: Path, processor: str) -> dict[str, bytes]:
@@ -194,7 +155,7 @@ def test_files(path: Path, processor: str) -> dict[str, bytes]:
     sources = [_RUNNER, path, *shared]
     files = {f"/lib/{source.stem}.mpy": _compile(source, processor) for source in sources}
     text = "".join(source.read_text() for source in sources)
-    for vectors in (path.resolve().parents[2] / "shared_specs/vectors").glob("*.json"):
+    for vectors in VECTORS.glob("*.json"):
         if vectors.name in text:
             files[f"/lib/vector_files/{vectors.name}"] = vectors.read_bytes()
     return files
@@ -207,24 +168,28 @@ def _compile(source: Path, processor: str) -> bytes:
 # What a test may need that not every target has, and a test file says so in NEEDS.
 SOCKETS = "sockets"
 ENDURANCE = "endurance"
+TIME = "time"
+_NEEDS = (SOCKETS, ENDURANCE, TIME)
 
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of target: how to make one that will run these test files, and what it lacks, with the reason."""
+    """A kind of target: how to make one, what it lacks, and what it has with --exhaustive alone; with the reasons."""
 
-    make: Callable[[Sequence[Path]], Target]
+    make: Callable[[], Target]
     lacks: Mapping[str, str] = field(default_factory=dict)
+    spared: Mapping[str, str] = field(default_factory=dict)
 
 
-def _emulated(name: str, **lacks: str) -> Kind:
-    return Kind(partial(EmulatedTarget, name), lacks)
+def _emulated(name: str, spared: Mapping[str, str] | None = None, **lacks: str) -> Kind:
+    return Kind(partial(EmulatedTarget, name), lacks, spared or {})
 
 
 # The slowest first. A board is made of a port, by the plugin.
 KINDS = {
     "pico": _emulated(
         "pico",
+        {TIME: "half a minute on an emulated Pico: --exhaustive"},
         sockets="a Pico without Wi-Fi has no sockets",
         endurance="thousands of rounds, which faster targets run",
     ),
@@ -232,7 +197,7 @@ KINDS = {
     "m33": _emulated("m33", sockets="the emulated Cortex-M33 has no network"),
     "rv32": _emulated("rv32"),
     "rv32-newest": _emulated("rv32-newest"),
-    "unix": Kind(lambda paths: UnixTarget()),
+    "unix": Kind(UnixTarget),
 }
 # What a moving target may make impossible to build; then it is skipped, and says so.
 OPTIONAL = ("rv32-newest",)
@@ -261,8 +226,8 @@ def needs(path: Path) -> dict[str, str]:
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "NEEDS":
             said: dict[str, str] | str = ast.literal_eval(node.value)
             found = dict.fromkeys(test_names(path), said) if isinstance(said, str) else said
-            if unknown := {*found.values()} - {SOCKETS, ENDURANCE}:
-                raise UsageError(f"{path}: NEEDS knows {SOCKETS} and {ENDURANCE}, and not {min(unknown)}")
+            if unknown := {*found.values()} - {*_NEEDS}:
+                raise UsageError(f"{path}: NEEDS knows {', '.join(_NEEDS)}, and not {min(unknown)}")
             return found
     return {}
 
@@ -337,7 +302,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         target = UnixTarget()
     except TernError as error:
         parser.error(f"{error.message}: {error.hint}")
-    for path in args.files or sorted(Path("tests/device").glob("test_*.py")):
+    for path in args.files or sorted(DEVICE.glob("test_*.py")):
         for outcome in run_file(target, path, test_names(path), args.timeout):
             print(f"{('pass', 'FAIL', 'TIME-OUT')[outcome.state]:9}{path}::{outcome.name}")
             if outcome.state != PASSED:

@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ternhost import extras
 from ternhost.errors import DeviceError, UsageError
 from ternhost.links.serial import BAUD
 from terntools.boards import devices
@@ -86,12 +87,9 @@ class Board:
 
 def read_map(path: str | Path) -> list[Board]:
     """The connected boards of a map. Raises UsageError."""
-    try:
-        import yaml
-    except ImportError as error:
-        raise UsageError(
-            "PyYAML is not installed", hint="python -m pip install 'tern-ldp[boards]'"
-        ) from error
+    extras.require("yaml")
+    import yaml
+
     try:
         entries = yaml.safe_load(Path(path).read_text())
     except OSError as error:

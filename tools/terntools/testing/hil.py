@@ -17,13 +17,15 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from ternhost import extras
 from ternhost.errors import TernError, UsageError
 from ternhost.links.serial import open_port
 from terntools.emulators import machines as emulators
+from terntools.testing import folders
 from terntools.testing.hardware import Board, read_map
 
 PASSED, FAILED, LOST = 0, 1, 2
-TESTS = (Path("tests/device"), Path("tests/hil"))
+TESTS = (folders.DEVICE, folders.HIL)
 TIMEOUT = 1800.0
 
 Tell = Callable[[str], None]
@@ -62,11 +64,10 @@ def boards_of(hardware_map: str | Path, only: Sequence[str] = ()) -> list[Board]
 
 
 def require_tests(tests: Sequence[Path]) -> None:
-    """Raise UsageError where one of the paths is not there."""
+    """Raise UsageError where pytest or one of the paths is not there."""
+    extras.require("pytest")
     if missing := [path for path in tests if not path.exists()]:
-        raise UsageError(
-            f"there are no tests at {missing[0]}", hint="run it in the repository, or name --tests"
-        )
+        raise UsageError(f"there are no tests at {missing[0]}", hint="name others with --tests")
 
 
 def run(
@@ -136,6 +137,8 @@ def _run_board(
     else:
         command += ["--target", "board", "--port", board.serial]
     command += ["--baud", str(board.baud)]
+    if all(map(folders.come_with_tern, tests)):
+        command += folders.PYTEST_OPTIONS
     start = time.monotonic()
     with open(directory / f"{board.id}.log", "w") as log:
         process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)

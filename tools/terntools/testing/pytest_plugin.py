@@ -1,17 +1,15 @@
 """The pytest plugin `tern`: each device test is collected once more for every target with MicroPython on it.
 
 The folders of device tests are those of the ini option `tern_device_tests`. Options are named as
-pytest-embedded's.
+pytest-embedded's. With pytest-xdist it takes `--dist loadgroup`: then each file runs once on each target.
 """
 
 from __future__ import annotations
 
-import os
-import threading
-from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from concurrent.futures import Future
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
@@ -23,6 +21,8 @@ from terntools.testing.device_tests import KINDS, BoardTarget, Outcome, Target
 pytest_plugins = ["terntools.testing.pytest_hardware"]
 
 _BOARD = BoardTarget.name
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
 
 
 class DeviceTestError(Exception):
@@ -34,13 +34,14 @@ class DeviceTestError(Exception):
 
 
 class Targets:
-    """The targets of a session, side by side: each runs its files in a thread of its own, while other tests go on."""
+    """The targets of a session: each is made when a test first asks for it, and runs a file once for all its tests."""
 
     def __init__(self, config: pytest.Config) -> None:
         self.names: list[str] = [name for name in config.getoption("target").split(",") if name]
         self._timeout: float = config.getoption("device_timeout")
         self._port: str | None = config.getoption("port")
         self._baud: int = config.getoption("baud")
+        self._exhaustive: bool = config.getoption("exhaustive")
         if self._port and _BOARD not in self.names:
             self.names.append(_BOARD)
         if unknown := [name for name in self.names if name not in (*KINDS, _BOARD)]:
@@ -49,64 +50,49 @@ class Targets:
             )
         if _BOARD in self.names and not self._port:
             raise pytest.UsageError(f"--target {_BOARD} needs --port")
-        # A core is left to the other tests.
-        self._pool = ThreadPoolExecutor(max(1, (os.cpu_count() or 2) - 1), "device-tests")
+        self.wanted: dict[tuple[str, Path], list[str]] = {}
+        self._made: dict[str, Future[Target]] = {}
         self._results: dict[tuple[str, Path], Future[dict[str, Outcome]]] = {}
-        self._running: list[Target] = []
-        self._stopped = False
-        self._lock = threading.Lock()
 
     def lacks(self, name: str) -> Mapping[str, str]:
-        """What a target has not, and why."""
-        return device_tests.BOARD_LACKS if name == _BOARD else KINDS[name].lacks
-
-    def begin(self, wanted: Mapping[str, Mapping[Path, Sequence[str]]]) -> None:
-        """Begin to run, on each target named, these functions of these files."""
-        order = [name for name in (_BOARD, *KINDS) if name in wanted]  # the slowest first
-        for name in order:
-            for path in wanted[name]:
-                self._results[name, path] = Future()
-            self._pool.submit(self._run, name, wanted[name])
+        """What a target has not, or is spared, and why."""
+        if name == _BOARD:
+            return device_tests.BOARD_LACKS
+        return {**KINDS[name].lacks, **({} if self._exhaustive else KINDS[name].spared)}
 
     def outcomes(self, name: str, path: Path) -> dict[str, Outcome]:
-        """Those of a file on a target, once it has run. Raises what kept the target from running it."""
-        return self._results[name, path].result()
+        """Those of the functions of a file that are `wanted`. Raises what kept the target from running it."""
+        return _once(self._results, (name, path), lambda: self._run(name, path))
 
-    def _run(self, name: str, files: Mapping[Path, Sequence[str]]) -> None:
-        target: Target | None = None
-        try:
-            target = self._make(name, list(files))
-            with self._lock:
-                if self._stopped:
-                    target.close()
-                    return
-                self._running.append(target)
-            for path, names in files.items():
-                outcomes = device_tests.run_file(target, path, names, self._timeout)
-                self._results[name, path].set_result({outcome.name: outcome for outcome in outcomes})
-        except BaseException as error:  # it is every test's that has no result yet
-            for path in files:
-                if not self._results[name, path].done():
-                    self._results[name, path].set_exception(error)
-        finally:
-            with self._lock:
-                if target in self._running:
-                    self._running.remove(target)
-                    target.close()  # at once: an emulated Pico to which no time is idle keeps a core busy
+    def _run(self, name: str, path: Path) -> dict[str, Outcome]:
+        target = _once(self._made, name, lambda: self._make(name))
+        found = device_tests.run_file(target, path, self.wanted[name, path], self._timeout)
+        return {outcome.name: outcome for outcome in found}
 
-    def _make(self, name: str, paths: Sequence[Path]) -> Target:
+    def _make(self, name: str) -> Target:
         if name == _BOARD:
             assert self._port is not None
             return BoardTarget(self._port, self._baud)
-        return KINDS[name].make(paths)
+        return KINDS[name].make()
 
     def close(self) -> None:
-        """End what still runs, and begin no more."""
-        self._pool.shutdown(wait=False, cancel_futures=True)
-        with self._lock:
-            self._stopped = True
-            while self._running:
-                self._running.pop().close()
+        """Let go of the board, if there is one."""
+        board = self._made.pop(_BOARD, None)
+        if board and not board.exception():
+            target = board.result()
+            assert isinstance(target, BoardTarget)
+            target.close()
+
+
+def _once(kept: dict[K, Future[V]], key: K, make: Callable[[], V]) -> V:
+    """What `make` returned, or raised, when this key was first asked for."""
+    if key not in kept:
+        kept[key] = Future()
+        try:
+            kept[key].set_result(make())
+        except Exception as error:
+            kept[key].set_exception(error)
+    return kept[key].result()
 
 
 _TARGETS_KEY = pytest.StashKey[Targets]()
@@ -124,6 +110,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--device-timeout", type=float, default=device_tests.TIMEOUT, help="seconds a device test file"
     )
+    group.addoption("--exhaustive", action="store_true", help="what takes long, too")
     group.addoption(
         "--port", metavar="PORT", help="a board on which they run too: a device or a socket:// URL"
     )
@@ -132,6 +119,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "xdist_group(name): tests that run in one process of pytest-xdist")
     config.stash[_TARGETS_KEY] = Targets(config)
 
 
@@ -153,8 +141,6 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Col
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    # What runs on targets goes on beside the other tests, and is asked for last.
-    items.sort(key=lambda item: isinstance(item, DeviceItem))
     if not config.getoption("not_on_cpython"):
         return
     folders = config.getini("tern_device_tests")
@@ -163,16 +149,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items[:] = [item for item in items if item not in here]
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_runtestloop(session: pytest.Session) -> None:
-    option = session.config.option
-    if option.collectonly or (session.testsfailed and not option.continue_on_collection_errors):
-        return  # no test will be run
-    wanted: dict[str, dict[Path, list[str]]] = {}
+def pytest_collection_finish(session: pytest.Session) -> None:
+    wanted = session.config.stash[_TARGETS_KEY].wanted
     for item in session.items:
         if isinstance(item, DeviceItem) and not item.get_closest_marker("skip"):
-            wanted.setdefault(item.target, {}).setdefault(item.path, []).append(item.test_name)
-    session.config.stash[_TARGETS_KEY].begin(wanted)
+            wanted.setdefault((item.target, item.path), []).append(item.test_name)
 
 
 class DeviceFile(pytest.File):
@@ -202,6 +183,9 @@ class DeviceItem(pytest.Item):
         super().__init__(**kwargs)
         self.test_name = test_name
         self.target = target
+        # Under xdist one process runs a file on a target; and the board's port is for one process.
+        group = _BOARD if target == _BOARD else f"{self.path.stem}-{target}"
+        self.add_marker(pytest.mark.xdist_group(group))
 
     def runtest(self) -> None:
         outcome = self.config.stash[_TARGETS_KEY].outcomes(self.target, self.path)[self.test_name]

@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from ternhost.errors import DeviceError, UsageError
+from ternhost import extras
+from ternhost.errors import DeviceError
 from terntools.bench.energy import Trace
 
 
@@ -20,12 +21,9 @@ class Joulescope:
     source = "measured with a Joulescope"
 
     def __init__(self) -> None:
-        try:
-            import joulescope
-        except ImportError as error:
-            raise UsageError(
-                "joulescope is not installed", hint="it is an extra: python -m pip install 'tern-ldp[energy]'"
-            ) from error
+        extras.require("joulescope")
+        import joulescope
+
         try:
             self._device: Any = joulescope.scan_require_one(config="auto")
         except Exception as error:  # the package raises plain RuntimeError, and others of its backends

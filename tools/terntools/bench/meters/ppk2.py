@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from ternhost import extras
 from ternhost.errors import DeviceError, UsageError
 from ternhost.links.serial import BAUD, open_port
 from terntools.bench.energy import Trace, uniform
@@ -27,12 +28,9 @@ class Ppk2:
 
     def __init__(self, port: str, volts: float = 3.3, supply: bool = True) -> None:
         """supply: it powers the board with `volts`; otherwise it only measures, at that voltage."""
-        try:
-            from ppk2_api.ppk2_api import PPK2_API
-        except ImportError as error:
-            raise UsageError(
-                "ppk2-api is not installed", hint="it is an extra: python -m pip install 'tern-ldp[energy]'"
-            ) from error
+        extras.require("ppk2_api")
+        from ppk2_api.ppk2_api import PPK2_API
+
         if not 0.8 <= volts <= 5.0:
             raise UsageError(f"--volts must be 0.8 to 5 for a Power Profiler Kit II, not {volts:g}")
         self._volts = volts

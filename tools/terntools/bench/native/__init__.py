@@ -5,16 +5,14 @@
 
 from __future__ import annotations
 
-import importlib.util
 import shutil
 import sys
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from ternhost import cache
+from ternhost import cache, extras
 from ternhost.cache import Progress, Recipe
-from ternhost.errors import UsageError
 from terntools.emulators import debian
 from terntools.emulators import micropython as emulator
 from terntools.emulators.debian import Requirement, Shell
@@ -54,10 +52,7 @@ def build_native(progress: Progress) -> Path:
     Raises UsageError where something is missing, BuildError.
     """
     if (found := find()) is None:
-        if importlib.util.find_spec("elftools") is None:
-            raise UsageError(
-                "pyelftools is not installed", hint="python -m pip install 'tern-ldp[boards]'"
-            )  # MicroPython's linker of native modules reads object files with it
+        extras.require("elftools")  # MicroPython's linker of native modules reads object files with it
         with tempfile.TemporaryDirectory() as folder:
             debian.require(_REQUIREMENTS, Shell(Path(folder, "log"), progress))
         entry = cache.build_entry(RECIPE, lambda work, out: _build(work, out, progress), progress)

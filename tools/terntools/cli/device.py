@@ -5,9 +5,10 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from ternhost import device
-from ternhost.cli import add_command, device_keys, print_result
+from ternhost.cli import add_command, print_result
 from ternhost.errors import OK, UsageError
+from terntools.boards import questions as device
+from terntools.cli import device_keys
 
 
 def add_parser(subparsers: Any) -> None:

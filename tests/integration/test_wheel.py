@@ -1,0 +1,287 @@
+"""The package as `pip install` leaves it: in an environment of its own, in an empty folder, without a checkout."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+import venv
+import zipfile
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+
+from ternhost import extras
+from ternhost.cache import cache_root
+
+pytestmark = pytest.mark.xdist_group("wheel")  # it is built once
+
+ROOT = Path(__file__).parents[2]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+FOLDERS = {
+    "firmware/tern": "tern",
+    "firmware": "ternfirmware",
+    "host/ternhost": "ternhost",
+    "tools/terntools": "terntools",
+    "shared_specs": "ternspecs",
+    "tests/device": "terntests/device",
+    "tests/hil": "terntests/hil",
+}
+NOT_FOR_USE = {"ternfirmware/mypy.ini"}
+
+# Prints every --help there is, each as `tern` would.
+HELP = """
+import argparse, contextlib, io
+from ternhost import cli
+
+def walk(parser, words=()):
+    yield list(words)
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for name, child in action.choices.items():
+                yield from walk(child, (*words, name))
+
+for words in walk(cli.build_parser()):
+    text = io.StringIO()
+    with contextlib.redirect_stdout(text), contextlib.suppress(SystemExit):
+        raise SystemExit(cli.main([*words, "--help"]))
+    assert "example" in text.getvalue() or words, words
+    print(" ".join(["tern", *words]))
+"""
+
+WHICH_PLATFORM = """
+import sys
+from terntools.boards.repl import Repl
+
+with Repl(sys.argv[1]) as repl:
+    print(repl.run("import sys; print(sys.platform)"))
+"""
+
+
+def sources():
+    """Every file that the package should hold: its path there -> its path here."""
+    found = {}
+    for folder, package in FOLDERS.items():
+        for path in (ROOT / folder).rglob("*"):
+            if path.is_file() and "__pycache__" not in path.parts:
+                found.setdefault(path, f"{package}/{path.relative_to(ROOT / folder).as_posix()}")
+    return {name: path for path, name in found.items()}
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory):
+    """The wheel, made from a copy of the sources alone: what earlier builds left does not get into it."""
+    copy = tmp_path_factory.mktemp("sources")
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, copy)
+    for path in sources().values():
+        target = copy / path.relative_to(ROOT)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(path, target)
+    out = tmp_path_factory.mktemp("wheel")
+    made = subprocess.run(
+        [sys.executable, "-m", "pip", "wheel", "--no-deps", "--wheel-dir", out, copy],
+        env=environment(), capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert made.returncode == 0, made.stdout + made.stderr
+    return next(out.glob("*.whl"))
+
+
+def environment(**more):
+    """That of this process without what leads Python to the checkout, and with the cache of emulators."""
+    kept = {
+        name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "VIRTUAL_ENV"))
+    }
+    return {**kept, "TERN_CACHE": str(cache_root()), **more}
+
+
+def needed(requirements):
+    """The names of the installed packages that these requirements come to, their own requirements included."""
+    found, left = {}, list(requirements)
+    while left:
+        name = re.match(r"[\w.-]+", left.pop())[0]
+        key = re.sub(r"[-_.]+", "-", name).lower()
+        if key in found or key == "tern-ldp":
+            continue
+        try:
+            found[key] = metadata.distribution(name)
+        except metadata.PackageNotFoundError:  # of another platform or Python
+            continue
+        left += [one for one in found[key].requires or () if "extra ==" not in one]
+    return found.values()
+
+
+class Installed:
+    """The wheel in an environment that holds, beside it, what it requires with some extras, and nothing else.
+
+    What it requires is linked to, not installed again: the packages are those of this environment.
+    """
+
+    def __init__(self, folder, wheel, *names):
+        venv.create(folder / "venv", with_pip=False)
+        self.python = folder / "venv/bin/python"
+        self.home = folder / "home"
+        self.home.mkdir()
+        packages = Path(self.run("-c", "import site; print(site.getsitepackages()[0])").stdout.strip())
+        installed = subprocess.run(
+            [sys.executable, "-m", "pip", "--python", self.python, "install", "--no-deps", "--no-index", wheel],
+            env=environment(), capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert installed.returncode == 0, installed.stderr
+        wanted = [*PROJECT["project"]["dependencies"]]
+        for name in names:
+            wanted += PROJECT["project"]["optional-dependencies"][name]
+        for one in needed(wanted):
+            for top in {file.parts[0] for file in one.files or ()} - {"..", "__pycache__"}:
+                if not (packages / top).exists():
+                    (packages / top).symlink_to(Path(one.locate_file(top)))
+
+    def run(self, *arguments, **options):
+        return subprocess.run(
+            [self.python, *arguments], cwd=self.home, env=environment(), capture_output=True, text=True,
+            check=False, timeout=300, **options,
+        )  # fmt: skip
+
+    def tern(self, line):
+        """Run the installed command, with the arguments of this line."""
+        return subprocess.run(
+            [self.python.with_name("tern"), *line.split()], cwd=self.home, env=environment(), capture_output=True,
+            text=True, check=False, timeout=300,
+        )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def bare(wheel, tmp_path_factory):
+    """With no extra."""
+    return Installed(tmp_path_factory.mktemp("bare"), wheel)
+
+
+@pytest.fixture(scope="module")
+def with_data(wheel, tmp_path_factory):
+    """With the extra `data`."""
+    return Installed(tmp_path_factory.mktemp("data"), wheel, "data")
+
+
+@pytest.fixture(scope="module")
+def for_boards(wheel, tmp_path_factory):
+    """With the extra `boards`."""
+    return Installed(tmp_path_factory.mktemp("boards"), wheel, "boards")
+
+
+def test_everything_travels_in_the_wheel(wheel):
+    with zipfile.ZipFile(wheel) as archive:
+        there = {name for name in archive.namelist() if ".dist-info/" not in name}
+    assert there == set(sources()) - NOT_FOR_USE
+
+
+def test_no_extra_is_there(bare):
+    modules = [module for of in extras.EXTRAS.values() for module in of]
+    answer = bare.run("-c", f"import importlib.util as u; print([m for m in {modules} if u.find_spec(m)])")
+    assert answer.stdout.strip() == "[]", answer.stderr
+
+
+def test_version(bare):
+    answer = bare.tern("--version")
+    assert (answer.returncode, answer.stdout) == (0, f"tern {PROJECT['project']['version']}\n"), answer.stderr
+
+
+def test_every_help(bare):
+    answer = bare.run("-c", HELP)
+    assert answer.returncode == 0, answer.stderr
+    helped = answer.stdout.splitlines()
+    assert len(helped) > 30
+    assert {"tern", "tern train", "tern serve", "tern bench energy", "tern broker config"} <= set(helped)
+    assert bare.tern("--help").returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "extra"),
+    [
+        ("demo --boards 1 --reports 100", "data"),
+        ("train --fleet simulated:100 --dataset iris --reports 100 --group 100", "data"),
+        ("hil --hardware-map boards.yaml", "boards"),
+        ("broker config broker --store keys.sqlite", "mqtt"),
+    ],
+)
+def test_a_command_that_lacks_its_extra_names_it(bare, words, extra, monkeypatch, tmp_path):
+    monkeypatch.setenv("TERN_CACHE", str(tmp_path))  # where no data set is kept
+    bare.tern("device add 1-3 --store keys.sqlite")
+    answer = bare.tern(words)
+    assert answer.returncode == 2
+    assert f"pip install 'tern-ldp[{extra}]'" in answer.stderr
+    assert "Traceback" not in answer.stderr
+
+
+def test_cards_are_designed_and_shipped(bare):
+    assert bare.tern("card design duchi --epsilon 1").returncode == 0
+    listed = json.loads(bare.tern("card list --json").stdout)
+    assert len(listed["shipped"]) > 100
+
+
+def test_emulated_devices_train(bare):
+    answer = bare.tern(
+        "train --fleet emulated:2 --reports 200 --group 100 --dataset synthetic-logistic --json"
+    )
+    assert answer.returncode == 0, answer.stderr
+    assert json.loads(answer.stdout)
+
+
+def test_the_demo(with_data):
+    answer = with_data.tern("demo --boards 2 --reports 500 --json")
+    assert answer.returncode == 0, answer.stderr
+    assert list(with_data.home.glob("runs/*/report.html"))
+
+
+@contextlib.contextmanager
+def emulated_board(installed, name):
+    """The port of an emulated board that the installed command runs."""
+    process = subprocess.Popen(
+        [installed.python.with_name("tern"), "emulator", "run", "--what", name, "--json"],
+        cwd=installed.home, env=environment(), stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    try:
+        yield json.loads(process.stdout.readline())["port"]
+    finally:
+        process.terminate()
+        process.communicate(timeout=30)
+
+
+def test_a_board_becomes_a_member_of_a_fleet(for_boards):
+    with emulated_board(for_boards, "rv32") as port:
+        answer = for_boards.tern(
+            f"up {port} --store fleet.sqlite --device 7 --dataset synthetic-logistic --yes --json"
+        )
+        assert answer.returncode == 0, answer.stderr
+        up = json.loads(answer.stdout)
+        assert up["clients"] == 1
+        assert up["deployed"][-1] == "/main.py"
+        again = for_boards.tern(f"deploy {port} --json")
+        assert json.loads(again.stdout)["written"] == [], again.stderr
+
+
+def test_an_emulated_pico_runs(for_boards):  # test_up.py makes one a member of a fleet, which takes a minute
+    with emulated_board(for_boards, "pico") as port:
+        answer = for_boards.run("-c", WHICH_PLATFORM, port)
+    assert answer.stdout.strip() == "rp2", answer.stderr
+
+
+def test_a_board_is_tested(for_boards):
+    (for_boards.home / "boards.yaml").write_text("- {id: c3, platform: rv32-emulated, connected: true}\n")
+    tests = next(for_boards.python.parents[1].glob("lib/*/site-packages/terntests"))
+    answer = for_boards.tern(f"hil --hardware-map boards.yaml --tests {tests}/device/test_card.py --json")
+    assert answer.returncode == 0, answer.stderr
+    (board,) = json.loads(answer.stdout)["boards"]
+    assert board["passed"] > 3
+    assert board["failed"] == 0
+
+
+def test_a_report_is_timed(for_boards):
+    answer = for_boards.tern("bench latency --fleet emulated:1 --json")
+    assert answer.returncode == 0, answer.stderr
+    assert json.loads(answer.stdout)["us_per_report"]["median"] > 0

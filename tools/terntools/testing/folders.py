@@ -1,0 +1,28 @@
+"""Where the tests that boards run are, and their vectors: in a checkout, and beside an installed package."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+import ternspecs
+import terntests.device
+import terntests.hil
+
+DEVICE = Path(next(iter(terntests.device.__path__))).resolve()
+HIL = Path(next(iter(terntests.hil.__path__))).resolve()
+VECTORS = Path(next(iter(ternspecs.__path__)), "vectors")
+
+# What pytest has to know of DEVICE where no pyproject.toml tells it.
+PYTEST_OPTIONS = (
+    "--import-mode=importlib",
+    "-o",
+    f"tern_device_tests={shlex.quote(str(DEVICE))}",
+    "-o",
+    f"pythonpath={shlex.quote(str(DEVICE))}",
+)
+
+
+def come_with_tern(path: Path) -> bool:
+    """Whether these tests are in DEVICE or HIL."""
+    return any(path.resolve().is_relative_to(folder) for folder in (DEVICE, HIL))

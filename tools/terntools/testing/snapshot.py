@@ -1,0 +1,98 @@
+"""The flash of an emulated board with the device library on it, kept in the cache: deployed once, then copied."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import tern
+from ternhost import cache
+from ternhost.cache import Recipe
+from terntools.boards import deploy, mpy, self_check
+from terntools.boards.repl import Repl
+from terntools.emulators import flash_image, pico, qemu
+from terntools.emulators import machines as emulators
+
+_FLASH = "flash.bin"
+_TOOLS = ("answers", "constructs", "deploy", "mpy", "self_check")  # of terntools.boards
+_KEPT = 4  # of each board: those of other branches, and of what was there before a change
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A flash to copy, and what mpy-cross calls the processor of its board."""
+
+    flash: Path
+    processor: str
+
+
+def deployed(name: str) -> Snapshot:
+    """The flash of the emulated board `name` once the whole library was deployed to it, and found right there.
+
+    It is made again where the library, the compiler, the checks of both or the board's firmware are others; several
+    processes may ask at once. Raises TernError: DeviceError where the board is not built, MiscompiledError.
+    """
+    recipe = Recipe(f"flash-{name}", tern.__version__, {"of": _fingerprint(name)}, (_FLASH,))
+    entry = cache.build_entry(recipe, lambda work, out: _deploy(name, out / _FLASH), lambda line: None)
+    _forget_older(name, entry)
+    record = json.loads((entry / cache.RECORD).read_text())
+    return Snapshot(entry / _FLASH, record["built_with"]["processor"])
+
+
+def library_files(machine: deploy.Machine) -> dict[str, bytes]:
+    """The whole device library for `machine`, with the board that tests play, and the generator that they use."""
+    files = deploy.library_files(machine, whole=True)
+    for name in ("boards/emulated", "hash_drbg"):
+        source = mpy.LIBRARY / f"{name}.py"
+        files[f"/lib/tern/{name}.mpy"] = mpy.compiled(source.read_text(), machine.processor, source.name)
+    return files
+
+
+def _deploy(name: str, flash: Path) -> Mapping[str, str]:
+    with emulators.boot(name) as board, Repl(board.url) as repl:
+        machine = deploy.Machine.of(repl)
+    files = library_files(machine)
+    # Its lock is a file beside it, which does not belong into the cache.
+    with tempfile.TemporaryDirectory(prefix="tern-flash-") as folder:
+        made = Path(folder, _FLASH)
+        flash_image.write(name, made, files)
+        with emulators.boot(name, made, skip_idle=True) as board, Repl(board.url) as repl:
+            deploy.install(repl, machine, deploy.compare(repl, files, prune=deploy.LIBRARY))
+            repl.remove(deploy.MAIN)  # what copies it starts at the prompt
+        shutil.copyfile(made, flash)
+    return {"processor": machine.processor}
+
+
+def _fingerprint(name: str) -> str:
+    """Of all that decides what is on the flash, and whether it was found right."""
+    hashed = hashlib.sha256(mpy.compiler_version().encode())
+    for architecture in mpy.ARCHITECTURES:
+        hashed.update(mpy.compiled(self_check.source(), architecture, "constructs.py"))
+    firmware = _firmware(name)
+    tools = [Path(deploy.__file__).with_name(f"{name}.py") for name in _TOOLS]
+    tools += [Path(flash_image.__file__), Path(__file__)]
+    for path in (*mpy.library_modules(), mpy.MAIN, *tools, *([firmware] if firmware else [])):
+        data = path.read_bytes()
+        hashed.update(f"{path.name} {len(data)}\n".encode() + data)
+    return hashed.hexdigest()
+
+
+def _firmware(name: str) -> Path | None:
+    if name != emulators.PICO:
+        return qemu.MACHINES[name].firmware()
+    entry = cache.find_entry(pico.FIRMWARE)
+    return entry / "firmware.bin" if entry else None
+
+
+def _forget_older(name: str, newest: Path) -> None:
+    found = newest.parent.glob(f"flash-{name}-{tern.__version__}-*")
+    entries = [path for path in found if path.is_dir() and ".tmp-" not in path.name]
+    entries.sort(key=lambda path: path.stat().st_mtime, reverse=True)
+    for old in entries[_KEPT:]:
+        if old != newest:
+            shutil.rmtree(old, ignore_errors=True)
