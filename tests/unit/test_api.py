@@ -161,6 +161,6 @@ def test_numpy_s_numbers_are_numbers():
 def test_frames_name_the_extra_that_brings_pandas(monkeypatch):
     result = ternhost.Result({"history": [], "run": "mine"})
     monkeypatch.setitem(sys.modules, "pandas", None)  # as if it were not installed
-    with pytest.raises(ternhost.UsageError, match="data frames want pandas") as caught:
+    with pytest.raises(ternhost.UsageError, match="pandas is not installed") as caught:
         _ = result.history
     assert "tern-ldp[data]" in caught.value.hint
