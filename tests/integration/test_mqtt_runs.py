@@ -1,6 +1,7 @@
 """Runs of every algorithm over a broker: the commands as people type them, and boards, brokers and hosts that die."""
 
 import json
+import os
 import signal
 import subprocess
 import threading
@@ -17,7 +18,7 @@ from ternhost import datasets
 from ternhost.aggregate.aggregator import Aggregator
 from ternhost.aggregate.rounds import with_answers
 from ternhost.aggregate.store import Store
-from ternhost.algorithms.base import ALGORITHMS
+from ternhost.algorithms.base import ALGORITHMS, Audience
 from ternhost.errors import OK, SHORT, DeviceError
 from ternhost.fleet import broker
 from ternhost.fleet.attach import attach
@@ -57,7 +58,7 @@ def user(tmp_path_factory):
     tern(directory, "broker", "config", "my-broker", "--port", broker.free_port())
     mosquitto = run_mosquitto(directory / "my-broker")
     words = ("fleet", "emulate", 2, "--broker", "my-broker", "--clients", CLIENTS, *IRIS, "--json")
-    fleet = Command(directory, *words, "--budget", 900, "--largest", 30)
+    fleet = Command(directory, *words, "--budget", 900, "--largest", 20)
     fleet.result()
     yield directory
     assert fleet.end() == 0
@@ -90,27 +91,18 @@ def test_serving_every_algorithm(tmp_path, micropython, served):
     place = tmp_path / "my-broker"
     tern(tmp_path, "broker", "config", "my-broker", "--port", broker.free_port())
     fleet = Command(tmp_path, "fleet", "emulate", 2, "--broker", "my-broker", "--clients", CLIENTS, *IRIS,
-                    "--budget", 900, "--largest", 30, "--json")  # fmt: skip
+                    "--budget", 900, "--largest", 20, "--json")  # fmt: skip
     fleet.result()
     algorithm = "fedsgd" if served == "personalised" else served
-    words = (
-        "--algorithm",
-        algorithm,
-        *SERVED[served],
-        *IRIS,
-        "--rounds",
-        3,
-        "--fleet",
-        "mqtt:my-broker",
-        "--json",
-    )
+    words = ("--algorithm", algorithm, *SERVED[served], *IRIS, "--rounds", 3)
+    words = (*words, "--fleet", "mqtt:my-broker", "--json")
     late = served in ("fedsgd", "fedavg")
     mosquitto = None if late else run_mosquitto(place)
     try:
         host = rig.Train(*words, command="serve", stop_after=CLIENTS + 5, cwd=tmp_path)
         if late:
+            assert "waiting for it" in host.process.stdout.readline()
             time.sleep(3)
-            assert host.process.poll() is None
             mosquitto = run_mosquitto(place)
         host.wait_until_stopped()
         host.signal(signal.SIGKILL)
@@ -123,7 +115,6 @@ def test_serving_every_algorithm(tmp_path, micropython, served):
         if mosquitto:
             mosquitto.terminate()
             mosquitto.wait()
-    assert first.count("waiting for it") == late
     lines = [json.loads(line) for text in (first, out) for line in text.splitlines()]
     ends = [(line["round"], line["reports"]) for line in lines if line["event"] == "end"]
     assert ends == [(1, CLIENTS), (2, CLIENTS), (3, CLIENTS)]
@@ -200,7 +191,7 @@ def test_a_board_that_is_killed_is_told_of_and_left_out(behind):
     watch = Watch(behind.fleet.boards[1].kill, after=14)
     result = rig.finish("fedavg", **TRAIN, fleet=behind.name, silence=3.0, watcher=watch.watcher())
     gone = "board 00000009"
-    assert watch.when(f"{gone} is gone from the broker") < 2.5
+    assert watch.when(f"{gone} is gone from the broker") < 5
     assert 2.5 < watch.when(f"{gone} has been silent for 3 s, and is left out") < 8
     assert sum("left out" in text for _, text in watch.said) == 1
     assert exit_code(result) == SHORT
@@ -254,7 +245,12 @@ def test_the_last_board_that_is_killed_ends_the_run_with_a_word(behind):
     for board in behind.fleet.boards:
         board.start()
     result = rig.resume("one")
-    assert (exit_code(result), result["reports"]) == (OK, result["asked"])
+    with Store(behind.path) as store:
+        reports = [reports for _, _, reports in store.ended_rounds()]
+    assert reports[0] == 12
+    assert reports[1] <= 12, "in this round they were killed"
+    assert reports[2:] == [12] * 4
+    assert result["missing"] == 12 - reports[1]
 
 
 def test_a_broker_that_dies_under_a_run_is_told_of_and_waited_for(behind):
@@ -306,13 +302,17 @@ def test_a_host_that_is_killed_counts_every_report_once(behind, algorithm, tmp_p
         *rest, *IRIS, "--fleet", behind.name, "--name", "one", "--no-report",
         command=command, stop_after=points[0], cwd=tmp_path,
     )  # fmt: skip
+    killed = 0
     for following in (*points[1:], 0):
-        host.wait_until_stopped()
+        if not stops(host):
+            break  # what was left came in one commit
+        killed += 1
         host.signal(signal.SIGKILL)
         assert host.finish()[0] == -signal.SIGKILL
         host = rig.Train(
             "--resume", "one", "--no-report", "--json", command=command, stop_after=following, cwd=tmp_path
         )
+    assert killed
     code, out, err = host.finish()
     assert code == 0, err
     result = json.loads(out)
@@ -323,13 +323,26 @@ def test_a_host_that_is_killed_counts_every_report_once(behind, algorithm, tmp_p
             paid.update(device for device, _ in store.reports(number))
         assert paid.total() == total
         again = replay(store)
-    cost = result["accounting"][0]["user_level"] / max(paid.values())
+    cost = (
+        result["classes"][0]["epsilon_per_report"] if algorithm == "fedavg" else result["epsilon_per_client"]
+    )
     for device, (spent, *_) in rig.read_ledgers(behind.directories).items():
         assert spent == pytest.approx(paid[device] * cost * 1e6, abs=1), device
     if algorithm == "fedavg":
         assert result["weights"] == again.weights.tolist()
     else:
         assert result["attributes"] == again.result([])["attributes"]
+
+
+def stops(host):
+    """Whether it stops, and does not end before."""
+    end = time.monotonic() + 60
+    while time.monotonic() < end:
+        found = os.waitid(os.P_PID, host.process.pid, os.WSTOPPED | os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        if found:
+            return found.si_code == os.CLD_STOPPED
+        time.sleep(0.01)
+    raise AssertionError("it neither stops nor ends")
 
 
 def replay(store):
@@ -339,8 +352,6 @@ def replay(store):
     store.save_run(stored.name, state=fresh)
     store._db.execute("UPDATE round SET ended = NULL")
     cls = ALGORITHMS.named(stored.asked["algorithm"])
-    from ternhost.algorithms.base import Audience
-
     algorithm = cls(cls.Options(**stored.asked["options"]), Audience(knows_records=False))
     aggregator = Aggregator(store)
     aggregator.resume(0.0)

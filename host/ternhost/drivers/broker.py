@@ -104,6 +104,7 @@ class BrokerDriver:
         self._devices: list[int] = []
         self._told_connected = True
         self._connected_at = 0.0
+        self._sure_at = 0.0  # when boards that are not there are gone: their hellos come a while after a connection
         self._looked = 0.0
         self._begin_asking(0.0)
 
@@ -156,7 +157,9 @@ class BrokerDriver:
 
     def _on_connect(self) -> None:
         # Whatever the broker still keeps of an earlier round is taken back.
-        self._connected_at = time.monotonic()
+        now = time.monotonic()
+        self._sure_at = now + GREETING if self._connected_at else now
+        self._connected_at = now
         self._announce(anyway=True)
 
     def __exit__(
@@ -455,7 +458,7 @@ class BrokerDriver:
             board.there, board.left_out, board.heard = True, False, now
             fresh.append(board)
         self._doubtful -= self.link.boards.keys()
-        if self._doubtful and self.link.connected and now - self._connected_at > GREETING:
+        if self._doubtful and self.link.connected and now >= self._sure_at:
             for name in self._doubtful & self._boards.keys():
                 if self._boards[name].there and not self._standing:
                     self._warn(f"board {name} is gone from the broker")
