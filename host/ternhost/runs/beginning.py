@@ -35,7 +35,9 @@ def written(
     Raises TernError, and leaves no directory and no run then.
     """
     kind = fleet.parse(where.fleet)
-    path = kind.default_store if store is None else _store_path(store)
+    path = kind.default_store  # asked for in any case: it says what a fleet lacks
+    if store is not None:
+        path = _store_path(store)
     cls = ALGORITHMS.named(algorithm)
     places.check_name(name)
     planned = None

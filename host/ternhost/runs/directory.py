@@ -141,21 +141,34 @@ def pack_boards(directory: Path, warn: Callable[[str], None]) -> None:
 
 
 def listed(parent: Path = RUNS) -> list[dict[str, Any]]:
-    """What `tern runs` says of the runs below a directory, and of every run of a store (a file). Raises UsageError."""
+    """What `tern runs` says of every run of a store (a file), of a run's directory, or of the runs below a directory.
+
+    Raises StorageError for a file that is no store.
+    """
     if parent.is_file():
-        with Store(parent, create=False, beside=True) as store:
-            return [_line(store, run, directory_of(run, parent)) for run in store.runs()]
-    found = []
-    for path in sorted(parent.glob(f"*/{RUN_NAME}")):
+        return _of_store(parent)
+    found = {}
+    for path in sorted((*parent.glob(RUN_NAME), *parent.glob(f"*/{RUN_NAME}"))):
         place = Place.read(path.parent)
         try:
             with Store(place.store, create=False, beside=True) as store:
-                run = store.run(place.name)
-                if run:
-                    found.append(_line(store, run, place.directory))
+                if run := store.run(place.name):
+                    found[str(place.directory.resolve())] = _line(store, run, place.directory)
         except StorageError as error:
-            found.append({"run": place.name, "directory": str(place.directory), "status": error.message})
-    return found
+            found[str(place.directory.resolve())] = {
+                "run": place.name,
+                "directory": str(place.directory),
+                "status": error.message,
+            }
+    for path in sorted(parent.glob("*.sqlite")):
+        for line in _of_store(path):
+            found.setdefault(str(Path(line["directory"]).resolve()), line)
+    return list(found.values())
+
+
+def _of_store(path: Path) -> list[dict[str, Any]]:
+    with Store(path, create=False, beside=True) as store:
+        return [_line(store, run, directory_of(run, path)) for run in store.runs()]
 
 
 def _line(store: Store, run: StoredRun, directory: Path) -> dict[str, Any]:

@@ -119,8 +119,9 @@ class Run:
             stored = store.run(place.name)
             if stored is not None and not stored.unfinished:
                 result = place.directory / places.RESULT_NAME
+                ended = "has finished" if stored.status == FINISHED else "was given up"
                 raise UsageError(
-                    f"the run {place.name} has {stored.status}",
+                    f"the run {place.name} {ended}",
                     hint=f"see {result}" if result.exists() else "begin another: tern train --help",
                 )
             if stored is not None and fleet_now is not None:
