@@ -74,7 +74,7 @@ class Until(Algorithm):
     @property
     def done(self) -> bool:
         low, high = self._interval()
-        return self._round >= self.options.most or high - low <= self.options.width
+        return bool(self._round >= self.options.most or high - low <= self.options.width)
 
     def cohorts(self, devices: Sequence[int] | Any) -> list[Cohort]:
         start = self._round * self.options.group
