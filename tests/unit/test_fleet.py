@@ -10,7 +10,7 @@ from tern import ledger, storage, wire
 from ternhost import fleet
 from ternhost.aggregate.questions import Question
 from ternhost.aggregate.store import Store
-from ternhost.algorithms.base import coordinates_by_rule
+from ternhost.algorithms.designs import coordinates_by_rule
 from ternhost.cli import main as tern
 from ternhost.drivers.base import Terms
 from ternhost.drivers.boards import BoardsDriver
