@@ -15,8 +15,10 @@ import ternhost
 from tern import wire
 from ternhost import datasets
 from ternhost.aggregate import estimate
-from ternhost.aggregate.aggregator import Question, RoundResult
-from ternhost.algorithms.base import ALGORITHMS, Algorithm, Audience, Budgeted, Cohort, Mechanised, take
+from ternhost.aggregate.questions import Question
+from ternhost.aggregate.rounds import RoundResult
+from ternhost.algorithms.base import ALGORITHMS, Algorithm, Audience, Cohort, take
+from ternhost.algorithms.designs import Budgeted, Mechanised
 from ternhost.datasets import Holdings
 from ternhost.options import option, require
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from ternhost import mechanisms
+from ternhost import extras, mechanisms
 from ternhost.algorithms.base import ALGORITHMS, Algorithm
 from ternhost.errors import StorageError, UsageError
 from ternhost.mechanisms import Design, cards
@@ -142,12 +142,9 @@ def _rows(entry: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _frame(rows: list[dict[str, Any]]) -> pd.DataFrame:
-    try:
-        import pandas as pd
-    except ImportError as error:
-        raise UsageError(
-            "data frames want pandas", hint="install it with: pip install 'tern-ldp[data]'"
-        ) from error
+    extras.require("pandas")
+    import pandas as pd
+
     return pd.DataFrame(rows)
 
 

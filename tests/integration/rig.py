@@ -26,7 +26,8 @@ from ternhost.fleet.provision import FLEET_NAME, board_directories, provision_fl
 from ternhost.mechanisms import design
 from ternhost.mechanisms.accounting import Policy
 from ternhost.runs import directory as run_directory
-from ternhost.runs.options import Where
+from ternhost.runs import serving
+from ternhost.runs.options import Schedule, Where
 from ternhost.runs.run import Run
 from terntools.emulators.unix_fleet import EmulatedFleet
 
@@ -125,6 +126,12 @@ def finish(algorithm="fedsgd", **options):
     """The result of such a run."""
     with begin(algorithm, **options) as run:
         return run.run()
+
+
+def serve(algorithm, options, fleet, watcher, **schedule):
+    """A served run: that of the fleet's store, or a new one."""
+    own = ALGORITHMS.named(algorithm).Options(**options)
+    return serving.serve(algorithm, own, Where(fleet=fleet), Schedule(**schedule), watcher=watcher)
 
 
 def resume(text, **options):

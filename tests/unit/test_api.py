@@ -95,6 +95,15 @@ def test_a_run_that_stopped_goes_on(tmp_path):
     assert result.history["round"].tolist() == [1, 2, 3, 4]
 
 
+def test_a_figure_that_is_chance_is_called_so():
+    one = ternhost.train(fleet="simulated:1", reports=1, epsilon=2)
+    assert "the model has 28 weights, and all reports together 1 values: the figure is chance" in str(one)
+    good = ternhost.train(fleet="simulated:5000", reports=5000, epsilon=8)
+    assert "chance" not in str(good)
+    bad = ternhost.Result({**good, "accuracy": good["accuracy_baseline"] - 0.1})
+    assert "do not tell this model from the majority: the figure is chance" in str(bad)
+
+
 def test_attributes_as_a_frame(tmp_path):
     result = ternhost.collect(fleet="simulated:500", dataset="wine", epsilon="4")
     frame = result.attributes
@@ -161,6 +170,6 @@ def test_numpy_s_numbers_are_numbers():
 def test_frames_name_the_extra_that_brings_pandas(monkeypatch):
     result = ternhost.Result({"history": [], "run": "mine"})
     monkeypatch.setitem(sys.modules, "pandas", None)  # as if it were not installed
-    with pytest.raises(ternhost.UsageError, match="data frames want pandas") as caught:
+    with pytest.raises(ternhost.UsageError, match="pandas is not installed") as caught:
         _ = result.history
     assert "tern-ldp[data]" in caught.value.hint

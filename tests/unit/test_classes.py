@@ -8,15 +8,8 @@ from simulating import begin
 
 from ternhost import mechanisms
 from ternhost.algorithms import base
-from ternhost.algorithms.base import (
-    Turns,
-    class_of,
-    clients_of,
-    coordinates_by_rule,
-    most_turns,
-    shares,
-    take,
-)
+from ternhost.algorithms.base import Turns, clients_of, most_turns, take
+from ternhost.algorithms.designs import class_of, coordinates_by_rule, shares
 from ternhost.algorithms.fedsgd import Options
 from ternhost.errors import UsageError
 from ternhost.mechanisms import certify

@@ -1,6 +1,7 @@
 """What the documentation says is there: links, commands and options. `make docs` makes a site of the same pages."""
 
 import argparse
+import pydoc
 import re
 import shlex
 from pathlib import Path
@@ -64,6 +65,12 @@ def test_links_lead_somewhere(path):
         assert other.exists(), target
         if anchor:
             assert anchor[1:] in anchors(other), f"{target}{anchor}"
+
+
+def test_what_the_api_s_page_names_is_there():
+    named = re.findall(r"^::: (\S+)$", (ROOT / "docs/api.md").read_text(), re.MULTILINE)
+    assert len(named) > 20
+    assert [path for path in named if pydoc.locate(path) is None] == []
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ from tern import wire
 from ternhost import datasets, vectorised
 from ternhost.aggregate.rounds import COMPLETE, RoundResult
 from ternhost.algorithms import fedavg, judging, training
-from ternhost.algorithms.base import class_of
+from ternhost.algorithms.designs import class_of
 from ternhost.algorithms.fedavg import FINE, MODES, WEIGHTS, Options
 from ternhost.cli import main
 from ternhost.datasets import synthetic

@@ -159,7 +159,7 @@ def test_levels_of_an_epsilon() -> None:
 
 
 def test_budgets_in_words() -> None:
-    assert hiera.proportions_of("5,2.5, 1") == [5, 2.5, 1]
+    assert hiera.proportions_of("5,2.5, 1") == (5, 2.5, 1)
     with pytest.raises(UsageError, match="are no budgets"):
         hiera.proportions_of("5,much")
 

@@ -11,7 +11,7 @@ from simulating import ask, begin, finished, fleet_of, run
 from tern import card as cards
 from ternhost import datasets
 from ternhost.aggregate import estimate
-from ternhost.algorithms.base import class_of
+from ternhost.algorithms.designs import class_of
 from ternhost.cli import main
 from ternhost.datasets import synthetic
 from ternhost.drivers.simulated import SimulatedDriver

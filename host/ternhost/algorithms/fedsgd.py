@@ -161,7 +161,11 @@ class FedSGD(Learning):
             self._trainer.fail()
             return
         mean, reports = self._estimate(result.number, result.cohorts)
-        self._trainer.update(mean, reports)
+        self.move(self._trainer, mean, reports)
+
+    def move(self, trainer: Trainer, mean: Floats, reports: Floats) -> None:
+        """Move a model by a mean gradient: that of the reports, or the exact one of the twin without noise."""
+        trainer.update(mean, reports)
 
     def _estimate(self, number: int, cohorts: Sequence[CohortCounts]) -> tuple[Floats, Floats]:
         """The mean gradient, and how many reports each coordinate of it rests on."""
@@ -181,6 +185,6 @@ class FedSGD(Learning):
             positions = self.holdings.positions(asked)[:, 0]
             weights = trainer.question().values
             mean = judging.mean_gradient(trainer.settings.model, self.dataset, positions, weights)
-            trainer.update(mean, np.full(self.d, trainer.settings.expected * len(asked) / self._group))
+            self.move(trainer, mean, np.full(self.d, trainer.settings.expected * len(asked) / self._group))
             after_round(trainer.model)
         return trainer.model

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import cast
 
 import numpy as np
@@ -86,15 +87,16 @@ def of_card(card: cards.Card) -> Levels:
     return Levels(budgets, composite, card, values)
 
 
-def design(epsilon: int, proportions: Sequence[float] = lhp.BUDGETS) -> Levels:
+@lru_cache(maxsize=64)
+def design(epsilon: int, proportions: tuple[float, ...] = lhp.BUDGETS) -> Levels:
     """Levels with budgets in these proportions, as large as a report's true loss of `epsilon` (micro) allows."""
     return of_card(cards.decode(lhp.design(epsilon, None, proportions).card))
 
 
-def proportions_of(text: str) -> list[float]:
+def proportions_of(text: str) -> tuple[float, ...]:
     """Budgets in words: `5,4,3,2,1`. Raises UsageError."""
     try:
-        return [float(budget) for budget in text.split(",")]
+        return tuple(float(budget) for budget in text.split(","))
     except ValueError:
         raise UsageError(f"{text!r} are no budgets", hint="such as 5,4,3,2,1") from None
 

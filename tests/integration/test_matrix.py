@@ -1,0 +1,186 @@
+"""Every algorithm over every link: serial lines, a broker, an emulated Pico, simulated clients.
+
+The boards on serial lines, on the broker and the Pico have the same keys. A device chooses its coordinates by its key
+and the round, so all three must report the same coordinates equally often, whatever carries the reports.
+"""
+
+import shutil
+from contextlib import contextmanager
+
+import numpy as np
+import pytest
+import rig
+
+from ternhost import datasets
+from ternhost.aggregate.store import Store
+from ternhost.errors import OK
+from ternhost.fleet import broker
+from ternhost.fleet.attach import attach
+from ternhost.fleet.provision import board_directories, provision_board, provision_fleet
+from ternhost.mechanisms.accounting import Policy
+from ternhost.runs.result import exit_code
+from ternhost.runs.status import Watcher
+from terntools.emulators.firmware_fleet import FirmwareFleet
+from terntools.emulators.micropython import find_micropython
+from terntools.emulators.unix_fleet import EmulatedFleet
+
+CLIENTS = 20
+BOARDS = 2
+POLICY = Policy(30_000_000, 900_000_000)
+IRIS = {"dataset": "iris"}
+
+# In this order, and the numbers of their rounds are theirs: coordinates follow from them.
+RUNS = {
+    "fedsgd": ("fedsgd", {"epsilon": "4", "reports": CLIENTS, "group": CLIENTS // 2}),
+    "personalised fedsgd": ("fedsgd", {"epsilons": "1:0.5,4:0.5", "reports": CLIENTS, "group": CLIENTS}),
+    "fedavg": ("fedavg", {"epsilon": "8", "clients": CLIENTS, "records": 1, "rounds": 2, "share": 0.5}),
+    "hiera": ("hiera", {"epsilon": "9", "budgets": "3,2,1", "reports": CLIENTS, "group": CLIENTS}),
+    "collect": ("collect", {"epsilon": "8", "clients": CLIENTS}),
+    "infer": ("infer", {"epsilon": "20", "cluster_client_num": CLIENTS}),
+}
+LINKS = ("serial", "mqtt", "pico", "simulated")
+
+
+def rows():
+    dataset = datasets.load("iris")
+    return dataset.records(np.sort(np.random.default_rng(1).permutation(dataset.training)[:CLIENTS]))
+
+
+@pytest.fixture(scope="module")
+def provisioned(tmp_path_factory):
+    """A store, and the boards of its devices that nobody has asked yet."""
+    directory = tmp_path_factory.mktemp("provisioned")
+    with Store(directory / "store.sqlite") as store:
+        provision_fleet(store, board_directories(directory, BOARDS), rows(), POLICY)
+        keys = store.keys()
+    provision_board(directory / "pico", 1, [keys[device] for device in sorted(keys)], rows(), POLICY)
+    return directory
+
+
+@contextmanager
+def serial(directory):
+    with EmulatedFleet(find_micropython(), board_directories(directory, BOARDS)) as boards:
+        yield "port:" + ",".join(boards.ports)
+
+
+@contextmanager
+def mqtt(directory):
+    place, store = directory / "broker", directory / "store.sqlite"
+    broker.configure(place, store, port=broker.free_port())
+    attach(board_directories(directory, BOARDS), place, store, longest_pause_ms=500)
+    with broker.Mosquitto(place), EmulatedFleet(find_micropython(), board_directories(directory, BOARDS)):
+        yield f"mqtt:{place}"
+
+
+@contextmanager
+def pico(directory):
+    with FirmwareFleet("pico", [directory / "pico"], whole=True) as boards:
+        yield "port:" + boards.ports[0]
+
+
+@contextmanager
+def simulated(directory):
+    yield f"simulated:{CLIENTS}"
+
+
+class Ran:
+    """All runs over one link, each when it is asked for first: (result, counts by round and cohort)."""
+
+    def __init__(self, fleet, store):
+        self._fleet = fleet
+        self._store = store
+        self._told = {}
+
+    def __getitem__(self, name):
+        for earlier in RUNS:
+            if earlier not in self._told:
+                self._told[earlier] = self._run(earlier)
+            if earlier == name:
+                return self._told[name]
+        raise KeyError(name)
+
+    def _run(self, name):
+        algorithm, options = RUNS[name]
+        options = {**IRIS, **options, "fleet": self._fleet, "first_round": 10 * (1 + [*RUNS].index(name))}
+        warnings, counts = [], []
+        with rig.begin(algorithm, **options, store=self._store, watcher=Watcher(warn=warnings.append)) as run:
+            learn = run.algorithm.learn
+
+            def keep(result, devices):
+                counts.append([cohort.counts for cohort in result.cohorts])
+                learn(result, devices)
+
+            run.algorithm.learn = keep
+            result = run.run()
+        assert warnings == []
+        return result, counts
+
+
+def begin(link, provisioned, directory, monkeypatch):
+    monkeypatch.chdir(directory)
+    here = shutil.copytree(provisioned, directory / "fleet")
+    return globals()[link](here), None if link == "simulated" else here / "store.sqlite"
+
+
+@pytest.fixture(scope="module")
+def over(provisioned, tmp_path_factory):
+    """`over(link)`: the runs over it, with boards that stay until the tests of this file have ended."""
+    open_, found = [], {}
+    with pytest.MonkeyPatch.context() as patch:
+
+        def runs(link):
+            if link not in found:
+                fleet, store = begin(link, provisioned, tmp_path_factory.mktemp(link), patch)
+                open_.append(fleet)
+                found[link] = Ran(fleet.__enter__(), store)
+            return found[link]
+
+        yield runs
+        for fleet in open_:
+            fleet.__exit__(None, None, None)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", RUNS)
+@pytest.mark.parametrize("link", LINKS)
+def test_every_algorithm_over_every_link(over, link, name):
+    result, counts = over(link)[name]
+    algorithm, options = RUNS[name]
+    assert exit_code(result) == OK
+    assert (result["algorithm"], result["refusals"], result["missing"]) == (algorithm, 0, 0)
+    assert result["reports"] == result["asked"] == CLIENTS
+    assert len(counts) == result["rounds"] == (2 if name in ("fedsgd", "fedavg") else 1)
+    k = 3 if name == "infer" else counts[0][0].sum() / (result["asked"] / result["rounds"])
+    if name != "personalised fedsgd":
+        assert [part.sum() for parts in counts for part in parts] == [k * CLIENTS / len(counts)] * len(counts)
+    if algorithm in ("fedsgd", "fedavg", "hiera"):
+        assert 0 <= result["accuracy_interval"][0] <= result["accuracy"] <= 1
+        assert any(result["weights"])
+        assert len(result["classes"]) == len(counts[0]) == (2 if "epsilons" in options else 1)
+    elif algorithm == "collect":
+        assert all(
+            abs(entry["mean"]) < 2 for entry in result["attributes"]
+        )  # of values in [-1, 1], with noise
+        assert sum(entry["reports"] for entry in result["attributes"]) == counts[0][0].sum()
+    else:
+        assert sum(result["clusters"].values()) == CLIENTS
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", RUNS)
+def test_the_same_devices_choose_the_same_coordinates_over_every_link(over, name):
+    chosen = {
+        link: [[part.sum(axis=1).tolist() for part in parts] for parts in over(link)[name][1]]
+        for link in ("serial", "mqtt", "pico")
+    }
+    assert chosen["serial"] == chosen["mqtt"] == chosen["pico"]
+    shares = {own for parts in chosen["serial"] for part in parts for own in part}
+    assert name == "infer" or len(shares) > 1, "something was chosen"
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_simulated_clients_answer_the_same_again(tmp_path, monkeypatch, over, name):
+    monkeypatch.chdir(tmp_path)
+    again = Ran(f"simulated:{CLIENTS}", None)
+    for first, second in zip(over("simulated")[name][1], again[name][1], strict=True):
+        assert [part.tolist() for part in first] == [part.tolist() for part in second]

@@ -1,0 +1,349 @@
+"""Runs of every algorithm over a broker: the commands as people type them, and boards, brokers and hosts that die."""
+
+import json
+import signal
+import subprocess
+import threading
+import time
+from collections import Counter
+
+import numpy as np
+import pytest
+import rig
+from harness.raw_client import wait_for
+from test_broker_commands import Command, run_mosquitto, tern
+
+from ternhost import datasets
+from ternhost.aggregate.aggregator import Aggregator
+from ternhost.aggregate.rounds import with_answers
+from ternhost.aggregate.store import Store
+from ternhost.algorithms.base import ALGORITHMS
+from ternhost.errors import OK, SHORT, DeviceError
+from ternhost.fleet import broker
+from ternhost.fleet.attach import attach
+from ternhost.fleet.provision import board_directories, provision_fleet
+from ternhost.mechanisms.accounting import Policy
+from ternhost.runs.result import exit_code
+from ternhost.runs.status import END, Watcher
+from terntools.emulators.unix_fleet import EmulatedFleet
+
+CLIENTS = 24
+IRIS = ("--dataset", "iris")
+PLANNED = {
+    "train": ("--reports", CLIENTS, "--group", 12),
+    "train --epsilons": ("--epsilons", "1:0.5,4:0.5", "--reports", CLIENTS, "--group", 12),
+    "train --algorithm fedavg": ("--clients", CLIENTS, "--records", 1, "--rounds", 2, "--share", 0.5),
+    "train --algorithm hiera": ("--epsilon", 9, "--budgets", "3,2,1", "--reports", CLIENTS),
+    "collect": ("--epsilon", 8),
+    "infer": ("--epsilon", 20),
+}
+SERVED = {
+    "fedsgd": (),
+    "personalised": ("--epsilons", "1:0.5,4:0.5"),
+    "fedavg": ("--records", 1),
+    "hiera": ("--epsilon", 9, "--budgets", "3,2,1"),
+    "collect": ("--epsilon", 8),
+    "infer": ("--epsilon", 20),
+}
+
+
+# As a user does it
+
+
+@pytest.fixture(scope="module")
+def user(tmp_path_factory):
+    """A directory in which a user has a broker, my-broker, and emulated boards on it."""
+    directory = tmp_path_factory.mktemp("user")
+    tern(directory, "broker", "config", "my-broker", "--port", broker.free_port())
+    mosquitto = run_mosquitto(directory / "my-broker")
+    words = ("fleet", "emulate", 2, "--broker", "my-broker", "--clients", CLIENTS, *IRIS, "--json")
+    fleet = Command(directory, *words, "--budget", 900, "--largest", 30)
+    fleet.result()
+    yield directory
+    assert fleet.end() == 0
+    mosquitto.terminate()
+    mosquitto.wait()
+
+
+@pytest.mark.parametrize("command", PLANNED)
+def test_the_commands_over_a_broker(user, command):
+    """Exit code 0, one JSON object, every client, a page; nothing to complain of."""
+    words = (*command.split(" --epsilons")[0].split(), *PLANNED[command], *IRIS)
+    done = subprocess.run(
+        [*rig.TERN, *map(str, words), "--fleet", "mqtt:my-broker", "--json"],
+        capture_output=True,
+        text=True,
+        cwd=user,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout)
+    assert (result["reports"], result["asked"], result["refusals"]) == (CLIENTS, CLIENTS, 0)
+    assert (user / result["directory"] / "report.html").exists()
+    assert result["store"] == "my-broker/store.sqlite"
+    assert "tern:" not in done.stderr
+
+
+@pytest.mark.parametrize("served", SERVED)
+def test_serving_every_algorithm(tmp_path, micropython, served):
+    """The broker comes late, the host is killed in the midst of a round, and the rounds are counted all the same."""
+    place = tmp_path / "my-broker"
+    tern(tmp_path, "broker", "config", "my-broker", "--port", broker.free_port())
+    fleet = Command(tmp_path, "fleet", "emulate", 2, "--broker", "my-broker", "--clients", CLIENTS, *IRIS,
+                    "--budget", 900, "--largest", 30, "--json")  # fmt: skip
+    fleet.result()
+    algorithm = "fedsgd" if served == "personalised" else served
+    words = (
+        "--algorithm",
+        algorithm,
+        *SERVED[served],
+        *IRIS,
+        "--rounds",
+        3,
+        "--fleet",
+        "mqtt:my-broker",
+        "--json",
+    )
+    late = served in ("fedsgd", "fedavg")
+    mosquitto = None if late else run_mosquitto(place)
+    try:
+        host = rig.Train(*words, command="serve", stop_after=CLIENTS + 5, cwd=tmp_path)
+        if late:
+            time.sleep(3)
+            assert host.process.poll() is None
+            mosquitto = run_mosquitto(place)
+        host.wait_until_stopped()
+        host.signal(signal.SIGKILL)
+        code, first, err = host.finish()
+        assert code == -signal.SIGKILL
+        code, out, err = rig.Train(*words, command="serve", cwd=tmp_path).finish()
+        assert code == 0, err
+    finally:
+        fleet.end()
+        if mosquitto:
+            mosquitto.terminate()
+            mosquitto.wait()
+    assert first.count("waiting for it") == late
+    lines = [json.loads(line) for text in (first, out) for line in text.splitlines()]
+    ends = [(line["round"], line["reports"]) for line in lines if line["event"] == "end"]
+    assert ends == [(1, CLIENTS), (2, CLIENTS), (3, CLIENTS)]
+    assert (lines[-1]["rounds"], lines[-1]["reports"]) == (3, 3 * CLIENTS)
+    with Store(place / "store.sqlite") as store:
+        assert [reports for _, _, reports in store.ended_rounds()] == [CLIENTS] * 3
+
+
+# What dies
+
+
+class Behind:
+    """A broker, boards on it with a record of iris a client, and runs on them."""
+
+    def __init__(self, directory, micropython, boards=3, clients=CLIENTS):
+        self.path = directory / "store.sqlite"
+        self.directories = board_directories(directory, boards)
+        dataset = datasets.load("iris")
+        rows = dataset.records(dataset.training[:clients])
+        with Store(self.path) as store:
+            provision_fleet(store, self.directories, rows, Policy(30_000_000, 900_000_000))
+        broker.configure(directory / "broker", self.path, port=broker.free_port())
+        attach(self.directories, directory / "broker", self.path, longest_pause_ms=500)
+        self.broker = broker.Mosquitto(directory / "broker")
+        self.fleet = EmulatedFleet(micropython, self.directories)
+        self.name = f"mqtt:{directory / 'broker'}"
+
+    def __enter__(self):
+        self.fleet.__enter__()
+        return self
+
+    def __exit__(self, *problem):
+        self.fleet.__exit__(*problem)
+        self.broker.stop()
+
+
+@pytest.fixture
+def behind(tmp_path, micropython, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with Behind(tmp_path, micropython) as made:
+        yield made
+
+
+class Watch:
+    """Hears of a run; does `act` once, when it has so many reports."""
+
+    def __init__(self, act=None, after=1):
+        self.said = []  # (monotonic time, warning)
+        self._act, self._after = act, after
+        self.acted = 0.0
+        self.ends = []
+
+    def watcher(self):
+        return Watcher(status=self._status, warn=lambda text: self.said.append((time.monotonic(), text)))
+
+    def _status(self, status):
+        if status.event == END:
+            self.ends.append((time.monotonic(), status.reports))
+        if self._act and status.total_reports >= self._after:
+            act, self._act = self._act, None
+            self.acted = time.monotonic()
+            act()
+
+    def when(self, text):
+        """When something was said for the first time, in seconds after the deed."""
+        return next((at for at, said in self.said if text in said), float("inf")) - self.acted
+
+
+TRAIN = {"dataset": "iris", "clients": CLIENTS, "records": 1, "rounds": 6, "share": 0.5, "epsilon": "8"}
+
+
+def test_a_board_that_is_killed_is_told_of_and_left_out(behind):
+    """The two others answer every round, and no round but the first without it waits for it."""
+    watch = Watch(behind.fleet.boards[1].kill, after=14)
+    result = rig.finish("fedavg", **TRAIN, fleet=behind.name, silence=3.0, watcher=watch.watcher())
+    gone = "board 00000009"
+    assert watch.when(f"{gone} is gone from the broker") < 2.5
+    assert 2.5 < watch.when(f"{gone} has been silent for 3 s, and is left out") < 8
+    assert sum("left out" in text for _, text in watch.said) == 1
+    assert exit_code(result) == SHORT
+    assert result["rounds"] == 6
+    assert result["reports"] == result["asked"] - result["missing"]
+    with Store(behind.path) as store:
+        answered = [{device for device, _ in store.reports(number)} for number in (3, 4, 5, 6)]
+        asked = [set(store_round.devices) for store_round in store.rounds() if store_round.number > 2]
+    other = set(range(9, 17))
+    assert answered == [devices - other for devices in asked]
+    after = [at for at, _ in watch.ends]
+    assert after[-1] - after[-4] < 3, "the last rounds wait for nobody"
+
+
+def test_a_board_that_comes_back_takes_part_again(behind):
+    board = behind.fleet.boards[1]
+    back = []
+
+    def status(_):
+        if any("left out" in text for _, text in watch.said) and not back:
+            back.append(board.start())
+            wait_for(lambda: any("is back" in text for _, text in watch.said) or time.sleep(0.2) or True)
+
+    watch = Watch(board.kill, after=14)
+    hear = watch._status
+    watch._status = lambda told: (hear(told), status(told))
+    result = rig.finish(
+        "fedavg", **{**TRAIN, "rounds": 60}, fleet=behind.name, silence=1.0, watcher=watch.watcher()
+    )
+    assert any(text == "board 00000009 is back" for _, text in watch.said)
+    with Store(behind.path) as store:
+        last = store.last_round()
+        found = {device for number in range(last - 10, last + 1) for device, _ in store.reports(number)}
+    assert found & set(range(9, 17))
+    assert result["missing"] > 0
+
+
+def test_the_last_board_that_is_killed_ends_the_run_with_a_word(behind):
+    def kill():
+        for board in behind.fleet.boards:
+            board.kill()
+
+    watch = Watch(kill, after=14)
+    with (
+        rig.begin(
+            "fedavg", **TRAIN, fleet=behind.name, silence=1.0, name="one", watcher=watch.watcher()
+        ) as run,
+        pytest.raises(DeviceError, match=r"no board on the broker .* answers any more"),
+    ):
+        run.run()
+    for board in behind.fleet.boards:
+        board.start()
+    result = rig.resume("one")
+    assert (exit_code(result), result["reports"]) == (OK, result["asked"])
+
+
+def test_a_broker_that_dies_under_a_run_is_told_of_and_waited_for(behind):
+    """No board is left out for it, and no report is lost."""
+
+    def kill():
+        behind.broker.kill()
+        threading.Timer(4.0, behind.broker.start).start()
+
+    watch = Watch(kill, after=14)
+    result = rig.finish("fedavg", **TRAIN, fleet=behind.name, silence=3.0, watcher=watch.watcher())
+    assert watch.when("is gone; waiting for it") < 3
+    assert 3.5 < watch.when("is there again") < 15
+    assert [text for _, text in watch.said if "board" in text] == []
+    assert (exit_code(result), result["reports"]) == (OK, 6 * CLIENTS / 2)
+
+
+def test_a_broker_that_dies_between_rounds(behind):
+    """A fleet that is served, and announced to: the next round begins when the broker is back."""
+
+    def kill():
+        behind.broker.kill()
+        threading.Timer(2.0, behind.broker.start).start()
+
+    watch = Watch(kill, after=CLIENTS)
+    host = rig.serve("fedsgd", {"dataset": "iris"}, behind.name, watch.watcher(), rounds=3, interval=1.0)
+    with host as run:
+        result = run.run()
+    assert [reports for _, reports in watch.ends] == [CLIENTS] * 3
+    assert result["missing"] == 0
+    assert watch.when("is gone; waiting for it") < 3
+
+
+@pytest.mark.parametrize("algorithm", ["fedavg", "collect"])
+def test_a_host_that_is_killed_counts_every_report_once(behind, algorithm, tmp_path):
+    words = {
+        "fedavg": ("train", "--algorithm", "fedavg", "--clients", CLIENTS, "--records", 1, "--rounds", 6,
+                   "--share", 0.5, "--epsilon", 8),
+        "collect": ("collect", "--epsilon", 8),
+    }[algorithm]  # fmt: skip
+    total = {"fedavg": 72, "collect": CLIENTS}[algorithm]
+    source = np.random.default_rng()  # at random points, which a failure tells
+    points = sorted(
+        source.choice(np.arange(1, total), 3 if algorithm == "fedavg" else 2, replace=False).tolist()
+    )
+    print("killed after", points)
+    command, *rest = words
+    host = rig.Train(
+        *rest, *IRIS, "--fleet", behind.name, "--name", "one", "--no-report",
+        command=command, stop_after=points[0], cwd=tmp_path,
+    )  # fmt: skip
+    for following in (*points[1:], 0):
+        host.wait_until_stopped()
+        host.signal(signal.SIGKILL)
+        assert host.finish()[0] == -signal.SIGKILL
+        host = rig.Train(
+            "--resume", "one", "--no-report", "--json", command=command, stop_after=following, cwd=tmp_path
+        )
+    code, out, err = host.finish()
+    assert code == 0, err
+    result = json.loads(out)
+    assert (result["reports"], result["missing"]) == (total, 0)
+    with Store(behind.path) as store:
+        paid = Counter()
+        for number in range(1, store.last_round() + 1):
+            paid.update(device for device, _ in store.reports(number))
+        assert paid.total() == total
+        again = replay(store)
+    cost = result["accounting"][0]["user_level"] / max(paid.values())
+    for device, (spent, *_) in rig.read_ledgers(behind.directories).items():
+        assert spent == pytest.approx(paid[device] * cost * 1e6, abs=1), device
+    if algorithm == "fedavg":
+        assert result["weights"] == again.weights.tolist()
+    else:
+        assert result["attributes"] == again.result([])["attributes"]
+
+
+def replay(store):
+    """The algorithm of the store's only run, taught anew what the store holds."""
+    (stored,) = store.runs()
+    fresh = {**stored.state, "algorithm": None}
+    store.save_run(stored.name, state=fresh)
+    store._db.execute("UPDATE round SET ended = NULL")
+    cls = ALGORITHMS.named(stored.asked["algorithm"])
+    from ternhost.algorithms.base import Audience
+
+    algorithm = cls(cls.Options(**stored.asked["options"]), Audience(knows_records=False))
+    aggregator = Aggregator(store)
+    aggregator.resume(0.0)
+    for result in sorted(aggregator.tick(0.0), key=lambda result: result.number):
+        algorithm.learn(with_answers(store, result), ())
+    return algorithm
