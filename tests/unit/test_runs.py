@@ -15,6 +15,7 @@ from harness import in_process  # noqa: F401, registers inprocess:N
 from ternhost import datasets, errors
 from ternhost.aggregate.store import ABANDONED, FINISHED, PREPARING, RUNNING, Cohort, Round, Store
 from ternhost.cli import main as tern
+from ternhost.drivers.boards import BoardsDriver
 from ternhost.fleet import provision
 from ternhost.links.inprocess import InProcessLink
 from ternhost.mechanisms.accounting import Policy
@@ -122,6 +123,10 @@ def test_runs_are_listed(said, capsys):
     Path("runs/first/store.sqlite").unlink()
     _, listed, _ = said("runs")
     assert "no store" in next(run["status"] for run in listed["runs"] if run["run"] == "first")
+    Path("runs/first/run.json").write_text("{")
+    _, listed, _ = said("runs")
+    assert {run["run"] for run in listed["runs"]} == {"first", "second"}, "one that is broken hides no other"
+    assert "does not name a run" in next(run["status"] for run in listed["runs"] if run["run"] == "first")
 
 
 @pytest.mark.parametrize("words", [["--resume", ""], ["--store", ""], ["--name", ""], ["--name", "../x"]])
@@ -382,6 +387,25 @@ def test_a_run_that_nobody_answers_ends(said, monkeypatch):
     assert told["error"] == "no device reported in 3 rounds"
     assert "--deadline" in told["hint"]
     assert stored("short").status == FINISHED
+
+
+def test_a_round_that_nobody_answers_is_one_without_reports(said, monkeypatch):
+    send, opened = InProcessLink.send, BoardsDriver.open
+    rounds = []
+
+    def open_round(self, number, cohorts):
+        rounds.append(number)
+        opened(self, number, cohorts)
+
+    monkeypatch.setattr(BoardsDriver, "open", open_round)
+    monkeypatch.setattr(
+        InProcessLink, "send", lambda self, frame: None if len(rounds) == 2 else send(self, frame)
+    )
+    code, result, _ = said("train", *BOARDS, "--deadline", "0.5")
+    assert code == errors.SHORT
+    assert [entry["reports"] for entry in result["history"]] == [10, 0, 10, 10]
+    assert [entry["ended"] for entry in result["history"]][1] == "deadline"
+    assert result["missing"] == 10
 
 
 def test_a_quorum_that_was_reached_is_no_lack(said, monkeypatch):

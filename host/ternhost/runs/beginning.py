@@ -37,7 +37,7 @@ def written(
     kind = fleet.parse(where.fleet)
     path = kind.default_store  # asked for in any case: it says what a fleet lacks
     if store is not None:
-        path = _store_path(store)
+        path = store_path(store)
     cls = ALGORITHMS.named(algorithm)
     places.check_name(name)
     planned = None
@@ -137,7 +137,8 @@ def _begun(first: int) -> dict[str, Any]:
     }
 
 
-def _store_path(text: str | Path) -> Path:
+def store_path(text: str | Path) -> Path:
+    """The file that --store names: itself, or the one in a directory. Raises UsageError."""
     if not str(text):
         raise UsageError("--store must name a file", hint="such as my-fleet/store.sqlite")
     path = Path(text)
@@ -164,7 +165,7 @@ def require_no_run(store: Store, anew: bool = False) -> None:
     if open_rounds and not anew and any(asked.run is None for asked in open_rounds):
         raise UsageError(
             f"{store.path} holds a round that an older version of tern began",
-            hint="finish it with that version, or give it up with --anew",
+            hint="finish it with that version, or give it up with --anew (of tern serve: --new-model)",
         )
     for asked in open_rounds:
         store.end_round(asked.number, ABANDONED)

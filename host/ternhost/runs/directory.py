@@ -149,17 +149,16 @@ def listed(parent: Path = RUNS) -> list[dict[str, Any]]:
         return _of_store(parent)
     found = {}
     for path in sorted((*parent.glob(RUN_NAME), *parent.glob(f"*/{RUN_NAME}"))):
-        place = Place.read(path.parent)
+        own = path.parent
         try:
+            place = Place.read(own)
             with Store(place.store, create=False, beside=True) as store:
-                if run := store.run(place.name):
-                    found[str(place.directory.resolve())] = _line(store, run, place.directory)
-        except StorageError as error:
-            found[str(place.directory.resolve())] = {
-                "run": place.name,
-                "directory": str(place.directory),
-                "status": error.message,
-            }
+                run = store.run(place.name)
+                line = None if run is None else _line(store, run, own)
+        except (StorageError, UsageError) as error:
+            line = {"run": own.name, "directory": str(own), "status": error.message}
+        if line:
+            found[str(own.resolve())] = line
     for path in sorted(parent.glob("*.sqlite")):
         for line in _of_store(path):
             found.setdefault(str(Path(line["directory"]).resolve()), line)

@@ -96,11 +96,13 @@ def _cost(asked: frames.Round) -> int:
     return epsilon if asked.model == wire.SOFTMAX else epsilon * int(asked.k)
 
 
-def cost_words(account: Account, before: int) -> str:
-    """What a run costs a device, before it starts: in the run, and for its life."""
-    words = account.words()
+def cost_words(account: Account, before: int, endless: bool = False) -> str:
+    """What a run costs a device, before it starts: in the run, and for its life. endless: the account is of a round."""
+    words = f"every round {account.words()}" if endless else account.words()
     if not before:
         return words
-    total = (before + account.user_level) / MICRO
     budget = "" if account.budget is None else f", of a budget of {account.budget / MICRO:g}"
+    if endless:
+        return f"{words}; {before / MICRO:g} was spent before{budget}"
+    total = (before + account.user_level) / MICRO
     return f"{words}; with {before / MICRO:g} spent before, {total:g} for life{budget}"

@@ -6,6 +6,7 @@ its reports. The boards that tern makes for it lie in its directory.
 
 from __future__ import annotations
 
+import math
 import shutil
 import time
 from collections import Counter
@@ -277,7 +278,7 @@ class Run:
         before = 0 if made else results.spent_before(self.store, members)
         self._state["spent_before"] = before
         for account in self.accounts:
-            self._watcher.note(results.cost_words(account, before))
+            self._watcher.note(results.cost_words(account, before, endless=self.algorithm.rounds is None))
 
     def _collect(self, driver: Driver, number: int) -> RoundResult | None:
         def tell(progress: Progress) -> None:
@@ -391,6 +392,11 @@ class Run:
             places.pack_boards(self.directory, self._watcher.warn)
 
     def _result(self) -> dict[str, Any]:
+        if (
+            self.schedule is not None and self.algorithm.rounds is None
+        ):  # what it has cost grows with its rounds
+            self.algorithm.times = max(1, math.ceil(self.schedule.share * self._state["rounds"]))
+            self.accounts = self.algorithm.accounts(None)
         return results.whole(
             self.algorithm,
             self.place,
