@@ -104,7 +104,9 @@ class BrokerDriver:
         self._devices: list[int] = []
         self._told_connected = True
         self._connected_at = 0.0
-        self._sure_at = 0.0  # when boards that are not there are gone: their hellos come a while after a connection
+        self._sure_at = (
+            0.0  # when boards that are not there are gone: their hellos come a while after a connection
+        )
         self._looked = 0.0
         self._begin_asking(0.0)
 
@@ -303,7 +305,7 @@ class BrokerDriver:
                     self._hungry[board] = None
 
     def _put_off(self, refusal: Refusal, now: float) -> None:
-        # A device that may not report yet says how long; one that did not understand is asked at once, but not for ever.
+        # One that may not report yet says how long; one that did not understand is asked at once, but not for ever.
         device = refusal.device
         self._unread[device] += 1
         again = refusal.code == wire.ERR_TOO_SOON
