@@ -9,7 +9,6 @@ that its frames are made of, so that after a crash the same request can be repea
 from __future__ import annotations
 
 import json
-import os
 import sqlite3
 import time
 from array import array
@@ -20,69 +19,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from ternhost.aggregate import schema
+from ternhost.aggregate import store_file as files
 from ternhost.errors import StorageError
-
-SCHEMA_VERSION = 3
-_APPLICATION_ID = 0x5445524E  # "TERN"
-
-_TABLES = """
-CREATE TABLE device (
-    id INTEGER PRIMARY KEY,
-    key BLOB NOT NULL CHECK (length(key) = 32)
-);
-CREATE TABLE revoked (
-    id INTEGER NOT NULL,
-    round INTEGER NOT NULL,
-    key BLOB NOT NULL,
-    at REAL NOT NULL,
-    PRIMARY KEY (id, round)
-) WITHOUT ROWID;
-CREATE TABLE round (
-    number INTEGER PRIMARY KEY,
-    quorum INTEGER NOT NULL,
-    deadline REAL,
-    ended TEXT,
-    run TEXT
-);
-CREATE TABLE cohort (
-    round INTEGER NOT NULL REFERENCES round (number),
-    position INTEGER NOT NULL,
-    body BLOB NOT NULL,
-    devices BLOB NOT NULL,
-    PRIMARY KEY (round, position)
-) WITHOUT ROWID;
-CREATE TABLE report (
-    round INTEGER NOT NULL REFERENCES round (number),
-    device INTEGER NOT NULL,
-    payload BLOB NOT NULL,
-    PRIMARY KEY (round, device)
-) WITHOUT ROWID;
-CREATE TABLE model (
-    round INTEGER PRIMARY KEY REFERENCES round (number),
-    weights BLOB NOT NULL
-);
-CREATE TABLE state (
-    name TEXT PRIMARY KEY,
-    value TEXT NOT NULL
-);
-"""
-_RUN_TABLES = """
-CREATE TABLE run (
-    name TEXT PRIMARY KEY,
-    began REAL NOT NULL,
-    status TEXT NOT NULL,
-    asked TEXT NOT NULL,
-    state TEXT NOT NULL
-);
-CREATE TABLE history (
-    run TEXT NOT NULL REFERENCES run (name),
-    number INTEGER NOT NULL,
-    entry TEXT NOT NULL,
-    PRIMARY KEY (run, number)
-) WITHOUT ROWID;
-"""
-# What each older schema lacks, by its version.
-_MIGRATIONS = {2: "ALTER TABLE round ADD COLUMN run TEXT;\n" + _RUN_TABLES}
 
 # Where a run is.
 PREPARING = "preparing"  # its boards are being made: nobody has been asked anything
@@ -158,49 +97,13 @@ class Store:
         """
         self.path = Path(path)
         with self._errors():
-            self._make_file(create)
-            self._lock = None if beside else self._take_lock()
+            files.make(self.path, create)
+            self._lock = None if beside else files.take_lock(self.path)
             self._db = sqlite3.connect(self.path, isolation_level=None)
             self._db.execute("PRAGMA journal_mode = WAL")
             self._db.execute("PRAGMA synchronous = FULL")
             self._db.execute("PRAGMA foreign_keys = ON")
             self._check_schema()
-
-    def _make_file(self, create: bool) -> None:
-        try:
-            if create:
-                self.path.parent.mkdir(parents=True, exist_ok=True)
-                os.close(os.open(self.path, os.O_CREAT | os.O_RDWR, 0o600))
-            mode = self.path.stat().st_mode
-        except FileNotFoundError as error:
-            raise StorageError(f"there is no store at {self.path}", hint="check the path") from error
-        except OSError as error:
-            raise StorageError(
-                f"{self.path}: {error.strerror}", hint="check the path and its owner"
-            ) from error
-        if os.name == "posix" and mode & 0o077 and self._is_store():
-            raise StorageError(
-                f"{self.path} holds the devices' keys, and others may read it",
-                hint=f"chmod 600 {self.path}",
-            )
-
-    def _is_store(self) -> bool:
-        # Of any other file the user is told that it is none, not that he should hide it.
-        with open(self.path, "rb") as file:
-            start = file.read(72)
-        return not start or start[68:72] == _APPLICATION_ID.to_bytes(4, "big")
-
-    def _take_lock(self) -> sqlite3.Connection:
-        # An open transaction on an empty database beside the store: on every platform one process has it, it
-        # ends with the process however that dies, and nobody is kept from reading the store meanwhile.
-        lock = sqlite3.connect(f"{self.path}-lock", isolation_level=None, timeout=0)
-        try:
-            lock.execute("PRAGMA journal_mode = OFF")
-            lock.execute("BEGIN EXCLUSIVE")
-        except sqlite3.Error:
-            lock.close()
-            raise
-        return lock
 
     def _check_schema(self) -> None:
         with self.transaction():
@@ -208,19 +111,19 @@ class Store:
             application = self._db.execute("PRAGMA application_id").fetchone()[0]
             empty = self._db.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0] == 0
             if empty:
-                self._execute(_TABLES + _RUN_TABLES)
-                self._db.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
-                self._db.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
-            elif application != _APPLICATION_ID:
+                self._execute(schema.TABLES)
+                self._db.execute(f"PRAGMA application_id = {schema.APPLICATION_ID}")
+                self._db.execute(f"PRAGMA user_version = {schema.VERSION}")
+            elif application != schema.APPLICATION_ID:
                 raise StorageError(f"{self.path} is not a store of tern", hint="name another file")
-            elif version in _MIGRATIONS:
-                for lacking in range(version, SCHEMA_VERSION):
-                    self._execute(_MIGRATIONS[lacking])
-                self._db.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
-            elif version != SCHEMA_VERSION:
-                older = "an older" if version < SCHEMA_VERSION else "a newer"
+            elif version in schema.MIGRATIONS:
+                for lacking in range(version, schema.VERSION):
+                    self._execute(schema.MIGRATIONS[lacking])
+                self._db.execute(f"PRAGMA user_version = {schema.VERSION}")
+            elif version != schema.VERSION:
+                older = "an older" if version < schema.VERSION else "a newer"
                 raise StorageError(
-                    f"{self.path} was made by {older} version of tern (schema {version}, here {SCHEMA_VERSION})",
+                    f"{self.path} was made by {older} version of tern (schema {version}, here {schema.VERSION})",
                     hint="use that version, or start a new store",
                 )
 
