@@ -37,7 +37,7 @@ def assault(path, count, seed=1):
             sent = [report(keys[device], device, number) for device in range(1, DEVICES + 1)]
             aggregator.accept(sent, 0.0)
             for ended in aggregator.tick(0.0):
-                store.end_round(ended.number, ended.ended, {})
+                store.end_round(ended.number, ended.ended)
             earlier += sent
         aggregator.open(_ROUND, [(question, range(1, DEVICES + 1))], 0.0)
         before = store.report_count()
