@@ -1,0 +1,217 @@
+"""A round on a broker, from its first question: who is asked what, who has to wait, who is asked again."""
+
+from __future__ import annotations
+
+import heapq
+import math
+import time
+from collections import Counter, deque
+from collections.abc import Iterable
+
+from tern import wire
+from tern.links.mqtt import name as board_name
+from ternhost.aggregate.aggregator import Aggregator, Refusal
+from ternhost.drivers.base import Terms, Warn
+from ternhost.drivers.roster import Board, Roster
+from ternhost.links.mqtt import MqttLink
+
+MAX_PATIENCE = 30.0
+_SINGLY = (
+    64  # so many clients of a board are asked again one by one; for more, it is told the whole round again
+)
+_UNDER_WAY = 64  # requests to one board that have not been answered
+_AT_ONCE = 2000  # requests, before the host reads again
+
+
+class Asking:
+    """Asks for the reports of a round in flight. One that asks every device the same is announced."""
+
+    def __init__(
+        self,
+        number: int,
+        aggregator: Aggregator,
+        roster: Roster,
+        link: MqttLink,
+        fleet_key: bytes,
+        patience: float,
+        warn: Warn,
+    ) -> None:
+        self.number = number
+        self.announced = aggregator.for_all(number)
+        self._aggregator = aggregator
+        self._roster = roster
+        self._link = link
+        self._fleet_key = fleet_key
+        self._warn = warn
+        self._start_patience = self._patience = patience
+        self._heard = now = time.monotonic()
+        self._later: list[tuple[float, int]] = []
+        self._waits: dict[int, float] = {}  # devices that may not be asked before a time
+        self._unread: Counter[int] = Counter()
+        self._hungry: dict[Board, None] = {}  # boards that can be asked for more
+        boards = roster.all()
+        for board in boards:
+            board.heard = now
+            board.given_up = set()
+        self.deal(boards)
+        for board in boards:
+            if board.left_out and board.expected:
+                probe = min(board.expected)
+                self._give_up(board)
+                if board.there and not self.announced:
+                    self._ask(board, probe)
+        self.announce()
+
+    def deal(self, fresh: Iterable[Board] = ()) -> None:
+        """Work out anew what is expected of each board. fresh: boards that know nothing of the round yet."""
+        boards = self._roster.all()
+        for board in boards:
+            board.expected = set()
+        for device in self._aggregator.unanswered(self.number):
+            for board in self._roster.of(device):
+                board.expected.add(device)
+        for board in fresh:
+            board.under_way.clear()
+        if self.announced:
+            return
+        for board in boards:
+            board.under_way &= board.expected
+            board.to_ask = deque(sorted(board.expected - board.under_way - self._waits.keys()))
+            if board.to_ask:
+                self._hungry[board] = None
+
+    def announce(self) -> None:
+        """Announce the round, if it is one to be announced."""
+        if self.announced:
+            self._link.announce(self._announcement())
+
+    def _announcement(self) -> bytes:
+        return self._aggregator.announcement(self.number, self._fleet_key)
+
+    def end(self) -> None:
+        """Take the announcement back."""
+        if self.announced:
+            self._link.announce(b"")
+
+    # What devices say
+
+    def answered(self, device: int, now: float) -> None:
+        """It has reported or refused."""
+        self._heard = now
+        self._patience = self._start_patience
+        if self._waits:
+            self._waits.pop(device, None)
+        for board in self._roster.of(device):
+            board.heard = now
+            board.expected.discard(device)
+            if board.left_out:
+                self._take_back(board)
+            if not self.announced:
+                self._free(board, device)
+
+    def put_off(self, refusal: Refusal, now: float) -> None:
+        """A device may not report yet, and says how long; or did not understand, and is asked at once, then later."""
+        device = refusal.device
+        self._unread[device] += 1
+        again = refusal.code == wire.ERR_TOO_SOON
+        wait = refusal.detail if again else min(MAX_PATIENCE, 2 ** min(self._unread[device] - 1, 10) - 1)
+        self._waits[device] = now + wait
+        heapq.heappush(self._later, (now + wait, device))
+        for board in self._roster.of(device):
+            board.heard = now
+            self._free(board, device)
+
+    def _free(self, board: Board, device: int) -> None:
+        board.under_way.discard(device)
+        if board.to_ask:
+            self._hungry[board] = None
+
+    # Asking
+
+    @property
+    def hungry(self) -> bool:
+        """Whether more can be asked at once."""
+        return bool(self._hungry)
+
+    def feed(self) -> None:
+        """Ask for more, up to a limit for each board and for this call."""
+        room = _AT_ONCE
+        while self._hungry and room and self._link.connected:
+            board = next(iter(self._hungry))
+            most = _UNDER_WAY if board.name else math.inf
+            while board.to_ask and len(board.under_way) < most and room:
+                device = board.to_ask.popleft()
+                if device in board.expected and device not in self._waits:
+                    board.under_way.add(device)
+                    self._ask(board, device)
+                    room -= 1
+            if room:
+                del self._hungry[board]
+
+    def _ask(self, board: Board, device: int) -> None:
+        self._link.ask(board.name or board_name(device), self._aggregator.request(self.number, device))
+
+    def ask_again(self, now: float) -> None:
+        """Ask those whose time has come; and if there was no news for long, all that have not answered."""
+        while self._later and self._later[0][0] <= now:
+            when, device = heapq.heappop(self._later)
+            if self._waits.get(device) == when:
+                del self._waits[device]
+                for board in self._roster.of(device):
+                    self._ask(board, device)
+        if now - self._heard < self._patience:
+            return
+        self._heard = now
+        self._patience = min(2 * self._patience, MAX_PATIENCE)
+        # Some are on boards whose hello was lost, or that are not there; and a hello may claim devices that it has not.
+        last = self._patience == MAX_PATIENCE
+        boards = [board for board in self._roster.boards.values() if board.there and board.expected]
+        if not self.announced:
+            for board in (*boards, *self._roster.nowhere) if last else boards:
+                board.under_way.clear()
+            self.deal()
+            return
+        for board in boards:
+            if len(board.expected) > _SINGLY:
+                self._link.ask(board.name, self._announcement())
+            else:
+                for device in board.expected - self._waits.keys():
+                    self._ask(board, device)
+        reached = sum(len(board.expected) for board in boards)
+        if last or reached < len(self._aggregator.unanswered(self.number)):
+            self.announce()
+
+    # Boards that fail
+
+    def leave_out(self, now: float, terms: Terms) -> None:
+        """Go on without the boards that have been silent for too long."""
+        for board in self._roster.all():
+            if not board.expected or self._roster.silent(board, now) <= terms.silence:
+                continue
+            if not board.expected.isdisjoint(self._waits):
+                continue
+            count = len(board.expected)
+            self._give_up(board)
+            if board.left_out:
+                continue  # nobody has to hear of it again
+            board.left_out = True
+            self._warn(
+                f"round {self.number}: board {board.name} has been silent for {terms.silence:g} s, and is left "
+                f"out with its {count} devices until it answers again"
+                if board.name
+                else f"round {self.number}: {count} devices are on no board that is connected, and are left out"
+            )
+
+    def _give_up(self, board: Board) -> None:
+        self._aggregator.give_up(self.number, board.expected)
+        board.given_up, board.expected = board.expected, set()
+        board.to_ask.clear()
+
+    def _take_back(self, board: Board) -> None:
+        # What it still answers in this round counts, but nobody waits for that.
+        board.left_out = False
+        if board.name:
+            self._warn(f"board {board.name} is back")
+        board.expected, board.given_up = board.given_up, set()
+        if not self.announced:
+            board.to_ask.extend(sorted(board.expected))

@@ -1,0 +1,104 @@
+"""Who is connected to a broker: its boards, as they say themselves, and which devices each of them has."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Collection
+
+from ternhost.links.mqtt import MqttLink
+
+GREETING = 3.0  # seconds after a new connection, in which the broker tells who is there
+
+
+class Board:
+    """A board, and what a round still expects of it. The one without a name stands for those that nobody knows."""
+
+    def __init__(self, name: str = "") -> None:
+        self.name = name
+        self.clients = range(0)
+        self.there = False
+        self.left_out = False  # the rounds go on without it until it answers again
+        self.expected: set[int] = set()  # its devices that have not answered
+        self.given_up: set[int] = set()
+        self.to_ask: deque[int] = deque()
+        self.under_way: set[int] = set()
+        self.heard = 0.0
+
+
+class Roster:
+    """The boards of a broker. Whatever they claim costs no more than the devices that there are."""
+
+    def __init__(self, devices: Collection[int]) -> None:
+        self.boards: dict[str, Board] = {}
+        self.nowhere = [Board()]  # where the devices are that no board claims
+        self._claims: dict[int, list[Board]] = {}  # one of them lies if there are two
+        self._doubtful: set[str] = set()  # boards that were there before the connection was lost
+        self._connected_at = 0.0
+        self._sure_at = 0.0  # when those that are not there are gone
+        self.know(devices)
+
+    def know(self, devices: Collection[int]) -> None:
+        """Of all devices that have a key, these."""
+        self.devices = sorted(devices)
+        self._claims = {}
+        for board in self.boards.values():
+            self._claim(board, board.clients)
+
+    def all(self) -> list[Board]:
+        """Every board, and that of the devices that are on none."""
+        return [*self.boards.values(), *self.nowhere]
+
+    def of(self, device: int) -> list[Board]:
+        """The boards that say they have a device: more than one may, and the true one will answer."""
+        return self._claims.get(device) or self.nowhere
+
+    @property
+    def claimed(self) -> list[int]:
+        """The devices that are on boards."""
+        return [device for device in self.devices if self._claims.get(device)]
+
+    def connected(self, now: float) -> None:
+        """The host has a new connection: silence counts from now on, and hellos come anew."""
+        self._sure_at = now + GREETING if self._connected_at else now
+        self._connected_at = now
+
+    def silent(self, board: Board, now: float) -> float:
+        """Seconds without a word of a board that could have been heard."""
+        return now - max(board.heard, self._connected_at)
+
+    def look(self, link: MqttLink, now: float) -> tuple[list[Board], list[Board], list[Board]]:
+        """Take note of what `link` has heard: boards that are new, that are there again, and that are gone."""
+        self._doubtful |= link.changed
+        link.changed = set()
+        new: list[Board] = []
+        again: list[Board] = []
+        gone: list[Board] = []
+        for name in self._doubtful & link.boards.keys():
+            board = self.boards.setdefault(name, Board(name))
+            (again if board.clients and not board.there else new).append(board)
+            if board.clients != link.boards[name]:
+                self._claim(board, link.boards[name])
+            board.there, board.left_out, board.heard = True, False, now
+        self._doubtful -= link.boards.keys()
+        if self._doubtful and link.connected and now >= self._sure_at:
+            gone = [
+                self.boards[name] for name in self._doubtful & self.boards.keys() if self.boards[name].there
+            ]
+            for board in gone:
+                board.there = False
+            self._doubtful.clear()
+        return new, again, gone
+
+    def _claim(self, board: Board, clients: range) -> None:
+        for device in self._known(board.clients):
+            if board in self._claims.get(device, ()):
+                self._claims[device].remove(board)
+        board.clients = clients
+        for device in self._known(clients):
+            self._claims.setdefault(device, []).append(board)
+
+    def _known(self, clients: range) -> list[int]:
+        return self.devices[
+            bisect_left(self.devices, clients.start) : bisect_left(self.devices, clients.stop)
+        ]
