@@ -16,13 +16,8 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from tern import wire
-<<<<<<< HEAD
-from tern.links.mqtt import name as board_name
 from ternhost.aggregate.aggregator import Aggregator
-from ternhost.aggregate.rounds import Refusal, RoundResult, with_answers
-=======
-from ternhost.aggregate.aggregator import Aggregator, RoundResult, with_answers
->>>>>>> integration
+from ternhost.aggregate.rounds import RoundResult, with_answers
 from ternhost.aggregate.store import Store
 from ternhost.drivers.asking import Asking
 from ternhost.drivers.base import Cohorts, Devices, Progress, Refusals, Tell, Terms, Warn
@@ -77,13 +72,6 @@ class BrokerDriver:
         self._roster = Roster(self.aggregator.devices)
         self._devices: list[int] = []
         self._told_connected = True
-<<<<<<< HEAD
-        self._connected_at = 0.0
-        self._sure_at = (
-            0.0  # when boards that are not there are gone: their hellos come a while after a connection
-        )
-=======
->>>>>>> integration
         self._looked = 0.0
 
     def _wait_for(self, work: Coroutine[Any, Any, T]) -> T:
@@ -266,36 +254,6 @@ class BrokerDriver:
                     asking.put_off(refusal, now)
         return bool(accepted.reports or accepted.refusals)
 
-<<<<<<< HEAD
-    def _answered(self, device: int, now: float) -> None:
-        if self._waits:
-            self._waits.pop(device, None)
-        for board in self._claims.get(device) or self._nowhere:
-            board.heard = now
-            board.expected.discard(device)
-            if board.left_out:
-                self._take_back(board)
-            if not self._announced:
-                board.under_way.discard(device)
-                if board.to_ask:
-                    self._hungry[board] = None
-
-    def _put_off(self, refusal: Refusal, now: float) -> None:
-        # One that may not report yet says how long; one that did not understand is asked at once, but not for ever.
-        device = refusal.device
-        self._unread[device] += 1
-        again = refusal.code == wire.ERR_TOO_SOON
-        wait = refusal.detail if again else min(MAX_PATIENCE, 2 ** min(self._unread[device] - 1, 10) - 1)
-        self._waits[device] = now + wait
-        heapq.heappush(self._later, (now + wait, device))
-        for board in self._claims.get(device) or self._nowhere:
-            board.heard = now
-            board.under_way.discard(device)
-            if board.to_ask:
-                self._hungry[board] = None
-
-=======
->>>>>>> integration
     def _catch_up(self, result: RoundResult) -> None:
         # Most devices have seen later rounds than this store has asked: it is an older copy, or was lost. One device
         # alone may say so of itself, and is not believed for the others.
