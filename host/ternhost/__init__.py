@@ -1,0 +1,53 @@
+"""tern's host: federated learning on microcontrollers under exact local differential privacy.
+
+    import ternhost
+
+    result = ternhost.train(fleet="simulated:20000", reports=20_000, epsilon=2)
+    result.figures["accuracy"], result.weights, result.history
+
+Nothing is imported before it is used, so that `import ternhost` costs nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ternhost.errors import DeviceError, RefusedError, StorageError, TernError, UsageError
+
+if TYPE_CHECKING:
+    from ternhost.aggregate.store import Store
+    from ternhost.api import Result, collect, design, infer, list_runs, resume, train
+    from ternhost.runs.status import Status
+
+__all__ = [
+    "DeviceError",
+    "RefusedError",
+    "Result",
+    "Status",
+    "StorageError",
+    "Store",
+    "TernError",
+    "UsageError",
+    "collect",
+    "design",
+    "infer",
+    "list_runs",
+    "resume",
+    "train",
+]
+
+_ELSEWHERE = {"Store": "ternhost.aggregate.store", "Status": "ternhost.runs.status"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    import importlib
+
+    found = getattr(importlib.import_module(_ELSEWHERE.get(name, "ternhost.api")), name)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

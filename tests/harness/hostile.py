@@ -10,7 +10,8 @@ import struct
 from array import array
 
 from tern import frames, wire
-from ternhost.aggregate.aggregator import Aggregator, Question
+from ternhost.aggregate.aggregator import Aggregator
+from ternhost.aggregate.questions import Question
 from ternhost.aggregate.store import Store
 from ternhost.mechanisms import design
 

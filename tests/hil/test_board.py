@@ -7,7 +7,7 @@ import pytest
 from tern import card as cards
 from tern import host_frames
 from ternhost import mechanisms
-from terntools.bench.latency import BoardDevice
+from terntools.bench.subjects import BoardDevice
 from terntools.boards import deploy
 from terntools.testing import audit as auditing
 from terntools.testing.audit import audit

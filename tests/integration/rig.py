@@ -16,7 +16,7 @@ import numpy as np
 
 from tern import card as cards
 from tern import ledger, storage, wire
-from ternhost.aggregate.aggregator import Question
+from ternhost.aggregate.questions import Question
 from ternhost.aggregate.store import Store
 from ternhost.algorithms.base import ALGORITHMS
 from ternhost.drivers.base import Terms

@@ -2,7 +2,7 @@
 
 import pytest
 
-from terntools.bench import latency
+from terntools.bench import latency, subjects
 from terntools.boards import deploy
 from terntools.boards.repl import ExecutionError
 from terntools.cli import bench_latency
@@ -31,9 +31,9 @@ def test_figures_summary_and_page_of_an_emulated_device():
 def test_a_board_at_a_port_runs_its_own_program_again_after_a_bench(name):
     with emulators.boot(name, skip_idle=True) as board:
         spec = f"port:{board.url}"
-        with latency.device(spec) as on:
+        with subjects.device(spec) as on:
             on.install({})
         assert deploy.wait_for_hello(board.url).clients == 0
-        with pytest.raises(ExecutionError, match="ZeroDivisionError"), latency.device(spec) as on:
+        with pytest.raises(ExecutionError, match="ZeroDivisionError"), subjects.device(spec) as on:
             on.call("1 / 0")
         assert deploy.wait_for_hello(board.url).clients == 0

@@ -13,7 +13,7 @@ import rig
 
 from tern import card as cards
 from tern import storage, wire
-from ternhost.aggregate.aggregator import COMPLETE, DEADLINE
+from ternhost.aggregate.rounds import COMPLETE, DEADLINE
 from ternhost.errors import DeviceError, RefusedError
 from ternhost.fleet.attach import fleet_file
 from ternhost.links.serial import SerialLink

@@ -22,7 +22,7 @@ from ternhost.links.serial import open_port
 from ternhost.mechanisms import design
 from ternhost.mechanisms.accounting import Policy
 from ternhost.runs.directory import STORE_NAME
-from terntools.bench import latency
+from terntools.bench import subjects
 from terntools.boards import deploy
 from terntools.boards import questions as device
 from terntools.boards.deploy import Machine
@@ -363,7 +363,7 @@ def test_instructions_are_counted_and_a_bound_is_said(tmp_path):
 
 
 def test_what_counts_no_instructions_says_so():
-    with pytest.raises(UsageError, match="counts no instructions"), latency.device("m33-emulated:1"):
+    with pytest.raises(UsageError, match="counts no instructions"), subjects.device("m33-emulated:1"):
         pass
 
 

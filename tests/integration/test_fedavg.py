@@ -8,7 +8,7 @@ import rig
 
 from tern.storage import FLEET
 from ternhost.aggregate.store import Store
-from ternhost.algorithms.base import class_of
+from ternhost.algorithms.designs import class_of
 from ternhost.errors import InterruptedByUser, RefusedError, UsageError
 from ternhost.fleet.attach import fleet_file
 from ternhost.fleet.provision import board_directories, provision_fleet

@@ -15,7 +15,8 @@ from harness.raw_client import wait_for
 from test_broker_commands import Command, run_mosquitto, tern
 
 from ternhost import datasets
-from ternhost.aggregate.aggregator import Aggregator, with_answers
+from ternhost.aggregate.aggregator import Aggregator
+from ternhost.aggregate.rounds import with_answers
 from ternhost.aggregate.store import Store
 from ternhost.algorithms.base import ALGORITHMS, Audience
 from ternhost.errors import OK, SHORT, DeviceError

@@ -11,7 +11,7 @@ from tern import sampler
 from tern.card import LAPLACE, MIXTURE, decode
 from tern.entropy import Replay
 from tern.fixed import ONE
-from terntools.bench import latency
+from terntools.bench import subjects
 
 CARDS = sorted((Path(next(iter(ternspecs.__path__))) / "cards").glob("*-[26].card"))
 N = 40
@@ -45,7 +45,7 @@ def draw(card, data, xs):
 
 @pytest.fixture(scope="module")
 def draw():
-    with latency.device("pico-emulated:1") as on:
+    with subjects.device("pico-emulated:1") as on:
         on.install({})
         on.call(f"exec({PROGRAM!r}, globals())")
         leaves = "[id(leaf) for leaves in sampler._LEAVES.values() for leaf in leaves]"

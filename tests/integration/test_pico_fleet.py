@@ -8,7 +8,7 @@ import pytest
 import rig
 
 from ternhost.fleet import parse
-from terntools.bench import latency
+from terntools.bench import latency, subjects
 from terntools.boards import questions as device
 from terntools.boards.monitor import Monitor
 from terntools.testing import hil
@@ -32,7 +32,7 @@ def test_its_figures_repeat_to_the_microsecond_and_keep_their_bounds():
     case = latency.Case()
     found = []
     for _ in range(2):
-        with latency.device("pico-emulated:1") as on:
+        with subjects.device("pico-emulated:1") as on:
             found.append(
                 latency._main_figures(latency.Bench(on), case, ("three-outputs",), lambda line: None)
             )

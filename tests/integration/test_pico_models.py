@@ -5,7 +5,7 @@ import pytest
 
 from tern import ledger, storage, wire
 from ternhost import fleet
-from ternhost.aggregate.aggregator import Question
+from ternhost.aggregate.questions import Question
 from ternhost.aggregate.store import Store
 from ternhost.algorithms import softmax
 from ternhost.drivers.base import AllRefused, Terms

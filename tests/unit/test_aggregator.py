@@ -8,7 +8,9 @@ import pytest
 
 from tern import card as cards
 from tern import coordinates, frames, wire
-from ternhost.aggregate.aggregator import COMPLETE, DEADLINE, QUORUM, Aggregator, Question
+from ternhost.aggregate.aggregator import Aggregator
+from ternhost.aggregate.questions import Question
+from ternhost.aggregate.rounds import COMPLETE, DEADLINE, QUORUM
 from ternhost.aggregate.store import Store
 from ternhost.errors import StorageError, UsageError
 from ternhost.mechanisms import design

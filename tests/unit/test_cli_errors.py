@@ -28,7 +28,7 @@ def tern_with_closed(streams, *words):
 @pytest.mark.parametrize(
     ("words", "code", "hint"),
     [
-        (["card", "show", "nonsense", "--epsilon", "2", "--json"], errors.USAGE, "known: "),
+        (["card", "show", "nonsense", "--epsilon", "2", "--json"], errors.USAGE, "one of: "),
         (["card", "show", "--json"], errors.USAGE, "tern card show --help"),
         (["card", "show", "--js"], errors.USAGE, "tern card show --help"),
         (["nonsense", "--json"], errors.USAGE, "tern --help"),

@@ -7,10 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from ternhost import experiments
+from ternhost import datasets, experiments
+from ternhost.algorithms.base import Audience
+from ternhost.algorithms.fedavg import FedAvg
+from ternhost.algorithms.fedsgd import FedSGD
 from ternhost.cli import main
+from ternhost.datasets import synthetic
 from ternhost.errors import StorageError, UsageError
-from ternhost.experiments import Options, base, coordinates, variance
+from ternhost.experiments import Contender, Options, base, coordinates, erm, pldp, rounds, variance
+from ternhost.runs.options import Where
+from ternhost.runs.run import Run
 
 SMALL = {
     "mean": "breast-cancer",
@@ -73,6 +79,86 @@ def test_runs_and_seeds_that_cannot_be() -> None:
     for name in ("discretisation", "pldp", "coordinates"):
         with pytest.raises(UsageError, match="two classes"):
             experiments.run(name, Options("diabetes", quick=True, runs=1))
+
+
+# The loop
+
+
+def test_an_experiment_learns_what_a_run_learns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    asked = FedSGD.Options(dataset="breast-cancer", reports=400, group=50, epsilon="4", k=1, seed=3)
+    with Run.begin("fedsgd", asked, Where(fleet="simulated:400")) as run:
+        learned = run.run()["weights"]
+    own = rounds.sgd(datasets.load("breast-cancer"), 400, 3, epsilon="4", k=1)
+    assert (own.options.group, own.rounds) == (4, rounds.GROUPS)
+    own = FedSGD(asked, Audience(clients=400))
+    assert len(list(rounds.rounds(own, rounds.fleet_of(own, 3)))) == 8
+    assert own.weights.tolist() == learned
+    assert any(learned)
+
+
+def test_repeated_runs_begin_anew_with_other_draws() -> None:
+    values = synthetic.attributes(500, 2, seed=1).numeric
+    asked = rounds.collection(values, epsilon="4", k=1)
+    found = [one.state() for one in rounds.repeated(asked, (7, 8, 7))]
+    assert found[0] == found[2] != found[1]
+    assert [state["reported"] for state in found] == [[500]] * 3
+    assert 0 < rounds.squared_error(asked) < 0.1
+
+
+def test_a_fold_is_held_out_and_does_not_train() -> None:
+    whole = datasets.load("breast-cancer")
+    parts = [erm.fold(whole, i, seed=5) for i in range(10)]
+    assert (sum(part.held_out.astype(int) for part in parts) == 1).all()
+    learner = rounds.sgd(parts[0], len(parts[0].training), 1)
+    assert learner.dataset is parts[0]
+    assert learner.holdings is not None
+    assert sorted(learner.holdings.order) == parts[0].training.tolist()
+
+
+def test_moves_beyond_the_safe_range_are_counted() -> None:
+    dataset = datasets.load("breast-cancer")
+    clipped = []
+    for tau in (0.0005, 0.05, 7.0):
+        asked = {"rounds": 2, "records": 4, "share": 0.5, "k": 1, "tau": tau}
+        clipped.append(pldp._train(dataset, 1, asked)["clipped"])
+        learner = FedAvg(FedAvg.Options(seed=1, **asked), Audience(), dataset)
+        rounds.simulate(learner, 1)
+        assert pldp._train(dataset, 1, asked)["weights"] == learner.weights.tolist(), (
+            "watching changes nothing"
+        )
+    assert 1 >= clipped[0] > 0.9 > clipped[1] > clipped[2] == 0
+
+
+# Contenders
+
+
+def test_a_mechanism_that_is_asked_for_is_compared(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["--dataset", "breast-cancer", "--quick", "--runs", "1", "--output", str(tmp_path)]
+    own = ["--mechanism", "pm-sub", "--window", "best", "--levels", "31"]
+    assert main(["experiment", "pldp", *arguments, *own, "--json"]) == 0
+    capsys.readouterr()
+    with (tmp_path / "tau.csv").open(newline="") as file:
+        compared = [row["mechanism"] for row in csv.DictReader(file)]
+    assert set(compared) == {"pdpm", "duchi", "rr3", "pm-sub, 31 levels, window best"}
+    for wrong, problem in (
+        (["pldp", "--window", "best"], "--window is of a mechanism"),
+        (["pldp", "--mechanism", "duchi", "--window", "best"], "duchi has no option --window"),
+        (["mean", "--mechanism", "lhp"], "cannot be averaged"),
+        (["hiera", "--mechanism", "duchi"], "compares no mechanisms"),
+    ):
+        assert main(["experiment", *wrong]) == 2
+        assert problem in capsys.readouterr().err
+
+
+def test_a_contender_s_options_reach_its_card() -> None:
+    plain, best = Contender("pm-sub", 31), Contender("pm-sub", 31, (("window", "best"),))
+    assert variance.of_card(best, "4") < variance.of_card(plain, "4")
+    assert list(Options(contender=best).compared("duchi")) == ["duchi", "pm-sub, 31 levels, window best"]
+    with pytest.raises(UsageError, match="no option --window"):
+        Contender("duchi", options=(("window", "best"),))
 
 
 def test_nan_is_null_in_json(tmp_path: Path) -> None:

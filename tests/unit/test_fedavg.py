@@ -1,18 +1,34 @@
-"""PLDP-FL: models learn, means are unbiased whatever clients choose, costs are known before a run."""
+"""PLDP-FL: models learn, moves are unbiased whatever clients choose, costs are known before a run."""
+
+import json
+import re
 
 import numpy as np
 import pytest
+from simulating import ask, begin, finished, fleet_of, rounds, run
 
+from tern import card as cards
 from tern import wire
-from ternhost import datasets
-from ternhost.algorithms import averaging as fedavg
-from ternhost.algorithms.averaging import Choice, Settings
+from ternhost import datasets, vectorised
+from ternhost.aggregate.rounds import COMPLETE, RoundResult
+from ternhost.algorithms import fedavg, judging, training
+from ternhost.algorithms.base import Audience, Standing
+from ternhost.algorithms.designs import class_of
+from ternhost.algorithms.fedavg import FINE, MODES, WEIGHTS, FedAvg, Options
+from ternhost.cli import main
+from ternhost.datasets import synthetic
+from ternhost.drivers.simulated import SimulatedDriver
 from ternhost.errors import RefusedError, UsageError
+from ternhost.mechanisms import certify
+from ternhost.runs.status import Watcher
 
-LOOSE = (Choice(1.0, "20"),)
+FEDAVG = {
+    "dataset": "toy", "mechanism": "duchi", "epsilon": "8", "clients": 200, "batch": 4, "rounds": 5, "share": 0.3,
+}  # fmt: skip
+LOOSE = {"tau": 1.0, "epsilon": "20", "dataset": "line"}
 
 
-def _line(n: int = 24_000, seed: int = 5) -> datasets.Dataset:
+def _line(n=24_000, seed=5):
     rng = np.random.default_rng(seed)
     x = np.concatenate([np.ones((n, 1)), rng.uniform(-1, 1, (n, 3))], axis=1)
     labels = np.where(x @ [0.2, 1, -1, 0.5] + rng.normal(0, 0.2, n) > 0, 1, -1)
@@ -26,129 +42,334 @@ def _line(n: int = 24_000, seed: int = 5) -> datasets.Dataset:
     )
 
 
-DATA = _line()
+LINE = _line()
+TOY = synthetic.logistic(8000)
 
 
-@pytest.mark.parametrize("mechanism", ["pdpm", "duchi", "three-outputs"])
-def test_models_learn(mechanism: str) -> None:
-    settings = Settings(wire.LOGISTIC, LOOSE, rounds=15, gamma=0.2, mechanism=mechanism, k=1)
-    heard = []
-    result = fedavg.run(settings, DATA, 8, report=lambda number, judged: heard.append((number, judged)))
-    assert result["accuracy"] > (0.8 if mechanism == "pdpm" else 0.88)
-    assert result["accuracy_nonprivate"] > 0.9
-    assert result["accuracy_nonprivate"] >= result["accuracy"] - 0.02
-    assert [number for number, _ in heard] == list(range(1, 16))
-    assert [judged for _, judged in heard] == result["history"]
-    assert result["clients"] == int((~DATA.held_out).sum()) // 8
+@pytest.fixture(autouse=True)
+def toys(monkeypatch, tmp_path):
+    real = datasets.load
+    monkeypatch.setattr(datasets, "load", lambda name: {"line": LINE, "toy": TOY}.get(name) or real(name))
+    monkeypatch.chdir(tmp_path)
 
 
-@pytest.mark.parametrize("weights", ["clients", "variance"])
-def test_changes_are_unbiased_whatever_clients_choose(weights: str) -> None:
-    choices = (Choice(0.5, "2", 0.5), Choice(1.0, "8", 0.25), Choice(0.75, "4", 0.25))
-    settings = Settings(wire.LOGISTIC, choices, weights=weights, k=2, mechanism="duchi")
-    positions = fedavg.deal(DATA, 4, 1)
-    clients = np.arange(len(positions))
-    classes = fedavg.divide(settings, len(positions), 2, 1)
-    mantissas = np.zeros(4, np.int64)
-    exact = fedavg._moves(settings, DATA, positions, clients, mantissas).mean(axis=0) * fedavg._FINE
+# How well it does
+
+
+@pytest.mark.parametrize(("mechanism", "least"), [("pdpm", 0.83), ("duchi", 0.86), ("three-outputs", 0.89)])
+def test_models_learn(mechanism, least):
+    private, exact = [], []
+    for seed in range(1, 7):
+        algorithm = begin("fedavg", mechanism=mechanism, k=1, rounds=15, share=0.2, seed=seed, **LOOSE)
+        judged = [algorithm.figures()["accuracy"] for _ in rounds(algorithm, fleet_of(algorithm))]
+        result = algorithm.result([{} for _ in judged])
+        assert len(judged) == 15
+        assert judged[-1] == result["accuracy"] > 0.78
+        private.append(result["accuracy"])
+        exact.append(result["accuracy_nonprivate"])
+    assert algorithm.clients == int((~LINE.held_out).sum()) // 8
+    assert min(exact) > 0.9
+    assert least < np.mean(private) < np.mean(exact) + 0.01
+
+
+# Unbiased
+
+
+def _exact_moves(algorithm, clients):
+    return vectorised.train_locally(
+        wire.LOGISTIC, np.zeros(4, np.int64), -12, algorithm.holdings.rows(clients), 2, 4, 2
+    )
+
+
+def _changes(algorithm, seeds):
+    """The estimated mean move of each weight in the first round, by each seed."""
     found = []
-    for seed in range(60):
-        change, clipped = fedavg._private_change(
-            settings, DATA, positions, clients, classes, mantissas, 2, fedavg.random_bits(seed)
-        )
-        assert clipped == 0
-        found.append(change)
+    for seed in seeds:
+        driver = fleet_of(algorithm, seed=seed)
+        result = ask(driver, algorithm.cohorts(driver.devices))
+        parts = [(algorithm._class(cohort), cohort) for cohort in result.cohorts]
+        found.append(fedavg.combine(parts, algorithm.options.weights))
+    return np.array(found)
+
+
+@pytest.mark.parametrize("weights", WEIGHTS)
+def test_moves_are_unbiased_whatever_clients_choose(weights):
+    options = {"dataset": "line", "choices": "0.5:2:0.5,1:8:0.25,0.75:4:0.25", "weights": weights}
+    algorithm = begin("fedavg", share=1.0, rounds=1, records=4, k=2, mechanism="duchi", **options)
+    clients = np.arange(algorithm.clients)
+    moves = _exact_moves(algorithm, clients)
+    classes = class_of(clients + 1, [0.5, 0.25, 0.25], 1)
+    assert (np.abs(moves) <= np.array([own.tau for own in algorithm._classes])[classes][:, None]).all()
+    of_class = np.array([moves[classes == i].mean(axis=0) * FINE for i in range(3)])
+    counted = np.bincount(classes) * [
+        1.0 if weights == "clients" else 1 / own.second_moment for own in algorithm._classes
+    ]
+    exact = np.average(of_class, axis=0, weights=counted)
+    found = _changes(algorithm, range(60))
     error = np.std(found, axis=0) / 60**0.5
-    assert (abs(np.mean(found, axis=0) - exact) < 4.5 * error + 2e-3).all()
+    assert (abs(found.mean(axis=0) - exact) < 4.5 * error + 2e-3).all()
+    if weights == "clients":
+        assert exact == pytest.approx(moves.mean(axis=0) * FINE)
 
 
-def test_inverse_variance_has_less_noise() -> None:
-    choices = (Choice(0.5, "1", 0.5), Choice(0.5, "8", 0.5))
-    positions = fedavg.deal(DATA, 4, 1)
+def test_inverse_variance_has_less_noise():
     spread = {}
-    for weights in fedavg.WEIGHTS:
-        settings = Settings(wire.LOGISTIC, choices, weights=weights, mechanism="duchi")
-        classes = fedavg.divide(settings, len(positions), 4, 1)
-        found = [
-            fedavg._private_change(
-                settings,
-                DATA,
-                positions,
-                np.arange(3000),
-                classes,
-                np.zeros(4, np.int64),
-                4,
-                fedavg.random_bits(seed),
-            )[0]
-            for seed in range(40)
-        ]
-        spread[weights] = np.std(found, axis=0).mean()
+    for weights in WEIGHTS:
+        algorithm = begin(
+            "fedavg", dataset="line", choices="0.5:1:0.5,0.5:8:0.5", weights=weights, clients=3000,
+            share=1.0, rounds=1, records=4, mechanism="duchi", k=4,
+        )  # fmt: skip
+        spread[weights] = np.std(_changes(algorithm, range(40)), axis=0).mean()
     assert spread["variance"] < 0.7 * spread["clients"]
 
 
-def test_costs_compose_over_weights_and_rounds() -> None:
-    settings = Settings(wire.LOGISTIC, (Choice(0.5, "2", 0.5), Choice(0.5, "6", 0.5)), rounds=25, gamma=0.1)
-    accounts = fedavg.plan(settings, 1000, 4)
-    low, high = (account.user_level for account in accounts.values())
-    assert (
-        0.999 * 6_000_000 < low <= 6_000_000
-    )  # 3 rounds of 25 in which it takes part, 4 weights at 0.5 each
+def test_the_second_moment_of_a_class_is_that_of_its_card_in_weights():
+    options = {**FEDAVG, "choices": "0.5:4:0.5,1:8:0.5", "weights": "variance", "k": 1}
+    del options["epsilon"]
+    algorithm = begin("fedavg", **options)
+    for own in algorithm._classes:
+        assert own.second_moment == pytest.approx(
+            float(certify.moments(own.design.card).worst_second_moment()) * own.value**2
+        )
+        assert cards.certify(own.design.card)
+
+
+def test_a_range_that_is_too_small_clips():
+    # every client that moves further reports the end of its range: no weight goes further than that in a round
+    algorithm = begin("fedavg", **{**LOOSE, "tau": 0.001}, rounds=3, k=1, mechanism="duchi")
+    clients = np.arange(algorithm.clients)
+    moves = _exact_moves(algorithm, clients)
+    assert np.mean(np.abs(moves) > algorithm._classes[0].tau) > 0.5
+    finished(algorithm)
+    assert np.abs(algorithm._trainer.weights).max() < 3 * 1.2 * 0.001
+
+
+# Who is asked, and what it costs
+
+
+def test_a_question_of_local_training():
+    algorithm = begin("fedavg", **FEDAVG)
+    (question, clients), *rest = algorithm.cohorts(range(1, 201))
+    assert len(clients) == 60
+    assert not rest
+    assert (question.model, question.exponent, question.batch) == (wire.LOCAL + wire.LOGISTIC, -12, 4)
+    assert question.local == (2, 2, round(0.25 * 2**20))
+    assert set(question.parameters) == {0}
+    assert algorithm.modules == ("local",)
+    own = {name: value for name, value in FEDAVG.items() if name != "epsilon"}
+    both = begin("fedavg", **own, choices="both")
+    assert [question.local[2] for question, _ in both.cohorts(range(1, 201))] == [2**17, 2**18, 2**19]
+
+
+def test_costs_compose_over_weights_and_rounds():
+    algorithm = begin(
+        "fedavg", dataset="line", choices="0.5:2:0.5,0.5:6:0.5", rounds=25, share=0.1, clients=1000, k=4
+    )
+    # 3 rounds of 25 in which it takes part, 4 weights at 0.5 each
+    low, high = (account.user_level for account in algorithm.accounts(None))
+    assert 0.999 * 6_000_000 < low <= 6_000_000
     assert 0.999 * 18_000_000 < high <= 18_000_000
-    assert fedavg.budget_for(settings, 1000, 4) == high / 1e6
+    assert algorithm.costs() == [low, high]
 
 
-def test_nobody_takes_part_more_often_than_planned() -> None:
-    for clients, group, rounds in ((10, 3, 17), (1000, 100, 25), (7, 7, 3), (5, 1, 4)):
-        turns = fedavg.turns(clients, group, rounds, 3)
-        assert [len(set(turn.tolist())) for turn in turns] == [group] * rounds
-        times = np.bincount(np.concatenate(turns), minlength=clients)
-        assert times.max() - times.min() <= 1
+def test_policies_are_the_clients_own():
+    algorithm = begin("fedavg", **FEDAVG)
+    assert algorithm.times == 2  # 5 rounds of 60 of 200 clients
+    (policy,) = set(algorithm.policies(np.arange(1, 201), None))
+    assert policy.largest == 8_000_000
+    assert 0.999 * 16_000_000 < policy.budget <= 16_000_000
+    (policy,) = set(algorithm.policies(np.arange(1, 201), 99))
+    assert (policy.largest, policy.budget) == (8_000_000, 99)
 
 
-def test_a_run_beyond_the_budget_does_not_start() -> None:
-    heard: list[int] = []
-    settings = Settings(wire.LOGISTIC, LOOSE, rounds=30, gamma=0.5, budget=100_000_000)
+def test_nobody_takes_part_more_often_than_planned():
+    algorithm = begin("fedavg", **FEDAVG | {"rounds": 12, "share": 0.07})
+    times = np.zeros(201, np.int64)
+    driver = fleet_of(algorithm)
+    while not algorithm.done:
+        cohorts = algorithm.cohorts(driver.devices)
+        times[np.concatenate([devices for _, devices in cohorts])] += 1
+        algorithm.learn(ask(driver, cohorts, algorithm._trainer.round + 1), driver.devices)
+    assert times.sum() == algorithm.reports == 12 * 14
+    assert times.max() == algorithm.times == 1
+
+
+def test_a_run_beyond_the_budget_does_not_start():
+    heard = []
+    with pytest.raises(RefusedError, match="its budget has"):
+        run("fedavg", "simulated:200", Watcher(status=heard.append), {"budget": "15"}, **FEDAVG)
     with pytest.raises(RefusedError, match="cost each client epsilon 300"):
-        fedavg.run(settings, DATA, 8, report=lambda number, judged: heard.append(number))
+        run(
+            "fedavg",
+            "simulated:200",
+            Watcher(status=heard.append),
+            {"budget": "100"},
+            rounds=30,
+            share=0.5,
+            **LOOSE,
+        )
     assert not heard
+    enough = run("fedavg", "simulated:200", None, {"budget": "16"}, **FEDAVG)
+    assert enough["accounting"][0]["epsilon_budget"] == 16
 
 
-def test_a_range_that_is_too_small_clips() -> None:
-    settings = Settings(wire.LOGISTIC, (Choice(0.001, "20"),), rounds=3, k=1, mechanism="duchi")
-    assert fedavg.run(settings, DATA, 8)["clipped"] > 0.5
+def test_a_run_tells_what_it_costs_before_and_after():
+    notes = []
+    result = run("fedavg", "simulated:200", Watcher(note=notes.append), **FEDAVG)
+    assert [note.split(": ")[1] for note in notes] == [
+        f"2 x {result['k']} weights (tau 0.25) at {8 / result['k']:g}"
+    ]
+    assert (result["rounds"], result["reports"]) == (5, 300)
+    (account,) = result["accounting"]
+    assert account["epsilon_user_level"] == result["epsilon_per_client"] <= 16
+    assert result["accuracy_nonprivate"] > 0.8
+    assert result["accuracy"] > result["accuracy_baseline"] + 0.1
+    assert all("accuracy_nonprivate" in entry for entry in result["history"])
 
 
-@pytest.mark.parametrize("mode", fedavg.MODES)
-def test_modes(mode: str) -> None:
-    settings = Settings(wire.LOGISTIC, fedavg.MODES[mode], rounds=4, gamma=0.5)
-    result = fedavg.run(settings, DATA, 8)
-    assert len(result["accounting"]) == len(fedavg.MODES[mode])
+def test_clients_have_training_records_of_their_own():
+    algorithm = begin("fedavg", **FEDAVG | {"clients": 0})
+    positions = algorithm.holdings.positions(np.arange(algorithm.clients))
+    assert positions.shape == (len(TOY.training) // 8, 8)
+    assert len(set(positions.reshape(-1).tolist())) == positions.size
+    assert not TOY.held_out[positions].any()
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_modes(mode):
+    algorithm = finished(begin("fedavg", dataset="line", choices=mode, rounds=4, share=0.5))
+    result = algorithm.result([])
+    assert [(own["tau"], own["epsilon"]) for own in result["classes"]] == [
+        (choice.tau, float(choice.epsilon)) for choice in MODES[mode]
+    ]
+    assert len(algorithm.accounts(None)) == len(MODES[mode])
     assert 0 <= result["accuracy"] <= 1
 
 
+def test_clients_that_nobody_has_counted():
+    """Boards that others filled: as many as have a key in the store, or as --clients says."""
+    with pytest.raises(UsageError, match="nobody knows how many clients") as caught:
+        FedAvg(Options(dataset="toy"), Audience(knows_records=False))
+    assert "--clients" in caught.value.hint
+    for options, devices in ((Options(dataset="toy"), 30), (Options(dataset="toy", clients=30), 0)):
+        algorithm = FedAvg(options, Audience(knows_records=False, devices=devices))
+        assert (algorithm.clients, algorithm.times, algorithm.reports) == (30, 2, 60)
+    nobody_yet = Audience(knows_records=False, standing=Standing(rounds=7))
+    assert FedAvg(Options(dataset="toy"), nobody_yet).times == 7  # at most
+
+
+# The model
+
+
+def test_the_model_moves_by_the_mean_of_the_moves_and_is_their_average():
+    algorithm = begin("fedavg", dataset="line", rounds=3, share=1.0, clients=100)
+    weights = []
+    algorithm.exact(lambda model: weights.append(model))
+    first = _moves_of(algorithm, np.zeros(4, np.int64))
+    assert weights[0] == pytest.approx(first, abs=2**-12)  # the average of one model is that model
+    second = _moves_of(algorithm, np.rint(first / 2.0**-12).astype(np.int64))
+    last = np.rint(first / 2.0**-12) * 2.0**-12 + second
+    assert weights[1] == pytest.approx(first + 4 / 5 * (last - first), abs=2**-11)
+
+
+def _moves_of(algorithm, mantissas):
+    moved = vectorised.train_locally(
+        wire.LOGISTIC, mantissas, -12, algorithm.holdings.rows(np.arange(100)), 2, 8, 2
+    )
+    return moved.mean(axis=0) * FINE
+
+
+def test_three_rounds_without_a_report_end_a_run():
+    algorithm = begin("fedavg", **FEDAVG)
+    for number in range(3):
+        assert not algorithm.done
+        algorithm.learn(RoundResult(number, COMPLETE, 60, 0, {}, []), range(1, 201))
+    assert algorithm._trainer.stopped == training.QUORUM
+    assert (algorithm.weights == 0).all()
+
+
+def test_a_weight_that_nobody_reported_stays():
+    algorithm = begin("fedavg", dataset="line", clients=40, share=0.025, rounds=1, k=1, mechanism="duchi")
+    finished(algorithm, SimulatedDriver(algorithm.holdings, 40))
+    assert np.count_nonzero(algorithm._trainer.weights) == 1
+
+
+def test_the_twin_without_noise_asks_the_same_clients():
+    algorithm = finished(begin("fedavg", **FEDAVG))
+    exact = algorithm.exact(lambda weights: None)
+    asked = [algorithm._asked(200, number) for number in range(5)]
+    assert judging.accuracy(TOY, exact) > 0.8
+    assert len(set(np.concatenate(asked[:3]).tolist())) == 180
+
+
+# What is refused
+
+
 @pytest.mark.parametrize(
-    "wrong",
+    ("change", "message"),
     [
-        {"rounds": 0},
-        {"gamma": 0},
-        {"gamma": 1.1},
-        {"weights": "size"},
-        {"choices": ()},
-        {"choices": (Choice(1, "1", 0.4),)},
+        ({"clients": 10**6}, "at most --clients 200"),
+        ({"clients": 201}, "at most --clients 200"),
+        ({"clients": -1}, "--clients must be 0"),
+        ({"rounds": 0}, "--rounds must be 1 or more, not 0"),
+        ({"share": 0.0}, "--share must be above 0 and at most 1, not 0"),
+        ({"share": 1.1}, "--share must be above 0 and at most 1"),
+        ({"local_epochs": 0}, "--local-epochs must be 1 to 255"),
+        ({"local_rate": 17}, "--local-rate must be 0 to"),
+        ({"tau": 0.0}, "--tau must be"),
+        ({"tau": 9.0}, "--tau must be"),
+        ({"tau": 1e-9}, "--tau must be"),
+        ({"choices": "0.25:1"}, "no choice"),
+        ({"choices": "x:1:1"}, "no choice"),
+        ({"choices": "0.25:1:0.4"}, "must add up to 1"),
+        ({"records": 0}, "--records must be 1 or more"),
+        ({"records": 10**6}, "no client gets 1000000"),
+        ({"k": 17}, "--k must be 1 to 16"),
+        ({"batch": 33}, "--batch must be 0"),
+        ({"weights": "size"}, "--weights must be clients or variance, not size"),
     ],
 )
-def test_settings_that_cannot_be(wrong: dict[str, object]) -> None:
-    with pytest.raises(UsageError):
-        Settings(**{"model": wire.LOGISTIC, "choices": LOOSE, **wrong})
+def test_options_that_are_refused(change, message):
+    with pytest.raises(UsageError) as caught:
+        run("fedavg", "simulated:200", **FEDAVG | change)
+    assert re.search(message, f"{caught.value.message} {caught.value.hint}")
 
 
-def test_runs_that_cannot_be() -> None:
-    for settings, records in (
-        (Settings(wire.LOGISTIC, LOOSE, k=5), 4),
-        (Settings(wire.LOGISTIC, (Choice(1e-9, "1"),)), 4),
-        (Settings(wire.LOGISTIC, (Choice(100, "1"),)), 4),
-        (Settings(wire.LOGISTIC, LOOSE, batch=33), 40),
-        (Settings(wire.LOGISTIC, LOOSE), 10**6),
+def test_the_command(capsys):
+    common = ["train", "--dataset", "toy", "--quiet"]
+    own = [
+        *common,
+        "--algorithm",
+        "fedavg",
+        "--fleet",
+        "simulated:100",
+        "--rounds",
+        "2",
+        "--mechanism",
+        "pdpm",
+    ]
+    assert main([*own, "--choices", "tau", "--json", "--no-report"]) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert [each["tau"] for each in result["classes"]] == [0.125, 0.25, 0.5]
+    for wrong, message in (
+        ([*own, "--group", "3"], "--group belongs to fedsgd"),
+        ([*common, "--local-epochs", "3"], "--local-epochs belongs to fedavg"),
+        ([*common, "--mu", "0.1"], "--mu belongs to hiera"),
+        (
+            [*common, "--algorithm", "hiera", "--mechanism", "duchi"],
+            "--mechanism belongs to fedsgd and fedavg",
+        ),
+        ([*common, "--algorithm", "hiera", "--budgets", "much"], "are no budgets"),
+        ([*own, "--choices", "tau", "--tau", "1"], "--choices and --tau say the same"),
+        ([*common, "--epsilons", "1:1", "--epsilon", "1"], "say the same"),
+        ([*common, "--card", "some.card", "--levels", "3"], "--card and --levels say the same"),
     ):
-        with pytest.raises(UsageError):
-            fedavg.run(settings, DATA, records)
+        assert main(wrong) == 2
+        assert message in capsys.readouterr().err
+
+
+def test_a_choice_of_options():
+    assert [choice.tau for choice in Options(choices="0.5:4:0.5,1:8:0.5").chosen()] == [0.5, 1]
+    (choice,) = Options(tau=0.5, epsilon="3").chosen()
+    assert (choice.tau, choice.epsilon, choice.share) == (0.5, "3", 1)
+    assert [choice.tau for choice in Options(epsilons="1:0.5,2:0.5").chosen()] == [0.25, 0.25]

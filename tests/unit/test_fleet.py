@@ -1,7 +1,6 @@
 """Names of fleets, the files of boards, and a fleet without processes."""
 
 import stat
-import time
 
 import numpy as np
 import pytest
@@ -9,15 +8,18 @@ import pytest
 from tern import card as cards
 from tern import ledger, storage, wire
 from ternhost import fleet
-from ternhost.aggregate.aggregator import Aggregator, Question
+from ternhost.aggregate.questions import Question
 from ternhost.aggregate.store import Store
-from ternhost.drivers.boards import Collector
+from ternhost.algorithms.designs import coordinates_by_rule
+from ternhost.cli import main as tern
+from ternhost.drivers.base import Terms
+from ternhost.drivers.boards import BoardsDriver
+from ternhost.drivers.ports import Ports
 from ternhost.errors import DeviceError, StorageError, UsageError
-from ternhost.fleet.board import PortFleet
-from ternhost.fleet.provision import new_keys, provision_board
+from ternhost.fleet.provision import new_keys, provision_board, provision_fleet
 from ternhost.mechanisms import design
 from ternhost.mechanisms.accounting import Policy
-from ternhost.runs.session import coordinates_by_rule, provision_fleet
+from terntools.emulators import fleets
 from terntools.emulators import machines as emulators
 
 CARD = design("duchi", 1).card
@@ -30,15 +32,41 @@ def rows(n, d=4):
 
 
 @pytest.mark.parametrize(
-    ("text", "kind", "count", "ports"),
+    ("text", "kind", "count"),
     [
-        ("emulated:8", "emulated", 8, ()),
-        ("port:/dev/ttyACM0", "port", 1, ("/dev/ttyACM0",)),
-        ("port:/dev/pts/3, socket://host:1", "port", 2, ("/dev/pts/3", "socket://host:1")),
+        ("emulated:8", fleets.Emulated, 8),
+        ("pico-emulated:2", fleets.Pico, 2),
+        ("simulated:1000000", fleet.Simulated, 1_000_000),
+        ("port:/dev/ttyACM0", fleet.OnPorts, 1),
+        ("port:/dev/pts/3, socket://host:1", fleet.OnPorts, 2),
+        ("mqtt:my-broker", fleet.OnBroker, 0),
     ],
 )
-def test_names_of_fleets(text, kind, count, ports):
-    assert fleet.parse(text) == fleet.FleetSpec(kind, count, ports)
+def test_names_of_fleets(text, kind, count):
+    named = fleet.parse(text)
+    assert type(named) is kind
+    assert (named.count, named.text) == (count, text)
+
+
+def test_ports_are_told_apart():
+    named = fleet.parse("port:/dev/pts/3, socket://host:1")
+    assert named.boards([]).ports == ["/dev/pts/3", "socket://host:1"]
+    assert named.may_move
+
+
+def test_every_kind_is_told_with_an_example_that_is_one(capsys):
+    assert tern(["fleet", "kinds"]) == 0
+    told = capsys.readouterr().out
+    for name, kind in fleet.KINDS.items():
+        assert kind.form in told
+        assert kind.about in told
+        example = (
+            kind.form.replace("PATH[,PATH...]", "/dev/ttyACM0")
+            .replace(":N", ":2")
+            .replace("DIR", "my-broker")
+        )
+        assert type(fleet.parse(example)) is kind
+        assert example.startswith(name)
 
 
 @pytest.mark.parametrize(
@@ -56,6 +84,10 @@ def test_names_of_fleets(text, kind, count, ports):
         "port",
         "port:a,,b",
         "port:a,a",
+        "mqtt:",
+        "simulated:0",
+        "simulated:1e6",
+        "pico-emulated:17",
         "pico:3",
         "8",
     ],
@@ -165,48 +197,66 @@ def test_an_emulated_fleet_takes_no_keys_away(site, tmp_path):
     assert not (tmp_path / "d").exists()
 
 
+QUESTION = Question(wire.SVM, [0] * 4, -12, CARD, 1)
+
+
+def driver(store, ports, warn=print):
+    return BoardsDriver(store, Ports(ports), Terms(), warn=warn)
+
+
 def test_a_round_without_processes(site):
     store, ports = site
-    aggregator = Aggregator(store)
-    with Collector(aggregator, PortFleet(ports)) as collector:
-        assert collector.devices == list(range(1, 31))
+    with driver(store, ports) as boards:
+        assert boards.devices == list(range(1, 31))
         for number in (1, 2):
-            question = Question(wire.SVM, [0] * 4, -12, CARD, 1)
-            aggregator.open(number, [(question, collector.devices)], time.monotonic())
-            result = collector.collect(number)
+            assert boards.next_round(number) == number
+            boards.open(number, [(QUESTION, boards.devices)])
+            result = boards.collect(number)
             assert (result.reports, result.cohorts[0].counts.sum()) == (30, 30)
-            store.end_round(number, result.ended, {})
+            store.end_round(number, result.ended)
+        assert boards.next_round(1) == 3
+
+
+def test_a_round_that_was_under_way_is_taken_up(site):
+    store, ports = site
+    with driver(store, ports) as boards:
+        boards.open(1, [(QUESTION, boards.devices)])
+        boards.stop()
+        assert boards.collect(1) is None
+    with driver(store, ports) as boards:
+        assert boards.resume() == [1]
+        assert boards.collect(1).reports == 30
 
 
 def test_devices_that_are_on_no_board_are_given_up(site):
     store, ports = site
     warnings = []
-    aggregator = Aggregator(store)
-    with Collector(aggregator, PortFleet(ports[:1]), warnings.append) as collector:
-        question = Question(wire.SVM, [0] * 4, -12, CARD, 1)
-        aggregator.open(1, [(question, range(1, 31))], time.monotonic())
-        result = collector.collect(1)
+    with driver(store, ports[:1], warnings.append) as boards:
+        boards.open(1, [(QUESTION, range(1, 31))])
+        result = boards.collect(1)
     assert (result.reports, result.asked) == (15, 30)
     assert warnings == ["round 1: 15 devices are on no board of this fleet"]
 
 
 def test_one_device_on_two_boards(site):
     store, ports = site
-    with (
-        pytest.raises(DeviceError, match="device 1 is on"),
-        Collector(Aggregator(store), PortFleet([ports[0]] * 2)),
-    ):
+    with pytest.raises(DeviceError, match="device 1 is on"), driver(store, [ports[0]] * 2):
         pass
 
 
 def test_a_board_without_clients(site, tmp_path):
     store, ports = site
     (tmp_path / "empty").mkdir()
-    fleet_of_two = PortFleet([ports[0], f"inprocess:{tmp_path / 'empty'}"])
-    with pytest.raises(DeviceError, match="has no clients"), Collector(Aggregator(store), fleet_of_two):
+    two = [ports[0], f"inprocess:{tmp_path / 'empty'}"]
+    with pytest.raises(DeviceError, match="has no clients"), driver(store, two):
         pass
 
 
 def test_fleets_of_firmware_are_called_as_their_boards_in_a_hardware_map():
     boards = [name for name in emulators.NAMES if name != "rv32-newest"]  # a target of tests alone
-    assert {emulators.platform_of(name): name for name in boards} == fleet.FIRMWARE
+    of_kinds = {
+        name: kind.firmware
+        for name, kind in fleet.KINDS.items()
+        if issubclass(kind, fleets.OnFirmware) and kind is not fleets.OnFirmware
+    }
+    assert {emulators.platform_of(name): name for name in boards} == of_kinds

@@ -18,7 +18,8 @@ from tern import bench, card, frames, host_frames, ledger, storage, wire
 from tern.mqtt import MqttError, Session
 from tern.tcp import Lost
 from ternhost.aggregate import batches
-from ternhost.aggregate.aggregator import Aggregator, Question
+from ternhost.aggregate.aggregator import Aggregator
+from ternhost.aggregate.questions import Question
 from ternhost.aggregate.store import Store
 from ternhost.errors import StorageError, UsageError
 from ternhost.fleet.broker import Access

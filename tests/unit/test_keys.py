@@ -7,7 +7,8 @@ from array import array
 import pytest
 
 from tern import frames, wire
-from ternhost.aggregate.aggregator import Aggregator, Question
+from ternhost.aggregate.aggregator import Aggregator
+from ternhost.aggregate.questions import Question
 from ternhost.aggregate.store import Store
 from ternhost.errors import UsageError
 from ternhost.fleet import keys
@@ -101,7 +102,7 @@ def test_a_host_sees_what_is_changed_beside_it(store, tmp_path):
     assert (result.reports, result.ended) == (2, "complete"), (
         "nothing is expected of 2; the new key of 3 is for the next round"
     )
-    store.end_round(1, "complete", {})
+    store.end_round(1, "complete")
     aggregator.open(2, [(QUESTION, [1, 3])], 0.0)
     aggregator.accept([report(made[3], 3, 2), report(new[3], 3, 2)], 0.0)
     assert aggregator.reports(2) == 1
@@ -155,7 +156,7 @@ def test_a_round_is_resumed_with_the_keys_that_it_was_asked_with(store, monkeypa
     assert (before == result.cohorts[0].counts).all()
     assert before.sum() == 3
     assert result.ended == "complete", "nothing is expected of 4 any more"
-    store.end_round(1, "complete", {})
+    store.end_round(1, "complete")
     aggregator = Aggregator(store)
     aggregator.open(2, [(QUESTION, [1, 3])], 0.0)
     aggregator.accept([report(store.keys()[1], 1, 2), report(made[3], 3, 2)], 0.0)

@@ -118,9 +118,10 @@ def test_a_mechanism_from_outside_is_designed_shown_and_listed(tern, tmp_path):
 def test_a_mechanism_from_outside_is_compared_with_tern_s_own(tern):
     program = """
 from ternhost import mechanisms
-from ternhost.experiments import variance
+from ternhost.experiments import Options, variance
 print(mechanisms.added())
-print([name for name, _ in variance._drawn(True, [1.0]).values()].count("flipped"))
+print([of.name for of in variance._drawn(Options(quick=True), [1.0]).values()].count("flipped"))
+print(list(Options().compared("duchi")))
 """
     found = tern(f"exec({program!r})").splitlines()
-    assert found == ["['flipped']", "1"]
+    assert found == ["['flipped']", "1", "['duchi', 'flipped']"]

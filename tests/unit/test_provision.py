@@ -99,13 +99,13 @@ def test_records_in_other_encodings(tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"device": 0}, "id is at least 1"),
+        ({"device": 0}, "id must be 1 to"),
         ({"shapes": ("oval",)}, "--mechanisms must be of .*, not 'oval'"),
         ({"pause": 86_401}, "pause"),
         ({"slot": -1}, "slot"),
         ({"slot": 65_536}, "slot"),
-        ({"reserve": 0}, "0 reports"),
-        ({"reserve": 1001}, "1001 reports"),
+        ({"reserve": 0}, "at once, not 0"),
+        ({"reserve": 1001}, "at once, not 1001"),
         ({"rows": np.zeros((1, 130), np.int16)}, "do not fit"),
         ({"rows": np.zeros((0, 4), np.int16)}, "do not fit"),
     ],

@@ -10,26 +10,37 @@ from tern import card as cards
 from ternhost import mechanisms
 from ternhost.errors import StorageError
 from ternhost.report import page as report
+from ternhost.report import training
 
 
 def result(**changes):
+    """What a run of `tern train` gives."""
     card = mechanisms.design("three-outputs", 2).card
     rounds = 5
     base = {
+        "algorithm": "fedsgd",
+        "measure": "accuracy",
+        "task": "classification",
         "accuracy": 0.8975,
         "accuracy_nonprivate": 0.8983,
         "accuracy_baseline": 0.7630,
         "accuracy_interval": [0.8942, 0.9008],
         "reports": 990,
+        "asked": 1000,
+        "missing": 10,
+        "refusals": 0,
         "bytes_per_report": 18,
         "bytes_per_request": 121,
         "bytes_per_report_float32": 129,
         "epsilon_per_client": cards.decode(card).epsilon / 1e6,
-        "epsilon_spent": None,
+        "epsilon_before": 0.0,
+        "epsilon_spent": [],
         "rounds": rounds,
         "seconds": 12.5,
         "reports_per_second": 79.2,
         "stopped": "rounds",
+        "optimiser": "averaging",
+        "learning_rate": 0.5,
         "mechanism": "three-outputs",
         "card": card.hex(),
         "card_hash": cards.card_hash(card).hex(),
@@ -42,10 +53,9 @@ def result(**changes):
             "dataset": "flights",
             "model": "logistic",
             "epsilon": "2",
+            "epsilons": None,
             "fleet": "emulated:8",
             "group": 200,
-            "learning_rate": None,
-            "regularisation": 1e-4,
             "quorum": 1.0,
             "seed": 1,
         },
@@ -63,6 +73,10 @@ def result(**changes):
         ],
     }
     return base | changes
+
+
+def render(**changes):
+    return report.render(training.page(result(**changes)))
 
 
 class Page(HTMLParser):
@@ -88,7 +102,7 @@ class Page(HTMLParser):
 @pytest.fixture(scope="module")
 def written(tmp_path_factory):
     folder = tmp_path_factory.mktemp("run")
-    return report.write(result(), folder)
+    return report.write(training.page(result()), folder)
 
 
 def test_the_pictures_are_written_beside_and_inside(written):
@@ -113,10 +127,10 @@ def test_nothing_is_fetched_from_elsewhere(written):
 def test_it_says_what_the_run_gave(written):
     text = Page(written.read_text()).text
     for expected in (
-        "990 clients sent one report of 18 bytes each and gave away at most epsilon 2.",
+        "990 reports of 18 bytes each; a client gave away at most epsilon 2.",
         "right on 89.8 %", "it would be on 89.8 %", "majority is on 76.3 %", "89.75 %", "76.30 %", "89.42 % to 90.08 %",
         "129", "121",
-        "1 of 28", "all planned rounds were done", "emulated:8", "12.5 s", "automatic",
+        "1 of 28", "all planned rounds were done", "emulated:8", "12.5 s", "averaging", "0.5",
         result()["card_hash"],
     ):  # fmt: skip
         assert expected in text, expected
@@ -133,34 +147,66 @@ def test_the_heaviest_weight_comes_first(written):
     assert source.index("+1.250") < source.index("-0.500")
 
 
-def test_every_way_to_stop_is_explained():
-    for stopped, words in (
+@pytest.mark.parametrize(
+    ("stopped", "words"),
+    [
         ("converged", "too small"),
-        ("quorum", "too few reports"),
+        ("quorum", "no report"),
         ("rounds", "all planned"),
-    ):
-        changed = result(stopped=stopped)
-        assert words in Page(report.render(changed, {})).text
+        (None, "it was stopped"),
+    ],
+)
+def test_every_way_to_stop_is_explained(stopped, words):
+    assert words in Page(render(stopped=stopped)).text
 
 
 def test_silent_clients_have_spent_nothing():
-    assert report._spent(result()) == {result()["epsilon_per_client"]: 990, 0.0: 10}
-    assert report._spent(result(epsilon_spent=[[0.0, 3], [2.0, 997]])) == {0.0: 3, 2.0: 997}
+    assert report.spent(result()) == {result()["epsilon_per_client"]: 990, 0.0: 10}
+    assert report.spent(result(epsilon_spent=[[0.0, 3], [2.0, 997]])) == {0.0: 3, 2.0: 997}
 
 
 def test_a_regression_has_an_error_instead():
-    text = Page(report.render(result(task="regression", accuracy=0.0123, accuracy_baseline=0.25), {})).text
+    of_regression = {
+        name.replace("accuracy", "squared_error"): value
+        for name, value in result().items()
+        if not name.startswith("accuracy")
+    }
+    history = [{"round": i, "reports": 198, "squared_error": 0.3} for i in range(5)]
+    page = training.page(
+        of_regression
+        | {"measure": "squared_error", "task": "regression", "history": history}
+        | {"squared_error": 0.0123, "squared_error_baseline": 0.25, "squared_error_interval": [0.01, 0.02]}
+    )
+    source = report.render(page)
+    text = Page(source).text
     assert "mean squared error on the records that were held out is 0.0123" in text
     assert "always answering the mean is 0.25" in text
-    assert "accuracy" not in text
+    assert "accuracy" not in source
     assert "majority" not in text
+    assert "squared_error" in page.pictures
+
+
+def test_a_model_of_records_that_only_devices_know_is_not_judged():
+    without = {name: value for name, value in result().items() if "accuracy" not in name}
+    page = training.page(without | {"measure": None, "task": None})
+    text = Page(report.render(page)).text
+    assert "accuracy" not in text
+    assert "right on" not in text
+    assert "990 reports of 18 bytes each" in text
 
 
 def test_ledgers_are_told():
-    text = Page(report.render(result(epsilon_spent=[[0.0, 3], [1.5, 997]]), {})).text
+    text = Page(render(epsilon_spent=[[0.0, 3], [1.5, 997]])).text
     assert "most spent 1.5" in text
+
+
+def test_what_was_spent_before_and_what_is_missing_are_told():
+    text = Page(render(epsilon_before=4.0)).text
+    assert "epsilon before 4 the most that a client had spent before this run" in text
+    assert "missing 10 reports that were asked for" in text
+    assert "missing" not in Page(render(missing=0)).text
 
 
 def test_a_folder_that_cannot_be_written(tmp_path):
     with pytest.raises(StorageError, match="cannot be written"):
-        report.write(result(), tmp_path / "missing")
+        report.write(training.page(result()), tmp_path / "missing")

@@ -1,99 +1,224 @@
-"""What `tern serve` asks, and when, over a link that notes it. With boards and a broker: integration/test_mqtt.py."""
+"""`tern serve`: rounds by a schedule, from one start of the host to the next. On a broker: integration."""
 
+import json
+import os
+import signal
+import subprocess
+import sys
 import time
+from itertools import pairwise
 
 import pytest
+from harness import in_process  # noqa: F401, registers inprocess:N
 
-from tern import frames, wire
-from ternhost.aggregate.store import Store
+from ternhost import errors
+from ternhost.aggregate.store import ABANDONED, FINISHED, Cohort, Round, Store
+from ternhost.algorithms.base import ALGORITHMS
+from ternhost.algorithms.fedsgd import Options
+from ternhost.cli import main as tern
 from ternhost.errors import UsageError
-from ternhost.fleet import keys
-from ternhost.mechanisms import design
-from ternhost.runs import serve
-from ternhost.runs.serve import Plan, Server
+from ternhost.links.inprocess import InProcessLink
+from ternhost.runs.options import Schedule, Where
+from ternhost.runs.serving import serve
+from ternhost.runs.status import END, Watcher
 
-CARD = design("three-outputs", epsilon_micro=1_000_000).card
+TERN = [sys.executable, "-c", "import sys; from ternhost.cli import main; sys.exit(main())"]
+FLEET = ["--fleet", "simulated:60", "--store", "s.sqlite"]
 
 
-class Link:
-    """Boards that never answer."""
-
-    connected = True
-
-    def __init__(self):
-        self.boards = {}
-        self.strangers = set()
-        self.announced = 0
-        self.asked = []
-
-    def announce(self, frame):
-        self.announced += 1
-
-    def ask(self, board, frame):
-        self.asked.append((board, frames.address(frame)[0]))
+@pytest.fixture(autouse=True)
+def here(tmp_path, monkeypatch):
+    """An empty directory to work in."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
 
 
 @pytest.fixture
-def store(tmp_path):
-    with Store(tmp_path / "store.sqlite") as made:
-        keys.add(made, [1, 2, 3])
-        yield made
+def said(capsys):
+    """What `tern serve` says: `said(*words)` is its exit code, its last line, and all lines."""
+
+    def say(*words):
+        capsys.readouterr()
+        code = tern(["serve", *words, "--json"])
+        lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+        return code, lines[-1], lines
+
+    return say
 
 
-def plan(**options):
-    return Plan(**{"model": wire.LOGISTIC, "dimension": 6, "card": CARD, "k": 1, **options})
+@pytest.mark.parametrize("algorithm", list(ALGORITHMS))
+def test_every_algorithm_is_served_and_goes_on_with_its_rounds_counted(algorithm, said):
+    words = [*FLEET, "--algorithm", algorithm]
+    code, first, lines = said(*words, "--rounds", "2")
+    assert (code, first["event"], first["rounds"]) == (0, "result", 2)
+    assert [line["round"] for line in lines if line["event"] == END] == [1, 2]
+    code, again, lines = said(*words, "--rounds", "2")
+    assert (code, again["rounds"], [line for line in lines if line["event"] == END]) == (0, 2, [])
+    code, last, lines = said(*words, "--rounds", "5")
+    assert (code, last["rounds"], len(last["history"])) == (0, 5, 5)
+    assert [line["round"] for line in lines if line["event"] == END] == [3, 4, 5]
+    assert last["run"] == first["run"]
+    assert last["reports"] == 5 * first["reports"] // 2
+    with Store("s.sqlite") as store:
+        assert [run.status for run in store.runs()] == [FINISHED]
 
 
-def test_who_is_silent_is_asked_again_and_no_hello_can_hide_him(store):
-    link = Link()
-    server = Server(store, link, plan())
-    server._open_if_due()
-    assert link.announced == 1
-    now = server._heard
-    server._ask_again(now + 1)
-    assert not link.asked
-    link.boards = {"00000001": range(1, 3)}
-    server._ask_again(now + 2)
-    assert link.asked == [("00000001", 1), ("00000001", 2)]
-    assert link.announced == 2, "nobody says that he has device 3"
-    link.boards["00000003"] = range(3, 4)
-    link.boards["00000002"] = range(2, 1000)  # a lie
-    now += serve.MAX_PATIENCE
-    server._ask_again(now)
-    assert link.announced == 2, "each is asked where he is said to be"
-    assert {("00000001", 2), ("00000002", 2), ("00000003", 3)} <= set(link.asked)
-    for _ in range(4):
-        now += serve.MAX_PATIENCE
-        server._ask_again(now)
-    assert link.announced > 2, "and in the end all are, wherever they are"
+def test_a_run_that_goes_on_is_as_one_that_was_never_stopped(said):
+    said(*FLEET, "--rounds", "3", "--horizon", "6")
+    _, stopped, _ = said(*FLEET, "--rounds", "6")
+    _, whole, _ = said("--fleet", "simulated:60", "--rounds", "6")
+    assert stopped["weights"] == whole["weights"]
+    assert stopped["epsilon_per_client"] == whole["epsilon_per_client"] == 12
 
 
-def test_a_store_is_of_one_model(store):
-    Server(store, Link(), plan())._open_if_due()
-    for other in ({"dimension": 7}, {"model": wire.SVM}):
-        with pytest.raises(UsageError, match="holds a logistic model of 6 coordinates"):
-            Server(store, Link(), plan(**other))
-    assert Server(store, Link(), plan(k=2, quorum=0.5)).aggregator.resume(0.0) == [1]
-    other = Server(store, Link(), plan(dimension=7), new_model=True)
-    assert other.aggregator.resume(0.0) == [], "its round is given up"
-    other._open_if_due()
-    assert store.last_round() == 2
-    assert Server(store, Link(), plan(dimension=7)).aggregator.resume(0.0) == [2]
+def test_a_store_is_of_one_model(said):
+    _, first, _ = said(*FLEET, "--rounds", "2")
+    for words in (["--model", "svm"], ["--dataset", "breast-cancer"], ["--algorithm", "fedavg"]):
+        code, told, _ = said(*FLEET, "--rounds", "3", *words)
+        assert code == errors.USAGE
+        assert told["error"] == "this store holds a run of fedsgd (logistic, flights)"
+        assert "--new-model" in told["hint"]
+    code, other, _ = said(*FLEET, "--rounds", "3", "--model", "svm", "--new-model")
+    assert (code, other["rounds"]) == (0, 3)
+    assert other["run"] != first["run"]
+    with Store("s.sqlite") as store:
+        assert {run.name: run.status for run in store.runs()} == {
+            first["run"]: ABANDONED,
+            other["run"]: FINISHED,
+        }
+    code, told, _ = said(*FLEET, "--rounds", "3", "--quorum", "0.5", "--epsilon", "1", "--model", "svm")
+    assert (code, told["run"]) == (0, other["run"]), "how it is asked may change"
 
 
-def test_a_fleet_that_refuses_is_not_asked_at_once_again_and_the_reason_is_told(store):
-    told = []
-    server = Server(store, Link(), plan(), told.append)
-    out = bytearray(64)
-    for doublings in (2, 4, 8, 15, 15):  # of the patience; 30 s at most
-        server._starts = 0.0
-        server._open_if_due()
-        for device, key in store.keys().items():
-            n = frames.encode_error(out, key, device, server._round, wire.ERR_BUDGET, 0)
-            server.aggregator.accept([bytes(out[:n])], 0.0)
-        (result,) = server.aggregator.tick(0.0)
-        before = time.monotonic()
-        server._end(result)
-        assert told[-1].reasons == {"budget": 3}
-        pause = doublings * server.plan.patience
-        assert before + pause <= server._starts <= time.monotonic() + pause
+def test_a_round_of_an_older_version_is_given_up_with_its_model_alone(said):
+    with Store("s.sqlite") as store:
+        store.open_round(Round(7, [Cohort(b"body", [1])], 1))
+    code, told, _ = said(*FLEET, "--rounds", "1")
+    assert code == errors.USAGE
+    assert "an older version" in told["error"]
+    assert "--new-model" in told["hint"]
+    code, result, _ = said(*FLEET, "--rounds", "1", "--new-model")
+    assert (code, result["history"][0]["round"]) == (0, 8)
+
+
+def test_a_store_in_a_directory_is_found_again(said, here):
+    (here / "mine").mkdir()
+    for rounds in ("1", "2"):
+        code, result, _ = said("--fleet", "simulated:60", "--store", "mine", "--rounds", rounds)
+        assert (code, result["rounds"]) == (0, int(rounds))
+    assert said("--fleet", "simulated:60", "--store", "", "--rounds", "1")[0] == errors.USAGE
+
+
+def test_what_a_run_without_an_end_costs_is_told_by_the_round(said):
+    words = [*TERN, "serve", *FLEET, "--interval", "0.01", "--json"]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as served:
+        lines = []
+        for line in served.stdout:
+            lines.append(json.loads(line))
+            if lines[-1]["event"] == END and lines[-1]["round"] == 3:
+                served.send_signal(signal.SIGTERM)
+        assert served.wait() == 0
+    assert lines[0]["message"].startswith("every round costs a client epsilon 2 ")
+    result = lines[-1]
+    assert result["event"] == "result"
+    assert result["rounds"] >= 3
+    assert result["epsilon_per_client"] == 2 * result["rounds"]
+    assert result["accounting"][0]["epsilon_user_level"] == 2 * result["rounds"]
+    code, result, _ = said(*FLEET, "--rounds", str(result["rounds"] + 2))
+    assert code == 0, "and goes on"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_in_the_middle_of_a_round_ends_it_in_order(number):
+    words = ["serve", "--fleet", "inprocess:1", "--store", "s.sqlite", "--interval", "3600", "--json"]
+    code = "import sys; from harness import in_process; from ternhost.cli import main; sys.exit(main())"
+    path = os.pathsep.join([*sys.path, os.environ.get("PYTHONPATH", "")])
+    with subprocess.Popen(
+        [sys.executable, "-c", code, *words],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": path},
+    ) as served:
+        for line in served.stdout:
+            if json.loads(line)["event"] == END:
+                served.send_signal(number)  # it waits for the next round
+                break
+        began = time.monotonic()
+        rest = served.stdout.read()
+        assert served.wait() == 0
+        assert time.monotonic() - began < 60
+    result = json.loads(rest.splitlines()[-1])
+    assert (result["event"], result["rounds"]) == ("result", 1)
+
+
+# What is asked, and when
+
+
+def served(watcher=None, **schedule):
+    where = Where(fleet="inprocess:1", deadline=0.2)
+    return serve("fedsgd", Options(), where, Schedule(**schedule), store="s.sqlite", watcher=watcher)
+
+
+def test_rounds_begin_an_interval_apart():
+    with served(rounds=3, interval=0.5) as run:
+        began = time.monotonic()
+        run.run()
+    assert time.monotonic() - began >= 1.0
+
+
+def test_a_share_of_the_devices_takes_its_turn(said):
+    _, result, _ = said(*FLEET, "--rounds", "4", "--share", "0.25")
+    assert [entry["asked"] for entry in result["history"]] == [15] * 4
+    assert result["reports"] == 60
+
+
+def test_a_fleet_that_does_not_answer_is_not_asked_at_once_again(monkeypatch):
+    monkeypatch.setattr(InProcessLink, "send", lambda self, frame: None)
+    ends = []
+
+    def note(status):
+        if status.event == END:
+            ends.append(time.monotonic())
+            assert status.reports == 0
+        if len(ends) == 4:
+            run.stop()
+
+    with served(Watcher(status=note), patience=0.2) as run:
+        assert run.run()["reports"] == 0
+    gaps = [after - before for before, after in pairwise(ends)]
+    assert gaps[0] >= 0.4
+    assert gaps[1] >= 0.8
+    assert gaps[2] >= 1.6
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"rounds": 0}, "--rounds must be 1 or more, not 0"),
+        ({"interval": -1}, "--interval must be 0 or more seconds, not -1"),
+        ({"interval": float("nan")}, "--interval"),
+        ({"patience": 0}, "--patience must be above 0"),
+        ({"share": 0}, "share"),
+        ({"share": 1.5}, "share"),
+        ({"horizon": -1}, "--horizon must be 1 or more, not -1"),
+    ],
+)
+def test_schedules_that_make_no_sense(options, message):
+    with pytest.raises(UsageError, match=message):
+        Schedule(**options)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ([], "--fleet must name the devices"),
+        (["--fleet", "mqtt:x", "--broker", "x"], "--fleet and --broker say the same"),
+        (["--fleet", "port:/dev/null"], "--store must name the store with the devices' keys"),
+        (["--broker", "no-such-directory"], "no-such-directory"),
+    ],
+)
+def test_a_fleet_must_be_named(words, message, said, here):
+    code, told, _ = said(*words)
+    assert code in (errors.USAGE, errors.STORAGE)
+    assert message in told["error"]
+    assert list(here.iterdir()) == []

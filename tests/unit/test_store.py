@@ -3,14 +3,27 @@ import sqlite3
 import stat
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
-from ternhost.aggregate.store import Cohort, Round, Store
+from ternhost.aggregate.store import (
+    ABANDONED,
+    FINISHED,
+    RUNNING,
+    SCHEMA_VERSION,
+    Cohort,
+    Round,
+    Store,
+    StoredRun,
+)
 from ternhost.errors import StorageError
 
 KEYS = {1: bytes(32), 2: b"k" * 32, 4_000_000_000: b"m" * 32}
-ROUND = Round(1, [Cohort(b"first", [1, 4_000_000_000]), Cohort(b"second", [2])], quorum=2, deadline=1.5)
+ROUND = Round(
+    1, [Cohort(b"first", [1, 4_000_000_000]), Cohort(b"second", [2])], quorum=2, deadline=1.5, run="a"
+)
+RUN = StoredRun("a", 1.0, RUNNING, {"directory": "runs/a"}, {"rounds": 0})
 
 
 @pytest.fixture
@@ -33,7 +46,7 @@ def test_what_was_committed_is_there_after_reopening(path):
     with Store(path, create=False) as store:
         assert store.keys() == KEYS
         (again,) = store.open_rounds()
-        assert (again.number, again.quorum, again.deadline) == (1, 2, 1.5)
+        assert (again.number, again.quorum, again.deadline, again.run) == (1, 2, 1.5, "a")
         assert [(cohort.body, list(cohort.devices)) for cohort in again.cohorts] == [
             (b"first", [1, 4_000_000_000]),
             (b"second", [2]),
@@ -42,14 +55,82 @@ def test_what_was_committed_is_there_after_reopening(path):
         assert store.last_round() == 1
 
 
-def test_a_round_ends_together_with_its_model_and_state(store):
+def test_a_round_ends_together_with_what_its_run_learned(store):
+    store.begin_run(RUN)
     store.open_round(ROUND)
-    store.end_round(1, "complete", {"trainer": {"step": 1}}, b"weights")
+    store.end_run_round("a", 1, "complete", {"rounds": 1}, {"round": 1, "reports": 2}, b"weights")
     assert store.open_rounds() == []
     assert store.ended_rounds() == [(1, "complete", 0)]
     assert store.weights(1) == b"weights"
-    assert store.state("trainer") == {"step": 1}
-    assert store.state("nothing") is None
+    assert store.run("a").state == {"rounds": 1}
+    assert store.history("a") == [store.last_entry("a")] == [{"round": 1, "reports": 2}]
+    store.open_round(Round(2, [Cohort(b"third", [1])], 1))
+    store._db.execute("UPDATE history SET number = 2")
+    with pytest.raises(StorageError):  # it has a round 2 already: nothing of this is kept
+        store.end_run_round("a", 2, "complete", {"rounds": 2}, {}, b"other")
+    assert [open_round.number for open_round in store.open_rounds()] == [2]
+    assert store.run("a").state == {"rounds": 1}
+    assert store.weights(2) is None
+
+
+def test_runs_of_a_store(store):
+    assert store.runs() == []
+    assert store.run("a") is store.last_entry("a") is None
+    store.begin_run(RUN)
+    store.begin_run(StoredRun("b", 0.5, RUNNING, {}, {}))
+    with pytest.raises(StorageError):
+        store.begin_run(RUN)
+    assert [run.name for run in store.runs()] == ["b", "a"]
+    store.save_run("a", status=FINISHED, state={"rounds": 7})
+    assert store.run("a") == StoredRun("a", 1.0, FINISHED, RUN.asked, {"rounds": 7})
+    assert (store.run("a").unfinished, store.run("b").unfinished) == (False, True)
+    store.save_run("b", status=ABANDONED, asked={"directory": "elsewhere"})
+    assert store.run("b").asked == {"directory": "elsewhere"}
+    store.forget_run("b")
+    assert [run.name for run in store.runs()] == ["a"]
+
+
+def test_states_are_kept_by_name(store):
+    store.save_state({"fleet key": "00", "many": [1, 2]})
+    store.save_state({"fleet key": "01"})
+    assert (store.state("fleet key"), store.state("many"), store.state("nothing")) == ("01", [1, 2], None)
+
+
+def test_a_store_of_schema_2_is_taken_over_without_a_loss(path):
+    path.touch(0o600)
+    database = sqlite3.connect(path)
+    database.executescript(Path(__file__).with_name("store-2.sql").read_text())
+    database.close()
+    for _ in range(2):  # once it has become one of today's, it is opened as such
+        with Store(path, create=False) as store:
+            assert store.keys() == {**KEYS, 2: b"n" * 32}
+            assert store.revoked() == {2: 1767225600.0}
+            assert store.ended_rounds() == [(1, "complete", 2)]
+            (under_way,) = store.open_rounds()
+            assert (under_way.number, under_way.quorum, under_way.run) == (2, 2, None)
+            assert [list(devices) for devices in store.round_devices(1)] == [[1, 4_000_000_000], [2]]
+            assert (store.reports(1), store.reports(2)) == ([(1, b"a"), (2, b"b")], [(2, b"c")])
+            assert store.keys_when(Round(1, [], 1))[2] == b"k" * 32
+            assert store.weights(1) == b"weights"
+            assert store.state("fleet key") == "00" * 32
+            assert store.runs() == []
+            version = store._db.execute("PRAGMA user_version").fetchone()
+            assert version == (SCHEMA_VERSION,)
+    with Store(path) as store:
+        store.begin_run(RUN)
+        store.end_run_round("a", 2, "complete", {}, {})
+        assert store.open_rounds() == []
+    made = _schema(path)
+    Store(path.with_name("new.sqlite")).close()
+    assert made == _schema(path.with_name("new.sqlite"))
+
+
+def _schema(path):
+    database = sqlite3.connect(path)
+    tables = [name for (name,) in database.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")]
+    columns = {name: database.execute(f"PRAGMA table_info({name})").fetchall() for name in tables}
+    database.close()
+    return columns
 
 
 def test_a_report_counts_once(store):
@@ -83,6 +164,14 @@ def test_a_store_that_others_may_read_is_refused(path):
     with pytest.raises(StorageError, match="others may read it") as caught:
         Store(path)
     assert caught.value.hint == f"chmod 600 {path}"
+
+
+def test_a_file_that_is_no_store_is_not_to_be_hidden(path):
+    path.write_text("# Read me\n" * 20)
+    path.chmod(0o644)
+    with pytest.raises(StorageError, match="not a database") as caught:
+        Store(path)
+    assert caught.value.hint == "this is not a store of tern; name another file"
 
 
 def test_one_process_at_a_time(path, store):
@@ -141,7 +230,7 @@ def test_a_directory_that_cannot_be_made(tmp_path):
 _FILL = """
 import resource, sys
 from ternhost.errors import StorageError
-from ternhost.store import Cohort, Round, Store
+from ternhost.aggregate.store import Cohort, Round, Store
 store = Store(sys.argv[1])
 store.add_devices({1: bytes(32)})
 store.open_round(Round(1, [Cohort(b"body", [1])], 1))
@@ -170,7 +259,7 @@ def test_a_full_disk_loses_nothing_that_was_accepted(path):
 
 _KILLED = """
 import os, sys
-from ternhost.store import Cohort, Round, Store
+from ternhost.aggregate.store import Cohort, Round, Store
 store = Store(sys.argv[1])
 store.add_devices({1: bytes(32)})
 store.open_round(Round(1, [Cohort(b"body", [1])], 1))

@@ -1,4 +1,4 @@
-"""The aggregator: rounds in flight, and what becomes of every frame that devices send.
+"""The aggregator: what becomes of every frame that devices send.
 
 It does no input or output but to the store: a driver hands it frames in batches with the time, and sends what it
 is told to. So one core serves serial ports and brokers, and is tested without either. Nothing is counted before
@@ -8,58 +8,21 @@ the store has committed it.
 from __future__ import annotations
 
 import struct
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field
 
-import numpy as np
-import numpy.typing as npt
-
-from tern import card as cards
 from tern import frames, host_frames, wire
 from ternhost.aggregate import batches
+from ternhost.aggregate.questions import Question, round_body, round_start
+from ternhost.aggregate.rounds import CohortInFlight, Refusal, RoundInFlight, RoundResult, Taken
 from ternhost.aggregate.store import Cohort, Round, Store
 from ternhost.errors import UsageError
-
-# How a round ends.
-COMPLETE = "complete"  # every device asked has reported, refused or been given up
-QUORUM = "quorum"
-DEADLINE = "deadline"
 
 # Not the last word: the same request, sent again, or later, or to this device alone, may be answered.
 _UNREAD = (wire.ERR_FRAME, wire.ERR_TAG, wire.ERR_TOO_SOON, wire.ERR_AHEAD)
 
-_BODY_AT = 5  # a ROUND frame is `type u8 | device u32 | body | tag`
 _REPORT_BYTES = frames.end_of(wire.REPORT_FIELDS) + wire.TAG_BYTES  # a REPORT frame without its symbols
 _address = struct.Struct(wire.REPORT_FIELDS).unpack_from
-
-Counts = npt.NDArray[np.int64]
-
-
-@dataclass(frozen=True)
-class Question:
-    """What a cohort is asked: the fields of a ROUND (wire.md) without the device and the round.
-
-    `parameters` are d int16 mantissas of `2**exponent`; `batch` 0 means all records; `local` is (epochs, rate, tau) for
-    local training.
-    """
-
-    model: int
-    parameters: Sequence[int]
-    exponent: int
-    card: bytes
-    k: int
-    batch: int = 0
-    local: tuple[int, ...] = ()
-
-
-@dataclass(frozen=True)
-class Refusal:
-    """A device's answer that it will not report, and why (an error code of wire.py); device 0 is the board."""
-
-    device: int
-    round: int
-    code: int
-    detail: int
 
 
 @dataclass
@@ -86,164 +49,6 @@ class Statistics:
     unread: int = 0  # an ERROR that says that a frame was damaged on its way down: ask again
 
 
-@dataclass(frozen=True)
-class Answers:
-    """The reports of single devices: `symbols` is n x k, the i-th row that of the i-th of `devices`."""
-
-    devices: npt.NDArray[np.int64]
-    symbols: npt.NDArray[np.int64]
-
-
-@dataclass(frozen=True)
-class CohortCounts:
-    """How often each symbol was reported for each coordinate: `counts` is d x card.symbols, `reports` their number.
-
-    `question` is what was asked; `answers` is there where the reports of single devices were wanted.
-    """
-
-    card: cards.Card
-    k: int
-    counts: Counts
-    reports: int
-    question: Question
-    answers: Answers | None = None
-
-
-@dataclass(frozen=True)
-class RoundResult:
-    """A round that has ended: all that it has told, cohort by cohort."""
-
-    number: int
-    ended: str
-    asked: int
-    reports: int
-    refusals: dict[int, Refusal]
-    cohorts: list[CohortCounts]
-
-
-def decode_body(body: bytes) -> frames.Round:
-    """A cohort's question, from its body in the store."""
-    asked = frames.Round()
-    asked.decode(_round_start(1) + body + bytes(wire.TAG_BYTES))
-    return asked
-
-
-class _CohortInFlight:
-    def __init__(self, cohort: Cohort) -> None:
-        asked = decode_body(cohort.body)
-        self.body = cohort.body
-        self.question = Question(
-            asked.model, asked.parameters, asked.exponent, asked.card, asked.k, asked.batch, asked.local
-        )
-        self.card = cards.decode(asked.card)
-        self.k = asked.k
-        self.d = asked.values
-        self.size = self.d * self.card.symbols
-        self.counts: Counts = np.zeros(self.size, np.int64)
-        self.reports = 0
-        self.payload_bytes = batches.packed_size(self.card.symbols, self.k)
-
-    def cells(
-        self, keys: Sequence[bytes], number: int, payloads: Sequence[bytes]
-    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
-        """The cells of the count matrix that each report adds one to (reports x k), and which reports are in order."""
-        symbols, good = batches.unpack(payloads, self.k, self.card.symbols)
-        chosen = batches.choose(keys, number, self.d, self.k)
-        return chosen * np.int64(self.card.symbols) + symbols, good
-
-    def add(self, cells: npt.NDArray[np.int64]) -> None:
-        """Count these reports (reports x k)."""
-        self.counts += np.bincount(cells.reshape(-1), minlength=self.size)
-        self.reports += len(cells)
-
-
-class _Taken:
-    """The new reports of a batch for one cohort of a round, before they are committed."""
-
-    def __init__(self) -> None:
-        self.devices: list[int] = []
-        self.keys: list[bytes] = []
-        self.payloads: list[bytes] = []
-
-
-class _RoundInFlight:
-    def __init__(self, asked: Round, now: float, keys: Mapping[int, bytes]) -> None:
-        self.keys = keys  # a device's new key is good from the next round on
-        self.number = asked.number
-        self.quorum = asked.quorum
-        self.ends = None if asked.deadline is None else now + asked.deadline
-        self.cohorts = [_CohortInFlight(cohort) for cohort in asked.cohorts]
-        self.cohort_of = {
-            device: cohort
-            for cohort, asked_of in zip(self.cohorts, asked.cohorts, strict=True)
-            for device in asked_of.devices
-        }
-        self.reported: set[int] = set()
-        self.refusals: dict[int, Refusal] = {}
-        self.given_up: set[int] = set()
-
-    def ended(self, now: float) -> str | None:
-        if len(self.reported) + len(self.refusals) + len(self.given_up) >= len(self.cohort_of):
-            return COMPLETE
-        if len(self.reported) >= self.quorum:
-            return QUORUM
-        if self.ends is not None and now >= self.ends:
-            return DEADLINE
-        return None
-
-
-def _round_start(device: int) -> bytes:
-    return bytes([wire.ROUND]) + device.to_bytes(4, "little")
-
-
-def round_body(number: int, question: Question, deadline: float | None) -> bytes:
-    """All of a ROUND frame between the device and the tag. Raises UsageError for what no frame can carry."""
-    out = bytearray(wire.MAX_FRAME)
-    try:
-        n = host_frames.encode_round(
-            out,
-            bytes(wire.KEY_BYTES),
-            1,
-            number,
-            question.model,
-            question.exponent,
-            question.k,
-            question.batch,
-            0 if deadline is None else min(0xFFFF, max(1, round(deadline))),
-            question.parameters,
-            question.card,
-            question.local,
-        )
-        if n > wire.MAX_FRAME:
-            raise frames.FrameError(wire.ERR_FRAME, "d and the card are too long together")
-        cards.decode(question.card)
-    except ValueError as error:
-        raise UsageError(f"this round cannot be asked: {error}") from error
-    return bytes(out[_BODY_AT : n - wire.TAG_BYTES])
-
-
-def with_answers(store: Store, result: RoundResult) -> RoundResult:
-    """The same result with the reports of single devices, as the store has accepted them."""
-    payloads = dict(store.reports(result.number))
-    cohort_of = store.round_devices(result.number)
-    cohorts = []
-    for cohort, devices in zip(result.cohorts, cohort_of, strict=True):
-        heard = [device for device in devices if device in payloads]
-        symbols, _ = batches.unpack([payloads[device] for device in heard], cohort.k, cohort.card.symbols)
-        cohorts.append(replace(cohort, answers=Answers(np.array(heard, np.int64), symbols)))
-    return replace(result, cohorts=cohorts)
-
-
-def report_bytes(symbols: int) -> int:
-    """How long a REPORT frame is whose packed symbols take so many bytes."""
-    return 1 + 8 + symbols + wire.TAG_BYTES  # type, device and round
-
-
-def request_bytes(question: Question) -> int:
-    """How long the ROUND frame of a question is."""
-    return _BODY_AT + len(round_body(1, question, None)) + wire.TAG_BYTES
-
-
 class Aggregator:
     """Rounds in flight over a store. Not thread-safe: one driver calls it."""
 
@@ -252,7 +57,7 @@ class Aggregator:
         self._store = store
         self._keys = store.keys()
         self._tags = batches.Tags()
-        self._rounds: dict[int, _RoundInFlight] = {}
+        self._rounds: dict[int, RoundInFlight] = {}
         self._last = store.last_round()
 
     @property
@@ -291,7 +96,7 @@ class Aggregator:
                 hint="name the --store that it was provisioned with",
             )
         stored = Round(number, asked, count if quorum is None else max(1, min(quorum, count)), deadline, run)
-        in_flight = _RoundInFlight(stored, now, self._keys)
+        in_flight = RoundInFlight(stored, now, self._keys)
         self._store.open_round(stored)
         self._rounds[number] = in_flight
         self._last = number
@@ -302,10 +107,10 @@ class Aggregator:
         A deadline begins again, since nobody knows how long the host was gone.
         """
         for asked in self._store.open_rounds():
-            round_ = _RoundInFlight(asked, now, self._store.keys_when(asked))
-            taken: dict[_CohortInFlight, _Taken] = {}
+            round_ = RoundInFlight(asked, now, self._store.keys_when(asked))
+            taken: dict[CohortInFlight, Taken] = {}
             for device, payload in self._store.reports(asked.number):
-                of_cohort = taken.setdefault(round_.cohort_of[device], _Taken())
+                of_cohort = taken.setdefault(round_.cohort_of[device], Taken())
                 of_cohort.keys.append(round_.keys[device])
                 of_cohort.payloads.append(payload)
                 round_.reported.add(device)
@@ -347,14 +152,14 @@ class Aggregator:
     def request(self, number: int, device: int) -> bytes:
         """The ROUND frame for a device: the same bytes whenever it is asked for."""
         round_ = self._rounds[number]
-        out = bytearray(_round_start(device) + round_.cohort_of[device].body)
+        out = bytearray(round_start(device) + round_.cohort_of[device].body)
         frames.seal(round_.keys[device], out, len(out))
         return bytes(out)
 
     def announcement(self, number: int, fleet_key: bytes) -> bytes:
         """The ROUND frame for the whole fleet (wire.md), of a round of one cohort."""
         (cohort,) = self._rounds[number].cohorts
-        out = bytearray(_round_start(wire.FLEET) + cohort.body)
+        out = bytearray(round_start(wire.FLEET) + cohort.body)
         frames.seal(fleet_key, out, len(out))
         return bytes(out)
 
@@ -371,7 +176,7 @@ class Aggregator:
         bytes again. A report that comes after its round's deadline is late even if `tick` was not called yet.
         """
         result = Accepted()
-        taken: dict[tuple[int, _CohortInFlight], _Taken] = {}
+        taken: dict[tuple[int, CohortInFlight], Taken] = {}
         new: set[tuple[int, int]] = set()
         statistics = self.statistics
         for frame in batch:
@@ -396,7 +201,7 @@ class Aggregator:
         self,
         frame: bytes,
         now: float,
-        taken: dict[tuple[int, _CohortInFlight], _Taken],
+        taken: dict[tuple[int, CohortInFlight], Taken],
         new: set[tuple[int, int]],
     ) -> None:
         address: tuple[int, int] = _address(frame, 1)
@@ -422,12 +227,12 @@ class Aggregator:
             new.add(address)
             of_cohort = taken.get((number, cohort))
             if of_cohort is None:
-                of_cohort = taken[number, cohort] = _Taken()
+                of_cohort = taken[number, cohort] = Taken()
             of_cohort.devices.append(device)
             of_cohort.keys.append(key)
             of_cohort.payloads.append(bytes(frame[9 : -wire.TAG_BYTES]))
 
-    def _commit(self, taken: dict[tuple[int, _CohortInFlight], _Taken], result: Accepted) -> None:
+    def _commit(self, taken: dict[tuple[int, CohortInFlight], Taken], result: Accepted) -> None:
         rows: list[tuple[int, int, bytes]] = []
         counted = []
         for (number, cohort), reports in taken.items():
@@ -492,20 +297,4 @@ class Aggregator:
         ended = [(round_, how) for round_ in self._rounds.values() if (how := round_.ended(now))]
         for round_, _ in ended:
             del self._rounds[round_.number]
-        return [self._result(round_, how) for round_, how in ended]
-
-    @staticmethod
-    def _result(round_: _RoundInFlight, ended: str) -> RoundResult:
-        cohorts = [
-            CohortCounts(
-                cohort.card,
-                cohort.k,
-                cohort.counts.reshape(cohort.d, cohort.card.symbols).copy(),
-                cohort.reports,
-                cohort.question,
-            )
-            for cohort in round_.cohorts
-        ]
-        return RoundResult(
-            round_.number, ended, len(round_.cohort_of), len(round_.reported), dict(round_.refusals), cohorts
-        )
+        return [round_.result(how) for round_, how in ended]

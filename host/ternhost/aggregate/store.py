@@ -20,69 +20,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from ternhost.aggregate.schema import APPLICATION_ID, MIGRATIONS, RUN_TABLES, SCHEMA_VERSION, TABLES
 from ternhost.errors import StorageError
-
-SCHEMA_VERSION = 3
-_APPLICATION_ID = 0x5445524E  # "TERN"
-
-_TABLES = """
-CREATE TABLE device (
-    id INTEGER PRIMARY KEY,
-    key BLOB NOT NULL CHECK (length(key) = 32)
-);
-CREATE TABLE revoked (
-    id INTEGER NOT NULL,
-    round INTEGER NOT NULL,
-    key BLOB NOT NULL,
-    at REAL NOT NULL,
-    PRIMARY KEY (id, round)
-) WITHOUT ROWID;
-CREATE TABLE round (
-    number INTEGER PRIMARY KEY,
-    quorum INTEGER NOT NULL,
-    deadline REAL,
-    ended TEXT,
-    run TEXT
-);
-CREATE TABLE cohort (
-    round INTEGER NOT NULL REFERENCES round (number),
-    position INTEGER NOT NULL,
-    body BLOB NOT NULL,
-    devices BLOB NOT NULL,
-    PRIMARY KEY (round, position)
-) WITHOUT ROWID;
-CREATE TABLE report (
-    round INTEGER NOT NULL REFERENCES round (number),
-    device INTEGER NOT NULL,
-    payload BLOB NOT NULL,
-    PRIMARY KEY (round, device)
-) WITHOUT ROWID;
-CREATE TABLE model (
-    round INTEGER PRIMARY KEY REFERENCES round (number),
-    weights BLOB NOT NULL
-);
-CREATE TABLE state (
-    name TEXT PRIMARY KEY,
-    value TEXT NOT NULL
-);
-"""
-_RUN_TABLES = """
-CREATE TABLE run (
-    name TEXT PRIMARY KEY,
-    began REAL NOT NULL,
-    status TEXT NOT NULL,
-    asked TEXT NOT NULL,
-    state TEXT NOT NULL
-);
-CREATE TABLE history (
-    run TEXT NOT NULL REFERENCES run (name),
-    number INTEGER NOT NULL,
-    entry TEXT NOT NULL,
-    PRIMARY KEY (run, number)
-) WITHOUT ROWID;
-"""
-# What each older schema lacks, by its version.
-_MIGRATIONS = {2: "ALTER TABLE round ADD COLUMN run TEXT;\n" + _RUN_TABLES}
 
 # Where a run is.
 PREPARING = "preparing"  # its boards are being made: nobody has been asked anything
@@ -188,7 +127,7 @@ class Store:
         # Of any other file the user is told that it is none, not that he should hide it.
         with open(self.path, "rb") as file:
             start = file.read(72)
-        return not start or start[68:72] == _APPLICATION_ID.to_bytes(4, "big")
+        return not start or start[68:72] == APPLICATION_ID.to_bytes(4, "big")
 
     def _take_lock(self) -> sqlite3.Connection:
         # An open transaction on an empty database beside the store: on every platform one process has it, it
@@ -208,14 +147,14 @@ class Store:
             application = self._db.execute("PRAGMA application_id").fetchone()[0]
             empty = self._db.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0] == 0
             if empty:
-                self._execute(_TABLES + _RUN_TABLES)
-                self._db.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
+                self._execute(TABLES + RUN_TABLES)
+                self._db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
                 self._db.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
-            elif application != _APPLICATION_ID:
+            elif application != APPLICATION_ID:
                 raise StorageError(f"{self.path} is not a store of tern", hint="name another file")
-            elif version in _MIGRATIONS:
+            elif version in MIGRATIONS:
                 for lacking in range(version, SCHEMA_VERSION):
-                    self._execute(_MIGRATIONS[lacking])
+                    self._execute(MIGRATIONS[lacking])
                 self._db.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
             elif version != SCHEMA_VERSION:
                 older = "an older" if version < SCHEMA_VERSION else "a newer"
@@ -413,6 +352,11 @@ class Store:
                 "INSERT INTO run VALUES (?, ?, ?, ?, ?)",
                 (run.name, run.began, run.status, json.dumps(run.asked), json.dumps(run.state)),
             )
+
+    def forget_run(self, name: str) -> None:
+        """Take back `begin_run`: a run that has asked nobody."""
+        with self.transaction():
+            self._db.execute("DELETE FROM run WHERE name = ?", (name,))
 
     def runs(self) -> list[StoredRun]:
         """Every run of this store, in the order in which they were begun."""

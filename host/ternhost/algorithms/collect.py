@@ -22,17 +22,16 @@ from tern import wire
 from tern.fixed import ONE
 from ternhost import datasets, mechanisms
 from ternhost.aggregate import estimate
-from ternhost.aggregate.aggregator import Counts, Question, RoundResult, report_bytes, request_bytes
 from ternhost.aggregate.batches import packed_size
+from ternhost.aggregate.questions import Question, report_bytes, request_bytes
+from ternhost.aggregate.rounds import Counts, RoundResult
 from ternhost.algorithms import levels
-from ternhost.algorithms.base import (
+from ternhost.algorithms.base import Algorithm, Audience, Cohort, Devices
+from ternhost.algorithms.designs import (
+    CARD_ALTERNATIVES,
     K_RULE_HELP,
     K_RULES,
     PRIVACY,
-    Algorithm,
-    Audience,
-    Cohort,
-    Devices,
     Mechanised,
     ReportDesign,
     coordinates_by_rule,
@@ -166,7 +165,7 @@ class Collect(Algorithm):
 
     name = "collect"
     command = "collect"
-    alternatives = (("card", "mechanism"), ("card", "levels"), ("epsilons", "epsilon"))
+    alternatives = (*CARD_ALTERNATIVES, ("epsilons", "epsilon"))
     Options = Options
 
     @classmethod
@@ -177,16 +176,17 @@ class Collect(Algorithm):
             if other and method != named.get("method", ALGORITHM6):
                 raise UsageError(f"{flag(other[0])} belongs to {method}", hint=f"say --method {method}")
 
-    def __init__(self, options: Any, audience: Audience) -> None:
+    def __init__(self, options: Any, audience: Audience, data: Table | None = None) -> None:
+        """data: what the clients hold, in the place of the data set that the options name."""
         self.options = options
-        self._table, first = load(options.dataset)
+        self._table, first = load(options.dataset) if data is None else (data, 0)
         # Boards that were provisioned with the data set hold its constant, too; nobody asks for that.
         self._first = 0 if audience.knows_records else first
         records = records_of(self._table)
         self._width = self._first + records.shape[1] - 1
         if self._width > wire.MAX_DIMENSION:
             raise UsageError(
-                f"{options.dataset} has {self._width} attributes; a device holds at most {wire.MAX_DIMENSION}"
+                f"{self._table.name} has {self._width} attributes; a device holds at most {wire.MAX_DIMENSION}"
             )
         self.parts_asked = plan(options, self._table)
         self.designs = list(self.parts_asked[0].designs)
@@ -207,7 +207,7 @@ class Collect(Algorithm):
         self.reports = None
         if self.clients is not None and self.rounds is not None:
             self.reports = self.clients * self.rounds
-        self._counts: list[list[Counts]] = [
+        self.counts: list[list[Counts]] = [  # of each part, of each class
             [np.zeros((len(part.columns), design.card.symbols), np.int64) for design in part.designs]
             for part in self.parts_asked
         ]
@@ -232,20 +232,20 @@ class Collect(Algorithm):
         part = self.parts_asked[which]
         for cohort in result.cohorts:
             i = next(j for j, own in enumerate(part.designs) if own.card.data == cohort.card.data)
-            self._counts[which][i] = self._counts[which][i] + cohort.counts
+            self.counts[which][i] = self.counts[which][i] + cohort.counts
         self._reported[which] += result.reports
         self._round += 1
 
     def state(self) -> dict[str, Any]:
         return {
             "round": self._round,
-            "reported": self._reported,
-            "counts": [[counts.tolist() for counts in part] for part in self._counts],
+            "reported": list(self._reported),
+            "counts": [[counts.tolist() for counts in part] for part in self.counts],
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
         self._round, self._reported = int(state["round"]), list(state["reported"])
-        self._counts = [[np.array(counts, np.int64) for counts in part] for part in state["counts"]]
+        self.counts = [[np.array(counts, np.int64) for counts in part] for part in state["counts"]]
 
     def releases(self, of_class: int) -> list[Release]:
         return [
@@ -272,7 +272,7 @@ class Collect(Algorithm):
     def result(self, history: Sequence[dict[str, Any]]) -> dict[str, Any]:
         known = self.holdings is not None and self.clients is not None
         attributes: list[dict[str, Any]] = []
-        for part, counts in zip(self.parts_asked, self._counts, strict=True):
+        for part, counts in zip(self.parts_asked, self.counts, strict=True):
             describe = self._categorical if part.categories else self._numeric
             attributes += describe(part, counts, known)
         errors = [entry["mean"] - entry["true"] for entry in attributes if known and "mean" in entry]

@@ -22,23 +22,14 @@ import numpy.typing as npt
 from tern.wire import LOCAL, MAX_BATCH, MAX_EXPONENT, MAX_RATE, MAX_TAU
 from ternhost import vectorised
 from ternhost.aggregate import estimate
-from ternhost.aggregate.aggregator import CohortCounts, Question, RoundResult
-from ternhost.algorithms.base import (
-    Audience,
-    Cohort,
-    Devices,
-    Floats,
-    Mechanised,
-    ReportDesign,
-    Turns,
-    most_turns,
-    shares,
-    take,
-)
+from ternhost.aggregate.questions import Question
+from ternhost.aggregate.rounds import CohortCounts, RoundResult
+from ternhost.algorithms.base import Audience, Cohort, Devices, Floats, Turns, most_turns, take
+from ternhost.algorithms.designs import CARD_ALTERNATIVES, Mechanised, ReportDesign, shares
 from ternhost.algorithms.learning import Learning, LearningOptions
 from ternhost.algorithms.parameters import MODELS
 from ternhost.algorithms.training import Settings, Trainer
-from ternhost.datasets import Holdings, Indices
+from ternhost.datasets import Dataset, Holdings, Indices
 from ternhost.errors import UsageError
 from ternhost.mechanisms import certify
 from ternhost.mechanisms.base import parse_epsilon
@@ -107,6 +98,7 @@ class Options(Mechanised, LearningOptions):
         require(0 < self.share <= 1, "share", "above 0 and at most 1", self.share)
         require(1 <= self.local_epochs <= 255, "local_epochs", "1 to 255", self.local_epochs)
         require(0 <= self.local_rate <= MAX_RATE, "local_rate", f"0 to {MAX_RATE}", self.local_rate)
+        require(self.weights in WEIGHTS, "weights", " or ".join(WEIGHTS), self.weights)
 
     def chosen(self) -> list[Choice]:
         """What each class of clients chooses. Raises UsageError."""
@@ -161,14 +153,15 @@ class FedAvg(Learning):
     name = "fedavg"
     alternatives: ClassVar[tuple[tuple[str, ...], ...]] = (
         *Learning.alternatives,
+        *CARD_ALTERNATIVES,
         ("choices", "epsilon"),
         ("choices", "epsilons"),
         ("choices", "tau"),
     )
     Options = Options
 
-    def __init__(self, options: Any, audience: Audience) -> None:
-        super().__init__(options, audience)
+    def __init__(self, options: Any, audience: Audience, data: Dataset | None = None) -> None:
+        super().__init__(options, audience, data)
         chosen = options.chosen()
         if len(chosen) > 1 and options.card is not None:
             raise UsageError(
@@ -185,7 +178,14 @@ class FedAvg(Learning):
         self.clients = None if standing else options.clients or None
         self.holdings = self._hold()
         clients = self.clients or audience.devices
-        self.times = most_turns(clients, self._group(clients), self.rounds or 1)
+        if not standing:
+            if not clients:
+                raise UsageError(
+                    "nobody knows how many clients this fleet has, and the cost depends on that",
+                    hint="say it with --clients, or name the --store with their keys",
+                )
+            self.clients = clients
+        self.times = most_turns(max(1, clients), self._group(clients), self.rounds or 1)
         self.reports = None if standing else options.rounds * self._group(clients)
         self._turns: Turns | None = None
         # The server's step is the mean move itself: a rate of 1, and nothing that stops it before its last round.

@@ -14,14 +14,16 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ternhost.aggregate import estimate
-from ternhost.aggregate.aggregator import CohortCounts, Question, RoundResult
+from ternhost.aggregate.questions import Question
+from ternhost.aggregate.rounds import CohortCounts, RoundResult
 from ternhost.algorithms import judging, training
-from ternhost.algorithms.base import Audience, Cohort, Devices, Floats, Mechanised, ReportDesign, Turns, take
+from ternhost.algorithms.base import Audience, Cohort, Devices, Floats, Turns, take
+from ternhost.algorithms.designs import CARD_ALTERNATIVES, Mechanised, ReportDesign
 from ternhost.algorithms.learning import WHAT, Learning, LearningOptions
 from ternhost.algorithms.optimisers import OPTIMISERS
 from ternhost.algorithms.parameters import MODELS, quantise
 from ternhost.algorithms.training import Trainer
-from ternhost.datasets import Holdings
+from ternhost.datasets import Dataset, Holdings
 from ternhost.errors import UsageError
 from ternhost.options import option, require
 
@@ -62,9 +64,10 @@ class FedSGD(Learning):
 
     name = "fedsgd"
     Options: ClassVar[Any] = Options
+    alternatives = (*Learning.alternatives, *CARD_ALTERNATIVES)
 
-    def __init__(self, options: Any, audience: Audience) -> None:
-        super().__init__(options, audience)
+    def __init__(self, options: Any, audience: Audience, data: Dataset | None = None) -> None:
+        super().__init__(options, audience, data)
         self.designs = self._designs()
         self._turns: Turns | None = None
         standing = audience.standing
@@ -158,7 +161,11 @@ class FedSGD(Learning):
             self._trainer.fail()
             return
         mean, reports = self._estimate(result.number, result.cohorts)
-        self._trainer.update(mean, reports)
+        self.move(self._trainer, mean, reports)
+
+    def move(self, trainer: Trainer, mean: Floats, reports: Floats) -> None:
+        """Move a model by a mean gradient: that of the reports, or the exact one of the twin without noise."""
+        trainer.update(mean, reports)
 
     def _estimate(self, number: int, cohorts: Sequence[CohortCounts]) -> tuple[Floats, Floats]:
         """The mean gradient, and how many reports each coordinate of it rests on."""
@@ -178,6 +185,6 @@ class FedSGD(Learning):
             positions = self.holdings.positions(asked)[:, 0]
             weights = trainer.question().values
             mean = judging.mean_gradient(trainer.settings.model, self.dataset, positions, weights)
-            trainer.update(mean, np.full(self.d, trainer.settings.expected * len(asked) / self._group))
+            self.move(trainer, mean, np.full(self.d, trainer.settings.expected * len(asked) / self._group))
             after_round(trainer.model)
         return trainer.model

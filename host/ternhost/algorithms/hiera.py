@@ -11,10 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from ternhost.aggregate.aggregator import CohortCounts
+from ternhost.aggregate.rounds import CohortCounts
 from ternhost.algorithms import levels
-from ternhost.algorithms.base import PRIVACY, Budgeted, Floats, ReportDesign
+from ternhost.algorithms.base import Floats
+from ternhost.algorithms.designs import PRIVACY, Budgeted, ReportDesign
 from ternhost.algorithms.fedsgd import FedSGD, GroupOptions
+from ternhost.algorithms.learning import Learning
 from ternhost.mechanisms.base import MICRO, parse_epsilon
 from ternhost.options import option, require
 
@@ -57,6 +59,7 @@ class HierA(FedSGD):
 
     name = "hiera"
     Options = Options
+    alternatives = Learning.alternatives
 
     def _designs(self) -> list[ReportDesign]:
         designs: list[ReportDesign] = self.options.level_designs()

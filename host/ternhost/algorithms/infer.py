@@ -16,20 +16,13 @@ from tern import card as cards
 from tern import frames, wire
 from tern.fixed import ONE
 from ternhost.aggregate import estimate
-from ternhost.aggregate.aggregator import Question, RoundResult, report_bytes, request_bytes
+from ternhost.aggregate.questions import Question, report_bytes, request_bytes
+from ternhost.aggregate.rounds import RoundResult
 from ternhost.algorithms import softmax
-from ternhost.algorithms.base import (
-    PRIVACY,
-    Algorithm,
-    Audience,
-    Cohort,
-    Devices,
-    ReportDesign,
-    clients_of,
-    shares,
-)
+from ternhost.algorithms.base import Algorithm, Audience, Cohort, Devices, clients_of
+from ternhost.algorithms.designs import PRIVACY, ReportDesign, shares
 from ternhost.algorithms.softmax import Evaluation, Settings
-from ternhost.datasets import Holdings, held_out
+from ternhost.datasets import Dataset, Holdings, held_out
 from ternhost.errors import UsageError
 from ternhost.mechanisms.accounting import Release
 from ternhost.mechanisms.base import MICRO, parse_epsilon
@@ -132,12 +125,15 @@ class Infer(Algorithm):
         ("epsilons", "laplace_eval_eps"),
     )
 
-    def __init__(self, options: Any, audience: Audience) -> None:
+    def __init__(self, options: Any, audience: Audience, data: Dataset | None = None) -> None:
+        """data: in the place of the data set that the options name; its held-out records are the clients'."""
         self.options = options
         self._audience = audience
-        whole = softmax.load(options.dataset)
-        self._dataset = replace(whole, held_out=held_out(len(whole.labels), options.held_out))
-        self._weights = softmax.train_classifier(self._dataset)
+        if data is None:
+            named = softmax.load(options.dataset)
+            data = replace(named, held_out=held_out(len(named.labels), options.held_out))
+        self._dataset = data
+        self._weights = softmax.train_classifier(data)
         self._check_size()
         order = np.random.default_rng(options.seed).permutation(self._dataset.test)
         there = audience.clients or len(order)
@@ -150,8 +146,9 @@ class Infer(Algorithm):
                     f"there are {there:,} clients to be clustered, not {self.clients:,}",
                     hint=f"ask for {there} or fewer, or hold out more records",
                 )
-            self.holdings = Holdings(self._dataset.records(np.arange(len(whole.labels))), order)
-        self._settings = [own for own, _ in options.settings(self.clients or 2)]
+            self.holdings = Holdings(data.records(np.arange(len(data.labels))), order)
+        settings = [own for own, _ in options.settings(self.clients or 2)]
+        self._settings = max(settings, key=lambda own: own.epsilon or 0)  # of the class that pays most
         self.designs = self._designs()
         standing = audience.standing
         self.rounds = standing.rounds if standing else 1
@@ -175,7 +172,7 @@ class Infer(Algorithm):
 
     def _designs(self) -> list[ReportDesign]:
         found = []
-        for own, (_, share) in zip(self._settings, self.options.settings(2), strict=True):
+        for own, share in self.options.settings(2):
             if own.epsilon is None:
                 if not self._audience.knows_records or self._audience.clients is None:
                     raise UsageError(
@@ -226,7 +223,7 @@ class Infer(Algorithm):
 
     def _evaluate(self, vectors: softmax.Floats, clients: Devices) -> dict[str, Any]:
         known = None if self.holdings is None else self._exact(clients)
-        found: Evaluation = softmax.cluster(self._settings[0], vectors, known)
+        found: Evaluation = softmax.cluster(self._settings, vectors, known)
         return found.summary()
 
     def state(self) -> dict[str, Any]:
@@ -250,6 +247,7 @@ class Infer(Algorithm):
             design = self.designs[0]
             found |= {
                 "epsilon_per_client": max(self.costs()) / MICRO,
+                "budgets": [own.summary(self.times) for own in self.designs],
                 "card": design.card.data.hex(),
                 "card_hash": cards.card_hash(design.card.data).hex(),
                 "mechanism": design.mechanism,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from statistics import NormalDist
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -28,16 +29,18 @@ def measure(dataset: Dataset) -> str:
     return ACCURACY if dataset.task == CLASSIFICATION else SQUARED_ERROR
 
 
-def scores(features: npt.ArrayLike, weights: Floats) -> Floats:
+def scores(features: npt.NDArray[Any], weights: Floats) -> Floats:
     """w.x of every row of Q1.14 features."""
-    result: Floats = np.asarray(features) @ (weights / ONE)
+    # Not by BLAS: its threads wait for each other on a busy machine, longer than the sum takes.
+    einsum: Any = np.einsum
+    result: Floats = einsum("ij,j->i", features, weights / ONE)
     return result
 
 
 def accuracy(dataset: Dataset, weights: Floats) -> float:
     """The share of held-out records whose sign w.x tells (0 counts as -1)."""
-    test = dataset.test
-    return float(np.mean((scores(dataset.features[test], weights) > 0) == (dataset.labels[test] > 0)))
+    features, labels = dataset.judged
+    return float(np.mean((scores(features, weights) > 0) == (labels > 0)))
 
 
 def majority(dataset: Dataset) -> float:
@@ -52,8 +55,8 @@ def squared_error(dataset: Dataset, weights: Floats) -> float:
 
 
 def _squares(dataset: Dataset, weights: Floats) -> Floats:
-    test = dataset.test
-    squares: Floats = (scores(dataset.features[test], weights) - dataset.labels[test] / ONE) ** 2
+    features, labels = dataset.judged
+    squares: Floats = (scores(features, weights) - labels / ONE) ** 2
     return squares
 
 

@@ -9,9 +9,10 @@ from typing import Any, ClassVar
 from tern import card as cards
 from tern.wire import MAX_BATCH, MAX_DIMENSION
 from ternhost import datasets
-from ternhost.aggregate.aggregator import Question, report_bytes
+from ternhost.aggregate.questions import Question, report_bytes
 from ternhost.algorithms import judging
-from ternhost.algorithms.base import Algorithm, Audience, Budgeted, Floats, ReportDesign, frame_sizes
+from ternhost.algorithms.base import Algorithm, Audience, Floats, frame_sizes
+from ternhost.algorithms.designs import Budgeted, ReportDesign
 from ternhost.algorithms.parameters import MODELS
 from ternhost.algorithms.training import Trainer
 from ternhost.datasets import Dataset
@@ -65,20 +66,19 @@ class Learning(Algorithm):
     command = "train"
     fleet = "emulated:8"
     alternatives: ClassVar[tuple[tuple[str, ...], ...]] = (
-        ("card", "mechanism"),
-        ("card", "levels"),
         ("epsilons", "epsilon"),
         ("dimension", "dataset"),
     )
     _trainer: Trainer
 
-    def __init__(self, options: Any, audience: Audience) -> None:
+    def __init__(self, options: Any, audience: Audience, data: Dataset | None = None) -> None:
+        """data: to learn from, in the place of the data set that the options name."""
         self.options = options
         self._audience = audience
-        self.dataset: Dataset | None = None
-        if options.dimension is None:
+        self.dataset = data
+        if data is None and options.dimension is None:
             self.dataset = datasets.load(options.dataset)
-        elif audience.knows_records:
+        elif data is None and audience.knows_records:
             raise UsageError(
                 "--dimension is for devices with records of their own, and these are given theirs",
                 hint="name a --dataset, or a fleet of boards: port:... or mqtt:...",
@@ -194,10 +194,15 @@ def _figure(result: Mapping[str, Any]) -> list[str]:
         f"{judging.WORDS[name]} {result[name]:.4f}   (held out: 95 % interval {low:.4f} to {high:.4f}; "
         f"{', '.join(beside)})"
     ]
-    if low <= result[f"{name}_baseline"] <= high or not better(result):
+    reports = result["reports"]
+    if reports * result["k"] < result["d"]:
         lines.append(
-            f"  {result['reports']:,} reports at this epsilon do not tell this model from the {trivial}: "
+            f"  {reports:,} report{'s are' if reports != 1 else ' is'} too few for {result['d']} weights: "
             "the figure is chance"
+        )
+    elif low <= result[f"{name}_baseline"] <= high or not better(result):
+        lines.append(
+            f"  {reports:,} reports at this epsilon do not tell this model from the {trivial}: the figure is chance"
         )
     return lines
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import cast
 
 import numpy as np
@@ -23,7 +24,7 @@ import numpy.typing as npt
 
 from tern import card as cards
 from tern.lhp import Hierarchy
-from ternhost.aggregate.aggregator import Counts
+from ternhost.aggregate.rounds import Counts
 from ternhost.errors import UsageError
 from ternhost.mechanisms import lhp
 
@@ -67,7 +68,9 @@ def levels(budgets: Sequence[int]) -> Levels:
     """
     m = len(budgets)
     if not 2 <= m <= lhp.MAX_RANGES or min(budgets) < 1:
-        raise UsageError(f"{m} levels cannot be", hint=f"give 2 to {lhp.MAX_RANGES} positive budgets")
+        raise UsageError(
+            f"levels need 2 to {lhp.MAX_RANGES} budgets, all above 0, not {', '.join(map(str, budgets)) or 'none'}"
+        )
     try:
         card = cards.decode(lhp.composite(budgets).to_bytes())
     except cards.CardError:
@@ -86,15 +89,16 @@ def of_card(card: cards.Card) -> Levels:
     return Levels(budgets, composite, card, values)
 
 
-def design(epsilon: int, proportions: Sequence[float] = lhp.BUDGETS) -> Levels:
+@lru_cache(maxsize=64)
+def design(epsilon: int, proportions: tuple[float, ...] = lhp.BUDGETS) -> Levels:
     """Levels with budgets in these proportions, as large as a report's true loss of `epsilon` (micro) allows."""
     return of_card(cards.decode(lhp.design(epsilon, None, proportions).card))
 
 
-def proportions_of(text: str) -> list[float]:
+def proportions_of(text: str) -> tuple[float, ...]:
     """Budgets in words: `5,4,3,2,1`. Raises UsageError."""
     try:
-        return [float(budget) for budget in text.split(",")]
+        return tuple(float(budget) for budget in text.split(","))
     except ValueError:
         raise UsageError(f"{text!r} are no budgets", hint="such as 5,4,3,2,1") from None
 
@@ -121,7 +125,7 @@ def estimate(of: Levels, counts: Counts, mu: float = 0.0, *, seed: int = 1, clam
     1 / (1 + mu * such levels), so that every value has the same weight. nan where there are no reports.
     """
     if not 0 <= mu <= 1:
-        raise UsageError(f"a share mu of {mu} cannot be", hint="give 0 to 1")
+        raise UsageError(f"the share mu must be 0 to 1, not {mu}")
     values = of.values[:, 1]
     rng = np.random.default_rng(seed)
     total = np.zeros(counts.shape[:-2])

@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from ternhost import experiments
+from ternhost import experiments, mechanisms
 from ternhost.cli import add_command, print_result
 from ternhost.cli.terminal import Progress
-from ternhost.errors import OK, StorageError
-from ternhost.experiments import Options
+from ternhost.errors import OK, StorageError, UsageError
+from ternhost.experiments import Contender, Options
 from ternhost.runs.directory import new_directory
 
 
@@ -36,18 +36,39 @@ def add_parser(subparsers: Any) -> None:
     )
     parser.add_argument("--output", metavar="DIR", help="write the files to DIR (default: runs/<time>)")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_argument(
+        "--mechanism",
+        metavar="NAME",
+        help=f"compare this mechanism, too, with the options below ({', '.join(experiments.COMPARING)})",
+    )
+    parser.add_argument(
+        "--levels", type=int, metavar="N", help="how many outputs it has, where it has a choice"
+    )
+    mechanisms.add_options(parser)
     parser.set_defaults(func=run)
 
 
 def run(args: argparse.Namespace) -> int:
     with Progress(args.name) as progress:
-        options = Options(args.dataset, args.runs, args.quick, args.seed, progress.step)
+        contender = _contender(args)
+        options = Options(args.dataset, args.runs, args.quick, args.seed, contender, progress.step)
         with _place(args.output) as directory:  # made first: it may be that it cannot be
             outcome = experiments.run(args.name, options)
             paths = [str(path) for path in experiments.write(outcome, directory)]
     result = {"experiment": args.name, "files": paths, "lines": list(outcome.lines)}
     print_result(result, "\n".join([*outcome.lines, "", *paths]), args.json)
     return OK
+
+
+def _contender(args: argparse.Namespace) -> Contender | None:
+    """The mechanism that is asked for. Raises UsageError."""
+    if args.mechanism is None:
+        extra = mechanisms.options_named(args) + (["--levels"] if args.levels is not None else [])
+        if extra:
+            raise UsageError(f"{extra[0]} is of a mechanism", hint="say of which with --mechanism")
+        return None
+    named = mechanisms.options_given(args, args.mechanism)
+    return Contender(args.mechanism, args.levels, tuple(sorted(named.items())))
 
 
 @contextlib.contextmanager

@@ -1,69 +1,113 @@
-"""What a person sees of a run under way: one line that changes on a terminal, a line a round otherwise."""
+"""What a person sees of a run under way: one line that changes on a terminal, and lines now and then elsewhere."""
 
 from __future__ import annotations
 
+import contextlib
 import sys
+import threading
 import time
 from typing import TextIO
 
 from ternhost.algorithms.judging import WORDS
+from ternhost.cli.terminal import ERASE_LINE, EVERY, can_redraw
 from ternhost.runs.status import END, Status, Watcher
 
-_EVERY = 0.1  # seconds between two changes of the line
-_LINE_EVERY = 2.0  # seconds between two lines where there is no terminal
+_REDRAW_EVERY = 0.1  # seconds between two changes of the line
+_LINE_EVERY = 2.0  # seconds between two lines of rounds that have ended, where no line can change
 _BAR = 20
 
 
 class ProgressPrinter:
-    """Tells a run on standard error. `quiet` tells only warnings."""
+    """Tells a run on standard error. `quiet` tells only warnings.
 
-    def __init__(self, stream: TextIO | None = None, quiet: bool = False) -> None:
+    Where no line can change, one comes at least every `every` seconds, also within a long round.
+    """
+
+    def __init__(self, stream: TextIO | None = None, quiet: bool = False, every: float = EVERY) -> None:
         self._stream = stream or sys.stderr
         self._quiet = quiet
-        self._tty = self._stream.isatty()
-        self._last = 0.0
+        self._redraws = can_redraw(self._stream)
+        self._every = every
+        self._told = -_LINE_EVERY  # when a status was told last
+        self._wrote = 0.0  # when anything was
+        self._latest = ""  # what is being done
         self._drawn = False
+        self._lock = threading.Lock()
+        self._closed = threading.Event()
+        self._thread: threading.Thread | None = None
 
     def watcher(self) -> Watcher:
         return Watcher(status=self.status, warn=self.warn, note=self.note)
 
     def status(self, status: Status) -> None:
+        """Tell where the run is, if it is time to."""
         if self._quiet:
             return
         now = time.monotonic()
         ended = status.event == END
         last_round = ended and status.round == status.rounds
-        if self._tty:
-            if now - self._last < _EVERY and not last_round:
+        with self._lock:
+            due = now - self._told
+            if self._redraws:
+                if due >= _REDRAW_EVERY or last_round:
+                    self._write(ERASE_LINE + self._line(status, bar=True))
+                    self._drawn = True
+                    self._told = now
                 return
-            self._write("\r\x1b[K" + self._line(status, bar=True))
-            self._drawn = True
-        else:
-            if not ended or (now - self._last < _LINE_EVERY and not last_round):
-                return
-            self._write(self._line(status, bar=False) + "\n")
-        self._last = now
+            self._latest = self._line(status, bar=False)
+            if (ended and due >= _LINE_EVERY) or last_round:
+                self._write(self._latest + "\n")
+                self._told = now
+        self._watch()
 
     def note(self, message: str) -> None:
-        if not self._quiet:
+        """Say what is done now, in a line that stays."""
+        if self._quiet:
+            return
+        with self._lock:
             self._say(message)
+            self._latest = message
+        self._watch()
 
     def warn(self, message: str) -> None:
-        self._say(f"tern: {message}")
+        """Say that something is wrong."""
+        with self._lock:
+            self._say(f"tern: {message}")
 
     def close(self) -> None:
         """Leave the line that changes as it is."""
+        self._closed.set()
+        if self._thread:
+            self._thread.join()
+        self._end_line()
+
+    def _watch(self) -> None:
+        if self._thread is None and not self._redraws and not self._closed.is_set():
+            self._thread = threading.Thread(target=self._repeat, daemon=True)
+            self._thread.start()
+
+    def _repeat(self) -> None:
+        # What takes long tells nothing of itself while it does.
+        while not self._closed.wait(self._every / 4):
+            with self._lock:
+                if time.monotonic() - self._wrote >= 0.75 * self._every:
+                    self._write(self._latest + "\n")
+
+    def _say(self, message: str) -> None:
+        self._end_line()
+        self._write(message + "\n")
+
+    def _end_line(self) -> None:
         if self._drawn:
             self._write("\n")
             self._drawn = False
 
-    def _say(self, message: str) -> None:
-        self.close()
-        self._write(message + "\n")
-
     def _write(self, text: str) -> None:
-        self._stream.write(text)
-        self._stream.flush()
+        self._wrote = time.monotonic()
+        # That nobody reads how far a run is must not end it.
+        with contextlib.suppress(OSError, ValueError):
+            self._stream.write(text)
+            self._stream.flush()
 
     @staticmethod
     def _line(status: Status, bar: bool) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -52,6 +53,12 @@ class Dataset:
     def test(self) -> Indices:
         """Positions of the records that are held out."""
         return np.flatnonzero(self.held_out)
+
+    @cached_property
+    def judged(self) -> tuple[Floats, Floats]:
+        """Features and labels of the records that are held out, in units of Q1.14: a model is judged by them often."""
+        test = self.test
+        return self.features[test].astype(np.float64), self.labels[test].astype(np.float64)
 
     def records(self, positions: npt.ArrayLike) -> Fixed:
         """Records as a device holds them: m x (d + 1), the label last."""

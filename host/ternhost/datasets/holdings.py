@@ -38,5 +38,5 @@ class Holdings:
 
     def rows(self, clients: npt.ArrayLike) -> Fixed:
         """The records that these clients hold: n x each x (d + 1)."""
-        found: Fixed = self.records[self.positions(clients)]
+        found: Fixed = self.records.take(self.positions(clients), axis=0)
         return found

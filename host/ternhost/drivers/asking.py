@@ -10,7 +10,8 @@ from collections.abc import Iterable
 
 from tern import wire
 from tern.links.mqtt import name as board_name
-from ternhost.aggregate.aggregator import Aggregator, Refusal
+from ternhost.aggregate.aggregator import Aggregator
+from ternhost.aggregate.rounds import Refusal
 from ternhost.drivers.base import Terms, Warn
 from ternhost.drivers.roster import Board, Roster
 from ternhost.links.mqtt import MqttLink

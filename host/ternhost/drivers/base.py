@@ -16,7 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tern import wire
-from ternhost.aggregate.aggregator import Question, RoundResult
+from ternhost.aggregate.questions import Question
+from ternhost.aggregate.rounds import RoundResult
 from ternhost.errors import RefusedError
 
 Devices = Sequence[int] | npt.NDArray[np.int64]

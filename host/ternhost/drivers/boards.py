@@ -14,13 +14,14 @@ import queue
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from types import TracebackType
 from typing import Self
 
 from tern import frames, host_frames, wire
-from ternhost.aggregate.aggregator import Accepted, Aggregator, RoundResult, with_answers
+from ternhost.aggregate.aggregator import Accepted, Aggregator
+from ternhost.aggregate.rounds import RoundResult, with_answers
 from ternhost.aggregate.store import Store
 from ternhost.drivers.base import Cohorts, Progress, Refusals, Tell, Terms, Warn
 from ternhost.drivers.ports import Boards
@@ -48,6 +49,7 @@ class Board:
         self.error: DeviceError | None = None
         self.left_out = False  # the rounds go on without it until it answers again
         self.opened = 0.0  # when its port was opened last, or tried
+        self._opening: threading.Thread | None = None
         self.begin([], 0.0)
 
     def begin(self, devices: Iterable[int], now: float) -> None:
@@ -69,10 +71,24 @@ class Board:
         except BaseException:
             link.close()
             raise
-        self.link = link
         self.clients = range(hello.first or 0, (hello.first or 0) + (hello.clients or 0))
         self.error = None
+        self.link = link  # last: whoever sees it may use it
         return hello
+
+    def reopen(self, events: Events, now: float) -> None:
+        """Try it in a thread, if it is time to: a port may take long to tell that nobody is there."""
+        if self.link or (self._opening and self._opening.is_alive()) or now - self.opened < _REOPEN_EVERY:
+            return
+        self.opened = now
+        self._opening = threading.Thread(target=self._try_to_open, args=(events,), daemon=True)
+        self._opening.start()
+
+    def _try_to_open(self, events: Events) -> None:
+        try:
+            self.open(events, _REOPEN_TIMEOUT)
+        except DeviceError as error:
+            self.error = error
 
     def lose(self, error: DeviceError) -> None:
         """The link is gone: whatever was under way is to be asked again once it is back."""
@@ -82,6 +98,8 @@ class Board:
         self.under_way.clear()
 
     def close(self) -> None:
+        if self._opening and self._opening is not threading.current_thread():
+            self._opening.join()
         if self.link:
             self.link.close()
             self.link = None
@@ -172,6 +190,7 @@ class BoardsDriver:
         self.boards: list[Board] = []
         self._board_of: dict[int, Board] = {}
         self._checked = 0.0
+        self._failed: Mapping[str, DeviceError] = {}
         self._stopped = threading.Event()
 
     def __enter__(self) -> Self:
@@ -270,7 +289,7 @@ class BoardsDriver:
                 of_board[board].append(device)
         for board, devices in of_board.items():
             board.begin(devices, now)
-            if board.left_out and not self._come_back(board, now):
+            if board.left_out and not self._is_back(board):
                 self.aggregator.give_up(number, devices)
                 board.begin([], now)
         if homeless:
@@ -314,11 +333,13 @@ class BoardsDriver:
     def _look_after_boards(self, number: int, now: float) -> None:
         if now - self._checked > _CHECK_EVERY:
             self._checked = now
-            failed = self._fleet.failed()
+            self._failed = self._fleet.failed()
             for board in self.boards:
-                if board.port in failed and not board.left_out:
-                    self._leave_out(number, board, failed[board.port])
+                if board.port in self._failed and not board.left_out:
+                    self._leave_out(number, board, self._failed[board.port])
         for board in self.boards:
+            if board.left_out and board.port not in self._failed:
+                board.reopen(self._events, now)
             if not board.busy:
                 continue
             if now - board.heard > self._terms.silence and not board.waiting:
@@ -327,9 +348,8 @@ class BoardsDriver:
                     hint="check its power; 'tern device ping' asks it",
                 )
                 self._leave_out(number, board, board.error or silent)
-            elif board.link is None and now - board.opened > _REOPEN_EVERY:
-                self._reopen(board, now)
             else:
+                board.reopen(self._events, now)
                 board.nudge(now)
 
     def _leave_out(self, number: int, board: Board, error: DeviceError) -> None:
@@ -341,23 +361,13 @@ class BoardsDriver:
         self._give_up(number, devices, f"{error.message}; {board.port} is left out until it answers again")
         board.begin([], board.opened)
 
-    def _come_back(self, board: Board, now: float) -> bool:
-        # Whether a board that was left out answers again.
-        if now - board.opened > _REOPEN_EVERY and board.port not in self._fleet.failed():
-            self._reopen(board, now)
-        return not board.left_out
-
-    def _reopen(self, board: Board, now: float) -> None:
-        try:
-            board.open(self._events, _REOPEN_TIMEOUT)
-        except DeviceError as error:
-            board.error = error
-        else:
-            board.heard = time.monotonic()
-            if board.left_out:
-                board.left_out = False
-                self._warn(f"the board on {board.port} is back")
-        board.opened = time.monotonic()
+    def _is_back(self, board: Board) -> bool:
+        # Whether a board that was left out has answered to its port again.
+        if board.link is None:
+            return False
+        board.left_out = False
+        self._warn(f"the board on {board.port} is back")
+        return True
 
     def _raise_failed(self) -> None:
         for error in self._fleet.failed().values():

@@ -16,7 +16,8 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from tern import wire
-from ternhost.aggregate.aggregator import Aggregator, RoundResult, with_answers
+from ternhost.aggregate.aggregator import Aggregator
+from ternhost.aggregate.rounds import RoundResult, with_answers
 from ternhost.aggregate.store import Store
 from ternhost.drivers.asking import Asking
 from ternhost.drivers.base import Cohorts, Devices, Progress, Refusals, Tell, Terms, Warn

@@ -17,7 +17,8 @@ import numpy.typing as npt
 from tern import card as cards
 from tern.wire import CATEGORIES, LOCAL, MAX_BATCH, SOFTMAX, SVM, VALUES
 from ternhost import vectorised
-from ternhost.aggregate.aggregator import COMPLETE, Answers, CohortCounts, Counts, Question, RoundResult
+from ternhost.aggregate.questions import Question
+from ternhost.aggregate.rounds import COMPLETE, Answers, CohortCounts, Counts, RoundResult
 from ternhost.datasets import Holdings
 from ternhost.drivers.base import Cohorts, Devices, Progress, Tell
 from ternhost.errors import RefusedError, UsageError
@@ -67,7 +68,7 @@ class SimulatedDriver:
         self, holdings: Holdings, clients: int | None = None, seed: int = 1, *, individual: bool = False
     ) -> None:
         """clients: None for as many as hold records of their own. individual: results carry single reports."""
-        self._holdings = holdings
+        self.holdings = holdings
         self._clients = holdings.clients if clients is None else clients
         self._seed = seed
         self._individual = individual
@@ -136,9 +137,13 @@ class SimulatedDriver:
         return RoundResult(number, COMPLETE, asked, done, {}, results)
 
     def _parts(self, devices: Devices) -> Iterator[Positions]:
-        step = lanes_at_a_time(self._holdings.each * self._holdings.width)
+        step = lanes_at_a_time(self.holdings.each * self.holdings.width)
         for start in range(0, len(devices), step):
-            yield np.asarray(devices[start : start + step], np.int64)
+            part = devices[start : start + step]
+            if isinstance(part, range):  # quicker than number by number
+                yield np.arange(part.start, part.stop, part.step)
+            else:
+                yield np.asarray(part, np.int64)
 
     def _answer(
         self, question: Question, card: cards.Card, bits: np.random.BitGenerator, clients: Positions
@@ -158,9 +163,9 @@ class SimulatedDriver:
     def _inputs(
         self, question: Question, card: cards.Card, clients: Positions, chosen: npt.NDArray[np.uint8]
     ) -> Fixed:
-        rows = self._holdings.rows(clients)
+        rows = self.holdings.rows(clients)
         parameters = np.asarray(question.parameters)
-        if question.model <= SVM and self._holdings.each == 1:
+        if question.model <= SVM and self.holdings.each == 1:
             return vectorised.gradients(question.model, parameters, question.exponent, rows[:, 0], chosen)
         if question.model == SOFTMAX:
             weights = parameters.reshape(question.k, -1)
@@ -172,7 +177,7 @@ class SimulatedDriver:
         if not LOCAL < question.model <= LOCAL + SVM:
             raise ValueError("simulated clients train locally, or have one record each")
         epochs, rate, tau = question.local
-        batch = min(question.batch or self._holdings.each, self._holdings.each, MAX_BATCH)
+        batch = min(question.batch or self.holdings.each, self.holdings.each, MAX_BATCH)
         moved = vectorised.train_locally(
             question.model - LOCAL, parameters, question.exponent, rows, epochs, batch, rate
         )

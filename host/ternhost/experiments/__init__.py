@@ -9,11 +9,12 @@ import importlib
 from typing import Any
 
 from ternhost.errors import UsageError
-from ternhost.experiments.base import Options, Outcome, write
+from ternhost.experiments.base import Contender, Options, Outcome, write
 
-__all__ = ["NAMES", "Options", "Outcome", "run", "summary", "write"]
+__all__ = ["COMPARING", "NAMES", "Contender", "Options", "Outcome", "run", "summary", "write"]
 
 NAMES = ("variance", "mean", "erm", "discretisation", "hiera", "pldp", "inference", "coordinates")
+COMPARING = ("variance", "mean", "erm", "pldp")  # those that compare mechanisms
 
 
 def _module(name: str) -> Any:
@@ -30,5 +31,11 @@ def summary(name: str) -> str:
 
 def run(name: str, options: Options) -> Outcome:
     """Run an experiment. Raises UsageError for a name or an option that makes no sense."""
-    outcome: Outcome = _module(name).run(options)
+    module = _module(name)
+    if options.contender is not None and name not in COMPARING:
+        raise UsageError(
+            f"the experiment {name!r} compares no mechanisms",
+            hint=f"leave --mechanism out; it is for {', '.join(COMPARING)}",
+        )
+    outcome: Outcome = module.run(options)
     return outcome

@@ -24,16 +24,46 @@ Row = dict[str, Any]
 
 
 @dataclass(frozen=True)
+class Contender:
+    """A mechanism that is compared with others, with its own options. Raises UsageError where it cannot be."""
+
+    name: str
+    levels: int | None = None
+    options: tuple[tuple[str, Any], ...] = ()
+
+    def __post_init__(self) -> None:
+        mechanism = mechanisms.REGISTRY.named(self.name)
+        if not mechanism.single_valued:
+            raise UsageError(
+                f"the reports of {self.name} cannot be averaged", hint="name another --mechanism"
+            )
+        mechanism.chosen(dict(self.options))
+
+    @property
+    def label(self) -> str:
+        """What its curve is called."""
+        said = [f"{name} {value}" for name, value in self.options]
+        if self.levels is not None:
+            said.insert(0, f"{self.levels} levels")
+        return ", ".join([self.name, *said])
+
+    def card(self, epsilon: int, use: str | None = None) -> Card:
+        """Its card at `epsilon` (micro), designed once; tuned for `use`, if it can be."""
+        return _card(self, epsilon, use)
+
+
+@dataclass(frozen=True)
 class Options:
     """What was asked for. None leaves the choice to the experiment; `quick` is a small version, to look at.
 
-    `progress` hears what is being done.
+    `contender` is compared with those of the experiment. `progress` hears what is being done.
     """
 
     dataset: str | None = None
     runs: int | None = None
     quick: bool = False
     seed: int = 1
+    contender: Contender | None = None
     progress: Callable[[str], None] = lambda message: None
 
     def __post_init__(self) -> None:
@@ -47,6 +77,13 @@ class Options:
         if self.runs is not None:
             return self.runs
         return quick if self.quick else full
+
+    def compared(self, *names: str) -> dict[str, Contender]:
+        """The mechanisms to compare, by label: these, what other packages have added, and the one asked for."""
+        found = [Contender(name) for name in (*names, *mechanisms.added())]
+        if self.contender is not None:
+            found.append(self.contender)
+        return {one.label: one for one in found}
 
 
 @dataclass(frozen=True)
@@ -105,11 +142,6 @@ def _finite(value: Any) -> Any:
     return value
 
 
-def known(*names: str) -> list[str]:
-    """Those of the mechanisms that this version has."""
-    return [name for name in names if name in mechanisms.NAMES]
-
-
 def two_classes(name: str) -> datasets.Dataset:
     """The data set of that name, for an experiment that tells two classes apart. Raises UsageError for another."""
     dataset = datasets.load(name)
@@ -119,10 +151,15 @@ def two_classes(name: str) -> datasets.Dataset:
 
 
 @lru_cache(maxsize=512)
-def card_of(name: str, epsilon: int, levels: int | None = None, use: str | None = None) -> Card:
-    """The card of a mechanism at `epsilon` (micro), designed once; tuned for `use`, if it can be."""
-    card: Card = decode(mechanisms.design(name, levels=levels, epsilon_micro=epsilon, use=use).card)
+def _card(of: Contender, epsilon: int, use: str | None) -> Card:
+    found = mechanisms.design(of.name, levels=of.levels, epsilon_micro=epsilon, use=use, **dict(of.options))
+    card: Card = decode(found.card)
     return card
+
+
+def card_of(name: str, epsilon: int, levels: int | None = None) -> Card:
+    """The card of a mechanism at `epsilon` (micro), designed once."""
+    return Contender(name, levels).card(epsilon)
 
 
 # Pictures

@@ -13,11 +13,10 @@ from collections.abc import Callable
 
 import numpy as np
 
-from tern.wire import LOGISTIC
 from ternhost import mechanisms
-from ternhost.algorithms import collection, training
+from ternhost.algorithms import judging
+from ternhost.algorithms.designs import K_RULES, coordinates_by_rule
 from ternhost.datasets import synthetic
-from ternhost.drivers import simulated
 from ternhost.experiments.base import (
     Curve,
     Options,
@@ -29,8 +28,8 @@ from ternhost.experiments.base import (
     mean_and_error,
     two_classes,
 )
+from ternhost.experiments.rounds import collection, repeated, sgd, simulate, squared_error
 from ternhost.mechanisms.base import MICRO
-from ternhost.runs.session import K_RULES, coordinates_by_rule
 
 SUMMARY = "what the rules for k cost, against the best k"
 
@@ -155,20 +154,15 @@ def _measure(options: Options) -> list[Row]:
     clients = 10_000 if options.quick else 50_000
     runs = options.runs_or(40, 4)
     values = synthetic.attributes(clients, _D, mean=1 / 3, seed=options.seed).numeric
-    truth = values.mean(axis=0) / (1 << 14)
     rows = []
     for epsilon in (2.0, 4.9) if options.quick else (1.0, 2.0, 3.0, 4.0, 4.9, 6.0, 7.4, 8.0):
         for rule in K_RULES:
             options.progress(f"measuring {rule}, epsilon {epsilon:g}")
             k = coordinates_by_rule(rule, round(epsilon * MICRO), _D)
             card = card_of(_MECHANISM, round(epsilon * MICRO) // k)
-            plan = collection.Plan(collection.Numeric(_D, k, card), None)
-            errors = []
-            for i in range(runs):
-                found = collection.collect(plan, [(values, None)], options.seed + 1000 * i).numeric
-                assert found is not None
-                errors.append(float(np.mean((found.mean - truth) ** 2)))
-            mean, error = mean_and_error(errors)
+            asked = collection(values, epsilon=f"{epsilon:g}", k=k, card=card.data.hex())
+            seeds = range(options.seed, options.seed + 1000 * runs, 1000)
+            mean, error = mean_and_error([squared_error(found) for found in repeated(asked, seeds)])
             rows.append(
                 {
                     "rule": rule,
@@ -187,7 +181,6 @@ def _train(options: Options) -> list[Row]:
     dataset = two_classes(options.dataset or "synthetic-logistic")
     runs = options.runs_or(10, 2)
     reports = min(len(dataset.training), 10_000 if options.quick else 30_000)
-    group = max(1, reports // 100)
     rows: list[Row] = []
     for epsilon in (2.0, 4.9) if options.quick else (1.0, 2.0, 3.0, 4.0, 4.9, 6.0, 7.4, 8.0):
         of_k: dict[int, Row] = {}
@@ -196,19 +189,10 @@ def _train(options: Options) -> list[Row]:
             k = coordinates_by_rule(rule, round(epsilon * MICRO), dataset.dimension)
             if k not in of_k:
                 card = card_of(_MECHANISM, round(epsilon * MICRO) // k)
-                settings = training.plan(
-                    LOGISTIC,
-                    dataset.dimension,
-                    reports=reports,
-                    group=group,
-                    k=k,
-                    variance=simulated.combined_variance([card], [1.0]),
-                )
                 found = []
                 for seed in range(options.seed, options.seed + runs):
-                    dealt = training.choose_groups(dataset, reports, group, seed)
-                    trained = simulated.train(settings, dataset, dealt, card, k, seed)
-                    found.append(training.accuracy(dataset, trained.model))
+                    asked = sgd(dataset, reports, seed, epsilon=f"{epsilon:g}", k=k, card=card.data.hex())
+                    found.append(judging.accuracy(dataset, simulate(asked, seed).weights))
                 mean, error = mean_and_error(found)
                 of_k[k] = {
                     "data": dataset.name,

@@ -10,9 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from tern.card import decode
-from tern.wire import LOGISTIC
-from ternhost.algorithms import training
-from ternhost.drivers import simulated
+from ternhost.algorithms import judging
 from ternhost.experiments.base import (
     Curve,
     Options,
@@ -24,6 +22,7 @@ from ternhost.experiments.base import (
     mean_and_error,
     two_classes,
 )
+from ternhost.experiments.rounds import sgd, simulate
 from ternhost.mechanisms import certify, design, piecewise
 from ternhost.mechanisms.base import MICRO
 from ternhost.mechanisms.discretise import discretised_variance
@@ -102,27 +101,17 @@ def _accuracies(options: Options, levels: list[int]) -> list[Row]:
     dataset = two_classes(options.dataset or "synthetic-logistic")
     reports = min(len(dataset.training), 20_000 if options.quick else 80_000)
     runs = options.runs_or(10, 2)
-    group = max(1, reports // 100)
     rows = []
     for epsilon in (1.0, 4.0):
         for n in levels:
             options.progress(f"training at epsilon {epsilon:g}, {n} levels")
             card = card_of("pm-sub", round(epsilon * MICRO), n)
-            settings = training.plan(
-                LOGISTIC,
-                dataset.dimension,
-                reports=reports,
-                group=group,
-                k=1,
-                variance=simulated.combined_variance([card], [1.0]),
-            )
             found = []
             for seed in range(options.seed, options.seed + runs):
-                dealt = training.choose_groups(dataset, reports, group, seed)
-                found.append(
-                    training.judge(dataset, simulated.train(settings, dataset, dealt, card, 1, seed).model)
-                )
-            exact = training.train_exactly(settings, dataset, dealt)
+                asked = sgd(dataset, reports, seed, epsilon=f"{epsilon:g}", k=1, card=card.data.hex())
+                learner = simulate(asked, seed)
+                found.append(judging.accuracy(dataset, learner.weights))
+            exact = learner.exact(lambda weights: None)
             mean, error = mean_and_error(found)
             rows.append(
                 {
@@ -132,7 +121,7 @@ def _accuracies(options: Options, levels: list[int]) -> list[Row]:
                     "levels": n,
                     "accuracy": mean,
                     "standard_error": error,
-                    "accuracy_nonprivate": training.judge(dataset, exact.model),
+                    "accuracy_nonprivate": judging.accuracy(dataset, exact),
                     "runs": runs,
                 }
             )

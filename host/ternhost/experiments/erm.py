@@ -7,25 +7,26 @@ is held out in turn. The optimal card is one for gradients: of the least mean se
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
 
-from tern.card import Card
 from ternhost import datasets, mechanisms
-from ternhost.algorithms import training
+from ternhost.algorithms import judging
+from ternhost.algorithms.designs import coordinates_by_rule
+from ternhost.algorithms.optimisers import Averaging, Noise
+from ternhost.algorithms.parameters import MODELS
 from ternhost.datasets import CLASSIFICATION, REGRESSION, Dataset
-from ternhost.drivers import simulated
 from ternhost.errors import UsageError
-from ternhost.experiments.base import Curve, Options, Outcome, Panel, Row, card_of, draw, mean_and_error
+from ternhost.experiments.base import Curve, Options, Outcome, Panel, Row, draw, mean_and_error
+from ternhost.experiments.rounds import GROUPS, sgd, simulate
 from ternhost.mechanisms.base import MICRO
-from ternhost.runs.session import coordinates_by_rule
 
 SUMMARY = "accuracy and squared error of trained models against epsilon, by ten-fold cross-validation"
 
 _COMPARED = ("laplace", "duchi", "pm", "three-outputs", "hm-tp", "rr3", "optimal")
 _FOLDS = 10
-_GROUPS = 100  # rounds of a run
 
 
 def fold(dataset: Dataset, index: int, seed: int) -> Dataset:
@@ -52,19 +53,22 @@ def _tasks(options: Options) -> list[tuple[str, Dataset]]:
 def run(options: Options) -> Outcome:
     epsilons = [0.5, 2.0] if options.quick else [0.5, 1.0, 2.0, 3.0, 4.0, 6.0]
     folds = min(_FOLDS, options.runs_or(_FOLDS, 2))
-    names = [*_COMPARED, *mechanisms.added()]
+    compared = options.compared(*_COMPARED)
+    names = list(compared)
     rows: list[Row] = []
     for model, dataset in _tasks(options):
         parts = [fold(dataset, i, options.seed) for i in range(folds)]
         options.progress(f"{model} without noise")
-        exact, _ = mean_and_error([_train(part, model, options.seed + i) for i, part in enumerate(parts)])
+        exact, _ = mean_and_error([_exactly(part, model, options.seed + i) for i, part in enumerate(parts)])
         for epsilon in epsilons:
             k = coordinates_by_rule("paper", round(epsilon * MICRO), dataset.dimension)
-            for name in names:
+            for name, contender in compared.items():
                 options.progress(f"{model}, epsilon {epsilon:g}, {name}")
-                card = card_of(name, round(epsilon * MICRO) // k, use=mechanisms.GRADIENTS)
-                private = [_train(part, model, options.seed + i, k, card) for i, part in enumerate(parts)]
-                mean, error = mean_and_error(private)
+                card = contender.card(round(epsilon * MICRO) // k, mechanisms.GRADIENTS)
+                asked = {"model": model, "epsilon": f"{epsilon:g}", "k": k, "card": card.data.hex()}
+                mean, error = mean_and_error(
+                    [_privately(part, options.seed + i, **asked) for i, part in enumerate(parts)]
+                )
                 rows.append(
                     {
                         "data": dataset.name,
@@ -84,22 +88,17 @@ def run(options: Options) -> Outcome:
     return Outcome("erm", {"folds": folds}, {"erm": rows}, {"erm": _figure(rows, names)}, _lines(rows))
 
 
-def _train(dataset: Dataset, model: str, seed: int, k: int = 1, card: Card | None = None) -> float:
-    """The figure of a model trained by k values of `card` from every client; without a card, without noise."""
-    reports = len(dataset.training)
-    group = max(1, reports // _GROUPS)
-    settings = training.plan(
-        training.MODELS[model],
-        dataset.dimension,
-        reports=reports,
-        group=group,
-        k=k,
-        variance=simulated.combined_variance([card], [1.0]) if card else 0,
-    )
-    dealt = training.choose_groups(dataset, reports, group, seed)
-    if card:
-        return training.judge(dataset, simulated.train(settings, dataset, dealt, card, k, seed).model)
-    return training.judge(dataset, training.train_exactly(settings, dataset, dealt).model)
+def _privately(dataset: Dataset, seed: int, **options: Any) -> float:
+    """The figure of a model that every client of the data set has trained by a report."""
+    learner = simulate(sgd(dataset, len(dataset.training), seed, **options), seed)
+    return judging.judge(dataset, learner.weights)
+
+
+def _exactly(dataset: Dataset, model: str, seed: int) -> float:
+    """The figure of a model that was trained without noise, at the learning rate for that."""
+    rate = Averaging.automatic_rate(Noise(MODELS[model], dataset.dimension, GROUPS, variance=0.0))
+    learner = sgd(dataset, len(dataset.training), seed, model=model, learning_rate=rate)
+    return judging.judge(dataset, learner.exact(lambda weights: None))
 
 
 def _figure(rows: list[Row], names: list[str]) -> Figure:

@@ -6,14 +6,18 @@ the paper states for the pair of level and value, once at the true one.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from ternhost import datasets
-from ternhost.aggregate import estimate
 from ternhost.algorithms import levels as system
+from ternhost.algorithms.base import Audience
+from ternhost.algorithms.collect import HIERA
+from ternhost.algorithms.hiera import HierA
 from ternhost.datasets import synthetic
-from ternhost.drivers.simulated import collect_values
 from ternhost.experiments.base import Curve, Options, Outcome, Panel, Row, card_of, draw, mean_and_error
+from ternhost.experiments.rounds import GROUPS, collection, repeated, simulate
 from ternhost.mechanisms.base import MICRO
 
 SUMMARY = "HierA's error against mu, over distributions, beside its true joint loss"
@@ -25,6 +29,11 @@ _UNITS = (0.1, 0.5, 1.0)
 def levels(unit: float) -> system.Levels:
     """The paper's five levels, with budgets in this unit."""
     return system.levels([round(budget * unit * MICRO) for budget in _BUDGETS])
+
+
+def _asked(of: system.Levels) -> dict[str, Any]:
+    """The options that mean these levels."""
+    return {"epsilon": str(of.epsilon / MICRO), "budgets": ",".join(map(str, _BUDGETS))}
 
 
 def _values(options: Options, clients: int) -> dict[str, datasets.Fixed]:
@@ -57,23 +66,18 @@ def run(options: Options) -> Outcome:
             options.progress(f"unit {unit:g}, {name}")
             truth = float(values.mean()) / (1 << 14)
             seeds = range(options.seed, options.seed + runs)
-            counts = [system.collect(of, values, seed) for seed in seeds]
+            asked = collection(values[:, None], method=HIERA, **_asked(of))
+            counts = [found.counts[0] for found in repeated(asked, seeds)]
             for mu in shares:
                 found = [
-                    float(system.estimate(of, own, mu, seed=seed))
+                    float(system.combine([(of, own[0])], mu, seed=seed)[0])
                     for own, seed in zip(counts, seeds, strict=True)
                 ]
                 rows.append(_row(name, unit, f"HierA, mu {mu:g}", mu, found, truth))
             for kind, epsilon in (("stated", stated), ("true", true)):
                 card = card_of("duchi", min(epsilon, 20 * MICRO))
-                found = [
-                    float(
-                        estimate.estimate(
-                            card, collect_values(card, [values[:, None]], seed=seed).counts
-                        ).mean[0]
-                    )
-                    for seed in seeds
-                ]
+                asked = collection(values[:, None], epsilon=str(epsilon / MICRO), card=card.data.hex())
+                found = [one.result([])["attributes"][0]["mean"] for one in repeated(asked, seeds)]
                 rows.append(_row(name, unit, f"Duchi at the {kind} epsilon", None, found, truth))
     regression = _regression(options)
     return Outcome(
@@ -149,10 +153,18 @@ def _regression(options: Options) -> list[Row]:
         of = levels(unit)
         for mu in (0.0, 1.0):
             options.progress(f"regression, unit {unit:g}, mu {mu:g}")
-            found = [
-                system.train(of, dataset, reports=reports, group=max(1, reports // 100), mu=mu, seed=seed)
-                for seed in range(options.seed, options.seed + (2 if options.quick else 5))
-            ]
+            found = []
+            for seed in range(options.seed, options.seed + (2 if options.quick else 5)):
+                asked = HierA.Options(
+                    model="linear",
+                    reports=reports,
+                    group=max(1, reports // GROUPS),
+                    mu=mu,
+                    seed=seed,
+                    **_asked(of),
+                )
+                learner = simulate(HierA(asked, Audience(clients=reports), dataset), seed)
+                found.append(learner.result([]))
             mean, error = mean_and_error([result["squared_error"] for result in found])
             rows.append(
                 {

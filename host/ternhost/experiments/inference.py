@@ -5,48 +5,39 @@ A softmax classifier, trained beforehand on the training records and known to al
 
 from __future__ import annotations
 
-from ternhost.algorithms import inference as system
-from ternhost.algorithms.inference import CALINSKI_HARABASZ, SILHOUETTE_SCORE, Settings
+from ternhost.algorithms.base import Audience
+from ternhost.algorithms.infer import Infer
+from ternhost.algorithms.softmax import CALINSKI_HARABASZ, SILHOUETTE_SCORE
 from ternhost.experiments.base import Curve, Options, Outcome, Panel, Row, draw, mean_and_error
+from ternhost.experiments.rounds import repeated
 
 SUMMARY = "cluster scores of protected inference results against the true epsilon"
 
 
 def run(options: Options) -> Outcome:
     name = options.dataset or "digits"
-    dataset = system.load(name)
-    weights = system.train_classifier(dataset)
-    parameters, exponent = weights.mantissas, weights.exponent
-    clients = len(dataset.features)
-    features = dataset.features
-    if clients > 2000:
-        features = features[dataset.test][:2000]
-        clients = len(features)
     runs = options.runs_or(10, 2)
+    seeds = range(options.seed, options.seed + runs)
     rows: list[Row] = []
     for eval_type in (SILHOUETTE_SCORE, CALINSKI_HARABASZ):
         for eps in (
             ("0.5", "2", "8") if options.quick else ("0.25", "0.5", "1", "2", "3", "4", "6", "8", "10")
         ):
             options.progress(f"{eval_type}, laplace_eval_eps {eps}")
-            settings = Settings(laplace_eval_eps=eps, cluster_client_num=clients, eval_type=eval_type)
-            found = [
-                system.evaluate(settings, parameters, exponent, features, options.seed + i)
-                for i in range(runs)
-            ]
-            mean, error = mean_and_error([result.score or 0.0 for result in found])
-            agreement, agreement_error = mean_and_error([result.agreement or 0.0 for result in found])
-            assert settings.epsilon is not None
+            asked = Infer.Options(dataset=name, laplace_eval_eps=eps, eval_type=eval_type, seed=options.seed)
+            results = [found.result([]) for found in repeated(Infer(asked, Audience()), seeds)]
+            mean, error = mean_and_error([result["score"] or 0.0 for result in results])
+            agreement, agreement_error = mean_and_error([result["agreement"] or 0.0 for result in results])
             rows.append(
                 {
                     "data": name,
-                    "clients": clients,
+                    "clients": results[0]["clients"],
                     "eval_type": eval_type,
                     "laplace_eval_eps": float(eps),
-                    "epsilon_true": settings.epsilon / 1e6,
+                    "epsilon_true": results[0]["epsilon_true"],
                     "score": mean,
                     "standard_error": error,
-                    "score_without_noise": found[0].score_without_noise,
+                    "score_without_noise": results[0]["score_without_noise"],
                     "agreement": agreement,
                     "agreement_standard_error": agreement_error,
                     "runs": runs,
@@ -54,7 +45,7 @@ def run(options: Options) -> Outcome:
             )
     panels = [
         Panel(
-            f"{eval_type}: {clients:,} clients of {name}",
+            f"{eval_type}: {rows[0]['clients']:,} clients of {name}",
             "true epsilon of a result (twice laplace_eval_eps)",
             "score",
             [
@@ -85,7 +76,7 @@ def run(options: Options) -> Outcome:
     )
     return Outcome(
         "inference",
-        {"dataset": name, "clients": clients, "runs": runs, "classes": len(parameters)},
+        {"dataset": name, "clients": rows[0]["clients"], "runs": runs, "classes": results[0]["classes"]},
         {"inference": rows},
         {"inference": draw(panels)},
         [

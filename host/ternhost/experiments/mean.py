@@ -7,13 +7,13 @@ d means, over the runs. The optimal card has the least mean second moment where 
 
 from __future__ import annotations
 
-import numpy as np
 from matplotlib.figure import Figure
 
 from ternhost import datasets, mechanisms
-from ternhost.algorithms import collection
+from ternhost.algorithms.designs import coordinates_by_rule
 from ternhost.datasets import synthetic
-from ternhost.experiments.base import Curve, Options, Outcome, Panel, Row, card_of, draw, mean_and_error
+from ternhost.experiments.base import Curve, Options, Outcome, Panel, Row, draw, mean_and_error
+from ternhost.experiments.rounds import collection, repeated, squared_error
 from ternhost.mechanisms.base import MICRO
 
 SUMMARY = "squared error of estimated means against epsilon, synthetic and real"
@@ -40,26 +40,25 @@ def run(options: Options) -> Outcome:
     clients = 20_000 if options.quick else 100_000
     epsilons = [1.0, 4.0] if options.quick else [0.5, 1.0, 2.0, 4.0, 6.0, 8.0]
     runs = options.runs_or(40, 3)
-    names = [*_COMPARED, *mechanisms.added()]
+    compared = options.compared(*_COMPARED)
+    names = list(compared)
+    seeds = range(options.seed, options.seed + 1000 * runs, 1000)
     rows: list[Row] = []
     for source, values in _sets(options, clients).items():
-        truth = values.mean(axis=0) / (1 << 14)
         for epsilon in epsilons:
             options.progress(f"{source}, epsilon {epsilon:g}")
-            for name in names:
-                base = collection.plan(round(epsilon * MICRO), values.shape[1])
-                assert base.numeric is not None
-                card = card_of(name, round(epsilon * MICRO) // base.numeric.k, use=mechanisms.VALUES)
-                plan = collection.Plan(collection.Numeric(values.shape[1], base.numeric.k, card), None)
-                errors = [_squared_error(plan, values, truth, options.seed + 1000 * i) for i in range(runs)]
-                mean, error = mean_and_error(errors)
+            k = coordinates_by_rule("wide", round(epsilon * MICRO), values.shape[1])
+            for name, contender in compared.items():
+                card = contender.card(round(epsilon * MICRO) // k, mechanisms.VALUES)
+                asked = collection(values, epsilon=f"{epsilon:g}", k=k, card=card.data.hex())
+                mean, error = mean_and_error([squared_error(found) for found in repeated(asked, seeds)])
                 rows.append(
                     {
                         "data": source,
                         "clients": len(values),
                         "d": values.shape[1],
                         "epsilon": epsilon,
-                        "k": base.numeric.k,
+                        "k": k,
                         "mechanism": name,
                         "squared_error": mean,
                         "standard_error": error,
@@ -73,12 +72,6 @@ def run(options: Options) -> Outcome:
         {"mean": _figure(rows, names), "mean-relative": _figure(rows, names, relative=True)},
         _lines(rows),
     )
-
-
-def _squared_error(plan: collection.Plan, values: datasets.Fixed, truth: datasets.Floats, seed: int) -> float:
-    found = collection.collect(plan, [(values, None)], seed).numeric
-    assert found is not None
-    return float(np.mean((found.mean - truth) ** 2))
 
 
 def _figure(rows: list[Row], names: list[str], relative: bool = False) -> Figure:

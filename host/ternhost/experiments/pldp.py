@@ -6,25 +6,30 @@ tau of its own, or both.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from ternhost import datasets
-from ternhost.algorithms import averaging as fedavg
-from ternhost.algorithms import training
+from tern.wire import LOCAL
+from ternhost import datasets, vectorised
+from ternhost.algorithms.base import Audience
+from ternhost.algorithms.fedavg import MODES, FedAvg
+from ternhost.drivers.base import Cohorts
+from ternhost.drivers.simulated import SimulatedDriver
 from ternhost.experiments.base import (
+    Contender,
     Curve,
     Options,
     Outcome,
     Panel,
     Row,
     draw,
-    known,
     mean_and_error,
     two_classes,
 )
+from ternhost.experiments.rounds import rounds
+from ternhost.mechanisms.base import MICRO
 
 SUMMARY = "PLDP-FL in its modes of tau and epsilon, by round and by tau"
 
@@ -35,31 +40,29 @@ _RECORDS = 8  # of a client
 def run(options: Options) -> Outcome:
     dataset = two_classes(options.dataset or "synthetic-logistic")
     runs = options.runs_or(5, 1)
-    rounds = 10 if options.quick else 40
-    base = fedavg.Settings(
-        training.MODELS["logistic"], fedavg.MODES["same"], rounds=rounds, gamma=0.1, batch=4, rate=1, k=1
-    )
+    count = 10 if options.quick else 40
     if len(dataset.training) < 100 * _RECORDS:
         records = max(1, len(dataset.training) // 100)
     else:
         records = _RECORDS
+    asked = {"rounds": count, "records": records, "share": 0.1, "batch": 4, "local_rate": 1, "k": 1}
     by_round: list[Row] = []
     summary: list[Row] = []
-    for mode, choices in fedavg.MODES.items():
-        for mechanism in known(*_MECHANISMS):
+    for mode in MODES:
+        for mechanism, contender in options.compared(*_MECHANISMS).items():
             options.progress(f"{mode}, {mechanism}")
-            settings = replace(base, choices=choices, mechanism=mechanism)
-            found = [fedavg.run(settings, dataset, records, options.seed + i) for i in range(runs)]
+            own = {**asked, **_design(contender), "choices": mode}
+            found = [_train(dataset, options.seed + i, own) for i in range(runs)]
             mean = np.mean([result["history"] for result in found], axis=0)
             by_round += [
                 {"mode": mode, "mechanism": mechanism, "round": i + 1, "accuracy": float(value)}
                 for i, value in enumerate(mean)
             ]
             summary.append(_row(mode, mechanism, found))
-    by_tau = _by_tau(options, base, dataset, records, runs)
+    by_tau = _by_tau(options, asked, dataset, runs)
     return Outcome(
         "pldp",
-        {"rounds": rounds, "runs": runs, "records": records, "dataset": dataset.name, "weights_a_report": 1},
+        {"rounds": count, "runs": runs, "records": records, "dataset": dataset.name, "weights_a_report": 1},
         {"pldp": summary, "rounds": by_round, "tau": by_tau},
         {"pldp": draw(_round_panels(by_round), 2), "pldp-tau": draw([_tau_panel(by_tau)])},
         [
@@ -70,9 +73,51 @@ def run(options: Options) -> Outcome:
     )
 
 
+class _Watched(SimulatedDriver):
+    """Simulated clients of which it is known how many moves were beyond their safe range."""
+
+    moves = clipped = 0
+
+    def open(self, number: int, cohorts: Cohorts) -> None:
+        super().open(number, cohorts)
+        for question, devices in cohorts:
+            epochs, rate, tau = question.local
+            rows = self.holdings.rows(np.asarray(devices) - 1)
+            moved = vectorised.train_locally(
+                question.model - LOCAL,
+                np.asarray(question.parameters),
+                question.exponent,
+                rows,
+                epochs,
+                question.batch,
+                rate,
+            )
+            self.moves += moved.size
+            self.clipped += int((np.abs(moved) > tau).sum())
+
+
+def _design(of: Contender) -> dict[str, Any]:
+    """The options that mean this mechanism."""
+    return {"mechanism": of.name, "levels": of.levels, "mechanism_options": dict(of.options)}
+
+
+def _train(dataset: datasets.Dataset, seed: int, asked: Mapping[str, Any]) -> dict[str, Any]:
+    """The result of a run, with the accuracy of every round and the share of moves that were clipped."""
+    learner = FedAvg(FedAvg.Options(seed=seed, **asked), Audience(), dataset)
+    assert learner.holdings is not None
+    clients = _Watched(learner.holdings, learner.clients, seed)
+    history = [learner.figures()["accuracy"] for _ in rounds(learner, clients)]
+    return {
+        **learner.result([]),
+        "history": history,
+        "clipped": clients.clipped / clients.moves,
+        "clients": learner.clients,
+        "epsilon_user_level": max(learner.costs()) / MICRO,
+    }
+
+
 def _row(mode: str, mechanism: str, found: list[dict[str, Any]]) -> Row:
     mean, error = mean_and_error([float(result["accuracy"]) for result in found])
-    accounts = found[0]["accounting"]
     return {
         "mode": mode,
         "mechanism": mechanism,
@@ -81,20 +126,18 @@ def _row(mode: str, mechanism: str, found: list[dict[str, Any]]) -> Row:
         "nonprivate": float(np.mean([result["accuracy_nonprivate"] for result in found])),
         "clipped": float(np.mean([result["clipped"] for result in found])),
         "clients": found[0]["clients"],
-        "epsilon_user_level": max(account["epsilon_user_level"] for account in accounts.values()),
+        "epsilon_user_level": found[0]["epsilon_user_level"],
         "runs": len(found),
     }
 
 
-def _by_tau(
-    options: Options, base: fedavg.Settings, dataset: datasets.Dataset, records: int, runs: int
-) -> list[Row]:
+def _by_tau(options: Options, asked: Mapping[str, Any], dataset: datasets.Dataset, runs: int) -> list[Row]:
     rows = []
     for tau in (0.0625, 0.25, 1.0) if options.quick else (0.015625, 0.03125, 0.0625, 0.125, 0.25, 0.5, 1.0):
-        for mechanism in known(*_MECHANISMS):
+        for mechanism, contender in options.compared(*_MECHANISMS).items():
             options.progress(f"tau {tau:g}, {mechanism}")
-            settings = replace(base, choices=(fedavg.Choice(tau, "8"),), mechanism=mechanism)
-            found = [fedavg.run(settings, dataset, records, options.seed + i) for i in range(runs)]
+            own = {**asked, **_design(contender), "tau": tau, "epsilon": "8"}
+            found = [_train(dataset, options.seed + i, own) for i in range(runs)]
             rows.append({"tau": tau, **_row("same", mechanism, found)})
     return rows
 

@@ -13,7 +13,7 @@ from scipy.optimize import brentq
 
 from ternhost import mechanisms
 from ternhost.errors import UsageError
-from ternhost.experiments.base import Curve, Options, Outcome, Panel, Row, card_of, draw
+from ternhost.experiments.base import Contender, Curve, Options, Outcome, Panel, Row, draw
 from ternhost.mechanisms import certify, lower_bound, parse_epsilon, shipped
 
 _BOUND = "lower bound, any mechanism"
@@ -41,44 +41,48 @@ def _stated(name: str, epsilon: float) -> float:
     return formula(epsilon)
 
 
-def _drawn(quick: bool, epsilons: Sequence[float]) -> dict[str, tuple[str, int | None]]:
-    """The curves: label -> (mechanism, levels); if `quick`, none for which a card would have to be searched."""
-    curves: dict[str, tuple[str, int | None]] = {}
+def _drawn(options: Options, epsilons: Sequence[float]) -> dict[str, Contender]:
+    """The curves by label; of a quick look none for which a card would have to be searched, unless it is asked for."""
+    curves: dict[str, Contender] = {}
     for name, mechanism in mechanisms.REGISTRY.items():
         if not (mechanism.worst_variance or mechanism.drawn or name in mechanisms.added()):
             continue
         for levels in mechanism.drawn or (mechanism.levels,):
             found = (shipped.load(name, parse_epsilon(epsilon), levels) for epsilon in epsilons)
-            if not (quick and mechanism.slow) or all(found):
-                curves[f"{name}, {levels} levels" if len(mechanism.drawn) > 1 else name] = name, levels
+            if not (options.quick and mechanism.slow) or all(found):
+                label = f"{name}, {levels} levels" if len(mechanism.drawn) > 1 else name
+                curves[label] = Contender(name, levels)
+    if options.contender is not None:
+        curves[options.contender.label] = options.contender
     return curves
 
 
-def of_card(name: str, epsilon: str, levels: int | None) -> float:
+def of_card(of: Contender, epsilon: str) -> float:
     """The worst-case variance of a mechanism's card: exact, from its integers."""
-    return float(certify.moments(card_of(name, parse_epsilon(epsilon), levels)).worst_variance()[0])
+    return float(certify.moments(of.card(parse_epsilon(epsilon))).worst_variance()[0])
 
 
 def run(options: Options) -> Outcome:
     if options.dataset is not None:
         raise UsageError("the experiment 'variance' uses no data set", hint="leave --dataset out")
     epsilons = [1.0, 2.0] if options.quick else [0.25 * i for i in range(2, 25)]
-    drawn = _drawn(options.quick, epsilons)
+    drawn = _drawn(options, epsilons)
     rows: list[Row] = []
     for epsilon in epsilons:
         options.progress(f"epsilon {epsilon:g}")
-        for label, (name, levels) in drawn.items():
-            formula = mechanisms.REGISTRY.named(name).worst_variance
+        for label, contender in drawn.items():
+            formula = mechanisms.REGISTRY.named(contender.name).worst_variance
             rows.append(
                 {
                     "epsilon": epsilon,
                     "mechanism": label,
-                    "card": of_card(name, str(epsilon), levels),
+                    "card": of_card(contender, str(epsilon)),
                     "stated": formula and formula(epsilon),
                 }
             )
         if (2 * epsilon).is_integer():  # it may take a minute
-            bound = lower_bound.worst_variance(epsilon)
+            steps = lower_bound.STEPS // 2 if options.quick else lower_bound.STEPS
+            bound = lower_bound.worst_variance(epsilon, steps)
             rows.append({"epsilon": epsilon, "mechanism": _BOUND, "card": None, "stated": bound})
     crossings = [
         {"first": first, "second": second, "epsilon": crossing(first, second, low, high)}
@@ -94,7 +98,7 @@ def run(options: Options) -> Outcome:
         )
     return Outcome(
         "variance",
-        {"epsilons": epsilons, "levels": {label: levels for label, (_, levels) in drawn.items()}},
+        {"epsilons": epsilons, "levels": {label: contender.levels for label, contender in drawn.items()}},
         {"variance": rows, "crossings": crossings},
         {"variance": _figure(rows, list(drawn))},
         lines,

@@ -7,7 +7,7 @@ import os
 import shutil
 import tarfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,15 +23,25 @@ RUN_NAME = "run.json"  # which run of which store this directory belongs to
 PACKED_NAME = "fleet.tar.gz"
 
 
-def new_directory(name: str | None = None, parent: Path = RUNS) -> Path:
-    """Make a directory for a run, named by the time unless a name is given. Raises StorageError, UsageError."""
-    if name is not None and (not name or Path(name).name != name or name.startswith(".")):
+def check_name(name: str | None) -> None:
+    """Raise UsageError unless this can be the name of a run's directory."""
+    if name is not None and (not name or Path(name).name != name or name.startswith((".", "-"))):
         raise UsageError(f"--name must be a name for a directory, not {name!r}")
+
+
+def new_directory(name: str | None = None, parent: Path = RUNS, taken: Collection[str] = ()) -> Path:
+    """Make a directory for a run, named by the time unless a name is given; not one of those that are `taken`.
+
+    Raises StorageError, UsageError.
+    """
+    check_name(name)
     stem = name or time.strftime("%Y%m%d-%H%M%S")
     try:
         parent.mkdir(parents=True, exist_ok=True)
         for suffix in ("",) if name else ("", *(f"-{i}" for i in range(2, 100))):
             directory = parent / (stem + suffix)
+            if directory.name in taken:
+                continue
             try:
                 directory.mkdir()
                 return directory
@@ -42,7 +52,7 @@ def new_directory(name: str | None = None, parent: Path = RUNS) -> Path:
             f"cannot make a directory in {parent.absolute()}: {error.strerror}",
             hint="change to a directory that you may write to",
         ) from error
-    raise UsageError(f"there is a run {directory} already", hint="give another --name, or --resume that one")
+    raise UsageError(f"there is a run {stem} already", hint="give another --name, or --resume that one")
 
 
 @dataclass(frozen=True)
@@ -131,21 +141,33 @@ def pack_boards(directory: Path, warn: Callable[[str], None]) -> None:
 
 
 def listed(parent: Path = RUNS) -> list[dict[str, Any]]:
-    """What `tern runs` says of the runs below a directory, and of every run of a store (a file). Raises UsageError."""
+    """What `tern runs` says of every run of a store (a file), of a run's directory, or of the runs below a directory.
+
+    Raises StorageError for a file that is no store.
+    """
     if parent.is_file():
-        with Store(parent, create=False, beside=True) as store:
-            return [_line(store, run, directory_of(run, parent)) for run in store.runs()]
-    found = []
-    for path in sorted(parent.glob(f"*/{RUN_NAME}")):
-        place = Place.read(path.parent)
+        return _of_store(parent)
+    found = {}
+    for path in sorted((*parent.glob(RUN_NAME), *parent.glob(f"*/{RUN_NAME}"))):
+        own = path.parent
         try:
+            place = Place.read(own)
             with Store(place.store, create=False, beside=True) as store:
                 run = store.run(place.name)
-                if run:
-                    found.append(_line(store, run, place.directory))
-        except StorageError as error:
-            found.append({"run": place.name, "directory": str(place.directory), "status": error.message})
-    return found
+                line = None if run is None else _line(store, run, own)
+        except (StorageError, UsageError) as error:
+            line = {"run": own.name, "directory": str(own), "status": error.message}
+        if line:
+            found[str(own.resolve())] = line
+    for path in sorted(parent.glob("*.sqlite")):
+        for line in _of_store(path):
+            found.setdefault(str(Path(line["directory"]).resolve()), line)
+    return list(found.values())
+
+
+def _of_store(path: Path) -> list[dict[str, Any]]:
+    with Store(path, create=False, beside=True) as store:
+        return [_line(store, run, directory_of(run, path)) for run in store.runs()]
 
 
 def _line(store: Store, run: StoredRun, directory: Path) -> dict[str, Any]:

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from tern import ledger, wire
 from ternhost import fleet
-from ternhost.algorithms.base import PRIVACY, Standing
+from ternhost.algorithms.base import Standing
+from ternhost.algorithms.designs import PRIVACY
 from ternhost.drivers.base import Terms
-from ternhost.errors import UsageError
 from ternhost.mechanisms.base import parse_epsilon
 from ternhost.options import option, require
 
@@ -111,8 +111,10 @@ class Schedule:
     def __post_init__(self) -> None:
         require(0 <= self.interval < 1e9, "interval", "0 or more seconds", self.interval)
         require(0 < self.patience <= 86_400, "patience", "above 0 and at most 86400 seconds", self.patience)
-        if self.rounds is not None and self.rounds < 1:
-            raise UsageError(f"--rounds must be 1 or more, not {self.rounds}")
+        for name in ("rounds", "horizon"):
+            value = getattr(self, name)
+            require(value is None or value >= 1, name, "1 or more", value)
+        require(0 < self.share <= 1, "share", "above 0 and at most 1", self.share)
         _ = self.standing
 
     @property

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from tern import card as cards
 from tern import frames, wire
-from ternhost.aggregate.aggregator import decode_body
+from ternhost.aggregate.questions import decode_body
 from ternhost.aggregate.store import Store
 from ternhost.algorithms.base import Algorithm
 from ternhost.errors import OK, REFUSED, SHORT
@@ -96,11 +96,13 @@ def _cost(asked: frames.Round) -> int:
     return epsilon if asked.model == wire.SOFTMAX else epsilon * int(asked.k)
 
 
-def cost_words(account: Account, before: int) -> str:
-    """What a run costs a device, before it starts: in the run, and for its life."""
-    words = account.words()
+def cost_words(account: Account, before: int, endless: bool = False) -> str:
+    """What a run costs a device, before it starts: in the run, and for its life. endless: the account is of a round."""
+    words = f"every round {account.words()}" if endless else account.words()
     if not before:
         return words
-    total = (before + account.user_level) / MICRO
     budget = "" if account.budget is None else f", of a budget of {account.budget / MICRO:g}"
+    if endless:
+        return f"{words}; {before / MICRO:g} was spent before{budget}"
+    total = (before + account.user_level) / MICRO
     return f"{words}; with {before / MICRO:g} spent before, {total:g} for life{budget}"

@@ -6,6 +6,7 @@ its reports. The boards that tern makes for it lie in its directory.
 
 from __future__ import annotations
 
+import math
 import shutil
 import time
 from collections import Counter
@@ -19,15 +20,17 @@ import numpy as np
 
 from tern import wire
 from ternhost import fleet
-from ternhost.aggregate.aggregator import RoundResult
-from ternhost.aggregate.store import ABANDONED, FINISHED, PREPARING, RUNNING, Store, StoredRun
-from ternhost.algorithms.base import ALGORITHMS, Algorithm, Audience, Devices, clients_of
+from ternhost.aggregate.rounds import RoundResult
+from ternhost.aggregate.store import FINISHED, PREPARING, RUNNING, Store
+from ternhost.algorithms.base import ALGORITHMS, Algorithm, Devices, clients_of
 from ternhost.drivers.base import AllRefused, Driver, Progress
 from ternhost.errors import DeviceError, InterruptedByUser, RefusedError, UsageError
 from ternhost.fleet import Fleet, Setting
 from ternhost.fleet.provision import FLEET_NAME, board_directories, provision_fleet
+from ternhost.runs import beginning
 from ternhost.runs import directory as places
 from ternhost.runs import result as results
+from ternhost.runs.beginning import audience, made_clients
 from ternhost.runs.directory import Place
 from ternhost.runs.options import Schedule, Where
 from ternhost.runs.status import END, PROGRESS, ROUND, Status, Watcher
@@ -53,7 +56,8 @@ class Run:
         self.fleet: Fleet = fleet.parse(self.where.fleet)
         cls = ALGORITHMS.named(asked["algorithm"])
         self.options = cls.Options(**asked["options"])
-        self.algorithm: Algorithm = cls(self.options, _audience(self.fleet, self.schedule, store))
+        whom = audience(self.fleet, self.schedule, store, asked.get("devices"))
+        self.algorithm: Algorithm = cls(self.options, whom)
         self.accounts = self.algorithm.accounts(self.where.budget_micro)
         self._status = stored.status
         self._state: dict[str, Any] = dict(stored.state)
@@ -89,83 +93,49 @@ class Run:
         watcher: Watcher | None = None,
         anew: bool = False,
         schedule: Schedule | None = None,
+        parent: Path = places.RUNS,
     ) -> Run:
-        """Begin a run in a directory of its own. options: an instance of the algorithm's Options.
+        """Begin a run in a directory of its own, in `parent`. options: an instance of the algorithm's Options.
 
         store: with the keys and rounds of the fleet; else the fleet's own, or one in the run's directory. anew: give up
         a run of that store that has not finished. schedule: the fleet is served. Raises TernError.
         """
-        watcher = watcher or Watcher()
-        kind = fleet.parse(where.fleet)
-        path = None if store is None else _store_path(store)
-        if path is None and kind.default_store is not None:
-            path = kind.default_store
-        if schedule is None:  # what makes no sense is refused before anything is made
-            _check(ALGORITHMS.named(algorithm)(options, _audience(kind, None, None)), kind, where)
-        elif path is None and not kind.provisions and not kind.simulated:
-            raise UsageError("--store must name the store with the devices' keys")
-        directory = places.new_directory(name)
-        try:
-            opened = Store(path or directory / places.STORE_NAME)
-        except BaseException:
-            directory.rmdir()
-            raise
-        place = Place(directory, opened.path, directory.name)
-        try:
-            require_no_run(opened, anew)
-            first = max(opened.last_round() + 1, where.first_round or 1)
-            asked = {
-                "algorithm": algorithm,
-                "options": asdict(options),
-                "where": asdict(where),
-                "schedule": None if schedule is None else asdict(schedule),
-                "directory": str(directory.resolve()),
-            }
-            place = _named(opened, place)
-            opened.begin_run(StoredRun(place.name, time.time(), PREPARING, asked, _begun(first)))
-            place.write()
-            run = cls(opened, place, watcher)
-            run._check_rounds(first)
-        except BaseException:
-            if stored := opened.run(place.name):
-                opened.save_run(stored.name, status=ABANDONED)
-            opened.close()
-            if path is not None or not any(directory.iterdir()):
-                shutil.rmtree(directory, ignore_errors=True)
-            raise
-        return run
+        opened, place = beginning.written(algorithm, options, where, schedule, store, name, anew, parent)
+        return cls(opened, place, watcher or Watcher())
 
     @classmethod
-    def resume(cls, text: str, watcher: Watcher | None = None, fleet_now: str | None = None) -> Run:
-        """Take up the run that `text` names: its name, directory, or store.
+    def resume(
+        cls,
+        text: str,
+        watcher: Watcher | None = None,
+        fleet_now: str | None = None,
+        parent: Path = places.RUNS,
+    ) -> Run:
+        """Take up the run that `text` names: its name in `parent`, directory, or store.
 
         fleet_now: its fleet, if the boards are elsewhere by now. Raises TernError.
         """
-        place = places.find(text)
+        place = places.find(text, parent)
         store = Store(place.store, create=False)
         try:
             stored = store.run(place.name)
             if stored is not None and not stored.unfinished:
                 result = place.directory / places.RESULT_NAME
+                ended = "has finished" if stored.status == FINISHED else "was given up"
                 raise UsageError(
-                    f"the run {place.name} has {stored.status}",
+                    f"the run {place.name} {ended}",
                     hint=f"see {result}" if result.exists() else "begin another: tern train --help",
                 )
             if stored is not None and fleet_now is not None:
-                where = {**stored.asked["where"], "fleet": moved(stored.asked["where"]["fleet"], fleet_now)}
+                where = {
+                    **stored.asked["where"],
+                    "fleet": beginning.moved(stored.asked["where"]["fleet"], fleet_now),
+                }
                 store.save_run(place.name, asked={**stored.asked, "where": where})
             return cls(store, place, watcher or Watcher())
         except BaseException:
             store.close()
             raise
-
-    def _check_rounds(self, first: int) -> None:
-        rounds = self.algorithm.rounds
-        if rounds is not None and first + rounds - 1 > wire.MAX_ROUND:
-            raise UsageError(
-                f"{rounds} rounds from {first} on would go beyond {wire.MAX_ROUND}",
-                hint="a smaller --first-round, or larger groups",
-            )
 
     @property
     def _boards(self) -> list[Path]:
@@ -194,7 +164,7 @@ class Run:
         """How many clients the run asks; None: all that there are."""
         if self.algorithm.clients is not None or not self.fleet.provisions:
             return self.algorithm.clients
-        return _made(self.fleet, self.algorithm)
+        return made_clients(self.fleet, self.algorithm)
 
     def _dealt(self, devices: Devices) -> Devices:
         """The devices in the order of the clients: dealt, so that a group is spread over the boards."""
@@ -304,10 +274,11 @@ class Run:
     def _tell_costs(self, members: Sequence[int] | Devices) -> None:
         if self._state["rounds"]:
             return
-        before = 0 if self.fleet.simulated else results.spent_before(self.store, members)
+        made = self.fleet.simulated or self.fleet.provisions  # for this run: they have spent nothing
+        before = 0 if made else results.spent_before(self.store, members)
         self._state["spent_before"] = before
         for account in self.accounts:
-            self._watcher.note(results.cost_words(account, before))
+            self._watcher.note(results.cost_words(account, before, endless=self.algorithm.rounds is None))
 
     def _collect(self, driver: Driver, number: int) -> RoundResult | None:
         def tell(progress: Progress) -> None:
@@ -421,6 +392,11 @@ class Run:
             places.pack_boards(self.directory, self._watcher.warn)
 
     def _result(self) -> dict[str, Any]:
+        if (
+            self.schedule is not None and self.algorithm.rounds is None
+        ):  # what it has cost grows with its rounds
+            self.algorithm.times = max(1, math.ceil(self.schedule.share * self._state["rounds"]))
+            self.accounts = self.algorithm.accounts(None)
         return results.whole(
             self.algorithm,
             self.place,
@@ -432,73 +408,6 @@ class Run:
         )
 
 
-# Whom an algorithm can ask
-
-
-def _audience(kind: Fleet, schedule: Schedule | None, store: Store | None) -> Audience:
-    """devices: as many as have a key, of a fleet that is served; of one that tern makes the algorithm says."""
-    devices = 0 if schedule is None or store is None else len(store.keys())
-    if schedule is not None and (kind.provisions or kind.simulated):
-        devices = devices or kind.clients or kind.most_clients or 0
-    return Audience(
-        clients=kind.clients,
-        most=kind.most_clients,
-        standing=None if schedule is None else schedule.standing,
-        devices=devices,
-        knows_records=kind.knows_records,
-    )
-
-
-def _made(kind: Fleet, algorithm: Algorithm) -> int:
-    """For how many clients boards are made where the algorithm does not say."""
-    assert algorithm.holdings is not None
-    return min(algorithm.holdings.clients, kind.most_clients or algorithm.holdings.clients)
-
-
-def _check(algorithm: Algorithm, kind: Fleet, where: Where) -> None:
-    algorithm.accounts(where.budget_micro)
-    if kind.provisions:
-        clients = algorithm.clients if algorithm.clients is not None else _made(kind, algorithm)
-        if kind.count > clients:
-            raise UsageError(
-                f"{kind.count} boards for {clients} clients leave boards without one",
-                hint="ask for fewer boards, or more reports or clients",
-            )
-
-
-def _begun(first: int) -> dict[str, Any]:
-    return {
-        "first_round": first,
-        "devices": [],  # first and last id of those that were there when it began
-        "rounds": 0,
-        "reports": 0,
-        "asked": 0,
-        "refusals": 0,
-        "missing": 0,  # reports that were asked for and did not come
-        "seconds": 0.0,
-        "spent_before": 0,
-        "algorithm": None,
-    }
-
-
-def _store_path(text: str | Path) -> Path:
-    if not str(text):
-        raise UsageError("--store must name a file", hint="such as my-fleet/store.sqlite")
-    path = Path(text)
-    return path / places.STORE_NAME if path.is_dir() else path
-
-
-def _named(store: Store, place: Place) -> Place:
-    """A name that the store does not have yet."""
-    taken = {run.name for run in store.runs()}
-    name = place.name
-    for suffix in range(2, 1000):
-        if name not in taken:
-            break
-        name = f"{place.name}-{suffix}"
-    return Place(place.directory, place.store, name)
-
-
 def _ranges(devices: Sequence[int] | Devices) -> list[list[int]]:
     ranges: list[list[int]] = []
     for device in devices:
@@ -507,40 +416,3 @@ def _ranges(devices: Sequence[int] | Devices) -> list[list[int]]:
         else:
             ranges.append([int(device), int(device)])
     return ranges
-
-
-def require_no_run(store: Store, anew: bool = False) -> None:
-    """Make sure that no other run is under way in a store; one that has asked nobody is forgotten.
-
-    The rounds of a store are one run's at a time. anew: end what is under way; its open rounds are lost. Raises
-    UsageError.
-    """
-    for run in store.runs():
-        if not run.unfinished:
-            continue
-        idle = run.status == PREPARING or (not run.state["rounds"] and not store.open_rounds())
-        if not anew and not idle:
-            raise UsageError(
-                f"{store.path} holds the run {run.name}, which has not finished",
-                hint=f"go on with it: tern {ALGORITHMS.named(run.asked['algorithm']).command} --resume {run.name}; "
-                "or give it up with --anew",
-            )
-        store.save_run(run.name, status=ABANDONED)
-    open_rounds = store.open_rounds()
-    if open_rounds and not anew and any(asked.run is None for asked in open_rounds):
-        raise UsageError(
-            f"{store.path} holds a round that an older version of tern began",
-            hint="finish it with that version, or give it up with --anew",
-        )
-    for asked in open_rounds:
-        store.end_round(asked.number, ABANDONED)
-
-
-def moved(saved: str, named: str) -> str:
-    """The fleet of a run that is resumed; boards may be elsewhere by now. Raises UsageError."""
-    if not fleet.parse(saved).may_move or not fleet.parse(named).may_move:
-        raise UsageError(
-            f"a run that is resumed keeps its fleet, {saved}",
-            hint="only boards that tern did not make may move",
-        )
-    return named

@@ -9,6 +9,7 @@ from typing import Any
 from ternhost import fleet
 from ternhost.aggregate.store import ABANDONED, FINISHED, RUNNING, Store, StoredRun
 from ternhost.errors import UsageError
+from ternhost.runs.beginning import store_path
 from ternhost.runs.directory import Place, directory_of
 from ternhost.runs.options import Schedule, Where
 from ternhost.runs.run import Run
@@ -31,17 +32,17 @@ def serve(
     new_model: give up the one in the store; its keys, rounds and models stay. Raises UsageError where that one learns
     something else.
     """
-    path = Path(store) if store is not None else fleet.parse(where.fleet).default_store
+    path = fleet.parse(where.fleet).default_store if store is None else store_path(store)
     if path is not None and path.is_file():
         with Store(path, create=False) as opened:
             last = _last(opened)
             if last is not None and new_model:
                 opened.save_run(last.name, status=ABANDONED)
-                for asked in opened.open_rounds():
-                    opened.end_round(asked.number, ABANDONED)
             elif last is not None:
                 return _again(opened, last, algorithm, options, where, schedule, watcher or Watcher())
-    return Run.begin(algorithm, options, where, store=store, name=name, watcher=watcher, schedule=schedule)
+    return Run.begin(
+        algorithm, options, where, store=path, name=name, watcher=watcher, schedule=schedule, anew=new_model
+    )
 
 
 def _last(store: Store) -> StoredRun | None:

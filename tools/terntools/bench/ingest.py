@@ -33,7 +33,8 @@ from tern import card as cards
 from tern import frames, wire
 from tern.links import mqtt
 from ternhost import mechanisms
-from ternhost.aggregate.aggregator import Aggregator, Question
+from ternhost.aggregate.aggregator import Aggregator
+from ternhost.aggregate.questions import Question
 from ternhost.aggregate.store import Store
 from ternhost.errors import DeviceError, UsageError
 from ternhost.fleet.broker import Access, Mosquitto, free_port, write_configuration

@@ -30,7 +30,7 @@ from tern.fixed import ONE
 from tern.wire import VALUES
 from ternhost import mechanisms, vectorised
 from ternhost.aggregate import estimate
-from ternhost.aggregate.aggregator import Question
+from ternhost.aggregate.questions import Question
 from ternhost.datasets import Holdings
 from ternhost.drivers.simulated import SimulatedDriver
 

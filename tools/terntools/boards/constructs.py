@@ -1,5 +1,5 @@
 # mypy: ignore-errors
-"""Runs on a device (MicroPython): a small program for each thing that a compiler must get right for the library.
+"""Runs on a device, in one file: a small program for each thing that a compiler must get right for the library.
 
 self_check.py compiles this file twice, as it stands and without the decorators, and runs both on equal inputs:
 the plain one is what the other must do. CONSTRUCTS names the programs, in the order in which they run, with the kinds

@@ -14,7 +14,7 @@ from tern import card as cards
 from ternhost import errors, fleet
 from ternhost.cli import add_command, print_result
 from ternhost.errors import TernError, UsageError
-from terntools.bench import current_model, energy, latency
+from terntools.bench import current_model, energy, latency, subjects
 from terntools.bench.meters import Meter, ina
 from terntools.bench.sessions import Session
 from terntools.boards import devices
@@ -179,7 +179,7 @@ def _model(
             f"--meter model needs a board's times, and {args.fleet} has none",
             hint="take --fleet pico-emulated:1, or a board at a port",
         )
-    with latency.device(args.fleet) as on:
+    with subjects.device(args.fleet) as on:
         model = current_model.load(on.chip)
         bench = latency.Bench(on)
         reports = []
@@ -228,7 +228,7 @@ def _measure(args: argparse.Namespace, case: latency.Case, say: Any) -> tuple[en
         return energy.measure(export.record(), args.reports, export.source, args.active_low), None
     meter = _meter(args)
     results = []
-    with latency.device(args.fleet, args.marker) as on:
+    with subjects.device(args.fleet, args.marker) as on:
         bench = latency.Bench(on)
         bench.prepare(case)
         if not bench.has_marker():

@@ -8,7 +8,7 @@ from typing import Any
 from ternhost import errors, mechanisms
 from ternhost.algorithms.parameters import MODELS
 from ternhost.cli import add_command, print_result
-from terntools.bench import current_model, latency
+from terntools.bench import current_model, latency, subjects
 from terntools.bench.sessions import Session
 from terntools.cli.progress import telling
 
@@ -85,7 +85,7 @@ def _run(args: argparse.Namespace) -> int:
 def summary(result: dict[str, Any]) -> str:
     """The result for people."""
     unit = result["unit"]
-    is_time = unit == latency.MICROSECONDS
+    is_time = unit == subjects.MICROSECONDS
     thousands = "ms" if is_time else "thousand instructions"
     report = result[f"{unit}_per_report"]
     case = result["case"]
@@ -131,7 +131,7 @@ def pictures(result: dict[str, Any]) -> dict[str, Any]:
 
     reports = result["reports"]
     parts = [(one["name"], one["breakdown"]) for one in reports]
-    is_time = result["unit"] == latency.MICROSECONDS
+    is_time = result["unit"] == subjects.MICROSECONDS
     panels = [bench_plots.latency(parts) if is_time else bench_plots.instructions(parts)]
     if result["chip"] in current_model.chips():
         case = result["case"]

@@ -8,16 +8,18 @@ from typing import Any
 import numpy as np
 import pytest
 from sklearn import metrics
+from sklearn.linear_model import LogisticRegression
 
 from tern import card as cards
 from tern.entropy import Replay
 from tern.inference import Classifier
 from ternhost.aggregate import estimate
-from ternhost.algorithms import inference
-from ternhost.algorithms.inference import LAPLACE, NOT_ENCRYPT, Settings
+from ternhost.algorithms import softmax
+from ternhost.algorithms.softmax import LAPLACE, NOT_ENCRYPT, Settings
+from ternhost.datasets import bundled
 from ternhost.errors import UsageError
 from ternhost.mechanisms import certify
-from ternhost.vectorised import RandomLanes, ReplayLanes, random_bits
+from ternhost.vectorised import RandomLanes, ReplayLanes, probabilities, random_bits, sample
 
 
 def _clients(n: int, seed: int = 1) -> tuple[np.ndarray, int, np.ndarray]:
@@ -29,6 +31,25 @@ def _clients(n: int, seed: int = 1) -> tuple[np.ndarray, int, np.ndarray]:
     return (centres * 8 * 4095).astype(np.int16), -12, features
 
 
+def _noised(
+    card: cards.Card, lanes: Any, parameters: np.ndarray, exponent: int, rows: np.ndarray
+) -> np.ndarray:
+    """The symbols that clients send: of each class's probability, one after the other."""
+    return sample(card, lanes, probabilities(parameters, exponent, rows, card.grid_bits))
+
+
+def _evaluate(
+    settings: Settings, parameters: np.ndarray, exponent: int, rows: np.ndarray
+) -> softmax.Evaluation:
+    """An evaluation of simulated clients."""
+    exact = probabilities(parameters, exponent, rows) / 16384
+    if settings.epsilon is None:
+        return softmax.cluster(settings, exact, exact)
+    card = cards.decode(softmax.noise_card(settings.epsilon))
+    symbols = _noised(card, RandomLanes(random_bits(1), len(rows)), parameters, exponent, rows)
+    return softmax.cluster(settings, estimate.symbol_values(card)[symbols], exact)
+
+
 @pytest.mark.parametrize("grid_bits", [14, 10, 4])
 @pytest.mark.parametrize(("classes", "features"), [(2, 1), (3, 28), (10, 64), (128, 3)])
 def test_probabilities_are_the_devices(classes: int, features: int, grid_bits: int) -> None:
@@ -36,7 +57,7 @@ def test_probabilities_are_the_devices(classes: int, features: int, grid_bits: i
     for exponent in (-12, -18, -30):
         parameters = rng.integers(-32768, 32768, (classes, features))
         rows = rng.integers(-32768, 32768, (30, features)).astype(np.int16)
-        found = inference.probabilities(parameters, exponent, rows, grid_bits)
+        found = probabilities(parameters, exponent, rows, grid_bits)
         device = Classifier(array("h", parameters.reshape(-1).tolist()), exponent, classes)
         out = array("h", bytes(2 * classes))
         for row, p in zip(rows, found, strict=True):
@@ -47,9 +68,9 @@ def test_probabilities_are_the_devices(classes: int, features: int, grid_bits: i
 
 def test_noised_results_are_the_devices() -> None:
     parameters, exponent, features = _clients(40)
-    card = cards.decode(inference.noise_card(2_000_000))
+    card = cards.decode(softmax.noise_card(2_000_000))
     streams = np.random.default_rng(2).integers(0, 256, (40, 3000), np.uint8)
-    found = inference.noised(card, ReplayLanes(streams), parameters, exponent, features)
+    found = _noised(card, ReplayLanes(streams), parameters, exponent, features)
     device = Classifier(array("h", parameters.reshape(-1).tolist()), exponent, 3)
     for i in range(40):
         out = array("H", bytes(6))
@@ -59,7 +80,7 @@ def test_noised_results_are_the_devices() -> None:
 
 @pytest.mark.parametrize("epsilon", [2_000, 100_000, 1_000_000, 3_141_593, 20_000_000])
 def test_the_card_keeps_its_epsilon_for_whole_vectors(epsilon: int) -> None:
-    card = cards.decode(inference.noise_card(epsilon))
+    card = cards.decode(softmax.noise_card(epsilon))
     assert cards.certify(card, epsilon)
     # no slack worth speaking of: noise of scale 2 / epsilon
     scale = Fraction(card.t, card.s) / (1 << card.grid_bits)
@@ -70,7 +91,7 @@ def test_the_card_keeps_its_epsilon_for_whole_vectors(epsilon: int) -> None:
 
 def test_the_loss_of_two_opposite_vectors_is_the_epsilon() -> None:
     # (1, 0) against (0, 1): the worst outputs have probabilities whose ratio is e**epsilon, no more
-    card = cards.decode(inference.noise_card(8_000_000))
+    card = cards.decode(softmax.noise_card(8_000_000))
     zero, one = certify.at_knot(card, 1 << card.grid_bits), certify.at_knot(card, 2 << card.grid_bits)
     worst = max(p / q for p, q in zip(one, zero, strict=True))
     assert 2 * math.log(worst) <= 8
@@ -79,16 +100,16 @@ def test_the_loss_of_two_opposite_vectors_is_the_epsilon() -> None:
 
 def test_too_small_an_epsilon() -> None:
     with pytest.raises(UsageError, match="too small"):
-        inference.noise_card(10)
+        softmax.noise_card(10)
 
 
 def test_noise_is_unbiased() -> None:
     parameters, exponent, features = _clients(1)
-    card = cards.decode(inference.noise_card(4_000_000))
+    card = cards.decode(softmax.noise_card(4_000_000))
     rows = np.repeat(features, 100_000, axis=0)
-    symbols = inference.noised(card, RandomLanes(random_bits(4), len(rows)), parameters, exponent, rows)
+    symbols = _noised(card, RandomLanes(random_bits(4), len(rows)), parameters, exponent, rows)
     values = estimate.symbol_values(card)[symbols]
-    exact = inference.probabilities(parameters, exponent, features, card.grid_bits)[0] / 16384
+    exact = probabilities(parameters, exponent, features, card.grid_bits)[0] / 16384
     assert abs(values.mean(axis=0) - exact).max() < 5 * math.sqrt(2) * 0.5 / math.sqrt(100_000)
     assert values.std(axis=0) == pytest.approx(math.sqrt(2) * 0.5, rel=0.02)
 
@@ -119,10 +140,10 @@ def test_settings_that_cannot_be(wrong: dict[str, Any]) -> None:
 @pytest.mark.parametrize("eval_type", ["SILHOUETTE_SCORE", "CALINSKI_HARABASZ", "CALINSKI_HARABASZ_SCORE"])
 def test_scores_without_noise_are_scikit_learns(eval_type: str) -> None:
     parameters, exponent, features = _clients(300)
-    found = inference.evaluate(
+    found = _evaluate(
         Settings(NOT_ENCRYPT, cluster_client_num=300, eval_type=eval_type), parameters, exponent, features
     )
-    exact = inference.probabilities(parameters, exponent, features) / 16384
+    exact = probabilities(parameters, exponent, features) / 16384
     judge = metrics.silhouette_score if eval_type == "SILHOUETTE_SCORE" else metrics.calinski_harabasz_score
     assert found.score == found.score_without_noise == pytest.approx(judge(exact, exact.argmax(axis=1)))
     assert found.agreement == 1
@@ -134,7 +155,7 @@ def test_less_noise_scores_better() -> None:
     parameters, exponent, features = _clients(1000)
     scores = []
     for epsilon in ("1", "8", "20"):
-        found = inference.evaluate(Settings.with_epsilon(epsilon), parameters, exponent, features)
+        found = _evaluate(Settings.with_epsilon(epsilon), parameters, exponent, features)
         scores.append((found.score, found.agreement))
     assert scores == sorted(scores)
     assert scores[-1][1] > 0.95
@@ -145,21 +166,43 @@ def test_less_noise_scores_better() -> None:
 
 def test_summary_shows_the_true_epsilon() -> None:
     parameters, exponent, features = _clients(50)
-    found = inference.evaluate(
-        Settings(LAPLACE, "2", cluster_client_num=50), parameters, exponent, features
-    ).summary()
+    found = _evaluate(Settings(LAPLACE, "2", cluster_client_num=50), parameters, exponent, features).summary()
     assert found["laplace_eval_eps"] == 2
     assert found["epsilon_true"] == 4
     assert found["accounting"]["epsilon_user_level"] == 4
 
 
 def test_one_cluster_has_no_score() -> None:
-    assert inference.score("SILHOUETTE_SCORE", np.zeros((5, 2)), [1] * 5) is None
-    assert inference.score("SILHOUETTE_SCORE", np.zeros((3, 2)), [0, 1, 2]) is None
-    assert inference.score("NOT_EVAL", np.zeros((4, 2)), [0, 1, 0, 1]) is None
+    assert softmax.score("SILHOUETTE_SCORE", np.zeros((5, 2)), [1] * 5) is None
+    assert softmax.score("SILHOUETTE_SCORE", np.zeros((3, 2)), [0, 1, 2]) is None
+    assert softmax.score("NOT_EVAL", np.zeros((4, 2)), [0, 1, 0, 1]) is None
 
 
-def test_too_few_clients() -> None:
-    parameters, exponent, features = _clients(10)
-    with pytest.raises(UsageError, match="there are 10"):
-        inference.evaluate(Settings(), parameters, exponent, features)
+def test_what_is_not_known_of_the_clients_is_not_told() -> None:
+    parameters, exponent, features = _clients(50)
+    vectors = probabilities(parameters, exponent, features) / 16384
+    found = softmax.cluster(Settings(), vectors)
+    assert (found.score_without_noise, found.agreement) == (None, None)
+    assert found.score is not None
+
+
+@pytest.mark.parametrize("load", [bundled.iris, bundled.wine])
+def test_the_classifier_is_as_good_as_it_was_before_it_was_rounded(load: Any) -> None:
+    dataset = load()
+    weights = softmax.train_classifier(dataset)
+    assert np.abs(weights.mantissas.astype(int)).max() <= 32767
+    rows = dataset.features[dataset.test]
+    found = probabilities(weights.mantissas, weights.exponent, rows).argmax(axis=1)
+    model = LogisticRegression(C=1.0, fit_intercept=False, max_iter=2000)
+    x = dataset.features / 16384
+    model.fit(x[dataset.training], dataset.labels[dataset.training])
+    assert np.mean(found == model.predict(x[dataset.test])) > 0.97
+
+
+def test_two_classes_have_a_row_each() -> None:
+    dataset = softmax.load("breast-cancer")
+    weights = softmax.train_classifier(dataset)
+    assert weights.mantissas.shape == (2, dataset.dimension)
+    assert (weights.mantissas[0] == 0).all()
+    with pytest.raises(UsageError, match="has no classes"):
+        softmax.load("diabetes")

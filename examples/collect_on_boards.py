@@ -1,0 +1,17 @@
+"""Estimate the means of 13 attributes that 178 clients on two emulated boards hold, and compare them with the truth."""
+
+import argparse
+
+import ternhost
+
+parser = argparse.ArgumentParser(description=__doc__)
+parser.add_argument("--fleet", default="emulated:2")
+parser.add_argument("--epsilon", default="4")
+args = parser.parse_args()
+
+result = ternhost.collect(fleet=args.fleet, dataset="wine", epsilon=args.epsilon)
+means = result.attributes
+means["inside"] = (means["low"] <= means["true"]) & (means["true"] <= means["high"])
+print(means.round(3).to_string(index=False))
+print(f"{means['inside'].sum()} of {len(means)} intervals hold the true mean")
+print(f"each client has spent an epsilon of {result['epsilon_per_client']:g}")

@@ -1,0 +1,157 @@
+"""An algorithm of one's own, in one file: it asks group after group for one attribute, until its mean is known well.
+
+The class is the one thing that tern has to know. Here a program registers it, and `tern collect --algorithm until`
+would run it; an installed package does so with an entry point of the group `tern.algorithms`. Every fleet can run it.
+"""
+
+import argparse
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+import ternhost
+from tern import wire
+from ternhost import datasets
+from ternhost.aggregate import estimate
+from ternhost.aggregate.questions import Question
+from ternhost.aggregate.rounds import RoundResult
+from ternhost.algorithms.base import ALGORITHMS, Algorithm, Audience, Cohort, take
+from ternhost.algorithms.designs import Budgeted, Mechanised
+from ternhost.datasets import Holdings
+from ternhost.options import option, require
+
+GROUP = "until"
+
+
+@dataclass(frozen=True)
+class Options(Mechanised, Budgeted):
+    """What the command line and `ternhost.collect` take: options of every report, and these."""
+
+    dataset: str = option("wine", "what the clients hold", group=GROUP, metavar="D")
+    attribute: str = option("alcohol", "whose mean is wanted", group=GROUP, metavar="NAME")
+    width: float = option(0.1, "of the interval, which ends the run", group=GROUP, kind=float, metavar="W")
+    group: int = option(100, "clients asked in a round", group=GROUP, kind=int, metavar="G")
+    most: int = option(100, "rounds at most", group=GROUP, kind=int, metavar="N")
+    seed: int = option(1, "deals the records", group=GROUP, kind=int, metavar="S")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(self.width > 0, "width", "above 0", self.width)
+        require(self.group >= 1, "group", "1 or more", self.group)
+        require(self.most >= 1, "most", "1 or more", self.most)
+
+
+class Until(Algorithm):
+    """Asks each client once. All that it learns is a row of counts."""
+
+    name = "until"
+    command = "collect"
+    Options = Options
+
+    def __init__(self, options: Any, audience: Audience) -> None:
+        self.options = options
+        dataset = datasets.load(options.dataset)
+        if options.attribute not in dataset.feature_names:
+            names = ", ".join(dataset.feature_names)
+            raise ternhost.UsageError(f"there is no attribute {options.attribute!r}", hint=f"one of: {names}")
+        self._column = dataset.feature_names.index(options.attribute)
+        self._width = dataset.dimension
+        # A report is one value; the device knows the card, and what it may cost.
+        self.designs = [options.design(epsilon, 1, share=share) for epsilon, share in options.classes()]
+        self.rounds = options.most
+        self.clients = self.reports = options.group * options.most
+        rows = dataset.records(np.arange(len(dataset.labels)))
+        self.holdings = Holdings(rows, np.random.default_rng(options.seed).permutation(len(rows)))
+        self._counts = [np.zeros((1, design.card.symbols), np.int64) for design in self.designs]
+        self._round = 0
+
+    @property
+    def modules(self) -> tuple[str, ...]:
+        return ("collect",)  # of the device library, beside what every board has
+
+    @property
+    def done(self) -> bool:
+        low, high = self._interval()
+        return bool(self._round >= self.options.most or high - low <= self.options.width)
+
+    def cohorts(self, devices: Sequence[int] | Any) -> list[Cohort]:
+        start = self._round * self.options.group
+        asked = take(devices, np.arange(start, start + self.options.group))
+        chosen = [int(j == self._column) for j in range(self._width)]
+        return [
+            (Question(wire.VALUES, chosen, wire.MAX_EXPONENT, design.card.data, 1), own)
+            for _, design, own in self.parts(asked)
+        ]
+
+    def learn(self, result: RoundResult, devices: Sequence[int] | Any) -> None:
+        for cohort in result.cohorts:
+            data = [design.card.data for design in self.designs]
+            self._counts[data.index(cohort.card.data)] += cohort.counts
+        self._round += 1
+
+    def state(self) -> dict[str, Any]:
+        return {"round": self._round, "counts": [counts.tolist() for counts in self._counts]}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        self._round = state["round"]
+        self._counts = [np.array(counts, np.int64) for counts in state["counts"]]
+
+    def _estimate(self) -> estimate.Estimate:
+        return estimate.combine(
+            [(design.card, own) for design, own in zip(self.designs, self._counts, strict=True)]
+        )
+
+    def _interval(self) -> tuple[float, float]:
+        if not any(counts.any() for counts in self._counts):
+            return -np.inf, np.inf
+        found = self._estimate()
+        return float(found.low[0]), float(found.high[0])
+
+    def figures(self) -> dict[str, float]:
+        if not any(counts.any() for counts in self._counts):
+            return {}
+        low, high = self._interval()
+        return {"mean": float(self._estimate().mean[0]), "width": high - low}
+
+    def result(self, history: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        design = self.designs[0]
+        return {
+            "attribute": self.options.attribute,
+            **self.figures(),
+            "interval": list(self._interval()),
+            "epsilon_per_client": max(self.costs()) / 1_000_000,
+            "card": design.card.data.hex(),
+            "mechanism": design.mechanism,
+        }
+
+    @classmethod
+    def summary(cls, result: Mapping[str, Any]) -> list[str]:
+        low, high = result["interval"]
+        return [
+            f"{result['attribute']}: {result['mean']:+.3f}  (95 % interval {low:+.3f} to {high:+.3f}), "
+            f"after {result['reports']:,} reports at epsilon {result['epsilon_per_client']:g}"
+        ]
+
+    @classmethod
+    def page(cls, result: Mapping[str, Any]) -> Any:
+        from ternhost.report.page import Page, common_results, common_settings
+
+        return Page(
+            f"The mean of {result['attribute']}",
+            cls.summary(result)[0],
+            {},
+            common_results(result),
+            common_settings(result),
+        )
+
+
+if __name__ == "__main__":
+    ALGORITHMS.register("until", Until)  # from here on it has a name wherever algorithms are named
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--width", type=float, default=0.1)
+    args = parser.parse_args()
+    result = ternhost.collect("until", fleet="simulated:20000", epsilon=4, width=args.width)
+    print(result)
+    print(result.history)

@@ -1,0 +1,48 @@
+"""A mechanism of one's own, in one file: Duchi's two outputs, and a third one, 0, with a probability that one chooses.
+
+The `Mechanism` is the one thing that tern has to know. Here a program registers it; an installed package does so with
+an entry point: [project.entry-points."tern.mechanisms"] quiet = "own_mechanism:QUIET".
+"""
+
+import argparse
+import math
+
+import ternhost
+from tern.card import T
+from ternhost.mechanisms import REGISTRY, Mechanism, Option
+from ternhost.mechanisms.base import Design, check_levels, checked, exp_bound, table
+
+
+def design(epsilon: int, levels: int | None = None, quiet: float = 0.5) -> Design:
+    """epsilon: in millionths. quiet: the probability of 0, whatever the input is."""
+    check_levels(levels, 3, 3, 3)
+    if not 0 < quiet < 1:
+        raise ternhost.UsageError(f"--quiet must be above 0 and below 1, not {quiet}")
+    zero = round(quiet * T)  # counts are in units of 1/T, exact integers
+    wrong = math.ceil((T - zero) / (1 + exp_bound(epsilon)))
+    right = T - zero - wrong
+    rows = ((right, zero, wrong), (wrong, zero, right))  # at x = -1, and at x = 1
+    # `checked` proves epsilon and the mean from these integers, or raises.
+    return checked("quiet", epsilon, table((-1, 0, 1), rows), f"0 with probability {zero / T:g}")
+
+
+QUIET = Mechanism(
+    "quiet", design, (Option("quiet", "the probability of the output 0", float, "P", default=0.5),)
+)
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--clients", type=int, default=10_000)
+    args = parser.parse_args()
+
+    REGISTRY.register("quiet", QUIET)  # from here on it has a name wherever mechanisms are named
+    card = ternhost.design("quiet", epsilon=2, quiet=0.25)
+    print(f"a card of {len(card.card)} bytes: {', '.join(card.notes)}")
+    for probability in (0.1, 0.9):
+        result = ternhost.train(
+            fleet=f"simulated:{args.clients}",
+            reports=args.clients,
+            mechanism="quiet",
+            mechanism_options={"quiet": probability},
+        )
+        print(f"silent with probability {probability:g}: accuracy {result.figures['accuracy']:.4f}")

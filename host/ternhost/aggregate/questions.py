@@ -1,0 +1,77 @@
+"""What a cohort is asked, and the ROUND frames (wire.md) that say so."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tern import card as cards
+from tern import frames, host_frames, wire
+from ternhost.errors import UsageError
+
+_BODY_AT = 5  # a ROUND frame is `type u8 | device u32 | body | tag`
+
+
+@dataclass(frozen=True)
+class Question:
+    """What a cohort is asked: the fields of a ROUND (wire.md) without the device and the round.
+
+    `parameters` are d int16 mantissas of `2**exponent`; `batch` 0 means all records; `local` is (epochs, rate, tau) for
+    local training.
+    """
+
+    model: int
+    parameters: Sequence[int]
+    exponent: int
+    card: bytes
+    k: int
+    batch: int = 0
+    local: tuple[int, ...] = ()
+
+
+def round_start(device: int) -> bytes:
+    """A ROUND frame for a device, up to the body."""
+    return bytes([wire.ROUND]) + device.to_bytes(4, "little")
+
+
+def round_body(number: int, question: Question, deadline: float | None) -> bytes:
+    """All of a ROUND frame between the device and the tag. Raises UsageError for what no frame can carry."""
+    out = bytearray(wire.MAX_FRAME)
+    try:
+        n = host_frames.encode_round(
+            out,
+            bytes(wire.KEY_BYTES),
+            1,
+            number,
+            question.model,
+            question.exponent,
+            question.k,
+            question.batch,
+            0 if deadline is None else min(0xFFFF, max(1, round(deadline))),
+            question.parameters,
+            question.card,
+            question.local,
+        )
+        if n > wire.MAX_FRAME:
+            raise frames.FrameError(wire.ERR_FRAME, "d and the card are too long together")
+        cards.decode(question.card)
+    except ValueError as error:
+        raise UsageError(f"this round cannot be asked: {error}") from error
+    return bytes(out[_BODY_AT : n - wire.TAG_BYTES])
+
+
+def decode_body(body: bytes) -> frames.Round:
+    """A cohort's question, from its body in the store."""
+    asked = frames.Round()
+    asked.decode(round_start(1) + body + bytes(wire.TAG_BYTES))
+    return asked
+
+
+def report_bytes(symbols: int) -> int:
+    """How long a REPORT frame is whose packed symbols take so many bytes."""
+    return 1 + 8 + symbols + wire.TAG_BYTES  # type, device and round
+
+
+def request_bytes(question: Question) -> int:
+    """How long the ROUND frame of a question is."""
+    return _BODY_AT + len(round_body(1, question, None)) + wire.TAG_BYTES

@@ -1,0 +1,354 @@
+"""The public Python API: runs from beginning to end, their results, and cards. `ternhost` exports it."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import logging
+import operator
+from collections.abc import Callable, Iterator, Mapping
+from decimal import Decimal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ternhost import extras, mechanisms
+from ternhost.algorithms.base import ALGORITHMS, Algorithm
+from ternhost.errors import StorageError, UsageError
+from ternhost.mechanisms import Design, cards
+from ternhost.options import names_of, options_of
+from ternhost.runs import directory as places
+from ternhost.runs import result as results
+from ternhost.runs.options import Where
+from ternhost.runs.run import Run
+from ternhost.runs.status import Status, Watcher
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_LOG = logging.getLogger("ternhost")
+_NOT_FIGURES = frozenset({"round", "ended", "asked", "reports", "refusals"})  # of an entry of a history
+# Numbers that algorithms find at the end, beside those of every round.
+_AT_THE_END = ("mean_squared_error", "score", "score_without_noise", "agreement")
+
+OnStatus = Callable[[Status], None]
+Card = str | Path | bytes | Design
+
+
+class Result(Mapping[str, Any]):
+    """What a run has found: a mapping of its result.json, with the parts that programs want most as attributes."""
+
+    def __init__(self, found: Mapping[str, Any]) -> None:
+        self._found = dict(found)
+
+    @classmethod
+    def load(cls, run: str | Path, directory: str | Path = places.RUNS) -> Result:
+        """The result of a run that has finished: its name in `directory`, or its own directory, or its result.json.
+
+        Raises UsageError where there is none, StorageError where it cannot be read.
+        """
+        for place in (Path(run), Path(directory) / run):
+            path = place if place.is_file() else place / places.RESULT_NAME
+            if path.is_file():
+                try:
+                    return cls(json.loads(path.read_text()))
+                except OSError as error:
+                    raise StorageError(f"{path} cannot be read: {error.strerror}") from error
+                except ValueError as error:
+                    raise UsageError(f"{path} is no result of a run: {error}") from error
+        raise UsageError(f"there is no result of a run {str(run)!r}", hint="'tern runs' lists the runs")
+
+    def __getitem__(self, name: str) -> Any:
+        return self._found[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._found)
+
+    def __len__(self) -> int:
+        return len(self._found)
+
+    def __str__(self) -> str:
+        return "\n".join(ALGORITHMS.named(self["algorithm"]).summary(self))
+
+    def __repr__(self) -> str:
+        return f"<Result of the run {self.name}: {self['algorithm']}, {self['reports']} reports>"
+
+    @property
+    def name(self) -> str:
+        """The run's name."""
+        return str(self["run"])
+
+    @property
+    def directory(self) -> Path:
+        """The run's directory, with result.json."""
+        return Path(self["directory"])
+
+    @property
+    def figures(self) -> dict[str, float]:
+        """What was found, by name, such as `accuracy`, `accuracy_baseline` and `accuracy_nonprivate`."""
+        last = self["history"][-1] if self["history"] else {}
+        found = {name: value for name, value in last.items() if name not in _NOT_FIGURES}
+        if measure := self.get("measure"):
+            names = (measure, f"{measure}_baseline", f"{measure}_nonprivate")
+            found |= {name: self[name] for name in names if name in self}
+        return found | {name: self[name] for name in _AT_THE_END if self.get(name) is not None}
+
+    @property
+    def weights(self) -> npt.NDArray[np.float64] | None:
+        """The model, d weights in the order of `result["features"]`; None where the run learnt none."""
+        return np.array(self["weights"], np.float64) if "weights" in self else None
+
+    @property
+    def history(self) -> pd.DataFrame:
+        """A row a round: its number, how it ended, asked, reports, refusals, and its figures. Wants pandas."""
+        return _frame(self["history"])
+
+    @property
+    def attributes(self) -> pd.DataFrame:
+        """A row for each attribute that was collected: name, mean, low, high, reports, and `true` where it is known.
+
+        The frequencies of a categorical attribute are a row for each category, named `category`. Wants pandas.
+        """
+        return _frame([row for entry in self.get("attributes", []) for row in _rows(entry)])
+
+    @property
+    def missing(self) -> str | None:
+        """How many reports are missing that were asked for, and why; None where all came."""
+        return results.missing_words(self)
+
+    def report(self) -> Path:
+        """Write report.html and its pictures into the run's directory; returns its path. Raises StorageError."""
+        from ternhost.report import page  # matplotlib takes a second
+
+        return page.write(ALGORITHMS.named(self["algorithm"]).page(self), self.directory)
+
+
+def _rows(entry: Mapping[str, Any]) -> list[dict[str, Any]]:
+    if "frequencies" not in entry:
+        low, high = entry["interval"] or (None, None)
+        found = {"name": entry["name"], "mean": entry["mean"], "low": low, "high": high}
+        return [
+            {**found, "reports": entry["reports"], **({"true": entry["true"]} if "true" in entry else {})}
+        ]
+    rows = []
+    for i, category in enumerate(entry["categories"]):
+        row = {"name": entry["name"], "category": category, "frequency": entry["frequencies"][i]}
+        rows.append(
+            {**row, "reports": entry["reports"], **({"true": entry["true"][i]} if "true" in entry else {})}
+        )
+    return rows
+
+
+def _frame(rows: list[dict[str, Any]]) -> pd.DataFrame:
+    extras.require("pandas")
+    import pandas as pd
+
+    return pd.DataFrame(rows)
+
+
+# Runs
+
+
+def train(
+    algorithm: str = "fedsgd",
+    *,
+    fleet: str | None = None,
+    directory: str | Path = places.RUNS,
+    name: str | None = None,
+    store: str | Path | None = None,
+    anew: bool = False,
+    on_status: OnStatus | None = None,
+    **options: Any,
+) -> Result:
+    """Train a model on a fleet under local differential privacy: `tern train`.
+
+    algorithm: fedsgd, fedavg, hiera, or another that is registered. fleet: the devices, as `tern fleet kinds` lists
+    them; by default emulated boards. directory: where the run gets a directory of its own, named `name`, or by the
+    time. store: keys and rounds of the fleet, of many runs. anew: give up a run of that store that has not finished.
+    on_status: hears of every round as it begins, goes on and ends.
+
+    options: those of the command line, as keywords (`epsilon=2, reports=20_000, local_rate=3, silence=10`); `card` may
+    also be bytes or a `Design`. Raises TypeError for an option that there is not or a value of another type, UsageError
+    for one that makes no sense, and what else `TernError` stands for. What is worth telling goes to the logger
+    `ternhost`.
+    """
+    return _run("train", algorithm, fleet, directory, name, store, anew, on_status, options)
+
+
+def collect(
+    algorithm: str = "collect",
+    *,
+    fleet: str | None = None,
+    directory: str | Path = places.RUNS,
+    name: str | None = None,
+    store: str | Path | None = None,
+    anew: bool = False,
+    on_status: OnStatus | None = None,
+    **options: Any,
+) -> Result:
+    """Estimate means and frequencies of what the devices hold: `tern collect`. Arguments and errors as of `train`."""
+    return _run("collect", algorithm, fleet, directory, name, store, anew, on_status, options)
+
+
+def infer(
+    algorithm: str = "infer",
+    *,
+    fleet: str | None = None,
+    directory: str | Path = places.RUNS,
+    name: str | None = None,
+    store: str | Path | None = None,
+    anew: bool = False,
+    on_status: OnStatus | None = None,
+    **options: Any,
+) -> Result:
+    """Classify on the devices, and cluster what they send: `tern infer`. Arguments and errors as of `train`."""
+    return _run("infer", algorithm, fleet, directory, name, store, anew, on_status, options)
+
+
+def resume(
+    run: str | Path,
+    *,
+    fleet: str | None = None,
+    directory: str | Path = places.RUNS,
+    on_status: OnStatus | None = None,
+) -> Result:
+    """Go on with a run that was interrupted: its name in `directory`, its own directory, or its store.
+
+    fleet: where its boards are, if elsewhere by now. Raises TernError.
+    """
+    with Run.resume(str(run), _watcher(on_status), fleet, Path(directory)) as going:
+        return _told(going)
+
+
+def list_runs(place: str | Path = places.RUNS) -> list[dict[str, Any]]:
+    """The runs below a directory, or of a store (a file), the oldest first: `tern runs`. `pandas.DataFrame` takes it.
+
+    Raises UsageError.
+    """
+    return sorted(places.listed(Path(place)), key=lambda entry: float(entry.get("began", 0)))
+
+
+def _run(
+    command: str,
+    algorithm: str,
+    fleet: str | None,
+    directory: str | Path,
+    name: str | None,
+    store: str | Path | None,
+    anew: bool,
+    on_status: OnStatus | None,
+    options: dict[str, Any],
+) -> Result:
+    cls = ALGORITHMS.named(algorithm)
+    if cls.command != command:
+        raise UsageError(f"{algorithm} is not for ternhost.{command}", hint=f"call ternhost.{cls.command}")
+    own, where = _sorted_out(cls, command, {**options, "fleet": fleet or cls.fleet})
+    going = Run.begin(
+        algorithm,
+        cls.Options(**own),
+        Where(**where),
+        store=store,
+        name=name,
+        watcher=_watcher(on_status),
+        anew=anew,
+        parent=Path(directory),
+    )
+    with going:
+        return _told(going)
+
+
+def _told(going: Run) -> Result:
+    result = Result(going.run())
+    if result.missing:
+        _LOG.warning(result.missing)
+    return result
+
+
+def _watcher(on_status: OnStatus | None) -> Watcher:
+    watcher = Watcher(warn=_LOG.warning, note=_LOG.info)
+    return watcher if on_status is None else Watcher(on_status, watcher.warn, watcher.note)
+
+
+# Options
+
+
+def _sorted_out(
+    cls: type[Algorithm], function: str, options: Mapping[str, Any]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The options of the algorithm, and of where it runs. Raises TypeError, UsageError."""
+    fields = {own.name: own for own in (*options_of(cls.Options), *options_of(Where))}
+    known = {*fields, *(["mechanism_options"] if "mechanism" in fields else [])}
+    for name in options:
+        if name not in known:
+            raise _unknown(name, function, known, cls)
+    values = {
+        name: value if name in ("mechanism_options", "card") else _value(fields[name], value)
+        for name, value in options.items()
+    }
+    if values.get("card") is not None:
+        values["card"] = _card(values["card"])
+    where = names_of(Where)
+    own = {name: value for name, value in values.items() if name not in where}
+    cls.check_named({name: value for name, value in own.items() if value is not None})
+    return own, {name: value for name, value in values.items() if name in where}
+
+
+def _unknown(name: str, function: str, known: set[str], cls: type[Algorithm]) -> Exception:
+    others = [
+        other
+        for other, its in ALGORITHMS.items()
+        if its.command == cls.command and name in names_of(its.Options)
+    ]
+    if others:
+        return UsageError(
+            f"{name} belongs to {' and '.join(others)}, and this run is {cls.name}",
+            hint=f"leave it out, or say algorithm={others[0]!r}",
+        )
+    near = difflib.get_close_matches(name, known, 1)
+    return TypeError(f"{function}() has no option {name!r}" + (f"; is {near[0]!r} meant?" if near else ""))
+
+
+def _value(own: Any, value: Any) -> Any:
+    kind = own.metadata["option"]["kind"]
+    if value is None and own.default is None:
+        return None
+    try:
+        if isinstance(value, bool) != (kind is bool):
+            raise TypeError
+        if kind is int:
+            return operator.index(value)
+        if kind is float:
+            return float(value + 0)  # of a number: a text is refused
+        if kind is str and isinstance(value, int | float | Decimal | np.number):
+            return str(value)
+        if not isinstance(value, kind):
+            raise TypeError
+    except TypeError:
+        words = {int: "a whole number", float: "a number", bool: "True or False", str: "a text or a number"}
+        raise TypeError(f"{own.name} must be {words[kind]}, not {value!r}") from None
+    return value
+
+
+def _card(card: Card) -> str:
+    if isinstance(card, Design):
+        card = card.card
+    return card.hex() if isinstance(card, bytes) else cards.load(str(card)).hex()
+
+
+# Cards
+
+
+def design(
+    mechanism: str,
+    epsilon: str | int | float | Decimal,
+    levels: int | None = None,
+    **options: Any,
+) -> Design:
+    """Design a certified, exactly unbiased card: `tern card design`. Its bytes are `.card`, its table `.decode()`.
+
+    mechanism: three-outputs, pm-sub, optimal, auto, ... as `tern card list` has them. levels: how many outputs, where
+    the mechanism has a choice. options: the mechanism's own. Raises UsageError.
+    """
+    return mechanisms.design(mechanism, epsilon, levels, **options)

@@ -1,0 +1,67 @@
+"""An algorithm on simulated clients, in memory: the loop of a run without its store, schedule and interruptions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any, TypeVar
+
+from ternhost.aggregate.rounds import RoundResult
+from ternhost.algorithms.base import Algorithm, Audience
+from ternhost.algorithms.collect import Collect
+from ternhost.algorithms.fedsgd import FedSGD
+from ternhost.datasets import Dataset, Fixed, Table
+from ternhost.drivers.simulated import SimulatedDriver
+
+A = TypeVar("A", bound=Algorithm)
+
+GROUPS = 100  # rounds of a run that learns from single reports
+
+
+def fleet_of(algorithm: Algorithm, seed: int) -> SimulatedDriver:
+    """The clients of an algorithm that knows what they hold; `seed` is that of their draws."""
+    assert algorithm.holdings is not None
+    return SimulatedDriver(algorithm.holdings, algorithm.clients, seed, individual=algorithm.individual)
+
+
+def rounds(algorithm: Algorithm, driver: SimulatedDriver) -> Iterator[RoundResult]:
+    """Ask and learn until the algorithm is done; what each round told, after it was learned."""
+    number = 0
+    while not algorithm.done:
+        number = driver.next_round(number + 1)
+        driver.open(number, algorithm.cohorts(driver.devices))
+        result = driver.collect(number)
+        assert result is not None  # nobody stops it
+        algorithm.learn(result, driver.devices)
+        yield result
+
+
+def simulate(algorithm: A, seed: int) -> A:
+    """The algorithm after all its rounds."""
+    for _ in rounds(algorithm, fleet_of(algorithm, seed)):
+        pass
+    return algorithm
+
+
+def repeated(algorithm: A, seeds: Iterable[int]) -> Iterator[A]:
+    """The algorithm after all its rounds, begun again for each of these seeds: the same clients, other draws."""
+    begun = algorithm.state()
+    for seed in seeds:
+        algorithm.restore(begun)
+        yield simulate(algorithm, seed)
+
+
+def sgd(dataset: Dataset, reports: int, seed: int, **options: Any) -> FedSGD:
+    """FedSGD of so many clients of a data set, in GROUPS groups, with these options."""
+    asked = FedSGD.Options(reports=reports, group=max(1, reports // GROUPS), seed=seed, **options)
+    return FedSGD(asked, Audience(clients=reports), dataset)
+
+
+def collection(values: Fixed, **options: Any) -> Collect:
+    """Collecting the means of values (clients x d, Q1.14), with these options."""
+    names = tuple(f"x{i}" for i in range(values.shape[1]))
+    return Collect(Collect.Options(**options), Audience(clients=len(values)), Table("values", names, values))
+
+
+def squared_error(collected: Collect) -> float:
+    """The mean of the squared errors of the means that were collected."""
+    return float(collected.result([])["mean_squared_error"])

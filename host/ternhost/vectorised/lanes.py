@@ -1,0 +1,173 @@
+"""Lanes of random bytes, and the draws made of them alone: uniform integers and coordinates."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from tern.entropy import EntropyError
+
+Array = npt.NDArray[Any]
+Bytes = npt.NDArray[np.uint8]
+Indices = npt.NDArray[np.intp]
+
+
+class Lanes(Protocol):
+    """`count` lanes of random bytes. `joined` says whether draws of one client may go to lanes of their own."""
+
+    count: int
+    joined: bool
+
+    def each(self, needed: npt.NDArray[np.bool_] | None = None) -> Bytes:
+        """A byte of every lane; where `needed` is False nothing is taken, and the value means nothing."""
+        ...
+
+    def some(self, lanes: Indices) -> Bytes:
+        """A byte of each of these lanes."""
+        ...
+
+    def subset(self, lanes: Indices) -> Lanes:
+        """These lanes alone."""
+        ...
+
+    def of(self, count: int) -> Lanes:
+        """So many lanes of independent bytes (joined lanes only)."""
+        ...
+
+
+class RandomLanes:
+    """Fresh bytes for every draw, from a NumPy bit generator: for simulation, not for privacy."""
+
+    joined = True
+
+    def __init__(self, bits: np.random.BitGenerator, count: int) -> None:
+        self.count = count
+        self._bits = bits
+
+    def _bytes(self, n: int) -> Bytes:
+        return self._bits.random_raw((n + 7) // 8).view(np.uint8)[:n]
+
+    def each(self, needed: npt.NDArray[np.bool_] | None = None) -> Bytes:
+        return self._bytes(self.count)
+
+    def some(self, lanes: Indices) -> Bytes:
+        return self._bytes(len(lanes))
+
+    def subset(self, lanes: Indices) -> RandomLanes:
+        return RandomLanes(self._bits, len(lanes))
+
+    def of(self, count: int) -> RandomLanes:
+        return RandomLanes(self._bits, count)
+
+
+class ReplayLanes:
+    """The given bytes: row i of `data` (lanes x bytes) is lane i's stream. Raises EntropyError at the end of one."""
+
+    joined = False
+
+    def __init__(self, data: Bytes) -> None:
+        self._data = data
+        self._position = np.zeros(len(data), np.intp)
+        self._rows: Indices = np.arange(len(data))
+        self.count = len(data)
+
+    def each(self, needed: npt.NDArray[np.bool_] | None = None) -> Bytes:
+        result = np.zeros(self.count, np.uint8)
+        lanes = np.arange(self.count) if needed is None else np.flatnonzero(needed)
+        result[lanes] = self.some(lanes)
+        return result
+
+    def some(self, lanes: Indices) -> Bytes:
+        rows = self._rows[lanes]
+        position = self._position[rows]
+        if len(rows) and position.max() >= self._data.shape[1]:
+            raise EntropyError("stream at its end")
+        self._position[rows] += 1
+        taken: Bytes = self._data[rows, position]
+        return taken
+
+    def subset(self, lanes: Indices) -> ReplayLanes:
+        part = ReplayLanes.__new__(ReplayLanes)
+        part._data, part._position = self._data, self._position
+        part._rows = self._rows[lanes]
+        part.count = len(lanes)
+        return part
+
+    def of(self, count: int) -> ReplayLanes:
+        raise TypeError("replayed lanes cannot be split")
+
+
+def random_bits(seed: int, *path: int) -> np.random.BitGenerator:
+    """The bit generator of a seed and, below it, of numbered parts (a round, a chunk): independent of each other."""
+    return np.random.SFC64(np.random.SeedSequence(seed, spawn_key=path))
+
+
+def mask_of(n: int) -> int:
+    """The ones that cover 0..n-1."""
+    return (1 << (n - 1).bit_length()) - 1
+
+
+def uniform_some(lanes: Lanes, which: Indices, n: int) -> npt.NDArray[np.int64]:
+    """uniform(n) of cards.md for each of the lanes `which`."""
+    mask = mask_of(n)
+    result = np.zeros(len(which), np.int64)
+    pending = np.arange(len(which)) if mask else np.empty(0, np.intp)
+    while pending.size:
+        value = np.zeros(len(pending), np.int64)
+        for shift in range(0, mask.bit_length(), 8):
+            value |= lanes.some(which[pending]).astype(np.int64) << shift
+        value &= mask
+        result[pending] = value
+        pending = pending[value >= n]
+    return result
+
+
+def below_some(lanes: Lanes, which: Indices, part: Array, bits: int) -> npt.NDArray[np.bool_]:
+    """Whether a uniform `bits`-bit integer of each of the lanes `which` is below its `part`; reads while in doubt."""
+    result = np.zeros(len(which), bool)
+    pending = np.arange(len(which))
+    while bits > 0 and pending.size:
+        width = min(8, bits)
+        bits -= width
+        u = lanes.some(which[pending]) >> (8 - width)
+        top = (part[pending] >> bits) & ((1 << width) - 1)
+        result[pending] = u < top
+        pending = pending[u == top]
+    return result
+
+
+def uniform_each(lanes: Lanes, n: int) -> Bytes:
+    """uniform(n) of every lane, n <= 256."""
+    mask = np.uint8(mask_of(n))
+    if not mask:
+        return np.zeros(lanes.count, np.uint8)
+    u = lanes.each() & mask
+    pending = np.flatnonzero(u > n - 1)
+    while pending.size:
+        u[pending] = lanes.some(pending) & mask
+        pending = pending[u[pending] > n - 1]
+    return u
+
+
+def choose(lanes: Lanes, d: int, k: int) -> npt.NDArray[np.uint8]:
+    """k of the coordinates 0..d-1 for every lane, ascending (lanes x k): tern.coordinates.choose on the same bytes.
+
+    d is at most 256. Raises ValueError for a k that cannot be.
+    """
+    if not 1 <= k <= d <= 256:
+        raise ValueError(f"{k} of {d} coordinates cannot be chosen")
+    if k == d:
+        return np.tile(np.arange(d, dtype=np.uint8), (lanes.count, 1))
+    every = np.arange(lanes.count)
+    if k == 1:
+        return uniform_each(lanes, d)[:, None]
+    order = np.tile(np.arange(d, dtype=np.uint8), (lanes.count, 1))
+    chosen = np.empty((lanes.count, k), np.uint8)
+    for i in range(k):
+        j = uniform_each(lanes, d - i).astype(np.intp) + i
+        chosen[:, i] = order[every, j]
+        order[every, j] = order[:, i]
+    chosen.sort(axis=1)
+    return chosen

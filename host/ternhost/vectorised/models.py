@@ -1,0 +1,181 @@
+"""What devices compute of their records, for many clients at once: gradients, local training, class probabilities."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import numpy as np
+import numpy.typing as npt
+
+from tern.fixed import ONE
+from tern.gradient import sigmoid_tail
+from tern.inference import exp_minus
+from tern.wire import (
+    LINEAR,
+    LOGISTIC,
+    MAX_BATCH,
+    MAX_DIMENSION,
+    MAX_EXPONENT,
+    MAX_RATE,
+    MAX_TAU,
+    MIN_EXPONENT,
+    MIN_LOCAL_EXPONENT,
+    SVM,
+)
+from ternhost.vectorised.lanes import Array
+
+_MAX_RESIDUAL = 1025 * ONE
+
+
+@lru_cache(maxsize=1)
+def _sigmoid_tails() -> npt.NDArray[np.int64]:
+    # sigmoid_tail(t) for every t up to where it is 0: the firmware's own function, tabulated once
+    return np.array([sigmoid_tail(t) for t in range(10 * ONE + 1)], np.int64)
+
+
+def residuals(
+    model: int, parameters: Array, exponent: int, records: npt.NDArray[np.int16]
+) -> npt.NDArray[np.int64]:
+    """The residual r of each record (d features and a label a row), as tern.gradient computes it, in 2**-14 units.
+
+    parameters: d mantissas, or as many rows of d as there are records.
+    """
+    if not LINEAR <= model <= SVM or not MIN_EXPONENT <= exponent <= MAX_EXPONENT:
+        raise ValueError("unknown model, or exponent not in -30..-12")
+    d = records.shape[1] - 1
+    # |m x| <= 2**30 and d <= 128: the float64 sum of products is an exact integer
+    mantissas = np.asarray(parameters, np.float64)
+    if mantissas.ndim == 1:
+        total = (records[:, :d] @ mantissas).astype(np.int64)
+    else:
+        total = np.einsum("ij,ij->i", records[:, :d].astype(np.float64), mantissas).astype(np.int64)
+    label = records[:, d].astype(np.int64)
+    positive = label > 0
+    shift = -exponent
+    if model == SVM:
+        one = ONE << shift
+        return np.where(positive, np.where(total < one, -ONE, 0), np.where(total > -one, ONE, 0))
+    z = ((total >> 8) + (1 << (shift - 9))) >> (shift - 8)
+    if model == LINEAR:
+        clipped: npt.NDArray[np.int64] = np.clip(z - label, -_MAX_RESIDUAL, _MAX_RESIDUAL)
+        return clipped
+    assert model == LOGISTIC
+    margin = np.where(positive, z, -z)
+    tail = _sigmoid_tails().take(np.abs(margin), mode="clip")
+    size = np.where(margin >= 0, tail, ONE - tail)
+    return np.where(positive, -size, size)
+
+
+def gradients(
+    model: int,
+    parameters: Array,
+    exponent: int,
+    records: npt.NDArray[np.int16],
+    chosen: Array | None = None,
+    batch: int = 1,
+) -> npt.NDArray[np.int16]:
+    """Clients' clipped mean gradients, exactly those of tern.gradient: clients x d, or only each one's `chosen` k.
+
+    `records` holds `batch` rows a client, one client after the other; `parameters` are d mantissas, or a row of them a
+    client. Raises ValueError where tern.gradient does.
+    """
+    n = len(records) // batch
+    d = records.shape[1] - 1
+    own = np.ndim(parameters) == 2
+    if (
+        not 1 <= batch <= MAX_BATCH
+        or n * batch != len(records)
+        or np.shape(parameters) != ((n, d) if own else (d,))
+    ):
+        raise ValueError("records or parameters do not fit")
+    if own:
+        parameters = np.repeat(parameters, batch, axis=0)
+    r = residuals(model, parameters, exponent, records).reshape(n, batch)
+    features = records[:, :d].reshape(n, batch, d)
+    if chosen is not None:
+        features = np.take_along_axis(features, chosen[:, None, :].astype(np.intp), axis=2)
+    # each product is rounded, then the mean once more
+    totals = ((features * r[:, :, None] + ONE // 2) >> 14).sum(axis=1)
+    means: npt.NDArray[np.int16] = np.clip((totals + batch // 2) // batch, -ONE, ONE).astype(np.int16)
+    return means
+
+
+# Local training
+
+_MOST_FINE = 32767 * 256
+
+
+def train_locally(
+    model: int,
+    parameters: Array,
+    exponent: int,
+    records: npt.NDArray[np.int16],
+    epochs: int,
+    batch: int,
+    rate: int,
+) -> npt.NDArray[np.int64]:
+    """How far each client's weights move, n x d in units of 2**(exponent - 8): exactly tern.local.
+
+    records: n clients x their records x (d + 1). Raises ValueError where tern.local does.
+    """
+    n, count, width = records.shape
+    size = batch or count
+    if not 1 <= size <= MAX_BATCH or count < 1 or epochs < 1 or not 0 <= rate <= MAX_RATE:
+        raise ValueError("records, epochs, batch or rate out of bounds")
+    if not MIN_LOCAL_EXPONENT <= exponent <= MAX_EXPONENT or len(parameters) != width - 1:
+        raise ValueError("parameters or exponent do not fit")
+    start = np.asarray(parameters, np.int64)
+    own = np.tile(start, (n, 1))
+    fine = own * 256
+    shift = -6 - exponent - rate
+    for _ in range(epochs):
+        for first in range(0, count, size):
+            rows = records[:, first : first + size]
+            g = gradients(model, own, exponent, rows.reshape(-1, width), batch=rows.shape[1]).astype(np.int64)
+            move = g << shift if shift >= 0 else (g + (1 << (-shift - 1))) >> -shift
+            fine = np.clip(fine - move, -_MOST_FINE, _MOST_FINE)
+            own = (fine + 128) >> 8
+    moved: npt.NDArray[np.int64] = fine - start * 256
+    return moved
+
+
+def shares(moved: npt.NDArray[np.int64], tau: Array) -> npt.NDArray[np.int16]:
+    """Moves as shares of each client's tau (fine units, n), Q1.14, rounded and clipped: exactly tern.local."""
+    if (np.asarray(tau) < 1).any() or (np.asarray(tau) > MAX_TAU).any():
+        raise ValueError("tau does not fit")
+    wide = np.asarray(tau, np.int64)[:, None]
+    size = np.minimum(ONE, (np.abs(moved) * (2 * ONE) + wide) // (2 * wide))
+    signed: npt.NDArray[np.int16] = np.where(moved < 0, -size, size).astype(np.int16)
+    return signed
+
+
+# Protected inference
+
+
+def probabilities(parameters: npt.ArrayLike, exponent: int, features: Array, grid_bits: int = 14) -> Array:
+    """Class probabilities (n x c, Q1.14) of rows of features (n x f), exactly those of tern.inference.
+
+    parameters: c x f int16 mantissas of 2**exponent. Raises ValueError where the device does.
+    """
+    weights = np.asarray(parameters, np.float64)
+    if (
+        weights.ndim != 2
+        or not 2 <= len(weights) <= MAX_DIMENSION
+        or not 1 <= weights.shape[1] <= MAX_DIMENSION
+    ):
+        raise ValueError("classes or features out of bounds")
+    if weights.shape[1] != features.shape[1] or not MIN_EXPONENT <= exponent <= MAX_EXPONENT:
+        raise ValueError("parameters or exponent do not fit")
+    shift = -8 - exponent
+    total = (features @ weights.T).astype(np.int64)  # an exact integer in float64
+    z = ((total >> 8) + (1 << (shift - 1))) >> shift
+    e = _exponentials().take(z.max(axis=1, keepdims=True) - z, mode="clip")
+    p = (e << 14) // e.sum(axis=1, keepdims=True)
+    rounded: Array = (p & -(1 << (14 - grid_bits))).astype(np.int16)
+    return rounded
+
+
+@lru_cache(maxsize=1)
+def _exponentials() -> npt.NDArray[np.int64]:
+    # the firmware's own function, tabulated once
+    return np.array([exp_minus(t) for t in range(12 * ONE + 1)], np.int64)

@@ -1,0 +1,230 @@
+"""Symbols of cards for whole arrays of inputs: tern.sampler, shape by shape."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import cast
+
+import numpy as np
+import numpy.typing as npt
+
+from tern.card import HIERARCHY, LAPLACE, MIXTURE, TABLE, WINDOW, Card, T, decode
+from tern.fixed import ONE
+from tern.lhp import Hierarchy
+from ternhost.vectorised.lanes import Array, Bytes, Indices, Lanes, below_some, mask_of, uniform_some
+
+_UNDECIDED = 255  # of a looked-up symbol; tables have at most 16
+
+
+def sample(card: Card, lanes: Lanes, xs: npt.NDArray[np.int16]) -> Array:
+    """Draw a symbol of `card` for every input (int16, Q1.14, saturated): a lane a row of `xs` (n, or n x k).
+
+    Returns uint8, or uint16 for a laplace card, of the shape of `xs`.
+    """
+    if xs.ndim == 1:
+        return _column(card, lanes, xs)
+    if lanes.joined:
+        return _column(card, lanes.of(xs.size), xs.reshape(-1)).reshape(xs.shape)
+    if card.shape == LAPLACE:  # all coordinates are rounded before the first has its noise
+        rounded = [_grid(card, lanes, xs[:, i]) for i in range(xs.shape[1])]
+        return np.stack([_noise(card, lanes, column) for column in rounded], axis=1)
+    return np.stack([_column(card, lanes, xs[:, i]) for i in range(xs.shape[1])], axis=1)
+
+
+def sample_categories(card: Card, lanes: Lanes, categories: Array) -> Array:
+    """Draw a symbol of a window card for each window start (0..N-W); with W = 1, generalised randomised response."""
+    if card.shape != WINDOW:
+        raise ValueError("categories need a window card")
+    start = np.minimum(categories, card.symbols - card.window).astype(np.uint8)
+    return _around(card, lanes, start)
+
+
+def _column(card: Card, lanes: Lanes, xs: npt.NDArray[np.int16]) -> Array:
+    if card.shape == TABLE:
+        return _table(card, lanes, xs)
+    if card.shape == WINDOW:
+        return _window(card, lanes, xs)
+    if card.shape == LAPLACE:
+        return _noise(card, lanes, _grid(card, lanes, xs))
+    if card.shape == HIERARCHY:
+        return _level_and_sign(cast(Hierarchy, card.hierarchy), lanes, np.clip(xs, -ONE, ONE))
+    assert card.shape == MIXTURE
+    first = _below(lanes, card.threshold)
+    result = np.empty(len(xs), np.uint8)
+    for part, which, offset in (
+        (card.first, np.flatnonzero(first), 0),
+        (card.second, np.flatnonzero(~first), card.first.symbols),
+    ):
+        result[which] = _column(part, lanes.subset(which), xs[which]) + np.uint8(offset)
+    return result
+
+
+def _level_and_sign(of: Hierarchy, lanes: Lanes, xs: npt.NDArray[np.int16]) -> Bytes:
+    true = (xs[:, None] < np.array(of.bounds)).sum(axis=1)
+    reported = np.empty(len(xs), np.uint8)
+    for level, card in enumerate(of.level_cards):
+        which = np.flatnonzero(true == level)
+        reported[which] = sample_categories(card, lanes.subset(which), true[which])
+    symbols = np.empty(len(xs), np.uint8)
+    for level, card in enumerate(of.value_cards):
+        which = np.flatnonzero(reported == level)
+        symbols[which] = sample(card, lanes.subset(which), xs[which])
+    return reported * np.uint8(of.symbols) + symbols
+
+
+def _shifted(xs: npt.NDArray[np.int16]) -> npt.NDArray[np.uint16]:
+    # saturated, from 0 to 2 ONE
+    return (np.clip(xs, -ONE, ONE) + np.int16(ONE)).view(np.uint16)
+
+
+def _round_up(lanes: Lanes, fraction: Array, bits: int) -> npt.NDArray[np.bool_]:
+    """Bernoulli(fraction / 2**bits) of every lane, reading nothing where the fraction is 0. 8 <= bits <= 16."""
+    low = bits - 8
+    u = lanes.each(None if lanes.joined else fraction != 0)
+    top = (fraction >> low).astype(np.uint8)
+    up = u < top
+    tie = np.flatnonzero(u == top)
+    tie = tie[fraction[tie] != 0]
+    if low and tie.size:
+        up[tie] = below_some(lanes, tie, fraction[tie], low)
+    return up
+
+
+def _below(lanes: Lanes, threshold: int) -> npt.NDArray[np.bool_]:
+    # Is a uniform 30-bit integer of every lane below the threshold?
+    u = lanes.each()
+    top = threshold >> 22
+    result = u < np.uint8(top)
+    tie = np.flatnonzero(u == np.uint8(top))
+    result[tie] = below_some(lanes, tie, np.full(len(tie), threshold & ((1 << 22) - 1)), 22)
+    return result
+
+
+@lru_cache(maxsize=64)
+def _table_parts(data: bytes) -> tuple[Bytes, npt.NDArray[np.int64]]:
+    # What the first byte of a threshold draw decides at each knot (256 bytes a knot), and the thresholds, T at the end.
+    card = decode(data)
+    knots = (1 << card.knot_bits) + 1
+    thresholds = np.full((knots, card.symbols), T, np.int64)
+    thresholds[:, :-1] = np.array(card.thresholds, np.int64).reshape(knots, card.symbols - 1)
+    bottoms = np.arange(257, dtype=np.int64) << 22
+    first = np.empty((knots, 256), np.uint8)
+    for row in range(knots):
+        symbols = np.searchsorted(thresholds[row], bottoms[:-1], "right")
+        decided = thresholds[row][symbols] >= bottoms[1:]
+        first[row] = np.where(decided, symbols, _UNDECIDED)
+    return first.reshape(-1), thresholds
+
+
+def _table(card: Card, lanes: Lanes, xs: npt.NDArray[np.int16]) -> Bytes:
+    first, thresholds = _table_parts(bytes(card.data))
+    shift = 15 - card.knot_bits
+    a = _shifted(xs)
+    row = a >> np.uint16(shift)
+    row += _round_up(lanes, a & np.uint16((1 << shift) - 1), shift)
+    u = lanes.each()
+    symbols: Bytes = first.take((row << np.uint16(8)) | u)
+    pending = np.flatnonzero(symbols == _UNDECIDED)
+    r = u[pending].astype(np.int64) << 22
+    for s in (14, 6, 0):
+        if not pending.size:
+            break
+        byte = lanes.some(pending).astype(np.int64)
+        r |= byte << s if s else byte >> 2
+        of_row = thresholds[row[pending]]
+        symbol = (of_row <= r[:, None]).sum(axis=1)
+        symbols[pending] = symbol
+        doubt = np.take_along_axis(of_row, symbol[:, None], 1)[:, 0] < r + (1 << s)
+        pending, r = pending[doubt], r[doubt]
+    return symbols
+
+
+def _window(card: Card, lanes: Lanes, xs: npt.NDArray[np.int16]) -> Bytes:
+    b = _shifted(xs).astype(np.int32) * (card.symbols - card.window)
+    start = (b >> 15).astype(np.uint8)
+    start += _round_up(lanes, b & 32767, 15)
+    return _around(card, lanes, start)
+
+
+def _around(card: Card, lanes: Lanes, start: Bytes) -> Bytes:
+    # The window is [start, start + W).
+    window, others = card.window, card.symbols - card.window
+    inside = _below(lanes, card.threshold)
+    if window == others == 1:
+        u = np.zeros(lanes.count, np.uint8)
+    else:
+        last = np.where(inside, np.uint8(window - 1), np.uint8(others - 1))
+        mask = np.where(inside, np.uint8(mask_of(window)), np.uint8(mask_of(others)))
+        u = lanes.each(None if lanes.joined else mask != 0) & mask
+        pending = np.flatnonzero(u > last)
+        while pending.size:
+            u[pending] = lanes.some(pending) & mask[pending]
+            pending = pending[u[pending] > last[pending]]
+    symbols: Bytes = np.where(inside, u + start, u + np.where(u >= start, np.uint8(window), np.uint8(0)))
+    return symbols
+
+
+def _grid(card: Card, lanes: Lanes, xs: npt.NDArray[np.int16]) -> npt.NDArray[np.int64]:
+    # The inputs rounded to the grid, as outputs counted from the lowest.
+    a = _shifted(xs)
+    bits = 14 - card.grid_bits
+    y = (a >> np.uint16(bits)).astype(np.int64)
+    fraction = a & np.uint16((1 << bits) - 1)
+    if bits > 8:
+        y += _round_up(lanes, fraction, bits)
+    elif bits:
+        y += _round_up(lanes, fraction << np.uint16(8 - bits), 8)
+    return y - ((1 << card.grid_bits) + card.lowest)
+
+
+def _noise(card: Card, lanes: Lanes, y: npt.NDArray[np.int64]) -> npt.NDArray[np.uint16]:
+    """Exact discrete Laplace noise, clamped: Canonne, Kamath, Steinke (2020), Algorithms 1 and 2."""
+    y = y.copy()
+    pending: Indices = np.arange(len(y))
+    while pending.size:
+        offset = uniform_some(lanes, pending, card.t)
+        kept = _bernoulli_exp(lanes, pending, offset, card.t)
+        again, pending, offset = pending[~kept], pending[kept], offset[kept]
+        whole = np.zeros(len(pending), np.int64)
+        going: Indices = np.arange(len(pending))
+        while going.size:  # how often Bernoulli(exp(-1)) is 1 before it is 0
+            going = going[_bernoulli_exp_one(lanes, pending[going])]
+            whole[going] += 1
+        magnitude = (offset + card.t * whole) // card.s
+        negative = (lanes.some(pending) & 1).astype(bool)
+        done = ~negative | (magnitude > 0)  # there is no negative zero
+        y[pending[done]] += np.where(negative, -magnitude, magnitude)[done]
+        pending = np.concatenate([again, pending[~done]])
+    return np.clip(y, 0, card.highest - card.lowest).astype(np.uint16)
+
+
+def _bernoulli_exp(lanes: Lanes, which: Indices, numerator: Array, t: int) -> npt.NDArray[np.bool_]:
+    # Bernoulli(exp(-numerator / t)) of each of the lanes `which`, 0 <= numerator < t
+    result = np.zeros(len(which), bool)
+    going: Indices = np.arange(len(which))
+    k = 1
+    while going.size:
+        for failed_at in (0, 1):
+            if failed_at == 0:
+                passed = uniform_some(lanes, which[going], t) < numerator[going]
+            elif k > 1:
+                passed = uniform_some(lanes, which[going], k) == 0
+            else:
+                continue
+            result[going[~passed]] = k % 2 == 1
+            going = going[passed]
+        k += 1
+    return result
+
+
+def _bernoulli_exp_one(lanes: Lanes, which: Indices) -> npt.NDArray[np.bool_]:
+    # Bernoulli(exp(-1)): it cannot fail at k = 1
+    result = np.zeros(len(which), bool)
+    going: Indices = np.arange(len(which))
+    k = 2
+    while going.size:
+        passed = uniform_some(lanes, which[going], k) == 0
+        result[going[~passed]] = k % 2 == 1
+        going = going[passed]
+        k += 1
+    return result

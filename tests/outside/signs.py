@@ -1,0 +1,33 @@
+"""An algorithm of another package: sign-SGD (Bernstein et al., ICML 2018) with Adam, by the reports of FedSGD."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ternhost.algorithms import fedsgd
+from ternhost.algorithms.optimisers import OPTIMISERS
+from ternhost.options import option, require
+
+
+@dataclass(frozen=True)
+class Options(fedsgd.Options):
+    """Options of FedSGD, and how small a mean counts as none."""
+
+    optimiser: str = option("adam", "how the model moves", group="signs", choices=lambda: OPTIMISERS)
+    dead_zone: float = option(
+        0.0, "up to which size a mean gradient counts as 0", group="signs", kind=float, metavar="X"
+    )
+
+    def __post_init__(self):
+        super().__post_init__()
+        require(0 <= self.dead_zone < 1, "dead_zone", "0 or more and below 1", self.dead_zone)
+
+
+class SignSGD(fedsgd.FedSGD):
+    """Moves by the signs of the mean gradient alone."""
+
+    name = "signs"
+    Options = Options
+
+    def move(self, trainer, mean, reports):
+        trainer.update(np.where(np.abs(mean) > self.options.dead_zone, np.sign(mean), 0), reports)

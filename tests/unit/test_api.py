@@ -1,0 +1,175 @@
+"""The public Python API: what `import ternhost` gives, options by keyword, and results."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import ternhost
+from tern import card as cards
+from ternhost.runs.status import END
+
+
+@pytest.fixture(autouse=True)
+def in_an_empty_directory(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+def small(**options):
+    return ternhost.train(fleet="simulated:1000", reports=1000, dataset="synthetic-logistic", **options)
+
+
+def test_importing_ternhost_imports_nothing_else():
+    program = "import sys; before = set(sys.modules); import ternhost; print('numpy' in sys.modules); dir(ternhost); "
+    program += "print(sorted(name for name in set(sys.modules) - before if name.startswith('tern')))"
+    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+    assert found.splitlines() == ["False", "['ternhost', 'ternhost.errors']"]
+
+
+def test_everything_that_is_exported_is_there_and_described():
+    for name in ternhost.__all__:
+        assert getattr(ternhost, name).__doc__, name
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        _ = ternhost.nothing
+    assert ternhost.fleet  # modules below it are found as ever
+
+
+def test_a_run_from_python_is_that_of_the_command_line(tmp_path):
+    heard = []
+    result = small(epsilon=4, k=2, group=250, name="mine", on_status=heard.append)
+    assert result.name == "mine"
+    assert result.directory.resolve() == tmp_path / "runs" / "mine"
+    assert dict(result) == json.loads((result.directory / "result.json").read_text())
+    assert dict(ternhost.Result.load("mine")) == dict(ternhost.Result.load(result.directory)) == dict(result)
+    assert result["options"]["epsilon"] == "4"
+    assert result["epsilon_per_client"] == pytest.approx(4)
+    assert [status.round for status in heard if status.event == END] == [1, 2, 3, 4]
+    assert result.weights.shape == (result["d"],)
+    assert result.weights.tolist() == result["weights"]
+    assert set(result.figures) == {"accuracy", "accuracy_baseline", "accuracy_nonprivate"}
+    assert result.history["reports"].tolist() == [250] * 4
+    assert result.history["accuracy"].iloc[-1] == result["accuracy"]
+    assert result.missing is None
+    assert "1,000 reports" in str(result)
+    assert result.report().read_text().startswith("<!")
+    program = "import sys; from ternhost.cli import main; sys.exit(main())"
+    argv = ["train", "--fleet", "simulated:1000", "--reports", "1000", "--dataset", "synthetic-logistic"]
+    argv += ["--epsilon", "4", "--k", "2", "--group", "250", "--json", "--no-report", "--quiet"]
+    told = subprocess.run([sys.executable, "-c", program, *argv], capture_output=True, text=True, check=True)
+    other = json.loads(told.stdout)
+    for name in ("options", "card", "epsilon_per_client", "reports"):  # the noise is another
+        assert other[name] == result[name], name
+
+
+def test_runs_are_listed_and_kept_where_one_says(tmp_path):
+    small(name="first", directory=tmp_path / "mine")
+    small(name="second", directory=str(tmp_path / "mine"), algorithm="hiera")
+    listed = ternhost.list_runs(tmp_path / "mine")
+    assert [(entry["run"], entry["status"]) for entry in listed] == [
+        ("first", "finished"),
+        ("second", "finished"),
+    ]
+    assert ternhost.list_runs() == []
+    assert ternhost.Result.load("second", tmp_path / "mine")["algorithm"] == "hiera"
+    with pytest.raises(ternhost.UsageError, match="no result of a run 'second'"):
+        ternhost.Result.load("second")
+    with pytest.raises(ternhost.UsageError, match="the run first has finished"):
+        ternhost.resume("first", directory=tmp_path / "mine")
+
+
+def test_a_run_that_stopped_goes_on(tmp_path):
+    class Stopped(Exception):
+        pass
+
+    def stop(status):
+        if status.event == END and status.round == 2:
+            raise Stopped
+
+    with pytest.raises(Stopped):
+        small(name="cut", group=250, on_status=stop)
+    assert ternhost.list_runs()[0]["status"] == "running"
+    result = ternhost.resume("cut")
+    assert result["reports"] == 1000
+    assert result.history["round"].tolist() == [1, 2, 3, 4]
+
+
+def test_a_figure_that_is_chance_is_called_so():
+    one = ternhost.train(fleet="simulated:1", reports=1, epsilon=2)
+    assert "1 report is too few for 28 weights: the figure is chance" in str(one)
+    good = ternhost.train(fleet="simulated:5000", reports=5000, epsilon=8)
+    assert "chance" not in str(good)
+    bad = ternhost.Result({**good, "accuracy": good["accuracy_baseline"] - 0.1})
+    assert "do not tell this model from the majority: the figure is chance" in str(bad)
+
+
+def test_attributes_as_a_frame(tmp_path):
+    result = ternhost.collect(fleet="simulated:500", dataset="wine", epsilon="4")
+    frame = result.attributes
+    assert frame.columns.tolist() == ["name", "mean", "low", "high", "reports", "true"]
+    assert len(frame) == 13
+    assert (frame["low"] <= frame["mean"]).all()
+    assert np.mean((frame["mean"] - frame["true"]) ** 2) == pytest.approx(
+        result.figures["mean_squared_error"]
+    )
+    assert result.weights is None
+
+
+def test_inference_says_its_score():
+    result = ternhost.infer(fleet="simulated:75", epsilon=8)
+    assert {"score", "score_without_noise", "agreement"} <= result.figures.keys()
+
+
+def test_a_card_is_a_design_or_bytes_or_a_file(tmp_path):
+    design = ternhost.design("pm-sub", 2, 7)
+    assert design.card == ternhost.design("pm-sub", "2", levels=7).card
+    assert cards.certify(cards.decode(design.card), 2_000_000)
+    (tmp_path / "mine.card").write_bytes(design.card)
+    for card in (design, design.card, tmp_path / "mine.card", "mine.card"):
+        assert small(card=card, epsilon=2)["card"] == design.card.hex()
+    assert small(mechanism="pm", mechanism_options={"window": "best"})["mechanism"] == "pm"
+    with pytest.raises(ternhost.UsageError, match="no mechanism 'none'"):
+        ternhost.design("none", 1)
+    with pytest.raises(ternhost.UsageError, match="--card and --mechanism say the same"):
+        small(card=design, mechanism="pm")
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"raports": 5}, TypeError, r"train\(\) has no option 'raports'; is 'reports' meant\?"),
+        ({"bananas": 5}, TypeError, r"train\(\) has no option 'bananas'$"),
+        ({"local_rate": 2}, ternhost.UsageError, "local_rate belongs to fedavg, and this run is fedsgd"),
+        ({"seed": "one"}, TypeError, "seed must be a whole number, not 'one'"),
+        ({"seed": 1.5}, TypeError, "seed must be a whole number, not 1.5"),
+        ({"seed": True}, TypeError, "seed must be a whole number, not True"),
+        ({"seed": None}, TypeError, "seed must be a whole number, not None"),
+        ({"deadline": "5"}, TypeError, "deadline must be a number, not '5'"),
+        ({"model": ["linear"]}, TypeError, r"model must be a text or a number, not \['linear'\]"),
+        ({"seed": -1}, ternhost.UsageError, "--seed must be 0 or more, not -1"),
+        ({"epsilon": 0}, ternhost.UsageError, "epsilon 0 is not a number"),
+        ({"algorithm": "collect"}, ternhost.UsageError, "collect is not for ternhost.train"),
+        ({"algorithm": "none"}, ternhost.UsageError, "there is no algorithm 'none'"),
+    ],
+)
+def test_options_that_make_no_sense(options, error, message, tmp_path):
+    with pytest.raises(error, match=message):
+        small(**options)
+    assert not (tmp_path / "runs").exists()
+
+
+def test_numpy_s_numbers_are_numbers():
+    result = ternhost.train(
+        fleet="simulated:400", reports=np.int64(400), epsilon=np.float64(2), regularisation=np.float32(0.5)
+    )
+    assert result["reports"] == 400
+    assert result["options"]["epsilon"] == "2.0"
+
+
+def test_frames_name_the_extra_that_brings_pandas(monkeypatch):
+    result = ternhost.Result({"history": [], "run": "mine"})
+    monkeypatch.setitem(sys.modules, "pandas", None)  # as if it were not installed
+    with pytest.raises(ternhost.UsageError, match="pandas is not installed") as caught:
+        _ = result.history
+    assert "tern-ldp[data]" in caught.value.hint

@@ -1,0 +1,290 @@
+"""Collecting means and frequencies: what is asked, what it costs, and what comes of it."""
+
+import json
+
+import numpy as np
+import pytest
+from simulating import begin, finished, fleet_of, rounds, run
+
+from tern import card as cards
+from tern import wire
+from ternhost import datasets
+from ternhost.algorithms import collect
+from ternhost.algorithms.base import Audience
+from ternhost.algorithms.collect import Collect, Options
+from ternhost.cli import main
+from ternhost.datasets import Table
+from ternhost.errors import UsageError
+
+EXTRACT = "AGE,HRSWORK1,SEX,MARST,REGION\n" + "".join(
+    f"{20 + i % 60},{(7 * i) % 90},{1 + i % 2},{1 + i % 4 // 2},{i % 5 // 2}\n" for i in range(600)
+)
+SIZES = (2, 5, 16)
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def people(tmp_path):
+    path = tmp_path / "people.csv"
+    path.write_text(EXTRACT)
+    return f"ipums:{path}"
+
+
+def _table(n, numeric=5, sizes=SIZES, seed=1):
+    """n records of so many numbers and of attributes of these sizes."""
+    rng = np.random.default_rng(seed)
+    means = np.array([0, 1 / 3, 2 / 3, -0.5, 0.9])[:numeric]
+    numbers = datasets.to_fixed(np.clip(rng.normal(means, 0.25, (n, numeric)), -1, 1))
+    codes = None
+    if sizes:
+        codes = np.stack([np.minimum(rng.geometric(0.4, n) - 1, size - 1) for size in sizes], axis=1)
+        codes = codes.astype(np.int16)
+    return Table(
+        "people",
+        tuple(f"n{i}" for i in range(numeric)),
+        numbers,
+        tuple(f"c{i}" for i in range(len(sizes))),
+        codes,
+        tuple(tuple(str(value) for value in range(size)) for size in sizes),
+    )
+
+
+@pytest.fixture
+def table(monkeypatch):
+    """Puts a table in the place of the data set."""
+
+    def put(*args, **kwargs):
+        found = _table(*args, **kwargs)
+        monkeypatch.setattr(collect, "load", lambda name: (found, 0))
+        return found
+
+    return put
+
+
+# What is asked, and what it costs
+
+
+@pytest.mark.parametrize("rule", ["wide", "paper"])
+def test_the_budget_is_split_as_in_the_paper(rule):
+    numeric, *categorical = collect.plan(Options(epsilon="8", k_rule=rule), _table(3))
+    (design,) = numeric.designs
+    assert 0.999 * 5_000_000 < design.cost <= 5_000_000
+    assert design.k == 2  # of 5e6: floor(5 / 2.5) and floor(5 / 2.5 + 0.6)
+    costs = [part.designs[0].cost for part in categorical]
+    assert [part.designs[0].card.symbols for part in categorical] == list(SIZES)
+    for cost in costs:  # a question for each size of domain has its share of the 3e6
+        assert 0.998 * 1_000_000 < cost <= 1_000_000
+    assert [part.designs[0].k for part in categorical] == [1, 1, 1]
+    assert design.cost + sum(costs) <= 8_000_000
+
+
+def test_attributes_of_one_size_are_asked_for_together():
+    parts = collect.plan(Options(epsilon="12"), _table(3, 0, (3, 3, 3, 4)))
+    assert [part.columns for part in parts] == [(0, 1, 2), (3,)]
+    assert parts[0].designs[0].k == 3  # of 9e6, by the wide rule 4, of 3 that there are
+    assert sum(part.designs[0].cost for part in parts) <= 12_000_000
+
+
+def test_rules_differ_just_below_five():
+    of = _table(3, 5, ())
+    for rule, k in (("wide", 2), ("paper", 1)):
+        (part,) = collect.plan(Options(epsilon="4.9", k_rule=rule), of)
+        assert part.designs[0].k == k
+    (part,) = collect.plan(Options(epsilon="4.9", k=5), of)
+    assert part.designs[0].card.epsilon <= 980_000
+    with pytest.raises(UsageError, match="--k must be 1 to 5"):
+        collect.plan(Options(k=6), of)
+
+
+def test_a_question_for_numbers_and_one_for_each_size_of_domain(people):
+    algorithm = begin("collect", 600, dataset=people, epsilon="10")
+    parts = algorithm.parts_asked
+    assert [part.columns for part in parts] == [(0, 1), (2, 3), (4,)]
+    designs = [part.designs[0] for part in parts]
+    assert [own.card.symbols for own in designs] == [3, 2, 3]
+    assert [part.categories for part in parts] == [False, True, True]
+    # the budget is split by the number of attributes: 4, 4 and 2 of 10
+    assert [own.cost for own in designs] == [pytest.approx(share, rel=1e-3) for share in (4e6, 4e6, 2e6)]
+    assert algorithm.costs() == [sum(own.cost for own in designs)]
+    assert algorithm.costs()[0] <= 10_000_000
+    (policy,) = set(algorithm.policies(np.arange(1, 601), None))
+    assert (policy.largest, policy.budget) == (max(own.cost for own in designs), algorithm.costs()[0])
+    asked = [algorithm.cohorts(range(1, 601))[0][0]]
+    asked += [algorithm.cohorts(range(1, 601))[0][0] for _ in rounds(algorithm, fleet_of(algorithm))]
+    assert [(question.model, list(question.parameters)) for question in asked[:3]] == [
+        (wire.VALUES, [1, 1, 0, 0, 0]),
+        (wire.CATEGORIES, [0, 0, 1, 1, 0]),
+        (wire.CATEGORIES, [0, 0, 0, 0, 1]),
+    ]
+
+
+def test_boards_that_hold_the_constant_are_asked_past_it():
+    algorithm = Collect(Options(dataset="iris"), Audience(knows_records=False))
+    ((question, devices),) = algorithm.cohorts([7, 8, 9])
+    assert list(question.parameters) == [0, 1, 1, 1, 1]
+    assert list(devices) == [7, 8, 9]
+    assert (algorithm.holdings, algorithm.clients) == (None, None)
+    ((question, _),) = begin("collect", 50, dataset="iris").cohorts(range(1, 51))
+    assert list(question.parameters) == [1, 1, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "message"), [((1,), "has 2 to"), ((300,), "has 2 to"), ((), "no attribute")]
+)
+def test_tables_that_cannot_be_collected(sizes, message):
+    with pytest.raises(UsageError, match=message):
+        collect.plan(Options(), _table(3, 0, sizes))
+
+
+# What comes of it
+
+
+@pytest.mark.parametrize("mechanism", ["three-outputs", "duchi", "pm-sub"])
+def test_means_and_frequencies(table, mechanism):
+    n = 150_000
+    of = table(n)
+    algorithm = finished(begin("collect", n, epsilon="4", mechanism=mechanism))
+    result = algorithm.result([])
+    by_name = {entry["name"]: entry for entry in result["attributes"]}
+    assert result["clients"] == n
+    numeric = [by_name[name] for name in of.numeric_names]
+    assert sum(entry["reports"] for entry in numeric) == n * algorithm.parts_asked[0].designs[0].k
+    for j, entry in enumerate(numeric):
+        truth = of.numeric[:, j].mean() / 16384
+        assert entry["true"] == pytest.approx(truth)
+        error = (entry["interval"][1] - entry["interval"][0]) / 2 / 1.96
+        assert abs(entry["mean"] - truth) < 4.5 * error
+    for j, (part, size) in enumerate(zip(algorithm.parts_asked[1:], SIZES, strict=True)):
+        entry = by_name[f"c{j}"]
+        truth = np.bincount(of.codes[:, j], minlength=size) / n
+        assert entry["true"] == pytest.approx(truth.tolist())
+        same = part.designs[0].card.threshold / 2**30
+        error = 1 / (same - (1 - same) / (size - 1)) / np.sqrt(entry["reports"])
+        assert np.abs(np.array(entry["frequencies"]) - truth).max() < 4.5 * error
+        assert sum(entry["frequencies"]) == pytest.approx(1)
+
+
+def test_means_are_unbiased_over_many_runs(table):
+    of = table(400, 5, ())
+    algorithm = begin("collect", 400, epsilon="1")
+    found = []
+    for seed in range(400):
+        own = begin("collect", 400, epsilon="1")
+        finished(own, fleet_of(algorithm, seed=seed))
+        found.append([entry["mean"] for entry in own.result([])["attributes"]])
+    error = np.std(found, axis=0) / 20
+    assert (np.abs(np.mean(found, axis=0) - of.numeric.mean(axis=0) / 16384) < 4.5 * error).all()
+
+
+def test_only_categories(table):
+    table(20_000, 0)
+    algorithm = finished(begin("collect", 20_000, epsilon="4"))
+    entries = algorithm.result([])["attributes"]
+    assert [len(entry["frequencies"]) for entry in entries] == list(SIZES)
+    assert sum(entry["reports"] for entry in entries) == 60_000
+    assert not any("mean" in entry for entry in entries)
+
+
+def test_numbers_and_categories_together(people):
+    result = run("collect", "simulated:200000", dataset=people, epsilon="20")
+    assert result["clients"] == 200_000
+    assert result["epsilon_per_client"] <= 20
+    assert [part["reports"] for part in result["parts"]] == [200_000] * 3
+    by_name = {entry["name"]: entry for entry in result["attributes"]}
+    for name in ("AGE", "HRSWORK1"):
+        low, high = by_name[name]["interval"]
+        assert low - 0.01 < by_name[name]["true"] < high + 0.01
+        assert high - low < 0.05
+    for name in ("SEX", "MARST", "REGION"):
+        entry = by_name[name]
+        assert np.abs(np.subtract(entry["frequencies"], entry["true"])).max() < 0.01
+        assert sum(entry["frequencies"]) == pytest.approx(1)
+    assert by_name["SEX"]["categories"] == ["1", "2"]
+    with open(f"{result['directory']}/result.json") as file:
+        assert json.load(file) == result
+
+
+def test_a_data_set_without_a_table_gives_its_features():
+    result = run("collect", "simulated:50000", dataset="iris", epsilon="8", mechanism="pm-sub", levels=15)
+    assert len(result["attributes"]) == 4  # not the constant
+    assert result["mean_squared_error"] < 1e-3
+    (part,) = result["parts"]
+    assert (part["d"], part["k"]) == (4, 3)
+
+
+def test_hiera_shows_the_true_loss_beside_the_stated_one():
+    options = {"dataset": "iris", "method": "hiera", "epsilon": "8", "mu": 0.2}
+    result = run("collect", "simulated:50000", **options)
+    assert result["epsilon_per_client"] == pytest.approx(8, abs=1e-3)
+    assert result["epsilon_per_client"] <= 8
+    assert result["epsilon_stated"] < 5
+    assert result["mean_squared_error"] < 0.01
+    (part,) = result["parts"]
+    card = cards.decode(bytes.fromhex(part["card"]))
+    assert (card.shape, card.symbols, part["k"]) == (cards.HIERARCHY, 10, 1)
+    assert cards.certify(card)
+    assert not cards.certify(card, card.epsilon - 200)
+
+
+def test_an_attribute_that_nobody_reported_is_left_out(table):
+    table(3, 5, ())
+    entries = finished(begin("collect", 3, epsilon="1")).result([])["attributes"]
+    assert 1 <= len(entries) <= 3
+    assert sum(entry["reports"] for entry in entries) == 3
+
+
+# What is refused
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"method": "guess"}, "no method"),
+        ({"mu": 1.5}, "--mu must be 0 to 1"),
+        ({"epsilon": "0"}, "epsilon"),
+        ({"clients": -1}, "0 \\(all\\) or more"),
+        ({"seed": -1}, "--seed must be 0 or more, not -1"),
+        ({"budgets": "x"}, "no budgets"),
+    ],
+)
+def test_options_that_are_refused(options, message):
+    with pytest.raises(UsageError, match=message):
+        Options(**options)
+
+
+@pytest.mark.parametrize(
+    ("fleet", "options", "message"),
+    [
+        ("simulated:178", {"dataset": "wine", "clients": 10_000}, "there are 178"),
+        ("emulated:4", {"dataset": "wine", "clients": 3}, "without one"),
+        ("emulated:2", {"dataset": "wine", "k": 14}, "--k must be 1 to 13"),
+        ("emulated:2", {"dataset": "wine", "method": "hiera", "budgets": "1"}, "budgets"),
+        ("emulated:2", {"dataset": "nothing"}, "no data set"),
+        ("emulated:2", {"dataset": "wine", "mechanism": "lhp"}, "a level and a sign"),
+        ("emulated:2", {"dataset": "wine", "k_rule": "own"}, "no rule"),
+        ("nowhere", {"dataset": "wine"}, "no fleet"),
+    ],
+)
+def test_runs_that_are_refused(fleet, options, message):
+    with pytest.raises(UsageError, match=message):
+        run("collect", fleet, **options)
+
+
+def test_the_command(capsys):
+    assert main(["collect", "--dataset", "iris", "--fleet", "simulated:5000", "--epsilon", "4"]) == 0
+    out = capsys.readouterr().out
+    assert "95 % interval" in out
+    assert "mean squared error" in out
+    own = ["collect", "--dataset", "iris", "--method", "hiera", "--fleet", "simulated:100", "--no-report"]
+    assert main([*own, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["method"] == "hiera"
+    assert main(["collect", "--mu", "0.5"]) == 2
+    assert "--mu belongs to hiera" in capsys.readouterr().err
+    assert main([*own, "--mechanism", "duchi"]) == 2
+    assert "--mechanism belongs to algorithm6" in capsys.readouterr().err
+    assert main(["collect", "--resume", "x", "--k", "1"]) == 2
+    assert "keeps its options" in capsys.readouterr().err

@@ -1,0 +1,109 @@
+"""What the documentation says is there: links, commands and options. `make docs` makes a site of the same pages."""
+
+import argparse
+import pydoc
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from ternhost.cli import build_parser
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted(
+    path
+    for pattern in ("*.md", "docs/**/*.md", "examples/*.md", "firmware/*.md", "shared_specs/**/*.md")
+    for path in ROOT.glob(pattern)
+)
+COMMANDS = [path for path in PAGES if path.name != "CHANGELOG.md"]
+# Options of other programs that the pages name.
+OTHERS = {"--no-deps", "--target", "--exhaustive"}
+
+
+def name(path):
+    return path.relative_to(ROOT).as_posix()
+
+
+def blocks(text, *languages):
+    """The code in fences of these languages."""
+    found = re.findall(r"^( *)```(\w*)\n(.*?)^\1```", text, re.MULTILINE | re.DOTALL)
+    return [code for _, language, code in found if language in languages]
+
+
+def anchors(path):
+    """What can follow a # in a link to a page."""
+    headings = re.findall(
+        r"^#+ (.+)$", re.sub(r"```.*?```", "", path.read_text(), flags=re.DOTALL), re.MULTILINE
+    )
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
+
+
+def commands(text):
+    """The `tern ...` commands of a page's shell blocks, as lists of words."""
+    for code in blocks(text, "sh", ""):
+        for line in code.replace("\\\n", " ").splitlines():
+            words = shlex.split(line, comments=True)
+            if words and words[0] == "tern":
+                yield words[1:]
+
+
+def options(parser):
+    """All options of a parser and of those below it."""
+    found = set(parser._option_string_actions)
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for below in action.choices.values():
+                found |= options(below)
+    return found
+
+
+@pytest.mark.parametrize("path", PAGES, ids=name)
+def test_links_lead_somewhere(path):
+    for target, anchor in re.findall(r"\]\(([^)\s#:]*)(#[^)\s]+)?\)", path.read_text()):
+        other = (path.parent / target) if target else path
+        assert other.exists(), target
+        if anchor:
+            assert anchor[1:] in anchors(other), f"{target}{anchor}"
+
+
+def test_what_the_api_s_page_names_is_there():
+    named = re.findall(r"^::: (\S+)$", (ROOT / "docs/api.md").read_text(), re.MULTILINE)
+    assert len(named) > 20
+    assert [path for path in named if pydoc.locate(path) is None] == []
+
+
+@pytest.fixture(scope="module")
+def parser():
+    return build_parser()
+
+
+@pytest.mark.parametrize("path", COMMANDS, ids=name)
+def test_commands_are_understood(path, parser):
+    for words in commands(path.read_text()):
+        if not {"--help", "--version"} & {*words}:
+            assert parser.parse_args(words).func, words
+
+
+def test_there_are_commands_to_understand():
+    found = [words[0] for path in COMMANDS for words in commands(path.read_text())]
+    assert len(found) > 50
+    assert {"train", "collect", "infer", "serve", "broker", "up", "monitor", "card", "runs"} <= {*found}
+
+
+@pytest.mark.parametrize("path", COMMANDS, ids=name)
+def test_options_that_are_named_exist(path, parser):
+    named = {
+        option
+        for code in re.findall(r"`[^`]+`", path.read_text())
+        for option in re.findall(r"(?<!\w)--[a-z][\w-]*", code)
+    }
+    assert named - options(parser) <= OTHERS
+
+
+@pytest.mark.parametrize("path", PAGES, ids=name)
+def test_lines_of_prose_are_not_long(path):
+    text = re.sub(r"```.*?```", "", path.read_text(), flags=re.DOTALL)
+    for line in text.splitlines():
+        if not line.startswith(("|", "![", "#")):
+            assert len(line) <= 120, line

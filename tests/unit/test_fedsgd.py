@@ -1,0 +1,359 @@
+"""FedSGD: who is asked and for what, what is learned, and how well it does on a fleet that is not tern's own."""
+
+from fractions import Fraction
+from functools import lru_cache
+
+import numpy as np
+import pytest
+from simulating import begin, finished, fleet_of, rounds, run
+
+from tern import card as cards
+from tern import wire
+from tern.fixed import ONE
+from ternhost import datasets
+from ternhost.aggregate.rounds import COMPLETE, CohortCounts, RoundResult
+from ternhost.algorithms import judging, training
+from ternhost.algorithms.base import Audience, Standing
+from ternhost.algorithms.fedsgd import FedSGD, Options
+from ternhost.datasets import CLASSIFICATION, REGRESSION, Dataset, held_out, to_fixed
+from ternhost.errors import UsageError
+from ternhost.mechanisms import certify
+
+
+@pytest.fixture(scope="module", autouse=True)
+def loaded_once():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(datasets, "load", lru_cache(datasets.load))
+        yield
+
+
+def toy(monkeypatch, data):
+    monkeypatch.setattr(datasets, "load", lambda name: data)
+    return data
+
+
+def synthetic(task, n=20_000, d=8, seed=5):
+    rng = np.random.default_rng(seed)
+    x = rng.uniform(-1, 1, (n, d))
+    x[:, 0] = 1
+    truth = rng.uniform(-0.5, 0.5, d)
+    truth[0] /= 10
+    truth /= np.abs(truth).sum()
+    z = x @ truth
+    y = np.where(z > rng.logistic(0, 0.05, n), 1, -1) if task == CLASSIFICATION else z
+    names = tuple(f"x{j}" for j in range(d))
+    return Dataset("synthetic", task, names, to_fixed(x), to_fixed(y), held_out(n)), truth
+
+
+# Who is asked
+
+
+def test_everybody_is_asked_once_in_groups(monkeypatch):
+    toy(monkeypatch, synthetic(CLASSIFICATION, 400)[0])
+    algorithm = begin("fedsgd", 103, reports=103, group=10, epsilon="1")
+    assert (algorithm.rounds, algorithm.reports, algorithm.clients, algorithm.times) == (11, 103, 103, 1)
+    seen = []
+    while not algorithm.done:
+        ((question, asked),) = algorithm.cohorts(range(1, 104))
+        assert (question.model, question.k, question.batch) == (wire.LOGISTIC, 1, 0)
+        assert question.card == algorithm.designs[0].card.data
+        seen.append(asked.tolist())
+        algorithm.learn(RoundResult(len(seen), COMPLETE, len(asked), 0, {}, []), range(1, 104))
+        algorithm._trainer.stopped = None if len(seen) < 11 else training.ROUNDS
+    assert [len(asked) for asked in seen] == [10] * 10 + [3]
+    assert sorted(np.concatenate(seen)) == list(range(1, 104))
+
+
+def test_clients_hold_training_records_dealt_by_the_seed(monkeypatch):
+    data = toy(monkeypatch, synthetic(CLASSIFICATION, 400)[0])
+    first, again, other = (begin("fedsgd", 300, reports=300, seed=s).holdings.order for s in (1, 1, 2))
+    assert (first == again).all()
+    assert (first != other).any()
+    assert sorted(first) == sorted(data.training)
+    assert not data.held_out[first].any()
+
+
+def test_more_reports_than_clients_are_refused():
+    records = len(datasets.load("flights").training)
+    with pytest.raises(UsageError, match=f"there are {records:,} clients") as caught:
+        FedSGD(Options(reports=300_000), Audience())
+    assert f"--reports {records}" in caught.value.hint
+    with pytest.raises(UsageError, match="there are 300 clients") as caught:
+        begin("fedsgd", 300, dataset="diabetes", model="linear", reports=301)
+    assert "simulated:301" in caught.value.hint
+
+
+def test_more_clients_than_records_hold_them_again(monkeypatch):
+    data = toy(monkeypatch, synthetic(CLASSIFICATION, 4000)[0])
+    algorithm = begin("fedsgd", 20_000, reports=12_000, group=1000)
+    held = algorithm.holdings.positions(np.arange(algorithm.clients))[:, 0]
+    times = np.bincount(held, minlength=4000)
+    assert set(times[data.training]) == {3, 4}
+    assert not times[data.test].any()
+
+
+def test_a_group_is_no_larger_than_the_run():
+    assert Options().group == 500
+    assert Options(reports=100).group == 100
+    assert Options(reports=100, group=20).group == 20
+    with pytest.raises(UsageError, match="--group must be 1 to 100"):
+        Options(reports=100, group=101)
+
+
+# A fleet that is served
+
+
+def test_a_standing_fleet_is_asked_by_turns_a_share_at_a_time(monkeypatch):
+    toy(monkeypatch, synthetic(CLASSIFICATION, 400)[0])
+    audience = Audience(standing=Standing(rounds=8, share=0.25), devices=20)
+    algorithm = FedSGD(Options(epsilon="4"), audience)
+    assert (algorithm.rounds, algorithm.reports, algorithm.clients, algorithm.times) == (8, None, None, 8)
+    heard = [result.asked for result in rounds(algorithm, fleet_of(algorithm, clients=20))]
+    assert heard == [5] * 8
+    assert algorithm._trainer.stopped == training.ROUNDS
+
+
+def test_a_standing_fleet_without_an_end_goes_on_and_takes_new_devices_in(monkeypatch):
+    toy(monkeypatch, synthetic(CLASSIFICATION, 400)[0])
+    standing = Standing(horizon=50, share=0.5)
+    algorithm = FedSGD(Options(epsilon="4"), Audience(standing=standing, devices=20))
+    fifty = FedSGD(Options(epsilon="4"), Audience(standing=Standing(50, 50, 0.5), devices=20))
+    assert algorithm._trainer.settings.learning_rate == fifty._trainer.settings.learning_rate
+    asked = []
+    for clients in (20, 20, 30, 30):
+        asked.append(next(rounds(algorithm, fleet_of(algorithm, clients))).asked)
+    assert asked == [10, 10, 15, 15]
+    assert not algorithm.done
+    assert algorithm.releases(0)[0].times == 1  # of a round: nobody knows how many there will be
+    for number in range(6):  # nobody is at home: that is no reason to stop
+        algorithm.learn(RoundResult(number, COMPLETE, 10, 0, {}, []), range(1, 21))
+    assert not algorithm.done
+
+
+@pytest.mark.parametrize("wrong", [{"rounds": 0}, {"horizon": 0}, {"share": 0.0}, {"share": 1.1}])
+def test_a_schedule_that_makes_no_sense(wrong):
+    with pytest.raises(UsageError, match="served fleet needs"):
+        Standing(**wrong)
+
+
+# Records that only the devices know
+
+
+def test_a_dimension_instead_of_a_data_set(monkeypatch):
+    audience = Audience(devices=50, knows_records=False)
+    options = Options(dimension=8, reports=50, group=10, epsilon="8")
+    algorithm = FedSGD(options, audience)
+    assert (algorithm.d, algorithm.holdings, algorithm.dataset) == (8, None, None)
+    data, _ = synthetic(CLASSIFICATION, 400)
+    elsewhere = begin_with(monkeypatch, data, dimension=None, reports=50, group=10, epsilon="8")
+    for _ in rounds(algorithm, fleet_of(elsewhere)):
+        assert algorithm.figures() == {}
+    result = algorithm.result([])
+    assert (result["measure"], result["task"], result["d"]) == (None, None, 8)
+    assert result["features"] == [f"x{i}" for i in range(8)]
+    assert not {"accuracy", "squared_error"} & result.keys()
+    assert (algorithm.weights == finished(elsewhere).weights).all()  # what is learned is the same
+
+
+def begin_with(monkeypatch, data, **options):
+    toy(monkeypatch, data)
+    return begin("fedsgd", 50, **options)
+
+
+def test_a_dimension_is_for_devices_with_records_of_their_own():
+    with pytest.raises(UsageError, match="--dimension is for devices") as caught:
+        FedSGD(Options(dimension=8), Audience(clients=50))
+    assert "--dataset" in caught.value.hint
+    for wrong in (0, 129):
+        with pytest.raises(UsageError, match=f"--dimension must be 1 to 128, not {wrong}"):
+            Options(dimension=wrong)
+    with pytest.raises(UsageError, match="--dimension and --dataset say the same"):
+        FedSGD.check_named({"dimension": 3, "dataset": "iris"})
+
+
+# Results
+
+
+def test_small_groups_whose_estimate_is_often_zero_use_all_reports(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    toy(monkeypatch, synthetic(CLASSIFICATION, 400)[0])
+    result = run("fedsgd", "simulated:300", reports=300, group=1, epsilon="1")
+    assert (result["reports"], result["stopped"]) == (300, "rounds")
+
+
+def test_the_gradient_of_the_last_round_has_its_intervals(monkeypatch):
+    toy(monkeypatch, synthetic(CLASSIFICATION, 400)[0])
+    result = finished(begin("fedsgd", 300, reports=300, group=100)).result([])
+    last = result["last_gradient"]
+    assert last["round"] == 3
+    assert sum(last["reports"]) == 100
+    for low, mean, high, n in zip(*(last[key] for key in ("low", "mean", "high", "reports")), strict=True):
+        assert (low < mean < high) if n else mean is None
+    low, high = result["accuracy_interval"]
+    assert low < result["accuracy"] < high
+
+
+@pytest.mark.parametrize(("dataset", "model"), [("diabetes", "linear"), ("breast-cancer", "logistic")])
+def test_a_result_says_how_sure_it_is_and_what_it_is_beside(dataset, model):
+    algorithm = begin("fedsgd", 300, dataset=dataset, model=model, reports=300)
+    result = finished(algorithm).result([])
+    name = {"linear": "squared_error", "logistic": "accuracy"}[model]
+    other = {"linear": "accuracy", "logistic": "squared_error"}[model]
+    assert result["measure"] == name
+    assert not any(key.startswith(other) for key in result)
+    low, high = result[f"{name}_interval"]
+    assert low < result[name] < high
+    assert result[f"{name}_baseline"] == judging.baseline(datasets.load(dataset))
+    assert result["task"] == datasets.load(dataset).task
+
+
+def test_the_baseline_of_a_regression_is_the_mean_label_s():
+    diabetes = datasets.load("diabetes")
+    assert judging.baseline(diabetes) < 0.6 < judging.majority(diabetes)
+
+
+def test_a_run_has_a_twin_without_noise(monkeypatch):
+    data = toy(monkeypatch, synthetic(CLASSIFICATION, 4000)[0])
+    algorithm = finished(begin("fedsgd", 3000, reports=3000, group=300, epsilon="8"))
+    history = [{"round": i} for i in range(10)]
+    result = algorithm.result(history)
+    heard = []
+    model = algorithm.exact(heard.append)
+    assert len(heard) == 10
+    assert (heard[-1] == model).all()
+    assert result["accuracy_nonprivate"] == judging.accuracy(data, model)
+    assert [entry["accuracy_nonprivate"] for entry in history] == [
+        judging.accuracy(data, weights) for weights in heard
+    ]
+
+
+# How well it does
+
+
+class Devices:
+    """Another fleet: gradients in floats, symbols by the exact distribution of the card at its knots."""
+
+    def __init__(self, algorithm, seed):
+        self.holdings, self.devices = algorithm.holdings, range(1, algorithm.clients + 1)
+        self.rng = np.random.default_rng(seed)
+
+    def open(self, number, cohorts):
+        self.cohorts = cohorts
+
+    def collect(self, number):
+        found = [self._answer(question, devices) for question, devices in self.cohorts]
+        reports = sum(cohort.reports for cohort in found)
+        return RoundResult(number, COMPLETE, reports, reports, {}, found)
+
+    def _answer(self, question, devices):
+        card = cards.decode(question.card)
+        cumulative = cumulative_of(question.card)
+        rows = self.holdings.rows(np.asarray(devices) - 1)[:, 0] / ONE
+        x, y = rows[:, :-1], rows[:, -1]
+        z = x @ (np.array(question.parameters) * 2.0**question.exponent)
+        if question.model == wire.LINEAR:
+            residual = z - y
+        elif question.model == wire.LOGISTIC:
+            residual = -y / (1 + np.exp(y * z))
+        else:
+            residual = np.where(y * z < 1, -y, 0)
+        chosen = np.argsort(self.rng.random(x.shape), axis=1)[:, : question.k]
+        inputs = np.clip(np.take_along_axis(residual[:, None] * x, chosen, axis=1), -1, 1).ravel()
+        at = (inputs + 1) * (len(cumulative) - 1) / 2
+        knot = np.floor(at).astype(int)
+        knot += self.rng.random(len(at)) < at - knot
+        symbols = (self.rng.random(len(at))[:, None] > cumulative[knot]).sum(axis=1)
+        cells = np.bincount(chosen.ravel() * card.symbols + symbols, minlength=x.shape[1] * card.symbols)
+        counts = cells.reshape(x.shape[1], card.symbols)
+        return CohortCounts(card, question.k, counts, len(x), question)
+
+
+@lru_cache
+def cumulative_of(data):
+    card = cards.decode(data)
+    rows = [[float(p) for p in certify.at_knot(card, i)] for i in range(len(certify.knots(card)))]
+    return np.cumsum(rows, axis=1)[:, :-1]
+
+
+def trained(seed, k=1, **options):
+    algorithm = begin("fedsgd", k=k, seed=seed, **options)
+    return finished(algorithm, Devices(algorithm, seed))
+
+
+def exactly(algorithm):
+    return algorithm.exact(lambda weights: None)
+
+
+def test_twenty_thousand_flights_at_epsilon_two_with_every_seed():
+    flights = datasets.load("flights")
+    reached = []
+    for seed in range(20):
+        algorithm = trained(seed, reports=20_000, group=1_000, epsilon="2")
+        reached.append([judging.accuracy(flights, w) for w in (algorithm.weights, exactly(algorithm))])
+    assert judging.majority(flights) == pytest.approx(0.763, abs=0.001)
+    assert min(private for private, _ in reached) >= 0.89
+    assert min(exact for _, exact in reached) >= 0.897
+
+
+@pytest.mark.parametrize(("epsilon", "least"), [("1", 0.895), ("2", 0.896)])
+def test_all_flights_report_once(epsilon, least):
+    flights = datasets.load("flights")
+    reports = len(flights.training)
+    found = [trained(seed, reports=reports, group=5_000, epsilon=epsilon).weights for seed in range(5)]
+    assert np.mean([judging.accuracy(flights, weights) for weights in found]) >= least
+
+
+@pytest.mark.parametrize(("epsilon", "least"), [("1", 0.885), ("2", 0.890)])
+def test_all_flights_report_once_on_the_simulated_fleet(epsilon, least):
+    flights = datasets.load("flights")
+    reports = len(flights.training)
+    found = [
+        finished(begin("fedsgd", reports=reports, group=2_000, epsilon=epsilon, k=1, seed=seed)).weights
+        for seed in range(5)
+    ]
+    assert np.mean([judging.accuracy(flights, weights) for weights in found]) >= least
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "epsilon", "reports", "group", "k", "least"),
+    [
+        ("duchi", "1", 20_000, 1_000, 1, 0.88),
+        ("pm-sub", "2", 20_000, 1_000, 1, 0.89),
+        ("three-outputs", "0.5", 20_000, 1_000, 1, 0.88),
+        ("three-outputs", "2", 20_000, 100, 1, 0.89),
+        ("three-outputs", "2", 20_000, 20_000, 1, 0.89),
+        ("three-outputs", "2", 2_000, 200, 1, 0.88),
+        ("three-outputs", "4", 20_000, 1_000, 4, 0.89),  # each coordinate at 1
+    ],
+)
+def test_defaults_do_well_elsewhere_too(mechanism, epsilon, reports, group, k, least):
+    flights = datasets.load("flights")
+    for seed in range(3):
+        algorithm = trained(seed, k, mechanism=mechanism, epsilon=epsilon, reports=reports, group=group)
+        assert judging.accuracy(flights, algorithm.weights) >= least
+
+
+@pytest.mark.parametrize("model", ["logistic", "svm"])
+def test_synthetic_classification(monkeypatch, model):
+    data, truth = synthetic(CLASSIFICATION, n=60_000)
+    toy(monkeypatch, data)
+    best = judging.accuracy(data, truth)
+    algorithm = trained(1, model=model, reports=50_000, group=2_500, epsilon="2")
+    assert judging.accuracy(data, exactly(algorithm)) >= best - 0.02
+    assert judging.accuracy(data, algorithm.weights) >= best - 0.03
+
+
+def test_synthetic_regression(monkeypatch):
+    data, _ = synthetic(REGRESSION, n=60_000)
+    toy(monkeypatch, data)
+    spread = float(np.var(data.labels[data.test] / ONE))
+    algorithm = trained(1, model="linear", reports=50_000, group=2_500, epsilon="2")
+    assert judging.judge(data, exactly(algorithm)) <= 0.1 * spread
+    assert judging.judge(data, algorithm.weights) <= 0.2 * spread
+    assert judging.baseline(data) == pytest.approx(spread, rel=0.01)
+
+
+def test_the_variance_of_the_plan_is_that_of_the_card():
+    algorithm = begin("fedsgd", 300, dataset="diabetes", model="linear", reports=300, epsilon="2")
+    (design,) = algorithm.designs
+    assert design.variance == float(certify.moments(design.card).variance(Fraction(0)))

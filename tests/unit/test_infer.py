@@ -1,0 +1,167 @@
+"""`tern infer` on simulated fleets, and what it refuses."""
+
+import json
+
+import numpy as np
+import pytest
+from simulating import ask, begin, finished, fleet_of, run
+
+from tern import wire
+from ternhost.aggregate.rounds import COMPLETE, RoundResult
+from ternhost.algorithms import softmax
+from ternhost.algorithms.base import Audience, Standing
+from ternhost.algorithms.infer import Infer, Options
+from ternhost.cli import main
+from ternhost.errors import UsageError
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+def test_simulated_clients_score_beside_the_exact_result():
+    options = {"dataset": "wine", "epsilon": "20", "cluster_client_num": 500}
+    result = run("infer", "simulated:600", **options)
+    assert (result["reports"], result["classes"], result["features"]) == (500, 3, 14)
+    assert (result["epsilon_true"], result["laplace_eval_eps"]) == (20, 10)
+    assert result["epsilon_per_client"] <= 20
+    assert result["score_without_noise"] > 0.7 > result["score"] > 0.4
+    assert result["agreement"] > 0.95
+    assert result["accounting"][0]["epsilon_user_level"] == pytest.approx(20, rel=1e-3)
+    with open(f"{result['directory']}/result.json") as file:
+        assert json.load(file) == result
+    assert run("infer", "simulated:600", **options)["score"] == result["score"]
+
+
+def test_without_noise_a_simulation_shows_the_exact_score():
+    options = {"privacy_eval_type": "NOT_ENCRYPT", "eval_type": "CALINSKI_HARABASZ"}
+    result = run("infer", "simulated:75", **options)
+    assert result["score"] == result["score_without_noise"] > 50
+    assert result["agreement"] == 1
+    assert result["epsilon_true"] is None
+    assert result["reports"] == 0
+    assert "card" not in result
+
+
+def test_clients_hold_records_that_the_classifier_has_not_seen():
+    algorithm = begin("infer", 75)
+    assert set(algorithm.holdings.order) == set(algorithm._dataset.test)
+    assert not set(algorithm.holdings.order) & set(algorithm._dataset.training)
+    assert (np.sort(algorithm.holdings.order) != algorithm.holdings.order).any()
+
+
+def test_the_question_is_the_classifier():
+    algorithm = begin("infer", 75, epsilon="6")
+    ((question, devices),) = algorithm.cohorts(range(1, 76))
+    weights = algorithm._weights
+    assert (question.model, question.k, question.exponent) == (wire.SOFTMAX, 3, weights.exponent)
+    assert np.array_equal(question.parameters, weights.mantissas.reshape(-1))
+    assert question.card == softmax.noise_card(6_000_000)
+    assert len(devices) == 75
+    assert algorithm.modules == ("inference",)
+    assert algorithm.individual
+
+
+def test_a_vector_costs_its_epsilon_once():
+    algorithm = begin("infer", 75, epsilon="6")
+    (account,) = algorithm.accounts(None)
+    assert 5_990_000 < account.user_level <= 6_000_000
+    (policy,) = set(algorithm.policies(np.arange(1, 76), None))
+    assert (policy.largest, policy.budget) == (6_000_000, 6_000_000)
+
+
+@pytest.mark.parametrize(("epsilon", "scale"), [("8", "4"), ("1.5", "0.75")])
+def test_the_setting_of_mindspore_is_half_of_the_true_epsilon(epsilon, scale):
+    mine, theirs = begin("infer", 75, epsilon=epsilon), begin("infer", 75, laplace_eval_eps=scale)
+    assert mine.designs[0].card.data == theirs.designs[0].card.data
+    assert finished(mine).result([])["epsilon_true"] == float(epsilon)
+    assert theirs.accounts(None)[0].user_level == mine.accounts(None)[0].user_level
+
+
+def test_the_agreement_is_of_those_that_were_heard():
+    # half of the clients, in an order of their own: each is compared with its own noiseless result
+    algorithm = begin("infer", 75, epsilon="20", dataset="wine", held_out=0.5)
+    driver = fleet_of(algorithm)
+    ((question, devices),) = algorithm.cohorts(driver.devices)
+    heard = np.random.default_rng(1).permutation(np.asarray(devices))[:40]
+    algorithm.learn(ask(driver, [(question, heard)]), driver.devices)
+    result = algorithm.result([])
+    assert result["clients"] == 40
+    assert result["agreement"] > 0.9
+
+
+def test_a_round_without_a_report_is_no_result():
+    algorithm = begin("infer", 75)
+    algorithm.learn(RoundResult(1, COMPLETE, 75, 0, {}, []), range(1, 76))
+    assert algorithm.done
+    result = algorithm.result([])
+    assert (result["clients"], result["score"], result["clusters"]) == (0, None, {})
+
+
+def test_boards_that_hold_what_nobody_knows():
+    algorithm = Infer(Options(epsilon="8"), Audience(knows_records=False))
+    assert (algorithm.holdings, algorithm.clients, algorithm.reports) == (None, None, None)
+    ((_, devices),) = algorithm.cohorts([3, 4, 9])
+    assert list(devices) == [3, 4, 9]
+
+
+def test_a_served_fleet_is_evaluated_over_and_over():
+    algorithm = Infer(Options(epsilon="8"), Audience(standing=Standing(rounds=3), devices=75))
+    assert (algorithm.rounds, algorithm.times) == (3, 3)
+    assert 23_900_000 < algorithm.accounts(None)[0].user_level <= 24_000_000
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"held_out": 1.0}, "--held-out must be above 0 and below 1"),
+        ({"epsilon": "21"}, "epsilon"),
+        ({"laplace_eval_eps": "11"}, "protects nothing"),
+        ({"eval_type": "F1"}, "eval_type"),
+        ({"cluster_client_num": 1}, "--cluster-client-num must be 2 or more"),
+        ({"cluster_client_num": -3}, "--cluster-client-num must be 2 or more"),
+        ({"seed": -1}, "--seed must be 0 or more"),
+        ({"epsilon": "1", "privacy_eval_type": "NOT_ENCRYPT"}, "--epsilon says how much noise"),
+        ({"epsilons": "1:1", "privacy_eval_type": "NOT_ENCRYPT"}, "--epsilons says how much noise"),
+    ],
+)
+def test_options_that_are_refused(options, message):
+    with pytest.raises(UsageError, match=message):
+        Options(**options)
+
+
+@pytest.mark.parametrize(
+    ("fleet", "options", "message"),
+    [
+        ("simulated:75", {"dataset": "diabetes"}, "has no classes"),
+        ("emulated:2", {"cluster_client_num": 76}, "there are 75"),
+        ("emulated:80", {}, "leave boards without one"),
+        ("simulated:75", {"epsilon": "0.000001"}, "too small"),
+        ("emulated:1", {"privacy_eval_type": "NOT_ENCRYPT"}, "no device sends"),
+        ("emulated", {}, "number of boards"),
+    ],
+)
+def test_runs_that_are_refused(fleet, options, message):
+    with pytest.raises(UsageError, match=message):
+        run("infer", fleet, **options)
+
+
+def test_a_classifier_too_large_for_a_frame(monkeypatch):
+    monkeypatch.setattr(wire, "MAX_PARAMETERS", 14)
+    with pytest.raises(UsageError, match="3 classes of 5 features are more than the 14 parameters"):
+        run("infer", "simulated:50")
+
+
+def test_the_command(capsys):
+    own = ["infer", "--fleet", "simulated:200", "--no-report"]
+    assert main([*own, "--laplace-eval-eps", "3", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["epsilon_true"] == 6
+    assert main([*own, "--epsilon", "6"]) == 0
+    out = capsys.readouterr().out
+    assert "true epsilon 6 a client (laplace_eval_eps 3)" in out
+    assert "keep their cluster" in out
+    assert main(["infer", "--epsilon", "1", "--laplace-eval-eps", "1"]) == 2
+    assert "say the same" in capsys.readouterr().err
+    assert main(["infer", "--resume", "runs", "--seed", "3"]) == 2
+    assert "keeps its options" in capsys.readouterr().err

@@ -1,0 +1,261 @@
+"""LHP and HierA's estimator: the true loss of a report, unbiased means at every mu, the device's report by draws."""
+
+import math
+from fractions import Fraction
+from itertools import pairwise, product
+
+import numpy as np
+import pytest
+
+from tern.card import Card, CardError, decode
+from tern.card import certify as certify_on_device
+from tern.entropy import Replay
+from tern.fixed import exp_lower
+from tern.lhp import Hierarchy
+from ternhost import datasets
+from ternhost.algorithms import levels as hiera
+from ternhost.errors import UsageError
+from ternhost.mechanisms import certify
+from ternhost.vectorised import RandomLanes, ReplayLanes, random_bits, sample
+
+
+def _levels(e: float) -> hiera.Levels:
+    return hiera.levels([round(budget * e * 1_000_000) for budget in (5, 4, 3, 2, 1)])
+
+
+def _collect(of: hiera.Levels, values: np.ndarray, seed: int) -> np.ndarray:
+    """The counts (levels x 2) of a report of each value."""
+    drawn = sample(of.card, RandomLanes(random_bits(seed), len(values)), values)
+    return np.bincount(drawn, minlength=2 * of.count).reshape(of.count, 2)
+
+
+@pytest.mark.parametrize(("e", "loss"), [(0.1, 0.899), (0.5, 3.95), (1, 8.07)])
+def test_the_true_joint_loss(e: float, loss: float) -> None:
+    of = _levels(e)
+    ratio = of.composite.joint_ratio()
+    assert isinstance(ratio, Fraction)
+    found = math.log(ratio)
+    assert float(f"{found:.3g}") == loss
+    assert of.epsilon == pytest.approx(found * 1e6, rel=1e-3)  # of Q1.14 inputs, where bounds are rounded
+    assert of.epsilon_stated == round(5e6 * e)
+    assert found > 5 * e
+
+
+def test_every_pair_of_inputs_keeps_the_joint_loss() -> None:
+    # every 8th value and the neighbours of all bounds, by brute force over what the device's cards do
+    of = _levels(1)
+    bounds = [16384, *of.device.bounds, -16384]
+    grid = sorted(
+        {*range(-16384, 16385, 8), *(v + o for v in bounds for o in (-1, 0, 1) if abs(v + o) <= 16384)}
+    )
+    levels = [of.device.level(v) for v in grid]
+    worst = Fraction(1)
+    for reported, card in enumerate(of.device.value_cards):
+        told = [certify.at_knot(of.device.level_cards[level], level)[reported] for level in range(5)]
+        for symbol in (0, 1):
+            joint = [
+                told[level] * certify.distribution(card, v)[symbol]
+                for level, v in zip(levels, grid, strict=True)
+            ]
+            worst = max(worst, max(joint) / min(joint))
+    stated = of.composite.joint_ratio()
+    assert stated * Fraction(999, 1000) < worst <= stated
+
+
+def test_reports_are_the_devices() -> None:
+    rng = np.random.default_rng(1)
+    of = _levels(0.5)
+    xs = rng.integers(-17000, 17000, 400).astype(np.int16)
+    xs[:10] = [*of.device.bounds, *(b - 1 for b in of.device.bounds), 32767, -32768]
+    streams = rng.integers(0, 256, (400, 64), np.uint8)
+    found = sample(of.card, ReplayLanes(streams), xs)
+    expected = [of.device.draw(Replay(streams[i].tobytes()), int(xs[i])) for i in range(400)]
+    assert found.tolist() == expected
+
+
+@pytest.mark.parametrize("mu", [0, 0.3, 1])
+def test_the_estimate_is_unbiased(mu: float) -> None:
+    rng = np.random.default_rng(2)
+    values = np.clip(rng.normal(-0.55, 0.3, 2000), -1, 1)  # most in the most private ranges
+    fixed = datasets.to_fixed(values)
+    truth = fixed.mean() / 16384
+    of = _levels(0.5)
+    found = [float(hiera.estimate(of, _collect(of, fixed, seed), mu, seed=seed)) for seed in range(1, 401)]
+    error = np.std(found) / 20
+    assert abs(np.mean(found) - truth) < 4 * error
+    assert error < 0.02
+
+
+def test_unbiased_by_exact_expectation() -> None:
+    # E[counts] of one value, put through the (linear) estimator without reuse, is the value itself
+    of = _levels(1)
+    for v in (-16384, -9830, -3277, 0, 12345, 16384):
+        told = certify.at_knot(of.device.level_cards[of.device.level(v)], of.device.level(v))
+        mean = Fraction(0)
+        for level, card in enumerate(of.device.value_cards):
+            row, values = certify.distribution(card, v), certify.values(card)
+            mean += told[level] * sum(p * y for p, y in zip(row, values, strict=True))
+        assert mean == Fraction(v, 16384)
+
+
+def _law(of: hiera.Levels, v: int) -> list[Fraction]:
+    """The exact probability of every symbol, level and sign, at an input."""
+    told = certify.at_knot(of.device.level_cards[of.device.level(v)], of.device.level(v))
+    return [
+        p * q for p, c in zip(told, of.device.value_cards, strict=True) for q in certify.distribution(c, v)
+    ]
+
+
+def test_combined_classes_are_unbiased_by_enumeration() -> None:
+    # every outcome of three devices, two of one class and one of another, with its exact probability
+    classes = [hiera.levels([2_000_000, 1_000_000]), hiera.levels([3_000_000, 1_500_000])]
+    inputs = [(0, (-9000, 12_000)), (1, (3000,))]  # the class of each device, and what it holds
+    laws = [(c, _law(classes[c], v)) for c, values in inputs for v in values]
+    mean = total = Fraction(0)
+    for outcome in product(range(4), repeat=len(laws)):
+        counts = [np.zeros((1, 4), np.int64) for _ in classes]
+        p = Fraction(1)
+        for symbol, (c, law) in zip(outcome, laws, strict=True):
+            counts[c][0, symbol] += 1
+            p *= law[symbol]
+        total += p
+        mean += p * Fraction(float(hiera.combine(list(zip(classes, counts, strict=True)))[0]))
+    assert total == 1
+    weights = [len(values) / float(classes[c].values.max()) ** 2 for c, values in inputs]
+    of_class = [sum(values) / len(values) / 16384 for _, values in inputs]
+    assert float(mean) == pytest.approx(np.average(of_class, weights=weights), abs=1e-9)
+
+
+@pytest.mark.parametrize("mu", [0, 0.4])
+def test_classes_of_one_population_are_combined_better_than_the_stricter_alone(mu: float) -> None:
+    rng = np.random.default_rng(5)
+    values = datasets.to_fixed(np.clip(rng.normal(0.3, 0.3, 2000), -1, 1))
+    strict, loose = hiera.design(2_000_000), hiera.design(10_000_000)
+    together, alone = [], []
+    for seed in range(200):
+        counts = [_collect(of, values, 2 * seed + i) for i, of in enumerate((strict, loose))]
+        flat = [own.reshape(1, -1) for own in counts]
+        together.append(hiera.combine(list(zip((strict, loose), flat, strict=True)), mu, seed=seed)[0])
+        alone.append(float(hiera.estimate(strict, counts[0], mu, seed=seed)))
+    error = np.std(together) / 200**0.5
+    assert abs(np.mean(together) - values.mean() / 16384) < 4 * error
+    assert np.var(together) < 0.5 * np.var(alone)
+
+
+def test_a_coordinate_that_one_class_did_not_report_is_that_of_the_other() -> None:
+    classes = [hiera.design(4_000_000, (2, 1)), hiera.design(8_000_000, (2, 1))]
+    some = np.array([[0, 0, 0, 0], [1, 2, 3, 4], [1, 2, 3, 4]])
+    other = np.array([[0, 0, 0, 0], [0, 0, 0, 0], [5, 6, 7, 8]])
+    mean = hiera.combine(list(zip(classes, (some, other), strict=True)))
+    assert np.isnan(mean[0])
+    assert mean[1] == pytest.approx(float(hiera.estimate(classes[0], some[1].reshape(2, 2))))
+    assert np.isfinite(mean[2])
+
+
+def test_levels_of_an_epsilon() -> None:
+    of = hiera.design(4_000_000, (3, 1))
+    assert 3_999_000 < of.epsilon <= 4_000_000
+    assert of.budgets[0] == pytest.approx(3 * of.budgets[1], rel=1e-3)
+
+
+def test_budgets_in_words() -> None:
+    assert hiera.proportions_of("5,2.5, 1") == (5, 2.5, 1)
+    with pytest.raises(UsageError, match="are no budgets"):
+        hiera.proportions_of("5,much")
+
+
+def test_a_naive_merge_of_levels_is_biased() -> None:
+    # What the weights of `estimate` put right: reports that count once per level they are converted to
+    rng = np.random.default_rng(2)
+    values = datasets.to_fixed(rng.uniform(-1, 1, 400_000))
+    of = _levels(1)
+    counts = _collect(of, values, 3)
+    scale = of.values[:, 1]
+    merged = np.zeros((5, 2), np.int64)
+    for source in range(5):
+        for target in range(source, 5):
+            merged[target] += hiera.convert(counts[source], scale[source], scale[target], rng)
+    naive = (scale * (merged[:, 1] - merged[:, 0])).sum() / merged.sum()
+    truth = values.mean() / 16384
+    assert abs(naive - truth) > 0.05
+    assert abs(float(hiera.estimate(of, counts, 1)) - truth) < 0.02
+
+
+def test_conversion_makes_reports_of_the_other_level() -> None:
+    rng = np.random.default_rng(4)
+    of = _levels(1)
+    scale = of.values[:, 1]
+    counts = np.array([300_000, 700_000])
+    for source, target in pairwise(range(5)):
+        moved = hiera.convert(counts, scale[source], scale[target], rng)
+        assert moved.sum() == counts.sum()
+        before = scale[source] * (counts[1] - counts[0]) / 1e6
+        after = scale[target] * (moved[1] - moved[0]) / 1e6
+        assert abs(before - after) < 5 * scale[target] * 1e-3
+
+
+def test_clamping_is_optional() -> None:
+    of = _levels(0.1)
+    counts = np.zeros((5, 2), np.int64)
+    counts[0, 1] = 3
+    assert float(hiera.estimate(of, counts)) > 1
+    assert float(hiera.estimate(of, counts, clamp=True)) == 1
+
+
+def test_no_reports_make_no_mean() -> None:
+    assert np.isnan(hiera.estimate(_levels(1), np.zeros((3, 5, 2), np.int64))).all()
+
+
+@pytest.mark.parametrize(
+    "budgets", [[], [1_000_000], [1_000_000, 0], [1_000_000] * 17, [15_000_000, 19_000_000]]
+)
+def test_what_makes_no_levels(budgets: list[int]) -> None:
+    with pytest.raises(UsageError):
+        hiera.levels(budgets)
+
+
+def test_own_bytes_follow_the_same_law() -> None:
+    of = _levels(0.5)
+    n = 300_000
+    v = -5000
+    counts = np.bincount(
+        sample(of.card, RandomLanes(random_bits(3), n), np.full(n, v, np.int16)), minlength=10
+    )
+    told = certify.at_knot(of.device.level_cards[3], 3)
+    expected = [
+        float(told[i] * p) for i, c in enumerate(of.device.value_cards) for p in certify.distribution(c, v)
+    ]
+    assert ((counts - n * np.array(expected)) ** 2 / (n * np.array(expected))).sum() < 35
+
+
+def _true_ratio(card: Card) -> Fraction:
+    # of level and sign, by enumeration over the ends of the ranges: a sign's law is linear in x in between
+    of: Hierarchy = card.hierarchy
+    m = len(of.level_cards)
+    laws = []
+    for level in range(m):
+        low = of.bounds[level] if level < m - 1 else -16384
+        high = of.bounds[level - 1] - 1 if level else 16384
+        told = certify.at_knot(of.level_cards[level], level)
+        for v in (low, high):
+            assert of.level(v) == level
+            laws.append([told[t] * p for t in range(m) for p in certify.distribution(of.value_cards[t], v)])
+    return max(max(column) / min(column) for column in zip(*laws, strict=True))
+
+
+def test_a_card_altered_in_any_bit_is_refused_or_keeps_what_it_claims() -> None:
+    good = hiera.levels([1_200_000, 600_000, 900_000]).card
+    kept = 0
+    for bit in range(8 * len(good.data)):
+        data = bytearray(good.data)
+        data[bit // 8] ^= 1 << bit % 8
+        try:
+            card = decode(bytes(data))
+        except CardError:
+            continue
+        ratio = _true_ratio(card)
+        if certified := certify_on_device(card):
+            assert math.log(ratio) <= card.epsilon / 1e6
+        assert certified == (ratio * (1 << 40) <= exp_lower(card.epsilon))
+        kept += certified
+    assert 0 < kept < 8 * len(good.data)

@@ -1,0 +1,172 @@
+"""Optimisers: each step by hand, the state through JSON, the automatic rates, and how well each trains."""
+
+import json
+
+import numpy as np
+import pytest
+from simulating import begin, finished
+from sklearn.linear_model import LogisticRegression
+
+from tern import wire
+from tern.fixed import ONE
+from ternhost import datasets
+from ternhost.algorithms import judging, training
+from ternhost.algorithms.optimisers import OPTIMISERS, Adam, Averaging, Momentum, Noise
+from ternhost.algorithms.parameters import LARGEST_WEIGHT
+from ternhost.algorithms.training import Trainer
+from ternhost.datasets import synthetic
+from ternhost.errors import UsageError
+
+
+def walked(optimiser, gradients, rate=0.25):
+    iterates = []
+    for gradient in gradients:
+        optimiser.step(np.array(gradient, np.float64), rate)
+        iterates.append(optimiser.weights)
+    return np.array(iterates)
+
+
+GRADIENTS = [[1, 0.5], [-0.5, 0.25], [0, 0.125], [2, -1]]
+
+
+# Steps
+
+
+def test_averaging_weighs_later_iterates_more():
+    own = Averaging(1)
+    iterates = walked(own, [[-step] for step in range(6)], 1.0)[:, 0]
+    assert iterates.tolist() == [0, 1, 3, 6, LARGEST_WEIGHT, LARGEST_WEIGHT]
+    weight = np.ones(6)  # the recurrence, unrolled
+    for i in range(6):
+        share = 4 / (3 + i + 1)
+        weight[:i] *= 1 - share
+        weight[i] = share
+    assert weight.sum() == pytest.approx(1)
+    assert (np.diff(weight) > 0).all()
+    assert own.model[0] == pytest.approx(weight @ iterates)
+
+
+def test_momentum_is_the_heavy_ball():
+    iterates = walked(Momentum(2), GRADIENTS)
+    velocity, weights = np.zeros(2), np.zeros(2)
+    for gradient, found in zip(GRADIENTS, iterates, strict=True):
+        velocity = 0.9 * velocity + gradient
+        weights = weights - 0.1 * 0.25 * velocity
+        assert found == pytest.approx(weights)
+
+
+def test_momentum_goes_as_far_as_plain_steps_along_one_gradient():
+    far = walked(Momentum(1), [[-1e-3]] * 400, 1.0)[-1, 0]
+    assert far == pytest.approx(walked(Averaging(1), [[-1e-3]] * 400, 1.0)[-1, 0], rel=0.03)
+
+
+def test_adam_is_the_paper_s():
+    iterates = walked(Adam(2), GRADIENTS)
+    mean, square, weights = np.zeros(2), np.zeros(2), np.zeros(2)
+    for t, (gradient, found) in enumerate(zip(np.array(GRADIENTS), iterates, strict=True), 1):
+        mean = 0.9 * mean + 0.1 * gradient
+        square = 0.999 * square + 0.001 * gradient**2
+        weights = weights - 0.25 * (mean / (1 - 0.9**t)) / (np.sqrt(square / (1 - 0.999**t)) + 1e-8)
+        assert found == pytest.approx(weights)
+    assert iterates[0] == pytest.approx([-0.25, -0.25])  # whatever the size of the first gradient
+
+
+@pytest.mark.parametrize("name", OPTIMISERS)
+def test_weights_stay_within_what_a_frame_carries(name):
+    own = OPTIMISERS[name](2)
+    iterates = walked(own, [[-1e6, 1e6]] * 50, 1e3)
+    assert np.abs(iterates).max() == LARGEST_WEIGHT
+    assert np.abs(own.model).max() <= LARGEST_WEIGHT * (1 + 1e-12)
+
+
+# State
+
+
+@pytest.mark.parametrize("name", OPTIMISERS)
+@pytest.mark.parametrize("cut", range(4))
+def test_a_state_goes_through_json_exactly(name, cut):
+    rng = np.random.default_rng(3)
+    steps = rng.normal(0, 1, (9, 5))
+    whole, first = OPTIMISERS[name](5), OPTIMISERS[name](5)
+    walked(whole, steps)
+    walked(first, steps[:cut])
+    second = OPTIMISERS[name](5)
+    second.restore(json.loads(json.dumps(first.state())))
+    walked(second, steps[cut:])
+    assert second.state() == whole.state()
+    assert (second.model == whole.model).all()
+    assert (second.weights == whole.weights).all()
+
+
+@pytest.mark.parametrize("name", OPTIMISERS)
+def test_a_state_of_another_dimension_is_refused(name):
+    with pytest.raises(UsageError, match="another dimension"):
+        OPTIMISERS[name](3).restore(OPTIMISERS[name](4).state())
+
+
+@pytest.mark.parametrize("name", ["momentum", "adam"])
+def test_a_state_of_another_optimiser_is_refused(name):
+    with pytest.raises(UsageError, match="cannot be read"):
+        OPTIMISERS[name](3).restore(Averaging(3).state())
+
+
+# Rates
+
+
+def test_the_rate_falls_with_the_noise_and_does_not_overshoot():
+    rates = [Averaging.automatic_rate(Noise(wire.LOGISTIC, 28, 20, v)) for v in (0, 1e-9, 0.01, 0.1, 1, 10)]
+    assert rates == sorted(rates, reverse=True)
+    assert rates[0] == rates[1] == pytest.approx(16 / 28)
+    # The same reports in other groups: the path is as long.
+    one = training.plan(wire.LOGISTIC, 28, rounds=10, group=2_000, k=1, variance=4.0)
+    ten = training.plan(wire.LOGISTIC, 28, rounds=100, group=200, k=1, variance=4.0)
+    assert one.learning_rate * one.rounds == pytest.approx(ten.learning_rate * ten.rounds)
+
+
+def test_adam_s_rate_lets_a_weight_go_as_far_in_any_number_of_rounds():
+    for rounds in (10, 100, 1000):
+        rate = Adam.automatic_rate(Noise(wire.LOGISTIC, 4, rounds, 1.0))
+        assert walked(Adam(1), [[-1.0]] * rounds, rate)[-1, 0] == pytest.approx(2, rel=1e-6)
+
+
+# How well they train
+
+
+@pytest.fixture(scope="module")
+def toy():
+    return synthetic.logistic(12_000, 6, seed=4)
+
+
+@pytest.mark.parametrize("name", OPTIMISERS)
+def test_each_trains_without_noise(toy, name):
+    x, y = toy.features / ONE, toy.labels
+    best = LogisticRegression(C=1e3, fit_intercept=False).fit(x[toy.training], y[toy.training])
+    chosen = training.plan(wire.LOGISTIC, 6, rounds=200, group=100, k=6, variance=0.0, optimiser=name)
+    trainer = Trainer(chosen)
+    while not trainer.stopped:
+        weights = trainer.question().values
+        mean = judging.mean_gradient(wire.LOGISTIC, toy, toy.training, weights)
+        trainer.update(mean, np.full(6, chosen.expected))
+    assert judging.accuracy(toy, trainer.model) > best.score(x[toy.test], y[toy.test]) - 0.01 > 0.85
+
+
+@pytest.fixture(scope="module")
+def noisy(toy):
+    """The accuracies under noise by optimiser: 10,000 reports at epsilon 4, by three seeds."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(datasets, "load", lambda name: toy)
+        return {
+            name: [judging.accuracy(toy, finished(_noisy(name, seed)).weights) for seed in range(1, 4)]
+            for name in OPTIMISERS
+        }
+
+
+def _noisy(name, seed):
+    return begin("fedsgd", 10_000, epsilon="4", reports=10_000, group=200, optimiser=name, seed=seed)
+
+
+@pytest.mark.parametrize("name", ["momentum", "adam"])
+def test_automatic_rates_are_not_much_worse_than_averaging_s(noisy, name):
+    assert min(noisy["averaging"]) > 0.87
+    assert np.mean(noisy[name]) >= np.mean(noisy["averaging"]) - 0.01
+    assert min(noisy[name]) > 0.86

@@ -1,0 +1,211 @@
+"""Options that declare themselves: the parser that is made of them, and what is refused, in which words."""
+
+from argparse import ArgumentParser
+from dataclasses import dataclass, fields
+
+import pytest
+from simulating import run
+
+from ternhost import options
+from ternhost.algorithms.base import ALGORITHMS
+from ternhost.algorithms.fedsgd import Options as FedSGDOptions
+from ternhost.cli import main
+from ternhost.errors import UsageError
+from ternhost.options import exclude, flag, given, names_of, option, require
+from ternhost.runs.options import Schedule, Where
+
+
+@dataclass(frozen=True)
+class Cake:
+    """Options of a cake."""
+
+    layers: int = option(2, "how many layers", group="the cake", kind=int, metavar="N")
+    cream_share: float = option(0.5, "share of cream in %", group="the cake", kind=float, metavar="X")
+    taste: str = option("plum", "what it tastes of", group="the cake", choices=lambda: ("plum", "nut"))
+    candles: int | None = option(None, "candles on it", group="the feast", kind=int, shown="by age")
+    warm: bool = option(False, "serve it warm", group="the feast", kind=bool, shown="")
+    baker: str = "nobody"  # no option
+
+
+@dataclass(frozen=True)
+class Pie:
+    """Has one option of the same name."""
+
+    taste: str = option("apple", "another text", group="the cake")
+    crust: str = option("thin", "how thick", group="the pie")
+
+
+@pytest.fixture
+def parser():
+    made = ArgumentParser("bake")
+    options.add_arguments(made, Cake, Pie)
+    return made
+
+
+def test_only_declared_fields_are_options():
+    assert names_of(Cake) == {"layers", "cream_share", "taste", "candles", "warm"}
+    assert flag("cream_share") == "--cream-share"
+
+
+def test_what_was_named_and_nothing_else(parser):
+    named = given(parser.parse_args(["--layers", "3", "--cream-share", "0.25", "--no-warm"]), Cake, Pie)
+    assert named == {"layers": 3, "cream_share": 0.25, "warm": False}
+    assert given(parser.parse_args([]), Cake, Pie) == {}
+    assert Cake(**named) == Cake(3, 0.25)
+
+
+def test_the_help_says_defaults_and_groups(parser):
+    text = " ".join(parser.format_help().split())
+    for words in (
+        "--layers N how many layers (default: 2)",
+        "share of cream in % (default: 0.5)",
+        "--taste {plum,nut} what it tastes of (default: plum)",
+        "candles on it (default: by age)",
+        "the cake:",
+        "the feast:",
+    ):
+        assert words in text
+    assert "serve it warm (default" not in text
+    assert "another text" not in text  # an option of two classes is there once
+    assert "--baker" not in text
+
+
+def test_what_is_left_out_is_no_argument():
+    made = ArgumentParser("bake")
+    options.add_arguments(made, Cake, leave_out=("taste",))
+    assert "--taste" not in made.format_help()
+
+
+def test_values_of_another_kind_are_refused(parser, capsys):
+    for wrong in (["--layers", "x"], ["--taste", "fish"], ["--baker", "me"]):
+        with pytest.raises(SystemExit):
+            parser.parse_args(wrong)
+        assert "--" in capsys.readouterr().err
+
+
+def test_refusals_name_the_option_the_rule_and_the_value():
+    require(True, "k", "1", 0)
+    with pytest.raises(UsageError) as caught:
+        require(False, "local_epochs", "1 to 255", 0)
+    assert caught.value.message == "--local-epochs must be 1 to 255, not 0"
+
+
+def test_two_that_say_the_same():
+    exclude({"a"}, "a", "b")
+    exclude({"c": 1, "d": 2}, "a", "b")
+    with pytest.raises(UsageError) as caught:
+        exclude({"long_one": 1, "b": 2, "c": 3}, "long_one", "b")
+    assert caught.value.message == "--long-one and --b say the same"
+    assert caught.value.hint == "give one of them"
+
+
+# The options of tern itself
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_every_option_of_an_algorithm_has_a_default_that_is_accepted(name):
+    cls = ALGORITHMS[name]
+    made = cls.Options()
+    assert names_of(cls.Options) <= {own.name for own in fields(cls.Options)}
+    assert cls.Options(**{own.name: getattr(made, own.name) for own in fields(made)}) == made
+    for own in options.options_of(cls.Options):
+        told = own.metadata["option"]
+        assert told["help"]
+        assert told["help"][0].islower() or told["help"].startswith("a ")
+        assert not told["help"].endswith(".")
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_alternatives_of_an_algorithm_are_its_own_options(name):
+    cls = ALGORITHMS[name]
+    for names in cls.alternatives:
+        assert set(names) <= names_of(cls.Options)
+        with pytest.raises(UsageError, match="say the same"):
+            cls.check_named(dict.fromkeys(names, "x"))
+
+
+@pytest.mark.parametrize(
+    ("named", "message"),
+    [
+        ({"seed": -1}, "--seed must be 0 or more, not -1"),
+        ({"batch": 33}, r"--batch must be 0 \(all\) to 32 records, not 33"),
+        ({"reports": 0}, "--reports must be 1 or more, not 0"),
+        ({"reports": 10, "group": 11}, "--group must be 1 to 10, all the reports, not 11"),
+        ({"model": "tree"}, "no model 'tree'"),
+        ({"epsilon": "much"}, "epsilon"),
+        ({"epsilons": "1"}, "no class of devices"),
+    ],
+)
+def test_options_of_learning_that_are_refused(named, message):
+    with pytest.raises(UsageError, match=message):
+        FedSGDOptions(**named)
+
+
+@pytest.mark.parametrize(
+    ("named", "message"),
+    [
+        ({"quorum": 0.0}, "--quorum must be a share above 0 and at most 1, not 0"),
+        ({"quorum": 2.0}, "--quorum must be"),
+        ({"quorum": float("nan")}, "--quorum must be"),
+        ({"deadline": 0.0}, "--deadline must be"),
+        ({"deadline": float("nan")}, "--deadline must be"),
+        ({"silence": 0.0}, "--silence must be"),
+        ({"silence": float("nan")}, "--silence must be"),
+        ({"first_round": 0}, "--first-round must be 1 to"),
+        ({"first_round": -1}, "--first-round must be 1 to"),
+        ({"first_round": 2**30}, "--first-round must be 1 to"),
+        ({"budget": "0"}, "epsilon"),
+        ({"fleet": "nowhere"}, "no fleet"),
+        ({"fleet": "emulated"}, "number of boards"),
+    ],
+)
+def test_where_a_run_cannot_go(named, message):
+    with pytest.raises(UsageError, match=message):
+        Where(**named)
+
+
+@pytest.mark.parametrize(
+    ("named", "message"),
+    [
+        ({"rounds": 0}, "--rounds must be 1 or more, not 0"),
+        ({"interval": -1.0}, "--interval must be"),
+        ({"patience": 0.0}, "--patience must be"),
+        ({"share": 1.5}, "--share must be above 0 and at most 1, not 1.5"),
+        ({"horizon": 0}, "--horizon must be 1 or more, not 0"),
+    ],
+)
+def test_schedules_that_are_refused(named, message):
+    with pytest.raises(UsageError, match=message):
+        Schedule(**named)
+
+
+def test_round_numbers_are_checked_before_boards_are_made(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    options = {"dataset": "iris", "reports": 50, "group": 10}
+    with pytest.raises(UsageError, match="would go beyond"):
+        run("fedsgd", "emulated:1", None, {"first_round": 2**30 - 4}, **options)
+    assert not list(tmp_path.glob("runs/*"))
+    result = run("fedsgd", "simulated:50", None, {"first_round": 2**30 - 5}, **options)
+    assert [entry["round"] for entry in result["history"]] == [2**30 - 5 + i for i in range(5)]
+
+
+def test_an_option_of_another_algorithm_is_refused(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    for argv, words in (
+        (
+            ["train", "--algorithm", "hiera", "--k", "3"],
+            "--k belongs to fedsgd and fedavg, and this run is hiera",
+        ),
+        (["train", "--local-epochs", "3"], "--local-epochs belongs to fedavg, and this run is fedsgd"),
+        (
+            ["train", "--algorithm", "fedavg", "--optimiser", "adam"],
+            "--optimiser belongs to fedsgd and hiera",
+        ),
+        (["train", "--mechanism", "duchi", "--window", "best"], "duchi has no option --window"),
+        (["train", "--algorithm", "hiera", "--window", "best"], "--window is of a mechanism"),
+        (["train", "--dimension", "3"], "--dimension is for devices with records of their own"),
+        (["train", "--dimension", "3", "--dataset", "iris"], "--dimension and --dataset say the same"),
+    ):
+        assert main(argv) == 2
+        assert words in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())

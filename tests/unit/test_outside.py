@@ -1,0 +1,233 @@
+"""What another package brings in one file and one line works wherever tern's own does: an algorithm with Adam, an
+optimiser, and a mechanism with an option of its own.
+
+tests/outside/ has the files; each is registered by a line of a program, or by an entry point.
+"""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ternhost import mechanisms
+from ternhost.algorithms.base import ALGORITHMS
+from ternhost.algorithms.optimisers import OPTIMISERS
+from ternhost.cli import main
+from ternhost.errors import INTERRUPTED
+from ternhost.runs.run import Run
+
+OUTSIDE = Path(__file__).parent.parent / "outside"
+TRAIN = ["train", "--dataset", "iris", "--reports", "100", "--group", "10", "--epsilon", "8"]
+SIGNS = [*TRAIN, "--algorithm", "signs", "--dead-zone", "0.01", "--mechanism", "flipped", "--flip", "0.2"]
+
+
+@pytest.fixture
+def outside(monkeypatch, tmp_path):
+    """Registers each file by its line, for one test."""
+    for registry in (ALGORITHMS, OPTIMISERS, mechanisms.REGISTRY):
+        for table in ("_places", "_loaded"):
+            monkeypatch.setattr(registry, table, dict(getattr(registry, table)))
+    monkeypatch.syspath_prepend(OUTSIDE)
+    monkeypatch.chdir(tmp_path)
+    import amsgrad
+    import flipped
+    import signs
+
+    ALGORITHMS.register("signs", signs.SignSGD)
+    OPTIMISERS.register("amsgrad", amsgrad.AmsGrad)
+    mechanisms.REGISTRY.register("flipped", flipped.FLIPPED)
+
+
+@pytest.fixture
+def tern(outside, capsys):
+    """Runs a command and returns its result."""
+
+    def command(*argv, code=0):
+        found = main([*argv, "--json"])
+        told = capsys.readouterr()
+        assert found == code, told.err
+        return json.loads(told.out)
+
+    return command
+
+
+def whole(result):
+    """What does not depend on the clock and on the name of a run."""
+    other = {"run", "directory", "store", "seconds", "reports_per_second", "report", "pictures"}
+    return {name: value for name, value in result.items() if name not in other}
+
+
+def test_each_is_a_choice_of_the_command_line(outside, capsys):
+    with pytest.raises(SystemExit):
+        main(["train", "--help"])
+    text = " ".join(capsys.readouterr().out.split())
+    assert "--algorithm {fedsgd,fedavg,hiera,signs}" in text
+    assert "--dead-zone X up to which size a mean gradient counts as 0" in text
+    assert "--flip P flipped: the least probability of the wrong sign" in text
+    assert "--optimiser {averaging,momentum,adam,amsgrad}" in text
+
+
+def test_an_algorithm_with_adam_trains_and_has_a_report(tern):
+    result = tern(*SIGNS, "--fleet", "simulated:100")
+    assert (result["algorithm"], result["optimiser"], result["mechanism"]) == ("signs", "adam", "flipped")
+    assert (result["rounds"], result["reports"], result["stopped"]) == (10, 100, "rounds")
+    assert result["options"]["dead_zone"] == 0.01
+    assert result["options"]["mechanism_options"] == {"flip": 0.2}
+    assert result["accuracy_nonprivate"] > 0.8
+    page = Path(result["report"]).read_text()
+    for words in ("signs", "flipped", "adam", "at a learning rate of"):
+        assert words in page
+    assert {Path(path).stem for path in result["pictures"]} == {
+        "accuracy",
+        "bytes",
+        "gradient",
+        "card",
+        "epsilon",
+    }
+    assert all(Path(path).stat().st_size > 5000 for path in result["pictures"])
+
+
+def test_the_twin_without_noise_moves_by_signs_too(tern):
+    own = tern(*SIGNS, "--fleet", "simulated:100", "--no-report")
+    wide = tern(*SIGNS, "--fleet", "simulated:100", "--no-report", "--dead-zone", "0.99")
+    assert wide["accuracy_nonprivate"] < own["accuracy_nonprivate"]
+    assert set(wide["weights"]) != {0.0}  # a report says more than 0.99 or nothing
+
+
+def test_an_interrupted_run_of_it_comes_to_the_same_end(tern, monkeypatch, capsys):
+    run = tern(*SIGNS, "--fleet", "simulated:100", "--name", "whole", "--no-report")
+    learned = Run._learn
+
+    def until_the_fourth(self, *args):
+        learned(self, *args)
+        if self._state["rounds"] == 4:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(Run, "_learn", until_the_fourth)
+    assert main([*SIGNS, "--fleet", "simulated:100", "--name", "cut", "--quiet"]) == INTERRUPTED
+    assert "tern train --resume cut" in capsys.readouterr().err
+    monkeypatch.setattr(Run, "_learn", learned)
+    assert whole(tern("train", "--resume", "cut", "--no-report")) == whole(run)
+    listed = {line["run"]: line for line in tern_runs(capsys)}
+    assert listed["cut"]["algorithm"] == "signs"
+    assert listed["cut"]["status"] == listed["whole"]["status"] == "finished"
+
+
+def tern_runs(capsys):
+    assert main(["runs", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    return found["runs"]
+
+
+def test_devices_answer_it(tern):
+    argv = [*SIGNS, "--reports", "12", "--group", "6", "--optimiser", "amsgrad"]
+    result = tern(*argv, "--fleet", "emulated:1")
+    assert (result["rounds"], result["reports"], result["missing"]) == (2, 12, 0)
+    assert result["optimiser"] == "amsgrad"
+    assert [epsilon for epsilon, _ in result["epsilon_spent"]] == [result["epsilon_per_client"]]
+    assert Path(result["report"]).exists()
+
+
+@pytest.mark.parametrize("algorithm", ["fedsgd", "hiera"])
+def test_an_optimiser_moves_any_model(tern, algorithm):
+    argv = [*TRAIN, "--algorithm", algorithm, "--fleet", "simulated:100", "--no-report"]
+    ams, adam = (tern(*argv, "--optimiser", name) for name in ("amsgrad", "adam"))
+    assert ams["optimiser"] == "amsgrad"
+    assert ams["weights"] != adam["weights"]
+    assert ams["learning_rate"] == adam["learning_rate"]  # as it says for itself
+
+
+def test_means_are_collected_by_the_mechanism(tern):
+    argv = ["collect", "--dataset", "iris", "--epsilon", "4", "--fleet", "simulated:20000"]
+    flat, plain = (tern(*argv, "--mechanism", "flipped", *own) for own in (("--flip", "0.4"), ()))
+    duchi = tern(*argv, "--mechanism", "duchi", "--no-report")
+    for result in (flat, plain):
+        assert result["parts"][0]["mechanism"] == "flipped"
+        assert "flipped" in Path(result["report"]).read_text()
+        for entry in result["attributes"]:
+            assert abs(entry["mean"] - entry["true"]) < entry["interval"][1] - entry["interval"][0]
+
+    def widths(result):
+        return [entry["interval"][1] - entry["interval"][0] for entry in result["attributes"]]
+
+    assert min(widths(flat)) > 1.5 * max(widths(plain))
+    assert widths(plain) == pytest.approx(widths(duchi), rel=0.05)  # which it is, without its option
+
+
+def test_its_card_is_designed_by_a_command_and_taken_by_another(tern):
+    tern("card", "design", "flipped", "--epsilon", "8", "--flip", "0.2", "-o", "f.card")
+    card = Path("f.card").read_bytes().hex()
+    own = ["--fleet", "simulated:100", "--no-report"]
+    named, given = tern(*SIGNS, "--k", "1", *own), tern(*SIGNS[:-4], "--k", "1", "--card", "f.card", *own)
+    assert named["card"] == given["card"] == card
+    assert named["weights"] == given["weights"]
+
+
+def test_inference_goes_on_beside_them(tern):
+    result = tern("infer", "--fleet", "simulated:75", "--epsilon", "8")
+    assert result["reports"] == 75
+    assert Path(result["report"]).exists()
+
+
+def test_what_they_refuse_is_told_as_tern_s_own(outside, capsys):
+    for argv, words in (
+        ([*SIGNS[:-2], "--flip", "0.7"], "--flip must be 0 or more and less than 0.5, not 0.7"),
+        ([*TRAIN, "--dead-zone", "0.1"], "--dead-zone belongs to signs, and this run is fedsgd"),
+        ([*SIGNS, "--dead-zone", "1"], "--dead-zone must be 0 or more and below 1, not 1.0"),
+        ([*TRAIN, "--flip", "0.1"], "three-outputs has no option --flip"),
+        ([*SIGNS, "--mu", "0.1"], "--mu belongs to hiera, and this run is signs"),
+    ):
+        assert main([*argv, "--fleet", "simulated:100"]) == 2
+        assert words in capsys.readouterr().err
+
+
+def test_entry_points_of_a_package_do_the_same(tmp_path):
+    for name in ("signs", "amsgrad", "flipped"):
+        shutil.copy(OUTSIDE / f"{name}.py", tmp_path)
+    about = tmp_path / "outside-1.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: outside\nVersion: 1\n")
+    (about / "entry_points.txt").write_text(
+        "[tern.algorithms]\nsigns = signs:SignSGD\n"
+        "[tern.optimisers]\namsgrad = amsgrad:AmsGrad\n"
+        "[tern.mechanisms]\nflipped = flipped:FLIPPED\n"
+    )
+
+    def tern(*argv):
+        program = "import sys; from ternhost.cli import main; sys.exit(main())"
+        path = os.pathsep.join([str(tmp_path), *filter(None, sys.path)])
+        done = subprocess.run(
+            [sys.executable, "-c", program, *argv, "--json"],
+            capture_output=True,
+            text=True,
+            check=False,
+            cwd=tmp_path,
+            env={**os.environ, "PYTHONPATH": path},
+        )
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+    argv = [*SIGNS, "--optimiser", "amsgrad", "--fleet", "simulated:100", "--name", "mine"]
+    result = tern(*argv)
+    assert (result["algorithm"], result["optimiser"], result["mechanism"]) == ("signs", "amsgrad", "flipped")
+    assert "flipped" in Path(tmp_path, result["report"]).read_text()
+    (line,) = tern("runs")["runs"]
+    assert (line["run"], line["algorithm"], line["status"]) == ("mine", "signs", "finished")
+
+
+@pytest.mark.parametrize("name", ["infer", "collect"])
+def test_another_algorithm_of_a_command_is_chosen_by_its_name(tern, capsys, name):
+    """Those of `tern infer` and `tern collect` are not the only ones that these can run."""
+    own = type("Again", (ALGORITHMS[name],), {"name": "again"})
+    ALGORITHMS.register("again", own)
+    argv = [name, "--dataset", "iris", "--fleet", "simulated:75", "--epsilon", "8"]
+    result = tern(*argv, "--algorithm", "again", "--name", "mine")
+    assert result["algorithm"] == "again"
+    assert Path(result["report"]).exists()
+    assert whole(tern(*argv, "--no-report")) == whole(result) | {"algorithm": name}
+    assert main([name, "--resume", "mine"]) == 2
+    assert "has finished" in capsys.readouterr().err

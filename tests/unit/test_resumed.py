@@ -1,0 +1,230 @@
+"""A run that stops anywhere goes on as if it had not: every algorithm's state through JSON, and whole runs."""
+
+import json
+
+import pytest
+from simulating import begin, fleet_of, rounds
+
+from ternhost import datasets
+from ternhost.aggregate.store import Store
+from ternhost.algorithms.base import ALGORITHMS, Audience, Standing
+from ternhost.algorithms.optimisers import OPTIMISERS
+from ternhost.cli import main
+from ternhost.datasets import synthetic
+from ternhost.drivers.simulated import SimulatedDriver
+from ternhost.errors import InterruptedByUser, UsageError
+from ternhost.runs.options import Where
+from ternhost.runs.run import Run
+from ternhost.runs.status import END, Watcher
+
+PERSONAL = "1:0.5,2:0.3,4:0.2"
+EXTRACT = "AGE,HRSWORK1,SEX,MARST,REGION\n" + "".join(
+    f"{20 + i % 60},{(7 * i) % 90},{1 + i % 2},{1 + i % 4 // 2},{i % 5 // 2}\n" for i in range(600)
+)
+FEDSGD = {"dataset": "toy", "reports": 600, "group": 100}
+CASES = {
+    **{f"fedsgd with {name}": ("fedsgd", FEDSGD | {"optimiser": name}) for name in OPTIMISERS},
+    "personalised fedsgd": ("fedsgd", FEDSGD | {"epsilons": PERSONAL}),
+    "svm": ("fedsgd", FEDSGD | {"model": "svm", "mechanism": "pm-sub", "levels": 7, "k": 2}),
+    "fedavg": ("fedavg", {"dataset": "toy", "clients": 60, "rounds": 7, "share": 0.3, "epsilon": "8"}),
+    "personalised fedavg": ("fedavg", {"dataset": "toy", "choices": "both", "rounds": 7, "share": 0.3}),
+    "hiera": ("hiera", FEDSGD | {"mu": 0.3}),
+    "personalised hiera": ("hiera", FEDSGD | {"epsilons": PERSONAL}),
+    "collect": ("collect", {"dataset": "ipums", "epsilon": "10"}),
+    "personalised collect": ("collect", {"dataset": "ipums", "epsilons": "4:0.5,10:0.5"}),
+    "collect by hiera": ("collect", {"dataset": "toy", "method": "hiera", "mu": 0.2}),
+    "infer": ("infer", {"dataset": "iris", "epsilon": "8"}),
+    "personalised infer": ("infer", {"dataset": "iris", "epsilons": PERSONAL}),
+}
+
+
+@pytest.fixture(autouse=True)
+def toy(monkeypatch, tmp_path):
+    data = synthetic.logistic(2000, 5, seed=2)
+    real = datasets.load
+    monkeypatch.setattr(datasets, "load", lambda name: data if name == "toy" else real(name))
+    (tmp_path / "people.csv").write_text(EXTRACT)
+    monkeypatch.chdir(tmp_path)
+
+
+def options_of(case):
+    name, options = CASES[case]
+    if options["dataset"] == "ipums":
+        options = options | {"dataset": "ipums:people.csv"}
+    return name, options
+
+
+def made(case):
+    name, options = options_of(case)
+    return begin(name, 600, **options)
+
+
+def told(algorithm):
+    return json.dumps(algorithm.result([{} for _ in range(algorithm.rounds)]))
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_an_algorithm_goes_on_from_its_state_exactly(case):
+    whole = made(case)
+    states, again = [json.dumps(whole.state())], 0
+    for _ in rounds(whole, fleet_of(whole)):
+        states.append(json.dumps(whole.state()))
+    assert len(states) == whole.rounds + 1
+    end = told(whole)
+    cuts = {0, 1, whole.rounds // 2, whole.rounds}
+    for cut in cuts:
+        part, state = made(case), states[cut]
+        part.restore(json.loads(state))
+        assert json.dumps(part.state()) == state
+        assert part.done == (cut == whole.rounds)
+        for _ in rounds(part, fleet_of(part), first=cut + 1):
+            again += 1
+        assert told(part) == end, cut
+        assert json.dumps(part.state()) == states[-1]
+    assert again == sum(whole.rounds - cut for cut in cuts)
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if "personalised" not in case])
+def test_another_seed_is_another_run(case):
+    name, options = options_of(case)
+    found = []
+    for seed in (1, 2):
+        algorithm = begin(name, 600, **options, seed=seed)
+        for _ in rounds(algorithm, fleet_of(algorithm)):
+            pass
+        found.append(json.dumps(algorithm.state()))
+    assert found[0] != found[1]
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_run_that_was_interrupted_comes_to_the_same_end(case):
+    name, options = options_of(case)
+    own = ALGORITHMS[name].Options(**options)
+    with Run.begin(name, own, Where(fleet="simulated:600"), name="whole") as run:
+        whole = run.run()
+
+    def stop(status):
+        if status.event == END and status.round == max(1, run.algorithm.rounds // 2):
+            raise KeyboardInterrupt
+
+    run = Run.begin(name, own, Where(fleet="simulated:600"), name="cut", watcher=Watcher(status=stop))
+    reports = run.algorithm.reports * max(1, run.algorithm.rounds // 2) // run.algorithm.rounds
+    with run, pytest.raises(InterruptedByUser, match=f"the {reports:,} reports so far are safe"):
+        run.run()
+    with Run.resume("cut") as run:
+        resumed = run.run()
+    other = {"run", "directory", "store", "seconds", "reports_per_second"}
+    assert {key: value for key, value in resumed.items() if key not in other} == {
+        key: value for key, value in whole.items() if key not in other
+    }
+
+
+# Fleets that are served
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("fedsgd", {"epsilons": PERSONAL}),
+        ("fedavg", {"records": 4}),
+        ("hiera", {"model": "linear"}),
+        ("collect", {}),
+        ("infer", {"dataset": "iris"}),
+    ],
+)
+def test_a_served_fleet_goes_on_from_its_state_exactly(name, options):
+    def serving():
+        cls = ALGORITHMS[name]
+        audience = Audience(standing=Standing(rounds=9, share=0.25), devices=40)
+        return cls(cls.Options(**{"dataset": "toy"} | options), audience)
+
+    def fleet():
+        return SimulatedDriver(serving().holdings, 40, individual=serving().individual)
+
+    whole = serving()
+    assert whole.rounds == 9
+    asked = [result.asked for result in rounds(whole, fleet())]
+    assert asked == [40 if name in ("collect", "infer") else 10] * 9
+    first = serving()
+    for _, _ in zip(range(4), rounds(first, fleet()), strict=False):
+        pass
+    second = serving()
+    second.restore(json.loads(json.dumps(first.state())))
+    for _ in rounds(second, fleet(), first=5):
+        pass
+    assert second.state() == whole.state()
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_a_served_fleet_without_an_end_is_never_done(name):
+    cls = ALGORITHMS[name]
+    options = {"dataset": "iris" if name == "infer" else "toy"}
+    algorithm = cls(cls.Options(**options), Audience(standing=Standing(share=0.5), devices=20))
+    driver = SimulatedDriver(algorithm.holdings, 20, individual=algorithm.individual)
+    for _, _ in zip(range(12), rounds(algorithm, driver), strict=False):
+        assert not algorithm.done
+    assert algorithm.rounds is None
+    assert algorithm.reports is None
+
+
+@pytest.mark.parametrize("case", ["fedsgd with adam", "fedavg", "hiera"])
+def test_the_state_of_another_model_is_refused(case):
+    state = made(case).state()
+    name, options = options_of(case)
+    few = {"clients": 10} if name == "fedavg" else {"reports": 60, "group": 10}
+    other = begin(name, 600, **options | few | {"dataset": "wine"})
+    with pytest.raises(UsageError, match="another dimension"):
+        other.restore(state)
+
+
+def test_a_state_does_not_grow_with_the_rounds():
+    for case in CASES:
+        algorithm = made(case)
+        sizes = [len(json.dumps(algorithm.state())) for _ in rounds(algorithm, fleet_of(algorithm))]
+        assert max(sizes) < 2 * min(sizes) + 1000, case
+
+
+# Boards that others filled
+
+
+def test_devices_that_get_a_key_later_are_not_in_a_run_that_has_begun(tmp_path):
+    path = tmp_path / "store.sqlite"
+    with Store(path) as store:
+        store.add_devices({device: bytes(32) for device in range(1, 31)})
+    options = ALGORITHMS["fedavg"].Options(dataset="toy")
+    with Run.begin("fedavg", options, Where(fleet="port:/dev/null"), store=path, name="own") as run:
+        assert (run.algorithm.clients, run.algorithm.times) == (30, 2)
+        run.store.add_devices({device: bytes(32) for device in range(31, 61)})
+    with Run.resume("own") as run:
+        assert (run.algorithm.clients, run.algorithm.times) == (30, 2)
+
+
+# What cannot be resumed
+
+
+def test_nothing_to_resume(tmp_path):
+    Store(tmp_path / "store.sqlite").close()
+    with pytest.raises(UsageError, match="holds no run"):
+        Run.resume(str(tmp_path))
+    with pytest.raises(UsageError, match="no run 'nothing'"):
+        Run.resume("nothing")
+
+
+def test_a_run_that_has_ended_is_not_resumed():
+    options = ALGORITHMS["infer"].Options(epsilon="8")
+    with Run.begin("infer", options, Where(fleet="simulated:75"), name="one") as run:
+        run.run()
+    with pytest.raises(UsageError, match="the run one has finished") as caught:
+        Run.resume("one")
+    assert "result.json" in caught.value.hint
+
+
+def test_a_run_is_resumed_by_the_command_that_began_it(capsys):
+    options = ALGORITHMS["collect"].Options(dataset="toy")
+    with Run.begin("collect", options, Where(fleet="simulated:75"), name="mine"):
+        pass
+    assert main(["train", "--resume", "mine"]) == 2
+    told = capsys.readouterr().err
+    assert "mine is a run of tern collect" in told
+    assert "tern collect --resume mine" in told
+    assert main(["collect", "--resume", "mine", "--quiet", "--no-report"]) == 0

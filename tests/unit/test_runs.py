@@ -1,0 +1,515 @@
+"""Runs from beginning to end: where they are, how they are found again, what they leave, what they cost and say."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from harness import in_process  # noqa: F401, registers inprocess:N
+
+from ternhost import datasets, errors
+from ternhost.aggregate.store import ABANDONED, FINISHED, PREPARING, RUNNING, Cohort, Round, Store
+from ternhost.cli import main as tern
+from ternhost.drivers.boards import BoardsDriver
+from ternhost.fleet import provision
+from ternhost.links.inprocess import InProcessLink
+from ternhost.mechanisms.accounting import Policy
+from ternhost.runs import directory
+from ternhost.runs.status import END, Watcher
+
+SIMULATED = ["--fleet", "simulated:200", "--reports", "200", "--group", "50", "--no-report", "--quiet"]
+BOARDS = ["--fleet", "inprocess:2", "--reports", "40", "--group", "10", "--no-report", "--quiet"]
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path, monkeypatch):
+    """An empty directory to work in."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def said(capsys):
+    """What a command says: `said(*words)` is its exit code, result (JSON), and standard error."""
+
+    def say(*words):
+        capsys.readouterr()
+        code = tern([*words, "--json"])
+        told = capsys.readouterr()
+        return code, json.loads(told.out) if told.out else None, told.err
+
+    return say
+
+
+def stored(name):
+    place = directory.find(name)
+    with Store(place.store, create=False, beside=True) as store:
+        return store.run(place.name)
+
+
+def interrupt_in_round(number, monkeypatch):
+    """Ctrl-C when this round has ended."""
+
+    def note(status):
+        if status.event == END and status.round == number:
+            raise KeyboardInterrupt
+
+    watcher = Watcher(status=note)
+    monkeypatch.setattr("ternhost.cli.progress.ProgressPrinter.watcher", lambda self: watcher)
+
+
+# Where a run is
+
+
+def test_every_run_has_a_directory_of_its_own_and_nothing_overwrites_it(said):
+    code, first, _ = said("train", *SIMULATED)
+    kept = Path(first["directory"], "result.json").read_bytes()
+    _, second, _ = said("train", *SIMULATED, "--seed", "2")
+    _, third, _ = said("train", *SIMULATED, "--name", "mine")
+    assert code == 0
+    assert len({first["directory"], second["directory"], third["directory"]}) == 3
+    assert third["directory"] == "runs/mine"
+    assert Path(first["directory"], "result.json").read_bytes() == kept
+    assert json.loads(kept)["accuracy"] == first["accuracy"]
+    code, told, _ = said("train", *SIMULATED, "--name", "mine")
+    assert (code, told["error"]) == (errors.USAGE, "there is a run mine already")
+    assert sorted(path.name for path in Path("runs/mine").iterdir() if path.suffix == ".json") == [
+        "result.json",
+        "run.json",
+    ]
+
+
+def test_a_store_holds_many_runs_each_with_its_directory(said):
+    store = "two/s.sqlite"
+    for name in ("a", "b"):
+        assert said("train", *SIMULATED, "--store", store, "--name", name)[0] == 0
+    _, listed, _ = said("runs", store)
+    assert [(run["run"], run["directory"]) for run in listed["runs"]] == [
+        ("a", str(Path("runs/a").resolve())),
+        ("b", str(Path("runs/b").resolve())),
+    ]
+    with Store(store) as opened:
+        assert [run.status for run in opened.runs()] == [FINISHED] * 2
+    for path in Path("runs/a").iterdir():
+        path.unlink()
+    Path("runs/a").rmdir()
+    code, told, _ = said("train", *SIMULATED, "--store", store, "--name", "a")
+    assert (code, told["error"]) == (errors.USAGE, "there is a run a already"), "its name is in the store"
+
+
+def test_runs_are_listed(said, capsys):
+    assert said("runs")[1] == {"runs": []}
+    said("train", *SIMULATED, "--name", "first")
+    said("collect", "--fleet", "simulated:50", "--quiet", "--no-report", "--name", "second")
+    _, listed, _ = said("runs")
+    assert [(run["run"], run["status"], run["algorithm"]) for run in listed["runs"]] == [
+        ("first", FINISHED, "fedsgd"),
+        ("second", FINISHED, "collect"),
+    ]
+    assert (listed["runs"][0]["rounds"], listed["runs"][0]["reports"]) == (4, 200)
+    assert listed["runs"][0]["figures"].keys() == {"accuracy"}
+    for place in ("runs", "runs/first", "runs/first/store.sqlite"):
+        assert tern(["runs", place]) == 0
+        assert re.search(r"^first .* finished +fedsgd on flights", capsys.readouterr().out, re.MULTILINE), (
+            place
+        )
+    code, told, _ = said("runs", "nowhere")
+    assert (code, told["error"]) == (errors.USAGE, "there is no directory or store nowhere")
+    Path("runs/first/store.sqlite").unlink()
+    _, listed, _ = said("runs")
+    assert "no store" in next(run["status"] for run in listed["runs"] if run["run"] == "first")
+    Path("runs/first/run.json").write_text("{")
+    _, listed, _ = said("runs")
+    assert {run["run"] for run in listed["runs"]} == {"first", "second"}, "one that is broken hides no other"
+    assert "does not name a run" in next(run["status"] for run in listed["runs"] if run["run"] == "first")
+
+
+@pytest.mark.parametrize("words", [["--resume", ""], ["--store", ""], ["--name", ""], ["--name", "../x"]])
+def test_an_empty_name_is_none(words, said, here):
+    rest = SIMULATED[-2:] if words[0] == "--resume" else SIMULATED
+    code, told, _ = said("train", *words, *rest)
+    assert code == errors.USAGE
+    assert words[0] in told["error"]
+    assert list(here.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--first-round", str(2**30 - 1), "--group", "10"], "would go beyond"),
+        (["--budget", "1"], "this would cost"),
+        (["--fleet", "inprocess:50", "--reports", "40"], "50 boards for 40 clients"),
+        (["--fleet", "simulated:10"], "there are 10 clients"),
+        (["--fleet", "mqtt:nowhere"], "nowhere"),
+    ],
+)
+def test_what_is_refused_late_leaves_nothing(words, message, said, here):
+    code, told, _ = said("train", *SIMULATED[:-4], "--group", "10", "--store", "s.sqlite", *words)
+    assert code in (errors.USAGE, errors.REFUSED, errors.STORAGE)
+    assert message in told["error"]
+    assert list(here.iterdir()) == []
+
+
+def test_what_only_the_store_can_refuse_leaves_it_as_it_was(said, here):
+    assert said("train", *SIMULATED, "--store", "s.sqlite", "--name", "a")[0] == 0
+    with Store("s.sqlite") as store:
+        store.open_round(Round(2**30 - 2, [Cohort(b"body", [1])], 1))
+        store.end_round(2**30 - 2, ABANDONED)
+    code, told, _ = said("train", *SIMULATED, "--store", "s.sqlite", "--name", "b")
+    assert code == errors.USAGE
+    assert "would go beyond" in told["error"]
+    assert [path.name for path in Path("runs").iterdir()] == ["a"]
+    with Store("s.sqlite") as store:
+        assert [run.name for run in store.runs()] == ["a"]
+
+
+# Going on
+
+
+@pytest.mark.parametrize("fleet", [SIMULATED, BOARDS], ids=["simulated", "boards"])
+@pytest.mark.parametrize("by", ["name", "directory", "store"])
+def test_an_interrupted_run_goes_on_and_ends_as_it_would_have(fleet, by, said, monkeypatch):
+    with monkeypatch.context() as patched:
+        interrupt_in_round(2, patched)
+        code, told, _ = said("train", *fleet, "--name", "mine")
+    assert code == errors.INTERRUPTED
+    assert told["hint"] == "go on with: tern train --resume mine"
+    assert stored("mine").status == RUNNING
+    named = {"name": "mine", "directory": "runs/mine", "store": "runs/mine/store.sqlite"}[by]
+    code, result, _ = said("train", "--resume", named, "--no-report")
+    assert code == 0
+    assert (result["rounds"], result["reports"], len(result["history"])) == (4, int(fleet[3]), 4)
+    if fleet is SIMULATED:
+        assert result["weights"] == said("train", *SIMULATED)[1]["weights"]
+    else:
+        assert result["epsilon_spent"] == [[2.0, 40]]
+    code, told, _ = said("train", "--resume", named)
+    assert (code, told["error"]) == (errors.USAGE, "the run mine has finished")
+
+
+def test_a_store_with_a_directory_of_its_own_names_its_run(said, monkeypatch):
+    with monkeypatch.context() as patched:
+        interrupt_in_round(1, patched)
+        assert said("train", *SIMULATED, "--store", "two/s.sqlite")[0] == errors.INTERRUPTED
+    code, told, _ = said("train", *SIMULATED, "--store", "two/s.sqlite")
+    assert code == errors.USAGE
+    assert "has not finished" in told["error"]
+    assert "--resume" in told["hint"]
+    assert "--anew" in told["hint"]
+    assert said("train", "--resume", "two", "--no-report")[0] == 0
+
+
+def test_a_run_can_be_given_up_for_another(said, monkeypatch):
+    with monkeypatch.context() as patched:
+        interrupt_in_round(1, patched)
+        said("train", *BOARDS, "--store", "s.sqlite", "--name", "a")
+    assert said("train", *BOARDS, "--store", "s.sqlite", "--name", "b", "--anew")[0] == 0
+    with Store("s.sqlite") as store:
+        assert {run.name: run.status for run in store.runs()} == {"a": ABANDONED, "b": FINISHED}
+    code, told, _ = said("train", "--resume", "a")
+    assert (code, told["error"]) == (errors.USAGE, "the run a was given up")
+
+
+def test_options_of_a_run_that_goes_on_stay(said, monkeypatch):
+    with monkeypatch.context() as patched:
+        interrupt_in_round(1, patched)
+        said("train", *SIMULATED, "--name", "a")
+    for words in (["--epsilon", "1"], ["--store", "x"], ["--name", "b"], ["--anew"], ["--quorum", "0.5"]):
+        code, told, _ = said("train", "--resume", "a", *words)
+        assert code == errors.USAGE
+        assert f"{words[0]} cannot be changed" in told["error"]
+    for words in (["--fleet", "simulated:300"], ["--fleet", "port:/dev/null"]):
+        code, told, _ = said("train", "--resume", "a", *words)
+        assert (code, told["error"]) == (errors.USAGE, "a run that is resumed keeps its fleet, simulated:200")
+    code, told, _ = said("collect", "--resume", "a")
+    assert (code, told["hint"]) == (errors.USAGE, "tern train --resume a")
+    assert said("train", "--resume", "a", "--no-report", "--fleet", "simulated:200")[0] == 0
+
+
+@pytest.mark.parametrize("again", ["resume", "anew"])
+def test_interrupted_while_boards_are_made_it_goes_on_or_begins_anew(again, said, monkeypatch):
+    whole = provision.provision_board
+    with monkeypatch.context() as patched:
+
+        def provision_board(path, *rest):
+            whole(path, *rest)
+            if path.name == "board-001":
+                raise KeyboardInterrupt
+
+        patched.setattr(provision, "provision_board", provision_board)
+        code, _, _ = said("train", *BOARDS, "--name", "a", "--store", "s.sqlite")
+    assert code == errors.INTERRUPTED
+    with Store("s.sqlite") as store:
+        assert store.run("a").status == PREPARING
+    if again == "resume":
+        code, result, _ = said("train", "--resume", "a", "--no-report")
+    else:
+        code, result, _ = said("train", *BOARDS, "--name", "b", "--store", "s.sqlite")
+    assert (code, result["reports"]) == (0, 40)
+
+
+def test_killed_while_boards_are_made_it_goes_on(said):
+    kill = (
+        "import os, sys; from harness import in_process; "
+        "from ternhost.fleet import provision; from ternhost.cli import main; "
+        "whole = provision.provision_board;"
+        "provision.provision_board = lambda path, *rest: (whole(path, *rest), os.kill(os.getpid(), 9));"
+        "sys.exit(main(sys.argv[1:]))"
+    )
+    where = {**os.environ, "PYTHONPATH": f"{Path(__file__).parents[1]}:{os.environ.get('PYTHONPATH', '')}"}
+    ended = subprocess.run([sys.executable, "-c", kill, "train", *BOARDS, "--name", "a"], env=where)
+    assert ended.returncode == -signal.SIGKILL
+    assert stored("a").status == PREPARING
+    code, result, _ = said("train", "--resume", "a", "--no-report")
+    assert (code, result["reports"], result["epsilon_spent"]) == (0, 40, [[2.0, 40]])
+
+
+def test_a_round_that_an_older_version_began_is_not_taken_for_ours(said):
+    with Store("s.sqlite") as store:
+        store.open_round(Round(1, [Cohort(b"body", [1])], 1))
+    code, told, _ = said("train", *SIMULATED, "--store", "s.sqlite")
+    assert code == errors.USAGE
+    assert "an older version" in told["error"]
+    assert said("train", *SIMULATED, "--store", "s.sqlite", "--anew")[0] == 0
+
+
+# What a run of any length costs
+
+
+def test_a_round_costs_the_same_after_any_number_of_rounds(said, monkeypatch):
+    sizes = []
+    written = Store.end_run_round
+
+    def end_run_round(self, name, number, ended, state, entry, weights=None):
+        sizes.append(len(json.dumps([state, entry])))
+        written(self, name, number, ended, state, entry, weights)
+
+    monkeypatch.setattr(Store, "end_run_round", end_run_round)
+    options = ["--fleet", "simulated:600", "--reports", "600", "--group", "1", "--no-report", "--quiet"]
+    assert said("train", *options)[0] == 0
+    assert len(sizes) == 600
+    assert max(sizes[-100:]) < 1.1 * max(sizes[100:200]), "what is written does not grow"
+
+
+def test_a_round_reads_nothing_of_earlier_ones(said, monkeypatch):
+    statements = []
+    opened = Store._check_schema
+
+    def check_schema(self):
+        opened(self)
+        self._db.set_trace_callback(statements.append)
+
+    monkeypatch.setattr(Store, "_check_schema", check_schema)
+    counts = []
+    for reports in ("40", "20"):
+        statements.clear()
+        said(
+            "train", "--fleet", "inprocess:1", "--reports", reports, "--group", "1", "--no-report", "--quiet"
+        )
+        counts.append([sum(word in line for line in statements) for word in ("SELECT", "INSERT", "COMMIT")])
+    for many, few in zip(*counts, strict=True):
+        assert many <= 2 * few + 4, counts
+
+
+# How a run ends
+
+
+@pytest.fixture
+def provisioned(here):
+    """Two boards of 20 clients with records of flights: `provisioned(reports)` makes them, each with a budget for so
+    many reports at epsilon 2, and is how a command names them."""
+
+    def make(*reports):
+        rows = datasets.load("flights").records(range(40))
+        policies = [Policy(2_000_000, 2_000_000 * reports[i % len(reports)]) for i in range(40)]
+        boards = [here / "a", here / "b"]
+        with Store("keys.sqlite") as store:
+            provision.provision_fleet(store, boards, rows, policies)
+        ports = ",".join(f"inprocess:{board}" for board in boards)
+        return ["--fleet", f"port:{ports}", "--store", "keys.sqlite", *BOARDS[2:]]
+
+    return make
+
+
+def test_devices_that_refuse_end_it_with_4_and_what_was_there_stays(provisioned, said):
+    fleet = provisioned(1)
+    assert said("train", *fleet, "--name", "kept")[0] == 0
+    kept = Path("runs/kept/result.json").read_bytes()
+    code, told, err = said("train", *fleet, "--name", "again")
+    assert code == errors.REFUSED
+    assert "their budget is spent" in told["error"]
+    assert told["hint"]
+    assert "round 5: 10 of 10 devices refuse" in err
+    assert Path("runs/kept/result.json").read_bytes() == kept
+    assert stored("again").status == FINISHED
+
+
+def test_where_some_refuse_there_is_a_result_and_words_and_4(provisioned, said):
+    fleet = provisioned(1, 2)
+    said("train", *fleet)
+    code, result, err = said("train", *fleet)
+    assert code == errors.REFUSED
+    assert (result["rounds"], result["reports"], result["refusals"], result["missing"]) == (4, 20, 20, 20)
+    assert "20 of 40 reports that were asked for are missing: 20 were refused" in err
+    assert Path(result["directory"], "result.json").exists()
+
+
+def test_reports_that_do_not_come_are_told_of_with_6(said, monkeypatch):
+    send = InProcessLink.send
+
+    def deaf(self, frame):
+        if not self.name.endswith("board-001"):
+            send(self, frame)
+
+    monkeypatch.setattr(InProcessLink, "send", deaf)
+    began = time.monotonic()
+    code, result, err = said("train", *BOARDS, "--silence", "0.5")
+    assert code == errors.SHORT
+    assert (result["reports"], result["missing"], result["rounds"]) == (20, 20, 4)
+    assert "has been silent for 0.5 s" in err
+    assert "board-001 is left out" in err
+    assert "20 of 40 reports that were asked for are missing: 20 did not come" in err
+    assert time.monotonic() - began < 60, "no round waited for its deadline"
+
+
+def test_a_run_that_nobody_answers_ends(said, monkeypatch):
+    monkeypatch.setattr(InProcessLink, "send", lambda self, frame: None)
+    code, told, _ = said("train", *BOARDS, "--silence", "0.3")
+    assert code == errors.NO_DEVICE
+    assert "silent for 0.3 s" in told["error"]
+    code, told, _ = said("train", *BOARDS, "--deadline", "0.5", "--name", "short")
+    assert code == errors.NO_DEVICE
+    assert told["error"] == "no device reported in 3 rounds"
+    assert "--deadline" in told["hint"]
+    assert stored("short").status == FINISHED
+
+
+def test_a_round_that_nobody_answers_is_one_without_reports(said, monkeypatch):
+    send, opened = InProcessLink.send, BoardsDriver.open
+    rounds = []
+
+    def open_round(self, number, cohorts):
+        rounds.append(number)
+        opened(self, number, cohorts)
+
+    monkeypatch.setattr(BoardsDriver, "open", open_round)
+    monkeypatch.setattr(
+        InProcessLink, "send", lambda self, frame: None if len(rounds) == 2 else send(self, frame)
+    )
+    code, result, _ = said("train", *BOARDS, "--deadline", "0.5")
+    assert code == errors.SHORT
+    assert [entry["reports"] for entry in result["history"]] == [10, 0, 10, 10]
+    assert [entry["ended"] for entry in result["history"]][1] == "deadline"
+    assert result["missing"] == 10
+
+
+def test_a_quorum_that_was_reached_is_no_lack(said, monkeypatch):
+    code, result, _ = said("train", *BOARDS, "--quorum", "0.5")
+    assert (code, result["missing"]) == (0, 0)
+    assert result["reports"] >= 20
+
+
+# What a run costs
+
+
+def test_the_cost_is_said_before_it_starts_and_for_life(provisioned, said):
+    fleet = [word for word in provisioned(5) if word != "--quiet"]
+    code, result, err = said("train", *fleet)
+    assert "costs a client epsilon 2 (user level)" in err
+    assert "for life" not in err
+    assert err.index("costs a client") < err.index("round 1/4")
+    assert result["epsilon_before"] == 0
+    code, result, err = said("train", *fleet, "--budget", "10")
+    assert (code, result["epsilon_before"]) == (0, 2)
+    assert "with 2 spent before, 4 for life, of a budget of 10" in err
+    code, result, err = said("train", *fleet, "--epsilon", "1.5")
+    assert (code, result["epsilon_before"]) == (0, 4)
+    assert "with 4 spent before, 5.5 for life" in err
+
+
+def test_boards_that_are_made_for_a_run_have_spent_nothing(said):
+    for _ in range(2):
+        code, result, _ = said("train", *BOARDS, "--store", "s.sqlite")
+        assert (code, result["epsilon_before"]) == (0, 0)
+
+
+@pytest.mark.parametrize("model", ["linear", "logistic"])
+def test_a_squared_error_is_not_called_accuracy(model, said, capsys):
+    data = {"linear": "synthetic-linear", "logistic": "synthetic-logistic"}[model]
+    options = ["--model", model, "--dataset", data, *SIMULATED[:-1]]
+    tern(["train", *options])
+    told = capsys.readouterr()
+    _, result, _ = said("train", *options)
+    assert ("accuracy" in told.out + told.err) == ("accuracy" in json.dumps(result)) == (model == "logistic")
+    assert ("squared error" in told.out) == (result["measure"] == "squared_error") == (model == "linear")
+
+
+@pytest.mark.parametrize("seed", range(1, 7))
+def test_the_figure_of_one_report_comes_with_words(seed, capsys):
+    words = ["--fleet", "simulated:1", "--reports", "1", "--no-report", "--quiet", "--seed", str(seed)]
+    assert tern(["train", *words]) == 0
+    assert "chance" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("command", "words", "message"),
+    [
+        ("train", ["--dimension", "5", "--dataset", "flights"], "--dimension and --dataset say the same"),
+        ("train", ["--epsilon", "1", "--epsilons", "1:0.5,2:0.5"], "--epsilons and --epsilon say the same"),
+        ("train", ["--clients", "5"], "--clients belongs to fedavg, and this run is fedsgd"),
+        ("train", ["--algorithm", "fedavg", "--group", "5"], "--group belongs to"),
+        ("train", ["--knots", "5"], "--knots"),
+        ("infer", ["--epsilon", "2", "--laplace-eval-eps", "2"], "say the same"),
+        ("infer", ["--privacy-eval-type", "NOT_ENCRYPT", "--epsilon", "2"], "--epsilon"),
+    ],
+)
+def test_options_that_would_be_ignored_are_refused(command, words, message, said, here):
+    code, told, _ = said(command, *words)
+    assert code == errors.USAGE
+    assert message in told["error"]
+    assert list(here.iterdir()) == []
+
+
+# Reports of runs
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["train", "--fleet", "simulated:100", "--reports", "100"],
+        ["train", "--algorithm", "fedavg", "--fleet", "simulated:50", "--rounds", "2", "--mechanism", "pdpm"],
+        ["train", "--algorithm", "hiera", "--fleet", "simulated:100", "--reports", "100"],
+        [
+            "train",
+            "--dataset",
+            "synthetic-linear",
+            "--model",
+            "linear",
+            "--fleet",
+            "simulated:100",
+            "--reports",
+            "100",
+        ],
+        ["collect", "--fleet", "simulated:100"],
+        ["infer", "--fleet", "simulated:50"],
+    ],
+    ids=["fedsgd", "fedavg", "hiera", "regression", "collect", "infer"],
+)
+def test_every_run_ends_with_a_report_of_one_file(words, said):
+    code, result, _ = said(*words, "--quiet")
+    assert code == 0
+    source = Path(result["report"]).read_text()
+    assert "http" not in source
+    assert not re.search(r"<(script|link|iframe|object)|url\(", source)
+    assert source.count("<img src='data:image/png;base64,") == len(result["pictures"]) > 1
+    for picture in result["pictures"]:
+        assert Path(picture).read_bytes().startswith(b"\x89PNG")
+    code, result, _ = said(*words, "--quiet", "--no-report")
+    assert "report" not in result
+    assert not list(Path(result["directory"]).glob("*.png"))
+    assert not Path(result["directory"], "report.html").exists()

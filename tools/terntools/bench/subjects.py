@@ -1,0 +1,206 @@
+"""What a bench of latency measures: a board at a port, an emulated one, or the emulated device of this machine."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import tempfile
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from tern import frames
+from ternhost import fleet
+from ternhost.errors import TernError, UsageError
+from ternhost.fleet import OnPorts
+from terntools.bench import native
+from terntools.boards import deploy, mpy
+from terntools.boards.repl import Repl
+from terntools.emulators import micropython as emulator
+from terntools.emulators import qemu
+from terntools.emulators.fleets import OnFirmware
+from terntools.emulators.pico import boot_pico
+from terntools.emulators.unix_fleet import FIRMWARE
+
+PROGRAM = Path(__file__).with_name("latency_program.py")
+DIRECTORY = "/bench"
+MICROSECONDS, INSTRUCTIONS = "us", "instructions"  # what figures are in, and so part of their names
+
+_SEED = 1
+_BENCH_TIMEOUT = 120.0
+
+
+class Device(ABC):
+    """Something that runs the program."""
+
+    name: str
+    has_port: bool
+    unit = MICROSECONDS
+    chip: str | None = None  # as in shared_specs/currents.json, if it is a chip
+
+    @abstractmethod
+    def install(self, files: Mapping[str, bytes]) -> None:
+        """Put files under DIRECTORY and start the program over them."""
+
+    @abstractmethod
+    def call(self, expression: str) -> Any:
+        """The value of an expression in the program."""
+
+    def serve(self, messages: Sequence[bytes]) -> list[list[int]]:
+        """Send frames to the device's port while the program serves it. See latency_program.serve."""
+        raise NotImplementedError
+
+    def use_native(self) -> bool:
+        """Let the sampler be the one in C until the next install(); False where that is not built or cannot run."""
+        return False
+
+
+class BoardDevice(Device):
+    """A board, through its REPL: real, or the emulated Pico."""
+
+    has_port = True
+    _clock = "ticks_us"
+
+    def __init__(self, repl: Repl, program: Path = PROGRAM, marker: int | None = None) -> None:
+        """marker: number of the pin that marks windows for a meter, where the board has no other."""
+        self._repl = repl
+        self._marker = marker
+        self.machine, changes = deploy.plan(repl, more=("bench",))
+        deploy.install(repl, self.machine, changes)
+        compiled = mpy.compiled(program.read_text(), self.machine.processor, program.name, optimise=True)
+        deploy.apply(repl, deploy.compare(repl, {f"/lib/{program.stem}.mpy": compiled}))
+        self.name = f"{self.machine.description}, MicroPython {self.machine.version}"
+        self.chip = self.machine.description.rpartition(" with ")[2].lower()
+
+    def install(self, files: Mapping[str, bytes]) -> None:
+        for path in self._repl.directory(DIRECTORY):
+            self._repl.remove(path)
+        for path, data in files.items():
+            self._repl.write_file(f"{DIRECTORY}/{path}", data)
+        self._repl.soft_reset()
+        self._repl.run(
+            f"from latency_program import *\nheap = setup({DIRECTORY!r}, {self._marker}, {self._clock!r})",
+            _BENCH_TIMEOUT,
+        )
+
+    def call(self, expression: str) -> Any:
+        return self._repl.evaluate(expression, _BENCH_TIMEOUT)
+
+    def serve(self, messages: Sequence[bytes]) -> list[list[int]]:
+        with self._repl.program(f"times = serve({len(messages)})", "ready") as exchange:
+            for message in messages:
+                out = bytearray(frames.cobs_size(len(message)))
+                n = frames.cobs_encode(message, len(message), out)
+                exchange(bytes(out[:n]), b"\x00")
+        return [list(times) for times in self._repl.evaluate("times")]
+
+    def use_native(self) -> bool:
+        built = native.find()
+        if built is None or self.machine.processor != native.PROCESSOR:
+            return False
+        module = {f"/lib/{native.MODULE}.mpy": built.read_bytes()}
+        deploy.apply(self._repl, deploy.compare(self._repl, module))
+        self._repl.run("use_native()", _BENCH_TIMEOUT)
+        return True
+
+
+class CountingDevice(BoardDevice):
+    """A machine of QEMU whose clock counts an instruction as a nanosecond. Its port would have it wait for this one."""
+
+    has_port = False
+    unit = INSTRUCTIONS
+    _clock = "ticks_cpu"
+
+
+class UnixDevice(Device):
+    """The 32-bit MicroPython of the emulated device; the times are those of this machine. No port."""
+
+    has_port = False
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._interpreter = emulator.find_micropython()
+        self.name = "emulated device (times of this machine)"
+
+    def install(self, files: Mapping[str, bytes]) -> None:
+        for path, data in files.items():
+            target = self._folder / path
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(data)
+        self._state = ""
+
+    def call(self, expression: str) -> Any:
+        # A process a question: the ledger carries on from one to the next.
+        if expression == "watch()":
+            self._state += "watch()\n"
+            return None
+        text = (
+            "from latency_program import *\n"
+            f"heap = setup({str(self._folder)!r})\n{self._state}"
+            f"import json\nprint('value', json.dumps({expression}))\n"
+        )
+        path = os.pathsep.join((str(FIRMWARE), str(PROGRAM.parent), ".frozen"))
+        answer = subprocess.run(
+            emulator.device_command(self._interpreter, "-c", text),
+            env={**os.environ, "MICROPYPATH": path},
+            capture_output=True,
+            text=True,
+            timeout=_BENCH_TIMEOUT,
+        )
+        for line in answer.stdout.splitlines():
+            if line.startswith("value "):
+                return json.loads(line.removeprefix("value "))
+        raise UsageError(
+            f"the emulated device failed: {(answer.stderr.strip() or answer.stdout).splitlines()[-1:]}"
+        )
+
+
+@contextmanager
+def device(spec: str, marker: int | None = None) -> Iterator[Device]:
+    """The device of a fleet of one: `pico-emulated:1`, `rv32-emulated:1`, `port:PATH`, ...; marker: see BoardDevice.
+
+    Raises UsageError, DeviceError.
+    """
+    named = fleet.parse(spec)
+    if named.count != 1 or named.simulated:
+        raise UsageError(f"--fleet must be one board, not {spec}", hint="such as --fleet pico-emulated:1")
+    with contextlib.ExitStack() as stack:
+        if isinstance(named, OnFirmware):
+            yield stack.enter_context(_on_firmware(named))
+        elif isinstance(named, OnPorts):
+            repl = stack.enter_context(Repl(named.ports[0]))
+            stack.callback(_start_again, repl)
+            yield BoardDevice(repl, marker=marker)
+        else:
+            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="tern-latency-"))
+            yield UnixDevice(Path(folder))
+
+
+@contextmanager
+def _on_firmware(named: OnFirmware) -> Iterator[Device]:
+    if named.firmware not in qemu.MACHINES:
+        with boot_pico(seed=_SEED, skip_idle=True) as pico, Repl(pico.url) as repl:
+            yield BoardDevice(repl)
+        return
+    if not qemu.MACHINES[named.firmware].counts:
+        raise UsageError(
+            f"the clock of {named.text} counts no instructions", hint="take --fleet rv32-emulated:1"
+        )
+    with (
+        qemu.boot(named.firmware, seed=_SEED, count_instructions=True) as machine,
+        Repl(machine.url) as repl,
+    ):
+        yield CountingDevice(repl)
+
+
+def _start_again(repl: Repl) -> None:
+    """Start the board's own program: a member of a fleet is one again after the bench, even one that failed."""
+    # A board that is gone must not cost the figures, or hide what went wrong.
+    with contextlib.suppress(TernError):
+        repl.enter()
+        if deploy.MAIN in repl.directory("/"):
+            repl.start_main()
