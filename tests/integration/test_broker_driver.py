@@ -1,6 +1,7 @@
-"""The driver of a fleet on a broker, where only its load counts: a link without a broker, boards that answer at once."""
+"""The driver of a fleet on a broker, where its load counts: no broker, and boards that answer at once."""
 
 import asyncio
+import threading
 import time
 
 import numpy as np
@@ -195,8 +196,6 @@ def test_nobody_is_there(tmp_path):
 
 
 def test_stopping_from_another_thread_or_before_it_begins(tmp_path):
-    import threading
-
     link = Boards(3)
     link._first = range(1, 3)  # the third never answers
     with driver(tmp_path, link, 3) as one:

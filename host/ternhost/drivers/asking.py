@@ -158,6 +158,7 @@ class Asking:
             when, device = heapq.heappop(self._later)
             if self._waits.get(device) == when:
                 del self._waits[device]
+                self._heard = now
                 for board in self._roster.of(device):
                     self._ask(board, device)
         if now - self._heard < self._patience:
