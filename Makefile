@@ -1,6 +1,6 @@
 # `make help` lists the targets. Each does all of its own set-up.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo check test exhaustive emulators soak lint sizes clean
+.PHONY: help setup demo docs check test exhaustive emulators soak lint sizes clean
 python := .venv/bin/python
 # The device library as port $(1) sees it, without the boards of port $(2).
 mypy_firmware = MYPYPATH=.venv/stubs/$(1) $(python) -m mypy --config-file firmware/mypy.ini \
@@ -20,6 +20,10 @@ setup:  ## .venv with the tern command, and the cache of emulators
 
 demo: setup  ## train on real flights through emulated devices; writes runs/<time>/report.html
 	.venv/bin/tern demo
+
+docs: setup  ## the site of the documentation, into build/site; a broken link fails
+	@$(python) -c "import mkdocs, mkdocstrings" 2>/dev/null || $(python) -m pip install --quiet --editable '.[docs]'
+	NO_MKDOCS_2_WARNING=1 $(python) -m mkdocs build
 
 check: lint  ## before a commit, 90 seconds: style, types, quick unit tests, device tests on MicroPython for unix
 	@sh tools/setup.sh device

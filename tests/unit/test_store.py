@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from ternhost.aggregate import schema
 from ternhost.aggregate.store import (
     ABANDONED,
     FINISHED,
     RUNNING,
-    SCHEMA_VERSION,
     Cohort,
     Round,
     Store,
@@ -115,7 +115,7 @@ def test_a_store_of_schema_2_is_taken_over_without_a_loss(path):
             assert store.state("fleet key") == "00" * 32
             assert store.runs() == []
             version = store._db.execute("PRAGMA user_version").fetchone()
-            assert version == (SCHEMA_VERSION,)
+            assert version == (schema.VERSION,)
     with Store(path) as store:
         store.begin_run(RUN)
         store.end_run_round("a", 2, "complete", {}, {})

@@ -1,9 +1,11 @@
-"""The tables of a store, and how those of older versions become them."""
+"""The tables of a store (`ternhost.aggregate.store`), and what each older schema lacks."""
 
-SCHEMA_VERSION = 3
+from __future__ import annotations
+
+VERSION = 3
 APPLICATION_ID = 0x5445524E  # "TERN"
 
-TABLES = """
+_TABLES = """
 CREATE TABLE device (
     id INTEGER PRIMARY KEY,
     key BLOB NOT NULL CHECK (length(key) = 32)
@@ -44,7 +46,7 @@ CREATE TABLE state (
     value TEXT NOT NULL
 );
 """
-RUN_TABLES = """
+_RUN_TABLES = """
 CREATE TABLE run (
     name TEXT PRIMARY KEY,
     began REAL NOT NULL,
@@ -59,5 +61,7 @@ CREATE TABLE history (
     PRIMARY KEY (run, number)
 ) WITHOUT ROWID;
 """
+TABLES = _TABLES + _RUN_TABLES
+
 # What each older schema lacks, by its version.
-MIGRATIONS = {2: "ALTER TABLE round ADD COLUMN run TEXT;\n" + RUN_TABLES}
+MIGRATIONS = {2: "ALTER TABLE round ADD COLUMN run TEXT;\n" + _RUN_TABLES}

@@ -9,7 +9,6 @@ that its frames are made of, so that after a crash the same request can be repea
 from __future__ import annotations
 
 import json
-import os
 import sqlite3
 import time
 from array import array
@@ -20,7 +19,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from ternhost.aggregate.schema import APPLICATION_ID, MIGRATIONS, RUN_TABLES, SCHEMA_VERSION, TABLES
+from ternhost.aggregate import schema
+from ternhost.aggregate import store_file as files
 from ternhost.errors import StorageError
 
 # Where a run is.
@@ -97,49 +97,13 @@ class Store:
         """
         self.path = Path(path)
         with self._errors():
-            self._make_file(create)
-            self._lock = None if beside else self._take_lock()
+            files.make(self.path, create)
+            self._lock = None if beside else files.take_lock(self.path)
             self._db = sqlite3.connect(self.path, isolation_level=None)
             self._db.execute("PRAGMA journal_mode = WAL")
             self._db.execute("PRAGMA synchronous = FULL")
             self._db.execute("PRAGMA foreign_keys = ON")
             self._check_schema()
-
-    def _make_file(self, create: bool) -> None:
-        try:
-            if create:
-                self.path.parent.mkdir(parents=True, exist_ok=True)
-                os.close(os.open(self.path, os.O_CREAT | os.O_RDWR, 0o600))
-            mode = self.path.stat().st_mode
-        except FileNotFoundError as error:
-            raise StorageError(f"there is no store at {self.path}", hint="check the path") from error
-        except OSError as error:
-            raise StorageError(
-                f"{self.path}: {error.strerror}", hint="check the path and its owner"
-            ) from error
-        if os.name == "posix" and mode & 0o077 and self._is_store():
-            raise StorageError(
-                f"{self.path} holds the devices' keys, and others may read it",
-                hint=f"chmod 600 {self.path}",
-            )
-
-    def _is_store(self) -> bool:
-        # Of any other file the user is told that it is none, not that he should hide it.
-        with open(self.path, "rb") as file:
-            start = file.read(72)
-        return not start or start[68:72] == APPLICATION_ID.to_bytes(4, "big")
-
-    def _take_lock(self) -> sqlite3.Connection:
-        # An open transaction on an empty database beside the store: on every platform one process has it, it
-        # ends with the process however that dies, and nobody is kept from reading the store meanwhile.
-        lock = sqlite3.connect(f"{self.path}-lock", isolation_level=None, timeout=0)
-        try:
-            lock.execute("PRAGMA journal_mode = OFF")
-            lock.execute("BEGIN EXCLUSIVE")
-        except sqlite3.Error:
-            lock.close()
-            raise
-        return lock
 
     def _check_schema(self) -> None:
         with self.transaction():
@@ -147,19 +111,19 @@ class Store:
             application = self._db.execute("PRAGMA application_id").fetchone()[0]
             empty = self._db.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0] == 0
             if empty:
-                self._execute(TABLES + RUN_TABLES)
-                self._db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-                self._db.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
-            elif application != APPLICATION_ID:
+                self._execute(schema.TABLES)
+                self._db.execute(f"PRAGMA application_id = {schema.APPLICATION_ID}")
+                self._db.execute(f"PRAGMA user_version = {schema.VERSION}")
+            elif application != schema.APPLICATION_ID:
                 raise StorageError(f"{self.path} is not a store of tern", hint="name another file")
-            elif version in MIGRATIONS:
-                for lacking in range(version, SCHEMA_VERSION):
-                    self._execute(MIGRATIONS[lacking])
-                self._db.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
-            elif version != SCHEMA_VERSION:
-                older = "an older" if version < SCHEMA_VERSION else "a newer"
+            elif version in schema.MIGRATIONS:
+                for lacking in range(version, schema.VERSION):
+                    self._execute(schema.MIGRATIONS[lacking])
+                self._db.execute(f"PRAGMA user_version = {schema.VERSION}")
+            elif version != schema.VERSION:
+                older = "an older" if version < schema.VERSION else "a newer"
                 raise StorageError(
-                    f"{self.path} was made by {older} version of tern (schema {version}, here {SCHEMA_VERSION})",
+                    f"{self.path} was made by {older} version of tern (schema {version}, here {schema.VERSION})",
                     hint="use that version, or start a new store",
                 )
 

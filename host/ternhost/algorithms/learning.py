@@ -194,15 +194,15 @@ def _figure(result: Mapping[str, Any]) -> list[str]:
         f"{judging.WORDS[name]} {result[name]:.4f}   (held out: 95 % interval {low:.4f} to {high:.4f}; "
         f"{', '.join(beside)})"
     ]
-    reports = result["reports"]
-    if reports * result["k"] < result["d"]:
+    values = result["reports"] * result["k"]
+    if values < result["d"]:
         lines.append(
-            f"  {reports:,} report{'s are' if reports != 1 else ' is'} too few for {result['d']} weights: "
-            "the figure is chance"
+            f"  the model has {result['d']} weights, and all reports together {values} values: the figure is chance"
         )
     elif low <= result[f"{name}_baseline"] <= high or not better(result):
         lines.append(
-            f"  {reports:,} reports at this epsilon do not tell this model from the {trivial}: the figure is chance"
+            f"  {result['reports']:,} reports at this epsilon do not tell this model from the {trivial}: "
+            "the figure is chance"
         )
     return lines
 

@@ -1,0 +1,49 @@
+"""The file of a store and the lock beside it, before SQLite has opened it."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from pathlib import Path
+
+from ternhost.aggregate.schema import APPLICATION_ID
+from ternhost.errors import StorageError
+
+
+def make(path: Path, create: bool) -> None:
+    """Make sure that the file is there (mode 0600; made if `create`) and only its owner's. Raises StorageError."""
+    try:
+        if create:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
+        mode = path.stat().st_mode
+    except FileNotFoundError as error:
+        raise StorageError(f"there is no store at {path}", hint="check the path") from error
+    except OSError as error:
+        raise StorageError(f"{path}: {error.strerror}", hint="check the path and its owner") from error
+    if os.name == "posix" and mode & 0o077 and _is_store(path):
+        raise StorageError(
+            f"{path} holds the devices' keys, and others may read it",
+            hint=f"chmod 600 {path}",
+        )
+
+
+def _is_store(path: Path) -> bool:
+    # Of any other file the user is told that it is none, not that he should hide it.
+    with open(path, "rb") as file:
+        start = file.read(72)
+    return not start or start[68:72] == APPLICATION_ID.to_bytes(4, "big")
+
+
+def take_lock(path: Path) -> sqlite3.Connection:
+    """The right to write to the store, until it is closed. Raises sqlite3.Error where another process has it."""
+    # An open transaction on an empty database beside the store: on every platform one process has it, it
+    # ends with the process however that dies, and nobody is kept from reading the store meanwhile.
+    lock = sqlite3.connect(f"{path}-lock", isolation_level=None, timeout=0)
+    try:
+        lock.execute("PRAGMA journal_mode = OFF")
+        lock.execute("BEGIN EXCLUSIVE")
+    except sqlite3.Error:
+        lock.close()
+        raise
+    return lock
