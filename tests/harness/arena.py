@@ -30,11 +30,13 @@ from ternhost.algorithms.training import Trainer
 from ternhost.fleet import broker, keys
 from ternhost.fleet.attach import write_network
 from ternhost.fleet.provision import board_directories, provision_fleet
+from ternhost.links.access import Access
 from ternhost.mechanisms import design
 from ternhost.mechanisms.accounting import Policy
 from ternhost.runs import directory as run_directory
 from terntools.emulators.micropython import find_micropython
 from terntools.emulators.unix_fleet import EmulatedFleet
+from terntools.mosquitto import Mosquitto, free_port
 
 TERN = [sys.executable, "-c", "import sys; from ternhost.cli import main; sys.exit(main())"]
 D = 6
@@ -69,10 +71,10 @@ class Arena:
             self.keys = store.keys()
             self.fleet_key = keys.fleet_key(store)
         self.access = broker.write_configuration(
-            self.directory / "broker", self.keys, port=broker.free_port(), persistence=False, hosts=3
+            self.directory / "broker", self.keys, port=free_port(), persistence=False, hosts=3
         )
         liar, self._reader = (
-            broker.Access.load(self.directory / "broker" / name) for name in ("host-2.json", "host-3.json")
+            Access.load(self.directory / "broker" / name) for name in ("host-2.json", "host-3.json")
         )
         self._liar = Liar(liar, CARD, D, K, seed)
         self._floods = []
@@ -83,7 +85,7 @@ class Arena:
         self.host = None
 
     def __enter__(self):
-        self.broker = broker.Mosquitto(self.directory / "broker")
+        self.broker = Mosquitto(self.directory / "broker")
         self.proxy = Proxy(self.access, self.directory / "broker", self.faults).__enter__()
         self.write_network()
         self.fleet = EmulatedFleet(find_micropython(), self.boards).__enter__()
@@ -98,7 +100,7 @@ class Arena:
 
     def write_network(self, **options):
         """Tell the boards how to reach the broker: through the bad network."""
-        by_proxy = broker.Access(self.access.host, self.proxy.port, "", "", self.access.authority)
+        by_proxy = Access(self.access.host, self.proxy.port, "", "", self.access.authority)
         for board in self.boards:
             write_network(board, by_proxy, self.fleet_key, longest_pause_ms=1000, **options)
 

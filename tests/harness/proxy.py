@@ -15,7 +15,7 @@ import threading
 from collections import Counter, deque
 
 from tern import wire
-from ternhost.fleet import broker
+from ternhost.links.access import CERTIFICATE, KEY
 
 _PUBLISH = 0x30
 _KINDS = ("drop", "repeat", "delay", "truncate", "flip", "replay")
@@ -75,7 +75,7 @@ class Proxy:
         self._access = access
         self._hashes = {}
         self._server_context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        self._server_context.load_cert_chain(directory / broker.CERTIFICATE, directory / broker.KEY)
+        self._server_context.load_cert_chain(directory / CERTIFICATE, directory / KEY)
         self._client_context = ssl.create_default_context(cafile=access.authority)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)

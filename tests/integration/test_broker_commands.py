@@ -13,6 +13,8 @@ from harness.raw_client import board_client, wait_for
 from ternhost.aggregate.store import Store
 from ternhost.errors import DeviceError
 from ternhost.fleet import broker, keys
+from ternhost.links.access import CONFIG, HOST, Access
+from terntools.mosquitto import Mosquitto, ensure_running, free_port, listener, listens
 
 SOON = 10.0  # seconds, in which it must be told that the broker refuses the fleet, or is gone
 
@@ -70,19 +72,19 @@ def run_mosquitto(directory):
     """As its user does; tern has not started it."""
     path = f"{os.environ['PATH']}:/usr/sbin:/usr/local/sbin"
     process = subprocess.Popen(
-        ["mosquitto", "-c", str(directory / broker.CONFIG)],
+        ["mosquitto", "-c", str(directory / CONFIG)],
         env={**os.environ, "PATH": path},
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
-    wait_for(lambda: broker.listens(*broker.listener(directory)))
+    wait_for(lambda: listens(*listener(directory)))
     return process
 
 
 def test_the_first_time_in_order(tmp_path, start):
     """A configuration, a broker of the user's own, a fleet, rounds: with nothing between them."""
     place = tmp_path / "my-broker"
-    tern(tmp_path, "broker", "config", "my-broker", "--port", broker.free_port())
+    tern(tmp_path, "broker", "config", "my-broker", "--port", free_port())
     mosquitto = run_mosquitto(place)
     try:
         fleet = start("fleet", "emulate", 2, "--broker", "my-broker", "--clients", 20, "--json")
@@ -118,20 +120,20 @@ def test_a_broker_that_goes_and_comes_back_is_told_of(tmp_path, start):
 
 def test_a_broker_that_lacks_the_keys_is_told_of(tmp_path, start):
     """A fleet of another store; and what the warning says helps."""
-    broker.write_configuration(tmp_path / "my-broker", {}, port=broker.free_port())
+    broker.write_configuration(tmp_path / "my-broker", {}, port=free_port())
     start("broker", "run", "my-broker", "--json").result()
     fleet = start("fleet", "emulate", 2, "--dir", "mine", "--broker", "my-broker", "--clients", 2, "--json")
     fleet.said("does not let the boards in: refused by the broker", seconds=SOON)
     (line,) = (line for line in fleet.err.read_text().splitlines() if "give it their keys" in line)
     command = line.split(": ", 1)[1].split(";")[0].split()
-    port = broker.Access.load(tmp_path / "my-broker" / broker.HOST).port
+    port = Access.load(tmp_path / "my-broker" / HOST).port
     tern(tmp_path, *command[1:], "--port", port)
     fleet.said("lets the boards in", seconds=SOON)
 
 
 def test_boards_of_another_store_are_refused(tmp_path):
-    tern(tmp_path, "broker", "config", "my-broker", "--port", broker.free_port())
-    with broker.ensure_running(tmp_path / "my-broker"):
+    tern(tmp_path, "broker", "config", "my-broker", "--port", free_port())
+    with ensure_running(tmp_path / "my-broker"):
         pass
     fleet = Command(tmp_path, "fleet", "emulate", 1, "--dir", "mine", "--clients", 1, "--json")
     fleet.result()
@@ -151,17 +153,17 @@ def test_a_fleet_and_its_broker_in_one_command(tmp_path, start):
     fleet = start("fleet", "emulate", 1, "--broker", "my-broker", "--start-broker", "--clients", 3, "--json")
     fleet.result()
     place = tmp_path / "my-broker"
-    access = broker.Access.load(place / broker.HOST)
+    access = Access.load(place / HOST)
     with Store(access.store, beside=True) as store:
         known = store.keys()
     assert sorted(known) == [1, 2, 3]
     assert board_client(access, known, 2).code == 0
     assert fleet.end() == 0
-    assert not broker.listens(*broker.listener(place)), "the broker has ended too"
+    assert not listens(*listener(place)), "the broker has ended too"
 
 
 def test_broker_run_takes_new_passwords(tmp_path, start):
-    access = broker.configure(tmp_path / "my-broker", port=broker.free_port())
+    access = broker.configure(tmp_path / "my-broker", port=free_port())
     start("broker", "run", "my-broker", "--json").result()
     with Store(access.store, beside=True) as store:
         made = keys.add(store, [1])
@@ -171,17 +173,17 @@ def test_broker_run_takes_new_passwords(tmp_path, start):
 
 
 def test_a_broker_is_run_where_none_is(tmp_path):
-    broker.configure(tmp_path, port=broker.free_port())
-    listening = broker.listener(tmp_path)
-    with broker.ensure_running(tmp_path), broker.ensure_running(tmp_path):
-        assert broker.listens(*listening)
+    broker.configure(tmp_path, port=free_port())
+    listening = listener(tmp_path)
+    with ensure_running(tmp_path), ensure_running(tmp_path):
+        assert listens(*listening)
         with pytest.raises(DeviceError, match="listens on port"):
-            broker.Mosquitto(tmp_path)
-    assert not broker.listens(*listening)
-    (tmp_path / broker.CONFIG).unlink()  # a broker of another machine
-    with broker.ensure_running(tmp_path) as access:
+            Mosquitto(tmp_path)
+    assert not listens(*listening)
+    (tmp_path / CONFIG).unlink()  # a broker of another machine
+    with ensure_running(tmp_path) as access:
         assert access.port == listening[1]
-        assert not broker.listens(*listening)
+        assert not listens(*listening)
 
 
 @pytest.mark.parametrize(

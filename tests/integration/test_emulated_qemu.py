@@ -22,6 +22,7 @@ from ternhost.links.serial import open_port
 from ternhost.mechanisms import design
 from ternhost.mechanisms.accounting import Policy
 from ternhost.runs.directory import STORE_NAME
+from terntools import mosquitto
 from terntools.bench import subjects
 from terntools.boards import deploy
 from terntools.boards import questions as device
@@ -297,12 +298,12 @@ def test_rounds_over_wifi_and_tls(tmp_path):
     with Store(path) as store:
         provision_fleet(store, boards, _array(rows), Policy(10_000_000, 100_000_000))
         access = broker.write_configuration(
-            tmp_path / "broker", store.keys(), port=broker.free_port(), persistence=False
+            tmp_path / "broker", store.keys(), port=mosquitto.free_port(), persistence=False
         )
         fleet_key = keys.fleet_key(store)
-    through_qemu = broker.Access("10.0.2.2", access.port, "", "", access.authority)
+    through_qemu = access.Access("10.0.2.2", access.port, "", "", access.authority)
     (tmp_path / "card").write_bytes(card)
-    server = broker.Mosquitto(tmp_path / "broker")
+    server = mosquitto.Mosquitto(tmp_path / "broker")
     running = []
     try:
         for name, directory in zip(WIRELESS, boards, strict=True):

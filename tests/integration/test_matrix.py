@@ -23,6 +23,7 @@ from ternhost.runs.status import Watcher
 from terntools.emulators.firmware_fleet import FirmwareFleet
 from terntools.emulators.micropython import find_micropython
 from terntools.emulators.unix_fleet import EmulatedFleet
+from terntools.mosquitto import Mosquitto, free_port
 
 CLIENTS = 20
 BOARDS = 2
@@ -66,9 +67,9 @@ def serial(directory):
 @contextmanager
 def mqtt(directory):
     place, store = directory / "broker", directory / "store.sqlite"
-    broker.configure(place, store, port=broker.free_port())
+    broker.configure(place, store, port=free_port())
     attach(board_directories(directory, BOARDS), place, store, longest_pause_ms=500)
-    with broker.Mosquitto(place), EmulatedFleet(find_micropython(), board_directories(directory, BOARDS)):
+    with Mosquitto(place), EmulatedFleet(find_micropython(), board_directories(directory, BOARDS)):
         yield f"mqtt:{place}"
 
 

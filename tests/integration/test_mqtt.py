@@ -21,6 +21,7 @@ from tern.links import mqtt
 from ternhost.aggregate.store import Store
 from ternhost.fleet import broker, keys
 from ternhost.fleet.attach import write_network
+from ternhost.links.access import Access
 
 PATIENCE = 60.0  # seconds, for what must come
 
@@ -133,7 +134,7 @@ def test_a_board_that_trusts_another_authority_stays_away(arena, host, tmp_path)
     board.kill()
     assert answers(host, PATIENCE, 1) == [("tern/hello/00000001", b"")]
     for authority, server in ((other.authority, "localhost"), (arena.access.authority, "broker.example")):
-        wrong = broker.Access("localhost", arena.proxy.port, "", "", authority)
+        wrong = Access("localhost", arena.proxy.port, "", "", authority)
         write_network(board.directory, wrong, arena.fleet_key, server=server, longest_pause_ms=500)
         board.start()
         assert answers(host, 1.5) == []

@@ -12,12 +12,14 @@ from harness.arena import CARD, TERN, D, K
 from harness.raw_client import RawClient, board_client, wait_for
 
 from ternhost.aggregate.store import Store
-from ternhost.fleet import broker, keys
+from ternhost.fleet import keys
 from ternhost.fleet.attach import attach
 from ternhost.fleet.provision import board_directories, provision_fleet
+from ternhost.links.access import HOST, Access
 from ternhost.mechanisms.accounting import Policy
 from ternhost.runs.directory import STORE_NAME
 from terntools.emulators.unix_fleet import EmulatedFleet
+from terntools.mosquitto import Mosquitto, free_port
 
 
 def tern(*words, code=0):
@@ -57,13 +59,13 @@ def test_keys(tmp_path):
 def test_a_broker_lets_in_who_has_a_key_and_forgets_who_is_revoked(tmp_path):
     store = tmp_path / "store.sqlite"
     tern("device", "add", "1-2", "--store", store, "--json")
-    port = broker.free_port()
+    port = free_port()
     result = tern("broker", "config", tmp_path / "broker", "--store", store, "--port", port, "--json")
     assert result["devices"] == 2
     assert "password" not in result
     with Store(store) as made:
         known = made.keys()
-    with broker.Mosquitto(tmp_path / "broker") as running:
+    with Mosquitto(tmp_path / "broker") as running:
         access = running.access
         assert [board_client(access, known, device).code for device in known] == [0, 0]
         tern("device", "revoke", 2, "--store", store, "--json")
@@ -102,9 +104,9 @@ def test_a_first_broker_lets_in_who_has_a_password(fleet, micropython):
     """`tern broker run` alone makes the configuration; boards report through it; nobody else comes in."""
     path, boards = fleet
     place = path.parent / "broker"
-    tern("broker", "config", place, "--store", path, "--port", broker.free_port(), "--json")
+    tern("broker", "config", place, "--store", path, "--port", free_port(), "--json")
     attach(boards, place, path)
-    access = broker.Access.load(place / broker.HOST)
+    access = Access.load(place / HOST)
     with Store(path, beside=True) as store:
         known = store.keys()
     command = [*TERN, "broker", "run", str(place), "--json"]
@@ -123,10 +125,10 @@ def test_a_first_broker_lets_in_who_has_a_password(fleet, micropython):
 
 def test_serve_for_people_and_for_prometheus(fleet, micropython):
     path, boards = fleet
-    port, metrics = broker.free_port(), broker.free_port()
+    port, metrics = free_port(), free_port()
     tern("broker", "config", path.parent / "broker", "--store", path, "--port", port, "--json")
     attach(boards, path.parent / "broker", path)
-    with broker.Mosquitto(path.parent / "broker"), EmulatedFleet(micropython, boards):
+    with Mosquitto(path.parent / "broker"), EmulatedFleet(micropython, boards):
         process = serve(path, path.parent / "broker", "--interval", "1", "--metrics", str(metrics))
 
         def figures():
@@ -151,9 +153,9 @@ def test_serve_for_people_and_for_prometheus(fleet, micropython):
 
 def test_a_port_for_metrics_that_is_taken(fleet):
     path, _ = fleet
-    port = broker.free_port()
+    port = free_port()
     tern("broker", "config", path.parent / "broker", "--store", path, "--port", port, "--json")
-    with broker.Mosquitto(path.parent / "broker"):
+    with Mosquitto(path.parent / "broker"):
         process = serve(path, path.parent / "broker", "--metrics", str(port))
         _, err = process.communicate(timeout=120)
     assert process.returncode == 2

@@ -11,7 +11,9 @@ import time
 import pytest
 
 from ternhost.fleet import broker
+from ternhost.links.access import CERTIFICATE, DEVICE_AUTHORITY, KEY
 from terntools.emulators.micropython import device_command
+from terntools.mosquitto import free_port
 from terntools.testing.device_tests import FIRMWARE
 
 PATIENCE = 600  # ms
@@ -171,7 +173,7 @@ def test_a_broker_that_reads_nothing(micropython, tmp_path):
 
 def test_in_the_handshake_of_tls(micropython, tmp_path):
     broker.write_configuration(tmp_path / "broker", {})
-    authority = tmp_path / "broker" / broker.DEVICE_AUTHORITY
+    authority = tmp_path / "broker" / DEVICE_AUTHORITY
     for behave in (silent, garbage, hangs_up):
         ms, kind, _, opened = run(micropython, tmp_path, behave, authority, opening=PATIENCE)
         assert kind == "Lost"
@@ -183,7 +185,7 @@ def test_the_name_in_the_certificate_counts(micropython, tmp_path):
     broker.write_configuration(tmp_path / "broker", {})
     directory = tmp_path / "broker"
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(directory / broker.CERTIFICATE, directory / broker.KEY)
+    context.load_cert_chain(directory / CERTIFICATE, directory / KEY)
 
     def behave(connection):
         with context.wrap_socket(connection, server_side=True) as secure:
@@ -192,7 +194,7 @@ def test_the_name_in_the_certificate_counts(micropython, tmp_path):
             until_closed(secure)
 
     for name, expected in (("localhost", True), ("127.0.0.1", True), ("example.org", False)):
-        _, kind, _, opened = run(micropython, tmp_path, behave, directory / broker.DEVICE_AUTHORITY, name)
+        _, kind, _, opened = run(micropython, tmp_path, behave, directory / DEVICE_AUTHORITY, name)
         assert opened is expected, name
         assert kind == "Lost"
 
@@ -200,7 +202,7 @@ def test_the_name_in_the_certificate_counts(micropython, tmp_path):
 def test_nobody_listens(micropython, tmp_path):
     (tmp_path / "client.py").write_text(_PROGRAM)
     done = subprocess.run(
-        _command(micropython, tmp_path, broker.free_port(), "-", "x", "receive", AMPLE),
+        _command(micropython, tmp_path, free_port(), "-", "x", "receive", AMPLE),
         env={"MICROPYPATH": str(FIRMWARE)},
         capture_output=True,
         text=True,

@@ -27,6 +27,7 @@ from ternhost.mechanisms.accounting import Policy
 from ternhost.runs.result import exit_code
 from ternhost.runs.status import END, Watcher
 from terntools.emulators.unix_fleet import EmulatedFleet
+from terntools.mosquitto import Mosquitto, free_port
 
 CLIENTS = 24
 IRIS = ("--dataset", "iris")
@@ -55,7 +56,7 @@ SERVED = {
 def user(tmp_path_factory):
     """A directory in which a user has a broker, my-broker, and emulated boards on it."""
     directory = tmp_path_factory.mktemp("user")
-    tern(directory, "broker", "config", "my-broker", "--port", broker.free_port())
+    tern(directory, "broker", "config", "my-broker", "--port", free_port())
     mosquitto = run_mosquitto(directory / "my-broker")
     words = ("fleet", "emulate", 2, "--broker", "my-broker", "--clients", CLIENTS, *IRIS, "--json")
     fleet = Command(directory, *words, "--budget", 900, "--largest", 20)
@@ -89,7 +90,7 @@ def test_the_commands_over_a_broker(user, command):
 def test_serving_every_algorithm(tmp_path, micropython, served):
     """The broker comes late, the host is killed in the midst of a round, and the rounds are counted all the same."""
     place = tmp_path / "my-broker"
-    tern(tmp_path, "broker", "config", "my-broker", "--port", broker.free_port())
+    tern(tmp_path, "broker", "config", "my-broker", "--port", free_port())
     fleet = Command(tmp_path, "fleet", "emulate", 2, "--broker", "my-broker", "--clients", CLIENTS, *IRIS,
                     "--budget", 900, "--largest", 20, "--json")  # fmt: skip
     fleet.result()
@@ -136,9 +137,9 @@ class Behind:
         rows = dataset.records(dataset.training[:clients])
         with Store(self.path) as store:
             provision_fleet(store, self.directories, rows, Policy(30_000_000, 900_000_000))
-        broker.configure(directory / "broker", self.path, port=broker.free_port())
+        broker.configure(directory / "broker", self.path, port=free_port())
         attach(self.directories, directory / "broker", self.path, longest_pause_ms=500)
-        self.broker = broker.Mosquitto(directory / "broker")
+        self.broker = Mosquitto(directory / "broker")
         self.fleet = EmulatedFleet(micropython, self.directories)
         self.name = f"mqtt:{directory / 'broker'}"
 

@@ -10,22 +10,22 @@ from harness.raw_client import board_client
 from tern import frames, wire
 from ternhost.errors import DeviceError
 from ternhost.fleet import broker
+from ternhost.links.access import Access
 from ternhost.links.mqtt import MqttLink
+from terntools.mosquitto import Mosquitto, free_port
 
 KEYS = {1: bytes(32), 2: bytes(range(32))}
 
 
 @pytest.fixture
 def running(tmp_path):
-    broker.write_configuration(tmp_path, KEYS, port=broker.free_port(), hosts=3)
-    with broker.Mosquitto(tmp_path) as made:
+    broker.write_configuration(tmp_path, KEYS, port=free_port(), hosts=3)
+    with Mosquitto(tmp_path) as made:
         yield made
 
 
 def accesses(running):
-    return [
-        broker.Access.load(running.directory / name) for name in ("host.json", "host-2.json", "host-3.json")
-    ]
+    return [Access.load(running.directory / name) for name in ("host.json", "host-2.json", "host-3.json")]
 
 
 async def until(condition):
@@ -127,7 +127,7 @@ def test_a_link_says_what_is_wrong(running, tmp_path):
     for changed, message in (
         ({"password": "wrong"}, "refuses this host"),
         ({"authority": other.authority}, "is not the right one"),
-        ({"port": broker.free_port()}, "does not answer"),
+        ({"port": free_port()}, "does not answer"),
     ):
         link = MqttLink(dataclasses.replace(access, **changed))
         with pytest.raises(DeviceError, match=message):

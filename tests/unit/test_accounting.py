@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from ternhost.errors import RefusedError, UsageError
-from ternhost.mechanisms.accounting import Account, Accounts, Release
+from ternhost.mechanisms.accounting import Account, Release
 
 
 def test_releases_add_up_over_rounds_coordinates_attributes_and_results() -> None:
@@ -69,15 +69,3 @@ def test_summary_names_both_levels() -> None:
 def test_what_is_no_release(wrong: dict[str, int]) -> None:
     with pytest.raises(UsageError, match="no release"):
         Release("x", **{"epsilon": 1, **wrong})
-
-
-def test_accounts_of_many() -> None:
-    accounts = Accounts(4, budget=[3, 6, 9, 12])
-    accounts.charge(np.array([0, 1, 2, 3]), 3)
-    assert accounts.able(np.array([0, 1, 2]), 4).tolist() == [False, False, True]
-    with pytest.raises(RefusedError, match="1 of 2 clients"):
-        accounts.charge(np.array([0, 3]), 1)
-    assert accounts.spent.tolist() == [3, 3, 3, 3]
-    accounts.charge(np.array([1, 3]), np.array([3, 9]))
-    assert accounts.most == 12
-    assert Accounts(3).able(np.arange(3), 10**15).all()

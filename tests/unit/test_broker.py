@@ -18,6 +18,8 @@ from ternhost.aggregate.store import Store
 from ternhost.errors import StorageError, UsageError
 from ternhost.fleet import broker, keys
 from ternhost.fleet.attach import fleet_file, write_network
+from ternhost.links.access import AUTHORITY, CERTIFICATE, CONFIG, HOST, KEY, Access
+from terntools.mosquitto import configure_if_missing
 
 KEYS = {7: bytes(range(32)), 8: bytes(32)}
 
@@ -44,21 +46,21 @@ def test_passwords_are_those_of_the_keys(tmp_path):
 
 def test_secrets_are_for_their_owner_alone(tmp_path):
     broker.write_configuration(tmp_path, KEYS)
-    for name in (broker.PASSWORDS, broker.HOST, broker.KEY, "authority.key"):
+    for name in (broker.PASSWORDS, HOST, KEY, "authority.key"):
         assert stat.S_IMODE((tmp_path / name).stat().st_mode) == 0o600, name
     assert not list(tmp_path.glob("*.new"))
 
 
 def test_again_keeps_authority_and_host_and_takes_new_keys(tmp_path):
     first = broker.write_configuration(tmp_path, KEYS)
-    authority = (tmp_path / broker.AUTHORITY).read_bytes()
+    authority = (tmp_path / AUTHORITY).read_bytes()
     second = broker.write_configuration(
         tmp_path, {9: bytes(32)}, names=("broker.local", "10.0.0.7"), port=1234
     )
     assert (second.password, second.host, second.port) == (first.password, "broker.local", 1234)
-    assert (tmp_path / broker.AUTHORITY).read_bytes() == authority
+    assert (tmp_path / AUTHORITY).read_bytes() == authority
     assert set(passwords(tmp_path)) == {"tern-host", "00000009"}
-    certificate = x509.load_pem_x509_certificate((tmp_path / broker.CERTIFICATE).read_bytes())
+    certificate = x509.load_pem_x509_certificate((tmp_path / CERTIFICATE).read_bytes())
     names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     assert names.get_values_for_type(x509.DNSName) == ["broker.local"]
     assert [str(address) for address in names.get_values_for_type(x509.IPAddress)] == ["10.0.0.7"]
@@ -67,10 +69,10 @@ def test_again_keeps_authority_and_host_and_takes_new_keys(tmp_path):
 
 def test_the_certificate_is_good_for_python_too(tmp_path):
     broker.write_configuration(tmp_path, {})
-    context = ssl.create_default_context(cafile=tmp_path / broker.AUTHORITY)
+    context = ssl.create_default_context(cafile=tmp_path / AUTHORITY)
     context.verify_flags |= ssl.VERIFY_X509_STRICT
     server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    server.load_cert_chain(tmp_path / broker.CERTIFICATE, tmp_path / broker.KEY)
+    server.load_cert_chain(tmp_path / CERTIFICATE, tmp_path / KEY)
     to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
     client = context.wrap_bio(to_client, to_server, server_hostname="localhost")
     far = server.wrap_bio(to_server, to_client, server_side=True)
@@ -84,8 +86,8 @@ def test_the_certificate_is_good_for_python_too(tmp_path):
 def test_without_tls(tmp_path):
     access = broker.write_configuration(tmp_path, KEYS, tls=False)
     assert access.authority is None
-    assert "certfile" not in (tmp_path / broker.CONFIG).read_text()
-    assert not (tmp_path / broker.KEY).exists()
+    assert "certfile" not in (tmp_path / CONFIG).read_text()
+    assert not (tmp_path / KEY).exists()
 
 
 def test_what_cannot_be(tmp_path):
@@ -110,10 +112,10 @@ def test_what_cannot_be(tmp_path):
     with pytest.raises(StorageError):
         broker.write_configuration(tmp_path / "file" / "x", KEYS)
     with pytest.raises(StorageError):
-        broker.Access.load(tmp_path / "nothing")
+        Access.load(tmp_path / "nothing")
     (tmp_path / "host.json").write_text('{"host": 1}')
     with pytest.raises(UsageError):
-        broker.Access.load(tmp_path / "host.json")
+        Access.load(tmp_path / "host.json")
 
 
 def test_the_store_is_made_and_remembered(tmp_path):
@@ -122,11 +124,9 @@ def test_the_store_is_made_and_remembered(tmp_path):
     assert access.store == str(store)
     assert stat.S_IMODE(store.stat().st_mode) == 0o600
     assert set(passwords(tmp_path / "new")) == {"tern-host"}
-    assert json.loads((tmp_path / "new" / broker.HOST).read_text())["store"] == broker.STORE
+    assert json.loads((tmp_path / "new" / HOST).read_text())["store"] == broker.STORE
     (tmp_path / "new").rename(tmp_path / "moved")
-    assert broker.Access.load(tmp_path / "moved" / broker.HOST).store == str(
-        tmp_path / "moved" / broker.STORE
-    )
+    assert Access.load(tmp_path / "moved" / HOST).store == str(tmp_path / "moved" / broker.STORE)
 
 
 def test_the_store_may_be_elsewhere(tmp_path, monkeypatch):
@@ -134,7 +134,7 @@ def test_the_store_may_be_elsewhere(tmp_path, monkeypatch):
     with Store("fleet/store.sqlite") as store:
         made = keys.add(store, [7])
     access = broker.configure("broker", "fleet/store.sqlite")
-    assert json.loads((tmp_path / "broker" / broker.HOST).read_text())["store"] == "../fleet/store.sqlite"
+    assert json.loads((tmp_path / "broker" / HOST).read_text())["store"] == "../fleet/store.sqlite"
     assert access.store == "fleet/store.sqlite"
     assert matches(passwords(tmp_path / "broker")["00000007"], mqtt.password(made[7]))
 
@@ -153,11 +153,11 @@ def test_again_without_options_changes_nothing_but_passwords(tmp_path):
 
 def test_an_older_host_file_tells_no_store(tmp_path):
     broker.write_configuration(tmp_path, KEYS)
-    path = tmp_path / broker.HOST
+    path = tmp_path / HOST
     old = json.loads(path.read_text())
     del old["store"]
     path.write_text(json.dumps(old))
-    assert broker.Access.load(path).store is None
+    assert Access.load(path).store is None
     assert broker.configure(tmp_path).store == str(tmp_path / broker.STORE)
 
 
@@ -165,9 +165,9 @@ def test_a_port_that_is_taken_is_not_the_default(tmp_path, monkeypatch):
     with socket.create_server(("127.0.0.1", 0)) as other:
         taken = other.getsockname()[1]
         monkeypatch.setattr(broker, "PORT", taken)
-        first = broker.configure_if_missing(tmp_path)
+        first = configure_if_missing(tmp_path)
     assert first.port != taken
-    assert broker.configure_if_missing(tmp_path) == first
+    assert configure_if_missing(tmp_path) == first
 
 
 def test_files_of_a_board(tmp_path):

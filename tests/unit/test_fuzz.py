@@ -22,7 +22,7 @@ from ternhost.aggregate.aggregator import Aggregator
 from ternhost.aggregate.questions import Question
 from ternhost.aggregate.store import Store
 from ternhost.errors import StorageError, UsageError
-from ternhost.fleet.broker import Access
+from ternhost.links.access import Access
 from ternhost.mechanisms import design
 
 ROOT = Path(__file__).parents[2]

@@ -13,8 +13,7 @@ import json
 import os
 import re
 import secrets
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -23,51 +22,21 @@ from tern import wire
 from tern.links import mqtt
 from ternhost.aggregate.store import Store
 from ternhost.errors import StorageError, UsageError
-from ternhost.fleet.mosquitto import PID, Mosquitto, free_port, listener, listens, reload
 from ternhost.links.access import (
     AUTHORITY,
     CERTIFICATE,
     CONFIG,
-    DEVICE_AUTHORITY,
     HOST,
     KEY,
     Access,
-    host_file,
     write_file,
 )
-
-__all__ = [  # with what its users need of the modules below it
-    "ACCESS",
-    "AUTHORITY",
-    "CERTIFICATE",
-    "CONFIG",
-    "DEVICE_AUTHORITY",
-    "HOST",
-    "HOST_USER",
-    "KEY",
-    "PASSWORDS",
-    "PORT",
-    "STORE",
-    "Access",
-    "Mosquitto",
-    "check_prefix",
-    "configure",
-    "configure_if_missing",
-    "ensure_running",
-    "free_port",
-    "host_file",
-    "listener",
-    "listens",
-    "password_line",
-    "reload",
-    "write_configuration",
-    "write_passwords",
-]
 
 HOST_USER = "tern-host"
 
 PASSWORDS = "passwords"
 ACCESS = "access"
+PID = "mosquitto.pid"
 STORE = "store.sqlite"  # of the devices' keys, unless host.json names another
 PORT = 8883
 
@@ -238,17 +207,6 @@ def configure(directory: str | Path, store: str | Path | None = None, **options:
     return Access.load(directory / HOST)
 
 
-def configure_if_missing(directory: str | Path) -> Access:
-    """How to reach the broker of a directory. One that has none is configured for this machine.
-
-    Its port is 8883, or a free one where another program listens there. Raises StorageError and UsageError.
-    """
-    directory = Path(directory)
-    if (directory / HOST).exists():
-        return Access.load(directory / HOST)
-    return configure(directory, port=free_port() if listens("127.0.0.1", PORT) else PORT)
-
-
 def write_passwords(directory: str | Path, keys: Mapping[int, bytes]) -> None:
     """Write the password file anew, for the hosts and for the boards whose first clients have `keys`.
 
@@ -262,19 +220,3 @@ def write_passwords(directory: str | Path, keys: Mapping[int, bytes]) -> None:
         write_file(directory / PASSWORDS, "\n".join(lines).encode() + b"\n", secret=True)
     except OSError as error:
         raise StorageError(f"cannot write {error.filename}: {error.strerror}") from error
-
-
-@contextmanager
-def ensure_running(directory: str | Path) -> Iterator[Access]:
-    """The broker of a directory, while the context is open: for a first try of a fleet, without any other command.
-
-    A directory without a configuration gets one. Where nobody listens at its port, and its mosquitto.conf is there to
-    be run, it is run, and ends with the context. Raises DeviceError, StorageError and UsageError.
-    """
-    directory = Path(directory)
-    access = configure_if_missing(directory)
-    if not (directory / CONFIG).exists() or listens(*listener(directory)):
-        yield access
-        return
-    with Mosquitto(directory):
-        yield access

@@ -18,9 +18,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
 from tern import ledger
 from ternhost.errors import RefusedError, UsageError
 from ternhost.mechanisms.base import MICRO
@@ -135,35 +132,6 @@ class Account:
 
 def _words(release: Release) -> str:
     return f"{release.times} x {release.values} {release.what} at {release.epsilon / MICRO:g}"
-
-
-class Accounts:
-    """The user levels of many clients, for fleets where each takes part in rounds of its own; budgets may differ."""
-
-    def __init__(self, clients: int, budget: int | npt.ArrayLike | None = None) -> None:
-        self.spent = np.zeros(clients, np.int64)
-        self._budget = None if budget is None else np.broadcast_to(np.asarray(budget, np.int64), clients)
-
-    def able(self, clients: npt.NDArray[np.integer], cost: int | npt.ArrayLike) -> npt.NDArray[np.bool_]:
-        """Which of the clients can pay."""
-        if self._budget is None:
-            return np.ones(len(clients), bool)
-        able: npt.NDArray[np.bool_] = self.spent[clients] + np.asarray(cost) <= self._budget[clients]
-        return able
-
-    def charge(self, clients: npt.NDArray[np.integer], cost: int | npt.ArrayLike) -> None:
-        """Charge each of the clients, all different. Raises RefusedError, and charges nobody, if one cannot pay."""
-        if not self.able(clients, cost).all():
-            poor = int((~self.able(clients, cost)).sum())
-            raise RefusedError(
-                f"{poor} of {len(clients)} clients have not the budget for this round",
-                hint="leave them out (Accounts.able), or ask for less",
-            )
-        self.spent[clients] += np.asarray(cost, np.int64)
-
-    @property
-    def most(self) -> int:
-        return int(self.spent.max(initial=0))
 
 
 @dataclass(frozen=True)

@@ -37,8 +37,10 @@ from ternhost.aggregate.aggregator import Aggregator
 from ternhost.aggregate.questions import Question
 from ternhost.aggregate.store import Store
 from ternhost.errors import DeviceError, UsageError
-from ternhost.fleet.broker import Access, Mosquitto, free_port, write_configuration
+from ternhost.fleet.broker import write_configuration
+from ternhost.links.access import Access
 from ternhost.links.mqtt import Client, MqttLink
+from terntools.mosquitto import Mosquitto, free_port
 
 DIMENSION = 28
 _EPSILON = 2_000_000

@@ -13,6 +13,8 @@ from ternhost.aggregate.store import Store
 from ternhost.cli import add_command, print_result
 from ternhost.errors import OK
 from ternhost.fleet import broker
+from ternhost.links.access import CONFIG, Access
+from terntools.mosquitto import Mosquitto, configure_if_missing, reload
 
 _CHECK_EVERY = 0.5
 
@@ -83,14 +85,14 @@ def run_config(args: argparse.Namespace) -> int:
     }
     options = {name: value for name, value in named.items() if value is not None}
     access = broker.configure(args.directory, args.store, **options)
-    taken = broker.reload(args.directory)
+    taken = reload(args.directory)
     result = _result(args.directory, access)
     text = f"{args.directory}: passwords of {result['devices']} devices and the host; keys are in {access.store}\n"
     if taken:
         text += "  the broker that runs has taken the new passwords"
     else:
         text += (
-            f"  start the broker: mosquitto -c {args.directory}/{broker.CONFIG}, or tern broker run {args.directory}\n"
+            f"  start the broker: mosquitto -c {args.directory}/{CONFIG}, or tern broker run {args.directory}\n"
             "  one that runs elsewhere takes new passwords on SIGHUP"
         )
     print_result(result, text, args.json)
@@ -98,10 +100,10 @@ def run_config(args: argparse.Namespace) -> int:
 
 
 def run_run(args: argparse.Namespace) -> int:
-    access = broker.configure_if_missing(args.directory)
+    access = configure_if_missing(args.directory)
     passwords = Path(args.directory) / broker.PASSWORDS
     written = passwords.stat().st_mtime_ns
-    with broker.Mosquitto(args.directory) as running:
+    with Mosquitto(args.directory) as running:
         text = (
             f"the broker listens at {access.host} port {access.port}"
             + (f"; keys are in {access.store}" if access.store else "")
@@ -120,7 +122,7 @@ def run_run(args: argparse.Namespace) -> int:
             return OK
 
 
-def _result(directory: str, access: broker.Access) -> dict[str, Any]:
+def _result(directory: str, access: Access) -> dict[str, Any]:
     public = {name: value for name, value in asdict(access).items() if name != "password"}
     devices = 0
     if access.store:

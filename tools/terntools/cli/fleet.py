@@ -17,6 +17,7 @@ from ternhost.errors import OK, UsageError
 from ternhost.fleet import KINDS, broker
 from ternhost.fleet import attach as network
 from ternhost.fleet.provision import FLEET_NAME, board_directories, provision_from
+from ternhost.links.access import Access, host_file
 from ternhost.mechanisms.accounting import Policy
 from ternhost.mechanisms.base import parse_epsilon
 from ternhost.runs import directory as run_directory
@@ -24,6 +25,7 @@ from terntools.emulators.at_broker import AtBroker
 from terntools.emulators.fleets import Emulated
 from terntools.emulators.micropython import find_micropython
 from terntools.emulators.unix_fleet import EmulatedFleet
+from terntools.mosquitto import ensure_running, reload
 
 _CHECK_EVERY = 0.5
 _LONGEST_PAUSE_MS = 2000  # between two attempts of a board: its broker is on this machine
@@ -104,8 +106,8 @@ def run_emulate(args: argparse.Namespace) -> int:
     binary = find_micropython()
     with ExitStack() as stack:
         if args.start_broker:
-            stack.enter_context(broker.ensure_running(args.broker))
-        access = broker.Access.load(broker.host_file(args.broker)) if args.broker else None
+            stack.enter_context(ensure_running(args.broker))
+        access = Access.load(host_file(args.broker)) if args.broker else None
         keys = Path(access.store) if access and access.store else None
         store, boards = _boards(args, keys)
         watch = _attach(args.broker, keys, store, boards) if args.broker else None
@@ -152,11 +154,11 @@ def _boards(args: argparse.Namespace, keys: Path | None) -> tuple[Path, list[Pat
 
 def _attach(place: str, keys: Path | None, path: Path, boards: list[Path]) -> AtBroker:
     """Put the boards on the broker, give it their keys where its store is known, and see whether it lets them in."""
-    directory = broker.host_file(place).parent
+    directory = host_file(place).parent
     _require_keys(path, boards, directory)
     if keys:
         broker.configure(directory)
-        broker.reload(directory)
+        reload(directory)
     network.attach(boards, place, path, longest_pause_ms=_LONGEST_PAUSE_MS)
     config = f"tern broker config {directory}" + ("" if keys else f" --store {path}")
     watch = AtBroker(

@@ -10,15 +10,16 @@ import signal
 import socket
 import subprocess
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from ternhost.errors import DeviceError, StorageError, UsageError
+from ternhost.fleet.broker import PID, PORT, configure
 from ternhost.links.access import CONFIG, HOST, Access
 
-PID = "mosquitto.pid"
 _LOG = "mosquitto.log"
 _LISTENER = re.compile(r"^listener (\d+) (\S+)$", re.MULTILINE)
 _ANY = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # who listens on all addresses listens here
@@ -161,3 +162,30 @@ class Mosquitto:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.stop()
+
+
+def configure_if_missing(directory: str | Path) -> Access:
+    """How to reach the broker of a directory. One that has none is configured for this machine.
+
+    Its port is 8883, or a free one where another program listens there. Raises StorageError and UsageError.
+    """
+    directory = Path(directory)
+    if (directory / HOST).exists():
+        return Access.load(directory / HOST)
+    return configure(directory, port=free_port() if listens("127.0.0.1", PORT) else PORT)
+
+
+@contextmanager
+def ensure_running(directory: str | Path) -> Iterator[Access]:
+    """The broker of a directory, while the context is open: for a first try of a fleet, without any other command.
+
+    A directory without a configuration gets one. Where nobody listens at its port, and its mosquitto.conf is there to
+    be run, it is run, and ends with the context. Raises DeviceError, StorageError and UsageError.
+    """
+    directory = Path(directory)
+    access = configure_if_missing(directory)
+    if not (directory / CONFIG).exists() or listens(*listener(directory)):
+        yield access
+        return
+    with Mosquitto(directory):
+        yield access
