@@ -26,7 +26,7 @@ def cut_everywhere():
         program = f"import {call.partition('.')[0]}\nprint({call})"
         with tempfile.TemporaryDirectory(prefix="tern-power-") as directory:
             done = subprocess.run(
-                device_command(find_micropython(), "-c", program),
+                device_command(find_micropython(), "-c", program, heap="1M"),  # tests beside the library
                 env={"MICROPYPATH": f"{FIRMWARE}:{_DEVICE_TESTS}"},
                 cwd=directory,
                 capture_output=True,

@@ -6,7 +6,7 @@ import heapq
 import math
 import time
 from collections import Counter, deque
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from tern import wire
 from tern.links.mqtt import name as board_name
@@ -96,19 +96,23 @@ class Asking:
 
     # What devices say
 
-    def answered(self, device: int, now: float) -> None:
-        """It has reported or refused."""
+    def answered(self, devices: Collection[int], now: float) -> None:
+        """These have reported or refused."""
+        if not devices:
+            return
         self._heard = now
         self._patience = self._start_patience
-        if self._waits:
-            self._waits.pop(device, None)
-        for board in self._roster.of(device):
-            board.heard = now
-            board.expected.discard(device)
-            if board.left_out:
-                self._take_back(board)
-            if not self.announced:
-                self._free(board, device)
+        of = self._roster.of
+        for device in devices:
+            for board in of(device):
+                board.heard = now
+                board.expected.discard(device)
+                if board.left_out:
+                    self._take_back(board)
+                if not self.announced:
+                    self._free(board, device)
+        for device in self._waits.keys() & devices if self._waits else ():
+            del self._waits[device]
 
     def put_off(self, refusal: Refusal, now: float) -> None:
         """A device may not report yet, and says how long; or did not understand, and is asked at once, then later."""
@@ -158,6 +162,7 @@ class Asking:
             when, device = heapq.heappop(self._later)
             if self._waits.get(device) == when:
                 del self._waits[device]
+                self._heard = now
                 for board in self._roster.of(device):
                     self._ask(board, device)
         if now - self._heard < self._patience:

@@ -245,10 +245,8 @@ class BrokerDriver:
         now = time.monotonic()
         accepted = self.aggregator.accept(batch, now)
         if asking := self._asking:
-            for _, device in accepted.reports:
-                asking.answered(device, now)
-            for refusal in accepted.refusals:
-                asking.answered(refusal.device, now)
+            asking.answered([device for _, device in accepted.reports], now)
+            asking.answered([refusal.device for refusal in accepted.refusals], now)
             for refusal in accepted.unread:
                 if refusal.device != wire.BOARD and refusal.round == asking.number:
                     asking.put_off(refusal, now)

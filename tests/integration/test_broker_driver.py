@@ -1,0 +1,214 @@
+"""The driver of a fleet on a broker, where its load counts: no broker, and boards that answer at once."""
+
+import asyncio
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from tern import frames, wire
+from tern.links.mqtt import name
+from ternhost.aggregate.batches import packed_size
+from ternhost.aggregate.questions import Question
+from ternhost.aggregate.store import Store
+from ternhost.drivers.base import Terms
+from ternhost.drivers.broker import BrokerDriver
+from ternhost.errors import DeviceError
+from ternhost.links.access import Access
+from ternhost.links.mqtt import MqttLink
+from ternhost.mechanisms import design
+
+KEY = bytes(range(32))
+CARD = design("three-outputs", 1)
+QUESTION = Question(wire.LOGISTIC, [100] * 6, -14, CARD.card, 1)
+OTHER = Question(wire.LOGISTIC, [200] * 6, -14, CARD.card, 1)
+
+
+def hello(first, clients):
+    """What a board of so many clients says when it connects."""
+    out = bytearray(200)
+    n = frames.encode_hello(out, 0, first, clients, 0, 0, 1, "test")
+    return bytes(out[: frames.seal(b"", out, n - wire.TAG_BYTES)])
+
+
+class Boards(MqttLink):
+    """Boards of `each` clients that are connected; `claims` by others (name -> first, clients)."""
+
+    def __init__(self, devices, each=1, too_soon=0):
+        super().__init__(Access("nowhere", 1, "host", "", None))
+        self._each = each
+        self._first = range(1, devices + 1, each)
+        self.announced = []
+        self.asked = 0
+        self.most = 0  # requests that a board had at once
+        self._open = {}
+        self._too_soon = too_soon
+        self.refused = {}
+
+    async def connect(self, patience=0.0):
+        self._connected = True
+        self.on_connect()
+        for first in self._first:
+            self._on_hello(name(first), hello(first, self._each))
+        self.subscribed.set()
+
+    async def close(self):
+        self._connected = False
+
+    def announce(self, frame):
+        self.announced.append(frame)
+        if frame:
+            for first in self._first:
+                for device in range(first, first + self._each):
+                    self._report(device, frames.address(frame)[1])
+
+    def ask(self, board, frame):
+        self.asked += 1
+        self._open[board] = self._open.get(board, 0) + 1
+        self.most = max(self.most, self._open[board])
+        asyncio.get_running_loop().call_later(0.002, self._answer, board, frame)
+
+    def _answer(self, board, frame):
+        self._open[board] -= 1
+        device, number = frames.address(frame)
+        if self._too_soon and device not in self.refused:
+            self.refused[device] = time.monotonic()
+            out = bytearray(64)
+            n = frames.encode_error(out, KEY, device, number, wire.ERR_TOO_SOON, self._too_soon)
+            self._hear(board, bytes(out[:n]))
+        else:
+            self._report(device, number)
+
+    def _report(self, device, number):
+        out = bytearray(64)
+        n = frames.encode_report(out, KEY, device, number, [0], 1, 3, packed_size(3, 1))
+        self._hear(name(device), bytes(out[:n]))
+
+    def _hear(self, board, frame):
+        self._on_message(None, f"tern/up/{board}", frame, 1, None)
+
+
+def driver(directory, link, devices, **options):
+    store = Store(directory / f"{devices}.sqlite")
+    store.add_devices(dict.fromkeys(range(1, devices + 1), KEY))
+    return BrokerDriver(store, lambda: link, bytes(32), options.pop("terms", Terms(deadline=60.0)), **options)
+
+
+def ask(one, number, *cohorts):
+    one.open(number, cohorts)
+    return one.collect(number)
+
+
+def test_the_time_of_a_round_grows_with_its_devices_and_no_faster(tmp_path):
+    """Of boards with one client each, in two cohorts, so that each is asked by itself."""
+
+    def seconds(devices):
+        best = float("inf")
+        with driver(tmp_path, Boards(devices), devices) as one:
+            half = devices // 2
+            for number in (1, 2):
+                start = time.process_time()
+                result = ask(
+                    one, number, (QUESTION, range(1, half + 1)), (OTHER, range(half + 1, devices + 1))
+                )
+                best = min(best, time.process_time() - start)
+                assert result.reports == devices
+        return best
+
+    few, many = seconds(2_000), seconds(16_000)
+    assert many < 20 * few, (few, many)  # 64 times as long, if it were quadratic
+
+
+def test_a_round_for_all_is_announced_and_taken_back(tmp_path):
+    link = Boards(100)
+    with driver(tmp_path, link, 100) as one:
+        assert ask(one, 1, (QUESTION, range(1, 101))).reports == 100
+    assert link.announced[0] == b"", "what may be left of an earlier run is taken back"
+    assert [bool(frame) for frame in link.announced[1:]] == [True, False]
+    assert link.asked == 0
+
+
+def test_a_round_for_some_is_not_announced(tmp_path):
+    link = Boards(100)
+    with driver(tmp_path, link, 100) as one:
+        assert ask(one, 1, (QUESTION, range(1, 100))).reports == 99
+    assert not any(link.announced)
+    assert link.asked == 99
+
+
+def test_a_board_of_many_clients_is_fed_as_it_answers(tmp_path):
+    link = Boards(1_000, each=500)
+    with driver(tmp_path, link, 1_000) as one:
+        start = time.monotonic()
+        assert ask(one, 1, (QUESTION, range(1, 1_000))).reports == 999
+        assert time.monotonic() - start < 5, "nobody has to be asked again"
+    assert link.asked == 999
+    assert link.most <= 64
+
+
+def test_devices_that_may_not_report_yet_are_asked_when_they_may(tmp_path):
+    link = Boards(10, each=5, too_soon=2)
+    with driver(tmp_path, link, 10, terms=Terms(deadline=60.0, silence=0.5)) as one:
+        result = ask(one, 1, (QUESTION, range(1, 10)))
+    assert result.reports == 9
+    assert link.asked == 18, "each twice"
+    assert all(time.monotonic() - when >= 2 for when in link.refused.values())
+
+
+def test_a_board_that_claims_everything_is_no_burden(tmp_path):
+    link = Boards(50, each=5)
+    with driver(tmp_path, link, 50) as one:
+        link._on_hello("00000001", hello(1, 0xFFFF_FF00))
+        one.wait(0.6)
+        start = time.monotonic()
+        assert ask(one, 1, (QUESTION, range(1, 50))).reports == 49
+        assert time.monotonic() - start < 5
+        assert len(one.devices) == 50
+
+
+def test_reports_before_the_first_round_are_late_and_no_fault(tmp_path):
+    link = Boards(3)
+    with driver(tmp_path, link, 3) as one:
+        link._report(1, 7)
+        one.wait(0.2)
+        assert one.aggregator.statistics.late == 1
+        assert ask(one, 8, (QUESTION, [1, 2, 3])).reports == 3
+
+
+def test_a_device_that_never_understands_is_not_asked_for_ever(tmp_path):
+    class Deaf(Boards):
+        def _answer(self, board, frame):
+            device, number = frames.address(frame)
+            out = bytearray(64)
+            self._hear(board, bytes(out[: frames.encode_error(out, KEY, device, number, wire.ERR_FRAME, 0)]))
+
+    link = Deaf(2)
+    with driver(tmp_path, link, 2, terms=Terms(deadline=4.0)) as one:
+        assert ask(one, 1, (QUESTION, [1])).reports == 0
+    assert 2 <= link.asked <= 8
+
+
+def test_nobody_is_there(tmp_path):
+    link = Boards(0)
+    with pytest.raises(DeviceError, match="no board of this store's devices is connected"):
+        driver(tmp_path, link, 3).__enter__()
+
+
+def test_stopping_from_another_thread_or_before_it_begins(tmp_path):
+    link = Boards(3)
+    link._first = range(1, 3)  # the third never answers
+    with driver(tmp_path, link, 3) as one:
+        threading.Timer(0.3, one.stop).start()
+        start = time.monotonic()
+        assert ask(one, 1, (QUESTION, [1, 2, 3])) is None
+        assert time.monotonic() - start < 3
+        assert one.collect(1) is None
+    one.stop()  # afterwards, too
+
+
+def test_counts_are_of_the_questions(tmp_path):
+    with driver(tmp_path, Boards(20), 20) as one:
+        result = ask(one, 1, (QUESTION, range(1, 8)), (OTHER, range(8, 21)))
+    assert [cohort.reports for cohort in result.cohorts] == [7, 13]
+    assert [int(np.sum(cohort.counts)) for cohort in result.cohorts] == [7, 13]
