@@ -59,12 +59,14 @@ def user(tmp_path_factory):
     tern(directory, "broker", "config", "my-broker", "--port", free_port())
     mosquitto = run_mosquitto(directory / "my-broker")
     words = ("fleet", "emulate", 2, "--broker", "my-broker", "--clients", CLIENTS, *IRIS, "--json")
-    fleet = Command(directory, *words, "--budget", 900, "--largest", 20)
-    fleet.result()
-    yield directory
-    assert fleet.end() == 0
-    mosquitto.terminate()
-    mosquitto.wait()
+    try:
+        fleet = Command(directory, *words, "--budget", 900, "--largest", 20)
+        fleet.result()
+        yield directory
+        assert fleet.end() == 0
+    finally:
+        mosquitto.terminate()
+        mosquitto.wait()
 
 
 @pytest.mark.parametrize("command", PLANNED)

@@ -274,3 +274,8 @@ ALGORITHMS: Registry[type[Algorithm]] = Registry(
         "infer": "ternhost.algorithms.infer:Infer",
     },
 )
+
+
+def counted(n: int, what: str) -> str:
+    """So many of something, for people: "1 report", "20 reports"."""
+    return f"{n:,} {what}" + ("" if n == 1 else "s")

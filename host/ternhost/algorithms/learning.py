@@ -11,7 +11,7 @@ from tern.wire import MAX_BATCH, MAX_DIMENSION
 from ternhost import datasets
 from ternhost.aggregate.questions import Question, report_bytes
 from ternhost.algorithms import judging
-from ternhost.algorithms.base import Algorithm, Audience, Floats, frame_sizes
+from ternhost.algorithms.base import Algorithm, Audience, Floats, counted, frame_sizes
 from ternhost.algorithms.designs import Budgeted, ReportDesign
 from ternhost.algorithms.parameters import MODELS
 from ternhost.algorithms.training import Trainer
@@ -164,7 +164,8 @@ class Learning(Algorithm):
         lines = [*_figure(result)]
         unit = "weights" if result["classes"][0]["tau"] is not None else "coordinates"
         lines.append(
-            f"{result['reports']:,} reports of {result['bytes_per_report']} bytes in {result['rounds']} rounds and "
+            f"{counted(result['reports'], 'report')} of {result['bytes_per_report']} bytes in "
+            f"{counted(result['rounds'], 'round')} and "
             f"{result['seconds']:.1f} s; epsilon {result['epsilon_per_client']:g} a client, {result['mechanism']}, "
             f"{result['k']} of {result['d']} {unit}"
         )

@@ -138,7 +138,7 @@ def provision_from(
             hint=f"ask for at most --clients {len(dataset.training)}",
         )
     positions = np.random.default_rng(seed).permutation(dataset.training)[:clients]
-    with Store(path) as store:
+    with Store(path, beside=True) as store:  # a run may be waiting for these keys
         provision_fleet(store, directories, dataset.records(np.sort(positions)), policy)
 
 
