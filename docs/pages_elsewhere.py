@@ -26,7 +26,7 @@ ELSEWHERE = (
     "shared_specs/*.json",
     "shared_specs/figures/*.svg",
     "shared_specs/vectors/README.md",
-    "tests/additions/*.py",
+    "tests/outside/*.py",
 )
 HOME = {"README.md": "index.md"}  # under another path
 

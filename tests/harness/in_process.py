@@ -1,7 +1,46 @@
-"""A fleet for tests of whole runs: the device library itself on files that tern makes, without processes."""
+"""A link and a fleet for tests: the device library itself on files that tern makes, run by this interpreter."""
 
+from tern import host_frames
+from tern.boards.emulated import Board
+from tern.client import Client
 from ternhost.drivers.ports import Ports
 from ternhost.fleet import KINDS, Fleet
+from ternhost.links import SCHEMES, Events, Received, check_schema, hello_request
+
+
+class InProcessLink:
+    """The client loop of the firmware on the files of a directory. Answers at once, in the caller's thread."""
+
+    def __init__(self, port: str, events: Events) -> None:
+        """port: inprocess:DIRECTORY."""
+        self.name = port
+        self._events = events
+        self._client = Client(Board(port.partition(":")[2]))
+
+    def hello(self, timeout: float = 5.0) -> host_frames.Hello:
+        _, request = hello_request()
+        hello = host_frames.Hello(self._answer(request))
+        check_schema(self.name, hello)
+        return hello
+
+    def send(self, frame: bytes) -> None:
+        self._events.put(Received(self, [self._answer(frame)]))
+
+    def ask(self, frame: bytes, kind: int, nonce: int, timeout: float) -> bytes | None:
+        return self._answer(frame)
+
+    def backlog(self) -> int:
+        return 0
+
+    def close(self) -> None:
+        """Close the client's files, which on a device stay open for ever."""
+        for file in (self._client._clients, self._client._records):
+            if file is not None:
+                file.close()
+
+    def _answer(self, frame: bytes) -> bytes:
+        n = self._client.answer(memoryview(frame))
+        return bytes(self._client.reply[:n])
 
 
 class InProcess(Fleet):
@@ -18,4 +57,5 @@ class InProcess(Fleet):
         return Ports([f"inprocess:{directory}" for directory in directories])
 
 
+SCHEMES.register("inprocess", InProcessLink)
 KINDS.register("inprocess", InProcess)

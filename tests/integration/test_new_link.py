@@ -21,7 +21,7 @@ from ternhost.errors import DeviceError, RefusedError
 from terntools.boards import questions as device
 from terntools.emulators.micropython import device_command
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "additions"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "outside"))
 import unix_link
 
 PATH = f"{Path(tern.__file__).parents[1]}:{Path(unix_link.__file__).parent}"  # of the board's modules

@@ -4,6 +4,7 @@ import stat
 
 import numpy as np
 import pytest
+from harness import in_process  # noqa: F401, registers inprocess:DIRECTORY
 
 from tern import card as cards
 from tern import ledger, storage, wire

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 from harness import in_process  # noqa: F401, registers inprocess:N
+from harness.in_process import InProcessLink
 
 from ternhost import datasets, errors
 from ternhost.aggregate.store import ABANDONED, FINISHED, PREPARING, RUNNING, Cohort, Round, Store
 from ternhost.cli import main as tern
 from ternhost.drivers.boards import BoardsDriver
 from ternhost.fleet import provision
-from ternhost.links.inprocess import InProcessLink
 from ternhost.mechanisms.accounting import Policy
 from ternhost.runs import directory
 from ternhost.runs.status import END, Watcher

@@ -10,6 +10,7 @@ from itertools import pairwise
 
 import pytest
 from harness import in_process  # noqa: F401, registers inprocess:N
+from harness.in_process import InProcessLink
 
 from ternhost import errors
 from ternhost.aggregate.store import ABANDONED, FINISHED, Cohort, Round, Store
@@ -17,7 +18,6 @@ from ternhost.algorithms.base import ALGORITHMS
 from ternhost.algorithms.fedsgd import Options
 from ternhost.cli import main as tern
 from ternhost.errors import UsageError
-from ternhost.links.inprocess import InProcessLink
 from ternhost.runs.options import Schedule, Where
 from ternhost.runs.serving import serve
 from ternhost.runs.status import END, Watcher

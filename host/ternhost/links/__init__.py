@@ -60,7 +60,6 @@ SCHEMES: Registry[Callable[[str, Events], Link]] = Registry(
     "tern.links",
     {
         "": "ternhost.links.serial:SerialLink",
-        "inprocess": "ternhost.links.inprocess:InProcessLink",
     },
 )
 
