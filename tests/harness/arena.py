@@ -126,7 +126,11 @@ class Arena:
     def start_host(self):
         with open(self.directory / "host.log", "ab") as log:
             self.host = subprocess.Popen(
-                self.host_command(interval=_INTERVAL), stdin=subprocess.DEVNULL, stdout=log, stderr=log
+                self.host_command(interval=_INTERVAL),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd=self.directory,
             )
 
     def kill_host(self):

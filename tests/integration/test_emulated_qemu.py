@@ -321,7 +321,7 @@ def test_rounds_over_wifi_and_tls(tmp_path):
             *TERN, "serve", "--json", "--store", path, "--broker", tmp_path / "broker", "--card", tmp_path / "card",
             "--dimension", str(dimension), "--rounds", "2", "--deadline", "120",
         ]  # fmt: skip
-        ended = subprocess.run(command, capture_output=True, text=True, timeout=300)
+        ended = subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=tmp_path)
     finally:
         for board in running:
             board.close()

@@ -270,7 +270,9 @@ def test_whoever_has_the_fleet_key_is_held_to_the_pause_and_to_small_steps(arena
 
 def serve(arena, **options):
     command = arena.host_command(**options)
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    return subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=arena.directory
+    )
 
 
 def finish(process, timeout=180, code=0):
@@ -364,7 +366,9 @@ def test_a_slow_reader_does_not_stop_a_round(arena):
 def test_one_process_has_a_store(arena):
     process = serve(arena, interval=600, rounds=2)
     wait_for(lambda: arena.ended() == 1)
-    second = subprocess.run(arena.host_command(), capture_output=True, text=True, timeout=60)
+    second = subprocess.run(
+        arena.host_command(), capture_output=True, text=True, timeout=60, cwd=arena.directory
+    )
     assert second.returncode == 5
     assert "another program uses this store" in second.stderr
     process.send_signal(signal.SIGINT)

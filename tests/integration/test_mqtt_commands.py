@@ -97,7 +97,9 @@ def fleet(tmp_path, micropython):
 def serve(path, broker_name, *words):
     command = [*TERN, "serve", "--store", str(path), "--broker", str(broker_name), "--dimension", str(D)]
     command += ["--card", str(path.parent / "card"), "--k", str(K), *words]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    return subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=path.parent
+    )
 
 
 def test_a_first_broker_lets_in_who_has_a_password(fleet, micropython):
