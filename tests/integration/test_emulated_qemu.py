@@ -18,6 +18,7 @@ from ternhost.errors import DeviceError, UsageError
 from ternhost.fleet import broker, keys, parse
 from ternhost.fleet.attach import write_network
 from ternhost.fleet.provision import board_directories, provision_fleet
+from ternhost.links.access import Access
 from ternhost.links.serial import open_port
 from ternhost.mechanisms import design
 from ternhost.mechanisms.accounting import Policy
@@ -301,7 +302,7 @@ def test_rounds_over_wifi_and_tls(tmp_path):
             tmp_path / "broker", store.keys(), port=mosquitto.free_port(), persistence=False
         )
         fleet_key = keys.fleet_key(store)
-    through_qemu = access.Access("10.0.2.2", access.port, "", "", access.authority)
+    through_qemu = Access("10.0.2.2", access.port, "", "", access.authority)
     (tmp_path / "card").write_bytes(card)
     server = mosquitto.Mosquitto(tmp_path / "broker")
     running = []
@@ -395,7 +396,7 @@ def test_tern_emulator_run_offers_its_port(tmp_path):
         [*TERN, "emulator", "run", "--what", "rv32", "--blank"], capture_output=True, text=True
     )
     assert bad.returncode == 2
-    assert "has no boot loader" in bad.stderr
+    assert "need a Pico, not rv32" in bad.stderr
 
 
 def test_what_is_not_built_says_how(monkeypatch, tmp_path):

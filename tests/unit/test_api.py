@@ -97,7 +97,7 @@ def test_a_run_that_stopped_goes_on(tmp_path):
 
 def test_a_figure_that_is_chance_is_called_so():
     one = ternhost.train(fleet="simulated:1", reports=1, epsilon=2)
-    assert "1 report is too few for 28 weights: the figure is chance" in str(one)
+    assert "the model has 28 weights, and all reports together 1 value: the figure is chance" in str(one)
     good = ternhost.train(fleet="simulated:5000", reports=5000, epsilon=8)
     assert "chance" not in str(good)
     bad = ternhost.Result({**good, "accuracy": good["accuracy_baseline"] - 0.1})

@@ -101,12 +101,15 @@ class Aggregator:
         self._rounds[number] = in_flight
         self._last = number
 
-    def resume(self, now: float) -> list[int]:
+    def resume(self, now: float, run: str | None = None) -> list[int]:
         """Take up the rounds that the store holds open, with the reports accepted so far; return their numbers.
 
+        run: only those that it has asked, or nobody by name.
         A deadline begins again, since nobody knows how long the host was gone.
         """
         for asked in self._store.open_rounds():
+            if run is not None and asked.run not in (None, run):
+                continue
             round_ = RoundInFlight(asked, now, self._store.keys_when(asked))
             taken: dict[CohortInFlight, Taken] = {}
             for device, payload in self._store.reports(asked.number):

@@ -326,7 +326,7 @@ class Store:
         """Every run of this store, in the order in which they were begun."""
         with self._errors():
             rows = self._db.execute(
-                "SELECT name, began, status, asked, state FROM run ORDER BY began"
+                "SELECT name, began, status, asked, state FROM run ORDER BY rowid"
             ).fetchall()
         return [
             StoredRun(name, began, status, json.loads(asked), json.loads(state))

@@ -39,6 +39,8 @@ def take_lock(path: Path) -> sqlite3.Connection:
     """The right to write to the store, until it is closed. Raises sqlite3.Error where another process has it."""
     # An open transaction on an empty database beside the store: on every platform one process has it, it
     # ends with the process however that dies, and nobody is kept from reading the store meanwhile.
+    if not _is_store(path):  # what it is not is told when it is opened: nothing is left beside it
+        return sqlite3.connect(":memory:")
     lock = sqlite3.connect(f"{path}-lock", isolation_level=None, timeout=0)
     try:
         lock.execute("PRAGMA journal_mode = OFF")

@@ -76,6 +76,15 @@ def clients_of(devices: Sequence[int] | Devices, found: Devices) -> Indices:
     return clients
 
 
+def ask_everybody(audience: Audience, what: str) -> None:
+    """Raise UsageError where only a share of a served fleet is to be asked, of what asks all of it."""
+    if audience.standing is not None and audience.standing.share < 1:
+        raise UsageError(
+            f"{what} asks every device in each round: --share must be 1, not {audience.standing.share}",
+            hint="leave --share out",
+        )
+
+
 class Turns:
     """Who takes part in each round: everybody once, in random order, before anybody again."""
 
@@ -90,6 +99,8 @@ class Turns:
 
     def asked(self, number: int) -> Indices:
         """The clients (from 0) of the `number`-th round (from 0). Quick where rounds are asked for in order."""
+        if self._group == self.clients:
+            return np.arange(self.clients)
         if number < self._next - 1:
             self.__init__(self.clients, self._group, self._seed)  # type: ignore[misc]
         while self._next <= number:
@@ -214,6 +225,10 @@ class Algorithm:
             sum(release.user_level for release in self.releases(of_class))
             for of_class in range(len(self.designs))
         ]
+
+    def most_times(self, rounds: int) -> int:
+        """How often a device of a served fleet has taken part at most, after so many rounds."""
+        return max(1, rounds)
 
     def largest(self, of_class: int) -> int:
         """The most that one report of a device of a class may cost, micro-epsilon."""

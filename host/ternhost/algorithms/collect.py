@@ -26,7 +26,7 @@ from ternhost.aggregate.batches import packed_size
 from ternhost.aggregate.questions import Question, report_bytes, request_bytes
 from ternhost.aggregate.rounds import Counts, RoundResult
 from ternhost.algorithms import levels
-from ternhost.algorithms.base import Algorithm, Audience, Cohort, Devices
+from ternhost.algorithms.base import Algorithm, Audience, Cohort, Devices, ask_everybody
 from ternhost.algorithms.designs import (
     CARD_ALTERNATIVES,
     K_RULE_HELP,
@@ -179,6 +179,7 @@ class Collect(Algorithm):
     def __init__(self, options: Any, audience: Audience, data: Table | None = None) -> None:
         """data: what the clients hold, in the place of the data set that the options name."""
         self.options = options
+        ask_everybody(audience, "collecting")
         self._table, first = load(options.dataset) if data is None else (data, 0)
         # Boards that were provisioned with the data set hold its constant, too; nobody asks for that.
         self._first = 0 if audience.knows_records else first
@@ -212,6 +213,7 @@ class Collect(Algorithm):
             for part in self.parts_asked
         ]
         self._reported = [0] * len(self.parts_asked)
+        self._most = 0  # reports of a round
         self._round = 0
 
     @property
@@ -234,17 +236,20 @@ class Collect(Algorithm):
             i = next(j for j, own in enumerate(part.designs) if own.card.data == cohort.card.data)
             self.counts[which][i] = self.counts[which][i] + cohort.counts
         self._reported[which] += result.reports
+        self._most = max(self._most, result.reports)
         self._round += 1
 
     def state(self) -> dict[str, Any]:
         return {
             "round": self._round,
             "reported": list(self._reported),
+            "most": self._most,
             "counts": [[counts.tolist() for counts in part] for part in self.counts],
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
         self._round, self._reported = int(state["round"]), list(state["reported"])
+        self._most = int(state["most"])
         self.counts = [[np.array(counts, np.int64) for counts in part] for part in state["counts"]]
 
     def releases(self, of_class: int) -> list[Release]:
@@ -252,6 +257,9 @@ class Collect(Algorithm):
             Release(part.name, part.designs[of_class].card.epsilon, part.designs[of_class].k, self.times)
             for part in self.parts_asked
         ]
+
+    def most_times(self, rounds: int) -> int:
+        return max(1, -(-rounds // len(self.parts_asked)))
 
     def largest(self, of_class: int) -> int:
         return max(part.designs[of_class].cost for part in self.parts_asked)
@@ -279,13 +287,13 @@ class Collect(Algorithm):
         result = {
             "dataset": self.options.dataset,
             "method": self.options.method,
-            "clients": max(self._reported),
+            "clients": self._most,
             "mean_squared_error": float(np.mean(np.square(errors))) if errors else None,
             "attributes": attributes,
             "parts": [
                 entry
-                for part, count in zip(self.parts_asked, self._reported, strict=True)
-                for entry in self._part(part, count)
+                for part, counts in zip(self.parts_asked, self.counts, strict=True)
+                for entry in self._part(part, counts)
             ],
             "epsilon_per_client": max(self.costs()) / MICRO,
         }
@@ -294,7 +302,7 @@ class Collect(Algorithm):
             result["epsilon_stated"] = stated / MICRO
         return result
 
-    def _part(self, part: Part, reports: int) -> list[dict[str, Any]]:
+    def _part(self, part: Part, counts: Sequence[Counts]) -> list[dict[str, Any]]:
         return [
             {
                 "name": part.name,
@@ -307,7 +315,7 @@ class Collect(Algorithm):
                 "mechanism": design.mechanism,
                 "bytes_per_report": report_bytes(packed_size(design.card.symbols, design.k)),
                 "bytes_per_request": request_bytes(part.question(i, self._width, self._first)),
-                "reports": reports,
+                "reports": int(counts[i].sum()) // design.k,
             }
             for i, design in enumerate(part.designs)
         ]

@@ -17,7 +17,7 @@ from ternhost.aggregate import estimate
 from ternhost.aggregate.questions import Question
 from ternhost.aggregate.rounds import CohortCounts, RoundResult
 from ternhost.algorithms import judging, training
-from ternhost.algorithms.base import Audience, Cohort, Devices, Floats, Turns, take
+from ternhost.algorithms.base import Audience, Cohort, Devices, Floats, Turns, most_turns, take
 from ternhost.algorithms.designs import CARD_ALTERNATIVES, Mechanised, ReportDesign
 from ternhost.algorithms.learning import WHAT, Learning, LearningOptions
 from ternhost.algorithms.optimisers import OPTIMISERS
@@ -129,6 +129,9 @@ class FedSGD(Learning):
         if self._turns is None or self._turns.clients != clients:
             self._turns = Turns(clients, max(1, round(standing.share * clients)), self.options.seed)
         return self._turns.asked(number)
+
+    def most_times(self, rounds: int) -> int:
+        return max(1, most_turns(self._audience.devices, self._group, rounds))
 
     def cohorts(self, devices: Sequence[int] | Devices) -> list[Cohort]:
         asked = take(devices, self._asked(len(devices), self._trainer.round))

@@ -19,7 +19,7 @@ from ternhost.aggregate import estimate
 from ternhost.aggregate.questions import Question, report_bytes, request_bytes
 from ternhost.aggregate.rounds import RoundResult
 from ternhost.algorithms import softmax
-from ternhost.algorithms.base import Algorithm, Audience, Cohort, Devices, clients_of
+from ternhost.algorithms.base import Algorithm, Audience, Cohort, Devices, ask_everybody, clients_of
 from ternhost.algorithms.designs import PRIVACY, ReportDesign, shares
 from ternhost.algorithms.softmax import Evaluation, Settings
 from ternhost.datasets import Dataset, Holdings, held_out
@@ -128,6 +128,7 @@ class Infer(Algorithm):
     def __init__(self, options: Any, audience: Audience, data: Dataset | None = None) -> None:
         """data: in the place of the data set that the options name; its held-out records are the clients'."""
         self.options = options
+        ask_everybody(audience, "inference")
         self._audience = audience
         if data is None:
             named = softmax.load(options.dataset)
@@ -213,7 +214,8 @@ class Infer(Algorithm):
             return
         vectors = [estimate.symbol_values(card)[own.symbols] for card, own in answers if own is not None]
         heard = np.concatenate([own.devices for _, own in answers if own is not None])
-        self._found = self._evaluate(np.concatenate(vectors), clients_of(devices, heard))
+        still = np.isin(heard, np.asarray(devices))  # one may have been revoked since it answered
+        self._found = self._evaluate(np.concatenate(vectors)[still], clients_of(devices, heard[still]))
 
     def _exact(self, clients: Devices) -> softmax.Floats:
         assert self.holdings is not None

@@ -51,6 +51,11 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument(
         "--metrics", type=int, metavar="PORT", help="serve figures for Prometheus on this loopback port"
     )
+    fleet.add_argument(
+        "--no-report",
+        action="store_true",
+        help="make no pictures and no report.html after the last of --rounds",
+    )
     parser.add_argument("--quiet", action="store_true", help="no line a round")
     parser.add_argument(
         "--json", action="store_true", help="print a JSON object a line: what happens, then the result"
@@ -64,6 +69,7 @@ def run(args: argparse.Namespace) -> int:
     if not args.fleet:
         raise UsageError("--fleet must name the devices", hint="such as --fleet mqtt:my-broker")
     schedule = Schedule(**fields.given(args, Schedule))
+    asked_for = {*running.named(args)} - fields.names_of(Schedule) - fields.names_of(Where)
     for name in fields.names_of(Schedule):  # they are not the algorithm's here
         setattr(args, name, None)
     name, options, where = running.chosen(args, dict(ALGORITHMS))
@@ -76,6 +82,7 @@ def run(args: argparse.Namespace) -> int:
         name=args.name,
         watcher=_watcher(args),
         new_model=args.new_model,
+        named=asked_for,
     )
     previous = {
         number: signal.signal(number, lambda *_: going.stop()) for number in (signal.SIGINT, signal.SIGTERM)
@@ -87,8 +94,12 @@ def run(args: argparse.Namespace) -> int:
         for number, handler in previous.items():
             signal.signal(number, handler)
     result["event"] = "result"
-    print_result(result, "\n".join(ALGORITHMS.named(name).summary(result)), args.json)
-    return OK
+    if not going.algorithm.done:
+        print_result(result, "\n".join(going.algorithm.summary(result)), args.json)
+        return OK
+    if not args.no_report:
+        result |= running.drawn(result)
+    return running.told(args, result)
 
 
 def _watcher(args: argparse.Namespace) -> Watcher:

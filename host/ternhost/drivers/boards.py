@@ -47,6 +47,7 @@ class Board:
         self.link: Link | None = None
         self.clients = range(0)
         self.error: DeviceError | None = None
+        self.given_up: list[int] = []  # in this round, when it was left out
         self.left_out = False  # the rounds go on without it until it answers again
         self.opened = 0.0  # when its port was opened last, or tried
         self._opening: threading.Thread | None = None
@@ -62,6 +63,7 @@ class Board:
         self.patience = PATIENCE
         self.heard = now
         self.asked_again = now
+        self.given_up = []
 
     def open(self, events: Events, timeout: float) -> host_frames.Hello:
         """Open the port and say hello."""
@@ -71,7 +73,13 @@ class Board:
         except BaseException:
             link.close()
             raise
-        self.clients = range(hello.first or 0, (hello.first or 0) + (hello.clients or 0))
+        clients = range(hello.first or 0, (hello.first or 0) + (hello.clients or 0))
+        if self.clients and clients != self.clients:
+            link.close()
+            raise DeviceError(
+                f"another board than before is on {self.port}", hint="put each board back where it was"
+            )
+        self.clients = clients
         self.error = None
         self.link = link  # last: whoever sees it may use it
         return hello
@@ -242,7 +250,7 @@ class BoardsDriver:
     # Rounds
 
     def resume(self) -> list[int]:
-        return self.aggregator.resume(time.monotonic())
+        return self.aggregator.resume(time.monotonic(), self._run)
 
     def next_round(self, planned: int) -> int:
         return max(planned, self._store.last_round() + 1)
@@ -257,6 +265,7 @@ class BoardsDriver:
 
         Raises DeviceError where no board is left, AllRefused where no device reported and some refused, StorageError.
         """
+        self._forged = self.aggregator.statistics.forged
         wanted = self.aggregator.unanswered(number)
         self._begin(number, wanted, time.monotonic())
         asked = len(wanted) + self.aggregator.reports(number)
@@ -292,6 +301,7 @@ class BoardsDriver:
             if board.left_out and not self._is_back(board):
                 self.aggregator.give_up(number, devices)
                 board.begin([], now)
+                board.given_up = devices
         if homeless:
             self._give_up(number, homeless, f"{len(homeless)} devices are on no board of this fleet")
 
@@ -340,6 +350,10 @@ class BoardsDriver:
         for board in self.boards:
             if board.left_out and board.port not in self._failed:
                 board.reopen(self._events, now)
+                if self._is_back(
+                    board
+                ):  # what it still answers in this round counts, but nobody waits for that
+                    board.begin(board.given_up, now)
             if not board.busy:
                 continue
             if now - board.heard > self._terms.silence and not board.waiting:
@@ -360,6 +374,7 @@ class BoardsDriver:
         board.close()
         self._give_up(number, devices, f"{error.message}; {board.port} is left out until it answers again")
         board.begin([], board.opened)
+        board.given_up = devices
 
     def _is_back(self, board: Board) -> bool:
         # Whether a board that was left out has answered to its port again.
@@ -374,7 +389,7 @@ class BoardsDriver:
             raise error
 
     def _check(self, result: RoundResult) -> None:
-        self._refusals.check(result, self.aggregator.statistics.forged)
+        self._refusals.check(result, self.aggregator.statistics.forged - self._forged)
         if not result.reports and all(board.left_out for board in self.boards):
             self._raise_failed()
             raise next(board.error for board in self.boards if board.error)

@@ -192,7 +192,7 @@ class BrokerDriver:
     # Rounds
 
     def resume(self) -> list[int]:
-        return self.aggregator.resume(time.monotonic())
+        return self.aggregator.resume(time.monotonic(), self._run)
 
     def next_round(self, planned: int) -> int:
         return max(planned, self._store.last_round() + 1, self._skip_to + 1)
@@ -208,12 +208,13 @@ class BrokerDriver:
     def collect(self, number: int, tell: Tell = lambda progress: None) -> RoundResult | None:
         if self._stopped:
             return None
+        self._forged = self.aggregator.statistics.forged
         result = self._wait_for(self._collect(number, tell))
         if result is None:
             return None
         self._catch_up(result)
         if not self._standing:
-            self._refusals.check(result, self.aggregator.statistics.forged)
+            self._refusals.check(result, self.aggregator.statistics.forged - self._forged)
             self._check_somebody_is_left(result)
         return with_answers(self._store, result) if self._individual else result
 

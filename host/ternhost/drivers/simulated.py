@@ -7,6 +7,7 @@ repeated. They protect nobody: a simulation holds all the data anyway.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from types import TracebackType
 from typing import Self
@@ -73,7 +74,7 @@ class SimulatedDriver:
         self._seed = seed
         self._individual = individual
         self._cohorts: dict[int, Cohorts] = {}
-        self._stopped = False
+        self._stopped = threading.Event()
 
     def __enter__(self) -> Self:
         return self
@@ -98,10 +99,10 @@ class SimulatedDriver:
         self._cohorts[number] = cohorts
 
     def stop(self) -> None:
-        self._stopped = True
+        self._stopped.set()
 
     def wait(self, seconds: float) -> None:
-        """A simulation does not wait."""
+        self._stopped.wait(seconds)
 
     def collect(self, number: int, tell: Tell = lambda progress: None) -> RoundResult | None:
         """Have the clients of the round answer it, and return what they told, as a real round would.
@@ -111,7 +112,7 @@ class SimulatedDriver:
 
         Raises RefusedError for a card that does not certify, UsageError for what no frame can carry.
         """
-        if self._stopped:
+        if self._stopped.is_set():
             return None
         cohorts = self._cohorts.pop(number)
         asked = sum(len(devices) for _, devices in cohorts)

@@ -133,6 +133,7 @@ def _begun(first: int) -> dict[str, Any]:
         "missing": 0,  # reports that were asked for and did not come
         "seconds": 0.0,
         "spent_before": 0,
+        "refusal": None,  # what the devices said where nobody reported, and what can be done
         "algorithm": None,
     }
 

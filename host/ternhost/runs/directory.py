@@ -8,6 +8,7 @@ import shutil
 import tarfile
 import time
 from collections.abc import Callable, Collection
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -66,9 +67,8 @@ class Place:
     def write(self) -> None:
         """Write run.json. Raises StorageError."""
         store = self.store.resolve()
-        inside = store.is_relative_to(self.directory.resolve())
-        told = os.path.relpath(store, self.directory.resolve()) if inside else str(store)
-        write_json(self.directory / RUN_NAME, {"name": self.name, "store": told})
+        near = os.path.relpath(store, self.directory.resolve())  # where both are moved together
+        write_json(self.directory / RUN_NAME, {"name": self.name, "store": near, "store_was": str(store)})
 
     @classmethod
     def read(cls, directory: Path) -> Place:
@@ -76,7 +76,8 @@ class Place:
         path = directory / RUN_NAME
         try:
             told = json.loads(path.read_text())
-            return cls(directory, directory / told["store"], told["name"])
+            near = Path(os.path.normpath(directory / told["store"]))
+            return cls(directory, near if near.is_file() else Path(told["store_was"]), told["name"])
         except OSError as error:
             raise StorageError(f"{path}: {error.strerror}") from error
         except (ValueError, KeyError, TypeError) as error:
@@ -110,16 +111,27 @@ def find(text: str, parent: Path = RUNS) -> Place:
 
 
 def directory_of(run: StoredRun, store: Path) -> Path:
-    """The directory of a run: as it was, or beside its store where both were moved."""
+    """The directory of a run: as it was, or where it is to be sought after both were moved."""
     saved = Path(run.asked["directory"])
-    return saved if saved.is_dir() else store.parent
+    if saved.is_dir():
+        return saved
+    for found in (store.parent, *(path.parent for path in store.parent.parent.glob(f"*/{RUN_NAME}"))):
+        with suppress(UsageError, StorageError):
+            if Place.read(found).name == run.name:
+                return found
+    missing = store.parent / run.name
+    missing.mkdir(exist_ok=True)
+    return missing
 
 
 def write_json(path: Path, content: Any, hint: str = "make room, then go on with --resume") -> None:
     """Write a JSON file, whole or not at all. Raises StorageError, with `hint`."""
     new = path.with_name(path.name + ".new")
     try:
-        new.write_text(json.dumps(content, indent=1) + "\n")
+        with new.open("w") as file:
+            file.write(json.dumps(content, indent=1) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
         os.replace(new, path)
     except OSError as error:
         raise StorageError(f"{path}: {error.strerror}", hint=hint) from error

@@ -72,13 +72,15 @@ def missing_words(result: Mapping[str, Any]) -> str | None:
     )
 
 
-def spent_before(store: Store, devices: Sequence[int] | npt.NDArray[np.int64]) -> int:
-    """The most that any of these devices has spent in the rounds of this store, in micro-epsilon.
+def spent_before(store: Store, devices: Sequence[int] | npt.NDArray[np.int64], run: str) -> int:
+    """The most that any of these devices has spent in the rounds of this store that `run` did not ask, micro-epsilon.
 
     By the reports that the host has accepted: a device may have spent more on reports that were lost.
     """
     spent: dict[int, int] = {}
     for asked in store.rounds():
+        if asked.run == run:
+            continue
         cost = [_cost(decode_body(cohort.body)) for cohort in asked.cohorts]
         of = {
             device: own for cohort, own in zip(asked.cohorts, cost, strict=True) for device in cohort.devices

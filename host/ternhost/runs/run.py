@@ -6,7 +6,6 @@ its reports. The boards that tern makes for it lie in its directory.
 
 from __future__ import annotations
 
-import math
 import shutil
 import time
 from collections import Counter
@@ -67,7 +66,6 @@ class Run:
         self._driver: Driver | None = None
         self._stopped = False
         self._empty = 0  # rounds without a report, one after the other
-        self._refused: AllRefused | None = None
 
     @property
     def directory(self) -> Path:
@@ -166,14 +164,14 @@ class Run:
             return self.algorithm.clients
         return made_clients(self.fleet, self.algorithm)
 
-    def _dealt(self, devices: Devices) -> Devices:
+    def _dealt(self, devices: Sequence[int] | Devices) -> Devices:
         """The devices in the order of the clients: dealt, so that a group is spread over the boards."""
         return np.random.default_rng([self.algorithm.seed, 3]).permutation(np.asarray(devices, np.int64))
 
     def _members(self, driver: Driver) -> Sequence[int] | Devices:
         """The device that each client of the run is: those that were there when it began, or all that are served."""
         if self.schedule is not None or self.fleet.simulated:
-            return driver.devices
+            return self._dealt(driver.devices) if self.fleet.provisions else driver.devices
         if not self._state["devices"]:
             self._state["devices"] = _ranges(driver.devices)
             self._save()
@@ -275,7 +273,7 @@ class Run:
         if self._state["rounds"]:
             return
         made = self.fleet.simulated or self.fleet.provisions  # for this run: they have spent nothing
-        before = 0 if made else results.spent_before(self.store, members)
+        before = 0 if made else results.spent_before(self.store, members, self.place.name)
         self._state["spent_before"] = before
         for account in self.accounts:
             self._watcher.note(results.cost_words(account, before, endless=self.algorithm.rounds is None))
@@ -288,7 +286,7 @@ class Run:
         try:
             return driver.collect(number, tell)
         except AllRefused as error:
-            self._refused = error
+            self._state["refusal"] = [error.message, error.hint]
             self._watcher.warn(f"round {number}: {error.message}")
             return error.result
 
@@ -374,8 +372,9 @@ class Run:
         state = self._state
         if state["rounds"] and not state["reports"]:
             self._finish()
-            if self._refused is not None:
-                raise RefusedError(self._refused.message, hint=self._refused.hint)
+            if state["refusal"] is not None:
+                message, hint = state["refusal"]
+                raise RefusedError(message, hint=hint)
             raise DeviceError(
                 f"no device reported in {state['rounds']} rounds",
                 hint="check the boards ('tern device ping'), or give them longer with --deadline",
@@ -388,14 +387,14 @@ class Run:
     def _finish(self) -> None:
         self._status = FINISHED
         self.store.save_run(self.place.name, status=FINISHED)
-        if self.fleet.provisions:
+        if self.fleet.provisions and self.schedule is None:  # a served fleet may go on
             places.pack_boards(self.directory, self._watcher.warn)
 
     def _result(self) -> dict[str, Any]:
         if (
             self.schedule is not None and self.algorithm.rounds is None
         ):  # what it has cost grows with its rounds
-            self.algorithm.times = max(1, math.ceil(self.schedule.share * self._state["rounds"]))
+            self.algorithm.times = self.algorithm.most_times(self._state["rounds"])
             self.accounts = self.algorithm.accounts(None)
         return results.whole(
             self.algorithm,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Collection, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -9,7 +11,8 @@ from typing import Any
 from ternhost import fleet
 from ternhost.aggregate.store import ABANDONED, FINISHED, RUNNING, Store, StoredRun
 from ternhost.errors import UsageError
-from ternhost.runs.beginning import store_path
+from ternhost.options import flag
+from ternhost.runs.beginning import going_on, moved, store_path
 from ternhost.runs.directory import Place, directory_of
 from ternhost.runs.options import Schedule, Where
 from ternhost.runs.run import Run
@@ -26,11 +29,12 @@ def serve(
     name: str | None = None,
     watcher: Watcher | None = None,
     new_model: bool = False,
+    named: Collection[str] | None = None,
 ) -> Run:
     """The run of a served fleet: the one in its store goes on, with the options of this start; else one begins.
 
-    new_model: give up the one in the store; its keys, rounds and models stay. Raises UsageError where that one learns
-    something else.
+    new_model: give up the one in the store; its keys, rounds and models stay. named: the options that somebody asked
+    for (None: all). A run that goes on keeps its own: UsageError is raised where another value is asked for.
     """
     path = fleet.parse(where.fleet).default_store if store is None else store_path(store)
     if path is not None and path.is_file():
@@ -39,7 +43,13 @@ def serve(
             if last is not None and new_model:
                 opened.save_run(last.name, status=ABANDONED)
             elif last is not None:
-                return _again(opened, last, algorithm, options, where, schedule, watcher or Watcher())
+                now = json.loads(json.dumps(asdict(options)))  # as they come out of a store
+                _check_the_same(opened, last, algorithm, now, where, named)
+                if name not in (None, last.name):
+                    raise UsageError(
+                        f"the run {last.name} goes on, and keeps its name", hint="leave --name out"
+                    )
+                return _again(opened, last, where, schedule, watcher or Watcher())
     return Run.begin(
         algorithm, options, where, store=path, name=name, watcher=watcher, schedule=schedule, anew=new_model
     )
@@ -50,31 +60,40 @@ def _last(store: Store) -> StoredRun | None:
     return served[-1] if served else None
 
 
-def _again(
+def _check_the_same(
     store: Store,
     last: StoredRun,
     algorithm: str,
-    options: Any,
+    options: Mapping[str, Any],
     where: Where,
-    schedule: Schedule,
-    watcher: Watcher,
-) -> Run:
-    was, now = last.asked, asdict(options)
-    same = was["algorithm"] == algorithm and all(
-        was["options"].get(name) == now.get(name) for name in ("model", "dataset", "dimension", "method")
-    )
-    if not same:
-        what = was["options"].get("model", was["algorithm"])
+    named: Collection[str] | None,
+) -> None:
+    """Raise UsageError where the run that goes on would be another one, or is not the only one under way.
+
+    What it has counted, and what it has cost, is by its own options: they stay.
+    """
+    hint = "go on with that, or begin another one with --new-model"
+    was = last.asked
+    if was["algorithm"] != algorithm and (named is None or "algorithm" in named):
+        raise UsageError(f"this store holds a run of {was['algorithm']}, not of {algorithm}", hint=hint)
+    for name, value in options.items():
+        if (named is None or name in named) and was["options"].get(name) != value:
+            raise UsageError(
+                f"the run {last.name} has {flag(name)} {was['options'].get(name)}, not {value}", hint=hint
+            )
+    if where.first_round is not None and where.first_round != was["where"]["first_round"]:
         raise UsageError(
-            f"this store holds a run of {was['algorithm']} ({what}, {was['options'].get('dataset')})",
-            hint="go on with that, or begin another one with --new-model",
+            "a run that goes on keeps the number of its first round", hint="leave --first-round out"
         )
-    asked = {
-        **was,
-        "options": now,
-        "where": asdict(where),
-        "schedule": asdict(schedule),
-    }
+    if where.fleet != was["where"]["fleet"]:
+        moved(was["where"]["fleet"], where.fleet)
+    for other in store.runs():
+        if other.unfinished and other.name != last.name:
+            raise UsageError(f"{store.path} holds another unfinished run, {other.name}", hint=going_on(other))
+
+
+def _again(store: Store, last: StoredRun, where: Where, schedule: Schedule, watcher: Watcher) -> Run:
+    asked = {**last.asked, "where": asdict(where), "schedule": asdict(schedule)}
     store.save_run(last.name, status=RUNNING if last.status == FINISHED else last.status, asked=asked)
     place = Place(directory_of(last, store.path), store.path, last.name)
     store.close()
