@@ -135,7 +135,8 @@ def test_a_run_that_was_interrupted_comes_to_the_same_end(case):
 def test_a_served_fleet_goes_on_from_its_state_exactly(name, options):
     def serving():
         cls = ALGORITHMS[name]
-        audience = Audience(standing=Standing(rounds=9, share=0.25), devices=40)
+        share = 1.0 if name in ("collect", "infer") else 0.25  # those ask everybody
+        audience = Audience(standing=Standing(rounds=9, share=share), devices=40)
         return cls(cls.Options(**{"dataset": "toy"} | options), audience)
 
     def fleet():
@@ -159,7 +160,8 @@ def test_a_served_fleet_goes_on_from_its_state_exactly(name, options):
 def test_a_served_fleet_without_an_end_is_never_done(name):
     cls = ALGORITHMS[name]
     options = {"dataset": "iris" if name == "infer" else "toy"}
-    algorithm = cls(cls.Options(**options), Audience(standing=Standing(share=0.5), devices=20))
+    share = 1.0 if name in ("collect", "infer") else 0.5
+    algorithm = cls(cls.Options(**options), Audience(standing=Standing(share=share), devices=20))
     driver = SimulatedDriver(algorithm.holdings, 20, individual=algorithm.individual)
     for _, _ in zip(range(12), rounds(algorithm, driver), strict=False):
         assert not algorithm.done

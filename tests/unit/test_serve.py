@@ -73,10 +73,15 @@ def test_a_run_that_goes_on_is_as_one_that_was_never_stopped(said):
 
 def test_a_store_is_of_one_model(said):
     _, first, _ = said(*FLEET, "--rounds", "2")
-    for words in (["--model", "svm"], ["--dataset", "breast-cancer"], ["--algorithm", "fedavg"]):
+    for words, what in (
+        (["--model", "svm"], f"the run {first['run']} has --model logistic, not svm"),
+        (["--dataset", "breast-cancer"], f"the run {first['run']} has --dataset flights, not breast-cancer"),
+        (["--epsilon", "1"], f"the run {first['run']} has --epsilon 2, not 1"),
+        (["--algorithm", "fedavg"], "this store holds a run of fedsgd, not of fedavg"),
+    ):
         code, told, _ = said(*FLEET, "--rounds", "3", *words)
         assert code == errors.USAGE
-        assert told["error"] == "this store holds a run of fedsgd (logistic, flights)"
+        assert told["error"] == what
         assert "--new-model" in told["hint"]
     code, other, _ = said(*FLEET, "--rounds", "3", "--model", "svm", "--new-model")
     assert (code, other["rounds"]) == (0, 3)
@@ -86,7 +91,7 @@ def test_a_store_is_of_one_model(said):
             first["run"]: ABANDONED,
             other["run"]: FINISHED,
         }
-    code, told, _ = said(*FLEET, "--rounds", "3", "--quorum", "0.5", "--epsilon", "1", "--model", "svm")
+    code, told, _ = said(*FLEET, "--rounds", "3", "--quorum", "0.5", "--model", "svm")
     assert (code, told["run"]) == (0, other["run"]), "how it is asked may change"
 
 

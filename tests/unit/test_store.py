@@ -80,7 +80,7 @@ def test_runs_of_a_store(store):
     store.begin_run(StoredRun("b", 0.5, RUNNING, {}, {}))
     with pytest.raises(StorageError):
         store.begin_run(RUN)
-    assert [run.name for run in store.runs()] == ["b", "a"]
+    assert [run.name for run in store.runs()] == ["a", "b"], "as they were begun, whatever a clock said"
     store.save_run("a", status=FINISHED, state={"rounds": 7})
     assert store.run("a") == StoredRun("a", 1.0, FINISHED, RUN.asked, {"rounds": 7})
     assert (store.run("a").unfinished, store.run("b").unfinished) == (False, True)

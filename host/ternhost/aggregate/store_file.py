@@ -6,8 +6,9 @@ import os
 import sqlite3
 from pathlib import Path
 
-from ternhost.aggregate.schema import APPLICATION_ID
 from ternhost.errors import StorageError
+
+_SQLITE = b"SQLite format 3\0"  # how every file of SQLite begins
 
 
 def make(path: Path, create: bool) -> None:
@@ -21,25 +22,26 @@ def make(path: Path, create: bool) -> None:
         raise StorageError(f"there is no store at {path}", hint="check the path") from error
     except OSError as error:
         raise StorageError(f"{path}: {error.strerror}", hint="check the path and its owner") from error
-    if os.name == "posix" and mode & 0o077 and _is_store(path):
+    if os.name == "posix" and mode & 0o077 and _may_be_a_store(path):
         raise StorageError(
             f"{path} holds the devices' keys, and others may read it",
             hint=f"chmod 600 {path}",
         )
 
 
-def _is_store(path: Path) -> bool:
-    # Of any other file the user is told that it is none, not that he should hide it.
+def _may_be_a_store(path: Path) -> bool:
+    # Of any other file the user is told that it is none, not that he should hide it. (Whose database it is may stand in
+    # its log still.)
     with open(path, "rb") as file:
-        start = file.read(72)
-    return not start or start[68:72] == APPLICATION_ID.to_bytes(4, "big")
+        start = file.read(len(_SQLITE))
+    return not start or start == _SQLITE
 
 
 def take_lock(path: Path) -> sqlite3.Connection:
     """The right to write to the store, until it is closed. Raises sqlite3.Error where another process has it."""
     # An open transaction on an empty database beside the store: on every platform one process has it, it
     # ends with the process however that dies, and nobody is kept from reading the store meanwhile.
-    if not _is_store(path):  # what it is not is told when it is opened: nothing is left beside it
+    if not _may_be_a_store(path):  # what it is not is told when it is opened: nothing is left beside it
         return sqlite3.connect(":memory:")
     lock = sqlite3.connect(f"{path}-lock", isolation_level=None, timeout=0)
     try:

@@ -198,7 +198,8 @@ def _figure(result: Mapping[str, Any]) -> list[str]:
     values = result["reports"] * result["k"]
     if values < result["d"]:
         lines.append(
-            f"  the model has {result['d']} weights, and all reports together {counted(values, 'value')}: the figure is chance"
+            f"  the model has {result['d']} weights, and all reports together {counted(values, 'value')}: "
+            "the figure is chance"
         )
     elif low <= result[f"{name}_baseline"] <= high or not better(result):
         lines.append(
