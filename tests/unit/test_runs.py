@@ -14,7 +14,7 @@ from harness import in_process  # noqa: F401, registers inprocess:N
 from harness.in_process import InProcessLink
 
 from ternhost import datasets, errors
-from ternhost.aggregate.store import ABANDONED, FINISHED, PREPARING, RUNNING, Cohort, Round, Store
+from ternhost.aggregate.store import ABANDONED, FINISHED, PREPARING, RUNNING, Cohort, Round, Store, StoredRun
 from ternhost.cli import main as tern
 from ternhost.drivers.boards import BoardsDriver
 from ternhost.fleet import provision
@@ -513,3 +513,28 @@ def test_every_run_ends_with_a_report_of_one_file(words, said):
     assert "report" not in result
     assert not list(Path(result["directory"]).glob("*.png"))
     assert not Path(result["directory"], "report.html").exists()
+
+
+def test_a_page_that_was_not_drawn_is_drawn_by_resume(said):
+    code, told, _ = said(
+        "train", "--fleet", "simulated:40", "--reports", "40", "--group", "20", "--no-report"
+    )
+    assert code == 0
+    code, again, _ = said("train", "--resume", told["run"])
+    assert (code, again["weights"]) == (0, told["weights"])
+    assert Path(again["report"]).is_file()
+    code, finished, _ = said("train", "--resume", told["run"])
+    assert code == errors.USAGE
+    assert "has finished" in finished["error"]
+
+
+def test_a_run_whose_directory_is_gone_does_not_take_anothers(said, here):
+    quick = ("--fleet", "simulated:40", "--reports", "40", "--group", "20", "--no-report")
+    said("train", *quick, "--name", "a")
+    with Store("runs/a/store.sqlite") as store:
+        known = store.run("a")
+        asked = {**known.asked, "directory": str(here / "gone")}
+        store.begin_run(StoredRun("b", 9.0, RUNNING, asked, {**known.state, "algorithm": None, "rounds": 0}))
+    code, told, _ = said("train", "--resume", "runs/a/store.sqlite", "--no-report")
+    assert (code, told["run"]) == (0, "b")
+    assert json.loads(Path("runs/a/result.json").read_text())["run"] == "a"

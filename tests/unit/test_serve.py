@@ -7,13 +7,14 @@ import subprocess
 import sys
 import time
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 from harness import in_process  # noqa: F401, registers inprocess:N
 from harness.in_process import InProcessLink
 
 from ternhost import errors
-from ternhost.aggregate.store import ABANDONED, FINISHED, Cohort, Round, Store
+from ternhost.aggregate.store import ABANDONED, FINISHED, RUNNING, Cohort, Round, Store, StoredRun
 from ternhost.algorithms.base import ALGORITHMS
 from ternhost.algorithms.fedsgd import Options
 from ternhost.cli import main as tern
@@ -227,3 +228,44 @@ def test_a_fleet_must_be_named(words, message, said, here):
     assert code in (errors.USAGE, errors.STORAGE)
     assert message in told["error"]
     assert list(here.iterdir()) == []
+
+
+def test_a_run_under_way_keeps_its_store_to_itself(said):
+    said(*FLEET, "--rounds", "1")
+    with Store("s.sqlite") as store:
+        store.begin_run(StoredRun("other", 2.0, RUNNING, {"schedule": None, "algorithm": "fedsgd"}, {}))
+    code, told, _ = said(*FLEET, "--rounds", "2")
+    assert (code, told["error"]) == (errors.USAGE, "s.sqlite holds another unfinished run, other")
+    assert told["hint"] == "tern train --resume other"
+
+
+def test_the_last_of_the_rounds_makes_a_page(said):
+    _, told, _ = said(*FLEET, "--rounds", "1")
+    assert Path(told["report"]).is_file()
+
+
+def test_what_goes_on_keeps_its_name_and_its_first_round(said):
+    said(*FLEET, "--rounds", "1", "--name", "mine")
+    assert said(*FLEET, "--rounds", "2", "--name", "mine")[0] == 0
+    for words, what in (
+        (["--name", "other"], "the run mine goes on"),
+        (["--first-round", "9"], "its first round"),
+    ):
+        code, told, _ = said(*FLEET, "--rounds", "3", *words)
+        assert code == errors.USAGE
+        assert what in told["error"]
+
+
+def test_a_collection_is_of_everybody(said):
+    code, told, _ = said("--algorithm", "collect", *FLEET, "--rounds", "1", "--share", "0.1")
+    assert code == errors.USAGE
+    assert "--share must be 1" in told["error"]
+
+
+def test_a_collection_counts_clients_once_and_costs_a_report_a_round(said):
+    words = ("--algorithm", "collect", "--dataset", "iris", *FLEET)
+    _, once, _ = said(*words, "--rounds", "1")
+    _, told, _ = said(*words, "--rounds", "3")
+    assert told["run"] == once["run"]
+    assert (told["clients"], told["reports"]) == (once["clients"], 3 * once["reports"])
+    assert told["epsilon_per_client"] == 3 * once["epsilon_per_client"]

@@ -42,7 +42,7 @@ def _line(entry: dict[str, Any]) -> str:
     began = time.strftime("%Y-%m-%d %H:%M", time.localtime(entry["began"]))
     figures = ", ".join(f"{name.replace('_', ' ')} {value:.4f}" for name, value in entry["figures"].items())
     return (
-        f"{entry['run']:20} {began}  {entry['status']:9}  {entry['algorithm']} on {entry['dataset']}, "
-        f"{entry['fleet']}: "
+        f"{entry['run']:20} {began}  {entry['status']:9}  {entry['algorithm']} on "
+        f"{entry['dataset'] or 'records of the devices'}, {entry['fleet']}: "
         f"{entry['rounds']:,} rounds, {entry['reports']:,} reports" + (f", {figures}" if figures else "")
     )

@@ -208,9 +208,9 @@ class Run:
             self._prepare()
             with self._driving() as driver:
                 self._rounds(driver)
+            return self._conclude()
         except KeyboardInterrupt:
             raise self._interrupted() from None
-        return self._conclude()
 
     @contextmanager
     def _driving(self) -> Iterator[Driver]:
