@@ -5,6 +5,7 @@ and the fixture `sampled` gives a test n of the values that it would go through 
 begins early, so that no process is left with it alone in the end; `make check` leaves it out.
 """
 
+import gc
 import re
 import signal
 from collections import defaultdict
@@ -98,3 +99,8 @@ def _rank(item):
     if target != "unix":
         return 1 if target == "pico" else 2
     return 3 if item.path.parent.name in ("integration", "hil") else 4
+
+
+def pytest_collection_finish():
+    """What is there by now stays: the device library often collects garbage, and need not walk through pytest."""
+    gc.freeze()

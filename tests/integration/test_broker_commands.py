@@ -87,7 +87,8 @@ def test_the_first_time_in_order(tmp_path, start):
     tern(tmp_path, "broker", "config", "my-broker", "--port", free_port())
     mosquitto = run_mosquitto(place)
     try:
-        fleet = start("fleet", "emulate", 2, "--broker", "my-broker", "--clients", 20, "--json")
+        words = ("fleet", "emulate", 2, "--broker", "my-broker", "--clients", 20, "--budget", 4, "--json")
+        fleet = start(*words)
         assert fleet.result()["store"] == "my-broker/store.sqlite"
         store = ("--store", "my-broker/store.sqlite")
         words = ("--broker", "my-broker", "--dimension", 28, "--rounds", 2, "--json")
