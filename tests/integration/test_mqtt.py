@@ -18,8 +18,8 @@ from harness.raw_client import RawClient, board_client, wait_for
 from tern import card as cards
 from tern import frames, host_frames, ledger, storage, wire
 from tern.links import mqtt
-from ternhost import errors
 from ternhost.aggregate.store import Store
+from ternhost.errors import SHORT
 from ternhost.fleet import broker, keys
 from ternhost.fleet.attach import write_network
 from ternhost.links.access import Access
@@ -303,7 +303,7 @@ def test_a_round_ends_at_its_quorum_or_deadline_without_those_that_are_gone(aren
         keys.add(store, [1000])  # a device that nobody has built
     lines = finish(serve(arena, quorum=0.75, rounds=1))
     assert [(line["reports"], line["ended"]) for line in ends(lines)] == [(3, "quorum")]
-    lines = finish(serve(arena, deadline=8, rounds=2), code=errors.SHORT)
+    lines = finish(serve(arena, deadline=8, rounds=2), code=SHORT)
     assert [(line["reports"], line["ended"]) for line in ends(lines)] == [(3, "deadline")]
 
 
