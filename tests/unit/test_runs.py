@@ -515,19 +515,6 @@ def test_every_run_ends_with_a_report_of_one_file(words, said):
     assert not Path(result["directory"], "report.html").exists()
 
 
-def test_a_page_that_was_not_drawn_is_drawn_by_resume(said):
-    code, told, _ = said(
-        "train", "--fleet", "simulated:40", "--reports", "40", "--group", "20", "--no-report"
-    )
-    assert code == 0
-    code, again, _ = said("train", "--resume", told["run"])
-    assert (code, again["weights"]) == (0, told["weights"])
-    assert Path(again["report"]).is_file()
-    code, finished, _ = said("train", "--resume", told["run"])
-    assert code == errors.USAGE
-    assert "has finished" in finished["error"]
-
-
 def test_a_run_whose_directory_is_gone_does_not_take_anothers(said, here):
     quick = ("--fleet", "simulated:40", "--reports", "40", "--group", "20", "--no-report")
     said("train", *quick, "--name", "a")

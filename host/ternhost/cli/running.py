@@ -14,7 +14,6 @@ from ternhost.cli import add_command, print_result
 from ternhost.cli.progress import ProgressPrinter
 from ternhost.errors import UsageError
 from ternhost.mechanisms import cards
-from ternhost.runs import directory as places
 from ternhost.runs import result as results
 from ternhost.runs.options import Where
 from ternhost.runs.run import Run
@@ -120,9 +119,6 @@ def run(args: argparse.Namespace) -> int:
     """Run to the end what was named, or what is to be resumed, and print the result. Raises TernError."""
     printer = ProgressPrinter(quiet=args.quiet)
     try:
-        if args.resume and not args.no_report and (undrawn := _undrawn(args.resume)):
-            printer.note("drawing the report")
-            return told(args, undrawn | drawn(undrawn))
         with begun(args, printer.watcher()) as going:
             result = going.run()
         if not args.no_report:
@@ -131,13 +127,6 @@ def run(args: argparse.Namespace) -> int:
     finally:
         printer.close()
     return told(args, result)
-
-
-def _undrawn(text: str) -> Result | None:
-    # The run was interrupted, or the disk was full, when all was done but its page.
-    from ternhost.report import page
-
-    return places.result_without_report(text, page.NAME)
 
 
 def begun(args: argparse.Namespace, watcher: Watcher) -> Run:

@@ -110,16 +110,6 @@ def find(text: str, parent: Path = RUNS) -> Place:
     return Place(directory_of(open_runs[0], path), path, open_runs[0].name)
 
 
-def result_without_report(text: str, report: str, parent: Path = RUNS) -> dict[str, Any] | None:
-    """The result of a run that has finished, whose page `report` was not drawn; None of any other run."""
-    place = find(text, parent)
-    path = place.directory / RESULT_NAME
-    if not path.is_file() or (place.directory / report).exists():
-        return None
-    result: dict[str, Any] = json.loads(path.read_text())
-    return result if result["run"] == place.name else None
-
-
 def directory_of(run: StoredRun, store: Path) -> Path:
     """The directory of a run: as it was, or where it is to be sought after both were moved."""
     saved = Path(run.asked["directory"])
