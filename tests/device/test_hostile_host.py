@@ -79,7 +79,8 @@ def test_every_lie_is_answered_and_the_budget_holds():
             book.load(folder + "/" + storage.ledger_name(7))
             spent = book.spent
             number = max(1, book.round + draws.one_of((-1, 0, 1, 1, 1, 2, 1000)))
-            gc.collect()
+            if hasattr(gc, "mem_free"):  # a small heap
+                gc.collect()
             frame = bytes((wire.ROUND,)) + lie(draws, number, d)
             frame += frames.tag(key_of(7), frame)
             answer = bytes(client.reply[: client.answer(memoryview(frame))])

@@ -189,6 +189,7 @@ def test_a_share_below_a_millionth_is_refused():
         Options().design("0.000001", 3)
 
 
+@pytest.mark.slow
 def test_an_optimal_card_for_training_is_one_for_gradients():
     gradients = mechanisms.design("optimal", 2, 4, objective="mean-second-moment", prior="small")
     worst = mechanisms.design("optimal", 2, 4).decode()

@@ -82,6 +82,7 @@ def test_four_levels_beat_all_of_two_bits(epsilon):
     assert ours < three_outputs.better_worst_variance(epsilon)  # 3R
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("epsilon", [0.75, 5.0])
 def test_eight_levels_beat_the_continuous_mechanisms(epsilon):
     assert worst(designed(epsilon, 8)) < min(continuous_rivals(epsilon).values())
