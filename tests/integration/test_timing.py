@@ -18,8 +18,8 @@ def memory():
 
 
 def test_without_a_slot_the_time_tells_of_the_data(memory):
-    for _ in range(4):  # on a busy machine it is hard to hear
-        result = timing.measure(memory, N, slot=0)
+    for i in range(4):  # a busy machine is hard to hear through: the longer, the clearer
+        result = timing.measure(memory.with_name(f"board-{i}"), N << i, slot=0)
         print(result)
         if timing.dependent(result):
             return
