@@ -25,11 +25,11 @@ docs: setup  ## the site of the documentation, into build/site; a broken link fa
 	@$(python) -c "import mkdocs, mkdocstrings" 2>/dev/null || $(python) -m pip install --quiet --editable '.[docs]'
 	NO_MKDOCS_2_WARNING=1 $(python) -m mkdocs build
 
-check: lint  ## before a commit, 90 seconds: style, types, quick unit tests, device tests on MicroPython for unix
+check: lint  ## before a commit, 95 s on 4 cores: style, types, quick unit tests, device tests on MicroPython for unix
 	@sh tools/setup.sh device
 	$(pytest) -m "not slow" tests/unit tests/device
 
-test: lint emulators  ## what a change can break, 8 minutes on 4 cores: all tests, with samples of long enumerations
+test: lint emulators  ## what a change can break, 11 minutes on 4 cores: all tests, with samples of long enumerations
 	$(pytest) --target $(targets)
 
 exhaustive: lint emulators  ## every test with all of its values, on every target

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _LOG = logging.getLogger("ternhost")
-_NOT_FIGURES = frozenset({"round", "ended", "asked", "reports", "refusals"})  # of an entry of a history
 # Numbers that algorithms find at the end, beside those of every round.
 _AT_THE_END = ("mean_squared_error", "score", "score_without_noise", "agreement")
 
@@ -88,8 +87,7 @@ class Result(Mapping[str, Any]):
     @property
     def figures(self) -> dict[str, float]:
         """What was found, by name, such as `accuracy`, `accuracy_baseline` and `accuracy_nonprivate`."""
-        last = self["history"][-1] if self["history"] else {}
-        found = {name: value for name, value in last.items() if name not in _NOT_FIGURES}
+        found = places.figures_of(self["history"][-1] if self["history"] else None)
         if measure := self.get("measure"):
             names = (measure, f"{measure}_baseline", f"{measure}_nonprivate")
             found |= {name: self[name] for name in names if name in self}
@@ -120,9 +118,8 @@ class Result(Mapping[str, Any]):
 
     def report(self) -> Path:
         """Write report.html and its pictures into the run's directory; returns its path. Raises StorageError."""
-        from ternhost.report import page  # matplotlib takes a second
-
-        return page.write(ALGORITHMS.named(self["algorithm"]).page(self), self.directory)
+        path, _ = results.draw(self)
+        return path
 
 
 def _rows(entry: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -227,7 +224,7 @@ def list_runs(place: str | Path = places.RUNS) -> list[dict[str, Any]]:
 
     Raises UsageError.
     """
-    return sorted(places.listed(Path(place)), key=lambda entry: float(entry.get("began", 0)))
+    return places.listed(Path(place))
 
 
 def _run(

@@ -8,6 +8,19 @@ from contextlib import contextmanager
 from pathlib import Path
 
 
+def write_whole(path: Path, data: bytes, mode: int = 0o666) -> None:
+    """Write a file that is on the disk, whole, when this returns; one that was there is replaced.
+
+    Raises OSError.
+    """
+    with replacing(path) as temporary:
+        descriptor = os.open(temporary, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, mode)
+        with open(descriptor, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(descriptor)
+
+
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
     """A temporary name beside `path`, with the same ending, to write to; it takes the name `path` if nothing is raised.

@@ -23,14 +23,9 @@ from ternhost.runs import directory
 from ternhost.runs.status import END, Watcher
 
 SIMULATED = ["--fleet", "simulated:200", "--reports", "200", "--group", "50", "--no-report", "--quiet"]
+pytestmark = pytest.mark.usefixtures("here")
+
 BOARDS = ["--fleet", "inprocess:2", "--reports", "40", "--group", "10", "--no-report", "--quiet"]
-
-
-@pytest.fixture(autouse=True)
-def here(tmp_path, monkeypatch):
-    """An empty directory to work in."""
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
 
 
 @pytest.fixture

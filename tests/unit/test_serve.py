@@ -23,17 +23,10 @@ from ternhost.runs.options import Schedule, Where
 from ternhost.runs.serving import serve
 from ternhost.runs.status import END, Watcher
 
-pytestmark = pytest.mark.slow  # each starts a host or several
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("here")]  # each starts a host or several
 
 TERN = [sys.executable, "-c", "import sys; from ternhost.cli import main; sys.exit(main())"]
 FLEET = ["--fleet", "simulated:60", "--store", "s.sqlite", "--no-report"]
-
-
-@pytest.fixture(autouse=True)
-def here(tmp_path, monkeypatch):
-    """An empty directory to work in."""
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
 
 
 @pytest.fixture

@@ -324,9 +324,12 @@ class Store:
 
     def runs(self) -> list[StoredRun]:
         """Every run of this store, in the order in which they were begun."""
+        return self._runs("ORDER BY rowid")
+
+    def _runs(self, which: str, *values: str) -> list[StoredRun]:
         with self._errors():
             rows = self._db.execute(
-                "SELECT name, began, status, asked, state FROM run ORDER BY rowid"
+                f"SELECT name, began, status, asked, state FROM run {which}", values
             ).fetchall()
         return [
             StoredRun(name, began, status, json.loads(asked), json.loads(state))
@@ -335,7 +338,7 @@ class Store:
 
     def run(self, name: str) -> StoredRun | None:
         """The run of that name."""
-        return next((run for run in self.runs() if run.name == name), None)
+        return next(iter(self._runs("WHERE name = ?", name)), None)
 
     def save_run(
         self,

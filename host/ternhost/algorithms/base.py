@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
+from tern import frames
 from ternhost.aggregate.questions import Question, report_bytes, request_bytes
 from ternhost.aggregate.rounds import RoundResult
 from ternhost.algorithms.designs import ReportDesign, class_of
@@ -91,18 +92,21 @@ class Turns:
     def __init__(self, clients: int, group: int, seed: int) -> None:
         self.clients = clients
         self._group = max(1, min(group, clients))
-        self._rng = np.random.default_rng(seed)
+        self._seed = seed
+        self._begin()
+
+    def _begin(self) -> None:
+        self._rng = np.random.default_rng(self._seed)
         self._queue: Indices = np.empty(0, np.int64)
         self._next = 0
         self._dealt: Indices = self._queue
-        self._seed = seed
 
     def asked(self, number: int) -> Indices:
         """The clients (from 0) of the `number`-th round (from 0). Quick where rounds are asked for in order."""
         if self._group == self.clients:
             return np.arange(self.clients)
         if number < self._next - 1:
-            self.__init__(self.clients, self._group, self._seed)  # type: ignore[misc]
+            self._begin()
         while self._next <= number:
             self._deal()
         return self._dealt
@@ -139,6 +143,7 @@ class Algorithm:
     Options: ClassVar[Any]
     individual: ClassVar[bool] = False
     fleet: ClassVar[str] = "emulated:2"  # where it runs if nobody says
+    how_many: ClassVar[str] = "clients"  # the option that says how many devices take part
     alternatives: ClassVar[tuple[tuple[str, ...], ...]] = ()  # options that say the same
 
     options: Any
@@ -270,8 +275,6 @@ class Algorithm:
 
 def frame_sizes(design: ReportDesign, question: Question) -> dict[str, int]:
     """Bytes of a report and of a request, for a result."""
-    from tern import frames
-
     return {
         "bytes_per_report": report_bytes(frames.packed_size(design.card.symbols, design.k)),
         "bytes_per_request": request_bytes(question),

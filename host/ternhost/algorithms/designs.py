@@ -83,6 +83,13 @@ class Mechanised:
     k_rule: str = option("paper", K_RULE_HELP, group=PRIVACY, choices=K_RULES)
     mechanism_options: Mapping[str, Any] | None = None  # of the mechanism alone
 
+    def require_one_epsilon(self, classes: int) -> None:
+        """Raise UsageError where one card was named for several classes of devices."""
+        if classes > 1 and self.card is not None:
+            raise UsageError(
+                "a card is for one epsilon, and there are several", hint="name a --mechanism instead"
+            )
+
     def k_of(self, classes: Sequence[tuple[str, float]], d: int) -> int:
         """k of d for these classes: as named, or by the rule for the least epsilon. Raises UsageError."""
         least = min(parse_epsilon(epsilon) for epsilon, _ in classes)

@@ -24,7 +24,7 @@ from ternhost import vectorised
 from ternhost.aggregate import estimate
 from ternhost.aggregate.questions import Question
 from ternhost.aggregate.rounds import CohortCounts, RoundResult
-from ternhost.algorithms.base import Audience, Cohort, Devices, Floats, Turns, most_turns, take
+from ternhost.algorithms.base import Audience, Cohort, Devices, Floats, most_turns, take
 from ternhost.algorithms.designs import CARD_ALTERNATIVES, Mechanised, ReportDesign, shares
 from ternhost.algorithms.learning import Learning, LearningOptions
 from ternhost.algorithms.parameters import MODELS
@@ -163,10 +163,7 @@ class FedAvg(Learning):
     def __init__(self, options: Any, audience: Audience, data: Dataset | None = None) -> None:
         super().__init__(options, audience, data)
         chosen = options.chosen()
-        if len(chosen) > 1 and options.card is not None:
-            raise UsageError(
-                "a card is for one epsilon, and there are several", hint="name a --mechanism instead"
-            )
+        options.require_one_epsilon(len(chosen))
         k = options.k_of([(choice.epsilon, choice.share) for choice in chosen], self.d)
         self.designs = [
             options.design(choice.epsilon, k, share=choice.share, tau=choice.tau) for choice in chosen
@@ -187,7 +184,6 @@ class FedAvg(Learning):
             self.clients = clients
         self.times = most_turns(max(1, clients), self._group(clients), self.rounds or 1)
         self.reports = None if standing else options.rounds * self._group(clients)
-        self._turns: Turns | None = None
         # The server's step is the mean move itself: a rate of 1, and nothing that stops it before its last round.
         self._trainer = Trainer(
             Settings(
@@ -235,9 +231,7 @@ class FedAvg(Learning):
         return Holdings(whole, order[: min(clients, own) * each], each)
 
     def _asked(self, clients: int, number: int) -> Indices:
-        if self._turns is None or self._turns.clients != clients:
-            self._turns = Turns(clients, self._group(clients), self.options.seed)
-        return self._turns.asked(number)
+        return self._turn(clients, self._group(clients), number)
 
     def _mantissas(self, weights: Floats) -> Indices:
         """What the clients of the next round start from."""

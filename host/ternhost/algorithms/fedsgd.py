@@ -17,7 +17,7 @@ from ternhost.aggregate import estimate
 from ternhost.aggregate.questions import Question
 from ternhost.aggregate.rounds import CohortCounts, RoundResult
 from ternhost.algorithms import judging, training
-from ternhost.algorithms.base import Audience, Cohort, Devices, Floats, Turns, most_turns, take
+from ternhost.algorithms.base import Audience, Cohort, Devices, Floats, most_turns, take
 from ternhost.algorithms.designs import CARD_ALTERNATIVES, Mechanised, ReportDesign
 from ternhost.algorithms.learning import WHAT, Learning, LearningOptions
 from ternhost.algorithms.optimisers import OPTIMISERS
@@ -63,13 +63,13 @@ class FedSGD(Learning):
     """Every client takes part once, with the gradient at the model of its round."""
 
     name = "fedsgd"
+    how_many = "reports"
     Options: ClassVar[Any] = Options
     alternatives = (*Learning.alternatives, *CARD_ALTERNATIVES)
 
     def __init__(self, options: Any, audience: Audience, data: Dataset | None = None) -> None:
         super().__init__(options, audience, data)
         self.designs = self._designs()
-        self._turns: Turns | None = None
         standing = audience.standing
         self._group: int = options.group  # of a full round
         if standing:
@@ -98,10 +98,7 @@ class FedSGD(Learning):
 
     def _designs(self) -> list[ReportDesign]:
         classes = self.options.classes()
-        if len(classes) > 1 and self.options.card is not None:
-            raise UsageError(
-                "a card is for one epsilon, and there are several", hint="name a --mechanism instead"
-            )
+        self.options.require_one_epsilon(len(classes))
         k = self.options.k_of(classes, self.d)
         return [self.options.design(epsilon, k, share=share, of_gradients=True) for epsilon, share in classes]
 
@@ -126,9 +123,7 @@ class FedSGD(Learning):
         if standing is None:
             start = number * self.options.group
             return np.arange(start, min(start + self.options.group, self.options.reports))
-        if self._turns is None or self._turns.clients != clients:
-            self._turns = Turns(clients, max(1, round(standing.share * clients)), self.options.seed)
-        return self._turns.asked(number)
+        return self._turn(clients, max(1, round(standing.share * clients)), number)
 
     def most_times(self, rounds: int) -> int:
         return max(1, most_turns(self._audience.devices, self._group, rounds))

@@ -116,6 +116,7 @@ class Infer(Algorithm):
     """One evaluation; a fleet that is served is evaluated over and over, and the last one counts."""
 
     name = "infer"
+    how_many = "cluster_client_num"
     command = "infer"
     Options = Options
     individual = True

@@ -11,11 +11,11 @@ from tern.wire import MAX_BATCH, MAX_DIMENSION
 from ternhost import datasets
 from ternhost.aggregate.questions import Question, report_bytes
 from ternhost.algorithms import judging
-from ternhost.algorithms.base import Algorithm, Audience, Floats, counted, frame_sizes
+from ternhost.algorithms.base import Algorithm, Audience, Floats, Turns, counted, frame_sizes
 from ternhost.algorithms.designs import Budgeted, ReportDesign
 from ternhost.algorithms.parameters import MODELS
 from ternhost.algorithms.training import Trainer
-from ternhost.datasets import Dataset
+from ternhost.datasets import Dataset, Indices
 from ternhost.errors import UsageError
 from ternhost.mechanisms.base import MICRO
 from ternhost.options import option, require
@@ -85,6 +85,13 @@ class Learning(Algorithm):
             )
         self.d: int = self.dataset.dimension if self.dataset else options.dimension
         self._last: dict[str, Any] | None = None  # the estimate of the last round that had one
+        self._turns: Turns | None = None
+
+    def _turn(self, clients: int, group: int, number: int) -> Indices:
+        """The clients (from 0) whose turn it is in a round (from 0), of so many in groups of that size."""
+        if self._turns is None or self._turns.clients != clients:
+            self._turns = Turns(clients, group, self.options.seed)
+        return self._turns.asked(number)
 
     @property
     def done(self) -> bool:

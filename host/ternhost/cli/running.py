@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-from pathlib import Path
 from typing import Any
 
 from ternhost import mechanisms
@@ -155,12 +154,8 @@ def begun(args: argparse.Namespace, watcher: Watcher) -> Run:
 
 def drawn(result: Result) -> Result:
     """Write the report of a result; where it is, and its pictures. Raises StorageError."""
-    from ternhost.report import page  # takes a second to import
-
-    directory = Path(result["directory"])
-    what = ALGORITHMS.named(result["algorithm"]).page(result)
-    path = page.write(what, directory)
-    return {"report": str(path), "pictures": [str(directory / f"{name}.png") for name in what.pictures]}
+    path, pictures = results.draw(result)
+    return {"report": str(path), "pictures": [str(picture) for picture in pictures]}
 
 
 def told(args: argparse.Namespace, result: Result) -> int:

@@ -30,7 +30,7 @@ def run(args: argparse.Namespace) -> int:
     place = Path(args.place)
     if not place.exists() and args.place != str(directory.RUNS):
         raise UsageError(f"there is no directory or store {args.place}")
-    found = sorted(directory.listed(place), key=lambda entry: float(entry.get("began", 0)))
+    found = directory.listed(place)
     text = "\n".join(_line(entry) for entry in found) or f"no runs in {args.place}"
     print_result({"runs": found}, text, args.json)
     return OK

@@ -17,9 +17,8 @@ from ternhost.drivers.roster import Board, Roster
 from ternhost.links.mqtt import MqttLink
 
 MAX_PATIENCE = 30.0
-_SINGLY = (
-    64  # so many clients of a board are asked again one by one; for more, it is told the whole round again
-)
+# So many clients of a board are asked again one by one; for more, it is told the whole round again.
+_SINGLY = 64
 _UNDER_WAY = 64  # requests to one board that have not been answered
 _AT_ONCE = 2000  # requests, before the host reads again
 

@@ -7,8 +7,8 @@ accepted is durable by then.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Protocol, Self
 
@@ -53,6 +53,19 @@ class Terms:
         return max(1, round(self.quorum * asked))
 
 
+@dataclass(frozen=True)
+class Sight:
+    """What a driver sees of its fleet now. boards, strangers (of another version) and connected: of one on a broker.
+
+    frames: what became of those of the devices.
+    """
+
+    boards: int | None = None
+    strangers: int = 0
+    connected: bool = True
+    frames: Mapping[str, int] = field(default_factory=dict)
+
+
 class Driver(Protocol):
     """A context manager that reaches a fleet while it is open."""
 
@@ -65,6 +78,10 @@ class Driver(Protocol):
     @property
     def devices(self) -> Devices:
         """The devices that can be asked, by id."""
+
+    @property
+    def sight(self) -> Sight:
+        """What is seen of the fleet."""
 
     def resume(self) -> list[int]:
         """Take up the rounds that were under way when the host ended; return their numbers, oldest first."""

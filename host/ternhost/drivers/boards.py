@@ -20,11 +20,12 @@ from types import TracebackType
 from typing import Self
 
 from tern import frames, host_frames, wire
-from ternhost.aggregate.aggregator import Accepted, Aggregator
-from ternhost.aggregate.rounds import RoundResult, with_answers
+from ternhost.aggregate.aggregator import Accepted
+from ternhost.aggregate.rounds import RoundResult
 from ternhost.aggregate.store import Store
-from ternhost.drivers.base import Cohorts, Progress, Refusals, Tell, Terms, Warn
+from ternhost.drivers.base import Progress, Tell, Terms, Warn
 from ternhost.drivers.ports import Boards
+from ternhost.drivers.stored import StoredDriver
 from ternhost.errors import DeviceError
 from ternhost.links import Events, Link, Received, open_link
 
@@ -172,7 +173,7 @@ class Board:
         return bool(self.to_ask or self.under_way or self.waiting)
 
 
-class BoardsDriver:
+class BoardsDriver(StoredDriver):
     """Boards on ports, joined to an aggregator over `store`."""
 
     def __init__(
@@ -185,15 +186,9 @@ class BoardsDriver:
         individual: bool = False,
         warn: Warn = lambda message: None,
     ) -> None:
-        """boards: opened with the driver. run: that asks. individual: results carry the reports of single devices."""
-        self.aggregator = Aggregator(store)
-        self._store = store
+        """boards: opened with the driver. Others as of StoredDriver."""
+        super().__init__(store, terms, run=run, individual=individual, warn=warn)
         self._fleet = boards
-        self._terms = terms
-        self._run = run
-        self._individual = individual
-        self._warn = warn
-        self._refusals = Refusals(warn)
         self._events: Events = queue.SimpleQueue()
         self.boards: list[Board] = []
         self._board_of: dict[int, Board] = {}
@@ -249,17 +244,6 @@ class BoardsDriver:
 
     # Rounds
 
-    def resume(self) -> list[int]:
-        return self.aggregator.resume(time.monotonic(), self._run)
-
-    def next_round(self, planned: int) -> int:
-        return max(planned, self._store.last_round() + 1)
-
-    def open(self, number: int, cohorts: Cohorts) -> None:
-        asked = [(question, [int(device) for device in devices]) for question, devices in cohorts]
-        quorum = self._terms.reports(sum(len(devices) for _, devices in asked))
-        self.aggregator.open(number, asked, time.monotonic(), quorum, self._terms.deadline, self._run)
-
     def collect(self, number: int, tell: Tell = lambda progress: None) -> RoundResult | None:
         """Ask the devices of a round in flight until it ends, and return its result.
 
@@ -283,7 +267,7 @@ class BoardsDriver:
             for result in self.aggregator.tick(now):
                 if result.number == number:
                     self._check(result)
-                    return with_answers(self._store, result) if self._individual else result
+                    return self._whole(result)
             self._look_after_boards(number, now)
         return None
 
@@ -389,7 +373,7 @@ class BoardsDriver:
             raise error
 
     def _check(self, result: RoundResult) -> None:
-        self._refusals.check(result, self.aggregator.statistics.forged - self._forged)
+        self._check_refusals(result)
         if not result.reports and all(board.left_out for board in self.boards):
             self._raise_failed()
             raise next(board.error for board in self.boards if board.error)

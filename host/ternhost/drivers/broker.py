@@ -12,16 +12,17 @@ import statistics
 import time
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
+from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from tern import wire
-from ternhost.aggregate.aggregator import Aggregator
-from ternhost.aggregate.rounds import RoundResult, with_answers
+from ternhost.aggregate.rounds import RoundResult
 from ternhost.aggregate.store import Store
 from ternhost.drivers.asking import Asking
-from ternhost.drivers.base import Cohorts, Devices, Progress, Refusals, Tell, Terms, Warn
+from ternhost.drivers.base import Cohorts, Devices, Progress, Sight, Tell, Terms, Warn
 from ternhost.drivers.roster import GREETING, Roster
+from ternhost.drivers.stored import StoredDriver
 from ternhost.errors import DeviceError
 from ternhost.links.mqtt import MqttLink
 
@@ -33,7 +34,7 @@ _TICK = 0.5
 T = TypeVar("T")
 
 
-class BrokerDriver:
+class BrokerDriver(StoredDriver):
     """The devices of `store` over a link to their broker, whose event loop runs while the driver does something."""
 
     def __init__(
@@ -50,19 +51,13 @@ class BrokerDriver:
         warn: Warn = lambda message: None,
     ) -> None:
         """standing: all devices with a key are asked, there or not, and the broker is waited for; else those of the
-        boards that are connected when it begins. Others as of BoardsDriver.
+        boards that are connected when it begins. Others as of StoredDriver.
         """
-        self.aggregator = Aggregator(store)
-        self._store = store
+        super().__init__(store, terms, run=run, individual=individual, warn=warn)
         self._make_link = link
         self._fleet_key = fleet_key
-        self._terms = terms
-        self._run = run
-        self._individual = individual
         self._standing = standing
         self._patience = patience
-        self._warn = warn
-        self._refusals = Refusals(warn)
         self._runner = asyncio.Runner()
         self._wake = asyncio.Event()
         self._stopped = False
@@ -141,19 +136,11 @@ class BrokerDriver:
         return f"{self.link.access.host} port {self.link.access.port}"
 
     @property
-    def connected(self) -> bool:
-        """Whether there is a connection to the broker now."""
-        return self.link.connected
-
-    @property
-    def connected_boards(self) -> int:
-        """How many boards are connected, as far as the broker has told."""
-        return len(self.link.boards)
-
-    @property
-    def strangers(self) -> int:
-        """How many boards of another version are connected."""
-        return len(self.link.strangers)
+    def sight(self) -> Sight:
+        link = self.link
+        return replace(
+            super().sight, boards=len(link.boards), strangers=len(link.strangers), connected=link.connected
+        )
 
     @property
     def devices(self) -> Devices:
@@ -191,19 +178,14 @@ class BrokerDriver:
 
     # Rounds
 
-    def resume(self) -> list[int]:
-        return self.aggregator.resume(time.monotonic(), self._run)
-
     def next_round(self, planned: int) -> int:
-        return max(planned, self._store.last_round() + 1, self._skip_to + 1)
+        return max(super().next_round(planned), self._skip_to + 1)
 
     def open(self, number: int, cohorts: Cohorts) -> None:
         """Begin a round; if the connection is lost, once it is back."""
         if not self.link.connected:
             self._wait_for(self._idle(until_connected=True))
-        asked = [(question, [int(device) for device in devices]) for question, devices in cohorts]
-        quorum = self._terms.reports(sum(len(devices) for _, devices in asked))
-        self.aggregator.open(number, asked, time.monotonic(), quorum, self._terms.deadline, self._run)
+        super().open(number, cohorts)
 
     def collect(self, number: int, tell: Tell = lambda progress: None) -> RoundResult | None:
         if self._stopped:
@@ -214,9 +196,9 @@ class BrokerDriver:
             return None
         self._catch_up(result)
         if not self._standing:
-            self._refusals.check(result, self.aggregator.statistics.forged - self._forged)
+            self._check_refusals(result)
             self._check_somebody_is_left(result)
-        return with_answers(self._store, result) if self._individual else result
+        return self._whole(result)
 
     async def _collect(self, number: int, tell: Tell) -> RoundResult | None:
         asked = self.aggregator.asked(number)

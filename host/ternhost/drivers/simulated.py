@@ -21,7 +21,7 @@ from ternhost import vectorised
 from ternhost.aggregate.questions import Question
 from ternhost.aggregate.rounds import COMPLETE, Answers, CohortCounts, Counts, RoundResult
 from ternhost.datasets import Holdings
-from ternhost.drivers.base import Cohorts, Devices, Progress, Tell
+from ternhost.drivers.base import Cohorts, Devices, Progress, Sight, Tell
 from ternhost.errors import RefusedError, UsageError
 from ternhost.vectorised import RandomLanes, random_bits
 
@@ -87,6 +87,10 @@ class SimulatedDriver:
     @property
     def devices(self) -> range:
         return range(1, self._clients + 1)
+
+    @property
+    def sight(self) -> Sight:
+        return Sight()
 
     def resume(self) -> list[int]:
         """None: what a simulation did not end it begins again, with the same draws."""

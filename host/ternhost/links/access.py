@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ternhost.errors import StorageError, UsageError
+from ternhost.files import write_whole
 
 CONFIG = "mosquitto.conf"
 HOST = "host.json"
@@ -57,7 +58,4 @@ def host_file(place: str | Path) -> Path:
 
 def write_file(path: Path, data: bytes, secret: bool = False) -> None:
     """Replace a file at once; a secret one is for its owner alone. Raises OSError."""
-    new = path.with_name(path.name + ".new")
-    with open(os.open(new, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o600 if secret else 0o644), "wb") as file:
-        file.write(data)
-    os.replace(new, path)
+    write_whole(path, data, 0o600 if secret else 0o644)

@@ -29,8 +29,10 @@ def written(
     name: str | None,
     anew: bool,
     parent: Path = places.RUNS,
-) -> tuple[Store, Place]:
+) -> tuple[Store, Place, Algorithm]:
     """Make the directory of a run and write the run into its store, which is open then. For `Run.begin`.
+
+    The algorithm that was made to see whether all is in order goes with them: a card may take a minute to design.
 
     Raises TernError, and leaves no directory and no run then.
     """
@@ -40,10 +42,10 @@ def written(
         path = store_path(store)
     cls = ALGORITHMS.named(algorithm)
     places.check_name(name)
-    planned = None
+    made = None
     if schedule is None and (kind.provisions or kind.simulated or path is None or not path.is_file()):
-        planned = cls(options, audience(kind, None, None))
-        _check(planned, kind, where, where.first_round or 1)
+        made = cls(options, audience(kind, None, None))
+        _check(made, kind, where, where.first_round or 1)
     elif path is None and not kind.provisions and not kind.simulated:
         raise UsageError("--store must name the store with the devices' keys")
     with ExitStack() as undo:
@@ -57,7 +59,8 @@ def written(
         require_no_run(opened, anew)
         first = max(opened.last_round() + 1, where.first_round or 1)
         whom = audience(kind, schedule, opened)
-        _check(planned or cls(options, whom), kind, where, first)
+        made = made or cls(options, whom)
+        _check(made, kind, where, first)
         asked = {
             "algorithm": algorithm,
             "options": asdict(options),
@@ -71,7 +74,7 @@ def written(
         opened.begin_run(StoredRun(place.name, time.time(), PREPARING, asked, _begun(first)))
         place.write()
         undo.pop_all()
-    return opened, place
+    return opened, place, made
 
 
 def _remove(directory: Path) -> None:

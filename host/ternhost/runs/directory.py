@@ -7,7 +7,7 @@ import os
 import shutil
 import tarfile
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +15,7 @@ from typing import Any
 
 from ternhost.aggregate.store import Store, StoredRun
 from ternhost.errors import StorageError, UsageError
+from ternhost.files import write_whole
 from ternhost.fleet.provision import FLEET_NAME
 
 RUNS = Path("runs")
@@ -126,13 +127,8 @@ def directory_of(run: StoredRun, store: Path) -> Path:
 
 def write_json(path: Path, content: Any, hint: str = "make room, then go on with --resume") -> None:
     """Write a JSON file, whole or not at all. Raises StorageError, with `hint`."""
-    new = path.with_name(path.name + ".new")
     try:
-        with new.open("w") as file:
-            file.write(json.dumps(content, indent=1) + "\n")
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(new, path)
+        write_whole(path, json.dumps(content, indent=1).encode() + b"\n")
     except OSError as error:
         raise StorageError(f"{path}: {error.strerror}", hint=hint) from error
 
@@ -155,10 +151,10 @@ def pack_boards(directory: Path, warn: Callable[[str], None]) -> None:
 def listed(parent: Path = RUNS) -> list[dict[str, Any]]:
     """What `tern runs` says of every run of a store (a file), of a run's directory, or of the runs below a directory.
 
-    Raises StorageError for a file that is no store.
+    The oldest comes first. Raises StorageError for a file that is no store.
     """
     if parent.is_file():
-        return _of_store(parent)
+        return _by_age(_of_store(parent))
     found = {}
     for path in sorted((*parent.glob(RUN_NAME), *parent.glob(f"*/{RUN_NAME}"))):
         own = path.parent
@@ -174,7 +170,11 @@ def listed(parent: Path = RUNS) -> list[dict[str, Any]]:
     for path in sorted(parent.glob("*.sqlite")):
         for line in _of_store(path):
             found.setdefault(str(Path(line["directory"]).resolve()), line)
-    return list(found.values())
+    return _by_age(found.values())
+
+
+def _by_age(lines: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    return sorted(lines, key=lambda line: float(line.get("began", 0)))
 
 
 def _of_store(path: Path) -> list[dict[str, Any]]:
@@ -183,8 +183,6 @@ def _of_store(path: Path) -> list[dict[str, Any]]:
 
 
 def _line(store: Store, run: StoredRun, directory: Path) -> dict[str, Any]:
-    history = store.last_entry(run.name)
-    known = {"round", "ended", "asked", "reports", "refusals"}
     return {
         "run": run.name,
         "directory": str(directory),
@@ -196,5 +194,11 @@ def _line(store: Store, run: StoredRun, directory: Path) -> dict[str, Any]:
         "fleet": run.asked["where"]["fleet"],
         "rounds": run.state.get("rounds", 0),
         "reports": run.state.get("reports", 0),
-        "figures": {name: value for name, value in (history or {}).items() if name not in known},
+        "figures": figures_of(store.last_entry(run.name)),
     }
+
+
+def figures_of(entry: Mapping[str, Any] | None) -> dict[str, float]:
+    """What was found in a round, by name: of its entry in the history, what every entry says left out."""
+    common = {"round", "ended", "asked", "reports", "refusals"}
+    return {name: value for name, value in (entry or {}).items() if name not in common}

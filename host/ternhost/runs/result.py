@@ -13,7 +13,7 @@ from tern import card as cards
 from tern import frames, wire
 from ternhost.aggregate.questions import decode_body
 from ternhost.aggregate.store import Store
-from ternhost.algorithms.base import Algorithm
+from ternhost.algorithms.base import ALGORITHMS, Algorithm
 from ternhost.errors import OK, REFUSED, SHORT
 from ternhost.fleet.provision import epsilon_spent
 from ternhost.mechanisms.accounting import Account
@@ -50,6 +50,15 @@ def whole(
         "store": str(place.store),
         "history": history,
     }
+
+
+def draw(result: Mapping[str, Any]) -> tuple[Path, list[Path]]:
+    """Write the report of a result, and its pictures, into the run's directory; where they are. Raises StorageError."""
+    from ternhost.report import page  # matplotlib takes a second
+
+    directory = Path(result["directory"])
+    what = ALGORITHMS.named(result["algorithm"]).page(result)
+    return page.write(what, directory), [directory / f"{name}.png" for name in what.pictures]
 
 
 def exit_code(result: Mapping[str, Any]) -> int:

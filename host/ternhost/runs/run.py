@@ -26,6 +26,7 @@ from ternhost.drivers.base import AllRefused, Driver, Progress
 from ternhost.errors import DeviceError, InterruptedByUser, RefusedError, UsageError
 from ternhost.fleet import Fleet, Setting
 from ternhost.fleet.provision import FLEET_NAME, board_directories, provision_fleet
+from ternhost.options import flag
 from ternhost.runs import beginning
 from ternhost.runs import directory as places
 from ternhost.runs import result as results
@@ -42,8 +43,10 @@ _IDLE = 0.5
 class Run:
     """One run. Make it with `begin` or `resume`, then `run()`; a context manager that closes its store."""
 
-    def __init__(self, store: Store, place: Place, watcher: Watcher) -> None:
-        """Of a run that is in the store. Raises TernError."""
+    def __init__(
+        self, store: Store, place: Place, watcher: Watcher, algorithm: Algorithm | None = None
+    ) -> None:
+        """Of a run that is in the store. algorithm: as the run begins, if it was made already. Raises TernError."""
         stored = store.run(place.name)
         if stored is None:
             raise UsageError(f"{place.store} holds no run {place.name}", hint="'tern runs' lists them")
@@ -53,10 +56,12 @@ class Run:
         self.where = Where(**asked["where"])
         self.schedule = None if asked["schedule"] is None else Schedule(**asked["schedule"])
         self.fleet: Fleet = fleet.parse(self.where.fleet)
-        cls = ALGORITHMS.named(asked["algorithm"])
-        self.options = cls.Options(**asked["options"])
-        whom = audience(self.fleet, self.schedule, store, asked.get("devices"))
-        self.algorithm: Algorithm = cls(self.options, whom)
+        if algorithm is None:
+            cls = ALGORITHMS.named(asked["algorithm"])
+            whom = audience(self.fleet, self.schedule, store, asked.get("devices"))
+            algorithm = cls(cls.Options(**asked["options"]), whom)
+        self.algorithm: Algorithm = algorithm
+        self.options = algorithm.options
         self.accounts = self.algorithm.accounts(self.where.budget_micro)
         self._status = stored.status
         self._state: dict[str, Any] = dict(stored.state)
@@ -98,8 +103,10 @@ class Run:
         store: with the keys and rounds of the fleet; else the fleet's own, or one in the run's directory. anew: give up
         a run of that store that has not finished. schedule: the fleet is served. Raises TernError.
         """
-        opened, place = beginning.written(algorithm, options, where, schedule, store, name, anew, parent)
-        return cls(opened, place, watcher or Watcher())
+        opened, place, made = beginning.written(
+            algorithm, options, where, schedule, store, name, anew, parent
+        )
+        return cls(opened, place, watcher or Watcher(), made)
 
     @classmethod
     def resume(
@@ -179,13 +186,9 @@ class Run:
         dealt = self._dealt(np.concatenate(spans))
         clients = self._clients
         if clients is not None and len(dealt) < clients:
-            option = {"reports": "--reports", "clients": "--clients"}
-            named = next(
-                (flag for name, flag in option.items() if hasattr(self.options, name)), "--cluster-client-num"
-            )
             raise UsageError(
                 f"the fleet has {len(dealt)} devices, and the run needs {clients}",
-                hint=f"ask for {named} {len(dealt)}",
+                hint=f"ask for {flag(self.algorithm.how_many)} {len(dealt)}",
             )
         return dealt[:clients]
 
@@ -226,7 +229,7 @@ class Run:
             modules=self.algorithm.modules,
             individual=self.algorithm.individual,
             standing=self.schedule is not None,
-            patience=2.0 if self.schedule is None else self.schedule.patience,
+            patience=(self.schedule or Schedule()).patience,
         )
         driver = self.fleet.driver(setting)
         self._driver = driver
@@ -239,8 +242,7 @@ class Run:
     def _rounds(self, driver: Driver) -> None:
         members = self._members(driver)
         if not self.fleet.simulated and self.schedule is None:
-            boards = getattr(driver, "boards", None)
-            where = f"{len(boards)} boards with " if boards else ""
+            where = f"{self.fleet.count} boards with " if self.fleet.count else ""
             self._watcher.note(f"{where}{len(driver.devices)} clients are there")
         self._tell_costs(members)
         under_way = driver.resume()
@@ -335,8 +337,8 @@ class Run:
         self.store.save_run(self.place.name, state=self._state)
 
     def _now(self, event: str, number: int, asked: int, reports: int) -> Status:
-        driver: Any = self._driver
-        aggregator = getattr(driver, "aggregator", None)
+        assert self._driver is not None
+        sight = self._driver.sight
         return Status(
             event=event,
             round=self._state["rounds"] + 1,
@@ -347,10 +349,10 @@ class Run:
             total_reports=self._state["reports"] + reports,
             wanted_reports=self.algorithm.reports,
             seconds=time.monotonic() - self._started,
-            boards=getattr(driver, "connected_boards", None),
-            strangers=getattr(driver, "strangers", 0),
-            connected=getattr(driver, "connected", True),
-            frames=asdict(aggregator.statistics) if aggregator else {},
+            boards=sight.boards,
+            strangers=sight.strangers,
+            connected=sight.connected,
+            frames=sight.frames,
         )
 
     def _interrupted(self) -> InterruptedByUser:
@@ -391,9 +393,8 @@ class Run:
             places.pack_boards(self.directory, self._watcher.warn)
 
     def _result(self) -> dict[str, Any]:
-        if (
-            self.schedule is not None and self.algorithm.rounds is None
-        ):  # what it has cost grows with its rounds
+        if self.schedule is not None and self.algorithm.rounds is None:
+            # What it has cost grows with its rounds.
             self.algorithm.times = self.algorithm.most_times(self._state["rounds"])
             self.accounts = self.algorithm.accounts(None)
         return results.whole(

@@ -1,0 +1,57 @@
+"""What the drivers of real devices share: their rounds and reports are kept in a store, by an aggregator."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict
+
+from ternhost.aggregate.aggregator import Aggregator
+from ternhost.aggregate.rounds import RoundResult, with_answers
+from ternhost.aggregate.store import Store
+from ternhost.drivers.base import Cohorts, Refusals, Sight, Terms, Warn
+
+
+class StoredDriver:
+    """The part of a driver that is the same whatever way the devices are reached."""
+
+    def __init__(
+        self,
+        store: Store,
+        terms: Terms,
+        *,
+        run: str | None = None,
+        individual: bool = False,
+        warn: Warn = lambda message: None,
+    ) -> None:
+        """run: that asks. individual: results carry the reports of single devices."""
+        self.aggregator = Aggregator(store)
+        self._store = store
+        self._terms = terms
+        self._run = run
+        self._individual = individual
+        self._warn = warn
+        self._refusals = Refusals(warn)
+        self._forged = 0  # frames, before this round
+
+    @property
+    def sight(self) -> Sight:
+        return Sight(frames=asdict(self.aggregator.statistics))
+
+    def resume(self) -> list[int]:
+        return self.aggregator.resume(time.monotonic(), self._run)
+
+    def next_round(self, planned: int) -> int:
+        return max(planned, self._store.last_round() + 1)
+
+    def open(self, number: int, cohorts: Cohorts) -> None:
+        asked = [(question, [int(device) for device in devices]) for question, devices in cohorts]
+        quorum = self._terms.reports(sum(len(devices) for _, devices in asked))
+        self.aggregator.open(number, asked, time.monotonic(), quorum, self._terms.deadline, self._run)
+
+    def _check_refusals(self, result: RoundResult) -> None:
+        """Warn of refusals. Raises AllRefused, RefusedError."""
+        self._refusals.check(result, self.aggregator.statistics.forged - self._forged)
+
+    def _whole(self, result: RoundResult) -> RoundResult:
+        """A result, with the reports of single devices where they are wanted."""
+        return with_answers(self._store, result) if self._individual else result
