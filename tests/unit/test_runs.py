@@ -339,6 +339,7 @@ def test_devices_that_refuse_end_it_with_4_and_what_was_there_stays(provisioned,
     assert code == errors.REFUSED
     assert "their budget is spent" in told["error"]
     assert told["hint"]
+    assert "a board has less left than that: it will refuse the rest" in err
     assert "round 5: 10 of 10 devices refuse" in err
     assert Path("runs/kept/result.json").read_bytes() == kept
     assert stored("again").status == FINISHED
@@ -417,14 +418,15 @@ def test_the_cost_is_said_before_it_starts_and_for_life(provisioned, said):
     code, result, err = said("train", *fleet)
     assert "costs a client epsilon 2 (user level)" in err
     assert "for life" not in err
+    assert "will refuse" not in err
     assert err.index("costs a client") < err.index("round 1/4")
     assert result["epsilon_before"] == 0
     code, result, err = said("train", *fleet, "--budget", "10")
     assert (code, result["epsilon_before"]) == (0, 2)
-    assert "with 2 spent before, 4 for life, of a budget of 10" in err
+    assert "; 2 was spent before, 4 for life, of a budget of 10; the boards say that 8 is left" in err
     code, result, err = said("train", *fleet, "--epsilon", "1.5")
     assert (code, result["epsilon_before"]) == (0, 4)
-    assert "with 4 spent before, 5.5 for life" in err
+    assert "; 4 was spent before, 5.5 for life; the boards say that 6 is left" in err
 
 
 def test_boards_that_are_made_for_a_run_have_spent_nothing(said):

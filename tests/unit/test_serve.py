@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from itertools import pairwise
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from ternhost.aggregate.store import ABANDONED, FINISHED, RUNNING, Cohort, Round
 from ternhost.algorithms.base import ALGORITHMS
 from ternhost.algorithms.fedsgd import Options
 from ternhost.cli import main as tern
+from ternhost.drivers.boards import BoardsDriver
 from ternhost.errors import UsageError
 from ternhost.runs.options import Schedule, Where
 from ternhost.runs.serving import serve
@@ -171,6 +173,18 @@ def test_a_share_of_the_devices_takes_its_turn(said):
     _, result, _ = said(*FLEET, "--rounds", "4", "--share", "0.25")
     assert [entry["asked"] for entry in result["history"]] == [15] * 4
     assert result["reports"] == 60
+
+
+def test_a_device_that_was_asked_again_since_others_have_joined_counts_twice(monkeypatch):
+    whole = BoardsDriver.devices
+    with served(rounds=2, share=0.5) as run:
+        some = property(lambda driver: whole.fget(driver)[: 10 if run.store.last_round() == 0 else None])
+        monkeypatch.setattr(BoardsDriver, "devices", some)
+        result = run.run()
+        assert [entry["asked"] for entry in result["history"]] == [5, 20]
+        asked = Counter(device for of in run.store.rounds() for own in of.cohorts for device in own.devices)
+    assert max(asked.values()) == 2
+    assert result["accounting"][0]["releases"][0]["times"] == 2
 
 
 def test_a_fleet_that_does_not_answer_is_not_asked_at_once_again(monkeypatch):

@@ -231,9 +231,13 @@ class Algorithm:
             for of_class in range(len(self.designs))
         ]
 
-    def most_times(self, rounds: int) -> int:
-        """How often a device of a served fleet has taken part at most, after so many rounds."""
-        return max(1, rounds)
+    def most_asked(self, rounds: int) -> int:
+        """How often one device of a fleet that stays as it is was asked at most, after so many rounds."""
+        return rounds
+
+    def times_of(self, asked: int) -> int:
+        """How often a device that was asked so often has told each thing."""
+        return asked
 
     def largest(self, of_class: int) -> int:
         """The most that one report of a device of a class may cost, micro-epsilon."""

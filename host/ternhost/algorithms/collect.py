@@ -258,8 +258,8 @@ class Collect(Algorithm):
             for part in self.parts_asked
         ]
 
-    def most_times(self, rounds: int) -> int:
-        return max(1, -(-rounds // len(self.parts_asked)))
+    def times_of(self, asked: int) -> int:
+        return -(-asked // len(self.parts_asked))
 
     def largest(self, of_class: int) -> int:
         return max(part.designs[of_class].cost for part in self.parts_asked)

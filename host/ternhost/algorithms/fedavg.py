@@ -242,8 +242,8 @@ class FedAvg(Learning):
         records: int = self.options.records
         return min(self.options.batch or records, records, MAX_BATCH)
 
-    def most_times(self, rounds: int) -> int:
-        return max(1, most_turns(self._audience.devices, self._group(self._audience.devices), rounds))
+    def most_asked(self, rounds: int) -> int:
+        return most_turns(self._audience.devices, self._group(self._audience.devices), rounds)
 
     def cohorts(self, devices: Sequence[int] | Devices) -> list[Cohort]:
         asked = take(devices, self._asked(len(devices), self._trainer.round))

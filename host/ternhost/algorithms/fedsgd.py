@@ -125,8 +125,8 @@ class FedSGD(Learning):
             return np.arange(start, min(start + self.options.group, self.options.reports))
         return self._turn(clients, max(1, round(standing.share * clients)), number)
 
-    def most_times(self, rounds: int) -> int:
-        return max(1, most_turns(self._audience.devices, self._group, rounds))
+    def most_asked(self, rounds: int) -> int:
+        return most_turns(self._audience.devices, self._group, rounds)
 
     def cohorts(self, devices: Sequence[int] | Devices) -> list[Cohort]:
         asked = take(devices, self._asked(len(devices), self._trainer.round))

@@ -57,12 +57,14 @@ class Terms:
 class Sight:
     """What a driver sees of its fleet now. boards, strangers (of another version) and connected: of one on a broker.
 
-    frames: what became of those of the devices.
+    budget_left: the least that a board says its first device may still spend, micro-epsilon. frames: what became
+    of those of the devices.
     """
 
     boards: int | None = None
     strangers: int = 0
     connected: bool = True
+    budget_left: int | None = None
     frames: Mapping[str, int] = field(default_factory=dict)
 
 

@@ -16,6 +16,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from types import TracebackType
 from typing import Self
 
@@ -23,7 +24,7 @@ from tern import frames, host_frames, wire
 from ternhost.aggregate.aggregator import Accepted
 from ternhost.aggregate.rounds import RoundResult
 from ternhost.aggregate.store import Store
-from ternhost.drivers.base import Progress, Tell, Terms, Warn
+from ternhost.drivers.base import Progress, Sight, Tell, Terms, Warn
 from ternhost.drivers.ports import Boards
 from ternhost.drivers.stored import StoredDriver
 from ternhost.errors import DeviceError
@@ -47,6 +48,7 @@ class Board:
         self.port = port
         self.link: Link | None = None
         self.clients = range(0)
+        self.budget_left: int | None = None  # of its first client, micro-epsilon
         self.error: DeviceError | None = None
         self.given_up: list[int] = []  # in this round, when it was left out
         self.left_out = False  # the rounds go on without it until it answers again
@@ -81,6 +83,7 @@ class Board:
                 f"another board than before is on {self.port}", hint="put each board back where it was"
             )
         self.clients = clients
+        self.budget_left = hello.budget
         self.error = None
         self.link = link  # last: whoever sees it may use it
         return hello
@@ -230,6 +233,11 @@ class BoardsDriver(StoredDriver):
                         f"device {device} is on {other.port} and on {board.port}",
                         hint="provision the boards of a fleet together, so that each has devices of its own",
                     )
+
+    @property
+    def sight(self) -> Sight:
+        left = [board.budget_left for board in self.boards if board.budget_left is not None]
+        return replace(super().sight, budget_left=min(left, default=None))
 
     @property
     def devices(self) -> list[int]:

@@ -139,7 +139,11 @@ class BrokerDriver(StoredDriver):
     def sight(self) -> Sight:
         link = self.link
         return replace(
-            super().sight, boards=len(link.boards), strangers=len(link.strangers), connected=link.connected
+            super().sight,
+            boards=len(link.boards),
+            strangers=len(link.strangers),
+            connected=link.connected,
+            budget_left=min((link.budgets[board] for board in link.boards), default=None),
         )
 
     @property

@@ -107,13 +107,18 @@ def _cost(asked: frames.Round) -> int:
     return epsilon if asked.model == wire.SOFTMAX else epsilon * int(asked.k)
 
 
-def cost_words(account: Account, before: int, endless: bool = False) -> str:
-    """What a run costs a device, before it starts: in the run, and for its life. endless: the account is of a round."""
+def cost_words(account: Account, before: int, left: int | None, endless: bool = False) -> str:
+    """What a run costs a device, before it starts: in the run, and for its life.
+
+    before, left: the most that a device has spent, and the least that a board says it may still spend, micro-epsilon.
+    endless: the account is of a round.
+    """
     words = f"every round {account.words()}" if endless else account.words()
-    if not before:
-        return words
-    budget = "" if account.budget is None else f", of a budget of {account.budget / MICRO:g}"
-    if endless:
-        return f"{words}; {before / MICRO:g} was spent before{budget}"
-    total = (before + account.user_level) / MICRO
-    return f"{words}; with {before / MICRO:g} spent before, {total:g} for life{budget}"
+    if before:
+        total = (before + account.user_level) / MICRO
+        words += f"; {before / MICRO:g} was spent before" + ("" if endless else f", {total:g} for life")
+        if account.budget is not None:
+            words += f", of a budget of {account.budget / MICRO:g}"
+    if left is not None:
+        words += f"; the boards say that {left / MICRO:g} is left"
+    return words

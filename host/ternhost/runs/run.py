@@ -244,7 +244,7 @@ class Run:
         if not self.fleet.simulated and self.schedule is None:
             where = f"{self.fleet.count} boards with " if self.fleet.count else ""
             self._watcher.note(f"{where}{len(driver.devices)} clients are there")
-        self._tell_costs(members)
+        self._tell_costs(driver, members)
         under_way = driver.resume()
         starts = 0.0
         while not self.algorithm.done and not self._stopped:
@@ -271,14 +271,18 @@ class Run:
                 pause = min(_MOST_PAUSE, self.schedule.patience * 2 ** min(self._empty, _DOUBLINGS))
                 starts = max(starts, time.monotonic() + pause)
 
-    def _tell_costs(self, members: Sequence[int] | Devices) -> None:
+    def _tell_costs(self, driver: Driver, members: Sequence[int] | Devices) -> None:
         if self._state["rounds"]:
             return
         made = self.fleet.simulated or self.fleet.provisions  # for this run: they have spent nothing
         before = 0 if made else results.spent_before(self.store, members, self.place.name)
         self._state["spent_before"] = before
+        left = driver.sight.budget_left
         for account in self.accounts:
-            self._watcher.note(results.cost_words(account, before, endless=self.algorithm.rounds is None))
+            words = results.cost_words(account, before, left, endless=self.algorithm.rounds is None)
+            self._watcher.note(words)
+        if left is not None and left < min(account.user_level for account in self.accounts):
+            self._watcher.warn("a board has less left than that: it will refuse the rest")
 
     def _collect(self, driver: Driver, number: int) -> RoundResult | None:
         def tell(progress: Progress) -> None:
@@ -393,10 +397,13 @@ class Run:
             places.pack_boards(self.directory, self._watcher.warn)
 
     def _result(self) -> dict[str, Any]:
-        if self.schedule is not None and self.algorithm.rounds is None:
-            # What it has cost grows with its rounds.
-            self.algorithm.times = self.algorithm.most_times(self._state["rounds"])
+        if self.schedule is not None:  # devices have come and gone: what it has cost is known now
+            planned = self.algorithm.most_asked(self._state["rounds"])
+            asked = self.store.most_asked(self.place.name) or planned
+            self.algorithm.times = max(1, self.algorithm.times_of(asked))
             self.accounts = self.algorithm.accounts(None)
+            for account in self.accounts:
+                account.budget = self.where.budget_micro
         return results.whole(
             self.algorithm,
             self.place,
