@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import json
 import logging
 import operator
 from collections.abc import Callable, Iterator, Mapping
@@ -16,7 +15,7 @@ import numpy.typing as npt
 
 from ternhost import extras, mechanisms
 from ternhost.algorithms.base import ALGORITHMS, Algorithm
-from ternhost.errors import StorageError, UsageError
+from ternhost.errors import UsageError
 from ternhost.mechanisms import Design, cards
 from ternhost.options import names_of, options_of
 from ternhost.runs import directory as places
@@ -48,16 +47,7 @@ class Result(Mapping[str, Any]):
 
         Raises UsageError where there is none, StorageError where it cannot be read.
         """
-        for place in (Path(run), Path(directory) / run):
-            path = place if place.is_file() else place / places.RESULT_NAME
-            if path.is_file():
-                try:
-                    return cls(json.loads(path.read_text()))
-                except OSError as error:
-                    raise StorageError(f"{path} cannot be read: {error.strerror}") from error
-                except ValueError as error:
-                    raise UsageError(f"{path} is no result of a run: {error}") from error
-        raise UsageError(f"there is no result of a run {str(run)!r}", hint="'tern runs' lists the runs")
+        return cls(results.load(run, Path(directory)))
 
     def __getitem__(self, name: str) -> Any:
         return self._found[name]
@@ -118,8 +108,7 @@ class Result(Mapping[str, Any]):
 
     def report(self) -> Path:
         """Write report.html and its pictures into the run's directory; returns its path. Raises StorageError."""
-        path, _ = results.draw(self)
-        return path
+        return Path(results.draw(self)["report"])
 
 
 def _rows(entry: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -18,6 +18,8 @@ from terntools.mosquitto import Mosquitto, ensure_running, free_port, listener, 
 
 SOON = 10.0  # seconds, in which it must be told that the broker refuses the fleet, or is gone
 
+on_the_usual_port = pytest.mark.xdist_group("port 8883")  # one after the other
+
 
 class Command:
     """A command that stays, and the lines that it has said."""
@@ -102,6 +104,7 @@ def test_the_first_time_in_order(tmp_path, start):
         mosquitto.wait()
 
 
+@on_the_usual_port
 def test_a_broker_that_goes_and_comes_back_is_told_of(tmp_path, start):
     place = tmp_path / "my-broker"
     first = start("broker", "run", "my-broker", "--json")
@@ -150,6 +153,7 @@ def test_boards_of_another_store_are_refused(tmp_path):
     assert "my-broker/store.sqlite does not hold the key of device 1" in done.stderr
 
 
+@on_the_usual_port
 def test_a_fleet_and_its_broker_in_one_command(tmp_path, start):
     fleet = start("fleet", "emulate", 1, "--broker", "my-broker", "--start-broker", "--clients", 3, "--json")
     fleet.result()

@@ -124,6 +124,20 @@ def test_runs_are_listed(said, capsys):
     assert "does not name a run" in next(run["status"] for run in listed["runs"] if run["run"] == "first")
 
 
+def test_a_report_that_could_not_be_written_is_drawn_later(said):
+    said("train", *SIMULATED, "--name", "mine")
+    Path("runs/mine/report.html").mkdir()
+    code, told, _ = said("runs", "--draw", "mine")
+    assert (code, told["hint"]) == (errors.STORAGE, "make room, then draw it: tern runs --draw runs/mine")
+    Path("runs/mine/report.html").rmdir()
+    Path("runs").rename("moved")
+    code, told, _ = said("runs", "moved", "--draw", "mine")
+    assert (code, told["report"]) == (0, "moved/mine/report.html")
+    assert all(Path(picture).parent == Path("moved/mine") for picture in told["pictures"])
+    assert {*told["pictures"]} == {*map(str, Path("moved/mine").glob("*.png"))}
+    assert said("runs", "--draw", "none")[0] == errors.USAGE
+
+
 @pytest.mark.parametrize("words", [["--resume", ""], ["--store", ""], ["--name", ""], ["--name", "../x"]])
 def test_an_empty_name_is_none(words, said, here):
     rest = SIMULATED[-2:] if words[0] == "--resume" else SIMULATED
@@ -339,7 +353,7 @@ def test_devices_that_refuse_end_it_with_4_and_what_was_there_stays(provisioned,
     assert code == errors.REFUSED
     assert "their budget is spent" in told["error"]
     assert told["hint"]
-    assert "a board has less left than that: it will refuse the rest" in err
+    assert "; the boards say that 0 is left: they will refuse the rest" in err
     assert "round 5: 10 of 10 devices refuse" in err
     assert Path("runs/kept/result.json").read_bytes() == kept
     assert stored("again").status == FINISHED

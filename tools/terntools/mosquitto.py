@@ -121,6 +121,7 @@ class Mosquitto:
                 self.kill()
                 raise self._ended("mosquitto does not start")
             time.sleep(0.01)
+        self.check()  # it might be another that listens
 
     def _ended(self, message: str) -> DeviceError:
         log = self.directory / _LOG

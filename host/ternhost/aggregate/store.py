@@ -12,7 +12,6 @@ import json
 import sqlite3
 import time
 from array import array
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -257,17 +256,6 @@ class Store:
         """The devices of each cohort of a round."""
         with self._errors():
             return [cohort.devices for cohort in self._cohorts(number)]
-
-    def most_asked(self, run: str) -> int:
-        """How many rounds of a run have asked one device: the most of any."""
-        asked: Counter[int] = Counter()
-        with self._errors():
-            rows = self._db.execute(
-                "SELECT devices FROM cohort JOIN round ON round.number = cohort.round WHERE run = ?", (run,)
-            )
-            for (devices,) in rows:
-                asked.update(array("I", devices))
-        return max(asked.values(), default=0)
 
     def rounds(self) -> list[Round]:
         """Every round that was ever asked, oldest first."""

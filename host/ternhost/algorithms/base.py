@@ -77,6 +77,17 @@ def clients_of(devices: Sequence[int] | Devices, found: Devices) -> Indices:
     return clients
 
 
+def ranges_of(devices: Sequence[int] | Devices) -> list[list[int]]:
+    """The devices as ranges, each its first and its last."""
+    ranges: list[list[int]] = []
+    for device in devices:
+        if ranges and ranges[-1][1] == device - 1:
+            ranges[-1][1] = int(device)
+        else:
+            ranges.append([int(device), int(device)])
+    return ranges
+
+
 def ask_everybody(audience: Audience, what: str) -> None:
     """Raise UsageError where only a share of a served fleet is to be asked, of what asks all of it."""
     if audience.standing is not None and audience.standing.share < 1:

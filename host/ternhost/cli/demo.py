@@ -7,6 +7,7 @@ from typing import Any
 
 from ternhost.cli import add_command, running
 from ternhost.cli.progress import ProgressPrinter
+from ternhost.runs import result as results
 from ternhost.runs.options import Where
 from ternhost.runs.run import Run
 
@@ -39,7 +40,7 @@ def run(args: argparse.Namespace) -> int:
         with Run.begin("fedsgd", options, where, watcher=printer.watcher()) as going:
             result = going.run()
         printer.note("drawing the report")
-        result |= running.drawn(result)
+        result |= results.draw(result)
     finally:
         printer.close()
     return running.told(args, result)

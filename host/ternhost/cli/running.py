@@ -122,7 +122,7 @@ def run(args: argparse.Namespace) -> int:
             result = going.run()
         if not args.no_report:
             printer.note("drawing the report")
-            result |= drawn(result)
+            result |= results.draw(result)
     finally:
         printer.close()
     return told(args, result)
@@ -150,12 +150,6 @@ def begun(args: argparse.Namespace, watcher: Watcher) -> Run:
                 hint=f"tern {run.algorithm.command} --resume {args.resume}",
             )
     return run
-
-
-def drawn(result: Result) -> Result:
-    """Write the report of a result; where it is, and its pictures. Raises StorageError."""
-    path, pictures = results.draw(result)
-    return {"report": str(path), "pictures": [str(picture) for picture in pictures]}
 
 
 def told(args: argparse.Namespace, result: Result) -> int:

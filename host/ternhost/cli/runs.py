@@ -10,6 +10,7 @@ from typing import Any
 from ternhost.cli import add_command, print_result
 from ternhost.errors import OK, UsageError
 from ternhost.runs import directory
+from ternhost.runs import result as results
 
 
 def add_parser(subparsers: Any) -> None:
@@ -17,16 +18,23 @@ def add_parser(subparsers: Any) -> None:
         subparsers,
         "runs",
         "list the runs in a directory or a store, the oldest first",
-        "tern runs\ntern runs my-fleet/store.sqlite --json",
+        "tern runs\ntern runs my-fleet/store.sqlite --json\ntern runs --draw mine",
     )
     parser.add_argument(
         "place", nargs="?", default=str(directory.RUNS), metavar="DIR|STORE", help="default: runs"
+    )
+    parser.add_argument(
+        "--draw", metavar="RUN", help="draw the pictures and report.html of a run that has finished, again"
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.set_defaults(func=run)
 
 
 def run(args: argparse.Namespace) -> int:
+    if args.draw is not None:
+        drawn = results.draw(results.load(args.draw, Path(args.place)))
+        print_result(drawn, f"look at {drawn['report']}", args.json)
+        return OK
     place = Path(args.place)
     if not place.exists() and args.place != str(directory.RUNS):
         raise UsageError(f"there is no directory or store {args.place}")

@@ -13,6 +13,7 @@ from ternhost import options as fields
 from ternhost.algorithms.base import ALGORITHMS
 from ternhost.cli import add_command, print_result, running
 from ternhost.errors import OK, UsageError
+from ternhost.runs import result as results
 from ternhost.runs.options import Schedule, Where
 from ternhost.runs.serving import serve
 from ternhost.runs.status import END, Status, Watcher
@@ -98,7 +99,7 @@ def run(args: argparse.Namespace) -> int:
         print_result(result, "\n".join(going.algorithm.summary(result)), args.json)
         return OK
     if not args.no_report:
-        result |= running.drawn(result)
+        result |= results.draw(result)
     return running.told(args, result)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,11 +16,11 @@ from tern import frames, wire
 from ternhost.aggregate.questions import decode_body
 from ternhost.aggregate.store import Store
 from ternhost.algorithms.base import ALGORITHMS, Algorithm
-from ternhost.errors import OK, REFUSED, SHORT
+from ternhost.errors import OK, REFUSED, SHORT, StorageError, UsageError
 from ternhost.fleet.provision import epsilon_spent
 from ternhost.mechanisms.accounting import Account
 from ternhost.mechanisms.base import MICRO
-from ternhost.runs.directory import Place
+from ternhost.runs.directory import RESULT_NAME, Place
 
 
 def whole(
@@ -52,13 +54,36 @@ def whole(
     }
 
 
-def draw(result: Mapping[str, Any]) -> tuple[Path, list[Path]]:
+def load(run: str | Path, parent: Path) -> dict[str, Any]:
+    """The result of a run that has finished: its name in `parent`, or its own directory, or its result.json.
+
+    Raises UsageError where there is none, StorageError where it cannot be read.
+    """
+    for place in (Path(run), parent / run):
+        path = place if place.is_file() else place / RESULT_NAME
+        if path.is_file():
+            try:
+                found: dict[str, Any] = json.loads(path.read_text())
+            except OSError as error:
+                raise StorageError(f"{path} cannot be read: {error.strerror}") from error
+            except ValueError as error:
+                raise UsageError(f"{path} is no result of a run: {error}") from error
+            return {**found, "directory": str(path.parent)}
+    raise UsageError(f"there is no result of a run {str(run)!r}", hint="'tern runs' lists the runs")
+
+
+def draw(result: Mapping[str, Any]) -> dict[str, Any]:
     """Write the report of a result, and its pictures, into the run's directory; where they are. Raises StorageError."""
     from ternhost.report import page  # matplotlib takes a second
 
     directory = Path(result["directory"])
     what = ALGORITHMS.named(result["algorithm"]).page(result)
-    return page.write(what, directory), [directory / f"{name}.png" for name in what.pictures]
+    try:
+        path = page.write(what, directory)
+    except StorageError as error:
+        hint = f"make room, then draw it: tern runs --draw {directory}"
+        raise StorageError(error.message, hint=hint) from error
+    return {"report": str(path), "pictures": [str(directory / f"{name}.png") for name in what.pictures]}
 
 
 def exit_code(result: Mapping[str, Any]) -> int:
@@ -102,6 +127,16 @@ def spent_before(store: Store, devices: Sequence[int] | npt.NDArray[np.int64], r
     return max((micro for device, micro in spent.items() if device in wanted), default=0)
 
 
+def most_asked(store: Store, run: str) -> int:
+    """How many rounds of a run have asked one device: the most of any. 0 where its rounds are not in the store."""
+    asked: Counter[int] = Counter()
+    for of_run in store.rounds():
+        if of_run.run == run:
+            for cohort in of_run.cohorts:
+                asked.update(cohort.devices)
+    return max(asked.values(), default=0)
+
+
 def _cost(asked: frames.Round) -> int:
     epsilon: int = cards.decode(asked.card).epsilon
     return epsilon if asked.model == wire.SOFTMAX else epsilon * int(asked.k)
@@ -121,4 +156,5 @@ def cost_words(account: Account, before: int, left: int | None, endless: bool = 
             words += f", of a budget of {account.budget / MICRO:g}"
     if left is not None:
         words += f"; the boards say that {left / MICRO:g} is left"
+        words += ": they will refuse the rest" if left < account.user_level else ""
     return words

@@ -21,7 +21,7 @@ from tern import wire
 from ternhost import fleet
 from ternhost.aggregate.rounds import RoundResult
 from ternhost.aggregate.store import FINISHED, PREPARING, RUNNING, Store
-from ternhost.algorithms.base import ALGORITHMS, Algorithm, Devices, clients_of
+from ternhost.algorithms.base import ALGORITHMS, Algorithm, Devices, clients_of, ranges_of
 from ternhost.drivers.base import AllRefused, Driver, Progress
 from ternhost.errors import DeviceError, InterruptedByUser, RefusedError, UsageError
 from ternhost.fleet import Fleet, Setting
@@ -180,7 +180,7 @@ class Run:
         if self.schedule is not None or self.fleet.simulated:
             return self._dealt(driver.devices) if self.fleet.provisions else driver.devices
         if not self._state["devices"]:
-            self._state["devices"] = _ranges(driver.devices)
+            self._state["devices"] = ranges_of(driver.devices)
             self._save()
         spans = [np.arange(first, last + 1) for first, last in self._state["devices"]]
         dealt = self._dealt(np.concatenate(spans))
@@ -280,9 +280,8 @@ class Run:
         left = driver.sight.budget_left
         for account in self.accounts:
             words = results.cost_words(account, before, left, endless=self.algorithm.rounds is None)
-            self._watcher.note(words)
-        if left is not None and left < min(account.user_level for account in self.accounts):
-            self._watcher.warn("a board has less left than that: it will refuse the rest")
+            short = left is not None and left < account.user_level
+            (self._watcher.warn if short else self._watcher.note)(words)
 
     def _collect(self, driver: Driver, number: int) -> RoundResult | None:
         def tell(progress: Progress) -> None:
@@ -398,12 +397,10 @@ class Run:
 
     def _result(self) -> dict[str, Any]:
         if self.schedule is not None:  # devices have come and gone: what it has cost is known now
-            planned = self.algorithm.most_asked(self._state["rounds"])
-            asked = self.store.most_asked(self.place.name) or planned
+            asked = results.most_asked(self.store, self.place.name)
+            asked = asked or self.algorithm.most_asked(self._state["rounds"])
             self.algorithm.times = max(1, self.algorithm.times_of(asked))
             self.accounts = self.algorithm.accounts(None)
-            for account in self.accounts:
-                account.budget = self.where.budget_micro
         return results.whole(
             self.algorithm,
             self.place,
@@ -413,13 +410,3 @@ class Run:
             self.store.history(self.place.name),
             self._boards if self.fleet.provisions else [],
         )
-
-
-def _ranges(devices: Sequence[int] | Devices) -> list[list[int]]:
-    ranges: list[list[int]] = []
-    for device in devices:
-        if ranges and ranges[-1][1] == device - 1:
-            ranges[-1][1] = int(device)
-        else:
-            ranges.append([int(device), int(device)])
-    return ranges
