@@ -10,9 +10,11 @@ from pathlib import Path
 import pytest
 import serial
 
+from ternhost import cache
 from ternhost.errors import DeviceError, UsageError
 from ternhost.links.serial import open_port
 from terntools.boards.repl import Repl
+from terntools.emulators import pico as pico_machine
 from terntools.emulators.pico import boot_pico
 
 TERN = Path(__file__).parents[2] / ".venv/bin/tern"
@@ -34,6 +36,15 @@ def test_it_is_a_pico_with_stock_firmware():
     assert machine == "Raspberry Pi Pico with RP2040"
     assert floats
     assert memory > 150 * 1024
+
+
+def test_its_core_is_as_rp2040js_has_it(pytestconfig):
+    machine = cache.find_entry(pico_machine.MACHINE)
+    states = 60 if pytestconfig.getoption("exhaustive") else 2
+    command = ["node", Path(__file__).with_name("pico_core.mjs"), machine, str(states)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stdout
+    assert int(done.stdout) > 0.9 * states * 2**16
 
 
 # What the boot ROM computes for the firmware: floats by libgcc, 64-bit conversions, bits.

@@ -27,7 +27,7 @@ from terntools.emulators.machine import EmulatedMachine, locked
 
 _HERE = Path(__file__).parent
 _ROM_SOURCES = ("bootrom.c", "tables.S", "bootrom.ld")
-_NODE_FILES = ("runner.mjs", "package.json", "package-lock.json")
+_NODE_FILES = ("core.mjs", "runner.mjs", "package.json", "package-lock.json")
 _PACKAGES = ("pico-sdk-source=2.1.1-1", "tinyusb-source=0.18.0+dfsg-1", "pioasm=2.1.1-1")
 _BOARD = "RPI_PICO"
 _FROZEN = 'freeze("$(PORT_DIR)/modules")\ninclude("$(MPY_DIR)/extmod/asyncio")\n'

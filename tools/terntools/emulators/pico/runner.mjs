@@ -16,9 +16,9 @@ import path from 'node:path';
 import { randomBytes } from 'node:crypto';
 import { parseArgs } from 'node:util';
 import { ConsoleLogger, LogLevel, RP2040, USBCDC } from 'rp2040js';
+import { fastCore } from './core.mjs';
 
 const FLASH_SIZE = 2 << 20;
-const CYCLE_NANOS = 8; // 125 MHz
 const INSTRUCTIONS_A_TURN = 100_000; // between looks at the TCP port
 const IDLE_STEP_NANOS = 2e6; // how far idle time may run ahead of the wall
 const USB_PACKET = 64;
@@ -199,6 +199,7 @@ class Pico {
     this.frozen = false;
     if (this.flash.image.readUInt32LE(0) === 0xffffffff) this.startLoader();
     this.mcu = mcu;
+    this.execute = fastCore(mcu);
     this.input = [];
     this.connectUsb(mcu);
   }
@@ -261,9 +262,10 @@ class Pico {
   run() {
     const { mcu } = this;
     const { core, clock } = mcu;
+    const goesOn = () => !this.resetting && !this.loader;
     let idle = 0;
     this.frozen = false;
-    for (let i = 0; i < INSTRUCTIONS_A_TURN && idle < IDLE_STEP_NANOS && !this.resetting && !this.loader; i++) {
+    for (let i = 0; i < INSTRUCTIONS_A_TURN && idle < IDLE_STEP_NANOS && goesOn(); i++) {
       if (core.waiting) {
         const next = clock.nanosToNextAlarm;
         let step = clock.nextAlarm ? Math.max(next, 0) : IDLE_STEP_NANOS;
@@ -282,7 +284,7 @@ class Pico {
         clock.tick(step);
         idle += step;
       } else {
-        clock.tick(core.executeInstruction() * CYCLE_NANOS);
+        i += this.execute(INSTRUCTIONS_A_TURN - i, goesOn) - 1;
         this.lastBusy = clock.nanos;
       }
     }
