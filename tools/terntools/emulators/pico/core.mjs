@@ -84,9 +84,9 @@ const INSTRUCTIONS = [
   '11100', // 75 B
   '11110', // 76 BL
 ];
-const KIND = new Uint8Array(1 << 16);
+const KIND = new Uint8Array(1 << 10); // by the first ten bits
 INSTRUCTIONS.forEach((bits, i) => {
-  const rest = 16 - bits.length;
+  const rest = 10 - bits.length;
   KIND.fill(i + 1, parseInt(bits, 2) << rest, (parseInt(bits, 2) + 1) << rest);
 });
 const ONES = Uint8Array.from({ length: 512 }, (_, i) => i.toString(2).replaceAll('0', '').length);
@@ -283,7 +283,7 @@ export function fastCore(mcu) {
     const d = opcode & 7;
     const m = (opcode >>> 3) & 7;
     let shift, input, to, from;
-    switch (KIND[opcode]) {
+    switch (KIND[opcode >>> 6]) {
       case 1: // LSLS
         if ((opcode >>> 6) & 31) core.C = (r[m] & (1 << (32 - ((opcode >>> 6) & 31)))) !== 0;
         set(d, r[m] << ((opcode >>> 6) & 31));
