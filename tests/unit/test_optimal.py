@@ -186,13 +186,14 @@ def test_what_makes_no_sense(options):
 
 
 @pytest.mark.slow
-def test_the_bound_lies_below_every_card_and_near_the_best():
-    for epsilon in (0.3, 1.0):
+def test_the_bound_lies_below_every_card_and_near_the_best(sampled):
+    for epsilon in sampled((1.0, 0.3), 1):
         bound = lower_bound.worst_variance(epsilon)
         assert bound <= duchi.worst_variance(epsilon)
         ours = worst(designed(epsilon, 8))
         assert bound < ours < 1.03 * bound
-    assert bound == pytest.approx(REFERENCE_BOUNDS[1.0], rel=5e-4)
+        if epsilon == 1.0:
+            assert bound == pytest.approx(REFERENCE_BOUNDS[1.0], rel=5e-4)
     with pytest.raises(ValueError, match="epsilon"):
         lower_bound.worst_variance(0)
 
