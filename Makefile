@@ -6,8 +6,8 @@ python := .venv/bin/python
 mypy_firmware = MYPYPATH=.venv/stubs/$(1) $(python) -m mypy --config-file firmware/mypy.ini \
 	--custom-typeshed-dir .venv/stubs/$(1) --exclude boards/$(2) --cache-dir .mypy_cache/$(1)
 
-# JOBS processes run the tests (default: one a core); those that share a board or a file stay in one of them.
-JOBS ?= auto
+# JOBS processes run the tests; those that share a board or a file stay in one of them. Many tests mostly wait.
+JOBS ?= $(shell expr $$(nproc) \* 3 / 2)
 pytest = OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(python) -m pytest -n $(JOBS) --dist loadgroup --no-loadscope-reorder \
 	--durations 15 --durations-min 10
 targets := unix,pico,rv32,xtensa,m33,rv32-newest
