@@ -10,6 +10,7 @@ from tern.client import Client
 from tern.compat import MICROPYTHON
 from tern.ledger import Ledger, LedgerError
 
+NEEDS = {"test_several_rounds_with_one_write": "time"}
 AHEAD = 4
 COST = 4 * EPSILON  # of a report of small_board
 QUESTION = bytes(range(32))
