@@ -22,10 +22,10 @@ def cases(names, test):
 
 
 def test_of_a_sampled_test_the_ends_are_there():
-    path, test = "tests/integration/test_up.py", "test_killed_at_any_time"
-    assert cases(collected(path), test) == ["0.7", "8.0"]
-    assert cases(collected(path, "--exhaustive"), test) == ["0.7", "1.5", "3.0", "5.0", "8.0"]
-    assert cases(collected(path, "-k", "killed and 3.0", "--exhaustive"), test) == ["3.0"]
+    path, test = "tests/unit/test_optimal.py", "test_the_ends_of_the_range"
+    assert cases(collected(path), test) == ["1e-06-4", "20.0-4"]
+    assert cases(collected(path, "--exhaustive"), test) == ["1e-06-4", "0.01-3", "12.0-4", "20.0-4"]
+    assert cases(collected(path, "-k", "the_ends and 0.01", "--exhaustive"), test) == ["0.01-3"]
 
 
 def test_an_exhaustive_case_is_left_out():
