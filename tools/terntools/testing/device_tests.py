@@ -193,7 +193,7 @@ KINDS = {
         sockets="a Pico without Wi-Fi has no sockets",
         endurance="thousands of rounds, which faster targets run",
     ),
-    "xtensa": _emulated("xtensa"),
+    "xtensa": _emulated("xtensa", {ENDURANCE: "thousands of rounds, which faster targets run: --exhaustive"}),
     "m33": _emulated("m33", sockets="the emulated Cortex-M33 has no network"),
     "rv32": _emulated("rv32"),
     "rv32-newest": _emulated("rv32-newest"),
