@@ -211,9 +211,9 @@ def resume(
 def list_runs(place: str | Path = places.RUNS) -> list[dict[str, Any]]:
     """The runs below a directory, or of a store (a file), the oldest first: `tern runs`. `pandas.DataFrame` takes it.
 
-    Raises UsageError.
+    Raises UsageError where there is no such place.
     """
-    return places.listed(Path(place))
+    return places.listed(places.existing(place))
 
 
 def _run(
@@ -230,7 +230,7 @@ def _run(
     cls = ALGORITHMS.named(algorithm)
     if cls.command != command:
         raise UsageError(f"{algorithm} is not for ternhost.{command}", hint=f"call ternhost.{cls.command}")
-    own, where = _sorted_out(cls, command, {**options, "fleet": fleet or cls.fleet})
+    own, where = _sorted_out(cls, command, {**options, "fleet": cls.fleet if fleet is None else fleet})
     going = Run.begin(
         algorithm,
         cls.Options(**own),
@@ -320,7 +320,12 @@ def _value(own: Any, value: Any) -> Any:
 def _card(card: Card) -> str:
     if isinstance(card, Design):
         card = card.card
-    return card.hex() if isinstance(card, bytes) else cards.load(str(card)).hex()
+    if isinstance(card, bytes):
+        return card.hex()
+    try:
+        return cards.load(str(card)).hex()
+    except OSError as error:
+        raise UsageError(f"{card}: {error.strerror}") from error
 
 
 # Cards

@@ -8,7 +8,9 @@ import sys
 import pytest
 
 from ternhost import errors
+from ternhost.fleet import broker
 from terntools.emulators.machine import locked
+from terntools.mosquitto import free_port
 
 TERN = [sys.executable, "-c", "import sys; from ternhost.cli import main; sys.exit(main())"]
 
@@ -33,3 +35,22 @@ def test_an_emulated_board_of_the_background_ends_in_order(number, code, tmp_pat
     assert (process.returncode, said) == (code, b"")
     with locked(flash, flash.stat().st_size):
         pass  # no process has it any more
+
+
+@pytest.mark.parametrize("words", [("broker", "run", "."), ("fleet", "emulate", "1", "--clients", "1")])
+def test_what_stays_until_ctrl_c_heeds_it_in_the_background(words, tmp_path):
+    if words[0] == "broker":
+        broker.configure(tmp_path, port=free_port())
+    background = ["sh", "-c", "trap '' INT; exec \"$@\"", "sh"]
+    process = subprocess.Popen(
+        [*background, *TERN, *words, "--json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=tmp_path
+    )
+    try:
+        assert process.stdout is not None
+        assert json.loads(process.stdout.readline())
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=60)
+    finally:
+        process.kill()
+        process.wait()
+    assert (process.returncode, said) == (errors.OK, b"")

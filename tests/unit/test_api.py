@@ -75,6 +75,8 @@ def test_runs_are_listed_and_kept_where_one_says(tmp_path):
     assert ternhost.Result.load("second", tmp_path / "mine")["algorithm"] == "hiera"
     with pytest.raises(ternhost.UsageError, match="no result of a run 'second'"):
         ternhost.Result.load("second")
+    with pytest.raises(ternhost.UsageError, match="nowhere"):
+        ternhost.list_runs("nowhere")
     with pytest.raises(ternhost.UsageError, match="the run first has finished"):
         ternhost.resume("first", directory=tmp_path / "mine")
 

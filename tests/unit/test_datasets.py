@@ -95,6 +95,17 @@ def test_a_damaged_cache_is_made_anew(flights, cache, monkeypatch):
     assert list(path.parent.iterdir()) == [path]
 
 
+def test_no_damage_to_a_cache_is_an_error(tmp_path, monkeypatch):
+    monkeypatch.setenv("TERN_CACHE", str(tmp_path))
+    iris = datasets.load("iris")
+    (path,) = (tmp_path / "datasets").glob("iris-*.npz")
+    whole = path.read_bytes()
+    for at in range(0, len(whole), 97):
+        path.write_bytes(whole[:at] + bytes([whole[at] ^ 16]) + whole[at + 1 :])
+        again = datasets.load("iris")
+        assert (again.features.shape, again.classes) == (iris.features.shape, iris.classes)
+
+
 def test_a_cache_that_cannot_be_written_is_no_error(flights, tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("TERN_CACHE", str(tmp_path / "file"))

@@ -154,7 +154,7 @@ def test_options_of_learning_that_are_refused(named, message):
         ({"first_round": 0}, "--first-round must be 1 to"),
         ({"first_round": -1}, "--first-round must be 1 to"),
         ({"first_round": 2**30}, "--first-round must be 1 to"),
-        ({"budget": "0"}, "epsilon"),
+        ({"budget": "0"}, "budget 0 is not a number"),
         ({"fleet": "nowhere"}, "no fleet"),
         ({"fleet": "emulated"}, "number of boards"),
     ],

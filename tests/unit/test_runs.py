@@ -20,6 +20,7 @@ from ternhost.drivers.boards import BoardsDriver
 from ternhost.fleet import provision
 from ternhost.mechanisms.accounting import Policy
 from ternhost.runs import directory
+from ternhost.runs import result as results
 from ternhost.runs.status import END, Watcher
 
 SIMULATED = ["--fleet", "simulated:200", "--reports", "200", "--group", "50", "--no-report", "--quiet"]
@@ -135,10 +136,45 @@ def test_a_report_that_could_not_be_written_is_drawn_later(said):
     assert (code, told["report"]) == (0, "moved/mine/report.html")
     assert all(Path(picture).parent == Path("moved/mine") for picture in told["pictures"])
     assert {*told["pictures"]} == {*map(str, Path("moved/mine").glob("*.png"))}
-    assert said("runs", "--draw", "none")[0] == errors.USAGE
+    for draw in ("none", "moved/mine/run.json"):
+        assert said("runs", "moved", "--draw", draw)[0] == errors.USAGE
 
 
-@pytest.mark.parametrize("words", [["--resume", ""], ["--store", ""], ["--name", ""], ["--name", "../x"]])
+def test_what_is_listed_is_drawn(said):
+    said("train", *SIMULATED, "--store", "other/s.sqlite", "--name", "mine")
+    for place in ("other", "other/s.sqlite", "runs", "runs/mine"):
+        assert [run["run"] for run in said("runs", place)[1]["runs"]] == ["mine"]
+        code, told, _ = said("runs", place, "--draw", "mine")
+        assert (code, Path(told["report"]).resolve()) == (0, Path("runs/mine/report.html").resolve())
+
+
+def test_ctrl_c_while_a_report_is_drawn_says_that_the_run_has_finished(said, monkeypatch):
+    def interrupted(page, directory):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("ternhost.report.page.write", interrupted)
+    code, told, _ = said("train", *[word for word in SIMULATED if word != "--no-report"], "--name", "mine")
+    assert code == errors.INTERRUPTED
+    assert "the run has finished: see runs/mine/result.json" in told["error"]
+    monkeypatch.undo()
+    assert "tern runs --draw runs/mine" in told["hint"]
+
+
+def test_ctrl_c_while_boards_are_packed_says_that_the_run_has_finished(said, monkeypatch, here):
+    def interrupted(*what):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("tarfile.TarFile.add", interrupted)
+    code, told, _ = said("train", *BOARDS, "--name", "mine")
+    assert code == errors.INTERRUPTED
+    assert "the run has finished: see runs/mine/result.json" in told["error"]
+    assert (here / "runs/mine/fleet/board-000/clients.bin").exists()
+    assert not (here / "runs/mine/fleet.tar.gz").exists()
+
+
+@pytest.mark.parametrize(
+    "words", [["--resume", ""], ["--store", ""], ["--name", ""], ["--name", "../x"], ["--name", "x\ny"]]
+)
 def test_an_empty_name_is_none(words, said, here):
     rest = SIMULATED[-2:] if words[0] == "--resume" else SIMULATED
     code, told, _ = said("train", *words, *rest)
@@ -353,7 +389,7 @@ def test_devices_that_refuse_end_it_with_4_and_what_was_there_stays(provisioned,
     assert code == errors.REFUSED
     assert "their budget is spent" in told["error"]
     assert told["hint"]
-    assert "; the boards say that 0 is left: they will refuse the rest" in err
+    assert "a board says that an epsilon of 0 is left: it will refuse the rest" in err
     assert "round 5: 10 of 10 devices refuse" in err
     assert Path("runs/kept/result.json").read_bytes() == kept
     assert stored("again").status == FINISHED
@@ -424,6 +460,19 @@ def test_a_quorum_that_was_reached_is_no_lack(said, monkeypatch):
     assert result["reports"] >= 20
 
 
+def test_what_a_killed_board_leaves_beside_its_ledgers_is_no_client(said, monkeypatch):
+    spent = results.epsilon_spent
+
+    def after_a_power_cut(boards):
+        (boards[0] / "ledger/00000001.new").write_bytes(b"")
+        (boards[1] / "ledger/00000028").write_bytes(b"cut short")
+        return spent(boards)
+
+    monkeypatch.setattr(results, "epsilon_spent", after_a_power_cut)
+    code, result, _ = said("train", *BOARDS)
+    assert (code, result["epsilon_spent"]) == (0, [[2.0, 39]])
+
+
 # What a run costs
 
 
@@ -441,6 +490,36 @@ def test_the_cost_is_said_before_it_starts_and_for_life(provisioned, said):
     code, result, err = said("train", *fleet, "--epsilon", "1.5")
     assert (code, result["epsilon_before"]) == (0, 4)
     assert "; 4 was spent before, 5.5 for life; the boards say that 6 is left" in err
+
+
+def test_a_budget_that_is_named_counts_what_was_spent_before(provisioned, said):
+    fleet = provisioned(5)
+    assert said("train", *fleet)[0] == 0
+    code, told, _ = said("train", *fleet, "--budget", "3", "--name", "more")
+    assert (code, told["exit_code"]) == (errors.REFUSED, errors.REFUSED)
+    assert "with the epsilon of 2 that was spent before, this would cost a client 4" in told["error"]
+    assert "--budget" in told["hint"]
+    with Store("keys.sqlite") as store:
+        assert store.run("more").status == FINISHED
+        assert store.last_round() == 4, "nothing was asked"
+    assert said("train", *fleet, "--budget", "4")[0] == 0
+
+
+def test_who_goes_on_is_not_warned_of_the_round_under_way(provisioned, said, monkeypatch):
+    fleet = provisioned(1)
+
+    def note(status):
+        if status.reports:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        watcher = Watcher(status=note)
+        patched.setattr("ternhost.cli.progress.ProgressPrinter.watcher", lambda self: watcher)
+        assert said("train", *fleet, "--group", "40", "--name", "cut")[0] == errors.INTERRUPTED
+    assert stored("cut").state["rounds"] == 0
+    code, result, err = said("train", "--resume", "cut", "--quiet")
+    assert (code, result["missing"]) == (0, 0)
+    assert "will refuse" not in err
 
 
 def test_boards_that_are_made_for_a_run_have_spent_nothing(said):

@@ -15,7 +15,7 @@ from harness import in_process  # noqa: F401, registers inprocess:N
 from harness.in_process import InProcessLink
 
 from ternhost import errors
-from ternhost.aggregate.store import ABANDONED, FINISHED, RUNNING, Cohort, Round, Store, StoredRun
+from ternhost.aggregate.store import FINISHED, RUNNING, Cohort, Round, Store, StoredRun
 from ternhost.algorithms.base import ALGORITHMS
 from ternhost.algorithms.fedsgd import Options
 from ternhost.cli import main as tern
@@ -86,7 +86,7 @@ def test_a_store_is_of_one_model(said):
     assert other["run"] != first["run"]
     with Store("s.sqlite") as store:
         assert {run.name: run.status for run in store.runs()} == {
-            first["run"]: ABANDONED,
+            first["run"]: FINISHED,  # it has a result
             other["run"]: FINISHED,
         }
     code, told, _ = said(*FLEET, "--rounds", "3", "--quorum", "0.5", "--model", "svm")
@@ -185,6 +185,15 @@ def test_a_device_that_was_asked_again_since_others_have_joined_counts_twice(mon
         asked = Counter(device for of in run.store.rounds() for own in of.cohorts for device in own.devices)
     assert max(asked.values()) == 2
     assert result["accounting"][0]["releases"][0]["times"] == 2
+
+
+def test_what_is_told_before_and_after_is_of_the_share_that_is_asked(said, capsys):
+    fleet = ["--fleet", "inprocess:2", "--store", "s.sqlite", "--no-report", "--epsilon", "2"]
+    _, result, _ = said(*fleet, "--share", "0.1", "--rounds", "3", "--budget", "10")
+    account = result["accounting"][0]
+    assert (account["epsilon_user_level"], account["epsilon_budget"]) == (2, 10)
+    assert tern(["serve", *fleet, "--new-model", "--share", "0.1", "--rounds", "3"]) == 0
+    assert "costs a client epsilon 2 (user level)" in capsys.readouterr().out
 
 
 def test_a_fleet_that_does_not_answer_is_not_asked_at_once_again(monkeypatch):

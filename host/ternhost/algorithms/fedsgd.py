@@ -75,7 +75,7 @@ class FedSGD(Learning):
         if standing:
             self.rounds, self.reports, self.clients = standing.rounds, None, None
             self._group = max(1, round(standing.share * audience.devices))
-            self.times = standing.rounds or 1
+            self.times = most_turns(max(1, audience.devices), self._group, standing.rounds or 1)
         else:
             self.rounds, self.reports = math.ceil(options.reports / options.group), options.reports
             self.clients = options.reports

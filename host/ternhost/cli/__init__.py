@@ -133,6 +133,8 @@ def _terminate(signum: int, frame: FrameType | None) -> NoReturn:
 def _run(argv: Sequence[str]) -> int:
     try:
         args = build_parser(_needed(argv)).parse_args(argv)
+        if empty := [name for name, value in vars(args).items() if value == ""]:
+            raise UsageError(f"--{empty[0].replace('_', '-')} must not be empty")
         code: int = args.func(args)
         return code
     except ImportError as error:

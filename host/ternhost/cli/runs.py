@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import argparse
 import time
-from pathlib import Path
 from typing import Any
 
+from ternhost.algorithms.base import counted
 from ternhost.cli import add_command, print_result
-from ternhost.errors import OK, UsageError
+from ternhost.errors import OK
 from ternhost.runs import directory
 from ternhost.runs import result as results
 
@@ -32,13 +32,10 @@ def add_parser(subparsers: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     if args.draw is not None:
-        drawn = results.draw(results.load(args.draw, Path(args.place)))
+        drawn = results.draw(results.load(args.draw, directory.existing(args.place)))
         print_result(drawn, f"look at {drawn['report']}", args.json)
         return OK
-    place = Path(args.place)
-    if not place.exists() and args.place != str(directory.RUNS):
-        raise UsageError(f"there is no directory or store {args.place}")
-    found = directory.listed(place)
+    found = directory.listed(directory.existing(args.place))
     text = "\n".join(_line(entry) for entry in found) or f"no runs in {args.place}"
     print_result({"runs": found}, text, args.json)
     return OK
@@ -52,5 +49,6 @@ def _line(entry: dict[str, Any]) -> str:
     return (
         f"{entry['run']:20} {began}  {entry['status']:9}  {entry['algorithm']} on "
         f"{entry['dataset'] or 'records of the devices'}, {entry['fleet']}: "
-        f"{entry['rounds']:,} rounds, {entry['reports']:,} reports" + (f", {figures}" if figures else "")
+        f"{counted(entry['rounds'], 'round')}, {counted(entry['reports'], 'report')}"
+        + (f", {figures}" if figures else "")
     )

@@ -57,14 +57,12 @@ class Terms:
 class Sight:
     """What a driver sees of its fleet now. boards, strangers (of another version) and connected: of one on a broker.
 
-    budget_left: the least that a board says its first device may still spend, micro-epsilon. frames: what became
-    of those of the devices.
+    frames: what became of those of the devices.
     """
 
     boards: int | None = None
     strangers: int = 0
     connected: bool = True
-    budget_left: int | None = None
     frames: Mapping[str, int] = field(default_factory=dict)
 
 
@@ -84,6 +82,10 @@ class Driver(Protocol):
     @property
     def sight(self) -> Sight:
         """What is seen of the fleet."""
+
+    @property
+    def budget_left(self) -> int | None:
+        """The least that a board has just said its first device may still spend, micro-epsilon; None where none has."""
 
     def resume(self) -> list[int]:
         """Take up the rounds that were under way when the host ended; return their numbers, oldest first."""
@@ -188,7 +190,7 @@ _REFUSALS = {
     ),
     wire.ERR_DATA: (
         "their records are missing or have another dimension ({detail})",
-        "train on the data set that they were provisioned with",
+        "name the data set that they were provisioned with",
     ),
     wire.ERR_MODEL: (
         "their boards lack the module for this kind of round",

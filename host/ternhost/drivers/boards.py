@@ -16,7 +16,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from types import TracebackType
 from typing import Self
 
@@ -24,7 +23,7 @@ from tern import frames, host_frames, wire
 from ternhost.aggregate.aggregator import Accepted
 from ternhost.aggregate.rounds import RoundResult
 from ternhost.aggregate.store import Store
-from ternhost.drivers.base import Progress, Sight, Tell, Terms, Warn
+from ternhost.drivers.base import Progress, Tell, Terms, Warn
 from ternhost.drivers.ports import Boards
 from ternhost.drivers.stored import StoredDriver
 from ternhost.errors import DeviceError
@@ -235,9 +234,9 @@ class BoardsDriver(StoredDriver):
                     )
 
     @property
-    def sight(self) -> Sight:
+    def budget_left(self) -> int | None:
         left = [board.budget_left for board in self.boards if board.budget_left is not None]
-        return replace(super().sight, budget_left=min(left, default=None))
+        return min(left, default=None)
 
     @property
     def devices(self) -> list[int]:

@@ -143,7 +143,6 @@ class BrokerDriver(StoredDriver):
             boards=len(link.boards),
             strangers=len(link.strangers),
             connected=link.connected,
-            budget_left=min((link.budgets[board] for board in link.boards), default=None),
         )
 
     @property

@@ -92,6 +92,10 @@ class SimulatedDriver:
     def sight(self) -> Sight:
         return Sight()
 
+    @property
+    def budget_left(self) -> int | None:
+        return None
+
     def resume(self) -> list[int]:
         """None: what a simulation did not end it begins again, with the same draws."""
         return []

@@ -37,6 +37,10 @@ class StoredDriver:
     def sight(self) -> Sight:
         return Sight(frames=asdict(self.aggregator.statistics))
 
+    @property
+    def budget_left(self) -> int | None:
+        return None
+
     def resume(self) -> list[int]:
         return self.aggregator.resume(time.monotonic(), self._run)
 

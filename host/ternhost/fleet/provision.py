@@ -8,6 +8,7 @@ import struct
 import tempfile
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -143,13 +144,19 @@ def provision_from(
 
 
 def epsilon_spent(directories: Sequence[Path]) -> list[list[float]]:
-    """What the clients of these boards have spent, as their ledgers say: (epsilon, clients), the least first."""
+    """What the clients of these boards have spent, as their ledgers say: (epsilon, clients), the least first.
+
+    A board that was killed may leave half of a new ledger beside the one that counts (NAME.new). A ledger that cannot
+    be read is left out: its client never reports again.
+    """
     found: Counter[int] = Counter()
     account = ledger.Ledger()
     for directory in directories:
         for path in (directory / storage.LEDGERS).iterdir():
-            account.load(str(path))
-            found[account.spent] += 1
+            if not path.suffix:
+                with suppress(ledger.LedgerError):
+                    account.load(str(path))
+                    found[account.spent] += 1
     return [[micro / MICRO, clients] for micro, clients in sorted(found.items())]
 
 

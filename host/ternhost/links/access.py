@@ -40,7 +40,9 @@ class Access:
         try:
             access = cls(**json.loads(path.read_text()))
         except OSError as error:
-            raise StorageError(f"{path}: {error.strerror}", hint="make it: tern broker config") from error
+            raise StorageError(
+                f"{path}: {error.strerror}", hint=f"make it: tern broker config {path.parent}"
+            ) from error
         except (ValueError, TypeError) as error:
             raise UsageError(f"{path} does not say how to reach a broker: {error}") from error
         return replace(

@@ -85,9 +85,9 @@ class MqttLink:
     ) -> None:
         """group: share the up-topics with other processes of that group ($share). qos: of the up-topics."""
         self.access = access
-        # Those that are connected, the clients that they say they have, and what the first of these has left to spend.
-        self.boards: dict[str, range] = {}
-        self.budgets: dict[str, int] = {}  # micro-epsilon
+        self.boards: dict[
+            str, range
+        ] = {}  # those that are connected, and the clients that they say they have
         self.changed: set[str] = set()  # whose hello has come or gone; whoever takes note of it empties this
         self.strangers: set[str] = set()  # boards of another schema, which understand nothing
         self.on_connect: Callable[[], None] = lambda: None
@@ -236,7 +236,6 @@ class MqttLink:
                 self.strangers.add(board)
             elif hello.first and board == device_link.name(hello.first):
                 self.boards[board] = range(hello.first, hello.first + hello.clients)
-                self.budgets[board] = hello.budget or 0
         if not self._arrived.is_set():
             self._arrived.set()
 

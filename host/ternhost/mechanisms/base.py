@@ -49,10 +49,13 @@ def single_valued(card: Card, name: str) -> Card:
     return card
 
 
-def parse_epsilon(text: str | int | float | Decimal, most: int = MAX_EPSILON) -> int:
+def parse_epsilon(
+    text: str | int | float | Decimal, most: int = MAX_EPSILON, option: str = "--epsilon"
+) -> int:
     """Return the micro-epsilon of an epsilon written in decimal, exactly; further digits are dropped (rounded down).
 
-    Raises UsageError if it is not a number above 0 and at most `most` (micro-epsilon): 20 for what a card can cost.
+    option: what it is called where it is given. Raises UsageError if it is not a number above 0 and at most `most`
+    (micro-epsilon): 20 for what a card can cost.
     """
     try:
         value = Decimal(str(text).strip())
@@ -61,8 +64,8 @@ def parse_epsilon(text: str | int | float | Decimal, most: int = MAX_EPSILON) ->
         micro = 0
     if not 1 <= micro <= most:
         raise UsageError(
-            f"epsilon {text} is not a number from 0.000001 to {most // MICRO}",
-            hint="give it in decimal, for example --epsilon 1.5",
+            f"{option.lstrip('-')} {text} is not a number from 0.000001 to {most // MICRO}",
+            hint=f"give it in decimal, for example {option} 1.5",
         )
     return micro
 

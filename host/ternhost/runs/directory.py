@@ -27,7 +27,7 @@ PACKED_NAME = "fleet.tar.gz"
 
 def check_name(name: str | None) -> None:
     """Raise UsageError unless this can be the name of a run's directory."""
-    if name is not None and (not name or Path(name).name != name or name.startswith((".", "-"))):
+    if name is not None and (Path(name).name != name or not name.isprintable() or name[:1] in ("", ".", "-")):
         raise UsageError(f"--name must be a name for a directory, not {name!r}")
 
 
@@ -137,15 +137,25 @@ def pack_boards(directory: Path, warn: Callable[[str], None]) -> None:
     """Keep the boards of a finished run, keys, records and ledgers, as one file instead of several a client."""
     boards = directory / FLEET_NAME
     packed = directory / PACKED_NAME
+    new = packed.with_name(PACKED_NAME + ".new")
     try:
         with (
-            open(os.open(packed, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file,
+            open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file,
             tarfile.open(fileobj=file, mode="w:gz", compresslevel=1) as archive,
         ):
             archive.add(boards, FLEET_NAME)
+        os.replace(new, packed)
         shutil.rmtree(boards)
     except OSError as error:
         warn(f"the boards' files stay in {boards}: {error.strerror}")
+
+
+def existing(place: str | Path) -> Path:
+    """Where runs are to be listed. Raises UsageError where there is nothing; the default may be missing."""
+    path = Path(place)
+    if not path.exists() and path != RUNS:
+        raise UsageError(f"there is no directory or store {place}")
+    return path
 
 
 def listed(parent: Path = RUNS) -> list[dict[str, Any]]:

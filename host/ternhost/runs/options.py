@@ -63,7 +63,7 @@ class Where:
     @property
     def budget_micro(self) -> int | None:
         """The budget in micro-epsilon."""
-        return None if self.budget is None else parse_epsilon(self.budget, ledger.MAX_BUDGET)
+        return None if self.budget is None else parse_epsilon(self.budget, ledger.MAX_BUDGET, "--budget")
 
     @property
     def terms(self) -> Terms:

@@ -1,26 +1,19 @@
-"""What every result of a run says, whatever the run has learned; and what a run costs the devices' privacy."""
+"""What every result of a run says, whatever the run has learned."""
 
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
-from tern import card as cards
-from tern import frames, wire
-from ternhost.aggregate.questions import decode_body
-from ternhost.aggregate.store import Store
 from ternhost.algorithms.base import ALGORITHMS, Algorithm
-from ternhost.errors import OK, REFUSED, SHORT, StorageError, UsageError
+from ternhost.errors import OK, REFUSED, SHORT, InterruptedByUser, StorageError, UsageError
 from ternhost.fleet.provision import epsilon_spent
 from ternhost.mechanisms.accounting import Account
 from ternhost.mechanisms.base import MICRO
-from ternhost.runs.directory import RESULT_NAME, Place
+from ternhost.runs import directory as places
+from ternhost.runs.directory import Place
 
 
 def whole(
@@ -57,13 +50,17 @@ def whole(
 def load(run: str | Path, parent: Path) -> dict[str, Any]:
     """The result of a run that has finished: its name in `parent`, or its own directory, or its result.json.
 
-    Raises UsageError where there is none, StorageError where it cannot be read.
+    parent: a directory or a store, as of `listed`. Raises UsageError where there is none, StorageError where it cannot
+    be read.
     """
-    for place in (Path(run), parent / run):
-        path = place if place.is_file() else place / RESULT_NAME
+    listed = (Path(line["directory"]) for line in places.listed(parent) if line["run"] == run)
+    for place in (Path(run), parent / run, *listed):
+        path = place if place.suffix == ".json" else place / places.RESULT_NAME
         if path.is_file():
             try:
-                found: dict[str, Any] = json.loads(path.read_text())
+                found = json.loads(path.read_text())
+                if not isinstance(found, dict) or "algorithm" not in found:
+                    raise ValueError("it names no algorithm")
             except OSError as error:
                 raise StorageError(f"{path} cannot be read: {error.strerror}") from error
             except ValueError as error:
@@ -83,6 +80,11 @@ def draw(result: Mapping[str, Any]) -> dict[str, Any]:
     except StorageError as error:
         hint = f"make room, then draw it: tern runs --draw {directory}"
         raise StorageError(error.message, hint=hint) from error
+    except KeyboardInterrupt:
+        raise InterruptedByUser(
+            f"interrupted while its report was drawn; the run has finished: see {directory / places.RESULT_NAME}",
+            hint=f"draw it: tern runs --draw {directory}",
+        ) from None
     return {"report": str(path), "pictures": [str(directory / f"{name}.png") for name in what.pictures]}
 
 
@@ -104,57 +106,3 @@ def missing_words(result: Mapping[str, Any]) -> str | None:
         f"{result['missing']:,} of {result['asked']:,} reports that were asked for are missing: "
         + ", ".join(why)
     )
-
-
-def spent_before(store: Store, devices: Sequence[int] | npt.NDArray[np.int64], run: str) -> int:
-    """The most that any of these devices has spent in the rounds of this store that `run` did not ask, micro-epsilon.
-
-    By the reports that the host has accepted: a device may have spent more on reports that were lost.
-    """
-    spent: dict[int, int] = {}
-    for asked in store.rounds():
-        if asked.run == run:
-            continue
-        cost = [_cost(decode_body(cohort.body)) for cohort in asked.cohorts]
-        of = {
-            device: own for cohort, own in zip(asked.cohorts, cost, strict=True) for device in cohort.devices
-        }
-        for device in store.reporters(asked.number):
-            spent[device] = spent.get(device, 0) + of.get(device, 0)
-    if not spent:
-        return 0
-    wanted = set(np.asarray(devices).tolist())
-    return max((micro for device, micro in spent.items() if device in wanted), default=0)
-
-
-def most_asked(store: Store, run: str) -> int:
-    """How many rounds of a run have asked one device: the most of any. 0 where its rounds are not in the store."""
-    asked: Counter[int] = Counter()
-    for of_run in store.rounds():
-        if of_run.run == run:
-            for cohort in of_run.cohorts:
-                asked.update(cohort.devices)
-    return max(asked.values(), default=0)
-
-
-def _cost(asked: frames.Round) -> int:
-    epsilon: int = cards.decode(asked.card).epsilon
-    return epsilon if asked.model == wire.SOFTMAX else epsilon * int(asked.k)
-
-
-def cost_words(account: Account, before: int, left: int | None, endless: bool = False) -> str:
-    """What a run costs a device, before it starts: in the run, and for its life.
-
-    before, left: the most that a device has spent, and the least that a board says it may still spend, micro-epsilon.
-    endless: the account is of a round.
-    """
-    words = f"every round {account.words()}" if endless else account.words()
-    if before:
-        total = (before + account.user_level) / MICRO
-        words += f"; {before / MICRO:g} was spent before" + ("" if endless else f", {total:g} for life")
-        if account.budget is not None:
-            words += f", of a budget of {account.budget / MICRO:g}"
-    if left is not None:
-        words += f"; the boards say that {left / MICRO:g} is left"
-        words += ": they will refuse the rest" if left < account.user_level else ""
-    return words

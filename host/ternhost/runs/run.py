@@ -27,7 +27,7 @@ from ternhost.errors import DeviceError, InterruptedByUser, RefusedError, UsageE
 from ternhost.fleet import Fleet, Setting
 from ternhost.fleet.provision import FLEET_NAME, board_directories, provision_fleet
 from ternhost.options import flag
-from ternhost.runs import beginning
+from ternhost.runs import beginning, costs
 from ternhost.runs import directory as places
 from ternhost.runs import result as results
 from ternhost.runs.beginning import audience, made_clients
@@ -244,8 +244,9 @@ class Run:
         if not self.fleet.simulated and self.schedule is None:
             where = f"{self.fleet.count} boards with " if self.fleet.count else ""
             self._watcher.note(f"{where}{len(driver.devices)} clients are there")
-        self._tell_costs(driver, members)
         under_way = driver.resume()
+        if not self._state["rounds"]:
+            self._tell_costs(driver, members, under_way)
         starts = 0.0
         while not self.algorithm.done and not self._stopped:
             now = time.monotonic()
@@ -271,17 +272,17 @@ class Run:
                 pause = min(_MOST_PAUSE, self.schedule.patience * 2 ** min(self._empty, _DOUBLINGS))
                 starts = max(starts, time.monotonic() + pause)
 
-    def _tell_costs(self, driver: Driver, members: Sequence[int] | Devices) -> None:
-        if self._state["rounds"]:
-            return
+    def _tell_costs(self, driver: Driver, members: Sequence[int] | Devices, under_way: list[int]) -> None:
         made = self.fleet.simulated or self.fleet.provisions  # for this run: they have spent nothing
-        before = 0 if made else results.spent_before(self.store, members, self.place.name)
+        before = 0 if made else costs.spent_before(self.store, members, self.place.name)
         self._state["spent_before"] = before
-        left = driver.sight.budget_left
-        for account in self.accounts:
-            words = results.cost_words(account, before, left, endless=self.algorithm.rounds is None)
-            short = left is not None and left < account.user_level
-            (self._watcher.warn if short else self._watcher.note)(words)
+        try:
+            left = None if made else driver.budget_left
+            if not under_way:  # else it was told before
+                costs.tell(self._watcher, self.accounts, before, left, endless=self.algorithm.rounds is None)
+        except RefusedError:
+            self._finish()
+            raise
 
     def _collect(self, driver: Driver, number: int) -> RoundResult | None:
         def tell(progress: Progress) -> None:
@@ -359,6 +360,11 @@ class Run:
         )
 
     def _interrupted(self) -> InterruptedByUser:
+        if self._status == FINISHED:
+            return InterruptedByUser(
+                f"interrupted; the run has finished: see {self.directory / places.RESULT_NAME}",
+                hint=f"'tern runs --draw {self.directory}' makes its report",
+            )
         under_way = sum(len(self.store.reports(asked.number)) for asked in self.store.open_rounds())
         rounds = self.algorithm.rounds
         return InterruptedByUser(
@@ -397,10 +403,12 @@ class Run:
 
     def _result(self) -> dict[str, Any]:
         if self.schedule is not None:  # devices have come and gone: what it has cost is known now
-            asked = results.most_asked(self.store, self.place.name)
+            asked = costs.most_asked(self.store, self.place.name)
             asked = asked or self.algorithm.most_asked(self._state["rounds"])
             self.algorithm.times = max(1, self.algorithm.times_of(asked))
             self.accounts = self.algorithm.accounts(None)
+            for account in self.accounts:
+                account.budget = self.where.budget_micro
         return results.whole(
             self.algorithm,
             self.place,

@@ -41,7 +41,8 @@ def serve(
         with Store(path, create=False) as opened:
             last = _last(opened)
             if last is not None and new_model:
-                opened.save_run(last.name, status=ABANDONED)
+                if last.unfinished:
+                    opened.save_run(last.name, status=ABANDONED)
             elif last is not None:
                 now = json.loads(json.dumps(asdict(options)))  # as they come out of a store
                 _check_the_same(opened, last, algorithm, now, where, named)

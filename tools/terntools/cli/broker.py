@@ -11,6 +11,7 @@ from typing import Any
 
 from ternhost.aggregate.store import Store
 from ternhost.cli import add_command, print_result
+from ternhost.cli.terminal import heeding_interrupts
 from ternhost.errors import OK
 from ternhost.fleet import broker
 from ternhost.links.access import CONFIG, Access
@@ -103,7 +104,7 @@ def run_run(args: argparse.Namespace) -> int:
     access = configure_if_missing(args.directory)
     passwords = Path(args.directory) / broker.PASSWORDS
     written = passwords.stat().st_mtime_ns
-    with Mosquitto(args.directory) as running:
+    with heeding_interrupts(), Mosquitto(args.directory) as running:
         text = (
             f"the broker listens at {access.host} port {access.port}"
             + (f"; keys are in {access.store}" if access.store else "")

@@ -13,6 +13,7 @@ from tern import ledger, storage
 from ternhost import datasets
 from ternhost.aggregate.store import Store
 from ternhost.cli import add_command, print_result
+from ternhost.cli.terminal import heeding_interrupts
 from ternhost.errors import OK, UsageError
 from ternhost.fleet import KINDS, broker
 from ternhost.fleet import attach as network
@@ -104,7 +105,7 @@ def run_emulate(args: argparse.Namespace) -> int:
     if args.start_broker and not args.broker:
         raise UsageError("--start-broker needs --broker, which names its directory")
     binary = find_micropython()
-    with ExitStack() as stack:
+    with heeding_interrupts(), ExitStack() as stack:
         if args.start_broker:
             stack.enter_context(ensure_running(args.broker))
         access = Access.load(host_file(args.broker)) if args.broker else None
@@ -143,8 +144,8 @@ def _boards(args: argparse.Namespace, keys: Path | None) -> tuple[Path, list[Pat
         raise UsageError(
             f"--clients must be at most {most}, the records of {args.dataset}, not {args.clients}"
         )
-    budget = parse_epsilon(args.budget, ledger.MAX_BUDGET)
-    policy = Policy(parse_epsilon(args.largest) if args.largest else budget, budget)
+    budget = parse_epsilon(args.budget, ledger.MAX_BUDGET, "--budget")
+    policy = Policy(parse_epsilon(args.largest, option="--largest") if args.largest else budget, budget)
     directory = directory or run_directory.new_directory()
     boards = board_directories(directory, args.boards)
     store = keys or directory / run_directory.STORE_NAME
