@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import signal
+import time
 from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
@@ -16,8 +17,9 @@ from ternhost.errors import OK, UsageError
 from ternhost.runs import result as results
 from ternhost.runs.options import Schedule, Where
 from ternhost.runs.serving import serve
-from ternhost.runs.status import END, Status, Watcher
+from ternhost.runs.status import END, PROGRESS, Status, Watcher
 
+_PROGRESS_EVERY = 1.0  # seconds, at most, in JSON
 _PLANNED = ("reports", "group", "clients")  # of runs that end by themselves
 
 
@@ -103,10 +105,26 @@ def run(args: argparse.Namespace) -> int:
     return running.told(args, result)
 
 
+def _print_json() -> Callable[[Status], None]:
+    told = -_PROGRESS_EVERY
+
+    def tell(status: Status) -> None:
+        nonlocal told
+        if status.event != PROGRESS:
+            told = -_PROGRESS_EVERY
+        elif time.monotonic() - told < _PROGRESS_EVERY:
+            return
+        else:
+            told = time.monotonic()
+        print(json.dumps(asdict(status)), flush=True)
+
+    return tell
+
+
 def _watcher(args: argparse.Namespace) -> Watcher:
     watchers: list[Callable[[Status], None]] = []
     if args.json:
-        watchers.append(lambda status: print(json.dumps(asdict(status)), flush=True))
+        watchers.append(_print_json())
     elif not args.quiet:
         watchers.append(_print_line)
     if args.metrics is not None:
