@@ -28,13 +28,18 @@ make_venv() {
     "$python" -c 'import ensurepip, venv' 2>/dev/null || install python3-venv
     echo "setup: making .venv with $("$python" --version)"
     "$python" -m venv .venv
-    .venv/bin/python -m pip install --quiet --quiet --disable-pip-version-check --editable '.[dev]'
     # MicroPython's modules for the type checker, which must not mix with those of CPython or of each other.
+    installing=
     for port in rp2 esp32; do
         rm -rf ".venv/stubs/$port"
-        .venv/bin/python -m pip install --quiet --quiet --disable-pip-version-check --no-user \
-            --target ".venv/stubs/$port" "micropython-$port-stubs>=1.29,<1.30"
+        .venv/bin/python -m pip install --quiet --quiet --disable-pip-version-check --no-user --no-compile \
+            --target ".venv/stubs/$port" "micropython-$port-stubs>=1.29,<1.30" &
+        installing="$installing $!"
     done
+    # Half of the time goes into compiling, which pip does on one core.
+    .venv/bin/python -m pip install --quiet --quiet --disable-pip-version-check --no-compile --editable '.[dev]'
+    .venv/bin/python -m compileall -q -j 0 .venv/lib >/dev/null 2>&1 || true  # some packages hold what is no Python
+    for one in $installing; do wait "$one"; done
     pwd >"$ready"
 }
 

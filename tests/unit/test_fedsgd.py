@@ -107,7 +107,7 @@ def test_a_standing_fleet_is_asked_by_turns_a_share_at_a_time(monkeypatch):
     toy(monkeypatch, synthetic(CLASSIFICATION, 400)[0])
     audience = Audience(standing=Standing(rounds=8, share=0.25), devices=20)
     algorithm = FedSGD(Options(epsilon="4"), audience)
-    assert (algorithm.rounds, algorithm.reports, algorithm.clients, algorithm.times) == (8, None, None, 8)
+    assert (algorithm.rounds, algorithm.reports, algorithm.clients, algorithm.times) == (8, None, None, 2)
     heard = [result.asked for result in rounds(algorithm, fleet_of(algorithm, clients=20))]
     assert heard == [5] * 8
     assert algorithm._trainer.stopped == training.ROUNDS

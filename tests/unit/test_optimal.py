@@ -73,6 +73,7 @@ def continuous_rivals(epsilon):
     }
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("epsilon", [0.5, 6.0])
 def test_four_levels_beat_all_of_two_bits(epsilon):
     ours = worst(designed(epsilon, 4))
@@ -83,12 +84,13 @@ def test_four_levels_beat_all_of_two_bits(epsilon):
 
 
 @pytest.mark.slow
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("epsilon", [0.75, 5.0])
 def test_eight_levels_beat_the_continuous_mechanisms(epsilon):
     assert worst(designed(epsilon, 8)) < min(continuous_rivals(epsilon).values())
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_sixteen_levels_are_near_the_lower_bound():
     card = designed(3.0, 16)
     assert REFERENCE_BOUNDS[3.0] < worst(card) < 1.015 * REFERENCE_BOUNDS[3.0]
