@@ -110,9 +110,9 @@ def run_run(args: argparse.Namespace) -> int:
             + (f"; keys are in {access.store}" if access.store else "")
             + "; Ctrl-C ends it"
         )
-        print_result(_result(args.directory, access), text, args.json)
-        sys.stdout.flush()
         try:
+            print_result(_result(args.directory, access), text, args.json)
+            sys.stdout.flush()
             while True:
                 time.sleep(_CHECK_EVERY)
                 running.check()

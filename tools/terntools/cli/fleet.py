@@ -116,9 +116,9 @@ def run_emulate(args: argparse.Namespace) -> int:
         found = {"ports": fleet.ports, "store": str(store), "directory": str(boards[0].parent.parent)}
         places = [f"{len(boards)} boards are on the broker of {args.broker}"] if args.broker else fleet.ports
         text = "\n".join((*places, f"keys are in {store}; Ctrl-C ends the boards"))
-        print_result(found, text, args.json)
-        sys.stdout.flush()
         try:
+            print_result(found, text, args.json)
+            sys.stdout.flush()
             while True:
                 for error in fleet.failed().values():
                     raise error
