@@ -2,6 +2,7 @@
 .DEFAULT_GOAL := help
 .PHONY: help setup demo docs check test exhaustive quick-tests tests exhaustive-tests emulators soak lint sizes clean
 MAKEFLAGS += --jobs=2  # style and types beside the tests
+unexport MAKEFLAGS  # what is built in the course has its own
 python := .venv/bin/python
 # The device library as port $(1) sees it, without the boards of port $(2).
 mypy_firmware = MYPYPATH=.venv/stubs/$(1) $(python) -m mypy --config-file firmware/mypy.ini \
