@@ -1,8 +1,8 @@
 # `make help` lists the targets. Each does all of its own set-up.
 .DEFAULT_GOAL := help
 .PHONY: help setup demo docs check test exhaustive quick-tests tests exhaustive-tests emulators soak lint sizes clean
-MAKEFLAGS += --jobs=2  # style and types beside the tests
-unexport MAKEFLAGS  # what is built in the course has its own
+# Style and types beside the tests. What these build in the course is not to inherit it.
+beside = @$(MAKE) --no-print-directory --jobs=2 lint
 python := .venv/bin/python
 # The device library as port $(1) sees it, without the boards of port $(2).
 mypy_firmware = MYPYPATH=.venv/stubs/$(1) $(python) -m mypy --config-file firmware/mypy.ini \
@@ -10,7 +10,7 @@ mypy_firmware = MYPYPATH=.venv/stubs/$(1) $(python) -m mypy --config-file firmwa
 
 # JOBS processes run the tests; those that share a board or a file stay in one of them. Many tests mostly wait.
 JOBS ?= $(shell expr $$(nproc) \* 3 / 2)
-pytest = OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(python) -m pytest -n $(JOBS) --dist loadgroup --no-loadscope-reorder \
+pytest = MAKEFLAGS= OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(python) -m pytest -n $(JOBS) --dist loadgroup --no-loadscope-reorder \
 	--durations 15 --durations-min 10
 targets := unix,pico,rv32,xtensa,m33,rv32-newest
 
@@ -18,7 +18,7 @@ help:  ## this list
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile | expand -t 12
 
 setup:  ## .venv with the tern command, and the cache of emulators
-	@sh tools/setup.sh
+	@MAKEFLAGS= sh tools/setup.sh
 
 demo: setup  ## train on real flights through emulated devices; writes runs/<time>/report.html
 	.venv/bin/tern demo
@@ -27,21 +27,24 @@ docs: setup  ## the site of the documentation, into build/site; a broken link fa
 	@$(python) -c "import mkdocs, mkdocstrings" 2>/dev/null || $(python) -m pip install --quiet --editable '.[docs]'
 	NO_MKDOCS_2_WARNING=1 $(python) -m mkdocs build
 
-check: lint quick-tests  ## before a commit, 85 s on 4 cores: style, types, quick unit tests, device tests on MicroPython for unix
+check:  ## before a commit, 85 s on 4 cores: style, types, quick unit tests, device tests on MicroPython for unix
+	$(beside) quick-tests
 quick-tests: setup
 	$(pytest) -m "not slow" tests/unit tests/device
 
-test: lint tests  ## what a change can break, 8 minutes on 4 cores: all tests, with samples of long enumerations
+test:  ## what a change can break, 8 minutes on 4 cores: all tests, with samples of long enumerations
+	$(beside) tests
 tests: emulators
 	$(pytest) --target $(targets)
 
-exhaustive: lint exhaustive-tests  ## every test with all of its values, on every target, 10 minutes on 4 cores
+exhaustive:  ## every test with all of its values, on every target, 10 minutes on 4 cores
+	$(beside) exhaustive-tests
 exhaustive-tests: emulators
 	$(pytest) --target $(targets) --exhaustive
 
 emulators: setup
-	@sh tools/setup.sh device,pico,esp32,m33 tests
-	@.venv/bin/tern emulator build --what newest >/dev/null || echo "make: without the newest MicroPython, see above" >&2
+	@MAKEFLAGS= sh tools/setup.sh device,pico,esp32,m33 tests
+	@MAKEFLAGS= .venv/bin/tern emulator build --what newest >/dev/null || echo "make: without the newest MicroPython, see above" >&2
 
 SECONDS ?= 60
 soak: setup  ## treat fleets on a broker badly for SECONDS (default 60); ends with a JSON line

@@ -148,6 +148,27 @@ def test_what_is_listed_is_drawn(said):
         assert (code, Path(told["report"]).resolve()) == (0, Path("runs/mine/report.html").resolve())
 
 
+def test_a_listing_makes_nothing_and_a_run_whose_directory_is_gone_goes_on(said, monkeypatch):
+    with monkeypatch.context() as patched:
+        interrupt_in_round(1, patched)
+        said("train", *SIMULATED, "--store", "other/s.sqlite", "--name", "mine")
+    for path in Path("runs/mine").iterdir():
+        path.unlink()
+    Path("runs/mine").rmdir()
+    (line,) = said("runs", "other/s.sqlite")[1]["runs"]
+    assert not Path(line["directory"]).exists()
+    code, result, _ = said("train", "--resume", "other/s.sqlite", "--no-report")
+    assert (code, result["directory"]) == (0, line["directory"])
+    assert (Path(line["directory"]) / "result.json").exists()
+
+
+def test_a_result_is_read_whatever_else_lies_there(said):
+    said("train", *SIMULATED, "--name", "mine")
+    Path("runs/broken.sqlite").write_bytes(b"no store")
+    assert said("runs", "--draw", "mine")[0] == 0
+    assert said("runs", "--draw", "none")[0] == errors.STORAGE
+
+
 def test_ctrl_c_while_a_report_is_drawn_says_that_the_run_has_finished(said, monkeypatch):
     def interrupted(page, directory):
         raise KeyboardInterrupt

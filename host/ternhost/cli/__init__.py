@@ -134,7 +134,9 @@ def _run(argv: Sequence[str]) -> int:
     try:
         args = build_parser(_needed(argv)).parse_args(argv)
         if empty := [name for name, value in vars(args).items() if value == ""]:
-            raise UsageError(f"--{empty[0].replace('_', '-')} must not be empty")
+            flag = f"--{empty[0].replace('_', '-')}"
+            given = any(word.partition("=")[0] == flag for word in argv)
+            raise UsageError(f"{flag if given else empty[0]} must not be empty")
         code: int = args.func(args)
         return code
     except ImportError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -14,61 +15,48 @@ _VERSION = 1  # of the features below: count up to make those in the cache anew
 _PIXEL = 16  # the largest value of a pixel of the digits
 
 
+def _kept(make: Callable[[], Dataset]) -> Callable[[], Dataset]:
+    """Make it once, and have it in the cache from then on."""
+    key = f"{make.__name__.replace('_', '-')}-{_VERSION}"
+    return functools.wraps(make)(lambda: kept(key, make))
+
+
+@_kept
 def breast_cancer() -> Dataset:
     """569 tumours, 30 measurements, malignant or benign (Wolberg, Street and Mangasarian 1993)."""
-    return _kept("breast-cancer", _breast_cancer)
-
-
-def iris() -> Dataset:
-    """150 flowers, 4 measurements, three species (Fisher 1936)."""
-    return _kept("iris", _iris)
-
-
-def wine() -> Dataset:
-    """178 wines, 13 measurements, three growers (Aeberhard and Forina 1991)."""
-    return _kept("wine", _wine)
-
-
-def digits() -> Dataset:
-    """1,797 handwritten digits of 8 x 8 pixels (Alpaydin and Kaynak 1998)."""
-    return _kept("digits", _digits)
-
-
-def diabetes() -> Dataset:
-    """442 patients, 10 measurements, how the disease had moved after a year, 0 to 350 (Efron et al. 2004)."""
-    return _kept("diabetes", _diabetes)
-
-
-def _kept(name: str, make: Callable[[], Dataset]) -> Dataset:
-    return kept(f"{name}-{_VERSION}", make)
-
-
-def _breast_cancer() -> Dataset:
     from sklearn.datasets import load_breast_cancer
 
     return _classes("breast-cancer", load_breast_cancer())
 
 
-def _iris() -> Dataset:
+@_kept
+def iris() -> Dataset:
+    """150 flowers, 4 measurements, three species (Fisher 1936)."""
     from sklearn.datasets import load_iris
 
     return _classes("iris", load_iris())
 
 
-def _wine() -> Dataset:
+@_kept
+def wine() -> Dataset:
+    """178 wines, 13 measurements, three growers (Aeberhard and Forina 1991)."""
     from sklearn.datasets import load_wine
 
     return _classes("wine", load_wine())
 
 
-def _digits() -> Dataset:
+@_kept
+def digits() -> Dataset:
+    """1,797 handwritten digits of 8 x 8 pixels (Alpaydin and Kaynak 1998)."""
     from sklearn.datasets import load_digits
 
     bunch = load_digits()
     return _multiclass("digits", bunch, normalised(bunch.data, 0, _PIXEL))
 
 
-def _diabetes() -> Dataset:
+@_kept
+def diabetes() -> Dataset:
+    """442 patients, 10 measurements, how the disease had moved after a year, 0 to 350 (Efron et al. 2004)."""
     from sklearn.datasets import load_diabetes
 
     bunch = load_diabetes(scaled=False)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import tempfile
 from collections.abc import Callable
 from typing import Any
 
@@ -12,6 +10,7 @@ import numpy as np
 
 from ternhost.cache import cache_root
 from ternhost.datasets.base import Dataset
+from ternhost.files import replacing
 
 _NAMES = ("feature_names", "classes")
 _PARTS = ("features", "labels", "held_out")
@@ -31,15 +30,9 @@ def kept(key: str, make: Callable[[], Dataset]) -> Dataset:
     made = make()
     with contextlib.suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor, temporary = tempfile.mkstemp(suffix=".npz", dir=path.parent)
-        try:
-            with os.fdopen(descriptor, "wb") as out:
-                parts: dict[str, Any] = {"name": made.name, "task": made.task}
-                parts |= {part: np.array(getattr(made, part), dtype=str) for part in _NAMES}
-                parts |= {part: getattr(made, part) for part in _PARTS}
-                np.savez_compressed(out, **parts)
-            os.replace(temporary, path)
-        except BaseException:
-            os.unlink(temporary)
-            raise
+        parts: dict[str, Any] = {"name": made.name, "task": made.task}
+        parts |= {part: np.array(getattr(made, part), dtype=str) for part in _NAMES}
+        parts |= {part: getattr(made, part) for part in _PARTS}
+        with replacing(path) as new:
+            np.savez_compressed(new, **parts)
     return made

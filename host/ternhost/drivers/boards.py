@@ -341,9 +341,8 @@ class BoardsDriver(StoredDriver):
         for board in self.boards:
             if board.left_out and board.port not in self._failed:
                 board.reopen(self._events, now)
-                if self._is_back(
-                    board
-                ):  # what it still answers in this round counts, but nobody waits for that
+                if self._is_back(board):
+                    # What it still answers in this round counts, but nobody waits for that.
                     board.begin(board.given_up, now)
             if not board.busy:
                 continue

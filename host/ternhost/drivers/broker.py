@@ -139,10 +139,7 @@ class BrokerDriver(StoredDriver):
     def sight(self) -> Sight:
         link = self.link
         return replace(
-            super().sight,
-            boards=len(link.boards),
-            strangers=len(link.strangers),
-            connected=link.connected,
+            super().sight, boards=len(link.boards), strangers=len(link.strangers), connected=link.connected
         )
 
     @property

@@ -15,7 +15,7 @@ from typing import Any
 
 from ternhost.aggregate.store import Store, StoredRun
 from ternhost.errors import StorageError, UsageError
-from ternhost.files import write_whole
+from ternhost.files import replacing, write_whole
 from ternhost.fleet.provision import FLEET_NAME
 
 RUNS = Path("runs")
@@ -71,6 +71,13 @@ class Place:
         near = os.path.relpath(store, self.directory.resolve())  # where both are moved together
         write_json(self.directory / RUN_NAME, {"name": self.name, "store": near, "store_was": str(store)})
 
+    def make(self) -> None:
+        """Make the directory where somebody has removed it. Raises StorageError."""
+        try:
+            self.directory.mkdir(exist_ok=True)
+        except OSError as error:
+            raise StorageError(f"{self.directory}: {error.strerror}") from error
+
     @classmethod
     def read(cls, directory: Path) -> Place:
         """Of a directory with run.json. Raises UsageError, StorageError."""
@@ -120,9 +127,7 @@ def directory_of(run: StoredRun, store: Path) -> Path:
         with suppress(UsageError, StorageError):
             if Place.read(found).name == run.name:
                 return found
-    missing = store.parent / run.name
-    missing.mkdir(exist_ok=True)
-    return missing
+    return store.parent / run.name
 
 
 def write_json(path: Path, content: Any, hint: str = "make room, then go on with --resume") -> None:
@@ -137,14 +142,13 @@ def pack_boards(directory: Path, warn: Callable[[str], None]) -> None:
     """Keep the boards of a finished run, keys, records and ledgers, as one file instead of several a client."""
     boards = directory / FLEET_NAME
     packed = directory / PACKED_NAME
-    new = packed.with_name(PACKED_NAME + ".new")
     try:
         with (
+            replacing(packed) as new,
             open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file,
             tarfile.open(fileobj=file, mode="w:gz", compresslevel=1) as archive,
         ):
             archive.add(boards, FLEET_NAME)
-        os.replace(new, packed)
         shutil.rmtree(boards)
     except OSError as error:
         warn(f"the boards' files stay in {boards}: {error.strerror}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -53,8 +53,7 @@ def load(run: str | Path, parent: Path) -> dict[str, Any]:
     parent: a directory or a store, as of `listed`. Raises UsageError where there is none, StorageError where it cannot
     be read.
     """
-    listed = (Path(line["directory"]) for line in places.listed(parent) if line["run"] == run)
-    for place in (Path(run), parent / run, *listed):
+    for place in _places(str(run), parent):
         path = place if place.suffix == ".json" else place / places.RESULT_NAME
         if path.is_file():
             try:
@@ -67,6 +66,13 @@ def load(run: str | Path, parent: Path) -> dict[str, Any]:
                 raise UsageError(f"{path} is no result of a run: {error}") from error
             return {**found, "directory": str(path.parent)}
     raise UsageError(f"there is no result of a run {str(run)!r}", hint="'tern runs' lists the runs")
+
+
+def _places(run: str, parent: Path) -> Iterator[Path]:
+    yield from (Path(run), parent / run)
+    for line in places.listed(parent):  # which opens every store there
+        if line["run"] == run:
+            yield Path(line["directory"])
 
 
 def draw(result: Mapping[str, Any]) -> dict[str, Any]:

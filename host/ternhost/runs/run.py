@@ -203,11 +203,11 @@ class Run:
     def run(self) -> dict[str, Any]:
         """Go on until the algorithm is done or `stop` is called, and return the result.
 
-        Also written to result.json, unless the run was stopped. Raises TernError; InterruptedByUser where Ctrl-C ended
-        it. The run can then be resumed.
+        Also written to result.json, unless the run was stopped. Raises TernError; after Ctrl-C, InterruptedByUser.
         """
         self._started = time.monotonic() - self._state["seconds"]
         try:
+            self.place.make()
             self._prepare()
             with self._driving() as driver:
                 self._rounds(driver)
