@@ -1,19 +1,22 @@
 """Which k of the d coordinates a client reports: a keyed hash of (client, round) that both sides know."""
 
+import hashlib
 import struct
+from array import array
 
-from tern.compat import micropython, ptr8, ptr16
-from tern.entropy import Keyed
+from tern.compat import micropython, ptr16
 from tern.wire import COORDINATES_LABEL
+
+_text = bytearray(51)  # what is hashed, less than a block of SHA-256 with its padding
 
 
 @micropython.viper
-def list_marked(marks: ptr8, d: int, out: ptr16):
-    """Write the indices of the marks[:d] that are not 0 into `out`, in ascending order."""
+def list_marked(marks: ptr16, d: int, out: ptr16):
+    """Write the indices of the marks[:d] above 32767 into `out`, in ascending order."""
     i = 0
     j = 0
     while j < d:
-        if marks[j]:
+        if marks[j] > 32767:
             out[i] = j
             i += 1
         j += 1
@@ -29,7 +32,7 @@ def gather(values: ptr16, indices: ptr16, k: int, out: ptr16):
 
 
 def choose(key, round_number, d, k, out):
-    """Write k of the coordinates 0..d-1, in ascending order, into the array('H') `out`.
+    """Write k of the coordinates 0..d-1 (d <= 1024), in ascending order, into the array('H') `out`.
 
     A partial Fisher-Yates shuffle (Knuth, TAOCP 2, Algorithm 3.4.2 P) drawn from the key's public stream: every
     set of k is equally likely, and none depends on data.
@@ -38,11 +41,34 @@ def choose(key, round_number, d, k, out):
         for i in range(d):
             out[i] = i
         return
-    stream = Keyed(key, COORDINATES_LABEL + struct.pack("<I", round_number))
-    order = bytearray(range(d))
-    chosen = bytearray(d)
+    order = array(
+        "H", range(d if k > 1 else 0)
+    )  # the highest bit of order[c]: whether coordinate c is chosen
+    at = counter = 0
+    mask = 1
+    while mask < d - 1:
+        mask += mask + 1
     for i in range(k):
-        j = i + stream.uniform(d - i)
-        chosen[order[j]] = 1
-        order[j] = order[i]
-    list_marked(chosen, d, out)
+        last = d - i - 1
+        while mask >> 1 >= last:
+            mask >>= 1
+        j = d
+        while j > last:
+            if at == 0:
+                struct.pack_into("<32s11sII", _text, 0, key, COORDINATES_LABEL, round_number, counter)
+                block = hashlib.sha256(_text).digest()
+                counter += 1
+            j = block[at]
+            if mask > 255:  # such draws come first: none is cut by the end of a block
+                at += 1
+                j |= block[at] << 8
+            at = at + 1 & 31
+            j &= mask
+        if k == 1:  # nothing to shuffle
+            out[0] = j
+            return
+        j += i
+        c = order[j] & 32767
+        order[j] = order[j] & 32768 | order[i] & 32767
+        order[c] |= 32768
+    list_marked(order, d, out)

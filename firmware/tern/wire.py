@@ -97,7 +97,7 @@ BENCH_TAG = const(6)  # the tag of a report; unit: a tag
 BENCH_LEDGER = const(7)  # one durable write of a ledger; unit: a write
 BENCH_CERTIFY = const(8)  # decode and certify the card; unit: a card
 
-COORDINATES_LABEL = b"tern coordinates"
+COORDINATES_LABEL = b"coordinates"
 
 
 def error_name(code):

@@ -2,8 +2,9 @@ import gc
 
 from tern import entropy
 from tern.compat import MICROPYTHON
-from tern.entropy import END, POSITION, EntropyError, Generator, Health, Keyed, Replay
+from tern.entropy import END, POSITION, EntropyError, Generator, Health
 from tern.hash_drbg import HashDrbg
+from tern.streams import Keyed, Replay
 
 
 def raises(error, function, *arguments):

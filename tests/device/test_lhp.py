@@ -1,8 +1,8 @@
 """LHP on every interpreter: ranges, cards that fit, and which draws a report takes."""
 
 from tern.card import TABLE, WINDOW, T, decode
-from tern.entropy import Replay
 from tern.lhp import Hierarchy
+from tern.streams import Replay
 
 HEADER = (20_000_000).to_bytes(4, "little")
 

@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 from tern import sampler, wire
 from tern.card import LAPLACE, MIXTURE, WINDOW, T, decode
 from tern.coordinates import choose
-from tern.entropy import EntropyError, Keyed, Replay
+from tern.entropy import EntropyError
 from tern.gradient import Gradient
 from tern.local import LocalTrainer
+from tern.streams import Keyed, Replay
 from ternhost import vectorised
 from ternhost.mechanisms import base, design
 from ternhost.mechanisms.certify import distribution

@@ -4,7 +4,7 @@ import sys
 import time
 
 from tern import __version__
-from tern.entropy import Generator
+from tern.entropy import MIXED, Generator
 from tern.links import open_link
 from tern.storage import FLEET, StorageError, read_fleet
 
@@ -15,6 +15,7 @@ class Base:
     name = "board"
     directory = ""  # of clients.bin, records.bin and ledger/, without a slash at the end
     in_place = False  # whether a ledger may be written over (see Ledger)
+    assessed = MIXED  # what the health tests of its entropy see
     ticks_us = staticmethod(getattr(time, "ticks_us", None))
     ticks_diff = staticmethod(getattr(time, "ticks_diff", None))
 

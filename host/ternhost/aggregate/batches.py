@@ -26,6 +26,7 @@ _DIGEST = 32
 _LIMB = 1 << 48  # several symbols are divided off at once, by a number below this
 
 Integers = npt.NDArray[np.int64]
+Coordinates = npt.NDArray[np.uint8] | npt.NDArray[np.uint16]
 
 
 class Tags:
@@ -54,14 +55,18 @@ class Tags:
         return begun
 
 
-def choose(keys: Sequence[bytes], number: int, d: int, k: int) -> npt.NDArray[np.uint8]:
-    """The k of d coordinates that the device with each key reports in a round, ascending (keys x k)."""
+def choose(keys: Sequence[bytes], number: int, d: int, k: int) -> Coordinates:
+    """The k of d coordinates that the device with each key reports in a round, ascending (keys x k).
+
+    uint8 for d <= 256, else uint16.
+    """
     lanes = len(keys)
+    kind = np.uint8 if d <= 256 else np.uint16
     if k == d:
-        return np.tile(np.arange(d, dtype=np.uint8), (lanes, 1))
+        return np.tile(np.arange(d, dtype=kind), (lanes, 1))
     suffix = wire.COORDINATES_LABEL + number.to_bytes(4, "little")
     # Twice the bytes that k draws need at most without rejections, and a lane that needs more has its stream extended.
-    blocks = (2 * k + 8) // _DIGEST + 1
+    blocks = (2 * k * kind().itemsize + 8) // _DIGEST + 1
     counters = [suffix + counter.to_bytes(4, "little") for counter in range(blocks)]
     sha256 = hashlib.sha256
     data = b"".join([sha256(key + counter).digest() for key in keys for counter in counters])
@@ -69,7 +74,7 @@ def choose(keys: Sequence[bytes], number: int, d: int, k: int) -> npt.NDArray[np
     try:
         return vectorised.choose(vectorised.ReplayLanes(streams), d, k)
     except EntropyError:  # one lane in billions
-        return np.array([_choose_one(key, number, d, k) for key in keys], np.uint8)
+        return np.array([_choose_one(key, number, d, k) for key in keys], kind)
 
 
 def _choose_one(key: bytes, number: int, d: int, k: int) -> list[int]:
