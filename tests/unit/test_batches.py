@@ -1,5 +1,6 @@
 """Batches against the device library, report by report."""
 
+import hashlib
 import random
 from array import array
 
@@ -22,7 +23,11 @@ def test_tags_are_those_of_the_frames(key, data):
 
 
 @pytest.mark.parametrize(
-    ("d", "k"), [(28, 1), (28, 2), (28, 27), (28, 28), (1, 1), (128, 1), (128, 60), (128, 127)]
+    ("d", "k"),
+    [
+        *((28, k) for k in (1, 2, 27, 28)),
+        *((d, k) for d in (1, 128, 255, 256, 257, 1024) for k in (1, 60, d - 1, d) if 0 < k <= d),
+    ],
 )
 def test_coordinates(d, k):
     source = random.Random(d * k)
@@ -32,6 +37,27 @@ def test_coordinates(d, k):
     for key, row in zip(keys, chosen, strict=True):
         coordinates.choose(key, 77, d, k, out)
         assert row.tolist() == out.tolist()
+        if k > 60:  # the device's takes its time in Python
+            break
+
+
+def test_a_lane_of_many_rejections_goes_on(monkeypatch):
+    # Every byte that its first blocks have is rejected: 255 is no coordinate of 129.
+    real = hashlib.sha256
+    key = bytes(32)
+
+    class Rejected:
+        def __init__(self, data):
+            self._counter = data[-4:]
+            self._real = real(data)
+
+        def digest(self):
+            return self._real.digest() if self._counter > bytes(4) else b"\xff" * 32
+
+    monkeypatch.setattr(hashlib, "sha256", Rejected)
+    out = array("H", bytes(2))
+    coordinates.choose(key, 5, 129, 1, out)
+    assert batches.choose([key, bytes(31) + b"1"], 5, 129, 1)[0].tolist() == out.tolist()
 
 
 @pytest.mark.parametrize("base", [2, 3, 4, 5, 15, 255, 256, 257, 65536])

@@ -166,7 +166,9 @@ def test_a_lane_at_its_end_gives_no_symbol() -> None:
         )
 
 
-@pytest.mark.parametrize(("d", "k"), [(28, 1), (28, 5), (128, 127), (7, 7), (1, 1), (2, 1)])
+@pytest.mark.parametrize(
+    ("d", "k"), [(28, 1), (28, 5), (128, 127), (7, 7), (1, 1), (2, 1), (256, 9), (257, 9), (1024, 400)]
+)
 def test_coordinates_are_the_firmwares(d: int, k: int) -> None:
     streams = np.empty((50, 1920), np.uint8)
     expected = np.empty((50, k), np.uint16)

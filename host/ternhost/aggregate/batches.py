@@ -26,7 +26,6 @@ _DIGEST = 32
 _LIMB = 1 << 48  # several symbols are divided off at once, by a number below this
 
 Integers = npt.NDArray[np.int64]
-Coordinates = npt.NDArray[np.uint8] | npt.NDArray[np.uint16]
 
 
 class Tags:
@@ -55,7 +54,7 @@ class Tags:
         return begun
 
 
-def choose(keys: Sequence[bytes], number: int, d: int, k: int) -> Coordinates:
+def choose(keys: Sequence[bytes], number: int, d: int, k: int) -> vectorised.Array:
     """The k of d coordinates that the device with each key reports in a round, ascending (keys x k).
 
     uint8 for d <= 256, else uint16.

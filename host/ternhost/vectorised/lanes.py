@@ -153,7 +153,7 @@ def uniform_each(lanes: Lanes, n: int) -> Array:
     return u
 
 
-def choose(lanes: Lanes, d: int, k: int) -> npt.NDArray[np.uint8] | npt.NDArray[np.uint16]:
+def choose(lanes: Lanes, d: int, k: int) -> Array:
     """k of the coordinates 0..d-1 for every lane, ascending (lanes x k): tern.coordinates.choose on the same bytes.
 
     Returns uint8 for d <= 256, else uint16. Raises ValueError for k or d that cannot be: d is at most 1024.
