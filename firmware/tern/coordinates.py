@@ -1,13 +1,10 @@
-"""Which k of the d coordinates a client reports: a keyed hash of (client, round) that both sides know."""
+"""Which k of a client's values it reports: drawn from the digest of its question, which both sides know."""
 
 import hashlib
-import struct
 from array import array
 
 from tern.compat import micropython, ptr16
-from tern.wire import COORDINATES_LABEL
-
-_text = bytearray(51)  # what is hashed, less than a block of SHA-256 with its padding
+from tern.wire import COORDINATES_AT
 
 
 @micropython.viper
@@ -31,20 +28,20 @@ def gather(values: ptr16, indices: ptr16, k: int, out: ptr16):
         i += 1
 
 
-def choose(key, round_number, d, k, out):
-    """Write k of the coordinates 0..d-1 (d <= 1024), in ascending order, into the array('H') `out`.
+def choose(question, d, k, out):
+    """Write k of the coordinates 0..d-1, in ascending order, into the array('H') `out`. question: its digest (bytes).
 
-    A partial Fisher-Yates shuffle (Knuth, TAOCP 2, Algorithm 3.4.2 P) drawn from the key's public stream: every
-    set of k is equally likely, and none depends on data.
+    A partial Fisher-Yates shuffle (Knuth, TAOCP 2, Algorithm 3.4.2 P) drawn from the last bytes of the digest, and then
+    from hashes of it: every set of k is equally likely, and none depends on data. d is at most 1024.
     """
     if k == d:
         for i in range(d):
             out[i] = i
         return
-    order = array(
-        "H", range(d if k > 1 else 0)
-    )  # the highest bit of order[c]: whether coordinate c is chosen
-    at = counter = 0
+    order = array("H", range(d)) if k > 1 else None  # its highest bits: which coordinates are chosen
+    block = question
+    at = COORDINATES_AT
+    counter = 0
     mask = 1
     while mask < d - 1:
         mask += mask + 1
@@ -54,15 +51,15 @@ def choose(key, round_number, d, k, out):
             mask >>= 1
         j = d
         while j > last:
-            if at == 0:
-                struct.pack_into("<32s11sII", _text, 0, key, COORDINATES_LABEL, round_number, counter)
-                block = hashlib.sha256(_text).digest()
+            if at == len(block):
+                block = hashlib.sha256(question + counter.to_bytes(4, "little")).digest()
                 counter += 1
+                at = 0
             j = block[at]
             if mask > 255:  # such draws come first: none is cut by the end of a block
                 at += 1
                 j |= block[at] << 8
-            at = at + 1 & 31
+            at += 1
             j &= mask
         if k == 1:  # nothing to shuffle
             out[0] = j

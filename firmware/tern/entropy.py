@@ -22,9 +22,6 @@ POSITION = const(0)  # indices of Stream.cursor
 END = const(1)
 SLACK = const(16)  # bytes that a sampler may read past the end before it looks; their values never count
 
-MIXED = const(0)  # what the health tests of a board see (Board.assessed): the output of a generator,
-NOISE = const(1)  # or a noise source itself
-
 _MARGIN = const(128)  # a draw that needs more bytes at once is one in a million
 _FRESH = const(192)  # bytes generated at a time: whole AES blocks, whole SHA-256 digests
 _REQUEST = const(65536)  # SP 800-90A: most bytes of one request before the key changes

@@ -14,7 +14,7 @@ import pytest
 from tern import host_frames, wire
 from tern.boards import Base
 from tern.client import Client
-from tern.entropy import FAILED, MIXED, NOISE, EntropyError
+from tern.entropy import FAILED, EntropyError
 
 
 class Radio:
@@ -94,7 +94,7 @@ def test_esp32_reads_its_generator_with_a_radio_on(
         generator.end_report()
     assert len(reads) > before  # seeded again, with the radio on once more
     assert radio.on == was_on
-    assert board_module.Board().assessed == MIXED
+    assert board_module.Board().assessed == wire.MIXED
 
 
 def test_esp32_without_a_radio_reports_nothing(monkeypatch: pytest.MonkeyPatch, machine: None) -> None:
@@ -117,7 +117,7 @@ def test_a_newer_rp2350_takes_pico_rand(monkeypatch: pytest.MonkeyPatch, machine
     monkeypatch.setattr(board_module, "read_oscillator", None)  # it has none at that address
     board = board_module.Board(led=None, marker=None)
     assert board.generator().state != FAILED
-    assert board.assessed == MIXED
+    assert board.assessed == wire.MIXED
 
 
 @pytest.mark.parametrize("version", [(1, 25, 0), (1, 27, 0), (1, 28, 0), (1, 29, 1), (2, 0, 0)])
@@ -137,7 +137,7 @@ def test_an_rp2040_reads_the_oscillator_and_notices_that_it_stands_still(
     assert read(b"running") != FAILED
     assert read(b"\x00") == FAILED
     assert read(b"\xff") == FAILED
-    assert board.assessed == NOISE
+    assert board.assessed == wire.RAW
 
 
 def test_an_rp2040_hashes_os_urandom_in_with_the_oscillator(

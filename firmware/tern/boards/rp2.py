@@ -13,7 +13,8 @@ import sys
 
 from tern.boards import PinBoard
 from tern.compat import const, micropython, ptr8, ptr32
-from tern.entropy import MIXED, NOISE, Generator
+from tern.entropy import Generator
+from tern.wire import MIXED, RAW
 
 _PAUSE = const(16)  # turns of a loop of about 8 cycles, at 125 to 150 MHz
 
@@ -54,7 +55,7 @@ class Board(PinBoard):
     def __init__(self, led="LED", marker=15):
         super().__init__(led, marker)
         self.name = "rp2040"
-        self.assessed = NOISE
+        self.assessed = RAW
         self._source = oscillator
         if "RP2350" in sys.implementation._machine:
             self.name = "rp2350"
