@@ -65,10 +65,11 @@ def choose(questions: Sequence[bytes], d: int, k: int) -> vectorised.Array:
         return np.tile(np.arange(d, dtype=kind), (lanes, 1))
     begun = np.frombuffer(b"".join(questions), np.uint8).reshape(lanes, _DIGEST)[:, wire.COORDINATES_AT :]
     if k == 1:  # nearly always the digest itself has it, and nothing is hashed
-        values = np.ascontiguousarray(begun).view(kind) & kind.type((1 << (d - 1).bit_length()) - 1)
+        values: vectorised.Array = np.ascontiguousarray(begun).view(kind)
+        values = values & kind.type((1 << (d - 1).bit_length()) - 1)
         good = values < d
-        chosen = values[np.arange(lanes), good.argmax(axis=1)]
-        for lane in np.flatnonzero(~good.any(axis=1)):
+        chosen: vectorised.Array = values[np.arange(lanes), good.argmax(axis=1)]
+        for lane in np.flatnonzero(~good.any(axis=1)).tolist():
             chosen[lane] = _choose_one(questions[lane], d, k)[0]
         return chosen[:, None]
     # Twice the bytes that k draws need at most without rejections, and a lane that needs more is done by itself.
