@@ -31,12 +31,13 @@ def test_vectors():
             assert card.shape in (TABLE, WINDOW, LAPLACE, MIXTURE, HIERARCHY)
 
 
-def test_certify_at_another_epsilon():
+def test_vectors_at_another_epsilon():
     for case in load("cards.json")["tests"]:
         if case["certified"]:
             card = decode(bytes.fromhex(case["card"]))
-            assert certify(card, card.epsilon + 1000)
-            assert not certify(card, case["too_small"])
+            assert not certify(card, case["too_small"]), case["comment"]
+            assert certify(card, case["too_small"] + 1), case["comment"]
+            assert certify(card, card.epsilon + 1000), case["comment"]
 
 
 def test_every_truncation_is_refused():
