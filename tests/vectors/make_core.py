@@ -222,7 +222,24 @@ def full(p, m):
     return table(5_000_000, range(-(m // 2), m - m // 2), [(*row, T - sum(row)) for row in rows], p)
 
 
+def wrapping():
+    """A hierarchy of 16 ranges that keeps 20, unless exp_lower times the smallest product is cut to 128 bits."""
+    bounds = [16384 - i for i in range(15)]
+    p = T // 8 + 5
+    for n in range(T // 4, T // 2):
+        ends = [
+            (T - n) * (32768 - up) + n * up for up in (0, 32768)
+        ]  # of the ranges, x = -1 and 1 are the extremes
+        most, least = 15 * p * max(ends), (T - p) * min(ends)
+        if most << EXP_BITS > exp_lower(MAX_EPSILON) * least % (1 << 128):
+            return hierarchy(MAX_EPSILON, bounds, [p] * 16, [n] * 16)
+
+
 FULL = full(5, 16)
+LAST_SYMBOL = table(1, (-1, 0, 1), [(T // 2, T - T // 2 - 1000, 1000), (T // 2 - 9, T - T // 2, 9)], 0)
+MIDDLE_SYMBOL = table(
+    1, (-1, 0, 1), [(T // 2, 1000, T - T // 2 - 1000), (T // 2 - 8000, 9000, T - T // 2 - 1000)], 0
+)
 INNER_KNOT = table(1, (-1, 1), [(T // 2, T // 2), (T // 10, T - T // 10), (T // 2 + 5, T - T // 2 - 5)])
 # What is worst is the upper end of the lower range (one below its bound), beside its lower end.
 UPPER_END = (
@@ -260,6 +277,8 @@ EDGES = [
         (f"{name}, claiming {what}", data)
         for name, card in (
             ("a table whose knot in the middle tells most", INNER_KNOT),
+            ("a table whose last symbol tells most", LAST_SYMBOL),
+            ("a table whose symbol in the middle tells most", MIDDLE_SYMBOL),
             ("a window of 85 among 255 levels", WINDOW_255),
             ("a hierarchy whose lower range tells most at its upper end", UPPER_END),
             ("a hierarchy whose upper range tells most at its lower end", LOWER_END),
@@ -270,7 +289,18 @@ EDGES = [
         for what, data in zip(("the least it keeps", "one less than it keeps"), claims(card), strict=True)
     ),
     ("a hierarchy of 16 ranges at the largest epsilon", MANY_EQUAL),
+    ("a hierarchy of 16 ranges whose certificate needs more than 128 bits", wrapping()),
+    (
+        "a hierarchy of 17 ranges that is right otherwise",
+        hierarchy(7_000_000, range(8000, -8000, -1000), [T // 17] * 17, [T // 3] * 17),
+    ),
     ("65 knots, which are too many", full(6, 2)),
+    ("a table of 17 levels that is right otherwise", full(0, 17)),
+    ("a table of one level that is right otherwise", table(1, (0,), [(T,), (T,)])),
+    (
+        "a mixture of a table and a laplace card of 33 symbols",
+        mixture(2_000_000, T // 2, THREE, laplace(2_000_000, 4, 16, 1, -16, 16)),
+    ),
     ("a card of 2,048 bytes", mixture(5_000_000, T // 2, FULL, full(1, 3))),
     ("a card of 2,049 bytes", mixture(5_000_000, T // 2, FULL, full(0, 4))),
     ("a mixture of 256 symbols", THREE_254),
