@@ -29,7 +29,9 @@ _LIMIT = const(6)  # and the longest frame
 _RETURN = const(0x0D)
 _CTRL_C = const(0x03)
 _LEAST = const(13)  # a HELLO_REQUEST: the shortest frame of a host
+_QUESTION_AT = const(5)  # a ROUND is type, device, question, tag
 _ROUND_BYTES = const(26)  # type and fixed fields of a ROUND,
+_LEAST_ROUND = const(36)  # those, a byte of parameters, one of the card, the tag;
 _MODEL_AT = const(9)  # and where those of them stand that say how long it is
 _CLASSES_AT = const(12)
 _D_AT = const(13)
@@ -205,17 +207,20 @@ class Receiver:
             return 1 + _LEAST if left and left != _RETURN - 1 else 1
         if length == 1 and left == _RETURN - 2 and frame[0] == _CTRL_C:
             return 0
-        if frame[0] == wire.ROUND and length >= _ROUND_BYTES:
-            d = frame[_D_AT] | frame[_D_AT + 1] << 8
-            rest = question_bytes(frame[_MODEL_AT], frame[_CLASSES_AT], d) + wire.TAG_BYTES
-            rest += frame[_CARD_AT] | frame[_CARD_AT + 1] << 8
-            left = max(left, rest + _ROUND_BYTES - length)
+        if frame[0] == wire.ROUND:
+            least = _LEAST_ROUND
+            if length >= _ROUND_BYTES:
+                d = frame[_D_AT] | frame[_D_AT + 1] << 8
+                least = (
+                    question_bytes(frame[_MODEL_AT], frame[_CLASSES_AT], d) + _ROUND_BYTES + wire.TAG_BYTES
+                )
+                least += frame[_CARD_AT] | frame[_CARD_AT + 1] << 8
+            left = max(left, least - length)
         return 1 + left
 
 
 def question_bytes(model, classes, d):
-    """Return how many bytes of a ROUND stand between its fixed fields and its card: parameters, or features asked for.
-    """
+    """Return how many bytes of a ROUND are its parameters, or the features that it asks for."""
     return d + 7 >> 3 if wire.VALUES <= model <= wire.CATEGORIES else 2 * classes * d
 
 
@@ -281,6 +286,17 @@ def verify(key, frame):
     raise FrameError(wire.ERR_TAG, "tag does not verify")
 
 
+def question(key, address, frame, n):
+    """Return the digest of a ROUND, frame[:n] without its tag, as the client with `key` takes it.
+
+    address: type and device of a ROUND for it, 5 bytes.
+    """
+    state = hashlib.sha256(key)
+    state.update(address)
+    state.update(frame[_QUESTION_AT:n])
+    return state.digest()
+
+
 def answer_key(question):
     """Return the key of the tags of what answers a ROUND; question: its digest, under the client's key and id."""
     return question[wire.TAG_BYTES : 3 * wire.TAG_BYTES]
@@ -322,8 +338,8 @@ def encode_hello(
     release = bytes([int(part) for part in __version__.split(".")])
     out[0] = wire.HELLO
     struct.pack_into(
-        wire.HELLO_FIELDS, out, 1, nonce, wire.VERSION, wire.SCHEMA, first, clients, wire.MAX_FRAME, wire.CREDIT, budget,
-        epoch, heap, records, exceptions, restarts, entropy, assessed, release, len(text),
+        wire.HELLO_FIELDS, out, 1, nonce, wire.VERSION, wire.SCHEMA, first, clients, wire.MAX_FRAME, wire.CREDIT,
+        budget, epoch, heap, records, exceptions, restarts, entropy, assessed, release, len(text),
     )  # fmt: skip
     n = end_of(wire.HELLO_FIELDS)
     out[n : n + len(text)] = text
@@ -423,7 +439,9 @@ class Round:
     """
 
     def __init__(self):
-        self.device = self.round = self.model = self.range = self.exponent = self.classes = self.d = self.k = 0
+        self.device = self.round = self.model = self.range = self.exponent = self.classes = self.d = (
+            self.k
+        ) = 0
         self.batch = self.epochs = self.rate = self.tau = self.values = 0
         self.parameters = array("h")
         self.asked = bytearray(wire.MAX_DIMENSION)
@@ -439,7 +457,16 @@ class Round:
         d = self.d
         check_address(self.device, self.round)
         self.values = check_question(
-            model, self.range, self.exponent, self.classes, d, self.k, self.batch, self.epochs, self.rate, self.tau
+            model,
+            self.range,
+            self.exponent,
+            self.classes,
+            d,
+            self.k,
+            self.batch,
+            self.epochs,
+            self.rate,
+            self.tau,
         )
         require(1 <= length <= wire.MAX_CARD, "card too long or missing")
         size = question_bytes(model, self.classes, d)

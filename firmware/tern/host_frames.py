@@ -6,17 +6,16 @@ A board has it for its bench and its tests only.
 import struct
 
 from tern import wire
-from tern.model import check_model
 from tern.frames import (
     check_address,
     check_length,
     check_question,
-    digest,
     end_of,
     fields_of,
     kind,
     mask_fleet_key,
     packed_size,
+    question,
     require,
     seal,
     verify,
@@ -24,7 +23,8 @@ from tern.frames import (
 
 
 def encode_round(
-    out, key, device, round_number, model, parameters, card, k, exponent=0, range_=0, classes=1, batch=0, local=(0, 0, 0)
+    out, key, device, round_number, model, parameters, card, k, exponent=0, range_=0, classes=1, batch=0,
+    local=(0, 0, 0),
 ):  # fmt: skip
     """Write a ROUND; parameters: classes x d int16 mantissas, or d times whether a feature is asked for; card: bytes;
     local: (epochs, rate, tau) for local training.
@@ -38,7 +38,8 @@ def encode_round(
     require(1 <= len(card) <= wire.MAX_CARD, "card too long or missing")
     out[0] = wire.ROUND
     struct.pack_into(
-        wire.ROUND_FIELDS, out, 1, device, round_number, model, range_, exponent, classes, d, k, batch, *local, len(card)
+        wire.ROUND_FIELDS, out, 1, device, round_number, model, range_, exponent, classes, d, k, batch, *local,
+        len(card),
     )  # fmt: skip
     n = end_of(wire.ROUND_FIELDS)
     if wire.VALUES <= model <= wire.CATEGORIES:
@@ -48,12 +49,13 @@ def encode_round(
             out[n] = sum(asked[i + j] << j for j in range(min(8, d - i)))
             n += 1
     else:
-        n = _put_parameters(out, n, parameters)
+        n = put_parameters(out, n, parameters)
     out[n : n + len(card)] = card
     return seal(key, out, n + len(card))
 
 
-def _put_parameters(out, n, parameters):
+def put_parameters(out, n, parameters):
+    """Write int16 mantissas into `out` from n on; return where they end. Raises FrameError for what is none."""
     for value in parameters:
         require(-32768 <= value <= 32767, "parameter out of bounds")
         struct.pack_into("<h", out, n, value)
@@ -66,21 +68,7 @@ def question_of(key, device, frame):
 
     frame: bytes, the tag included. It begins with the tag of the ROUND for this client alone.
     """
-    asked = bytes((wire.ROUND,)) + struct.pack("<I", device) + bytes(frame[5 : len(frame) - wire.TAG_BYTES])
-    return digest(key, asked)
-
-
-def encode_model(out, key, device, round_number, model, parameters, exponent, classes=1):
-    """Write a MODEL: classes x d int16 mantissas; device: a client's, or FLEET with the fleet's key.
-
-    Raises FrameError where a field is out of bounds.
-    """
-    check_address(device, round_number)
-    check_model(model, exponent, classes, len(parameters))
-    out[0] = wire.MODEL
-    d = len(parameters) // classes
-    struct.pack_into(wire.MODEL_FIELDS, out, 1, device, round_number, model, exponent, classes, d)
-    return seal(key, out, _put_parameters(out, end_of(wire.MODEL_FIELDS), parameters))
+    return question(key, struct.pack("<BI", wire.ROUND, device), frame, len(frame) - wire.TAG_BYTES)
 
 
 def encode_fleet_key(out, key, device, epoch, fleet_key):
@@ -154,6 +142,23 @@ class Hello:
     """What a board says of itself, in the attributes HELLO_NAMES and `text`; release: (major, minor, patch) of the
     library. Of another schema only the first three are set, the others are None.
     """
+
+    nonce: int
+    version: int
+    schema: bytes
+    first: "int | None"
+    clients: "int | None"
+    largest: "int | None"
+    credit: "int | None"
+    budget: "int | None"
+    epoch: "int | None"
+    heap: "int | None"
+    records: "int | None"
+    exceptions: "int | None"
+    restarts: "int | None"
+    entropy: "int | None"
+    assessed: "int | None"
+    release: "tuple[int, ...] | None"
 
     def __init__(self, frame):
         fields = struct.calcsize("<IB8s")

@@ -3,24 +3,6 @@
 import json
 
 
-def load(name):
-    """Return the decoded JSON of vector file `name`."""
-    with _open(name) as file:
-        return json.load(file)
-
-
-def cases(name, key):
-    """The cases of one list of a vector file, one after the other: for a file that a board's heap does not hold."""
-    with _open(name) as file:
-        wanted = False
-        for line in file:
-            if line.startswith("  {"):
-                if wanted:
-                    yield json.loads(line[: line.rindex("}") + 1])
-            else:
-                wanted = line.startswith(' "' + key + '": [')
-
-
 def _open(name):
     here = __file__.rsplit("/", 1)[0] if "/" in __file__ else "."
     beside = here + "/../../"
@@ -30,3 +12,20 @@ def _open(name):
         except OSError:
             pass
     raise OSError("no vector file " + name)
+
+
+def load(name):
+    """Return the decoded JSON of vector file `name`."""
+    with _open(name) as file:
+        return json.load(file)
+
+
+def cases(name, group="tests"):
+    """Yield one case after the other of a group of vector file `name`: its files have a case a line."""
+    with _open(name) as file:
+        inside = False
+        for line in file:
+            if line.startswith(' "'):
+                inside = line.startswith(' "%s"' % group)
+            elif inside and line.startswith("  {"):
+                yield json.loads(line.rstrip(",\n"))
