@@ -13,7 +13,7 @@ from tern.coordinates import choose, gather
 from tern.entropy import EntropyError
 from tern.frames import FrameError
 from tern.gradient import Gradient
-from tern.ledger import DEBITED, REPORTED, Ledger, LedgerError
+from tern.ledger import ANSWERED, Ledger, LedgerError
 from tern.sampler import sample, sample_categories
 from tern.storage import CLIENTS, FLEET, RECORDS, Clients, Records, StorageError, ledger_name, read_fleet
 
@@ -152,12 +152,11 @@ class Client:
                 wire.ERR_AHEAD, "only the client's own key may skip so many rounds", ledger.round
             )
         if request.round == ledger.round:
-            if not frames.same(request.question, ledger.question):
+            if ledger.state != ANSWERED or not frames.same(request.question, ledger.question):
                 raise FrameError(wire.ERR_CHANGED_ROUND, "another round of the same number", ledger.round)
-            if ledger.state == REPORTED:
-                n = len(ledger.report)
-                self.reply[:n] = ledger.report
-                return n
+            n = len(ledger.report)
+            self.reply[:n] = ledger.report
+            return n
         answerer = self._answerer(request.model) if request.model > wire.SVM else None
         card = self._certify(request.card)
         cost = request.k * card.epsilon
@@ -174,19 +173,17 @@ class Client:
         records = self._open_records(client)
         if self.entropy.state == wire.FAILED:
             raise EntropyError
-        if request.round != ledger.round or ledger.state != DEBITED:
-            if cost > client.largest:
-                raise FrameError(wire.ERR_POLICY, "more than the device allows in one report", client.largest)
-            left = self._left(client, ledger)
-            if cost > left:
-                raise FrameError(wire.ERR_BUDGET, "budget spent", left)
-            self._check_pause(client)
-            ledger.debit(request.round, request.question, cost, self._ahead)
-            if self._paid:
-                self._paid[client.device - client.first] = ticks_ms()
+        if cost > client.largest:
+            raise FrameError(wire.ERR_POLICY, "more than the device allows in one report", client.largest)
+        left = self._left(client, ledger)
+        if cost > left:
+            raise FrameError(wire.ERR_BUDGET, "budget spent", left)
+        self._check_pause(client)
         n = self._sample(client, values(client, records, card), card)
         self.entropy.end_report()
-        ledger.record(memoryview(self.reply)[:n])
+        ledger.pay(request.round, request.question, cost, memoryview(self.reply)[:n], self._ahead)
+        if self._paid:
+            self._paid[client.device - client.first] = ticks_ms()
         return n
 
     def _certify(self, data):
