@@ -3,16 +3,16 @@
 
 def check(ledger, path, cases):
     """Raise AssertionError where `ledger` does not do what the cases of ledger.json say; `path`: a file for it."""
+    book = ledger.Ledger()  # one for all: what an earlier file left in RAM must not help a later one
     for case in cases["files"]:
-        check_file(ledger, path, case)
+        check_file(ledger, book, path, case)
     for case in cases["transitions"]:
         check_transition(ledger, path, case)
 
 
-def check_file(ledger, path, case):
+def check_file(ledger, book, path, case):
     data = bytes.fromhex(case["ledger"])
     _put(path, data)
-    book = ledger.Ledger()
     try:
         book.load(path)
     except ledger.LedgerError:

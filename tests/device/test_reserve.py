@@ -178,6 +178,11 @@ def test_a_reserved_ledger_in_the_file_is_consistent():
     assert again.question == bytes(32) and len(again.report) == 0
     again.pay(13, QUESTION, 10, bytes(20))
     assert (again.state, again.spent) == (ledger.ANSWERED, 90)
+    book.load(path)
+    book.pay(14, QUESTION, 10, bytes(20), 8)
+    assert book.reserved
+    book.pay(30, QUESTION, 890, bytes(20), 8)  # the budget pays for no other
+    assert (book.spent, book.reserved) == (990, False)
 
 
 def test_wear_of_littlefs():

@@ -90,13 +90,13 @@ def files():
         ("of protocol 1: reserved", RESERVED_1),
     ):
         tests.append(valid(comment, book, book.image()))
-    tests.append(valid("written over a longer one", ANSWERED, ANSWERED.image() + bytes.fromhex("00ff") * 9))
     tests.append(valid("written over a much longer one", RESERVED, RESERVED.image() + LONGEST + LONGEST))
+    tests.append(valid("written over a longer one", ANSWERED, ANSWERED.image() + bytes.fromhex("00ff") * 9))
     good = ANSWERED.image()
     hostile = [
-        ("empty", b""),
+        ("last byte missing, which a device that loaded the file before has in RAM", good[:-1]),
         ("header alone", good[:52]),
-        ("last byte missing", good[:-1]),
+        ("empty", b""),
         ("longest report, last byte missing", replace(ANSWERED, report=LONGEST).image()[:-1]),
         ("another magic", Book(magic=b"TLG3").image()),
         ("magic of protocol 0", Book(magic=b"TLG0").image()),

@@ -54,7 +54,7 @@ PARTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "entropy": (("refill", "end of report"), ()),
     "sampling": (("sample",), ("refill",)),
     "packing": (("encode",), ("tag",)),
-    "ledger": (("ledger load", "ledger debit", "ledger record"), ()),
+    "ledger": (("ledger load", "ledger pay"), ()),
 }
 
 

@@ -55,8 +55,7 @@ def watch():
     client = _state[1]
     entropy = client.entropy
     _timed(client, "_load", "ledger load")
-    _timed(client._ledger, "debit", "ledger debit")
-    _timed(client._ledger, "record", "ledger record")
+    _timed(client._ledger, "pay", "ledger pay")
     _timed(client, "_certify", "certify")
     _timed(client, "_mean_gradient", "gradient")
     _timed(client._round, "decode", "decode")
