@@ -67,8 +67,9 @@ class Ledger:
         if size < _HEADER + _CHECK:
             raise LedgerError("ledger cut short")
         magic, budget, spent, last, question, state, reserved, n = struct.unpack_from(FIELDS, self._bytes, 0)
-        end = _HEADER + n + _CHECK
-        if size < end or hashlib.sha256(self._view[: end - _CHECK]).digest()[:_CHECK] != self._view[end - _CHECK : end]:
+        view = self._view
+        end = _HEADER + n
+        if size < end + _CHECK or hashlib.sha256(view[:end]).digest()[:_CHECK] != view[end : end + _CHECK]:
             raise LedgerError("ledger damaged")
         first = magic == MAGIC_1
         asked = question != _NO_QUESTION
@@ -102,7 +103,7 @@ class Ledger:
         return self._until > 0
 
     def pay(self, round_number, question, cost, report, ahead=1):
-        """Pay `cost` micro-epsilon for `report`, the frame that answers `round_number`, which asks `question` (32 bytes).
+        """Pay `cost` micro-epsilon for `report`, which answers `round_number`, which asks `question` (32 bytes).
 
         When this returns, the report may be sent. ahead: for how many reports to pay at once, so that the later ones
         need no write; whoever loads the ledger after a power cut finds all of that spent, and all of these rounds over.
@@ -229,7 +230,9 @@ def replace(path, data):
         raise LedgerError("ledger not writable: %s" % error)
 
 
-if not MICROPYTHON:  # a computer, unlike a board, has other users, and other processes that may use the ledger
+if (
+    not MICROPYTHON
+):  # a computer, unlike a board, has other users, and other processes that may use the ledger
     try:
         import fcntl
     except ImportError:
@@ -248,7 +251,9 @@ if not MICROPYTHON:  # a computer, unlike a board, has other users, and other pr
         except OSError as error:
             raise LedgerError("ledger not writable: %s" % error)
         try:
-            fcntl.flock(folder, fcntl.LOCK_EX)  # the folder, since each write puts another file in the ledger's place
+            fcntl.flock(
+                folder, fcntl.LOCK_EX
+            )  # the folder, since each write puts another file in the ledger's place
             if _content(path) != held:
                 raise LedgerError("another process has answered from this ledger")
             os.close(os.open(path + ".new", os.O_CREAT | os.O_WRONLY, 0o600))

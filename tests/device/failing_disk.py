@@ -12,9 +12,9 @@ class PowerCut(Exception):
 class Disk:
     """Stands in for `open` and `os` of tern.ledger: counts steps, and fails or cuts power at one of them.
 
-    Behind it is the real file system. A step is opening for writing, each half of a write, flushing (and fsync where
-    there is one), closing and renaming; power can fail before each of them. `error` (an OSError) is raised instead where it is given; then the
-    disk works again from the next step on, or never, with `for_good`.
+    Behind it is the real file system. A step is opening for writing, each half of a write, flushing, fsync
+    where there is one, closing and renaming; power can fail before each of them. `error` (an OSError) is raised instead
+    where it is given; then the disk works again from the next step on, or never, with `for_good`.
     """
 
     def __init__(self, step, error=None, for_good=False):

@@ -19,7 +19,9 @@ def check_file(ledger, book, path, case):
         assert case["result"] == "invalid", case["comment"]
         return
     assert case["result"] == "valid", case["comment"]
-    assert (book.budget, book.spent, book.round) == (case["budget"], case["spent"], case["last"]), case["comment"]
+    assert (book.budget, book.spent, book.round) == (case["budget"], case["spent"], case["last"]), case[
+        "comment"
+    ]
     assert (book.question, book.state) == (bytes.fromhex(case["question"]), case["state"]), case["comment"]
     assert bytes(book.report) == bytes.fromhex(case["report"]), case["comment"]
     assert _get(path) == data, case["comment"]  # loading writes nothing
@@ -41,7 +43,9 @@ def check_transition(ledger, path, case):
             assert ask(ledger, book, event) == event["answer"], where
             assert book.spent == event["spent"], where
             if event["answer"] in ("paid", "again"):
-                assert (bytes(book.report), book.round) == (bytes.fromhex(event["report"]), event["round"]), where
+                assert (bytes(book.report), book.round) == (bytes.fromhex(event["report"]), event["round"]), (
+                    where
+                )
             file = bytes.fromhex(event["file"]) or file
             now = _get(path)
             assert now[: len(file)] == file and (in_place or len(now) == len(file)), where

@@ -8,7 +8,7 @@ from small_board import EPSILON, ask, error_of, provision, round_frame
 from tern import ledger, storage, wire
 from tern.client import Client
 from tern.compat import MICROPYTHON
-from tern.ledger import Ledger, LedgerError
+from tern.ledger import Ledger
 
 NEEDS = {"test_several_rounds_with_one_write": "time"}
 AHEAD = 4
