@@ -187,7 +187,7 @@ def test_power_cut_at_every_step_of_a_round():
 
 def cut_at_every_step_of_a_round():
     # Power fails once or twice within a round, at every pair of steps; each time the device starts again and is
-    # asked again. Then the report is one, and paid for once; and what is not paid for was never drawn for good.
+    # asked again. Then the report is one, and paid for once; before the write nothing is paid for.
     folder = scratch.folder()
     board = provision(folder)
     three = small_board.THREE
@@ -242,6 +242,30 @@ def test_power_cut_never_gives_budget_back():
             (1, ledger.ANSWERED, 4 * EPSILON),
             (2, ledger.ANSWERED, 8 * EPSILON),
         )
+
+
+def test_a_round_cut_before_its_write_is_as_if_never_asked():
+    # Nothing left the board: another question may take the number, and one report is paid for.
+    folder = scratch.folder()
+    board = provision(folder)
+    three = small_board.THREE
+    path = folder + "/" + storage.ledger_name(7)
+    before = read(path)
+    client = Client(board)
+    with Disk(0):
+        try:
+            client.answer(round_frame(1, three))
+            raise AssertionError("not cut")
+        except PowerCut:
+            pass
+    assert read(path) == before
+    client = Client(board)
+    report = ask(client, round_frame(1, three, shift=1))
+    assert report[0] == wire.REPORT
+    assert error_of(ask(client, round_frame(1, three))) == (wire.ERR_CHANGED_ROUND, 1)
+    book = Ledger()
+    book.load(path)
+    assert book.spent == 4 * EPSILON and bytes(book.report) == report
 
 
 def test_full_or_read_only_disk_at_every_step():
