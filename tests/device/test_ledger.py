@@ -364,7 +364,7 @@ def cut_at_every_write(in_place):
         released.append(ask(client, frame))
         released.append(ask(client, frame))
         assert all(report == released[0] for report in released), cut
-        host_frames.decode_report(released[0], small_board.key_of(7), 4, 3, [0] * 4)
+        host_frames.decode_report(released[0], small_board.answer_key(), 4, 3, [0] * 4)
         book.load(path)
         assert book.spent == 8 * EPSILON
         vfs.umount("/flash")
