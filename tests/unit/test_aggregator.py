@@ -5,11 +5,12 @@ from itertools import permutations
 
 import numpy as np
 import pytest
+from harness import answers
 
 from tern import card as cards
 from tern import coordinates, frames, wire
 from ternhost.aggregate.aggregator import Aggregator
-from ternhost.aggregate.questions import Question
+from ternhost.aggregate.questions import Question, question_hash, round_body
 from ternhost.aggregate.rounds import COMPLETE, DEADLINE, QUORUM
 from ternhost.aggregate.store import Store
 from ternhost.errors import StorageError, UsageError
@@ -25,19 +26,23 @@ def question(card=CARD, k=2):
     return Question(wire.LOGISTIC, list(range(-3, 4)), -12, card.data, k, batch=1)
 
 
-def report(device, number=1, symbols=(0, 2), card=CARD, key=None):
-    out = bytearray(wire.MAX_FRAME)
-    k = len(symbols)
-    size = frames.packed_size(card.symbols, k)
-    key = key or KEYS[device]
-    n = frames.encode_report(out, key, device, number, array("H", symbols), k, card.symbols, size)
-    return bytes(out[:n])
+def hash_of(asked, number=1, deadline=None):
+    return question_hash(round_body(number, asked, deadline))
 
 
-def error(device, code, detail=0, number=1, key=None):
-    out = bytearray(wire.MAX_FRAME)
-    n = frames.encode_error(out, KEYS.get(device, b"") if key is None else key, device, number, code, detail)
-    return bytes(out[:n])
+def report(device, number=1, symbols=(0, 2), card=CARD, key=None, asked=None, deadline=None):
+    """asked: what is answered; as a rule `question()`."""
+    base, k = card.symbols, len(symbols)
+    packed = sum(symbol * base**i for i, symbol in enumerate(symbols))
+    packed = packed.to_bytes(frames.packed_size(base, k), "little")
+    asked = hash_of(asked or question(), number, deadline)
+    return answers.report(key or KEYS[device], device, number, packed, asked)
+
+
+def error(device, code, detail=0, number=1, key=None, asked=None):
+    if device == wire.BOARD:
+        return answers.error(b"", device, number, code, detail, b"")
+    return answers.error(key or KEYS[device], device, number, code, detail, hash_of(asked or question(), number))
 
 
 def chosen(device, number=1, k=2):
@@ -104,7 +109,7 @@ def test_order_and_batches_do_not_matter(tmp_path):
 def test_accepted_is_committed(aggregator, store):
     start(aggregator)
     accepted = aggregator.accept([report(2), report(1)], 101.0)
-    assert accepted.reports == [(1, 2), (1, 1)]
+    assert sorted(accepted.reports) == [(1, 1), (1, 2)]
     assert [device for device, _ in store.reports(1)] == [1, 2]
 
 
@@ -195,9 +200,9 @@ def test_quorum_ends_a_round_and_what_follows_is_late(aggregator):
 
 def test_the_deadline_ends_a_round_and_what_follows_is_late(aggregator, store):
     start(aggregator, deadline=10.0)
-    aggregator.accept([report(1)], 109.9)
+    aggregator.accept([report(1, deadline=10.0)], 109.9)
     assert aggregator.tick(109.9) == []
-    aggregator.accept([report(2)], 110.0)
+    aggregator.accept([report(2, deadline=10.0)], 110.0)
     (result,) = aggregator.tick(110.0)
     assert (result.ended, result.reports) == (DEADLINE, 1)
     assert aggregator.statistics.late == 1
@@ -223,7 +228,7 @@ def test_a_report_counts_even_after_its_device_was_given_up(aggregator):
 
 def test_cohorts_are_counted_apart(aggregator):
     aggregator.open(1, [(question(), [1, 2]), (question(OTHER, 3), [5])], now=0.0)
-    aggregator.accept([report(5, symbols=(1, 0, 1), card=OTHER), report(1)], 0.0)
+    aggregator.accept([report(5, symbols=(1, 0, 1), card=OTHER, asked=question(OTHER, 3)), report(1)], 0.0)
     aggregator.give_up(1, [2])
     (result,) = aggregator.tick(0.0)
     first, second = result.cohorts

@@ -11,6 +11,7 @@ from array import array
 from pathlib import Path
 
 import pytest
+from harness import answers
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -19,7 +20,7 @@ from tern.mqtt import MqttError, Session
 from tern.tcp import Lost
 from ternhost.aggregate import batches
 from ternhost.aggregate.aggregator import Aggregator
-from ternhost.aggregate.questions import Question
+from ternhost.aggregate.questions import Question, question_hash, round_body
 from ternhost.aggregate.store import Store
 from ternhost.errors import StorageError, UsageError
 from ternhost.links.access import Access
@@ -268,8 +269,8 @@ def test_an_aggregator_still_takes_what_is_good(tmp_path):
         store.add_devices({1: KEY})
         aggregator = Aggregator(store)
         data = design("three-outputs", epsilon_micro=1_000_000).card
-        aggregator.open(1, [(Question(wire.LOGISTIC, [0] * 5, -14, data, 1), [1])], 0.0)
-        out = bytearray(64)
-        n = frames.encode_report(out, KEY, 1, 1, array("H", (2,)), 1, 3, 1)
-        aggregator.accept([b"", b"\x82", bytes(out[: n - 1]), bytes(out[:n])], 0.0)
+        asked = Question(wire.LOGISTIC, [0] * 5, -14, data, 1)
+        aggregator.open(1, [(asked, [1])], 0.0)
+        good = answers.report(KEY, 1, 1, b"\2", question_hash(round_body(1, asked, None)))
+        aggregator.accept([b"", b"\x82", good[:-1], good], 0.0)
         assert aggregator.reports(1) == 1

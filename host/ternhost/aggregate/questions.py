@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -65,6 +66,11 @@ def decode_body(body: bytes) -> frames.Round:
     asked = frames.Round()
     asked.decode(round_start(1) + body + bytes(wire.TAG_BYTES))
     return asked
+
+
+def question_hash(body: bytes) -> bytes:
+    """What the tags of the answers to a question cover of it (wire.md): 32 bytes."""
+    return hashlib.sha256(body).digest()
 
 
 def report_bytes(symbols: int) -> int:
