@@ -4,7 +4,6 @@ One Client serves every client of its board, one at a time: a real board has one
 """
 
 import gc
-import hashlib
 from array import array
 
 from tern import frames, wire
@@ -44,7 +43,7 @@ class Client:
         self._ledger = Ledger(board.in_place)
         self._loaded = wire.BOARD  # whose ledger it is
         self._round = frames.Round()
-        self._speaker = (b"", wire.BOARD, 0, b"")  # whose key signs an error: key, device, round, question
+        self._speaker = (b"", wire.BOARD, 0)  # whose key signs an error: key, device, round
         self._card = None
         self._certified = False
         self._packed = (0, 0, 0)
@@ -76,7 +75,7 @@ class Client:
 
     def _answer(self, frame, member):
         # member: the client whose answer is wanted to a frame that carries the fleet's tag, verified.
-        self._speaker = (b"", wire.BOARD, 0, b"")
+        self._speaker = (b"", wire.BOARD, 0)
         detail = 0
         try:
             kind = frames.kind(frame)
@@ -101,8 +100,8 @@ class Client:
         except MemoryError:  # to be asked again: what is paid for is paid for
             gc.collect()
             code = wire.ERR_FRAME
-        key, device, number, question = self._speaker
-        return frames.encode_error(self.reply, key, device, number, code, detail, question)
+        key, device, number = self._speaker
+        return frames.encode_error(self.reply, key, device, number, code, detail)
 
     def _hello(self, nonce):
         first = count = budget = 0
@@ -129,7 +128,7 @@ class Client:
 
     def _answer_round(self, frame, member):
         device, number = frames.address(frame)
-        self._speaker = (b"", wire.BOARD, number, b"")
+        self._speaker = (b"", wire.BOARD, number)
         try:
             clients = self._open_clients()
             found = clients.find(member or device)
@@ -137,10 +136,9 @@ class Client:
             found = False
         if not found:
             raise FrameError(wire.ERR_DEVICE, "no such client", device)
+        self._speaker = (clients.key, clients.device, number)
         if not member:
             frames.verify(clients.key, frame)
-        question = hashlib.sha256(frame[5 : len(frame) - wire.TAG_BYTES]).digest()
-        self._speaker = (clients.key, clients.device, number, question)
         self._round.decode(frame)
         return self._report(clients)
 
@@ -229,9 +227,8 @@ class Client:
             self._packed = (card.symbols, k, frames.packed_size(card.symbols, k))
         size = self._packed[2]
         return frames.encode_report(
-            self.reply, client.key, client.device, request.round, self._symbols, k, card.symbols, size,
-            request.question,
-        )  # fmt: skip
+            self.reply, client.key, client.device, request.round, self._symbols, k, card.symbols, size
+        )
 
     def _mean_gradient(self, client, records, _):
         """Return the clipped mean gradient. A batch of some records only moves on round by round."""

@@ -219,8 +219,8 @@ _OUTER = int.from_bytes(b"\x5c" * 64, "little")
 _pads = [None, b"", b""]  # the key used last, and what its two hashes begin with
 
 
-def tag(key, data, question=b""):
-    """Return HMAC-SHA256(key, data | question)[:8]; key: bytes, at most 64."""
+def tag(key, data):
+    """Return HMAC-SHA256(key, data)[:8]; key: bytes, at most 64."""
     pads = _pads
     if key != pads[0]:
         number = int.from_bytes(key, "little")
@@ -230,7 +230,6 @@ def tag(key, data, question=b""):
         pads[0] = key
     inner = hashlib.sha256(pads[1])
     inner.update(data)
-    inner.update(question)
     outer = hashlib.sha256(pads[2])
     outer.update(inner.digest())
     return outer.digest()[: wire.TAG_BYTES]
@@ -252,16 +251,16 @@ def difference(a: ptr8, b: ptr8, n: int) -> int:
     return bits
 
 
-def seal(key, out, n, question=b""):
+def seal(key, out, n):
     """Write the tag of out[:n] behind it; return the length of the whole frame. `out`: bytearray."""
-    out[n : n + wire.TAG_BYTES] = tag(key, memoryview(out)[:n], question)
+    out[n : n + wire.TAG_BYTES] = tag(key, memoryview(out)[:n])
     return n + wire.TAG_BYTES
 
 
-def verify(key, frame, question=b""):
+def verify(key, frame):
     """Raise FrameError (ERR_TAG) unless `frame` (bytes or memoryview, tag included) carries the tag of `key`."""
     n = len(frame) - wire.TAG_BYTES
-    if n < 1 or not same(frame[n:], tag(key, frame[:n], question)):
+    if n < 1 or not same(frame[n:], tag(key, frame[:n])):
         raise FrameError(wire.ERR_TAG, "tag does not verify")
 
 
@@ -299,7 +298,7 @@ def encode_hello(out, nonce, first, clients, budget, heap, entropy, text):
     return seal(b"", out, n + len(text))
 
 
-def encode_report(out, key, device, round_number, symbols, k, base, size, question=b""):
+def encode_report(out, key, device, round_number, symbols, k, base, size):
     """Write a REPORT of symbols[:k] (array('H')), each below base; size: packed_size(base, k)."""
     check_address(device, round_number)
     require(size <= wire.MAX_PACKED, "report too long")
@@ -310,14 +309,14 @@ def encode_report(out, key, device, round_number, symbols, k, base, size, questi
     require(0 <= used <= size, "symbol out of bounds")
     for i in range(used, size):
         body[i] = 0
-    return seal(key, out, 9 + size, question)
+    return seal(key, out, 9 + size)
 
 
-def encode_error(out, key, device, round_number, code, detail=0, question=b""):
+def encode_error(out, key, device, round_number, code, detail=0):
     """Write an ERROR; device 0 and the empty key where the board itself speaks."""
     out[0] = wire.ERROR
     struct.pack_into(wire.ERROR_FIELDS, out, 1, device, round_number, code, detail)
-    return seal(key, out, end_of(wire.ERROR_FIELDS), question)
+    return seal(key, out, end_of(wire.ERROR_FIELDS))
 
 
 # --- Decoders -----------------------------------------------------------------------------------------------

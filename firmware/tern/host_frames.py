@@ -103,11 +103,11 @@ class Hello:
             require(False, "text is not UTF-8")
 
 
-def decode_report(frame, key, k, base, out, question=b""):
+def decode_report(frame, key, k, base, out):
     """Return (device, round) of a REPORT, its k symbols below base written into the array('H') `out`."""
     device, round_number = fields_of(frame, wire.REPORT, wire.REPORT_FIELDS)
     check_address(device, round_number)
-    verify(key, frame, question)
+    verify(key, frame)
     unpack(bytes(frame[9 : len(frame) - wire.TAG_BYTES]), k, base, out)
     return device, round_number
 
@@ -123,9 +123,9 @@ def decode_bench(frame):
     return nonce, case, units, times, used, free
 
 
-def decode_error(frame, key, question=b""):
+def decode_error(frame, key):
     """Return (device, round, code, detail)."""
     fields = fields_of(frame, wire.ERROR, wire.ERROR_FIELDS)
     check_length(frame, wire.ERROR_FIELDS, 0)
-    verify(key, frame, question)
+    verify(key, frame)
     return fields

@@ -16,7 +16,6 @@ HELLO = const(0x81)
 REPORT = const(0x82)
 BENCH = const(0x83)
 ERROR = const(0x84)
-REPORTS = const(0x85)
 
 # Fixed fields of each frame (struct layout, after the type byte).
 HELLO_REQUEST_FIELDS = "<I"
@@ -26,7 +25,6 @@ REPORT_FIELDS = "<II"
 BENCH_REQUEST_FIELDS = "<IBHH"
 BENCH_FIELDS = "<IBIB"
 ERROR_FIELDS = "<IIBI"
-REPORTS_FIELDS = "<IH"
 LOCAL_FIELDS = "<BBI"  # behind the card of a ROUND that asks for local training
 
 TAG_BYTES = const(8)
