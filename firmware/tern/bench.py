@@ -236,9 +236,7 @@ def _report(card_bytes, client):
             timed = Client(bench)
             number = 0
         number += 1
-        n = host_frames.encode_round(
-            frame, _KEY, 1, number, wire.LOGISTIC, -14, 1, 0, 0, parameters, card_bytes
-        )
+        n = host_frames.encode_round(frame, _KEY, 1, number, wire.LOGISTIC, parameters, card_bytes, 1, -14)
 
     def work():
         timed.answer(memoryview(frame)[:n])

@@ -4,23 +4,45 @@ One Client serves every client of its board, one at a time: a real board has one
 """
 
 import gc
+import hashlib
+import struct
 from array import array
 
 from tern import frames, wire
-from tern.card import CardError, certify, decode
+from tern.card import CardError, certification_ms, certify, decode
 from tern.compat import const, ticks_diff, ticks_ms
 from tern.coordinates import choose, gather
 from tern.entropy import EntropyError
 from tern.frames import FrameError
-from tern.gradient import Gradient
-from tern.ledger import DEBITED, REPORTED, Ledger, LedgerError
+from tern.gradient import Gradient, turn
+from tern.ledger import Ledger, LedgerError
 from tern.sampler import sample, sample_categories
-from tern.storage import CLIENTS, FLEET, RECORDS, Clients, Records, StorageError, ledger_name, read_fleet
+from tern.shapes import WINDOW
+from tern.storage import CLIENTS, FLEET, RECORDS, Clients, Records, StorageError, ledger_name, read_fleet, write_fleet
 
 _mem_free = getattr(gc, "mem_free", int)  # CPython does not tell
 
-# With a slot, a record of d features in local training counts as (d + 64) / 64 ms: over twice its time on a Pico.
-_LOCAL_SCALE = const(64)
+_BASE_MS = const(160)  # of a report without work: flash that is slow to erase, garbage
+_MANY = const(65535)
+_QUESTION_AT = const(5)  # a ROUND is type, device, question, tag
+_REPORT_BYTES = const(17)  # a REPORT without its packed symbols
+_ROWS_AT = const(7)  # where the rows of a REPORTS begin
+_ROWS_BYTES = const(600)  # its greatest length, here
+
+
+def work_ms(request, card, size, bound):
+    """Return the most milliseconds that a report takes on a Pico (storage.md, Slot), from what everybody knows.
+
+    size: bytes of packed symbols; bound: of the client's records, 0 where there is none.
+    """
+    records = 1
+    if request.epochs:
+        records = request.epochs * (bound or _MANY)
+    elif request.model <= wire.SVM or request.model == wire.SOFTMAX_GRADIENT:
+        records = request.batch or wire.MAX_BATCH
+    work = _BASE_MS + records * request.classes * (request.d + 64) // 64 + (request.k * size >> 11)
+    work += request.k * 2 if card.shape > WINDOW else request.k >> 2
+    return work + certification_ms(card)
 
 
 class Client:
@@ -32,42 +54,80 @@ class Client:
 
     def __init__(self, board):
         self.reply = bytearray(wire.MAX_FRAME)
+        self._view = memoryview(self.reply)
         self.board = board
         self._clients = None
         self._records = None
         self._fleet_key = None
-        self._pause_ms = 0
-        self._slot_ms = 0
+        self._epoch = self._pause_ms = self._slot_ms = 0
+        self._bound = 0  # of a client's records, for all to know
         self._ahead = 1  # reports to pay for at once
         self._paid = []  # when each client paid last, if they must pause
         self._ledger = Ledger(board.in_place)
         self._loaded = wire.BOARD  # whose ledger it is
         self._round = frames.Round()
-        self._speaker = (b"", wire.BOARD, 0)  # whose key signs an error: key, device, round
+        self._key = b""  # whose key signs an error, who it is, and to which round
+        self._device = wire.BOARD
+        self._number = 0
         self._card = None
         self._certified = False
         self._packed = (0, 0, 0)
         self._gradient = None
         self._row = self._mean = None
         self._answerers = {}  # by model, of those that are not gradients
-        self._chosen = array("H", (0 for _ in range(wire.MAX_DIMENSION)))
-        self._inputs = array("h", (0 for _ in range(wire.MAX_DIMENSION)))
-        self._symbols = array("H", (0 for _ in range(wire.MAX_DIMENSION)))
+        self._room(wire.MAX_DIMENSION)
         self.entropy = board.generator()
 
-    def answers(self, frame):
-        """Answer `frame` for every client here that it asks: yield, of one after the other, what `answer` returns."""
-        members = range(wire.BOARD, wire.BOARD + 1)
-        try:
-            if frames.is_for_fleet(frame):
+    def _room(self, k):
+        # for a report of k values
+        self._chosen = array("H", (0 for _ in range(k)))
+        self._inputs = array("h", (0 for _ in range(k)))
+        self._symbols = array("H", (0 for _ in range(k)))
+
+    def respond(self, frame, send):
+        """Answer `frame` for every client here that it asks: send(reply, n) what `answer` wrote, one after the other.
+
+        Reports to one ROUND go together in REPORTS where there are several.
+        """
+        if len(frame) and frame[0] == wire.MODEL:  # asks for no answer
+            return
+        count = 0
+        if frames.is_for_fleet(frame):
+            try:
                 clients = self._open_clients()
                 if self._fleet_key:
                     frames.verify(self._fleet_key, frame)
-                    members = range(clients.first, clients.first + clients.count)
-        except (StorageError, FrameError, MemoryError):  # the board answers, once, that it is an error
-            pass
-        for member in members:
-            yield self._answer(frame, member)
+                    count = clients.count
+            except (StorageError, FrameError, MemoryError):  # the board answers, once, that it is an error
+                pass
+        if count > 1:
+            self._respond_for_all(frame, clients.first, count, send)
+        else:
+            send(self.reply, self._answer(frame, clients.first if count else wire.BOARD))
+
+    def _respond_for_all(self, frame, first, count, send):
+        rows = bytearray(_ROWS_BYTES)
+        end = size = 0
+        for i in range(count):
+            n = self._answer(frame, first + i)
+            reply = self._view
+            if reply[0] != wire.REPORT:
+                send(self.reply, n)
+                continue
+            if end and (n != size or end + n > _ROWS_BYTES):
+                send(rows, end)
+                end = 0
+            if not end:
+                size = n
+                rows[0] = wire.REPORTS
+                rows[1:5] = reply[5:9]
+                struct.pack_into("<H", rows, 5, n - _REPORT_BYTES)
+                end = _ROWS_AT
+            rows[end : end + 4] = reply[1:5]
+            rows[end + 4 : end + n - 5] = reply[9:n]
+            end += n - 5
+        if end:
+            send(rows, end)
 
     def answer(self, frame):
         """Write the answer to `frame` (memoryview; empty: a damaged one) into `reply` and return its length."""
@@ -75,8 +135,9 @@ class Client:
 
     def _answer(self, frame, member):
         # member: the client whose answer is wanted to a frame that carries the fleet's tag, verified.
-        self._speaker = (b"", wire.BOARD, 0)
-        detail = 0
+        self._key = b""
+        self._device = wire.BOARD
+        self._number = detail = 0
         try:
             kind = frames.kind(frame)
             if kind == wire.ROUND:
@@ -85,6 +146,8 @@ class Client:
                 return self._hello(frames.decode_hello_request(frame))
             if kind == wire.BENCH_REQUEST:
                 return self._bench(frame)
+            if kind == wire.FLEET_KEY:
+                return self._take_fleet_key(frame)
             code = wire.ERR_FRAME
         except FrameError as error:
             code = error.code
@@ -97,11 +160,10 @@ class Client:
             code = wire.ERR_ENTROPY
         except (StorageError, OSError):
             code = wire.ERR_DATA
-        except MemoryError:  # to be asked again: what is paid for is paid for
+        except MemoryError:  # to be asked again
             gc.collect()
             code = wire.ERR_FRAME
-        key, device, number = self._speaker
-        return frames.encode_error(self.reply, key, device, number, code, detail)
+        return frames.encode_error(self.reply, self._key, self._device, self._number, code, detail)
 
     def _hello(self, nonce):
         first = count = budget = 0
@@ -113,11 +175,28 @@ class Client:
             budget = self._left(clients, self._load(first))
         except (StorageError, LedgerError):
             pass
-        text = self.board.text()
+        board = self.board
+        text = board.text()
         gc.collect()
         return frames.encode_hello(
-            self.reply, nonce, first, count, budget, _mem_free(), self.entropy.state, text
-        )
+            self.reply, nonce, first, count, budget, self._epoch, _mem_free(), self._bound, board.exceptions,
+            board.restarts, self.entropy.state, board.assessed, text,
+        )  # fmt: skip
+
+    def _take_fleet_key(self, frame):
+        # The answer is a HELLO, which tells the epoch.
+        device, epoch, key = frames.fields_of(frame, wire.FLEET_KEY, wire.FLEET_KEY_FIELDS)
+        frames.check_length(frame, wire.FLEET_KEY_FIELDS, 0)
+        clients = self._open_clients()
+        if device != clients.first or not clients.find(device):
+            raise FrameError(wire.ERR_DEVICE, "not this board's first client", device)
+        frames.verify(clients.key, frame)
+        if self._fleet_key and epoch > self._epoch:
+            path = self.board.directory + "/" + FLEET
+            write_fleet(path, frames.mask_fleet_key(clients.key, epoch, key), epoch)
+            self._fleet_key = read_fleet(path)[0]
+            self._epoch = epoch
+        return self._hello(epoch)
 
     def _bench(self, frame):
         try:
@@ -127,8 +206,7 @@ class Client:
         return answer(frame, self)
 
     def _answer_round(self, frame, member):
-        device, number = frames.address(frame)
-        self._speaker = (b"", wire.BOARD, number)
+        device, self._number = frames.address(frame)
         try:
             clients = self._open_clients()
             found = clients.find(member or device)
@@ -136,69 +214,81 @@ class Client:
             found = False
         if not found:
             raise FrameError(wire.ERR_DEVICE, "no such client", device)
-        self._speaker = (clients.key, clients.device, number)
-        if not member:
-            frames.verify(clients.key, frame)
+        n = len(frame) - wire.TAG_BYTES
+        state = hashlib.sha256(clients.key)
+        state.update(clients.address)
+        state.update(frame[_QUESTION_AT:n])
+        question = state.digest()
+        if not member and frames.difference(frame[n:], question, wire.TAG_BYTES):
+            raise FrameError(wire.ERR_TAG, "tag does not verify")
+        self._key = frames.answer_key(question)
+        self._device = clients.device
         self._round.decode(frame)
-        return self._report(clients)
+        return self._report(clients, question)
 
-    def _report(self, client):
+    def _report(self, client, question):
         request = self._round
+        number = request.round
         ledger = self._load(client.device)
-        if request.round < ledger.round:
-            raise FrameError(wire.ERR_OLD_ROUND, "round is over", ledger.round)
-        if request.device == wire.FLEET and request.round > ledger.round + wire.FLEET_AHEAD:
-            raise FrameError(
-                wire.ERR_AHEAD, "only the client's own key may skip so many rounds", ledger.round
-            )
-        if request.round == ledger.round:
-            if not frames.same(request.question, ledger.question):
-                raise FrameError(wire.ERR_CHANGED_ROUND, "another round of the same number", ledger.round)
-            if ledger.state == REPORTED:
-                n = len(ledger.report)
-                self.reply[:n] = ledger.report
-                return n
+        last = ledger.round
+        if number < last:
+            raise FrameError(wire.ERR_OLD_ROUND, "round is over", last)
+        if number == last:
+            if question != ledger.question:
+                raise FrameError(wire.ERR_CHANGED_ROUND, "another round of the same number", last)
+            n = len(ledger.report)
+            self._view[:n] = ledger.report
+            return n
+        if number - last > (wire.FLEET_AHEAD if request.device == wire.FLEET else wire.CLIENT_AHEAD):
+            raise FrameError(wire.ERR_AHEAD, "too many rounds skipped", last)
         answerer = self._answerer(request.model) if request.model > wire.SVM else None
-        card = self._certify(request.card)
+        card = self._decode(request.card)
+        size = self._packed_size(card.symbols, request.k)
         cost = request.k * card.epsilon
         values = self._mean_gradient
         if answerer:
             cost = answerer.cost(card)
             values = answerer.values
-        if request.local and self._slot_ms:
-            most = self._slot_ms * _LOCAL_SCALE // (request.d + _LOCAL_SCALE)
-            if request.local[0] * client.records > most:
-                raise FrameError(wire.ERR_SLOT, "local training might not fit the slot", most)
-        if client.shapes and not client.shapes >> card.shape & 1:
-            raise FrameError(wire.ERR_POLICY, "shape of card that the device does not allow", client.largest)
+        if cost > client.largest or (client.shapes and not client.shapes >> card.shape & 1):
+            raise FrameError(wire.ERR_POLICY, "more than the device allows in one report", client.largest)
+        if self._slot_ms and work_ms(request, card, size, self._bound) > self._slot_ms:
+            raise FrameError(wire.ERR_SLOT, "the work might not fit the slot")
+        if self._certified is None:
+            self._certified = certify(card)
+        if not self._certified:
+            raise FrameError(wire.ERR_NOT_CERTIFIED, "card does not keep its epsilon", card.epsilon)
         records = self._open_records(client)
         if self.entropy.state == wire.FAILED:
             raise EntropyError
-        if request.round != ledger.round or ledger.state != DEBITED:
-            if cost > client.largest:
-                raise FrameError(wire.ERR_POLICY, "more than the device allows in one report", client.largest)
-            left = self._left(client, ledger)
-            if cost > left:
-                raise FrameError(wire.ERR_BUDGET, "budget spent", left)
-            self._check_pause(client)
-            ledger.debit(request.round, request.question, cost, self._ahead)
+        left = self._left(client, ledger)
+        if cost > left:
+            raise FrameError(wire.ERR_BUDGET, "budget spent", left)
+        self._check_pause(client)
+        n = 0
+        try:
+            n = self._sample(question, values(client, records, card), card, size)
+            self.entropy.end_report()
+        finally:  # that it came to nothing may tell of the data, too
+            ledger.pay(number, question, cost, self._view[:n], self._ahead)
             if self._paid:
                 self._paid[client.device - client.first] = ticks_ms()
-        n = self._sample(client, values(client, records, card), card)
-        self.entropy.end_report()
-        ledger.record(memoryview(self.reply)[:n])
         return n
 
-    def _certify(self, data):
-        """Return the Card, certified; the one certified last is known by its bytes."""
+    def _decode(self, data):
+        """Return the Card; the one decoded last is known by its bytes. _certified: None until it is known."""
         if self._card is None or self._card.data != data:
             self._card = None
             card = decode(data)
-            self._certified = certify(card)
+            self._certified = None
             self._card = card
-        if not self._certified:
-            raise FrameError(wire.ERR_NOT_CERTIFIED, "card does not keep its epsilon", self._card.epsilon)
         return self._card
+
+    def _packed_size(self, symbols, k):
+        if self._packed[:2] != (symbols, k):
+            self._packed = (symbols, k, frames.packed_size(symbols, k))
+        if self._packed[2] > wire.MAX_PACKED:
+            raise CardError("too many symbols for one report")
+        return self._packed[2]
 
     def _answerer(self, model):
         """Return what answers for `model`: it has cost(card), and values() like _mean_gradient."""
@@ -206,6 +296,8 @@ class Client:
             try:  # loaded only when asked for
                 if model == wire.SOFTMAX:
                     from tern.inference import Answerer
+                elif model == wire.SOFTMAX_GRADIENT:
+                    from tern.softmax import Answerer  # type: ignore[assignment]
                 elif model >= wire.VALUES:
                     from tern.collect import Answerer  # type: ignore[assignment]
                 else:
@@ -215,23 +307,22 @@ class Client:
             self._answerers[model] = Answerer(self._round)
         return self._answerers[model]
 
-    def _sample(self, client, values, card):
+    def _sample(self, question, values, card, size):
         """Draw the report of the current round, of these values, into `reply`; return its length."""
         request = self._round
         k = request.k
-        choose(client.key, request.round, request.values, k, self._chosen)
+        if k > len(self._symbols):
+            self._room(k)
+        choose(question, request.values, k, self._chosen)
         gather(values, self._chosen, k, self._inputs)
         draw = sample_categories if request.model == wire.CATEGORIES else sample
         draw(card, self.entropy, self._inputs, self._symbols, k)
-        if self._packed[:2] != (card.symbols, k):
-            self._packed = (card.symbols, k, frames.packed_size(card.symbols, k))
-        size = self._packed[2]
         return frames.encode_report(
-            self.reply, client.key, client.device, request.round, self._symbols, k, card.symbols, size
+            self.reply, self._key, self._device, request.round, self._symbols, k, card.symbols, size
         )
 
     def _mean_gradient(self, client, records, _):
-        """Return the clipped mean gradient. A batch of some records only moves on round by round."""
+        """Return the mean gradient, scaled and clipped."""
         request = self._round
         d = request.d
         if self._gradient is None or self._gradient.d != d:
@@ -240,9 +331,8 @@ class Client:
             self._gradient = Gradient(d)
         gradient = self._gradient
         count = client.records
-        batch = min(request.batch or count, count, wire.MAX_BATCH)
-        index = (request.round - 1) % count * batch % count
-        gradient.reset()
+        batch, index = turn(request.round, request.batch, count)
+        gradient.reset(request.range)
         for _ in range(batch):
             records.read(client.start + index, self._row)
             gradient.add(request.model, request.parameters, request.exponent, self._row)
@@ -254,8 +344,11 @@ class Client:
 
     def _open_clients(self):
         if self._clients is None:
-            self._fleet_key, pause, self._slot_ms, ahead = read_fleet(self.board.directory + "/" + FLEET)
+            self._fleet_key, pause, self._slot_ms, ahead, self._epoch, self._bound = read_fleet(
+                self.board.directory + "/" + FLEET
+            )
             clients = Clients(self.board.directory + "/" + CLIENTS)
+            clients.most = self._bound
             self._pause_ms = 1000 * pause
             if clients.count == 1:
                 self._ahead = ahead
@@ -275,7 +368,7 @@ class Client:
         if self._records is None:
             self._records = Records(self.board.directory + "/" + RECORDS)
         records = self._records
-        if self._round.features != records.d:
+        if self._round.d != records.d:
             raise FrameError(wire.ERR_DATA, "records of another dimension", records.d)
         if not client.records or client.start + client.records > records.count:
             raise StorageError("client without records")
@@ -306,10 +399,7 @@ def serve(board):
                 if frame is None:
                     continue
                 board.led(True)
-                for n in client.answers(frame):
-                    if client.reply[0] == wire.HELLO:
-                        link.restart_credit()
-                    link.send(client.reply, n)
+                client.respond(frame, link.send)
             except MemoryError:  # not even for an ERROR: the host asks again
                 gc.collect()
             board.led(False)

@@ -1,12 +1,12 @@
 """Collecting what a record holds: some of its features as they are, for means and frequencies (Algorithm 6).
 
-Source: Zhao et al., IEEE IoT J. 8, 2021. The features asked for are those whose parameter is not 0. Numeric ones are
-Q1.14 values; a category is a number from 0, and whatever it is, it counts as one of those that the card has.
+Source: Zhao et al., IEEE IoT J. 8, 2021. Numeric features are Q1.14 values, multiplied by 2**range and clipped; a category is a number from 0, and whatever it is, it counts as one of those that the card has.
 """
 
 from array import array
 
 from tern.card import CardError
+from tern.fixed import saturate
 from tern.shapes import WINDOW
 from tern.wire import CATEGORIES, MAX_DIMENSION
 
@@ -33,10 +33,12 @@ class Answerer:
         records.read(client.start + (request.round - 1) % client.records, row)
         n = 0
         for j in range(request.d):
-            if request.parameters[j]:
+            if request.asked[j]:
                 value = self._row[j]
                 if request.model == CATEGORIES:
                     value = max(0, min(value, card.symbols - 1))
+                else:
+                    value = saturate(value << request.range)
                 self._values[n] = value
                 n += 1
         return self._values

@@ -1,10 +1,10 @@
-"""Which k of the d coordinates a client reports: a keyed hash of (client, round) that both sides know."""
+"""Which k of a client's values it reports: drawn from the digest of its question, which both sides know."""
 
-import struct
+from array import array
 
 from tern.compat import micropython, ptr8, ptr16
 from tern.entropy import Keyed
-from tern.wire import COORDINATES_LABEL
+from tern.wire import COORDINATES_AT
 
 
 @micropython.viper
@@ -28,18 +28,19 @@ def gather(values: ptr16, indices: ptr16, k: int, out: ptr16):
         i += 1
 
 
-def choose(key, round_number, d, k, out):
-    """Write k of the coordinates 0..d-1, in ascending order, into the array('H') `out`.
+def choose(question, d, k, out):
+    """Write k of the coordinates 0..d-1, in ascending order, into the array('H') `out`. question: its digest (bytes).
 
-    A partial Fisher-Yates shuffle (Knuth, TAOCP 2, Algorithm 3.4.2 P) drawn from the key's public stream: every
-    set of k is equally likely, and none depends on data.
+    A partial Fisher-Yates shuffle (Knuth, TAOCP 2, Algorithm 3.4.2 P) drawn from the last bytes of the digest, and then
+    from hashes of it: every set of k is equally likely, and none depends on data.
     """
     if k == d:
         for i in range(d):
             out[i] = i
         return
-    stream = Keyed(key, COORDINATES_LABEL + struct.pack("<I", round_number))
-    order = bytearray(range(d))
+    stream = Keyed(question, b"")
+    stream.give(question[COORDINATES_AT:])
+    order = array("H", range(d))
     chosen = bytearray(d)
     for i in range(k):
         j = i + stream.uniform(d - i)

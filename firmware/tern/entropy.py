@@ -105,6 +105,11 @@ class Keyed(Stream):
         self._prefix = bytes(key) + bytes(label)
         self._counter = 0
 
+    def give(self, data):
+        """Begin the stream with `data`."""
+        self.pool = bytes(data) + bytes(SLACK)
+        self.cursor[END] = len(data)
+
     def refill(self):
         left = self.pool[self.cursor[POSITION] : self.cursor[END]]
         block = hashlib.sha256(self._prefix + self._counter.to_bytes(4, "little")).digest()

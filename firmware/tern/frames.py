@@ -2,14 +2,16 @@
 
 Encoders write a whole frame, tag included, into the caller's buffer and return its length. Decoders check every
 bound before they use a field, and raise FrameError. COBS: Cheshire and Baker, Consistent Overhead Byte Stuffing,
-1999. Tags: HMAC (RFC 2104) with SHA-256, cut to 8 bytes. What only a host needs is in host_frames.py.
+1999. Tags: SHA-256 of key and data, cut to 8 bytes; Bellare, Bernstein and Tessaro (Hash-Function Based PRFs: AMAC and
+Its Multi-User Security, Eurocrypt 2016) prove that such a function is pseudo-random. What only a host needs is in
+host_frames.py.
 """
 
 import hashlib
 import struct
 from array import array
 
-from tern import wire
+from tern import __version__, wire
 from tern.compat import const, micropython, ptr8, ptr16, ptr32
 
 MORE = const(-1)  # Receiver.next(): the bytes given hold no further whole frame
@@ -27,9 +29,11 @@ _LIMIT = const(6)  # and the longest frame
 _RETURN = const(0x0D)
 _CTRL_C = const(0x03)
 _LEAST = const(13)  # a HELLO_REQUEST: the shortest frame of a host
-_ROUND_BYTES = const(19)  # type and fixed fields of a ROUND; d is the last
-_LOCAL_BYTES = const(6)
-_LEAST_ROUND = const(30)  # those, the length of the card, a byte of it, the tag
+_ROUND_BYTES = const(26)  # type and fixed fields of a ROUND,
+_MODEL_AT = const(9)  # and where those of them stand that say how long it is
+_CLASSES_AT = const(12)
+_D_AT = const(13)
+_CARD_AT = const(24)
 
 
 class FrameError(ValueError):
@@ -150,6 +154,17 @@ def pack(symbols: ptr16, k: int, base: int, out: ptr8) -> int:
     return used
 
 
+@micropython.viper
+def copy_int16(source: ptr8, start: int, out: ptr16, n: int):
+    """out[i] = the int16 at source[start + 2 i], for i < n."""
+    i = 0
+    while i < n:
+        at = start + i + i
+        value = source[at] | source[at + 1] << 8
+        out[i] = ((value + 32768) & 65535) - 32768
+        i += 1
+
+
 def cobs_size(n):
     """Return the most bytes that cobs_encode writes for n bytes, the ending 0x00 included."""
     return n + 2 + n // 254
@@ -190,17 +205,23 @@ class Receiver:
             return 1 + _LEAST if left and left != _RETURN - 1 else 1
         if length == 1 and left == _RETURN - 2 and frame[0] == _CTRL_C:
             return 0
-        if frame[0] == wire.ROUND:
-            least = _LEAST_ROUND - length
-            if length >= _ROUND_BYTES:
-                least += 2 * (frame[_ROUND_BYTES - 2] | frame[_ROUND_BYTES - 1] << 8)
-            left = max(left, least)
+        if frame[0] == wire.ROUND and length >= _ROUND_BYTES:
+            d = frame[_D_AT] | frame[_D_AT + 1] << 8
+            rest = question_bytes(frame[_MODEL_AT], frame[_CLASSES_AT], d) + wire.TAG_BYTES
+            rest += frame[_CARD_AT] | frame[_CARD_AT + 1] << 8
+            left = max(left, rest + _ROUND_BYTES - length)
         return 1 + left
+
+
+def question_bytes(model, classes, d):
+    """Return how many bytes of a ROUND stand between its fixed fields and its card: parameters, or features asked for.
+    """
+    return d + 7 >> 3 if wire.VALUES <= model <= wire.CATEGORIES else 2 * classes * d
 
 
 def packed_size(base, k):
     """Return the fewest bytes that hold every number below base**k."""
-    require(2 <= base <= wire.MAX_BASE and 1 <= k <= wire.MAX_DIMENSION, "symbols out of bounds")
+    require(2 <= base <= wire.MAX_BASE and 1 <= k <= wire.MAX_VALUES, "symbols out of bounds")
     values = base**k
     n = 0
     holds = 1
@@ -212,27 +233,17 @@ def packed_size(base, k):
 
 # --- Tags ---------------------------------------------------------------------------------------------------
 
-_INNER = int.from_bytes(b"\x36" * 64, "little")
-_OUTER = int.from_bytes(b"\x5c" * 64, "little")
 
-
-_pads = [None, b"", b""]  # the key used last, and what its two hashes begin with
+def digest(key, data):
+    """Return SHA-256(key | data)."""
+    state = hashlib.sha256(key)
+    state.update(data)
+    return state.digest()
 
 
 def tag(key, data):
-    """Return HMAC-SHA256(key, data)[:8]; key: bytes, at most 64."""
-    pads = _pads
-    if key != pads[0]:
-        number = int.from_bytes(key, "little")
-        pads[0] = None  # where memory runs out below
-        pads[1] = (number ^ _INNER).to_bytes(64, "little")
-        pads[2] = (number ^ _OUTER).to_bytes(64, "little")
-        pads[0] = key
-    inner = hashlib.sha256(pads[1])
-    inner.update(data)
-    outer = hashlib.sha256(pads[2])
-    outer.update(inner.digest())
-    return outer.digest()[: wire.TAG_BYTES]
+    """Return the first 8 bytes of SHA-256(key | data)."""
+    return digest(key, data)[: wire.TAG_BYTES]
 
 
 def same(a, b):
@@ -258,10 +269,28 @@ def seal(key, out, n):
 
 
 def verify(key, frame):
-    """Raise FrameError (ERR_TAG) unless `frame` (bytes or memoryview, tag included) carries the tag of `key`."""
+    """Raise FrameError (ERR_TAG) unless `frame` (bytes or memoryview, tag included) carries the tag of `key`.
+
+    Return the digest that the tag begins.
+    """
     n = len(frame) - wire.TAG_BYTES
-    if n < 1 or not same(frame[n:], tag(key, frame[:n])):
-        raise FrameError(wire.ERR_TAG, "tag does not verify")
+    if n > 0:
+        whole = digest(key, frame[:n])
+        if not difference(frame[n:], whole, wire.TAG_BYTES):
+            return whole
+    raise FrameError(wire.ERR_TAG, "tag does not verify")
+
+
+def answer_key(question):
+    """Return the key of the tags of what answers a ROUND; question: its digest, under the client's key and id."""
+    return question[wire.TAG_BYTES : 3 * wire.TAG_BYTES]
+
+
+def mask_fleet_key(key, epoch, fleet_key):
+    """Return the key of a fleet as a FLEET_KEY carries it to the client with `key`; or back."""
+    label = wire.FLEET_KEY_LABEL + struct.pack("<I", epoch)
+    mask = digest(key, label + b"1")[:16] + digest(key, label + b"2")[:16]
+    return bytes([a ^ b for a, b in zip(mask, fleet_key)])
 
 
 # --- Encoders -----------------------------------------------------------------------------------------------
@@ -283,15 +312,18 @@ def encode_hello_request(out, nonce):
     return seal(b"", out, 5)
 
 
-def encode_hello(out, nonce, first, clients, budget, heap, entropy, text):
-    """Write a HELLO: ids first .. first + clients - 1; budget left of the first; heap free; entropy state; text."""
+def encode_hello(
+    out, nonce, first, clients, budget, epoch, heap, records, exceptions, restarts, entropy, assessed, text
+):  # fmt: skip
+    """Write a HELLO: the fields of wire.md; those that are the same for every board are put in here."""
     while len(text.encode()) > 255:
         text = text[:-1]
     text = text.encode()
+    release = bytes([int(part) for part in __version__.split(".")])
     out[0] = wire.HELLO
     struct.pack_into(
-        wire.HELLO_FIELDS, out, 1, nonce, wire.VERSION, wire.SCHEMA, first, clients, wire.MAX_FRAME, wire.CREDIT,
-        budget, heap, entropy, len(text),
+        wire.HELLO_FIELDS, out, 1, nonce, wire.VERSION, wire.SCHEMA, first, clients, wire.MAX_FRAME, wire.CREDIT, budget,
+        epoch, heap, records, exceptions, restarts, entropy, assessed, release, len(text),
     )  # fmt: skip
     n = end_of(wire.HELLO_FIELDS)
     out[n : n + len(text)] = text
@@ -299,7 +331,7 @@ def encode_hello(out, nonce, first, clients, budget, heap, entropy, text):
 
 
 def encode_report(out, key, device, round_number, symbols, k, base, size):
-    """Write a REPORT of symbols[:k] (array('H')), each below base; size: packed_size(base, k)."""
+    """Write a REPORT of symbols[:k] (array('H')), each below base; key: answer_key(); size: packed_size(base, k)."""
     check_address(device, round_number)
     require(size <= wire.MAX_PACKED, "report too long")
     out[0] = wire.REPORT
@@ -338,24 +370,28 @@ def check_length(frame, layout, rest):
     require(len(frame) == end_of(layout) + rest + wire.TAG_BYTES, "wrong length")
 
 
-def check_round(model, exponent, k, batch, d, length):
+def check_question(model, range_, exponent, classes, d, k, batch, epochs, rate, tau):
+    """Raise FrameError where these fields of a ROUND are out of bounds or do not fit each other.
+
+    Return how many values a client computes, of which it reports k; for a collection, at most.
+    """
+    trains = wire.SOFTMAX < model < wire.VALUES
+    collects = wire.VALUES <= model <= wire.CATEGORIES
+    many = model == wire.SOFTMAX or model == wire.SOFTMAX_GRADIENT
     require(wire.LINEAR <= model <= wire.LAST_MODEL, "unknown model")
-    require(wire.MIN_EXPONENT <= exponent <= wire.MAX_EXPONENT, "exponent out of bounds")
-    if model == wire.SOFTMAX:
-        require(2 <= k <= wire.MAX_DIMENSION and 1 <= d <= wire.MAX_PARAMETERS, "d or k out of bounds")
-        require(d % k == 0 and d // k <= wire.MAX_DIMENSION, "d or k out of bounds")
-    else:
-        require(1 <= d <= wire.MAX_DIMENSION and 1 <= k <= d, "d or k out of bounds")
-    require(0 <= batch <= wire.MAX_BATCH, "batch out of bounds")
-    require(1 <= length <= wire.MAX_CARD, "card too long or missing")
-
-
-def check_local(exponent, local):
-    epochs, rate, tau = local
-    require(
-        exponent >= wire.MIN_LOCAL_EXPONENT and epochs and rate <= wire.MAX_RATE and 1 <= tau <= wire.MAX_TAU,
-        "local training out of bounds",
-    )
+    require(1 <= d <= wire.MAX_DIMENSION and classes * d <= wire.MAX_VALUES, "d out of bounds")
+    require(2 <= classes <= wire.MAX_DIMENSION if many else classes == 1, "classes out of bounds")
+    scaled = model < wire.SOFTMAX or model == wire.VALUES or model == wire.SOFTMAX_GRADIENT
+    require(0 <= range_ <= (wire.MAX_RANGE if scaled else 0), "range out of bounds")
+    least = wire.MIN_LOCAL_EXPONENT if trains else wire.MIN_EXPONENT
+    require(exponent == 0 if collects else least <= exponent <= wire.MAX_EXPONENT, "exponent out of bounds")
+    most = 0 if collects or model == wire.SOFTMAX else wire.MAX_BATCH
+    require(0 <= batch <= most, "batch out of bounds")
+    local = 1 <= epochs <= 255 and 0 <= rate <= wire.MAX_RATE and 1 <= tau <= wire.MAX_TAU
+    require(local if trains else not (epochs or rate or tau), "local training out of bounds")
+    values = classes if model == wire.SOFTMAX else classes * d
+    require((values if model == wire.SOFTMAX else 1) <= k <= values, "k out of bounds")
+    return values
 
 
 def is_for_fleet(frame):
@@ -379,46 +415,46 @@ def decode_hello_request(frame):
 
 
 class Round:
-    """One decoded ROUND after another, in the attributes device, round, model, exponent, k, batch, deadline, d,
-    parameters (array 'h'), card, tag, `local` (epochs, rate, tau; empty but for local training), and `question`, a hash
-    of what is asked, whoever is asked under whichever key.
+    """One decoded ROUND after another: each field of wire.md in the attribute of its name.
 
-    `features`: of a record; `values`: how many values a client computes, of which it reports k.
+    parameters: array('h'), classes x d, row by row; in a collection asked, a byte a feature: whether it is asked for.
+    values: how many a client computes, of which it reports k. card: a memoryview. Buffers are made anew only where a
+    question needs larger ones than the last.
     """
 
     def __init__(self):
-        self.device = self.round = self.model = self.exponent = 0
-        self.k = self.batch = self.deadline = self.d = self.features = self.values = 0
-        self.local = ()
+        self.device = self.round = self.model = self.range = self.exponent = self.classes = self.d = self.k = 0
+        self.batch = self.epochs = self.rate = self.tau = self.values = 0
         self.parameters = array("h")
-        self.card = self.tag = self.question = b""
+        self.asked = bytearray(wire.MAX_DIMENSION)
+        self.card = b""
 
     def decode(self, frame):
         """Take the fields of `frame`; the tag is verify()'s business. Raises FrameError."""
-        fields = fields_of(frame, wire.ROUND, wire.ROUND_FIELDS)
-        device, round_number, model, exponent, k, batch, _, d = fields
-        check_address(device, round_number)
-        start = end_of(wire.ROUND_FIELDS)
-        end = start + 2 * d
-        require(len(frame) >= end + 2 + wire.TAG_BYTES, "frame too short")
-        (length,) = struct.unpack_from("<H", frame, end)
-        check_round(model, exponent, k, batch, d, length)
-        trains = wire.SOFTMAX < model < wire.VALUES
-        check_length(frame, wire.ROUND_FIELDS, 2 * d + 2 + length + trains * _LOCAL_BYTES)
-        self.local = ()
-        if trains:
-            self.local = struct.unpack_from(wire.LOCAL_FIELDS, frame, end + 2 + length)
-            check_local(exponent, self.local)
-        self.parameters = array("h", bytes(frame[start:end]))  # every chip here is little-endian
-        self.features = self.values = d
-        if model == wire.SOFTMAX:
-            self.features = d // k
-            self.values = k
-        elif model >= wire.VALUES:
-            self.values = d - list(self.parameters).count(0)
-            require(k <= self.values, "d or k out of bounds")
-        self.device, self.round, self.model, self.exponent = fields[:4]
-        self.k, self.batch, self.deadline, self.d = fields[4:]
-        self.card = frame[end + 2 : end + 2 + length]
-        self.tag = bytes(frame[len(frame) - wire.TAG_BYTES :])
-        self.question = hashlib.sha256(frame[5 : len(frame) - wire.TAG_BYTES]).digest()
+        (
+            self.device, self.round, self.model, self.range, self.exponent, self.classes, self.d, self.k, self.batch,
+            self.epochs, self.rate, self.tau, length,
+        ) = fields_of(frame, wire.ROUND, wire.ROUND_FIELDS)  # fmt: skip
+        model = self.model
+        d = self.d
+        check_address(self.device, self.round)
+        self.values = check_question(
+            model, self.range, self.exponent, self.classes, d, self.k, self.batch, self.epochs, self.rate, self.tau
+        )
+        require(1 <= length <= wire.MAX_CARD, "card too long or missing")
+        size = question_bytes(model, self.classes, d)
+        check_length(frame, wire.ROUND_FIELDS, size + length)
+        if wire.VALUES <= model <= wire.CATEGORIES:
+            self.values = 0
+            for j in range(8 * size):
+                bit = frame[_ROUND_BYTES + (j >> 3)] >> (j & 7) & 1
+                require(j < d or not bit, "feature out of bounds")
+                self.asked[j] = bit
+                self.values += bit
+            require(self.k <= self.values, "k out of bounds")
+        else:
+            n = self.classes * d
+            if len(self.parameters) != n:
+                self.parameters = array("h", (0 for _ in range(n)))
+            copy_int16(frame, _ROUND_BYTES, self.parameters, n)
+        self.card = frame[_ROUND_BYTES + size : _ROUND_BYTES + size + length]

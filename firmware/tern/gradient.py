@@ -9,20 +9,23 @@ the gradient of one record is r * x, where the residual r depends on the model:
     SVM       max(0, 1 - y z)            r = -y where y z < 1, else 0  y = +-1
 
 For the two classifiers a label above 0 means +1 and any other means -1. What a device reports is the mean over its
-batch, each coordinate clipped to [-1, 1].
+batch, multiplied by 2**range (a public number of the round) and clipped to [-1, 1].
 
 Precision. z and r are rounded to 2**-14, each product r * x again, and the mean once more: for the linear model and
 the SVM a coordinate is within 2**-13 of the exact value. The SVM's margin is compared exactly, before rounding, so that
 there is no record near the kink on which the exact gradient and this one disagree. The logistic residual comes from a
 table with linear interpolation, which adds at most 2**-12.3; all is within 2**-9.
 
+With a range, products are rounded to 2**-(14 + fine), fine = min(range, 10), so that scaling costs no precision as long
+as the sums have room; the last two bits of a range of 12 are zeros.
+
 No overflow, whatever int16 values the arrays hold (features outside Q1.14 included) and d <= 128, batch <= 32:
   m = 256 a + b with -128 <= a <= 127 and 0 <= b <= 255; the two sums of products are kept apart:
     |sum a x| <= 128 * 2**7 * 2**15 = 2**29;  |sum b x| <= 128 * 255 * 2**15 < 2**30;
   their carry-joined high part is at most 2**29 + 2**22, and z is that shifted right by at least 4: |z| < 2**26;
-  |r| is held to 1025 * 2**14 (|z| <= 1024 and |y| <= 1 for features in Q1.14, so this changes no valid result);
-  r = 2**14 u + v with |u| <= 1025 and 0 <= v < 2**14: |u x| < 2**26, |v x| < 2**29;
-  one record adds at most 2 |r| <= 1025 * 2**15 to an accumulator, 32 records less than 2**31 - 16.
+  |r| is held to (2047 >> fine) * 2**14 (for fine = 0, |z| <= 1024 and |y| <= 1, this changes no valid result);
+  r = 2**14 u + v with |u| <= 2047 >> fine and 0 <= v < 2**14: |u x| << fine <= 2047 * 2**15, |v x| < 2**29;
+  one record adds at most 2**fine |r| 2 <= 2047 * 2**15 to an accumulator, 32 records less than 2**31 - 2**19.
 """
 
 from array import array
@@ -31,7 +34,8 @@ from tern.compat import const, micropython, ptr16, ptr32
 from tern.wire import LINEAR, MAX_BATCH, MAX_DIMENSION, MAX_EXPONENT, MIN_EXPONENT, SVM
 
 _ONE = const(16384)
-_MAX_RESIDUAL = const(1025 * 16384)
+_MAX_FINE = const(10)
+_MAX_RESIDUAL = const(2047)
 
 # 2**14 / (1 + exp(i / 8)) for i = 0..80, rounded, as int16; beyond 10 the sigmoid's tail counts as 0.
 _TAIL = const(10 * 16384)
@@ -79,14 +83,16 @@ def dot(row: ptr16, start: int, params: ptr16, sums: ptr32, d: int):
 
 
 @micropython.viper
-def accumulate(row: ptr16, start: int, residual: int, totals: ptr32, d: int):
-    """totals[j] += residual * x, rounded to 2**-14, with x = row[start + j]."""
+def accumulate(row: ptr16, start: int, residual: int, totals: ptr32, d: int, fine: int):
+    """totals[j] += residual * x, rounded to 2**-(14 + fine), with x = row[start + j]."""
     whole = residual >> 14
     part = residual & 16383
+    shift = 14 - fine
+    half = 1 << (shift - 1)
     j = 0
     while j < d:
         x = ((row[start + j] + 32768) & 65535) - 32768
-        totals[j] = totals[j] + whole * x + ((part * x + 8192) >> 14)
+        totals[j] = totals[j] + (whole * x << fine) + ((part * x + half) >> shift)
         j += 1
 
 
@@ -101,18 +107,35 @@ def clear(totals: ptr32, d: int):
 
 
 @micropython.viper
-def mean(totals: ptr32, n: int, out: ptr16, d: int):
-    """out[j] = totals[j] / n, rounded and clipped to [-1, 1]."""
+def mean(totals: ptr32, n: int, out: ptr16, d: int, up: int):
+    """out[j] = totals[j] * 2**up / n, rounded and clipped to [-1, 1]."""
     half = n >> 1
+    limit = n << 14
     j = 0
     while j < d:
-        v = (totals[j] + half) // n
+        v = totals[j]
+        if v > limit:
+            v = limit
+        elif v + limit < 0:
+            v = 0 - limit
+        v = ((v << up) + half) // n
         if v > 16384:
             v = 16384
         elif v < -16384:
             v = -16384
         out[j] = v
         j += 1
+
+
+def turn(round_number, batch, count):
+    """Return (records, first) of a round's batch: records go round cyclically, a batch of some moves on by round."""
+    n = min(batch or count, count, MAX_BATCH)
+    return n, (round_number - 1) % count * n % count
+
+
+def fine_bits(range_):
+    """Return how many bits finer than 2**-14 the products of a round of this range are."""
+    return min(range_, _MAX_FINE)
 
 
 class Gradient:
@@ -123,13 +146,15 @@ class Gradient:
         if not 1 <= d <= MAX_DIMENSION:
             raise ValueError("d must be 1..128")
         self.d = d
-        self.count = 0
+        self.count = self._fine = self._up = 0
         self._sums = array("i", (0, 0))
         self._totals = array("i", (0 for _ in range(d)))
 
-    def reset(self):
-        """Begin a new batch."""
+    def reset(self, range_=0):
+        """Begin a new batch, whose mean is to be multiplied by 2**range_ (0..12)."""
         self.count = 0
+        self._fine = fine_bits(range_)
+        self._up = range_ - self._fine
         clear(self._totals, self.d)
 
     def add(self, model, params, exponent, row, start=0):
@@ -149,11 +174,11 @@ class Gradient:
             raise ValueError("more than 32 records in a batch")
         residual = self._residual(model, params, exponent, row, start)
         if residual:
-            accumulate(row, start, residual, self._totals, d)
+            accumulate(row, start, residual, self._totals, d, self._fine)
         self.count += 1
 
     def finish(self, out):
-        """Write the batch's mean gradient, clipped to [-1, 1], into the array('h') out, Q1.14, d values.
+        """Write the batch's mean gradient, scaled and clipped to [-1, 1], into the array('h') out, Q1.14, d values.
 
         Raises ValueError where nothing was added, or out is shorter than d.
         """
@@ -161,7 +186,7 @@ class Gradient:
             raise ValueError("no records")
         if len(out) < self.d:
             raise ValueError("lengths do not fit d")
-        mean(self._totals, self.count, out, self.d)
+        mean(self._totals, self.count, out, self.d, self._up)
 
     def _residual(self, model, params, exponent, row, start):
         sums = self._sums
@@ -177,7 +202,8 @@ class Gradient:
             return _ONE if z > -_ONE or (z == -_ONE and rest) else 0
         z = high + (1 << shift - 1) >> shift
         if model == LINEAR:
-            return max(-_MAX_RESIDUAL, min(_MAX_RESIDUAL, z - label))
+            limit = _MAX_RESIDUAL >> self._fine << 14
+            return max(-limit, min(limit, z - label))
         margin = z if label > 0 else -z
         size = sigmoid_tail(margin) if margin >= 0 else _ONE - sigmoid_tail(-margin)
         return -size if label > 0 else size

@@ -6,14 +6,16 @@ A board has it for its bench and its tests only.
 import struct
 
 from tern import wire
+from tern.model import check_model
 from tern.frames import (
     check_address,
     check_length,
-    check_local,
-    check_round,
+    check_question,
+    digest,
     end_of,
     fields_of,
     kind,
+    mask_fleet_key,
     packed_size,
     require,
     seal,
@@ -22,41 +24,105 @@ from tern.frames import (
 
 
 def encode_round(
-    out, key, device, round_number, model, exponent, k, batch, deadline, parameters, card, local=()
-):
-    """Write a ROUND; parameters: d int16 mantissas; card: bytes; local: (epochs, rate, tau) for local training.
+    out, key, device, round_number, model, parameters, card, k, exponent=0, range_=0, classes=1, batch=0, local=(0, 0, 0)
+):  # fmt: skip
+    """Write a ROUND; parameters: classes x d int16 mantissas, or d times whether a feature is asked for; card: bytes;
+    local: (epochs, rate, tau) for local training.
 
     Raises FrameError where a field is out of bounds.
     """
-    d = len(parameters)
-    require(
-        model < wire.VALUES or sum(1 for value in parameters if value) >= k,
-        "k larger than the features asked for",
-    )
     check_address(device, round_number)
-    check_round(model, exponent, k, batch, d, len(card))
-    require(0 <= deadline <= 0xFFFF, "deadline out of bounds")
+    require(classes >= 1 and len(parameters) % classes == 0, "parameters are not classes x d")
+    d = len(parameters) // classes
+    check_question(model, range_, exponent, classes, d, k, batch, *local)
+    require(1 <= len(card) <= wire.MAX_CARD, "card too long or missing")
     out[0] = wire.ROUND
-    struct.pack_into(wire.ROUND_FIELDS, out, 1, device, round_number, model, exponent, k, batch, deadline, d)
+    struct.pack_into(
+        wire.ROUND_FIELDS, out, 1, device, round_number, model, range_, exponent, classes, d, k, batch, *local, len(card)
+    )  # fmt: skip
     n = end_of(wire.ROUND_FIELDS)
+    if wire.VALUES <= model <= wire.CATEGORIES:
+        asked = [1 if value else 0 for value in parameters]
+        require(k <= sum(asked), "k larger than the features asked for")
+        for i in range(0, d, 8):
+            out[n] = sum(asked[i + j] << j for j in range(min(8, d - i)))
+            n += 1
+    else:
+        n = _put_parameters(out, n, parameters)
+    out[n : n + len(card)] = card
+    return seal(key, out, n + len(card))
+
+
+def _put_parameters(out, n, parameters):
     for value in parameters:
         require(-32768 <= value <= 32767, "parameter out of bounds")
         struct.pack_into("<h", out, n, value)
         n += 2
-    struct.pack_into("<H", out, n, len(card))
-    n += 2
-    out[n : n + len(card)] = card
-    n += len(card)
-    require(
-        len(local) == (3 if wire.SOFTMAX < model < wire.VALUES else 0), "local training needs three fields"
-    )
-    if local:
-        check_local(exponent, local)
-        require(0 < local[0] <= 255 and local[1] >= 0, "epochs or rate out of bounds")
-        local = struct.pack(wire.LOCAL_FIELDS, *local)
-        out[n : n + len(local)] = local
-        n += len(local)
-    return seal(key, out, n)
+    return n
+
+
+def question_of(key, device, frame):
+    """Return the digest of a ROUND as the client `device` with `key` takes it, whoever it was addressed to.
+
+    frame: bytes, the tag included. It begins with the tag of the ROUND for this client alone.
+    """
+    asked = bytes((wire.ROUND,)) + struct.pack("<I", device) + bytes(frame[5 : len(frame) - wire.TAG_BYTES])
+    return digest(key, asked)
+
+
+def encode_model(out, key, device, round_number, model, parameters, exponent, classes=1):
+    """Write a MODEL: classes x d int16 mantissas; device: a client's, or FLEET with the fleet's key.
+
+    Raises FrameError where a field is out of bounds.
+    """
+    check_address(device, round_number)
+    check_model(model, exponent, classes, len(parameters))
+    out[0] = wire.MODEL
+    d = len(parameters) // classes
+    struct.pack_into(wire.MODEL_FIELDS, out, 1, device, round_number, model, exponent, classes, d)
+    return seal(key, out, _put_parameters(out, end_of(wire.MODEL_FIELDS), parameters))
+
+
+def encode_fleet_key(out, key, device, epoch, fleet_key):
+    """Write a FLEET_KEY, which brings a board the key of a later epoch, hidden under the key of its first client."""
+    check_address(device, 1)
+    require(1 <= epoch <= wire.MAX_ROUND, "epoch out of bounds")
+    out[0] = wire.FLEET_KEY
+    struct.pack_into(wire.FLEET_KEY_FIELDS, out, 1, device, epoch, mask_fleet_key(key, epoch, fleet_key))
+    return seal(key, out, end_of(wire.FLEET_KEY_FIELDS))
+
+
+def encode_reports(out, reports):
+    """Write a REPORTS of whole REPORT frames (bytes) that answer the same round in the same number of bytes.
+
+    Raises FrameError.
+    """
+    first = reports[0]
+    size = len(first) - 9 - wire.TAG_BYTES
+    (number,) = struct.unpack_from("<I", first, 5)
+    out[0] = wire.REPORTS
+    struct.pack_into(wire.REPORTS_FIELDS, out, 1, number, size)
+    n = end_of(wire.REPORTS_FIELDS)
+    require(n + len(reports) * (len(first) - 5) <= wire.MAX_FRAME, "too many reports")
+    for report in reports:
+        require(len(report) == len(first) and report[5:9] == first[5:9], "reports that do not fit together")
+        row = report[1:5] + report[9:]
+        out[n : n + len(row)] = row
+        n += len(row)
+    return n
+
+
+def reports_of(frame):
+    """Return the REPORT frames that a REPORTS stands for, none of them verified. Raises FrameError."""
+    number, size = fields_of(frame, wire.REPORTS, wire.REPORTS_FIELDS)
+    start = end_of(wire.REPORTS_FIELDS)
+    row = 4 + size + wire.TAG_BYTES
+    count = (len(frame) - start) // row
+    require(1 <= size <= wire.MAX_PACKED and count and len(frame) == start + count * row, "wrong length")
+    head = bytes((wire.REPORT,))
+    middle = struct.pack("<I", number)
+    rows = [bytes(frame[start + i * row : start + (i + 1) * row]) for i in range(count)]
+    return [head + row[:4] + middle + row[4:] for row in rows]
 
 
 def encode_bench_request(out, nonce, case, repeats, card=b""):
@@ -78,24 +144,33 @@ def unpack(data, k, base, out):
     require(number == 0, "packed number too large")
 
 
+HELLO_NAMES = (
+    "nonce", "version", "schema", "first", "clients", "largest", "credit", "budget", "epoch", "heap", "records",
+    "exceptions", "restarts", "entropy", "assessed", "release",
+)  # fmt: skip
+
+
 class Hello:
-    """What a board says of itself, in the attributes nonce, version, schema, first, clients, largest, credit,
-    budget, heap, entropy and text. Of another schema only the first three are set, the others are None.
+    """What a board says of itself, in the attributes HELLO_NAMES and `text`; release: (major, minor, patch) of the
+    library. Of another schema only the first three are set, the others are None.
     """
 
     def __init__(self, frame):
         fields = struct.calcsize("<IB8s")
         require(kind(frame) == wire.HELLO and len(frame) >= 1 + fields + wire.TAG_BYTES, "not a HELLO")
         verify(b"", frame)
-        self.nonce, self.version, self.schema = struct.unpack_from("<IB8s", frame, 1)
-        self.first = self.clients = self.largest = self.credit = self.budget = self.heap = self.entropy = None
+        for name in HELLO_NAMES:
+            setattr(self, name, None)
         self.text = None
+        self.nonce, self.version, self.schema = struct.unpack_from("<IB8s", frame, 1)
         if self.schema != wire.SCHEMA:
             return
         fields = fields_of(frame, wire.HELLO, wire.HELLO_FIELDS)
-        self.first, self.clients, self.largest, self.credit = fields[3:7]
-        self.budget, self.heap, self.entropy, n = fields[7:]
+        n = fields[-1]
         check_length(frame, wire.HELLO_FIELDS, n)
+        for name, value in zip(HELLO_NAMES, fields):
+            setattr(self, name, value)
+        self.release = tuple(fields[-2])
         start = end_of(wire.HELLO_FIELDS)
         try:
             self.text = str(bytes(frame[start : start + n]), "utf-8")
@@ -104,7 +179,10 @@ class Hello:
 
 
 def decode_report(frame, key, k, base, out):
-    """Return (device, round) of a REPORT, its k symbols below base written into the array('H') `out`."""
+    """Return (device, round) of a REPORT, its k symbols below base written into the array('H') `out`.
+
+    key: frames.answer_key().
+    """
     device, round_number = fields_of(frame, wire.REPORT, wire.REPORT_FIELDS)
     check_address(device, round_number)
     verify(key, frame)
@@ -124,7 +202,7 @@ def decode_bench(frame):
 
 
 def decode_error(frame, key):
-    """Return (device, round, code, detail)."""
+    """Return (device, round, code, detail); key: frames.answer_key(), or the empty one of a board."""
     fields = fields_of(frame, wire.ERROR, wire.ERROR_FIELDS)
     check_length(frame, wire.ERROR_FIELDS, 0)
     verify(key, frame)

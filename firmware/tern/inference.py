@@ -124,8 +124,8 @@ class Answerer:
     def values(self, client, records, card):
         """Return the class probabilities of the record whose turn it is, on the grid of the laplace card."""
         request = self._request
-        classifier = Classifier(request.parameters, request.exponent, request.k)
-        row = memoryview(self._row)[: request.features + 1]
+        classifier = Classifier(request.parameters, request.exponent, request.classes)
+        row = memoryview(self._row)[: request.d + 1]
         records.read(client.start + (request.round - 1) % client.records, row)
         classifier.probabilities(self._row, self._probabilities, card.grid_bits)
         return self._probabilities

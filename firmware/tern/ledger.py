@@ -107,6 +107,11 @@ class Ledger:
         else:
             self._write(self.budget, self.spent + cost, round_number, question, DEBITED, b"")
 
+    def pay(self, round_number, question, cost, report, ahead=1):
+        self.debit(round_number, question, cost, ahead)
+        if report:
+            self.record(report)
+
     def _reserve(self, round_number, cost, ahead):
         spent = self.spent
         if round_number > self._until or spent + cost > self._paid:

@@ -133,7 +133,6 @@ class Answerer:
         if self._trainer is None or self._trainer.d != d:
             self._shares = array("h", (0 for _ in range(d)))
             self._trainer = LocalTrainer(d)
-        epochs, rate, tau = request.local
         count = client.records
 
         def read(i, row):
@@ -145,9 +144,9 @@ class Answerer:
             request.exponent,
             read,
             count,
-            epochs,
+            request.epochs,
             min(request.batch or count, count, MAX_BATCH),
-            rate,
+            request.rate,
         )
-        self._trainer.report(tau, self._shares)
+        self._trainer.report(request.tau, self._shares)
         return self._shares

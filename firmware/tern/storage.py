@@ -7,6 +7,8 @@ import os
 import struct
 
 from tern.compat import const
+from tern.ledger import replace
+from tern.wire import ROUND
 
 CLIENTS = "clients.bin"
 RECORDS = "records.bin"
@@ -18,8 +20,10 @@ CLIENT_BYTES = const(52)
 RECORDS_HEADER = "<4sHI"  # magic, d, records; then rows of d features and a label, int16 Q1.14
 RECORDS_BYTES = const(10)
 MAGIC = b"TRD1"
-FLEET_FIELDS = "<4s32sIHH"  # magic, key of the fleet, pause (s), slot (ms), reports paid for at once
-FLEET_MAGIC = b"TFL1"
+FLEET_FIELDS = "<4s32sIHHIH"  # magic, key of the fleet, pause (s), slot (ms), reports paid for at once, epoch, records
+FLEET_MAGIC = b"TFL2"
+_OLD_FLEET_MAGIC = b"TFL1"  # of protocol 1: without the last two
+_OLD_FLEET_BYTES = const(44)
 MAX_PAUSE = const(86400)
 MAX_AHEAD = const(1000)
 _SHAPES = const(0x3E)  # bits of the shapes of cards.md
@@ -35,22 +39,32 @@ def ledger_name(device):
 
 
 def read_fleet(path):
-    """Return (key, pause, slot, ahead) of fleet.bin; key None and no policy where there is none.
+    """Return (key, pause, slot, ahead, epoch, records) of fleet.bin; key None and no policy where there is none.
 
     pause: least seconds between two debits of a client; slot: ms (links/slot.py); ahead: reports paid for at once
-    (Ledger). Raises StorageError.
+    (Ledger); epoch: of the key; records: of a client, that count at most (0: not bounded). Raises StorageError.
     """
     try:
         with open(path, "rb") as file:
             data = file.read()
     except OSError:
-        return None, 0, 0, 1
+        return None, 0, 0, 1, 0, 0
+    magic = FLEET_MAGIC
+    if len(data) == _OLD_FLEET_BYTES:
+        magic = _OLD_FLEET_MAGIC
+        data += bytes(6)
     if len(data) != struct.calcsize(FLEET_FIELDS):
         raise StorageError("%s: wrong length" % path)
-    magic, key, pause, slot, ahead = struct.unpack(FLEET_FIELDS, data)
-    if magic != FLEET_MAGIC or pause > MAX_PAUSE or not 1 <= ahead <= MAX_AHEAD:
+    found, key, pause, slot, ahead, epoch, records = struct.unpack(FLEET_FIELDS, data)
+    if found != magic or pause > MAX_PAUSE or not 1 <= ahead <= MAX_AHEAD:
         raise StorageError("%s: damaged" % path)
-    return key, pause, slot, ahead
+    return key, pause, slot, ahead, epoch, records
+
+
+def write_fleet(path, key, epoch):
+    """Put another key of another epoch into the fleet.bin at `path`, in one step. Raises StorageError, LedgerError."""
+    _, pause, slot, ahead, _, records = read_fleet(path)
+    replace(path, struct.pack(FLEET_FIELDS, FLEET_MAGIC, key, pause, slot, ahead, epoch, records))
 
 
 class _File:
@@ -80,12 +94,14 @@ class _File:
 class Clients(_File):
     """The clients of a board: ids `first` .. `first + count - 1`. find() makes one of them current.
 
-    Opening clients.bin raises StorageError.
+    most: records of a client that count (0: all), for the clients found from then on. Opening clients.bin raises
+    StorageError.
     """
 
     def _start(self):
         self._row = bytearray(CLIENT_BYTES)
         self.first = 0
+        self.most = 0
         self.count = self._size // CLIENT_BYTES
         if not self.count or self._size % CLIENT_BYTES:
             raise StorageError("wrong length")
@@ -102,10 +118,13 @@ class Clients(_File):
         if self.shapes & ~_SHAPES or (self.first and self.device != self.first + index):
             self.device = 0
             raise StorageError("damaged")
+        self.address = bytes((ROUND,)) + self._row[:4]  # how a ROUND for it begins
+        if self.most and self.records > self.most:
+            self.records = self.most
 
     def find(self, device):
         """Return whether `device` is a client here; its fields are then device, key, largest, budget, start, records,
-        shapes.
+        shapes, and address: type and device of a ROUND for it.
 
         Raises StorageError.
         """

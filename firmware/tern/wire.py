@@ -7,55 +7,64 @@ import hashlib
 
 from tern.compat import const
 
-VERSION = const(1)
+VERSION = const(2)
 
 HELLO_REQUEST = const(0x01)
 ROUND = const(0x02)
 BENCH_REQUEST = const(0x03)
+MODEL = const(0x04)
+FLEET_KEY = const(0x05)
 HELLO = const(0x81)
 REPORT = const(0x82)
 BENCH = const(0x83)
 ERROR = const(0x84)
+REPORTS = const(0x85)
 
 # Fixed fields of each frame (struct layout, after the type byte).
 HELLO_REQUEST_FIELDS = "<I"
-HELLO_FIELDS = "<IB8sIIHHIIBB"
-ROUND_FIELDS = "<IIBbHHHH"
+HELLO_FIELDS = "<IB8sIIHHIIIHHHBB3sB"
+ROUND_FIELDS = "<IIBBbBHHBBBIH"
 REPORT_FIELDS = "<II"
+REPORTS_FIELDS = "<IH"
 BENCH_REQUEST_FIELDS = "<IBHH"
 BENCH_FIELDS = "<IBIB"
+MODEL_FIELDS = "<IIBbBH"
+FLEET_KEY_FIELDS = "<II32s"
 ERROR_FIELDS = "<IIBI"
-LOCAL_FIELDS = "<BBI"  # behind the card of a ROUND that asks for local training
 
 TAG_BYTES = const(8)
 KEY_BYTES = const(32)
 MAX_FRAME = const(2560)  # bytes before COBS
 BOARD = const(0)  # the device id of the board itself; clients have 1 or more
 FLEET = 0xFFFFFFFF  # the device id of a ROUND for the whole fleet, with the fleet's key
-FLEET_AHEAD = const(1024)  # how far such a ROUND may be ahead of the last one that the device took part in
+FLEET_AHEAD = const(1024)  # how far such a ROUND may be ahead of the last one that the device took part in,
+CLIENT_AHEAD = const(1 << 20)  # and how far one under the client's own key
 CREDIT = const(128)  # bytes that one credit of serial flow control stands for
 IN_FLIGHT = const(240)  # bytes that a host may have on the line beyond its credits
 AT_ONCE = const(64)  # the most bytes that a device waits for at once; as many zeros end any half of a frame
 
 MAX_ROUND = const(0x3FFFFFFF)  # 2**30 - 1
-MAX_DIMENSION = const(128)  # d
+MAX_DIMENSION = const(128)  # features, and classes
+MAX_VALUES = const(1024)  # classes x features: the most values of which k are reported
+MAX_RANGE = const(12)
 MAX_BATCH = const(32)
 MIN_EXPONENT = const(-30)
 MAX_EXPONENT = const(-12)
 MAX_CARD = const(2048)
 MAX_BASE = const(65536)  # symbols of a card
 MAX_PACKED = const(256)  # bytes of packed symbols
+MAX_ROWS = const(32)  # reports that a board puts into one REPORTS
 MAX_REPEATS = const(255)
 
 LINEAR = const(1)
 LOGISTIC = const(2)
 SVM = const(3)
-SOFTMAX = const(4)  # inference: k classes of d / k parameters each
+SOFTMAX = const(4)  # inference: the probabilities of the classes
 LOCAL = const(4)  # local training of the model m is LOCAL + m
-VALUES = const(8)  # collection: of the features whose parameter is not 0, as they are,
+VALUES = const(8)  # collection of features: as they are,
 CATEGORIES = const(9)  # or as categories
-LAST_MODEL = const(9)
-MAX_PARAMETERS = const(1024)  # of a softmax classifier
+SOFTMAX_GRADIENT = const(10)  # of softmax regression
+LAST_MODEL = const(10)
 MIN_LOCAL_EXPONENT = const(-16)
 MAX_RATE = const(16)
 MAX_TAU = const(1 << 23)
@@ -87,6 +96,10 @@ FAILED = const(0)
 CTR_DRBG = const(1)
 HASH_DRBG = const(2)
 
+# What the health tests of a HELLO's board have seen.
+MIXED = const(0)  # what a generator makes of the noise: a dead source may go unnoticed
+RAW = const(1)  # the noise source itself
+
 # What BENCH_REQUEST can ask for.
 BENCH_SAMPLE = const(1)  # draw symbols of the card, entropy included; unit: a coordinate
 BENCH_PLAIN = const(2)  # Three-Outputs in floats with random.random(); unit: a coordinate
@@ -97,7 +110,8 @@ BENCH_TAG = const(6)  # the tag of a report; unit: a tag
 BENCH_LEDGER = const(7)  # one durable write of a ledger; unit: a write
 BENCH_CERTIFY = const(8)  # decode and certify the card; unit: a card
 
-COORDINATES_LABEL = b"tern coordinates"
+COORDINATES_AT = const(24)  # byte of a question's digest at which the draws of coordinates begin
+FLEET_KEY_LABEL = b"tern fleet key "
 
 
 def error_name(code):
@@ -112,32 +126,34 @@ def schema_text():
         (
             HELLO,
             HELLO_FIELDS,
-            "nonce version schema first clients largest credit budget heap entropy n text*n",
+            "nonce version schema first clients largest credit budget epoch heap records exceptions restarts entropy "
+            "assessed release n text*n",
         ),
         (
             ROUND,
             ROUND_FIELDS,
-            "device round model exponent k batch deadline d parameter:h*d length:H card*length local?",
+            "device round model range exponent classes d k batch epochs rate tau length parameters card*length",
         ),
-        (ROUND, LOCAL_FIELDS, "epochs rate tau"),
         (REPORT, REPORT_FIELDS, "device round packed*"),
+        (REPORTS, REPORTS_FIELDS, "round size (device:I packed*size tag)*"),
         (BENCH_REQUEST, BENCH_REQUEST_FIELDS, "nonce case repeats length card*length"),
         (BENCH, BENCH_FIELDS, "nonce case units n us:I*n used:I free:I"),
+        (MODEL, MODEL_FIELDS, "device round model exponent classes d parameters"),
+        (FLEET_KEY, FLEET_KEY_FIELDS, "device epoch key"),
         (ERROR, ERROR_FIELDS, "device round code detail"),
     )
     lines = ["tern wire %d" % VERSION]
     for kind, layout, names in frames:
         lines.append("%02x %s %s" % (kind, layout, names))
     for limit in (
-        TAG_BYTES, KEY_BYTES, MAX_FRAME, CREDIT, IN_FLIGHT, MAX_ROUND, MAX_DIMENSION, MAX_BATCH, MIN_EXPONENT,
-        MAX_EXPONENT, MAX_CARD, MAX_BASE, MAX_PACKED, MAX_REPEATS, FLEET_AHEAD, MAX_PARAMETERS, MIN_LOCAL_EXPONENT,
-        MAX_RATE, MAX_TAU,
+        TAG_BYTES, KEY_BYTES, MAX_FRAME, CREDIT, IN_FLIGHT, MAX_ROUND, MAX_DIMENSION, MAX_VALUES, MAX_RANGE, MAX_BATCH,
+        MIN_EXPONENT, MAX_EXPONENT, MAX_CARD, MAX_BASE, MAX_PACKED, MAX_REPEATS, FLEET_AHEAD, CLIENT_AHEAD,
+        MIN_LOCAL_EXPONENT, MAX_RATE, MAX_TAU,
     ):  # fmt: skip
         lines.append(str(limit))
-    models = (LINEAR, LOGISTIC, SVM, SOFTMAX, LOCAL, VALUES, CATEGORIES)
+    models = (LINEAR, LOGISTIC, SVM, SOFTMAX, LOCAL, VALUES, CATEGORIES, SOFTMAX_GRADIENT)
     lines.append("models " + " ".join(str(model) for model in models))
     lines.append("errors " + ", ".join(ERRORS))
-    lines.append("coordinates " + COORDINATES_LABEL.decode())
     return "\n".join(lines) + "\n"
 
 

@@ -14,6 +14,8 @@ class Base:
 
     name = "board"
     directory = ""  # of clients.bin, records.bin and ledger/, without a slash at the end
+    exceptions = restarts = 0
+    assessed = 0
     in_place = False  # whether a ledger may be written over (see Ledger)
     ticks_us = staticmethod(getattr(time, "ticks_us", None))
     ticks_diff = staticmethod(getattr(time, "ticks_diff", None))

@@ -78,6 +78,7 @@ def open_link(board):
         ((HELLO % (prefix, called)).encode(), b""),
         _PATIENCE_MS,
         window=min(clients.count, _MAX_WINDOW) + 3,
+        slot=384 if clients.count == 1 else 704,
     )
     return Mqtt(session, prefix, called, config.get("longest_pause_ms", 60000))
 
@@ -136,9 +137,6 @@ class Mqtt:
         except _BROKEN as error:
             self._lose(error)
             return False
-
-    def restart_credit(self):
-        """A broker has no credits."""
 
     def _connect(self):
         self._session.open()

@@ -79,12 +79,10 @@ class Serial:
             return True
         return False
 
-    def restart_credit(self):
-        """Count the bytes taken from 0 again, as the host does on HELLO."""
-        self._taken = 0
-
     def send(self, frame, n):
-        """Send frame[:n]. Return whether the other end took all of it."""
+        """Send frame[:n]. Return whether the other end took all of it. A HELLO starts the count of credits afresh."""
+        if frame[0] == wire.HELLO:
+            self._taken = 0
         return self._write(self._coded, frames.cobs_encode(frame, n, self._coded))
 
     def _write(self, data, n):

@@ -36,7 +36,6 @@ class Slotted:
         self._slot = 1000 * slot_ms
         self._due = _us()
         self.console = link.console
-        self.restart_credit = link.restart_credit
 
     def receive(self, timeout_ms=-1):
         """As the link's."""
@@ -45,8 +44,8 @@ class Slotted:
         return frame
 
     def send(self, frame, n):
-        """As the link's; a REPORT or an ERROR at the next moment."""
-        if frame[0] == wire.REPORT or frame[0] == wire.ERROR:
+        """As the link's; a REPORT, REPORTS or an ERROR at the next moment."""
+        if frame[0] == wire.REPORT or frame[0] == wire.REPORTS or frame[0] == wire.ERROR:
             self._wait()
         return self._link.send(frame, n)
 

@@ -17,8 +17,9 @@ _BODY_AT = 5  # a ROUND frame is `type u8 | device u32 | body | tag`
 class Question:
     """What a cohort is asked: the fields of a ROUND (wire.md) without the device and the round.
 
-    `parameters` are d int16 mantissas of `2**exponent`; `batch` 0 means all records; `local` is (epochs, rate, tau) for
-    local training.
+    `parameters` are classes x d int16 mantissas of `2**exponent`; for a collection, d times whether a feature is asked
+    for. `batch` 0 means all records; `local` is (epochs, rate, tau) for local training; values are multiplied by
+    2**`range`.
     """
 
     model: int
@@ -27,7 +28,9 @@ class Question:
     card: bytes
     k: int
     batch: int = 0
-    local: tuple[int, ...] = ()
+    local: tuple[int, ...] = (0, 0, 0)
+    classes: int = 1
+    range: int = 0
 
 
 def round_start(device: int) -> bytes:
@@ -35,7 +38,7 @@ def round_start(device: int) -> bytes:
     return bytes([wire.ROUND]) + device.to_bytes(4, "little")
 
 
-def round_body(number: int, question: Question, deadline: float | None) -> bytes:
+def round_body(number: int, question: Question) -> bytes:
     """All of a ROUND frame between the device and the tag. Raises UsageError for what no frame can carry."""
     out = bytearray(wire.MAX_FRAME)
     try:
@@ -45,12 +48,13 @@ def round_body(number: int, question: Question, deadline: float | None) -> bytes
             1,
             number,
             question.model,
-            question.exponent,
-            question.k,
-            question.batch,
-            0 if deadline is None else min(0xFFFF, max(1, round(deadline))),
             question.parameters,
             question.card,
+            question.k,
+            question.exponent,
+            question.range,
+            question.classes,
+            question.batch,
             question.local,
         )
         if n > wire.MAX_FRAME:
@@ -80,4 +84,4 @@ def report_bytes(symbols: int) -> int:
 
 def request_bytes(question: Question) -> int:
     """How long the ROUND frame of a question is."""
-    return _BODY_AT + len(round_body(1, question, None)) + wire.TAG_BYTES
+    return _BODY_AT + len(round_body(1, question)) + wire.TAG_BYTES
