@@ -10,7 +10,7 @@ from harness import answers
 from tern import card as cards
 from tern import coordinates, frames, wire
 from ternhost.aggregate.aggregator import Aggregator
-from ternhost.aggregate.questions import Question, question_hash, round_body
+from ternhost.aggregate.questions import Question, round_body
 from ternhost.aggregate.rounds import COMPLETE, DEADLINE, QUORUM
 from ternhost.aggregate.store import Store
 from ternhost.errors import StorageError, UsageError
@@ -26,28 +26,27 @@ def question(card=CARD, k=2):
     return Question(wire.LOGISTIC, list(range(-3, 4)), -12, card.data, k, batch=1)
 
 
-def hash_of(asked, number=1, deadline=None):
-    return question_hash(round_body(number, asked, deadline))
+def digest(device, number=1, key=None, asked=None):
+    return answers.question(key or KEYS[device], device, round_body(number, asked or question()))
 
 
-def report(device, number=1, symbols=(0, 2), card=CARD, key=None, asked=None, deadline=None):
+def report(device, number=1, symbols=(0, 2), card=CARD, key=None, asked=None):
     """asked: what is answered; as a rule `question()`."""
     base, k = card.symbols, len(symbols)
     packed = sum(symbol * base**i for i, symbol in enumerate(symbols))
     packed = packed.to_bytes(frames.packed_size(base, k), "little")
-    asked = hash_of(asked or question(), number, deadline)
-    return answers.report(key or KEYS[device], device, number, packed, asked)
+    return answers.report(digest(device, number, key, asked), device, number, packed)
 
 
-def error(device, code, detail=0, number=1, key=None, asked=None):
+def error(device, code, detail=0, number=1, key=None):
     if device == wire.BOARD:
-        return answers.error(b"", device, number, code, detail, b"")
-    return answers.error(key or KEYS[device], device, number, code, detail, hash_of(asked or question(), number))
+        return answers.board_error(number, code, detail)
+    return answers.error(digest(device, number, key), device, number, code, detail)
 
 
 def chosen(device, number=1, k=2):
     out = array("H", bytes(2 * k))
-    coordinates.choose(KEYS[device], number, D, k, out)
+    coordinates.choose(digest(device, number), D, k, out)
     return list(out)
 
 
@@ -75,7 +74,7 @@ def test_a_request_is_the_round_frame_that_a_device_understands(aggregator):
     asked = frames.Round()
     asked.decode(frame)
     assert (asked.device, asked.round, asked.model, asked.exponent) == (3, 1, wire.LOGISTIC, -12)
-    assert (asked.k, asked.batch, asked.deadline, asked.d) == (2, 1, 30, D)
+    assert (asked.k, asked.batch, asked.d) == (2, 1, D)
     assert list(asked.parameters) == list(range(-3, 4))
     assert asked.card == CARD.data
 
@@ -200,9 +199,9 @@ def test_quorum_ends_a_round_and_what_follows_is_late(aggregator):
 
 def test_the_deadline_ends_a_round_and_what_follows_is_late(aggregator, store):
     start(aggregator, deadline=10.0)
-    aggregator.accept([report(1, deadline=10.0)], 109.9)
+    aggregator.accept([report(1)], 109.9)
     assert aggregator.tick(109.9) == []
-    aggregator.accept([report(2, deadline=10.0)], 110.0)
+    aggregator.accept([report(2)], 110.0)
     (result,) = aggregator.tick(110.0)
     assert (result.ended, result.reports) == (DEADLINE, 1)
     assert aggregator.statistics.late == 1

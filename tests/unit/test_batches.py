@@ -5,10 +5,11 @@ from array import array
 
 import numpy as np
 import pytest
+from harness import answers
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tern import coordinates, frames, host_frames
+from tern import coordinates, host_frames
 from ternhost.aggregate import batches
 
 
@@ -17,27 +18,40 @@ def rows(data):
     return np.frombuffer(b"".join(data), np.uint8).reshape(len(data), -1)
 
 
-@given(st.binary(min_size=0, max_size=64), st.binary(min_size=1, max_size=300))
-def test_tags_are_those_of_the_frames(key, data):
-    tags = batches.Tags()
-    right = frames.tag(key, data)
-    wrong = [right[:i] + bytes((right[i] ^ 1,)) + right[i + 1 :] for i in range(8)]
-    for _ in range(2):  # begun, and begun before
-        made = [right, *wrong, right]
-        verified = tags.verify([key] * 9 + [key + b"\1"], rows([data] * 10), rows(made))
-        assert verified.tolist() == [True] + [False] * 9
+@given(st.integers(0, 2**32 - 1), st.integers(0, 2**32 - 1), st.binary(min_size=1, max_size=300), st.data())
+def test_tags_are_those_of_the_frames(device, number, packed, data):
+    digest = data.draw(st.binary(min_size=32, max_size=32))
+    right = answers.report(digest, device, number, packed)[-8:]
+    tags = [right, *(right[:i] + bytes((right[i] ^ 1,)) + right[i + 1 :] for i in range(8)), right]
+    digests = [digest] * 9 + [digest[:8] + bytes((digest[8] ^ 1,)) + digest[9:]]
+    devices = [device.to_bytes(4, "little")] * 10
+    verified = batches.verify(rows(digests), number, rows(devices), rows([packed] * 10), rows(tags))
+    assert verified.tolist() == [True] + [False] * 9
 
 
 @pytest.mark.parametrize(
-    ("d", "k"), [(28, 1), (28, 2), (28, 27), (28, 28), (1, 1), (128, 1), (128, 60), (128, 127)]
+    ("d", "k"),
+    [
+        (28, 1),
+        (28, 2),
+        (28, 14),
+        (28, 27),
+        (28, 28),
+        (1, 1),
+        (128, 1),
+        (128, 60),
+        (128, 127),
+        (129, 1),
+        (256, 256),
+    ],
 )
 def test_coordinates(d, k):
     source = random.Random(d * k)
-    keys = [source.randbytes(32) for _ in range(300)]
-    chosen = batches.choose(keys, 77, d, k)
+    questions = [source.randbytes(32) for _ in range(300)]
+    chosen = batches.choose(rows(questions), d, k)
     out = array("H", bytes(2 * k))
-    for key, row in zip(keys, chosen, strict=True):
-        coordinates.choose(key, 77, d, k, out)
+    for question, row in zip(questions, chosen, strict=True):
+        coordinates.choose(question, d, k, out)
         assert row.tolist() == out.tolist()
 
 

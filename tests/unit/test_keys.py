@@ -6,9 +6,9 @@ import time
 import pytest
 from harness import answers
 
-from tern import frames, wire
+from tern import frames, host_frames, wire
 from ternhost.aggregate.aggregator import Aggregator
-from ternhost.aggregate.questions import Question, question_hash, round_body
+from ternhost.aggregate.questions import Question, round_body
 from ternhost.aggregate.store import Store
 from ternhost.errors import UsageError
 from ternhost.fleet import keys
@@ -24,12 +24,12 @@ def store(tmp_path):
         yield made
 
 
-def hash_of(number):
-    return question_hash(round_body(number, QUESTION, None))
+def digest(key, device, number):
+    return answers.question(key, device, round_body(number, QUESTION))
 
 
 def report(key, device, number, symbol=1):
-    return answers.report(key, device, number, bytes((symbol,)), hash_of(number))
+    return answers.report(digest(key, device, number), device, number, bytes((symbol,)))
 
 
 def test_add_list_rotate_revoke(store):
@@ -119,7 +119,7 @@ def test_a_refusal_under_the_key_of_its_round_is_heard_after_a_rotation(store):
     aggregator.reload_keys()
 
     def refuse(key):
-        refusal = answers.error(key, 1, 1, wire.ERR_BUDGET, 0, hash_of(1))
+        refusal = answers.error(digest(key, 1, 1), 1, 1, wire.ERR_BUDGET)
         return aggregator.accept([refusal], 0.0).refusals
 
     assert not refuse(bytes(32))
@@ -176,6 +176,7 @@ def test_announcement_is_the_same_question(store):
     request = aggregator.request(1, 5)
     frames.verify(made[5], request)
     asked.decode(request)
-    assert announced.question == asked.question
+    assert announcement[5:-8] == request[5:-8]
+    assert host_frames.question_of(made[5], 5, announcement)[:8] == request[-8:]
     assert (announced.device, asked.device) == (wire.FLEET, 5)
     assert struct.unpack_from("<I", announcement, 1)[0] == 0xFFFFFFFF

@@ -146,7 +146,12 @@ def test_a_store_of_schema_3_is_taken_over_without_a_loss(path):
             assert store.reports(2) == [(2, b"fgh"), (4_000_000_000, b"i")]
             assert store.ended_rounds() == [(1, "complete", 3)]
             (under_way,) = store.open_rounds()
-            assert (under_way.number, under_way.quorum, under_way.deadline, under_way.run) == (2, 3, 30.0, "a")
+            assert (under_way.number, under_way.quorum, under_way.deadline, under_way.run) == (
+                2,
+                3,
+                30.0,
+                "a",
+            )
             assert [(cohort.body, list(cohort.devices)) for cohort in under_way.cohorts] == [
                 (b"third", [4_000_000_000, 1]),
                 (b"fourth", [2]),
@@ -173,7 +178,11 @@ def _schema(path):
 def test_a_report_counts_once(store):
     store.open_round(ROUND)
     add(store, 1, {1: b"a"})
-    for twice in ([(2, b"b"), (1, b"other")], [(2, b"b"), (2, b"b")], [(2, b"b"), (1, b"longer"), (2, b"longer")]):
+    for twice in (
+        [(2, b"b"), (1, b"other")],
+        [(2, b"b"), (2, b"b")],
+        [(2, b"b"), (1, b"longer"), (2, b"longer")],
+    ):
         with pytest.raises(StorageError):
             store.add_reports(reports_of(1, twice))
         assert store.reports(1) == [(1, b"a")], "all or none"

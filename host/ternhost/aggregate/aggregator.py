@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from itertools import repeat
 
 import numpy as np
-import numpy.typing as npt
 
 from tern import frames, host_frames, wire
 from ternhost.aggregate import batches
@@ -84,7 +83,6 @@ class Aggregator:
         self.statistics = Statistics()
         self._store = store
         self._keyring = Keyring(store.keys())
-        self._tags = batches.Tags()
         self._rounds: dict[int, RoundInFlight] = {}
         self._last = store.last_round()
 
@@ -113,9 +111,7 @@ class Aggregator:
         """
         if number <= self._last:
             raise UsageError(f"round {number} is not after round {self._last}", hint="count rounds upwards")
-        asked = [
-            Cohort(round_body(number, question, deadline), integers(devices)) for question, devices in cohorts
-        ]
+        asked = [Cohort(round_body(number, question), integers(devices)) for question, devices in cohorts]
         count = sum(len(cohort.devices) for cohort in asked)
         stored = Round(number, asked, count if quorum is None else max(1, min(quorum, count)), deadline, run)
         try:
@@ -150,7 +146,7 @@ class Aggregator:
                     for start in range(0, len(of_cohort), _AT_ONCE):
                         part = of_cohort[start : start + _AT_ONCE]
                         symbols, _ = cohort.unpack(reports.packed[part])
-                        cohort.add(cohort.cells(round_.keys(places[part]), asked.number, symbols))
+                        cohort.add(cohort.cells(round_.digests(cohort, places[part]), symbols))
             self._rounds[asked.number] = round_
         self.reload_keys()
         return self.in_flight()
@@ -182,10 +178,7 @@ class Aggregator:
 
     def request(self, number: int, device: int) -> bytes:
         """The ROUND frame for a device: the same bytes whenever it is asked for."""
-        cohort, key = self._rounds[number].asked_of(device)
-        out = bytearray(round_start(device) + cohort.body)
-        frames.seal(key, out, len(out))
-        return bytes(out)
+        return self._rounds[number].request(device)[0]
 
     def announcement(self, number: int, fleet_key: bytes) -> bytes:
         """The ROUND frame for the whole fleet (wire.md), of a round of one cohort."""
@@ -255,23 +248,21 @@ class Aggregator:
             statistics.unasked += int(np.count_nonzero(known))
             statistics.unknown += int(np.count_nonzero(~known))
             rows, devices, places = rows[expected], devices[expected], places[expected]
-        keys = round_.keys(places)
-        tagged = _tagged(number, rows, round_.questions[round_.cohort_at[places]])
-        right = self._tags.verify(keys, tagged, rows[:, -wire.TAG_BYTES :])
-        statistics.forged += int(np.count_nonzero(~right))
-        packed = rows[:, 4 : -wire.TAG_BYTES]
+        packed, tags = rows[:, 4 : -wire.TAG_BYTES], rows[:, -wire.TAG_BYTES :]
         taken = []
         for cohort, of_cohort in round_.by_cohort(places):
-            of_cohort = of_cohort[right[of_cohort]]
+            digests = round_.digests(cohort, places[of_cohort])
+            right = batches.verify(digests, number, rows[of_cohort, :4], packed[of_cohort], tags[of_cohort])
+            statistics.forged += int(np.count_nonzero(~right))
             symbols, good = cohort.unpack(packed[of_cohort])
-            statistics.damaged += int(np.count_nonzero(~good))
-            of_cohort, symbols = of_cohort[good], symbols[good]
-            new, first = np.unique(places[of_cohort], return_index=True)
-            first = first[round_.answers[new] != REPORTED]
-            statistics.duplicate += len(of_cohort) - len(first)
+            statistics.damaged += int(np.count_nonzero(right & ~good))
+            fit = np.flatnonzero(right & good)
+            new, first = np.unique(places[of_cohort[fit]], return_index=True)
+            first = fit[first[round_.answers[new] != REPORTED]]
+            statistics.duplicate += len(fit) - len(first)
             if len(first):
+                cells = cohort.cells(digests[first], symbols[first])
                 chosen = of_cohort[first]
-                cells = cohort.cells([keys[i] for i in chosen.tolist()], number, symbols[first])
                 reports = Reports(number, devices[chosen], packed[chosen])
                 taken.append(_Taken(round_, cohort, places[chosen], reports, cells))
         return taken
@@ -303,8 +294,8 @@ class Aggregator:
         elif place < 0:
             self.statistics.unasked += 1
         else:
-            cohort, key = round_.asked_of(device)
-            refusal = Refusal(*host_frames.decode_error(frame, key, cohort.hash))
+            _, digest = round_.request(device)
+            refusal = Refusal(*host_frames.decode_error(frame, frames.answer_key(digest)))
             if refusal.code in _UNREAD:
                 self.statistics.unread += 1
                 result.unread.append(refusal)
@@ -330,11 +321,3 @@ class Aggregator:
         for round_, _ in ended:
             del self._rounds[round_.number]
         return [round_.result(how) for round_, how in ended]
-
-
-def _tagged(number: int, rows: batches.Bytes, questions: npt.NDArray[np.uint8]) -> batches.Bytes:
-    # What the tags of reports cover (wire.md): type | device | round | symbols | question.
-    start = np.frombuffer(bytes((wire.REPORT,)) + number.to_bytes(4, "little"), np.uint8)
-    start = np.broadcast_to(start, (len(rows), len(start)))
-    symbols = rows[:, 4 : -wire.TAG_BYTES]
-    return np.concatenate([start[:, :1], rows[:, :4], start[:, 1:], symbols, questions], axis=1)

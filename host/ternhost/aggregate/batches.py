@@ -1,88 +1,108 @@
 """What the device library does for one report, for a batch of them at once: check tags, choose coordinates, unpack.
 
-Each function here equals its twin of the device library (frames.tag, coordinates.choose, host_frames.unpack), byte for
-byte; they are here because a host takes hundreds of thousands of reports a second.
+Each function here equals its twin of the device library (frames.verify, coordinates.choose, host_frames.unpack), byte
+for byte; they are here because a host takes hundreds of thousands of reports a second.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from tern import coordinates, frames, wire
-from tern.entropy import EntropyError
+from tern import frames, wire
 from ternhost import vectorised
 
-_INNER = bytes(byte ^ 0x36 for byte in range(256))
-_OUTER = bytes(byte ^ 0x5C for byte in range(256))
-_MAX_BEGUN = 200_000
 _DIGEST = 32
 _LIMB = 1 << 48  # several symbols are divided off at once, by a number below this
 
 Bytes = npt.NDArray[np.uint8]
 Flags = npt.NDArray[np.bool_]
 Integers = npt.NDArray[np.int64]
+Positions = npt.NDArray[np.intp]
 
 
-class Tags:
-    """Makes tags. HMAC begins by hashing the key (RFC 2104, 2): that is done once a key and kept."""
-
-    def __init__(self) -> None:
-        self._begun: dict[bytes, tuple[Any, Any]] = {}
-
-    def verify(self, keys: Sequence[bytes], data: Bytes, tags: Bytes) -> Flags:
-        """Whether row i of `tags` (n x 8) is the tag of row i of `data` (n x bytes) under the i-th key."""
-        every, width = data.tobytes(), data.shape[1]
-        begun, digests = self._begun, []
-        at = 0
-        for key in keys:
-            inner, outer = begun.get(key) or self._begin(key)
-            inner = inner.copy()
-            inner.update(every[at : at + width])
-            at += width
-            outer = outer.copy()
-            outer.update(inner.digest())
-            digests.append(outer.digest())
-        right = np.frombuffer(b"".join(digests), np.uint8).reshape(-1, _DIGEST)[:, : wire.TAG_BYTES]
-        equal: Flags = np.bitwise_or.reduce(right ^ tags, axis=1) == 0  # looks at all of each
-        return equal
-
-    def _begin(self, key: bytes) -> tuple[Any, Any]:
-        if len(self._begun) >= _MAX_BEGUN:
-            self._begun.clear()
-        padded = key.ljust(64, b"\0")
-        begun = hashlib.sha256(padded.translate(_INNER)), hashlib.sha256(padded.translate(_OUTER))
-        self._begun[key] = begun
-        return begun
+def hashes(rows: Bytes) -> Bytes:
+    """SHA-256 of every row (n x bytes) as n x 32."""
+    data, width, sha256 = rows.tobytes(), rows.shape[1], hashlib.sha256
+    digests = b"".join([sha256(data[at : at + width]).digest() for at in range(0, len(data), width)])
+    return np.frombuffer(digests, np.uint8).reshape(-1, _DIGEST)
 
 
-def choose(keys: Sequence[bytes], number: int, d: int, k: int) -> npt.NDArray[np.uint8]:
-    """The k of d coordinates that the device with each key reports in a round, ascending (keys x k)."""
-    lanes = len(keys)
-    if k == d:
-        return np.tile(np.arange(d, dtype=np.uint8), (lanes, 1))
-    suffix = wire.COORDINATES_LABEL + number.to_bytes(4, "little")
-    # Twice the bytes that k draws need at most without rejections, and a lane that needs more has its stream extended.
-    blocks = (2 * k + 8) // _DIGEST + 1
-    counters = [suffix + counter.to_bytes(4, "little") for counter in range(blocks)]
-    sha256 = hashlib.sha256
-    data = b"".join([sha256(key + counter).digest() for key in keys for counter in counters])
-    streams = np.frombuffer(data, np.uint8).reshape(lanes, blocks * _DIGEST)
-    try:
-        return vectorised.choose(vectorised.ReplayLanes(streams), d, k)
-    except EntropyError:  # one lane in billions
-        return np.array([_choose_one(key, number, d, k) for key in keys], np.uint8)
+def beside(*columns: Bytes | bytes) -> Bytes:
+    """Arrays of n rows of bytes, side by side; bytes stand in every row."""
+    n = next(len(column) for column in columns if isinstance(column, np.ndarray))
+    return np.concatenate(
+        [
+            column
+            if isinstance(column, np.ndarray)
+            else np.broadcast_to(np.frombuffer(column, np.uint8), (n, len(column)))
+            for column in columns
+        ],
+        axis=1,
+    )
 
 
-def _choose_one(key: bytes, number: int, d: int, k: int) -> list[int]:
-    chosen = [0] * k
-    coordinates.choose(key, number, d, k, chosen)
-    return chosen
+def verify(questions: Bytes, number: int, devices: Bytes, packed: Bytes, tags: Bytes) -> Flags:
+    """Which reports carry the right tag; all arrays are n x bytes, `questions` the digests of what was asked."""
+    answer_keys = questions[:, wire.TAG_BYTES : wire.COORDINATES_AT]
+    signed = beside(answer_keys, bytes((wire.REPORT,)), devices, number.to_bytes(4, "little"), packed)
+    right = hashes(signed)[:, : wire.TAG_BYTES]
+    equal: Flags = np.bitwise_or.reduce(right ^ tags, axis=1) == 0  # looks at all of each
+    return equal
+
+
+class QuestionLanes:
+    """The bytes that coordinates are drawn from (wire.md): a lane for each digest of a question (n x 32)."""
+
+    joined = False
+
+    def __init__(self, questions: Bytes) -> None:
+        self.count = len(questions)
+        self._questions = questions
+        self._bytes = questions[:, wire.COORDINATES_AT :]
+        self._given = np.zeros(self.count, np.intp)
+        self._there = np.full(self.count, self._bytes.shape[1], np.intp)
+
+    def each(self, needed: Flags | None = None) -> Bytes:
+        result = np.zeros(self.count, np.uint8)
+        lanes = np.arange(self.count) if needed is None else np.flatnonzero(needed)
+        result[lanes] = self.some(lanes)
+        return result
+
+    def some(self, lanes: Positions) -> Bytes:
+        given = self._given[lanes]
+        if np.any(ended := given == self._there[lanes]):
+            self._extend(lanes[ended])
+        self._given[lanes] += 1
+        taken: Bytes = self._bytes[lanes, given]
+        return taken
+
+    def _extend(self, lanes: Positions) -> None:
+        # Lanes end where they have used up as many blocks as each other, or are behind ones that were extended.
+        for there in np.unique(self._there[lanes]).tolist():
+            of = lanes[self._there[lanes] == there]
+            if there == self._bytes.shape[1]:
+                room = np.zeros((self.count, _DIGEST), np.uint8)
+                self._bytes = np.concatenate([self._bytes, room], axis=1)
+            counter = there // _DIGEST
+            more = hashes(beside(self._questions[of], counter.to_bytes(4, "little")))
+            self._bytes[of, there : there + _DIGEST] = more
+            self._there[of] = there + _DIGEST
+
+    def subset(self, lanes: Positions) -> vectorised.Lanes:
+        raise TypeError("lanes of questions are drawn from all together")
+
+    def of(self, count: int) -> vectorised.Lanes:
+        raise TypeError("lanes of questions cannot be split")
+
+
+def choose(questions: Bytes, d: int, k: int) -> npt.NDArray[np.unsignedinteger[Any]]:
+    """The k of d coordinates that a device reports, ascending (n x k), for each digest of its question (n x 32)."""
+    return vectorised.choose(QuestionLanes(questions), d, k)
 
 
 @lru_cache(maxsize=64)

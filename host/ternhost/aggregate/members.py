@@ -24,6 +24,11 @@ def integers(devices: Devices) -> Integers:
     return np.asarray(devices, np.int64)
 
 
+def id_bytes(devices: Integers) -> npt.NDArray[np.uint8]:
+    """Device ids as frames have them, n x 4."""
+    return devices.astype("<u4").view(np.uint8).reshape(-1, 4)
+
+
 class Members:
     """Distinct devices, ascending in `ids`, and the place of each there."""
 
@@ -55,18 +60,13 @@ class Members:
 
 
 class Keyring:
-    """Devices and the key of each: `keys[i]` is that of `members.ids[i]`."""
+    """Devices and the key of each, 32 bytes: row i of `keys` is that of `members.ids[i]`."""
 
     def __init__(self, keys: Mapping[int, bytes]) -> None:
         self.members = Members(keys)
-        ids = self.members.ids.tolist()
-        self.keys = [keys[device] for device in ids]
+        every = b"".join([keys[device] for device in self.members.ids.tolist()])
+        self.keys = np.frombuffer(every, np.uint8).reshape(len(self.members), -1)
         self.by_device = keys
-
-    def at(self, positions: Positions) -> list[bytes]:
-        """The keys at these positions."""
-        keys = self.keys
-        return [keys[position] for position in positions.tolist()]
 
 
 def pack_ids(devices: Devices) -> bytes:

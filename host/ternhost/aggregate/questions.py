@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -72,9 +71,22 @@ def decode_body(body: bytes) -> frames.Round:
     return asked
 
 
-def question_hash(body: bytes) -> bytes:
-    """What the tags of the answers to a question cover of it (wire.md): 32 bytes."""
-    return hashlib.sha256(body).digest()
+def question_of(body: bytes) -> tuple[Question, int]:
+    """A cohort's question, and how many values a device computes, of which it reports k."""
+    asked = decode_body(body)
+    collects = wire.VALUES <= asked.model <= wire.CATEGORIES
+    question = Question(
+        asked.model,
+        list(asked.asked[: asked.d]) if collects else asked.parameters,
+        asked.exponent,
+        bytes(asked.card),
+        asked.k,
+        asked.batch,
+        (asked.epochs, asked.rate, asked.tau),
+        asked.classes,
+        asked.range,
+    )
+    return question, asked.values
 
 
 def report_bytes(symbols: int) -> int:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
 from tern import card as cards
+from tern import wire
 from ternhost.aggregate import batches
-from ternhost.aggregate.members import Integers, Keyring, Members, Positions, integers
-from ternhost.aggregate.questions import Question, decode_body, question_hash
+from ternhost.aggregate.members import Integers, Keyring, Members, Positions, id_bytes, integers
+from ternhost.aggregate.questions import Question, question_of, round_start
 from ternhost.aggregate.store import Round, Store
 
 # How a round ends.
@@ -94,15 +95,10 @@ class CohortInFlight:
     """A cohort of a round: what it is asked, and the counts of what it has reported."""
 
     def __init__(self, body: bytes) -> None:
-        asked = decode_body(body)
         self.body = body
-        self.hash = question_hash(body)
-        self.question = Question(
-            asked.model, asked.parameters, asked.exponent, asked.card, asked.k, asked.batch, asked.local
-        )
-        self.card = cards.decode(asked.card)
-        self.k = asked.k
-        self.d = asked.values
+        self.question, self.d = question_of(body)
+        self.card = cards.decode(self.question.card)
+        self.k = self.question.k
         self.size = self.d * self.card.symbols
         self.counts: Counts = np.zeros(self.size, np.int64)
         self.reports = 0
@@ -114,9 +110,13 @@ class CohortInFlight:
             return np.zeros((len(packed), self.k), np.int64), np.zeros(len(packed), bool)
         return batches.unpack(packed, self.k, self.card.symbols)
 
-    def cells(self, keys: Sequence[bytes], number: int, symbols: Integers) -> Integers:
-        """The cells of the count matrix that reports add one to, of these keys and symbols (reports x k)."""
-        chosen = batches.choose(keys, number, self.d, self.k)
+    def digests(self, keys: batches.Bytes, devices: Integers) -> batches.Bytes:
+        """The digests (n x 32) of what these devices (n) with these keys (n x 32) are asked (wire.md)."""
+        return batches.hashes(batches.beside(keys, bytes((wire.ROUND,)), id_bytes(devices), self.body))
+
+    def cells(self, digests: batches.Bytes, symbols: Integers) -> Integers:
+        """The cells of the count matrix that reports of these symbols add one to (reports x k)."""
+        chosen = batches.choose(digests, self.d, self.k)
         cells: Integers = chosen * np.int64(self.card.symbols) + symbols
         return cells
 
@@ -152,8 +152,6 @@ class RoundInFlight:
         self.cohort_at = np.zeros(len(self.members), np.intp)
         for index in range(1, len(ids)):
             self.cohort_at[self.members.find(ids[index])] = index
-        hashes = b"".join([cohort.hash for cohort in self.cohorts])
-        self.questions = np.frombuffer(hashes, np.uint8).reshape(len(ids), -1)
         self._keyring = keyring
         self._key_at = keyring.members.find(self.members.ids)
         self.revoked = self._key_at < 0  # whose key has been taken away
@@ -166,14 +164,20 @@ class RoundInFlight:
         for index in np.unique(of).tolist():
             yield self.cohorts[index], np.flatnonzero(of == index)
 
-    def keys(self, places: Positions) -> list[bytes]:
-        """The keys of the devices at these places."""
-        return self._keyring.at(self._key_at[places])
+    def keys(self, places: Positions) -> batches.Bytes:
+        """The keys (n x 32) of the devices at these places."""
+        return self._keyring.keys[self._key_at[places]]
 
-    def asked_of(self, device: int) -> tuple[CohortInFlight, bytes]:
-        """The cohort of a device that is asked, and its key."""
+    def digests(self, cohort: CohortInFlight, places: Positions) -> batches.Bytes:
+        """The digests (n x 32) of what the devices at these places, of that cohort, are asked."""
+        return cohort.digests(self.keys(places), self.members.ids[places])
+
+    def request(self, device: int) -> tuple[bytes, bytes]:
+        """The ROUND frame for a device that is asked, and the digest of what it asks."""
         place = self.members.find(integers((device,)))
-        return self.cohorts[int(self.cohort_at[place][0])], self.keys(place)[0]
+        cohort = self.cohorts[int(self.cohort_at[place][0])]
+        digest = self.digests(cohort, place).tobytes()
+        return round_start(device) + cohort.body + digest[: wire.TAG_BYTES], digest
 
     def give_up(self, places: Positions) -> None:
         """Expect no answer of the devices at these places, where one is expected still."""
