@@ -122,7 +122,7 @@ def test_a_store_of_schema_2_is_taken_over_without_a_loss(path):
             assert (under_way.number, under_way.quorum, under_way.run) == (2, 2, None)
             assert [list(devices) for devices in store.round_devices(1)] == [[1, 4_000_000_000], [2]]
             assert (store.reports(1), store.reports(2)) == ([(1, b"a"), (2, b"b")], [(2, b"c")])
-            assert store.keys_when(Round(1, [], 1))[2] == b"k" * 32
+            assert store.keys_before(Round(1, [], 1)) == {2: b"k" * 32}
             assert store.weights(1) == b"weights"
             assert store.state("fleet key") == "00" * 32
             assert store.runs() == []

@@ -135,10 +135,13 @@ class Aggregator:
         run: only those that it has asked, or nobody by name.
         A deadline begins again, since nobody knows how long the host was gone.
         """
+        self._keyring = Keyring(self._store.keys())
         for asked in self._store.open_rounds():
             if run is not None and asked.run not in (None, run):
                 continue
-            round_ = RoundInFlight(asked, now, Keyring(self._store.keys_when(asked)))
+            before = self._store.keys_before(asked)
+            keyring = Keyring({**self._keyring.by_device, **before}) if before else self._keyring
+            round_ = RoundInFlight(asked, now, keyring)
             for reports in self._store.report_batches(asked.number):
                 places = round_.members.find(reports.devices)
                 round_.answers[places] = REPORTED
@@ -148,7 +151,7 @@ class Aggregator:
                         symbols, _ = cohort.unpack(reports.packed[part])
                         cohort.add(cohort.cells(round_.digests(cohort, places[part]), symbols))
             self._rounds[asked.number] = round_
-        self.reload_keys()
+        self._look_for_revoked()
         return self.in_flight()
 
     def unanswered(self, number: int) -> list[int]:
@@ -190,6 +193,9 @@ class Aggregator:
     def reload_keys(self) -> None:
         """Take the keys from the store anew; of devices that have none any more nothing is expected."""
         self._keyring = Keyring(self._store.keys())
+        self._look_for_revoked()
+
+    def _look_for_revoked(self) -> None:
         for round_ in self._rounds.values():
             round_.revoked = self._keyring.members.find(round_.members.ids) < 0
             round_.give_up(np.flatnonzero(round_.revoked))

@@ -190,13 +190,14 @@ class Store:
             ((time.time(), device) for device in devices),
         )
 
-    def keys_when(self, asked: Round) -> dict[int, bytes]:
-        """The keys that devices had when a round was opened: its reports were made with these."""
+    def keys_before(self, asked: Round) -> dict[int, bytes]:
+        """The keys of devices that have had other ones, or none, since a round was opened: its reports have these."""
         with self._errors():
-            rows = self._db.execute(
-                "SELECT id, key FROM revoked WHERE round >= ? ORDER BY id, round DESC", (asked.number,)
-            ).fetchall()
-        return {**self.keys(), **dict(rows)}
+            return dict(
+                self._db.execute(
+                    "SELECT id, key FROM revoked WHERE round >= ? ORDER BY id, round DESC", (asked.number,)
+                )
+            )
 
     def revoked(self) -> dict[int, float]:
         """When a key of each device was revoked last (seconds since 1970)."""
