@@ -71,11 +71,10 @@ def decode_body(body: bytes) -> frames.Round:
     return asked
 
 
-def question_of(body: bytes) -> tuple[Question, int]:
-    """A cohort's question, and how many values a device computes, of which it reports k."""
-    asked = decode_body(body)
+def question_of(asked: frames.Round) -> Question:
+    """What a decoded ROUND asks."""
     collects = wire.VALUES <= asked.model <= wire.CATEGORIES
-    question = Question(
+    return Question(
         asked.model,
         list(asked.asked[: asked.d]) if collects else asked.parameters,
         asked.exponent,
@@ -86,7 +85,6 @@ def question_of(body: bytes) -> tuple[Question, int]:
         asked.classes,
         asked.range,
     )
-    return question, asked.values
 
 
 def report_bytes(symbols: int) -> int:

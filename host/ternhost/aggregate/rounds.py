@@ -12,7 +12,7 @@ from tern import card as cards
 from tern import wire
 from ternhost.aggregate import batches
 from ternhost.aggregate.members import Integers, Keyring, Members, Positions, id_bytes, integers
-from ternhost.aggregate.questions import Question, question_of, round_start
+from ternhost.aggregate.questions import Question, decode_body, question_of, round_start
 from ternhost.aggregate.store import Round, Store
 
 # How a round ends.
@@ -96,9 +96,11 @@ class CohortInFlight:
 
     def __init__(self, body: bytes) -> None:
         self.body = body
-        self.question, self.d = question_of(body)
+        asked = decode_body(body)
+        self.question = question_of(asked)
         self.card = cards.decode(self.question.card)
-        self.k = self.question.k
+        self.k = asked.k
+        self.d = asked.values
         self.size = self.d * self.card.symbols
         self.counts: Counts = np.zeros(self.size, np.int64)
         self.reports = 0
