@@ -157,6 +157,23 @@ class Hello:
     library. Of another schema only the first three are set, the others are None.
     """
 
+    nonce: int
+    version: int
+    schema: bytes
+    first: "int | None"
+    clients: "int | None"
+    largest: "int | None"
+    credit: "int | None"
+    budget: "int | None"
+    epoch: "int | None"
+    heap: "int | None"
+    records: "int | None"
+    exceptions: "int | None"
+    restarts: "int | None"
+    entropy: "int | None"
+    assessed: "int | None"
+    release: "tuple[int, ...] | None"
+
     def __init__(self, frame):
         fields = struct.calcsize("<IB8s")
         require(kind(frame) == wire.HELLO and len(frame) >= 1 + fields + wire.TAG_BYTES, "not a HELLO")
