@@ -10,12 +10,12 @@ from tern.frames import (
     check_address,
     check_length,
     check_question,
-    digest,
     end_of,
     fields_of,
     kind,
     mask_fleet_key,
     packed_size,
+    question,
     require,
     seal,
     verify,
@@ -56,6 +56,7 @@ def encode_round(
 
 
 def _put_parameters(out, n, parameters):
+    """Write int16 mantissas into `out` from n on; return where they end. Raises FrameError for what is none."""
     for value in parameters:
         require(-32768 <= value <= 32767, "parameter out of bounds")
         struct.pack_into("<h", out, n, value)
@@ -68,8 +69,7 @@ def question_of(key, device, frame):
 
     frame: bytes, the tag included. It begins with the tag of the ROUND for this client alone.
     """
-    asked = bytes((wire.ROUND,)) + struct.pack("<I", device) + bytes(frame[5 : len(frame) - wire.TAG_BYTES])
-    return digest(key, asked)
+    return question(key, struct.pack("<BI", wire.ROUND, device), frame, len(frame) - wire.TAG_BYTES)
 
 
 def encode_model(out, key, device, round_number, model, parameters, exponent, classes=1):

@@ -55,9 +55,8 @@ def watch():
     client = _state[1]
     entropy = client.entropy
     _timed(client, "_load", "ledger load")
-    _timed(client._ledger, "debit", "ledger debit")
-    _timed(client._ledger, "record", "ledger record")
-    _timed(client, "_certify", "certify")
+    _timed(client._ledger, "pay", "ledger pay")
+    _timed(client, "_decode", "certify")
     _timed(client, "_mean_gradient", "gradient")
     _timed(client._round, "decode", "decode")
     _timed(_client, "choose", "coordinates")
@@ -65,7 +64,7 @@ def watch():
     _timed(entropy, "refill", "refill")
     _timed(entropy, "end_report", "end of report")
     _timed(_frames, "encode_report", "encode")
-    _timed(_frames, "verify", "verify")
+    _timed(_frames, "question", "question")
     _timed(_frames, "tag", "tag")
     _timed(_frames, "pack", "pack")
 
