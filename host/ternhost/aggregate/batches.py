@@ -17,6 +17,7 @@ from tern import frames, wire
 from ternhost import vectorised
 
 _DIGEST = 32
+_AT_ONCE = 1 << 15  # rows, so that copies of them take little memory however many there are
 _LIMB = 1 << 48  # several symbols are divided off at once, by a number below this
 
 Bytes = npt.NDArray[np.uint8]
@@ -25,32 +26,32 @@ Integers = npt.NDArray[np.int64]
 Positions = npt.NDArray[np.intp]
 
 
-def hashes(rows: Bytes) -> Bytes:
-    """SHA-256 of every row (n x bytes) as n x 32."""
-    data, width, sha256 = rows.tobytes(), rows.shape[1], hashlib.sha256
-    digests = b"".join([sha256(data[at : at + width]).digest() for at in range(0, len(data), width)])
-    return np.frombuffer(digests, np.uint8).reshape(-1, _DIGEST)
-
-
-def beside(*columns: Bytes | bytes) -> Bytes:
-    """Arrays of n rows of bytes, side by side; bytes stand in every row."""
+def hashes(*columns: Bytes | bytes) -> Bytes:
+    """SHA-256 of every row (n x 32) of arrays of n rows of bytes, side by side; bytes stand in every row."""
     n = next(len(column) for column in columns if isinstance(column, np.ndarray))
-    return np.concatenate(
-        [
-            column
+    sha256 = hashlib.sha256
+    digests = []
+    for start in range(0, n, _AT_ONCE):
+        rows = min(_AT_ONCE, n - start)
+        parts = [
+            column[start : start + rows]
             if isinstance(column, np.ndarray)
-            else np.broadcast_to(np.frombuffer(column, np.uint8), (n, len(column)))
+            else np.broadcast_to(np.frombuffer(column, np.uint8), (rows, len(column)))
             for column in columns
-        ],
-        axis=1,
-    )
+        ]
+        together = np.concatenate(parts, axis=1)
+        data, width = together.tobytes(), together.shape[1]
+        digests.append(
+            b"".join([sha256(data[at : at + width]).digest() for at in range(0, len(data), width)])
+        )
+    return np.frombuffer(b"".join(digests), np.uint8).reshape(n, _DIGEST)
 
 
 def verify(questions: Bytes, number: int, devices: Bytes, packed: Bytes, tags: Bytes) -> Flags:
     """Which reports carry the right tag; all arrays are n x bytes, `questions` the digests of what was asked."""
     answer_keys = questions[:, wire.TAG_BYTES : wire.COORDINATES_AT]
-    signed = beside(answer_keys, bytes((wire.REPORT,)), devices, number.to_bytes(4, "little"), packed)
-    right = hashes(signed)[:, : wire.TAG_BYTES]
+    right = hashes(answer_keys, bytes((wire.REPORT,)), devices, number.to_bytes(4, "little"), packed)
+    right = right[:, : wire.TAG_BYTES]
     equal: Flags = np.bitwise_or.reduce(right ^ tags, axis=1) == 0  # looks at all of each
     return equal
 
@@ -89,7 +90,7 @@ class QuestionLanes:
                 room = np.zeros((self.count, _DIGEST), np.uint8)
                 self._bytes = np.concatenate([self._bytes, room], axis=1)
             counter = there // _DIGEST
-            more = hashes(beside(self._questions[of], counter.to_bytes(4, "little")))
+            more = hashes(self._questions[of], counter.to_bytes(4, "little"))
             self._bytes[of, there : there + _DIGEST] = more
             self._there[of] = there + _DIGEST
 

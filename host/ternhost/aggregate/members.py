@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tern import wire
+
 Devices = Iterable[int] | npt.NDArray[Any]
 Integers = npt.NDArray[np.int64]
 Positions = npt.NDArray[np.intp]
@@ -65,7 +67,7 @@ class Keyring:
     def __init__(self, keys: Mapping[int, bytes]) -> None:
         self.members = Members(keys)
         every = b"".join([keys[device] for device in self.members.ids.tolist()])
-        self.keys = np.frombuffer(every, np.uint8).reshape(len(self.members), -1)
+        self.keys = np.frombuffer(every, np.uint8).reshape(len(self.members), wire.KEY_BYTES)
         self.by_device = keys
 
 

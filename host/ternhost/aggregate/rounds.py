@@ -114,7 +114,7 @@ class CohortInFlight:
 
     def digests(self, keys: batches.Bytes, devices: Integers) -> batches.Bytes:
         """The digests (n x 32) of what these devices (n) with these keys (n x 32) are asked (wire.md)."""
-        return batches.hashes(batches.beside(keys, bytes((wire.ROUND,)), id_bytes(devices), self.body))
+        return batches.hashes(keys, bytes((wire.ROUND,)), id_bytes(devices), self.body)
 
     def cells(self, digests: batches.Bytes, symbols: Integers) -> Integers:
         """The cells of the count matrix that reports of these symbols add one to (reports x k)."""
