@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import hashlib
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from tern import frames, wire
+from tern import coordinates, frames, wire
+from tern.entropy import EntropyError
 from ternhost import vectorised
 
 _DIGEST = 32
@@ -23,7 +23,6 @@ _LIMB = 1 << 48  # several symbols are divided off at once, by a number below th
 Bytes = npt.NDArray[np.uint8]
 Flags = npt.NDArray[np.bool_]
 Integers = npt.NDArray[np.int64]
-Positions = npt.NDArray[np.intp]
 
 
 def hashes(*columns: Bytes | bytes) -> Bytes:
@@ -56,54 +55,38 @@ def verify(questions: Bytes, number: int, devices: Bytes, packed: Bytes, tags: B
     return equal
 
 
-class QuestionLanes:
-    """The bytes that coordinates are drawn from (wire.md): a lane for each digest of a question (n x 32)."""
+def choose(questions: Bytes, d: int, k: int) -> vectorised.Array:
+    """The k of d coordinates that each device reports, ascending (n x k), by the digests of their questions (n x 32).
 
-    joined = False
-
-    def __init__(self, questions: Bytes) -> None:
-        self.count = len(questions)
-        self._questions = questions
-        self._bytes = questions[:, wire.COORDINATES_AT :]
-        self._given = np.zeros(self.count, np.intp)
-        self._there = np.full(self.count, self._bytes.shape[1], np.intp)
-
-    def each(self, needed: Flags | None = None) -> Bytes:
-        result = np.zeros(self.count, np.uint8)
-        lanes = np.arange(self.count) if needed is None else np.flatnonzero(needed)
-        result[lanes] = self.some(lanes)
-        return result
-
-    def some(self, lanes: Positions) -> Bytes:
-        given = self._given[lanes]
-        if np.any(ended := given == self._there[lanes]):
-            self._extend(lanes[ended])
-        self._given[lanes] += 1
-        taken: Bytes = self._bytes[lanes, given]
-        return taken
-
-    def _extend(self, lanes: Positions) -> None:
-        # Lanes end where they have used up as many blocks as each other, or are behind ones that were extended.
-        for there in np.unique(self._there[lanes]).tolist():
-            of = lanes[self._there[lanes] == there]
-            if there == self._bytes.shape[1]:
-                room = np.zeros((self.count, _DIGEST), np.uint8)
-                self._bytes = np.concatenate([self._bytes, room], axis=1)
-            counter = there // _DIGEST
-            more = hashes(self._questions[of], counter.to_bytes(4, "little"))
-            self._bytes[of, there : there + _DIGEST] = more
-            self._there[of] = there + _DIGEST
-
-    def subset(self, lanes: Positions) -> vectorised.Lanes:
-        raise TypeError("lanes of questions are drawn from all together")
-
-    def of(self, count: int) -> vectorised.Lanes:
-        raise TypeError("lanes of questions cannot be split")
+    uint8 for d <= 256, else uint16.
+    """
+    lanes = len(questions)
+    kind = np.dtype("u1" if d <= 256 else "<u2")
+    if k == d:
+        return np.tile(np.arange(d, dtype=kind), (lanes, 1))
+    begun = questions[:, wire.COORDINATES_AT :]
+    if k == 1:  # nearly always the digest itself has it, and nothing is hashed
+        values: vectorised.Array = np.ascontiguousarray(begun).view(kind)
+        values = values & kind.type((1 << (d - 1).bit_length()) - 1)
+        good = values < d
+        chosen: vectorised.Array = values[np.arange(lanes), good.argmax(axis=1)]
+        for lane in np.flatnonzero(~good.any(axis=1)).tolist():
+            chosen[lane] = _choose_one(questions[lane].tobytes(), d, k)[0]
+        return chosen[:, None]
+    # Twice the bytes that k draws need at most without rejections, and a lane that needs more is done by itself.
+    blocks = 2 * k * kind.itemsize // _DIGEST + 1
+    more = [hashes(questions, counter.to_bytes(4, "little")) for counter in range(blocks)]
+    streams = np.concatenate([begun, *more], axis=1)
+    try:
+        return vectorised.choose(vectorised.ReplayLanes(streams), d, k)
+    except EntropyError:  # one lane in billions
+        return np.array([_choose_one(question.tobytes(), d, k) for question in questions], kind)
 
 
-def choose(questions: Bytes, d: int, k: int) -> npt.NDArray[np.unsignedinteger[Any]]:
-    """The k of d coordinates that a device reports, ascending (n x k), for each digest of its question (n x 32)."""
-    return vectorised.choose(QuestionLanes(questions), d, k)
+def _choose_one(question: bytes, d: int, k: int) -> list[int]:
+    chosen = [0] * k
+    coordinates.choose(question, d, k, chosen)
+    return chosen
 
 
 @lru_cache(maxsize=64)
