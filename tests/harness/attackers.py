@@ -65,7 +65,9 @@ class Liar:
         parameters = [self._random.randrange(-(1 << 15), 1 << 15) for _ in range(self._d)]
         card = card or self._card
         k = k or self._k
-        n = host_frames.encode_round(out, key, device, number, wire.LOGISTIC, parameters, card, k, exponent=-14)
+        n = host_frames.encode_round(
+            out, key, device, number, wire.LOGISTIC, parameters, card, k, exponent=-14
+        )
         return bytes(out[:n])
 
 
