@@ -48,9 +48,8 @@ class StoredDriver:
         return max(planned, self._store.last_round() + 1)
 
     def open(self, number: int, cohorts: Cohorts) -> None:
-        asked = [(question, [int(device) for device in devices]) for question, devices in cohorts]
-        quorum = self._terms.reports(sum(len(devices) for _, devices in asked))
-        self.aggregator.open(number, asked, time.monotonic(), quorum, self._terms.deadline, self._run)
+        quorum = self._terms.reports(sum(len(devices) for _, devices in cohorts))
+        self.aggregator.open(number, cohorts, time.monotonic(), quorum, self._terms.deadline, self._run)
 
     def _check_refusals(self, result: RoundResult) -> None:
         """Warn of refusals. Raises AllRefused, RefusedError."""

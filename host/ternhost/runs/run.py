@@ -365,7 +365,7 @@ class Run:
                 f"interrupted; the run has finished: see {self.directory / places.RESULT_NAME}",
                 hint=f"'tern runs --draw {self.directory}' makes its report",
             )
-        under_way = sum(len(self.store.reports(asked.number)) for asked in self.store.open_rounds())
+        under_way = sum(self.store.report_count(asked.number) for asked in self.store.open_rounds())
         rounds = self.algorithm.rounds
         return InterruptedByUser(
             f"interrupted in round {self._state['rounds'] + 1}" + (f" of {rounds}" if rounds else "") + "; "
