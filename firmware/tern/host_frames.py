@@ -20,6 +20,7 @@ from tern.frames import (
     seal,
     verify,
 )
+from tern.model import check_model
 
 
 def encode_round(
@@ -49,12 +50,12 @@ def encode_round(
             out[n] = sum(asked[i + j] << j for j in range(min(8, d - i)))
             n += 1
     else:
-        n = put_parameters(out, n, parameters)
+        n = _put_parameters(out, n, parameters)
     out[n : n + len(card)] = card
     return seal(key, out, n + len(card))
 
 
-def put_parameters(out, n, parameters):
+def _put_parameters(out, n, parameters):
     """Write int16 mantissas into `out` from n on; return where they end. Raises FrameError for what is none."""
     for value in parameters:
         require(-32768 <= value <= 32767, "parameter out of bounds")
@@ -69,6 +70,19 @@ def question_of(key, device, frame):
     frame: bytes, the tag included. It begins with the tag of the ROUND for this client alone.
     """
     return question(key, struct.pack("<BI", wire.ROUND, device), frame, len(frame) - wire.TAG_BYTES)
+
+
+def encode_model(out, key, device, round_number, model, parameters, exponent, classes=1):
+    """Write a MODEL: classes x d int16 mantissas; device: a client's, or FLEET with the fleet's key.
+
+    Raises FrameError where a field is out of bounds.
+    """
+    check_address(device, round_number)
+    check_model(model, exponent, classes, len(parameters))
+    out[0] = wire.MODEL
+    d = len(parameters) // classes
+    struct.pack_into(wire.MODEL_FIELDS, out, 1, device, round_number, model, exponent, classes, d)
+    return seal(key, out, _put_parameters(out, end_of(wire.MODEL_FIELDS), parameters))
 
 
 def encode_fleet_key(out, key, device, epoch, fleet_key):

@@ -1,11 +1,9 @@
 """The averaged model, as a MODEL frame brings it to a device for its own use."""
 
-import struct
 from array import array
 
 from tern import wire
-from tern.frames import check_address, check_length, copy_int16, end_of, fields_of, require, seal, verify
-from tern.host_frames import put_parameters
+from tern.frames import check_address, check_length, copy_int16, end_of, fields_of, require, verify
 
 
 def check_model(model, exponent, classes, n):
@@ -17,19 +15,6 @@ def check_model(model, exponent, classes, n):
     require(1 <= n <= wire.MAX_VALUES and n % classes == 0, "parameters out of bounds")
     require(n // classes <= wire.MAX_DIMENSION, "parameters out of bounds")
     require(wire.MIN_EXPONENT <= exponent <= wire.MAX_EXPONENT, "exponent out of bounds")
-
-
-def encode_model(out, key, device, round_number, model, parameters, exponent, classes=1):
-    """Write a MODEL: classes x d int16 mantissas; device: a client's, or FLEET with the fleet's key.
-
-    Raises FrameError where a field is out of bounds.
-    """
-    check_address(device, round_number)
-    check_model(model, exponent, classes, len(parameters))
-    out[0] = wire.MODEL
-    d = len(parameters) // classes
-    struct.pack_into(wire.MODEL_FIELDS, out, 1, device, round_number, model, exponent, classes, d)
-    return seal(key, out, put_parameters(out, end_of(wire.MODEL_FIELDS), parameters))
 
 
 def decode_model(frame, key):

@@ -181,7 +181,7 @@ def decoded(kind, frame, key, case):
             f[name] = value
         f["d"] = len(values[5]) // values[4]
         f["parameters"] = list(values[5])
-        n = model.encode_model(out, key, *values[:3], values[5], *values[3:5])
+        n = host_frames.encode_model(out, key, *values[:3], values[5], *values[3:5])
     elif kind == "fleet_key":
         frames.check_length(frame, wire.FLEET_KEY_FIELDS, 0)
         f["device"], f["epoch"], hidden = frames.fields_of(frame, wire.FLEET_KEY, wire.FLEET_KEY_FIELDS)

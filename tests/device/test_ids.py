@@ -6,7 +6,7 @@ import scratch
 import small_board
 from small_board import EPSILON, ask, ask_all, error_of, key_of, provision, round_frame
 
-from tern import frames, host_frames, ledger, model, storage, wire
+from tern import frames, host_frames, ledger, storage, wire
 from tern.client import Client
 
 IDS = (7, 2**30 - 1, 2**30, 2**31 - 1, 2**31, 2**32 - 2)
@@ -116,5 +116,5 @@ def test_a_board_of_its_own_key_only_takes_no_fleet_key():
 def test_a_model_asks_for_no_answer():
     client = Client(board(scratch.folder(), 7, 1))
     out = bytearray(128)
-    n = model.encode_model(out, FLEET_KEY, wire.FLEET, 3, wire.LINEAR, (1, 2, 3, 4), -14)
+    n = host_frames.encode_model(out, FLEET_KEY, wire.FLEET, 3, wire.LINEAR, (1, 2, 3, 4), -14)
     assert ask_all(client, memoryview(out)[:n]) == []

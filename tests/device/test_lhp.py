@@ -3,8 +3,8 @@
 from array import array
 
 from tern.card import TABLE, WINDOW, T, decode
-from tern.entropy import Keyed, Replay
 from tern.lhp import Hierarchy, extremes
+from tern.streams import Keyed, Replay
 
 HEADER = (20_000_000).to_bytes(4, "little")
 

@@ -13,11 +13,11 @@ from tern import host_frames, storage, wire
 from tern.card import LAPLACE, CardError, certify, decode
 from tern.client import Client
 from tern.coordinates import choose
-from tern.entropy import Replay
 from tern.inference import Classifier
 from tern.ledger import Ledger
 from tern.local import LocalTrainer
 from tern.sampler import sample, sample_categories
+from tern.streams import Replay
 
 CLASSES = 3
 FEATURES = 4

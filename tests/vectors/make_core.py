@@ -14,8 +14,9 @@ from pathlib import Path
 
 from tern import sampler
 from tern.card import CardError, T, card_hash, certify, decode
-from tern.entropy import POSITION, Replay
+from tern.entropy import POSITION
 from tern.fixed import EXP_BITS, MAX_EPSILON, exp_lower
+from tern.streams import Replay
 
 VECTORS = Path(__file__).parents[2] / "shared_specs" / "vectors"
 
