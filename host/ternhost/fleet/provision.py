@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import os
 import secrets
 import struct
 import tempfile
@@ -20,6 +19,7 @@ from ternhost.aggregate.numbers import last_number
 from ternhost.aggregate.store import Store
 from ternhost.datasets import Dataset
 from ternhost.errors import StorageError, UsageError
+from ternhost.files import private
 from ternhost.mechanisms.accounting import Policy
 from ternhost.mechanisms.base import MICRO
 
@@ -82,7 +82,8 @@ def provision_board(
     clients["records"] = np.diff(starts)
     header = struct.pack(storage.RECORDS_HEADER, storage.MAGIC, rows.shape[1] - 1, len(rows))
     try:
-        ledgers.mkdir(parents=True)
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        ledgers.mkdir(mode=0o700)
         _write(directory / storage.RECORDS, header + np.ascontiguousarray(rows, "<i2").tobytes())
         _write_ledgers(directory, range(first, first + len(keys)), budgets, last)
         _write(directory / storage.CLIENTS, clients.tobytes())
@@ -174,9 +175,10 @@ def _write_ledgers(directory: Path, devices: Sequence[int], budgets: Sequence[in
             _write(path, fresh[budget])
         else:
             ledger.create(str(path), budget, **({"last": last} if _KNOWS_LAST else {}))
+            path.chmod(0o600)
             fresh[budget] = path.read_bytes()
 
 
 def _write(path: Path, data: bytes) -> None:
-    with open(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "wb") as file:
+    with open(path, "xb", opener=private) as file:
         file.write(data)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import socket
 import threading
 import time
 from typing import Any
@@ -170,9 +171,24 @@ def _what(error: Exception) -> str:
 
 
 class _SocketPort(protocol_socket.Serial):
-    """pyserial's, which leaves its socket open where the other end has gone first."""
+    """pyserial's, which leaves its socket open where the other end has gone first; socket:///path is a Unix socket."""
 
     _socket: Any = None
+
+    def open(self) -> None:
+        path = str(self.portstr).partition("//")[2]
+        if not path.startswith("/"):
+            super().open()
+            return
+        connection = socket.socket(socket.AF_UNIX)
+        try:
+            connection.connect(path)
+        except OSError as error:
+            connection.close()
+            raise serial.SerialException(error.errno, error.strerror) from error
+        connection.setblocking(False)
+        self._socket = connection
+        self.is_open = True
 
     def close(self) -> None:
         connection = self._socket
