@@ -139,7 +139,7 @@ def _watcher(args: argparse.Namespace) -> Watcher:
         if args.json:
             print(json.dumps({"event": "note", "message": message}), flush=True)
         elif not args.quiet:
-            print(visible(message), flush=True)
+            print(visible(message, lines=True), flush=True)
 
     return Watcher(status=tell, warn=say, note=say)
 
