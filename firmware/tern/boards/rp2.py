@@ -59,12 +59,26 @@ class Board(PinBoard):
         super().__init__(led, marker)
         machine = sys.implementation._machine
         self.name = "rp2350" if "RP2350" in machine else "rp2040"
+        self._watchdog = 0x40058000 if self.name == "rp2040" else 0x400D8000
         self._source = os.urandom
         if sys.implementation.version[:2] < (1, 28):
             self._source = oscillator
             if self.name == "rp2350":
                 self._source = nothing
                 self.name = "rp2350 (no entropy before MicroPython 1.28)"
+
+    def keep(self, word=0):
+        from machine import mem32
+
+        kept = mem32[self._watchdog + 12]  # SCRATCH0
+        if word:
+            mem32[self._watchdog + 12] = word
+        return kept
+
+    def unwatch(self):
+        from machine import mem32
+
+        mem32[self._watchdog + 0x3000] = 1 << 30  # clears ENABLE in CTRL (RP2040 datasheet, 4.7.6)
 
     def generator(self):
         return Generator(self._source)
