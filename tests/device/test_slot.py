@@ -32,8 +32,8 @@ class Link:
         self.sent.append((bytes(frame[:n]), now_us()))
         return True
 
-    def restart_credit(self):
-        self.sent.append("credit")
+    def close(self):
+        self.sent.append("closed")
 
 
 def test_sends_at_multiples_of_the_slot():

@@ -51,7 +51,7 @@ class TimedLink:
         self._answered += 1
         return True
 
-    def restart_credit(self):
+    def close(self):
         pass
 
 
