@@ -6,7 +6,6 @@ A board has it for its bench and its tests only.
 import struct
 
 from tern import wire
-from tern.model import check_model
 from tern.frames import (
     check_address,
     check_length,
@@ -21,10 +20,12 @@ from tern.frames import (
     seal,
     verify,
 )
+from tern.model import check_model
 
 
 def encode_round(
-    out, key, device, round_number, model, parameters, card, k, exponent=0, range_=0, classes=1, batch=0, local=(0, 0, 0)
+    out, key, device, round_number, model, parameters, card, k, exponent=0, range_=0, classes=1, batch=0,
+    local=(0, 0, 0),
 ):  # fmt: skip
     """Write a ROUND; parameters: classes x d int16 mantissas, or d times whether a feature is asked for; card: bytes;
     local: (epochs, rate, tau) for local training.
@@ -38,7 +39,8 @@ def encode_round(
     require(1 <= len(card) <= wire.MAX_CARD, "card too long or missing")
     out[0] = wire.ROUND
     struct.pack_into(
-        wire.ROUND_FIELDS, out, 1, device, round_number, model, range_, exponent, classes, d, k, batch, *local, len(card)
+        wire.ROUND_FIELDS, out, 1, device, round_number, model, range_, exponent, classes, d, k, batch, *local,
+        len(card),
     )  # fmt: skip
     n = end_of(wire.ROUND_FIELDS)
     if wire.VALUES <= model <= wire.CATEGORIES:
@@ -154,6 +156,23 @@ class Hello:
     """What a board says of itself, in the attributes HELLO_NAMES and `text`; release: (major, minor, patch) of the
     library. Of another schema only the first three are set, the others are None.
     """
+
+    nonce: int
+    version: int
+    schema: bytes
+    first: "int | None"
+    clients: "int | None"
+    largest: "int | None"
+    credit: "int | None"
+    budget: "int | None"
+    epoch: "int | None"
+    heap: "int | None"
+    records: "int | None"
+    exceptions: "int | None"
+    restarts: "int | None"
+    entropy: "int | None"
+    assessed: "int | None"
+    release: "tuple[int, ...] | None"
 
     def __init__(self, frame):
         fields = struct.calcsize("<IB8s")

@@ -7,7 +7,7 @@ from array import array
 
 import scratch
 import small_board
-from small_board import EPSILON, ask, error_of, key_of, provision
+from small_board import EPSILON, answer_key, ask, error_of, key_of, provision
 
 from tern import host_frames, storage, wire
 from tern.card import LAPLACE, CardError, certify, decode
@@ -27,10 +27,38 @@ LEAKING_NOISE = struct.pack("<BIBIIii", 0x10 | LAPLACE, EPSILON, 8, 255, 1, -400
 PARAMETERS = array("h", [3000 * ((7 * i) % 5 - 2) for i in range(CLASSES * FEATURES)])
 
 
-def round_of(number, model, card, parameters, k, local=(), batch=0, device=7, exponent=-12):
+def round_of(
+    number,
+    model,
+    card,
+    parameters,
+    k,
+    local=(0, 0, 0),
+    batch=0,
+    device=7,
+    exponent=-12,
+    range_=0,
+    classes=None,
+):
     out = bytearray(wire.MAX_FRAME)
+    if model in (wire.VALUES, wire.CATEGORIES):
+        exponent = 0
+    if classes is None:
+        classes = CLASSES if model in (wire.SOFTMAX, wire.SOFTMAX_GRADIENT) else 1
     n = host_frames.encode_round(
-        out, key_of(device), device, number, model, exponent, k, batch, 0, parameters, card, local
+        out,
+        key_of(device),
+        device,
+        number,
+        model,
+        parameters,
+        card,
+        k,
+        exponent,
+        range_,
+        classes,
+        batch,
+        local,
     )
     return memoryview(out)[:n]
 
@@ -48,7 +76,7 @@ def spent(folder, device=7):
 def symbols_of(answer, k, base, device=7):
     out = array("H", (0 for _ in range(k)))
     assert answer[0] == wire.REPORT, answer
-    host_frames.decode_report(answer, key_of(device), k, base, out)
+    host_frames.decode_report(answer, answer_key(device), k, base, out)
     return list(out)
 
 
@@ -131,7 +159,7 @@ def test_many_classes_fit_a_frame():
     folder = scratch.folder()
     client = Client(provision(folder, d=8))
     parameters = array("h", (0 for _ in range(1024)))
-    answer = ask(client, round_of(1, wire.SOFTMAX, NOISE, parameters, 128))
+    answer = ask(client, round_of(1, wire.SOFTMAX, NOISE, parameters, 128, classes=128))
     symbols_of(answer, 128, 8001)
     assert spent(folder) == EPSILON
 
@@ -166,7 +194,7 @@ def test_local_training_reports_the_moves_of_the_trainer():
                 )
                 shares = local_values(own, model, parameters, local, min(batch or 5, 5))
                 chosen = array("H", bytes(2 * k))
-                choose(key_of(device), number, FEATURES, k, chosen)
+                choose(host_frames.question_of(key_of(device), device, frame), FEATURES, k, chosen)
                 inputs = array("h", [shares[i] for i in chosen])
                 expected = array("H", bytes(2 * k))
                 sample(card, Replay(stream_bytes()), inputs, expected, k)
@@ -189,27 +217,30 @@ def test_tau_and_epochs_belong_to_the_question():
     assert spent(folder) == EPSILON
 
 
-def test_local_training_that_might_not_fit_the_slot_is_refused_for_nothing():
-    for slot, records, most in ((500, 5, 32_000 // 68), (17, 4, 16), (1, 1, 0), (0, 5, 1 << 20)):
-        folder = scratch.folder()
-        board = provision(folder, records=records)
-        with open(folder + "/" + storage.FLEET, "wb") as file:
-            file.write(struct.pack(storage.FLEET_FIELDS, storage.FLEET_MAGIC, bytes(32), 0, slot, 1))
-        client = Client(board)
+def test_work_that_might_not_fit_the_slot_is_refused_for_nothing_whatever_the_records():
+    # The base of 160 ms and 17 eighths a record of four features; nothing depends on how many the client holds.
+    for slot, bound, epochs in ((500, 16, 20), (500, 1, 255), (161, 1, 1), (160, 1, 0), (0, 16, 255)):
+        for records in (1, 7):
+            folder = scratch.folder()
+            board = provision(folder, records=records)
+            with open(folder + "/" + storage.FLEET, "wb") as file:
+                row = (storage.FLEET_MAGIC, bytes(32), 0, slot, 1, 1, bound)
+                file.write(struct.pack(storage.FLEET_FIELDS, *row))
+            client = Client(board)
 
-        def asked(epochs, client=client):
-            parameters = array("h", (1, 2, 3, 4))
-            return ask(
-                client, round_of(1, wire.LOCAL + wire.SVM, small_board.THREE, parameters, 1, (epochs, 1, 9))
-            )
+            def asked(epochs, client=client):
+                parameters = array("h", (1, 2, 3, 4))
+                return ask(
+                    client,
+                    round_of(1, wire.LOCAL + wire.SVM, small_board.THREE, parameters, 1, (epochs, 1, 9)),
+                )
 
-        fit = min(most // records, 255)
-        if fit < 255:
-            assert error_of(asked(fit + 1)) == (wire.ERR_SLOT, most)
-            assert spent(folder) == 0
-        if fit:
-            assert asked(fit)[0] == wire.REPORT
-            assert spent(folder) == EPSILON
+            if epochs < 255:
+                assert error_of(asked(epochs + 1)) == (wire.ERR_SLOT, 0)
+                assert spent(folder) == 0
+            if epochs:
+                assert asked(epochs)[0] == wire.REPORT
+                assert spent(folder) == EPSILON
 
 
 def test_one_client_answers_every_model_in_turn():
@@ -261,10 +292,10 @@ def test_collection_reports_the_features_asked_for():
         row = rows[(number - 1) % 3]
         asked = [row[0], row[2], row[3]]
         chosen = array("H", bytes(2 * k))
-        choose(key_of(7), number, 3, k, chosen)
+        frame = round_of(number, wire.VALUES, small_board.THREE, parameters, k)
+        choose(host_frames.question_of(key_of(7), 7, frame), 3, k, chosen)
         expected = array("H", bytes(2 * k))
         sample(card, Replay(stream_bytes()), array("h", [asked[i] for i in chosen]), expected, k)
-        frame = round_of(number, wire.VALUES, small_board.THREE, parameters, k)
         assert symbols_of(ask(client, frame), k, 3) == list(expected), number
     assert spent(folder) == 9 * EPSILON
 
@@ -353,3 +384,112 @@ def test_a_hierarchy_draws_level_and_sign():
         expected.append(card.hierarchy.draw(stream, x))
     assert list(out) == expected
     assert len(set(out)) > 2
+
+
+def mean_gradient(rows, residuals_of, d, rows_of_parameters, range_):
+    """The values of arithmetic.md, in Python's own integers: rows_of_parameters x d, row by row."""
+    fine = min(range_, 10)
+    totals = [0] * (rows_of_parameters * d)
+    for row in rows:
+        for i, r in enumerate(residuals_of(row)):
+            for j in range(d):
+                totals[i * d + j] += r * row[j] + (1 << 13 - fine) >> 14 - fine
+    n = len(rows)
+    values = []
+    for total in totals:
+        values.append(max(-16384, min(16384, ((total << range_ - fine) + (n >> 1)) // n)))
+    return values
+
+
+def drawn(question, values, card, k):
+    chosen = array("H", bytes(2 * k))
+    choose(question, len(values), k, chosen)
+    out = array("H", bytes(2 * k))
+    sample(decode(card), Replay(stream_bytes()), array("h", [values[i] for i in chosen]), out, k)
+    return list(out)
+
+
+def test_gradients_are_scaled_by_the_range():
+    folder = scratch.folder()
+    board = provision(folder, records=5)
+    rows = rows_of(folder, 5)
+    parameters = array("h", (30, -20, 10, 25))
+
+    def residuals(row):
+        z = sum(m * x for m, x in zip(parameters, row)) + (1 << 11) >> 12
+        return [z - row[4]]
+
+    number = 0
+    for range_ in range(wire.MAX_RANGE + 1):
+        for batch, k in ((0, 4), (2, 3)):
+            number += 1
+            client = Client(Replayed(board))
+            args = (number, wire.LINEAR, small_board.THREE, parameters, k)
+            frame = round_of(*args, batch=batch, range_=range_)
+            n = batch or 5
+            turn = [rows[((number - 1) * n + i) % 5] for i in range(n)]
+
+            def held(row, range_=range_):
+                most = (2047 >> min(range_, 10)) * 16384
+                return [max(-most, min(most, residuals(row)[0]))]
+
+            values = mean_gradient(turn, held, FEATURES, 1, range_)
+            question = host_frames.question_of(key_of(7), 7, frame)
+            expected = drawn(question, values, small_board.THREE, k)
+            assert symbols_of(ask(client, frame), k, 3) == expected, (range_, batch)
+
+
+def test_softmax_regression_reports_the_gradient_of_every_class():
+    folder = scratch.folder()
+    board = provision(folder, records=6)
+    rows = rows_of(folder, 6)
+    with open(folder + "/" + storage.RECORDS, "r+b") as file:
+        for i, row in enumerate(rows):
+            row[FEATURES] = i % CLASSES
+            file.seek(storage.RECORDS_BYTES + 2 * (FEATURES + 1) * i)
+            file.write(row)
+    classifier = Classifier(PARAMETERS, -12, CLASSES)
+
+    def residuals(row):
+        p = array("h", (0 for _ in range(CLASSES)))
+        classifier.probabilities(row, p)
+        return [p[i] - (16384 if row[FEATURES] == i else 0) for i in range(CLASSES)]
+
+    for number, (k, batch, range_) in enumerate(((12, 0, 0), (1, 1, 3), (5, 4, 11), (11, 2, 12)), 1):
+        client = Client(Replayed(board))
+        args = (number, wire.SOFTMAX_GRADIENT, small_board.THREE, PARAMETERS, k)
+        frame = round_of(*args, batch=batch, range_=range_)
+        n = batch or 6
+        turn = [rows[((number - 1) * n + i) % 6] for i in range(n)]
+        values = mean_gradient(turn, residuals, FEATURES, CLASSES, range_)
+        question = host_frames.question_of(key_of(7), 7, frame)
+        expected = drawn(question, values, small_board.THREE, k)
+        assert symbols_of(ask(client, frame), k, 3) == expected, (k, batch, range_)
+    assert spent(folder) == 29 * EPSILON
+
+
+def test_values_collected_are_scaled_by_the_range():
+    folder = scratch.folder()
+    board = provision(folder)
+    row = rows_of(folder, 1)[0]
+    for number, range_ in ((1, 0), (2, 1), (3, 12)):
+        client = Client(Replayed(board))
+        frame = round_of(number, wire.VALUES, small_board.THREE, array("h", (1, 1, 0, 1)), 3, range_=range_)
+        values = [max(-16384, min(16384, row[j] << range_)) for j in (0, 1, 3)]
+        question = host_frames.question_of(key_of(7), 7, frame)
+        assert symbols_of(ask(client, frame), 3, 3) == drawn(question, values, small_board.THREE, 3)
+
+
+def test_a_thousand_parameters_of_which_all_are_reported():
+    folder = scratch.folder()
+    client = Client(provision(folder, d=128, largest=1_000_000_000))
+    cheap = struct.pack("<BIBBbbII", 0x11, 1000, 0, 2, -1, 1, (1 << 29) + 99999, (1 << 29) - 99999)
+    for number, k in ((1, 1), (2, 1024)):
+        parameters = array("h", (0 for _ in range(1024)))
+        frame = round_of(number, wire.SOFTMAX_GRADIENT, cheap, parameters, k, classes=8)
+        symbols_of(ask(client, frame), k, 2)
+    assert spent(folder) == 1025 * 1000
+    # 300 symbols of 1,000 would be 374 bytes
+    many = struct.pack("<BIBIIii", 0x13, 1000, 0, 10000, 1, -500, 499)
+    frame = round_of(3, wire.SOFTMAX_GRADIENT, many, parameters, 300, classes=8)
+    assert error_of(ask(client, frame)) == (wire.ERR_CARD, 0)

@@ -129,7 +129,7 @@ class Bench:
         for _ in range(n):
             self._round += 1
             size = host_frames.encode_round(
-                out, self._key, DEVICE, self._round, MODELS[case.model], -14, case.k, 0, 0, parameters, card
+                out, self._key, DEVICE, self._round, MODELS[case.model], parameters, card, case.k, -14
             )  # fmt: skip
             found.append(bytes(out[:size]))
         return found
