@@ -59,15 +59,14 @@ def serve(board):
     gc.collect()
     link = board.link()
     client = None
-    wait = -1
-    # At a console that is not locked there is somebody to press reset.
-    if board.locked or not link.console:
-        board.watch()
-        wait = _STEP_MS
-    board.longest_pause = _LONGEST
-    if link.console:
+    if link.console:  # reading one may block for ever: no watchdog
+        wait = -1
         board.longest_pause = _LONGEST_AT_CONSOLE
         board.begin()
+    else:
+        wait = _STEP_MS
+        board.longest_pause = _LONGEST
+        board.watch()
     try:
         client = Client(board)
         while True:

@@ -280,9 +280,7 @@ def _files(member: Member, key: bytes, fleet_key: bytes) -> dict[str, bytes]:
         files.update(member.broker.files())
     files["/" + names[2]] = clients
     if member.lock:
-        if member.broker:
-            files[BOOT] = b"import main\n"  # a Pico starts its USB only after boot.py, which here never ends
-        files[LOCK] = b"locked\n"
+        files.update(lock_files(network=member.broker is not None))
     return files
 
 
@@ -299,6 +297,13 @@ def _check_lockable(repl: Repl, member: Member) -> None:
             f"the board on {repl.name} has no network: locked, with a broker for its link, it could speak to nobody",
             hint="leave out --broker",
         )
+
+
+def lock_files(network: bool) -> dict[str, bytes]:
+    """The files that lock a board; network: its link is not its port."""
+    # A Pico starts its USB only once boot.py has ended, and this one never ends.
+    files = {BOOT: b"import main\n"} if network else {}
+    return {**files, LOCK: b"locked\n"}
 
 
 def _mask(shapes: Sequence[str]) -> int:
