@@ -84,7 +84,7 @@ def test_no_key_gets_the_console_and_the_board_still_answers(board: EmulatedMach
     for keys in KEYS:
         said = said_to(board.url, keys, 50)
         assert not any(prompt in said for prompt in PROMPTS), said
-    hello = deploy.wait_for_hello(board.url)
+    hello = deploy.wait_for_hello(board.url, 120)
     assert hello.text.startswith("rp2040")
 
 
@@ -156,7 +156,7 @@ def test_no_key_gets_the_console_while_it_starts(
     said, board = boot_under_fire(flash, keys, monkeypatch)
     with board:
         assert not any(prompt in said for prompt in PROMPTS), said
-        assert deploy.wait_for_hello(board.url).text.startswith("rp2040")
+        assert deploy.wait_for_hello(board.url, 120).text.startswith("rp2040")
 
 
 def test_the_same_keys_get_the_console_of_a_board_that_is_not_locked(
