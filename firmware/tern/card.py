@@ -48,9 +48,9 @@ class Card:
     """A decoded card.
 
     Every shape has `data` (its bytes), `shape`, `epsilon` (micro-epsilon, as claimed), `symbols` (how many outputs) and
-    `job`, the int32 parameters of its sampler: [next coordinate, end, ...]. Further by shape:
+    `job`, the int32 parameters of its sampler (tern.sampler). Further by shape:
 
-    - table: `knot_bits` p, `levels` (tuple), `thresholds` (array of 2**p + 1 rows of symbols - 1)
+    - table: `knot_bits` p, `levels` (tuple), `thresholds` (2**p + 1 rows of symbols - 1, in `job`)
     - window: `window` W, `threshold` P
     - laplace: `grid_bits` q, `t`, `s`, `lowest`, `highest`
     - mixture: `threshold` P, `first`, `second` (cards)
@@ -60,6 +60,7 @@ class Card:
     symbols: int
     knot_bits: int
     levels: "tuple[int, ...]"
+    thresholds: "memoryview"
     window: int
     threshold: int
     grid_bits: int
@@ -75,10 +76,6 @@ class Card:
         self.data = data
         self.shape = shape
         self.epsilon = epsilon
-        self.thresholds = _NO_THRESHOLDS
-
-
-_NO_THRESHOLDS = array("I", (0,))
 
 
 def decode(data):
@@ -131,7 +128,10 @@ def _table(card):
     for j in range(1, m):
         _require(levels[j - 1] < levels[j], "levels not increasing")
     offset += m
-    thresholds = array("I", (0 for _ in range(count)))
+    job = array("i", (0 for _ in range(6 + count)))
+    job[4] = p
+    job[5] = m - 1
+    thresholds = memoryview(job)[6:]
     for i in range(count):
         threshold = struct.unpack_from("<I", data, offset + 4 * i)[0]
         below = thresholds[i - 1] if i % (m - 1) else 0
@@ -141,7 +141,7 @@ def _table(card):
     card.symbols = m
     card.levels = levels
     card.thresholds = thresholds
-    card.job = array("i", (0, 0, 15 - p, m - 1))
+    card.job = job
 
 
 def _window(card):
@@ -151,7 +151,7 @@ def _window(card):
     card.symbols = n
     card.window = w
     card.threshold = threshold
-    card.job = array("i", (0, 0, n - w, w, threshold, _mask(n - w), _mask(w), 0))
+    card.job = array("i", (0, 0, 0, 0, n - w, w, threshold, _mask(n - w), _mask(w), 0))
 
 
 def _laplace(card):
@@ -166,7 +166,7 @@ def _laplace(card):
     card.s = s
     card.lowest = lowest
     card.highest = highest
-    card.job = array("i", (0, 0, 14 - q, t, s, lowest, highest, _mask(t)))
+    card.job = array("i", (0, 0, 0, 0, q + 1, t, s, lowest, highest, _mask(t)))
 
 
 def _mixture(card):

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tern import sampler, wire
-from tern.card import LAPLACE, MIXTURE, WINDOW, T, decode
+from tern.card import LAPLACE, MIXTURE, TABLE, T, decode
 from tern.coordinates import choose
 from tern.entropy import EntropyError, Keyed, Replay
 from tern.gradient import Gradient
@@ -62,11 +62,9 @@ def _streams(card: bytes, rng: np.random.Generator) -> np.ndarray:
     shape = (CLIENTS, STREAM)
     words = rng.integers(0, 256, shape, np.uint8)
     outer = decode(card)
-    numbers = [*outer.first.thresholds, outer.threshold] if outer.shape == MIXTURE else [*outer.thresholds]
-    if outer.shape == WINDOW:
-        numbers.append(outer.threshold)
-    if outer.shape == LAPLACE:
-        numbers.append(outer.t)
+    numbers = [outer.t] if outer.shape == LAPLACE else []
+    for part in (outer.first, outer.second, outer) if outer.shape == MIXTURE else (outer,):
+        numbers += part.thresholds if part.shape == TABLE else [part.threshold] if part.shape != LAPLACE else []
     own = [number >> s & 255 for number in numbers for s in (22, 14, 6)] + [n << 2 & 255 for n in numbers]
     copied = rng.choice(np.array(own, np.uint8), shape)
     return np.where(rng.random(shape) < 0.4, copied, words)
