@@ -7,9 +7,10 @@ from tern.compat import micropython, ptr8, ptr16, ptr32
 def table(xs: ptr16, out: ptr16, pool: ptr8, job: ptr32):
     """Draw by a table card. job: [next, end, position, end of the pool, p, thresholds a row, the thresholds].
 
-    For knots i and i + 1 and a fraction f out of 2**15 between them, a threshold is c + d f / 2**15, out of T, where
-    d = c' - c. With d = 2**15 h + l its whole part is c + h f + floor(l f / 2**15), and what is left is l f mod 2**15:
-    |d| < 2**30 and f <= 2**15, so that |h f| and l f are at most 2**30.
+    Between knots i and i + 1, a fraction f out of 2**15 from the first, a threshold is c + d f / 2**15, out of T, with
+    d = c' - c. Let d = 2**15 h + l: its whole part is c + h f + floor(l f / 2**15), and l f mod 2**15 is left. Here
+    |d| < 2**30 and f <= 2**15, so that |h f| and l f are at most 2**30; and without l f, the whole part is less than
+    2**15 too small, which settles most comparisons with a first byte.
     """
     i = job[0]
     n = job[1]
@@ -31,13 +32,14 @@ def table(xs: ptr16, out: ptr16, pool: ptr8, job: ptr32):
         while left:
             whole = job[c]
             d = job[c + columns] - whole
-            rest = (d & 32767) * f
-            whole += (d >> 15) * f + (rest >> 15)
-            u = whole - first
-            if u >= 0:
-                if u >> 22:
-                    break
-                rest &= 32767  # the first byte is the threshold's: compare all 45 bits
+            whole += (d >> 15) * f
+            u = whole - first >> 15
+            if u > 127:
+                break
+            if u >= -1:
+                rest = (d & 32767) * f
+                whole += rest >> 15
+                rest &= 32767
                 k = position
                 u = 0
                 while u == 0 and whole | rest:
