@@ -8,9 +8,9 @@
 def table(r0, r1, r2, r3):
     """Draw by a table card: xs, out, pool, job. Return the next coordinate.
 
-    In a coordinate: r0 fraction, r1 threshold, r2 its first byte in the pool, r3 job, r7 the next knot's threshold;
-    r8 input, r9 end of the inputs, r10 from input to output, r11 end of the bytes read, r12 end of the pool, r14 end
-    of the row. Thresholds begin at job + 24.
+    In a coordinate: r0 fraction, r1 threshold, r2 its first byte in the pool, r3 job, r6 thresholds left, r7 the next
+    knot's threshold; r8 input, r9 end of the inputs, r10 from input to output, r11 end of the bytes read, r12 end of
+    the pool. Thresholds begin at job + 24.
     """
     mov(r4, r8)
     mov(r5, r9)
@@ -61,20 +61,19 @@ def table(r0, r1, r2, r3):
     lsl(r0, r0, 17)
     lsr(r0, r0, 17)
     label(INTERVAL)
-    ldr(r5, [r3, 20])
-    lsl(r5, r5, 2)
+    ldr(r6, [r3, 20])
+    lsl(r5, r6, 2)
     mul(r4, r5)
     add(r1, r3, r4)
     add(r7, r1, r5)
-    mov(r14, r7)
     add(r4, r2, 1)
     mov(r11, r4)
 
     label(THRESHOLD)
     ldr(r4, [r1, 24])
-    ldr(r6, [r7, 24])
-    sub(r6, r6, r4)
-    asr(r5, r6, 15)
+    ldr(r5, [r7, 24])
+    sub(r5, r5, r4)
+    asr(r5, r5, 15)
     mul(r5, r0)
     add(r4, r4, r5)
     ldrb(r5, [r2, 0])
@@ -85,7 +84,10 @@ def table(r0, r1, r2, r3):
     bmi(NEXT)
     cmp(r5, 128)
     bgt(DRAWN)
-    push({r0, r1})  # compare all 45 bits, at the top of r4 and r6
+    push({r0, r1, r6})  # compare all 45 bits, at the top of r4 and r6
+    ldr(r5, [r1, 24])
+    ldr(r6, [r7, 24])
+    sub(r6, r6, r5)
     lsl(r6, r6, 17)
     lsr(r6, r6, 17)
     mul(r6, r0)
@@ -117,14 +119,13 @@ def table(r0, r1, r2, r3):
     mov(r11, r0)
     label(NO_FURTHER)
     mov(r5, r1)
-    pop({r0, r1})
+    pop({r0, r1, r6})
     cmp(r5, 0)
     blt(DRAWN)
     label(NEXT)
     add(r1, 4)
     add(r7, 4)
-    mov(r5, r14)
-    cmp(r1, r5)
+    sub(r6, 1)
     bne(THRESHOLD)
 
     label(DRAWN)
@@ -134,11 +135,8 @@ def table(r0, r1, r2, r3):
     cmp(r0, r4)
     bhi(END)
     mov(r2, r0)
-    mov(r4, r14)
-    sub(r4, r4, r1)
-    lsr(r4, r4, 2)
-    ldr(r0, [r3, 20])
-    sub(r4, r0, r4)
+    ldr(r4, [r3, 20])
+    sub(r4, r4, r6)
     mov(r0, r10)
     add(r0, r0, r5)
     strh(r4, [r0, 0])

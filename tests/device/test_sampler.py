@@ -30,7 +30,7 @@ def test_vectors():
 
 
 def by_the_text(thresholds, bits, data, at):
-    """The answer of a draw by thresholds out of 2**bits, and where in `data` the next draw begins: cards.md, literally."""
+    """The answer of a draw by thresholds out of 2**bits, and where in `data` the next begins: cards.md, literally."""
     known = m = 0
     while True:
         answer = 0
@@ -92,7 +92,9 @@ def test_tables_are_drawn_by_the_text():
         rows = any_table(draws, p, m)
         card = table_card(rows, p)
         knots = (-16384, -16383, 16383, 16384, 0, 1, -1, 32767, -32768)
-        xs = array("h", [draws.uniform(32769) - 16384 if i % 2 else knots[draws.uniform(9)] for i in range(12)])
+        xs = array(
+            "h", [draws.uniform(32769) - 16384 if i % 2 else knots[draws.uniform(9)] for i in range(12)]
+        )
         data = b""
         for x in xs:  # begin as one of the thresholds does
             t = interpolated(rows, p, x)[draws.uniform(m - 1)] << 3
@@ -115,7 +117,19 @@ def test_tables_are_drawn_by_the_text():
 
 def test_single_thresholds_are_drawn_by_the_text():
     out = array("H", (0,))
-    for threshold in (1, 63, 64, 1 << 14, 1 << 22, T >> 1, T - 1, T - 64, T - (1 << 22), 0x12345678, 0x2AAAAA00):
+    for threshold in (
+        1,
+        63,
+        64,
+        1 << 14,
+        1 << 22,
+        T >> 1,
+        T - 1,
+        T - 64,
+        T - (1 << 22),
+        0x12345678,
+        0x2AAAAA00,
+    ):
         card = decode(struct.pack("<BIHHI", 0x12, 20_000_000, 2, 1, threshold))
         for same in range(5):
             for off in (1, 255):
@@ -189,11 +203,12 @@ def test_exact_distribution_at_the_knots():
 
 
 def test_inputs_are_saturated():
+    keyed = Keyed(b"sampler", b"saturated")
+    data = bytes([keyed.byte() for _ in range(4000)])
     for _, card in draws():
         n = 64
         out = array("H", [0] * n)
         end = array("H", [0] * n)
-        data = bytes((i * 89 + 7) & 255 for i in range(4000))
         for beyond, bound in ((16385, 16384), (32767, 16384), (-16385, -16384), (-32768, -16384)):
             sampler.sample(card, Replay(data), array("h", [beyond] * n), out, n)
             sampler.sample(card, Replay(data), array("h", [bound] * n), end, n)
@@ -226,19 +241,19 @@ def test_nothing_is_left_when_the_stream_ends():
 
 
 def test_leaves_agree_with_their_plain_twins():
-    source = sampler.__file__
-    if not MICROPYTHON or not source.endswith(".py"):
+    if not MICROPYTHON or not sampler.__file__.endswith(".py"):
         return
-    with open(source) as file:
-        text = file.read()
-    for name in ("xs: ptr16, out: ptr16, thresholds: ptr32, pool: ptr8, cursor: ptr32, job: ptr32",):
-        text = text.replace(name, "xs, out, thresholds, pool, cursor, job")
     plain = {}
-    exec(text.replace("@micropython.viper\n", ""), plain)  # the module's own text
+    for module in ("table", "sampler"):  # the library's own text
+        with open(sampler.__file__.replace("sampler.py", module + ".py")) as file:
+            text = file.read()
+        text = text.replace("xs: ptr16, out: ptr16, pool: ptr8, job: ptr32", "xs, out, pool, job")
+        text = text.replace("from tern.table import table\n", "").replace("@micropython.viper\n", "")
+        exec(text, plain)
     generator = Generator()
     for case, card in draws():
         n = 100
-        data = bytes(generator.byte() for _ in range(3000))
+        data = bytes(generator.byte() for _ in range(4000))
         xs = array("h", [generator.uniform(32769) - 16384 for _ in range(n)])
         native = array("H", [0] * n)
         twin = array("H", [0] * n)
