@@ -8,9 +8,9 @@
 def table(r0, r1, r2, r3):
     """Draw by a table card: xs, out, pool, job. Return the next coordinate.
 
-    In a coordinate: r0 fraction, r1 threshold, r2 its first byte in the pool, r3 job, r6 thresholds left, r7 the next
-    knot's threshold; r8 input, r9 end of the inputs, r10 from input to output, r11 end of the bytes read, r12 end of
-    the pool. Thresholds begin at job + 24.
+    In a coordinate: r0 fraction, r1 threshold, r2 end of the bytes read, r3 job, r6 thresholds left, r7 the next knot's
+    threshold; r8 input, r9 end of the inputs, r10 from input to output, r11 the first byte in the pool, r12 end of the
+    pool, r14 the first byte << 22. Thresholds begin at job + 24.
     """
     mov(r4, r8)
     mov(r5, r9)
@@ -33,6 +33,9 @@ def table(r0, r1, r2, r3):
     add(r2, r2, r0)
     b(ANY_LEFT)
 
+    label(UNDO)
+    mov(r2, r11)
+    b(END)
     label(OUTSIDE)
     lsl(r0, r0, 1)
     bmi(BELOW)
@@ -66,8 +69,11 @@ def table(r0, r1, r2, r3):
     mul(r4, r5)
     add(r1, r3, r4)
     add(r7, r1, r5)
-    add(r4, r2, 1)
-    mov(r11, r4)
+    mov(r11, r2)
+    ldrb(r4, [r2, 0])
+    add(r2, 1)
+    lsl(r4, r4, 22)
+    mov(r14, r4)
 
     label(THRESHOLD)
     ldr(r4, [r1, 24])
@@ -76,8 +82,7 @@ def table(r0, r1, r2, r3):
     asr(r5, r5, 15)
     mul(r5, r0)
     add(r4, r4, r5)
-    ldrb(r5, [r2, 0])
-    lsl(r5, r5, 22)
+    mov(r5, r14)
     sub(r5, r4, r5)
     asr(r5, r5, 15)
     add(r5, 1)
@@ -98,7 +103,7 @@ def table(r0, r1, r2, r3):
     lsr(r5, r6, 30)
     orr(r4, r5)
     lsl(r6, r6, 2)
-    mov(r0, r2)
+    mov(r0, r11)
     label(BYTE)
     ldrb(r1, [r0, 0])
     add(r0, 1)
@@ -113,10 +118,9 @@ def table(r0, r1, r2, r3):
     orr(r5, r6)
     bne(BYTE)
     label(DECIDED)
-    mov(r5, r11)
-    cmp(r0, r5)
+    cmp(r0, r2)
     bls(NO_FURTHER)
-    mov(r11, r0)
+    mov(r2, r0)
     label(NO_FURTHER)
     mov(r5, r1)
     pop({r0, r1, r6})
@@ -130,11 +134,9 @@ def table(r0, r1, r2, r3):
 
     label(DRAWN)
     mov(r5, r8)
-    mov(r0, r11)
     mov(r4, r12)
-    cmp(r0, r4)
-    bhi(END)
-    mov(r2, r0)
+    cmp(r2, r4)
+    bhi(UNDO)
     ldr(r4, [r3, 20])
     sub(r4, r4, r6)
     mov(r0, r10)

@@ -109,6 +109,7 @@ def test_first_bytes_of_inputs(name: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", CARDS)
 def test_first_bytes_of_every_input(name: str) -> None:
     check_first_bytes(CARDS[name], EVERY_INPUT, beside_thresholds)
