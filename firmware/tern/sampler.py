@@ -16,7 +16,7 @@ its first 8 bits, and they are dropped where both are equal.
 
 from tern.compat import const, micropython, ptr8, ptr16, ptr32
 from tern.entropy import EntropyError
-from tern.shapes import HIERARCHY, LAPLACE, MIXTURE, TABLE, WINDOW
+from tern.shapes import LAPLACE, MIXTURE, TABLE, WINDOW
 from tern.table import table
 
 _OFFSET = const(0)  # steps of noise()
@@ -252,18 +252,18 @@ def sample(card, stream, xs, out, n):
     Raises EntropyError when `stream` can give no more; then no symbol counts.
     """
     try:
-        if card.shape == MIXTURE:
+        if card.shape <= LAPLACE:
+            _run(card, stream, xs, out, 0, n)
+        elif card.shape == MIXTURE:
             for i in range(n):
                 if stream.below(card.threshold):
                     _run(card.first, stream, xs, out, i, i + 1)
                 else:
                     _run(card.second, stream, xs, out, i, i + 1)
                     out[i] += card.first.symbols
-        elif card.shape == HIERARCHY:
+        else:
             for i in range(n):
                 out[i] = card.hierarchy.draw(stream, xs[i])
-        else:
-            _run(card, stream, xs, out, 0, n)
     except EntropyError:
         for i in range(n):  # may hold inputs that wait for their noise
             out[i] = 0
@@ -281,16 +281,21 @@ def sample_categories(card, stream, categories, out, n):
         card.job[9] = 0
 
 
-def _run(card, stream, xs, out, start, end):
-    job = card.job
-    cursor = stream.cursor
+@micropython.viper
+def _run(card, stream, xs, out, start: int, end: int):
+    parameters = card.job
+    job = ptr32(parameters)
+    cursor = ptr32(stream.cursor)
     for leaf in _LEAVES[card.shape]:
         job[0] = start
-        job[1] = end
+        at = 1
+        job[at] = end
         while True:
-            job[2] = cursor[0]
-            job[3] = cursor[1]
-            leaf(xs, out, stream.pool, job)
+            at = 0
+            while at < 2:
+                job[at + 2] = cursor[at]
+                at += 1
+            leaf(xs, out, stream.pool, parameters)
             cursor[0] = job[2]
             if job[0] == end:
                 break
