@@ -8,7 +8,7 @@ xs: int16 inputs (Q1.14; saturated here once more), out: uint16 symbols, pool: t
 [next coordinate, end, position in the pool, its end, the card's parameters...]. A leaf reads up to SLACK bytes past the
 pool's end before it looks; then it undoes the coordinate and returns, to be called again after a refill. The
 order of the draws is that of shared_specs/cards.md. Leaves are viper on a device and plain Python elsewhere
-(tern.compat): draw for draw the same.
+(tern.compat), and `table` is in assembler on some boards (firmware/thumb): draw for draw the same.
 
 Each comparison with a threshold is one loop: while something is left of the threshold, the next byte is compared with
 its first 8 bits, and they are dropped where both are equal.
