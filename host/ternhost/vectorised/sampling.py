@@ -137,8 +137,11 @@ def _table(card: Card, lanes: Lanes, xs: npt.NDArray[np.int16]) -> Bytes:
     first, thresholds = _table_parts(bytes(card.data))
     a = _shifted(xs)
     u = lanes.each()
-    bucket = np.minimum(a, np.uint16(2 * ONE - 1)) >> np.uint16(_BUCKET)
-    symbols: Bytes = first.take(bucket << np.uint16(8) | u)
+    bucket = a - (a >> np.uint16(15))  # 1 is the end of the last
+    bucket >>= np.uint16(_BUCKET)
+    bucket <<= np.uint16(8)
+    bucket |= u
+    symbols: Bytes = first.take(bucket)
     pending = np.flatnonzero(symbols == _UNDECIDED)
     exact = _interpolated(card, thresholds, *_place(card, a[pending]))
     r = u[pending].astype(np.int64) << 40
