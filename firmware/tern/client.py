@@ -18,7 +18,17 @@ from tern.gradient import Gradient, turn
 from tern.ledger import Ledger, LedgerError
 from tern.sampler import sample, sample_categories
 from tern.shapes import WINDOW
-from tern.storage import CLIENTS, FLEET, RECORDS, Clients, Records, StorageError, ledger_name, read_fleet, write_fleet
+from tern.storage import (
+    CLIENTS,
+    FLEET,
+    RECORDS,
+    Clients,
+    Records,
+    StorageError,
+    ledger_name,
+    read_fleet,
+    write_fleet,
+)
 
 _mem_free = getattr(gc, "mem_free", int)  # CPython does not tell
 
@@ -264,10 +274,14 @@ class Client:
         if cost > left:
             raise FrameError(wire.ERR_BUDGET, "budget spent", left)
         self._check_pause(client)
+        k = request.k
+        if k > len(self._symbols):
+            self._room(k)
+        choose(question, request.values, k, self._chosen)
+        gather(values(client, records, card), self._chosen, k, self._inputs)
         n = 0
         try:
-            n = self._sample(question, values(client, records, card), card, size)
-            self.entropy.end_report()
+            n = self._sample(card, size)
         finally:  # that it came to nothing may tell of the data, too
             ledger.pay(number, question, cost, self._view[:n], self._ahead)
             if self._paid:
@@ -307,19 +321,17 @@ class Client:
             self._answerers[model] = Answerer(self._round)
         return self._answerers[model]
 
-    def _sample(self, question, values, card, size):
-        """Draw the report of the current round, of these values, into `reply`; return its length."""
+    def _sample(self, card, size):
+        """Draw the report of the current round into `reply`; return its length."""
         request = self._round
         k = request.k
-        if k > len(self._symbols):
-            self._room(k)
-        choose(question, request.values, k, self._chosen)
-        gather(values, self._chosen, k, self._inputs)
         draw = sample_categories if request.model == wire.CATEGORIES else sample
         draw(card, self.entropy, self._inputs, self._symbols, k)
-        return frames.encode_report(
+        n = frames.encode_report(
             self.reply, self._key, self._device, request.round, self._symbols, k, card.symbols, size
         )
+        self.entropy.end_report()
+        return n
 
     def _mean_gradient(self, client, records, _):
         """Return the mean gradient, scaled and clipped."""

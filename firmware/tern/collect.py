@@ -1,6 +1,7 @@
 """Collecting what a record holds: some of its features as they are, for means and frequencies (Algorithm 6).
 
-Source: Zhao et al., IEEE IoT J. 8, 2021. Numeric features are Q1.14 values, multiplied by 2**range and clipped; a category is a number from 0, and whatever it is, it counts as one of those that the card has.
+Source: Zhao et al., IEEE IoT J. 8, 2021. Numeric features are Q1.14 values, multiplied by 2**range and clipped; a
+category is a number from 0, and whatever it is, it counts as one of those that the card has.
 """
 
 from array import array

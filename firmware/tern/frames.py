@@ -214,8 +214,7 @@ class Receiver:
 
 
 def question_bytes(model, classes, d):
-    """Return how many bytes of a ROUND stand between its fixed fields and its card: parameters, or features asked for.
-    """
+    """Return how many bytes of a ROUND are its parameters, or the features that it asks for."""
     return d + 7 >> 3 if wire.VALUES <= model <= wire.CATEGORIES else 2 * classes * d
 
 
@@ -322,8 +321,8 @@ def encode_hello(
     release = bytes([int(part) for part in __version__.split(".")])
     out[0] = wire.HELLO
     struct.pack_into(
-        wire.HELLO_FIELDS, out, 1, nonce, wire.VERSION, wire.SCHEMA, first, clients, wire.MAX_FRAME, wire.CREDIT, budget,
-        epoch, heap, records, exceptions, restarts, entropy, assessed, release, len(text),
+        wire.HELLO_FIELDS, out, 1, nonce, wire.VERSION, wire.SCHEMA, first, clients, wire.MAX_FRAME, wire.CREDIT,
+        budget, epoch, heap, records, exceptions, restarts, entropy, assessed, release, len(text),
     )  # fmt: skip
     n = end_of(wire.HELLO_FIELDS)
     out[n : n + len(text)] = text
@@ -423,7 +422,9 @@ class Round:
     """
 
     def __init__(self):
-        self.device = self.round = self.model = self.range = self.exponent = self.classes = self.d = self.k = 0
+        self.device = self.round = self.model = self.range = self.exponent = self.classes = self.d = (
+            self.k
+        ) = 0
         self.batch = self.epochs = self.rate = self.tau = self.values = 0
         self.parameters = array("h")
         self.asked = bytearray(wire.MAX_DIMENSION)
@@ -439,7 +440,16 @@ class Round:
         d = self.d
         check_address(self.device, self.round)
         self.values = check_question(
-            model, self.range, self.exponent, self.classes, d, self.k, self.batch, self.epochs, self.rate, self.tau
+            model,
+            self.range,
+            self.exponent,
+            self.classes,
+            d,
+            self.k,
+            self.batch,
+            self.epochs,
+            self.rate,
+            self.tau,
         )
         require(1 <= length <= wire.MAX_CARD, "card too long or missing")
         size = question_bytes(model, self.classes, d)

@@ -6,7 +6,6 @@ A board has it for its bench and its tests only.
 import struct
 
 from tern import wire
-from tern.model import check_model
 from tern.frames import (
     check_address,
     check_length,
@@ -21,10 +20,12 @@ from tern.frames import (
     seal,
     verify,
 )
+from tern.model import check_model
 
 
 def encode_round(
-    out, key, device, round_number, model, parameters, card, k, exponent=0, range_=0, classes=1, batch=0, local=(0, 0, 0)
+    out, key, device, round_number, model, parameters, card, k, exponent=0, range_=0, classes=1, batch=0,
+    local=(0, 0, 0),
 ):  # fmt: skip
     """Write a ROUND; parameters: classes x d int16 mantissas, or d times whether a feature is asked for; card: bytes;
     local: (epochs, rate, tau) for local training.
@@ -38,7 +39,8 @@ def encode_round(
     require(1 <= len(card) <= wire.MAX_CARD, "card too long or missing")
     out[0] = wire.ROUND
     struct.pack_into(
-        wire.ROUND_FIELDS, out, 1, device, round_number, model, range_, exponent, classes, d, k, batch, *local, len(card)
+        wire.ROUND_FIELDS, out, 1, device, round_number, model, range_, exponent, classes, d, k, batch, *local,
+        len(card),
     )  # fmt: skip
     n = end_of(wire.ROUND_FIELDS)
     if wire.VALUES <= model <= wire.CATEGORIES:

@@ -1,6 +1,5 @@
 """The averaged model, as a MODEL frame brings it to a device for its own use."""
 
-import struct
 from array import array
 
 from tern import wire
@@ -8,9 +7,11 @@ from tern.frames import check_address, check_length, copy_int16, end_of, fields_
 
 
 def check_model(model, exponent, classes, n):
-    """Raise FrameError unless n parameters of 2**exponent are a model: linear, logistic, SVM, or softmax of `classes`."""
+    """Raise FrameError unless n parameters of 2**exponent are a model, of `classes` where it is softmax."""
     require(wire.LINEAR <= model <= wire.SOFTMAX, "unknown model")
-    require(2 <= classes <= wire.MAX_DIMENSION if model == wire.SOFTMAX else classes == 1, "classes out of bounds")
+    require(
+        2 <= classes <= wire.MAX_DIMENSION if model == wire.SOFTMAX else classes == 1, "classes out of bounds"
+    )
     require(1 <= n <= wire.MAX_VALUES and n % classes == 0, "parameters out of bounds")
     require(n // classes <= wire.MAX_DIMENSION, "parameters out of bounds")
     require(wire.MIN_EXPONENT <= exponent <= wire.MAX_EXPONENT, "exponent out of bounds")

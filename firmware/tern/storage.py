@@ -20,7 +20,9 @@ CLIENT_BYTES = const(52)
 RECORDS_HEADER = "<4sHI"  # magic, d, records; then rows of d features and a label, int16 Q1.14
 RECORDS_BYTES = const(10)
 MAGIC = b"TRD1"
-FLEET_FIELDS = "<4s32sIHHIH"  # magic, key of the fleet, pause (s), slot (ms), reports paid for at once, epoch, records
+FLEET_FIELDS = (
+    "<4s32sIHHIH"  # magic, key of the fleet, pause (s), slot (ms), reports paid for at once, epoch, records
+)
 FLEET_MAGIC = b"TFL2"
 _OLD_FLEET_MAGIC = b"TFL1"  # of protocol 1: without the last two
 _OLD_FLEET_BYTES = const(44)

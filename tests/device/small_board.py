@@ -4,7 +4,7 @@ import os
 import struct
 from array import array
 
-from tern import host_frames, ledger, storage, wire
+from tern import frames, host_frames, ledger, storage, wire
 from tern.boards.emulated import Board
 
 KEY = bytes(range(32))
@@ -55,23 +55,47 @@ def provision(directory, clients=1, d=4, records=1, largest=300_000_000, budget=
     return Board(directory)
 
 
-def round_frame(number, card_bytes, device=7, d=4, k=4, batch=0, model=wire.LOGISTIC, shift=0, key=None):
+def round_frame(
+    number, card_bytes, device=7, d=4, k=4, batch=0, model=wire.LOGISTIC, shift=0, key=None, range_=0
+):
     """A ROUND as a memoryview; `shift` changes its parameters."""
     out = bytearray(wire.MAX_FRAME)
     parameters = array("h", (100 * j + shift for j in range(d)))
     n = host_frames.encode_round(
-        out, key or key_of(device), device, number, model, -14, k, batch, 0, parameters, card_bytes
+        out, key or key_of(device), device, number, model, parameters, card_bytes, k, -14, range_, 1, batch
     )
     return memoryview(out)[:n]
 
 
+asked = [b""]  # the ROUND that was asked last
+
+
 def ask(client, frame):
     """The answer of `client` as bytes."""
+    asked[0] = frame
     return bytes(client.reply[: client.answer(frame)])
 
 
+def ask_all(client, frame):
+    """Every answer of `client` as bytes, those in REPORTS one by one; by device."""
+    asked[0] = frame
+    answers = []
+
+    def send(reply, n):
+        one = bytes(reply[:n])
+        answers.extend(host_frames.reports_of(one) if one[0] == wire.REPORTS else [one])
+
+    client.respond(frame, send)
+    return sorted(answers, key=lambda answer: frames.address(answer)[0])
+
+
+def answer_key(device=7):
+    """The key under which that client answers what was asked last."""
+    return frames.answer_key(host_frames.question_of(key_of(device), device, asked[0]))
+
+
 def error_of(answer, device=7):
-    """(code, detail) of an ERROR of the client `device`, or of the board if device is 0."""
-    who, _, code, detail = host_frames.decode_error(answer, key_of(device) if device else b"")
+    """(code, detail) of an ERROR of the client `device` to what was asked last, or of the board if device is 0."""
+    who, _, code, detail = host_frames.decode_error(answer, answer_key(device) if device else b"")
     assert who == device
     return code, detail

@@ -6,7 +6,7 @@ from array import array
 
 import scratch
 import small_board
-from small_board import EPSILON, ask, error_of, key_of, provision, round_frame
+from small_board import EPSILON, answer_key, ask, error_of, key_of, provision, round_frame
 
 from tern import client as client_module
 from tern import frames, host_frames, ledger, storage, wire
@@ -27,7 +27,7 @@ def spent(folder, device=7):
 
 def symbols_of(answer, k, base, device=7):
     out = array("H", (0 for _ in range(k)))
-    host_frames.decode_report(answer, key_of(device), k, base, out)
+    host_frames.decode_report(answer, answer_key(device), k, base, out)
     return list(out)
 
 
@@ -51,10 +51,10 @@ def test_the_report_is_the_gradient_of_the_chosen_coordinates():
     for number, k in ((1, 1), (2, 2), (3, 5), (4, 28)):
         frame = bytearray(wire.MAX_FRAME)
         zero = array("h", (0 for _ in range(d)))
-        args = (key_of(7), 7, number, wire.LINEAR, -12, k, 0, 0, zero, card)
-        n = host_frames.encode_round(frame, *args)
+        n = host_frames.encode_round(frame, key_of(7), 7, number, wire.LINEAR, zero, card, k, -12)
         chosen = array("H", (0 for _ in range(k)))
-        client_module.choose(key_of(7), number, d, k, chosen)
+        question = host_frames.question_of(key_of(7), 7, memoryview(frame)[:n])
+        client_module.choose(question, d, k, chosen)
         answer = ask(client, memoryview(frame)[:n])
         assert symbols_of(answer, k, 2) == [1 if features[c] > 0 else 0 for c in chosen]
     assert spent(folder) == 36 * 20_000_000
@@ -159,11 +159,11 @@ def test_frames_that_nobody_may_obey():
     client = Client(provision(folder, clients=2))
     card = small_board.THREE
     good = round_frame(1, card)
-    assert error_of(ask(client, round_frame(1, card, key=key_of(8)))) == (wire.ERR_TAG, 0)
+    assert error_of(ask(client, round_frame(1, card, key=key_of(8))), 0) == (wire.ERR_TAG, 0)
     for bit in range(8 * 9, 8 * len(good), 5):
         bad = bytearray(good)
         bad[bit >> 3] ^= 1 << (bit & 7)
-        assert error_of(ask(client, memoryview(bad))) == (wire.ERR_TAG, 0)
+        assert error_of(ask(client, memoryview(bad)), 0) == (wire.ERR_TAG, 0)
     assert error_of(ask(client, round_frame(1, card, device=9)), 0) == (wire.ERR_DEVICE, 9)
     assert error_of(ask(client, round_frame(1, card, device=6)), 0) == (wire.ERR_DEVICE, 6)
     for junk in (
@@ -228,7 +228,7 @@ def test_failed_entropy_refuses_before_it_costs():
     client = Client(board)
     assert ask(client, round_frame(1, card))[0] == wire.REPORT
 
-    # failed during a report: paid, and refused until a restart; then the same round is answered for that payment
+    # failed during the draw: paid, and over
     class Failing(Generator):
         def refill(self):
             self.fail()
@@ -237,14 +237,16 @@ def test_failed_entropy_refuses_before_it_costs():
     board.generator = Failing
     client = Client(board)
     assert error_of(ask(client, round_frame(2, card))) == (wire.ERR_ENTROPY, 0)
-    assert error_of(ask(client, round_frame(2, card))) == (wire.ERR_ENTROPY, 0)
+    assert error_of(ask(client, round_frame(2, card))) == (wire.ERR_CHANGED_ROUND, 2)
+    assert error_of(ask(client, round_frame(3, card))) == (wire.ERR_ENTROPY, 0)
     assert spent(folder) == 8 * EPSILON
     del board.generator
-    assert ask(Client(board), round_frame(2, card))[0] == wire.REPORT
-    assert spent(folder) == 8 * EPSILON
+    assert error_of(ask(Client(board), round_frame(2, card))) == (wire.ERR_CHANGED_ROUND, 2)
+    assert ask(Client(board), round_frame(3, card))[0] == wire.REPORT
+    assert spent(folder) == 12 * EPSILON
 
 
-def test_no_memory_is_answered_and_the_debit_stands():
+def test_no_memory_costs_nothing_before_the_draw_and_the_round_from_then_on():
     folder = scratch.folder()
     client = Client(provision(folder))
     frame = round_frame(1, small_board.THREE)
@@ -252,18 +254,17 @@ def test_no_memory_is_answered_and_the_debit_stands():
     def full(*arguments):
         raise MemoryError
 
-    good = client_module.decode, client_module.gather
-    try:
-        client_module.decode = full
-        assert error_of(ask(client, frame)) == (wire.ERR_FRAME, 0)
-        assert spent(folder) == 0
-        client_module.decode, client_module.gather = good[0], full
-        assert error_of(ask(client, frame)) == (wire.ERR_FRAME, 0)
-        assert spent(folder) == 4 * EPSILON
-    finally:
-        client_module.decode, client_module.gather = good
-    assert ask(client, frame)[0] == wire.REPORT
-    assert spent(folder) == 4 * EPSILON
+    for name, cost in (("decode", 0), ("gather", 0), ("sample", 4 * EPSILON)):
+        good = getattr(client_module, name)
+        setattr(client_module, name, full)
+        try:
+            assert error_of(ask(client, frame)) == (wire.ERR_FRAME, 0)
+        finally:
+            setattr(client_module, name, good)
+        assert spent(folder) == cost
+    assert error_of(ask(client, frame)) == (wire.ERR_CHANGED_ROUND, 1)
+    assert ask(client, round_frame(2, small_board.THREE))[0] == wire.REPORT
+    assert spent(folder) == 8 * EPSILON
 
 
 def test_no_memory_leaves_nothing_half_made():

@@ -5,7 +5,8 @@ import struct
 
 import scratch
 import small_board
-from small_board import EPSILON, error_of, key_of, provision, round_frame
+from small_board import EPSILON, answer_key, error_of, key_of, provision, round_frame
+from small_board import ask_all as answers
 
 from tern import client as clients
 from tern import frames, ledger, storage, wire
@@ -17,16 +18,12 @@ FLEET_KEY = bytes(range(100, 132))
 def board(folder, count=3, pause=0, key=FLEET_KEY, **options):
     made = provision(folder, clients=count, **options)
     with open(folder + "/" + storage.FLEET, "wb") as file:
-        file.write(struct.pack(storage.FLEET_FIELDS, storage.FLEET_MAGIC, key, pause, 0, 1))
+        file.write(struct.pack(storage.FLEET_FIELDS, storage.FLEET_MAGIC, key, pause, 0, 1, 1, 0))
     return made
 
 
 def announcement(number, key=FLEET_KEY, **options):
     return round_frame(number, small_board.THREE, device=wire.FLEET, key=key, **options)
-
-
-def answers(client, frame):
-    return [bytes(client.reply[:n]) for n in client.answers(frame)]
 
 
 def spent(folder, device):
@@ -42,7 +39,7 @@ def test_every_client_answers_under_its_own_key():
     assert [frames.address(report) for report in found] == [(7, 1), (8, 1), (9, 1)]
     for device, report in zip((7, 8, 9), found):
         assert report[0] == wire.REPORT
-        frames.verify(key_of(device), report)
+        frames.verify(answer_key(device), report)
         assert spent(folder, device) == 4 * EPSILON
     assert answers(client, announcement(1)) == found, "repeated, the same bytes"
     assert spent(folder, 8) == 4 * EPSILON
@@ -86,9 +83,13 @@ def test_damaged_announcements_get_one_answer():
 def test_a_damaged_fleet_file_refuses_every_round():
     for content in (
         b"",
-        b"TFL1" + bytes(36),
+        b"TFL2" + bytes(36),
         b"XXXX" + bytes(40),
+        b"XXXX" + bytes(46),
+        struct.pack("<4s32sIHH", b"TFL2", bytes(32), 0, 0, 1),
         struct.pack("<4s32sIHH", b"TFL1", bytes(32), 86401, 0, 1),
+        struct.pack("<4s32sIHHIH", b"TFL2", bytes(32), 86401, 0, 1, 0, 0),
+        struct.pack("<4s32sIHHIH", b"TFL1", bytes(32), 0, 0, 1, 0, 0),
     ):
         folder = scratch.folder()
         made = board(folder)
@@ -101,7 +102,7 @@ def test_a_damaged_fleet_file_refuses_every_round():
         assert spent(folder, 7) == 0
 
 
-def test_only_its_own_key_takes_a_client_far_ahead():
+def test_no_key_takes_a_client_to_the_last_round_at_once():
     folder = scratch.folder()
     client = Client(board(folder, count=1))
     (error,) = answers(client, announcement(wire.FLEET_AHEAD + 1))
@@ -115,6 +116,11 @@ def test_only_its_own_key_takes_a_client_far_ahead():
     assert report[0] == wire.REPORT
     (error,) = answers(client, announcement(100000 + wire.FLEET_AHEAD + 1))
     assert error_of(error) == (wire.ERR_AHEAD, 100000)
+    for number in (wire.MAX_ROUND, 100000 + wire.CLIENT_AHEAD + 1):
+        (error,) = answers(client, round_frame(number, small_board.THREE))
+        assert error_of(error) == (wire.ERR_AHEAD, 100000)
+    (report,) = answers(client, round_frame(100000 + wire.CLIENT_AHEAD, small_board.THREE))
+    assert report[0] == wire.REPORT
 
 
 def test_clients_that_no_memory_was_left_for_still_pause():

@@ -134,7 +134,7 @@ def test_largest_sums_stay_in_bounds():
                 g = gradient.Gradient(d)
                 for _ in range(32):
                     g.add(model, params, -12, row)
-                    assert abs(g._totals[0]) <= g.count * 1025 * 32768 < (1 << 31) - 16
+                    assert abs(g._totals[0]) <= g.count * 2047 * 32768 < (1 << 31) - 16
                 out = array("h", (0 for _ in range(d)))
                 g.finish(out)
                 # The total has the sign of the exact one, so nothing wrapped.
@@ -197,17 +197,20 @@ def test_leaves_compute_what_they_say():
             gradient.dot(row, 3, params, sums, d)
             assert sums[0] == sum((params[j] >> 8) * row[3 + j] for j in range(d))
             assert sums[1] == sum((params[j] & 255) * row[3 + j] for j in range(d))
-            totals = array("i", (0 for _ in range(d)))
-            want = [0] * d
-            for r in (1025 * ONE, 16400001, -1025 * ONE, -1025 * ONE, 1, -1, words.between(-ONE, ONE), 0):
-                gradient.accumulate(row, 3, r, totals, d)
-                want = [want[j] + (r * row[3 + j] + ONE // 2 >> 14) for j in range(d)]
-                assert list(totals) == want
             out = array("h", (0 for _ in range(d)))
-            for n in (1, 2, 3, 31, 32):
-                totals[0] = words.between(-40 * ONE, 40 * ONE)
-                gradient.mean(totals, n, out, d)
-                assert list(out) == [max(-ONE, min(ONE, (t + n // 2) // n)) for t in totals]
+            for fine in range(11):
+                totals = array("i", (0 for _ in range(d)))
+                want = [0] * d
+                most = (2047 >> fine) * ONE
+                for r in (most, most - 5, -most, -most, 1, -1, words.between(-ONE, ONE), 0):
+                    gradient.accumulate(row, 3, r, totals, d, fine)
+                    want = [want[j] + (r * row[3 + j] + (1 << 13 - fine) >> 14 - fine) for j in range(d)]
+                    assert list(totals) == want
+                for n in (1, 2, 3, 31, 32):
+                    totals[0] = words.between(-40 * ONE, 40 * ONE)
+                    for up in (0, 2):
+                        gradient.mean(totals, n, out, d, up)
+                        assert list(out) == [max(-ONE, min(ONE, ((t << up) + n // 2) // n)) for t in totals]
 
 
 def test_start_selects_a_record():

@@ -30,7 +30,7 @@ def write_policy(folder, ahead):
     import struct
 
     with open(folder + "/" + storage.FLEET, "wb") as file:
-        file.write(struct.pack(storage.FLEET_FIELDS, storage.FLEET_MAGIC, bytes(32), 0, 0, ahead))
+        file.write(struct.pack(storage.FLEET_FIELDS, storage.FLEET_MAGIC, bytes(32), 0, 0, ahead, 0, 0))
 
 
 def book_of(folder, device=7):

@@ -32,9 +32,6 @@ class Link:
         self.sent.append((bytes(frame[:n]), now_us()))
         return True
 
-    def restart_credit(self):
-        self.sent.append("credit")
-
 
 def test_sends_at_multiples_of_the_slot():
     for work_ms in (0, 5, 19, 25, 45):
@@ -69,8 +66,6 @@ def test_the_rest_is_the_links():
     link = Link()
     slotted = Slotted(link, 20)
     assert slotted.console is True
-    slotted.restart_credit()
-    assert link.sent == ["credit"]
 
 
 def test_a_board_has_the_slot_that_its_file_says():
@@ -90,7 +85,9 @@ def test_a_board_has_the_slot_that_its_file_says():
     for slot, kind in ((0, Link), (30, Slotted)):
         with open(folder + "/" + storage.FLEET, "wb") as file:
             file.write(
-                struct.pack(storage.FLEET_FIELDS, storage.FLEET_MAGIC, bytes(wire.KEY_BYTES), 0, slot, 1)
+                struct.pack(
+                    storage.FLEET_FIELDS, storage.FLEET_MAGIC, bytes(wire.KEY_BYTES), 0, slot, 1, 0, 0
+                )
             )
         assert isinstance(Quiet(folder).link(), kind)
     with open(folder + "/" + storage.FLEET, "wb") as file:

@@ -3,14 +3,29 @@
 import json
 
 
-def load(name):
-    """Return the decoded JSON of vector file `name`."""
+def _open(name):
     here = __file__.rsplit("/", 1)[0] if "/" in __file__ else "."
     beside = here + "/../../"
     for folder in (beside + "shared_specs/vectors/", beside + "ternspecs/vectors/", here + "/vector_files/"):
         try:
-            with open(folder + name) as file:
-                return json.load(file)
+            return open(folder + name)
         except OSError:
             pass
     raise OSError("no vector file " + name)
+
+
+def load(name):
+    """Return the decoded JSON of vector file `name`."""
+    with _open(name) as file:
+        return json.load(file)
+
+
+def cases(name, group="tests"):
+    """Yield one case after the other of a group of vector file `name`: its files have a case a line."""
+    with _open(name) as file:
+        inside = False
+        for line in file:
+            if line.startswith(' "'):
+                inside = line.startswith(' "%s"' % group)
+            elif inside and line.startswith("  {"):
+                yield json.loads(line.rstrip(",\n"))

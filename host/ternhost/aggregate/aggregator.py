@@ -85,7 +85,7 @@ class Aggregator:
         """
         if number <= self._last:
             raise UsageError(f"round {number} is not after round {self._last}", hint="count rounds upwards")
-        asked = [Cohort(round_body(number, question, deadline), devices) for question, devices in cohorts]
+        asked = [Cohort(round_body(number, question), devices) for question, devices in cohorts]
         count = sum(len(cohort.devices) for cohort in asked)
         every = {device for cohort in asked for device in cohort.devices}
         if not every or len(every) < count or not all(len(cohort.devices) for cohort in asked):

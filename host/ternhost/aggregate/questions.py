@@ -71,6 +71,22 @@ def decode_body(body: bytes) -> frames.Round:
     return asked
 
 
+def question_of(asked: frames.Round) -> Question:
+    """What a decoded ROUND asks."""
+    collects = wire.VALUES <= asked.model <= wire.CATEGORIES
+    return Question(
+        asked.model,
+        list(asked.asked[: asked.d]) if collects else asked.parameters,
+        asked.exponent,
+        bytes(asked.card),
+        asked.k,
+        asked.batch,
+        (asked.epochs, asked.rate, asked.tau),
+        asked.classes,
+        asked.range,
+    )
+
+
 def report_bytes(symbols: int) -> int:
     """How long a REPORT frame is whose packed symbols take so many bytes."""
     return 1 + 8 + symbols + wire.TAG_BYTES  # type, device and round

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from tern import card as cards
 from ternhost.aggregate import batches
-from ternhost.aggregate.questions import Question, decode_body
+from ternhost.aggregate.questions import Question, decode_body, question_of
 from ternhost.aggregate.store import Cohort, Round, Store
 
 # How a round ends.
@@ -84,9 +84,7 @@ class CohortInFlight:
     def __init__(self, cohort: Cohort) -> None:
         asked = decode_body(cohort.body)
         self.body = cohort.body
-        self.question = Question(
-            asked.model, asked.parameters, asked.exponent, asked.card, asked.k, asked.batch, asked.local
-        )
+        self.question = question_of(asked)
         self.card = cards.decode(asked.card)
         self.k = asked.k
         self.d = asked.values

@@ -50,7 +50,6 @@ METHODS = (ALGORITHM6, HIERA)
 TABLES = {"ipums": datasets.ipums.ipums}  # with categorical attributes; of the others, the features
 
 _WHAT = "what to collect"
-_EXPONENT = -12
 _SHOWN = 12  # attributes, for people
 # What only one of the methods knows.
 KNOWN_BY = {
@@ -98,7 +97,7 @@ class Part:
         chosen = [int(column - first in self.columns) for column in range(width)]
         model = wire.CATEGORIES if self.categories else wire.VALUES
         design = self.designs[of_class]
-        return Question(model, chosen, _EXPONENT, design.card.data, design.k)
+        return Question(model, chosen, 0, design.card.data, design.k)
 
 
 def load(name: str) -> tuple[Table, int]:

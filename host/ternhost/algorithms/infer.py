@@ -206,6 +206,7 @@ class Infer(Algorithm):
             self._weights.exponent,
             design.card.data,
             len(mantissas),
+            classes=len(mantissas),
         )
 
     def learn(self, result: RoundResult, devices: Sequence[int] | Devices) -> None:

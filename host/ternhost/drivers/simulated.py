@@ -16,7 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tern import card as cards
-from tern.wire import CATEGORIES, LOCAL, MAX_BATCH, SOFTMAX, SVM, VALUES
+from tern.fixed import ONE
+from tern.wire import CATEGORIES, LOCAL, MAX_BATCH, SOFTMAX, SOFTMAX_GRADIENT, SVM, VALUES
 from ternhost import vectorised
 from ternhost.aggregate.questions import Question
 from ternhost.aggregate.rounds import COMPLETE, Answers, CohortCounts, Counts, RoundResult
@@ -48,7 +49,7 @@ def count(d: int, symbols: int, chosen: npt.NDArray[np.uint8], drawn: vectorised
 def values_of(question: Question) -> int:
     """How many values a client computes for a question, of which it reports k (frames.Round)."""
     if question.model == SOFTMAX:
-        return question.k
+        return question.classes
     if question.model in (VALUES, CATEGORIES):
         return int(np.count_nonzero(question.parameters))
     return len(question.parameters)
@@ -175,13 +176,21 @@ class SimulatedDriver:
         rows = self.holdings.rows(clients)
         parameters = np.asarray(question.parameters)
         if question.model <= SVM and self.holdings.each == 1:
-            return vectorised.gradients(question.model, parameters, question.exponent, rows[:, 0], chosen)
+            return vectorised.gradients(
+                question.model, parameters, question.exponent, rows[:, 0], chosen, range_=question.range
+            )
+        if question.model == SOFTMAX_GRADIENT and self.holdings.each == 1:
+            weights = parameters.reshape(question.classes, -1)
+            held = vectorised.softmax_gradients(weights, question.exponent, rows[:, 0], range_=question.range)
+            return np.take_along_axis(held, chosen.astype(np.intp), axis=1)
         if question.model == SOFTMAX:
-            weights = parameters.reshape(question.k, -1)
+            weights = parameters.reshape(question.classes, -1)
             features = rows[:, 0, :-1]
             return vectorised.probabilities(weights, question.exponent, features, card.grid_bits)
         if question.model in (VALUES, CATEGORIES):
             held = rows[:, 0][:, np.flatnonzero(parameters)]
+            if question.range:
+                held = np.clip(held.astype(np.int32) << question.range, -ONE, ONE).astype(np.int16)
             return np.take_along_axis(held, chosen.astype(np.intp), axis=1)
         if not LOCAL < question.model <= LOCAL + SVM:
             raise ValueError("simulated clients train locally, or have one record each")

@@ -30,8 +30,11 @@ def attach(directories: Sequence[str | Path], broker: str | Path, store: str | P
         write_network(directory, access, fleet_key, **options)
 
 
-def fleet_file(fleet_key: bytes, pause: int = 0, slot: int = 0, ahead: int = 1) -> bytes:
-    """fleet.bin. pause: least seconds between two debits; slot: ms at which to send; ahead: reports paid for at once.
+def fleet_file(
+    fleet_key: bytes, pause: int = 0, slot: int = 0, ahead: int = 1, epoch: int = 1, records: int = 0
+) -> bytes:
+    """fleet.bin. pause: least seconds between two debits; slot: ms at which to send; ahead: reports paid for at once;
+    epoch: of the key; records: of a client, that count at most, for all to know (0: all).
 
     Raises UsageError.
     """
@@ -42,7 +45,9 @@ def fleet_file(fleet_key: bytes, pause: int = 0, slot: int = 0, ahead: int = 1) 
             f"a slot must be 0 to 65535 ms, not {slot}; and 1 to {storage.MAX_AHEAD} reports are paid for at once, "
             f"not {ahead}"
         )
-    return struct.pack(storage.FLEET_FIELDS, storage.FLEET_MAGIC, fleet_key, pause, slot, ahead)
+    return struct.pack(
+        storage.FLEET_FIELDS, storage.FLEET_MAGIC, fleet_key, pause, slot, ahead, epoch, records
+    )
 
 
 def write_network(
@@ -53,15 +58,17 @@ def write_network(
     pause: int = 0,
     slot: int = 0,
     ahead: int = 1,
+    epoch: int = 1,
+    records: int = 0,
     **options: Any,
 ) -> None:
     """Write, into a board's directory, how it reaches the broker of `access`, and the fleet's key.
 
-    pause, slot, ahead: as of `fleet_file`. options: other members of mqtt.json, such as keep_alive or ssid. Raises
-    UsageError and StorageError.
+    pause, slot, ahead, epoch, records: as of `fleet_file`. options: other members of mqtt.json, such as keep_alive or
+    ssid. Raises UsageError and StorageError.
     """
     directory = Path(directory)
-    fleet = fleet_file(fleet_key, pause, slot, ahead)
+    fleet = fleet_file(fleet_key, pause, slot, ahead, epoch, records)
     config = {"host": access.host, "port": access.port, "prefix": access.prefix, **options}
     try:
         if access.authority:

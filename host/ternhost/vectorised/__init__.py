@@ -10,7 +10,14 @@ lanes that are still in doubt go on. All arithmetic that decides a symbol is int
 """
 
 from ternhost.vectorised.lanes import Array, Lanes, RandomLanes, ReplayLanes, choose, random_bits
-from ternhost.vectorised.models import gradients, probabilities, residuals, shares, train_locally
+from ternhost.vectorised.models import (
+    gradients,
+    probabilities,
+    residuals,
+    shares,
+    softmax_gradients,
+    train_locally,
+)
 from ternhost.vectorised.sampling import sample, sample_categories
 
 __all__ = [
@@ -26,5 +33,6 @@ __all__ = [
     "sample",
     "sample_categories",
     "shares",
+    "softmax_gradients",
     "train_locally",
 ]

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tern.fixed import ONE
-from tern.gradient import sigmoid_tail
+from tern.gradient import fine_bits, sigmoid_tail
 from tern.inference import exp_minus
 from tern.wire import (
     LINEAR,
@@ -24,7 +24,7 @@ from tern.wire import (
 )
 from ternhost.vectorised.lanes import Array
 
-_MAX_RESIDUAL = 1025 * ONE
+_MAX_RESIDUAL = 2047
 
 
 @lru_cache(maxsize=1)
@@ -34,7 +34,7 @@ def _sigmoid_tails() -> npt.NDArray[np.int64]:
 
 
 def residuals(
-    model: int, parameters: Array, exponent: int, records: npt.NDArray[np.int16]
+    model: int, parameters: Array, exponent: int, records: npt.NDArray[np.int16], fine: int = 0
 ) -> npt.NDArray[np.int64]:
     """The residual r of each record (d features and a label a row), as tern.gradient computes it, in 2**-14 units.
 
@@ -57,7 +57,8 @@ def residuals(
         return np.where(positive, np.where(total < one, -ONE, 0), np.where(total > -one, ONE, 0))
     z = ((total >> 8) + (1 << (shift - 9))) >> (shift - 8)
     if model == LINEAR:
-        clipped: npt.NDArray[np.int64] = np.clip(z - label, -_MAX_RESIDUAL, _MAX_RESIDUAL)
+        most = (_MAX_RESIDUAL >> fine) * ONE
+        clipped: npt.NDArray[np.int64] = np.clip(z - label, -most, most)
         return clipped
     assert model == LOGISTIC
     margin = np.where(positive, z, -z)
@@ -73,11 +74,12 @@ def gradients(
     records: npt.NDArray[np.int16],
     chosen: Array | None = None,
     batch: int = 1,
+    range_: int = 0,
 ) -> npt.NDArray[np.int16]:
     """Clients' clipped mean gradients, exactly those of tern.gradient: clients x d, or only each one's `chosen` k.
 
     `records` holds `batch` rows a client, one client after the other; `parameters` are d mantissas, or a row of them a
-    client. Raises ValueError where tern.gradient does.
+    client; means are multiplied by 2**range_. Raises ValueError where tern.gradient does.
     """
     n = len(records) // batch
     d = records.shape[1] - 1
@@ -90,14 +92,35 @@ def gradients(
         raise ValueError("records or parameters do not fit")
     if own:
         parameters = np.repeat(parameters, batch, axis=0)
-    r = residuals(model, parameters, exponent, records).reshape(n, batch)
+    fine = fine_bits(range_)
+    r = residuals(model, parameters, exponent, records, fine).reshape(n, batch)
     features = records[:, :d].reshape(n, batch, d)
     if chosen is not None:
         features = np.take_along_axis(features, chosen[:, None, :].astype(np.intp), axis=2)
-    # each product is rounded, then the mean once more
-    totals = ((features * r[:, :, None] + ONE // 2) >> 14).sum(axis=1)
+    return _mean(features * r[:, :, None], batch, range_)
+
+
+def _mean(products: npt.NDArray[np.int64], batch: int, range_: int) -> npt.NDArray[np.int16]:
+    # clients x batch x values: each product is rounded, then the mean once more
+    fine = fine_bits(range_)
+    totals = ((products + (1 << (13 - fine))) >> (14 - fine)).sum(axis=1) << (range_ - fine)
     means: npt.NDArray[np.int16] = np.clip((totals + batch // 2) // batch, -ONE, ONE).astype(np.int16)
     return means
+
+
+def softmax_gradients(
+    parameters: npt.ArrayLike, exponent: int, records: npt.NDArray[np.int16], batch: int = 1, range_: int = 0
+) -> npt.NDArray[np.int16]:
+    """Clients' clipped mean gradients of softmax regression, clients x (c d), exactly those of tern.softmax.
+
+    parameters: c x d mantissas; `records` as of `gradients`, the label a class. Raises ValueError as the device.
+    """
+    if not 1 <= batch <= MAX_BATCH or len(records) % batch:
+        raise ValueError("records do not fit")
+    p = probabilities(parameters, exponent, records[:, :-1]).astype(np.int64)
+    r = p - ONE * (records[:, -1:] == np.arange(p.shape[1]))
+    products = r[:, :, None] * records[:, None, :-1].astype(np.int64)
+    return _mean(products.reshape(-1, batch, p.shape[1] * (records.shape[1] - 1)), batch, range_)
 
 
 # Local training

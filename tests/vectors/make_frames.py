@@ -1,0 +1,441 @@
+"""Write the vectors of wire.md's frames: tags, questions, every frame, good and hostile.
+
+    python tests/vectors/make_frames.py
+
+Written from the text with Python's own hashlib and struct, without the device library (but for the schema, which is by
+definition what wire.py builds), so that the two can disagree.
+"""
+
+import hashlib
+import random
+import struct
+
+from make_wire import KEY, KEY_B, case, packed, sealed, write
+
+from tern.wire import SCHEMA, schema_text
+
+words = random.Random(20261122)
+
+CARD = bytes.fromhex(
+    "11 80841e00 00 02 ff 01 ffffff0f 000000e0".replace(" ", "")
+)  # frames do not look inside
+FLEET = 2**32 - 1
+ERR_FRAME, ERR_TAG = 1, 2
+IDS = (1, 2**30 - 1, 2**30, 2**31 - 1, 2**31, 2**32 - 2)  # where a 31-bit small integer ends
+
+
+def digest(key, data):
+    return hashlib.sha256(key + data).digest()
+
+
+def tag_vectors():
+    tests = []
+    for comment, key, data in (
+        ("empty key and data", b"", b""),
+        ("empty key", b"", b"abc"),
+        ("a client's key", KEY, bytes(range(100))),
+        ("an answer key", KEY[:16], b"x" * 64),
+        ("key and data fill a block", KEY, bytes(32)),
+    ):
+        good = digest(key, data)[:8]
+        tests.append(case(comment, "valid", key=key.hex(), data=data.hex(), tag=good.hex()))
+        for bit in (0, 37, 63):
+            bad = (int.from_bytes(good, "big") ^ 1 << bit).to_bytes(8, "big")
+            flipped = case(
+                f"bit {bit} flipped", "invalid", ["hostile"], key=key.hex(), data=data.hex(), tag=bad.hex()
+            )
+            tests.append(flipped)
+    return tests
+
+
+HEAD = (
+    "device", "round", "model", "range", "exponent", "classes", "d", "k", "batch", "epochs", "rate", "tau"
+)  # fmt: skip
+ROUND = dict.fromkeys(HEAD, 0)
+ROUND.update(device=7, round=9, model=2, exponent=-14, classes=1, d=4, k=1, batch=1)
+ROUND["parameters"] = [1, -1, 32767, -32768]
+SOFTMAX = dict(ROUND, model=4, classes=2, d=2, k=2, batch=0)
+LOCAL = dict(ROUND, model=6, epochs=3, rate=2, tau=0x123456)
+COLLECT = dict(ROUND, model=8, exponent=0, batch=0, d=4, k=2, parameters=[1, 0, 1, 1])
+REGRESSION = dict(ROUND, model=10, classes=2, d=2, k=3, batch=4)
+
+
+def round_body(f, card=CARD):
+    head = struct.pack("<BIIBBbBHHBBBIH", 2, *(f[name] for name in HEAD), f.get("length", len(card)))
+    if f["model"] in (8, 9):
+        number = sum(1 << j for j, asked in enumerate(f["parameters"]) if asked)
+        question = number.to_bytes((len(f["parameters"]) + 7) // 8, "little")
+    else:
+        question = struct.pack(f"<{len(f['parameters'])}h", *f["parameters"])
+    return head + question + card
+
+
+def frame_case(kind, comment, data, key=b"", **fields):
+    return case(comment, "valid", kind=kind, key=key.hex(), frame=data.hex(), fields=fields)
+
+
+def bad_frame(kind, comment, data, key=b"", error=ERR_FRAME):
+    return case(comment, "invalid", ["hostile"], kind=kind, key=key.hex(), frame=data.hex(), error=error)
+
+
+def many(n):
+    return [words.randrange(-32768, 32768) for _ in range(n)]
+
+
+def round_vectors():
+    tests = []
+    biggest = dict(
+        ROUND, device=2**32 - 2, round=2**30 - 1, model=3, range=12, exponent=-12, k=128, batch=32, d=128
+    )
+    biggest.update(parameters=many(128))
+    widest = dict(REGRESSION, classes=8, d=128, k=1024, range=12, parameters=many(1024))
+    for comment, fields, card in (
+        ("one of four coordinates", ROUND, CARD),
+        ("smallest", dict(ROUND, model=1, exponent=-30, batch=0, d=1, parameters=[0]), b"\x11"),
+        ("largest card", biggest, bytes(i % 251 for i in range(2048))),
+        ("for the whole fleet", dict(ROUND, device=FLEET), CARD),
+        ("inference of two classes", SOFTMAX, CARD),
+        ("most classes", dict(SOFTMAX, classes=128, d=8, k=128, parameters=list(range(-512, 512))), CARD),
+        ("most features of a class", dict(SOFTMAX, d=128, parameters=list(range(256))), CARD),
+        ("local training", LOCAL, CARD),
+        ("the least local training", dict(LOCAL, model=5, exponent=-16, epochs=1, rate=0, tau=1), CARD),
+        (
+            "the most local training",
+            dict(LOCAL, model=7, exponent=-12, epochs=255, rate=16, tau=1 << 23),
+            CARD,
+        ),
+        ("values of two of three features", COLLECT, CARD),
+        ("values, scaled", dict(COLLECT, range=12), CARD),
+        ("categories of one feature", dict(COLLECT, model=9, k=1, parameters=[0, 0, 0, 1]), CARD),
+        ("values of 128 features", dict(COLLECT, d=128, k=128, parameters=[1] * 128), CARD),
+        ("values of the ninth of nine features", dict(COLLECT, d=9, k=1, parameters=[0] * 8 + [1]), CARD),
+        ("softmax regression", REGRESSION, CARD),
+        ("most parameters", widest, CARD),
+        *((f"device {device}", dict(ROUND, device=device), CARD) for device in IDS),
+    ):
+        data = sealed(KEY, round_body(fields, card))
+        tests.append(frame_case("round", comment, data, KEY, card=card.hex(), **fields))
+    for comment, base, change in (
+        ("device 0", ROUND, {"device": 0}),
+        ("round 0", ROUND, {"round": 0}),
+        ("round 2**30", ROUND, {"round": 2**30}),
+        ("round 2**32 - 1", ROUND, {"round": 2**32 - 1}),
+        ("model 0", ROUND, {"model": 0}),
+        ("model 11", ROUND, {"model": 11}),
+        ("range 13", ROUND, {"range": 13}),
+        ("a range of probabilities", SOFTMAX, {"range": 1}),
+        ("a range of local training", LOCAL, {"range": 1}),
+        ("a range of categories", dict(COLLECT, model=9), {"range": 1}),
+        ("a range of 13 of values", COLLECT, {"range": 13}),
+        ("two classes of a gradient", ROUND, {"classes": 2, "d": 2}),
+        ("no class", ROUND, {"classes": 0, "d": 4}),
+        ("one class of softmax regression", REGRESSION, {"classes": 1, "d": 4}),
+        ("129 classes", REGRESSION, {"classes": 129, "d": 1, "parameters": [0] * 129}),
+        ("1,025 parameters", REGRESSION, {"classes": 25, "d": 41, "parameters": [0] * 1025}),
+        ("values of fewer features than k", COLLECT, {"k": 2, "parameters": [0, 0, 1, 0]}),
+        ("values of no feature", COLLECT, {"k": 1, "parameters": [0] * 4}),
+        ("values of a feature beyond d", COLLECT, {"parameters": [1, 1, 1, 1, 1]}),
+        ("values with an exponent", COLLECT, {"exponent": -14}),
+        ("values with a batch", COLLECT, {"batch": 1}),
+        ("values with an epoch", COLLECT, {"epochs": 1}),
+        ("inference with a batch", SOFTMAX, {"batch": 1}),
+        ("inference of one class", SOFTMAX, {"classes": 1, "d": 4, "k": 1}),
+        ("inference of fewer probabilities than classes", SOFTMAX, {"k": 1}),
+        ("a gradient with an epoch", ROUND, {"epochs": 1}),
+        ("a gradient with a rate", ROUND, {"rate": 1}),
+        ("a gradient with a tau", ROUND, {"tau": 1}),
+        ("no epoch", LOCAL, {"epochs": 0}),
+        ("rate 17", LOCAL, {"rate": 17}),
+        ("tau 0", LOCAL, {"tau": 0}),
+        ("tau above 2**23", LOCAL, {"tau": (1 << 23) + 1}),
+        ("exponent -17 in local training", LOCAL, {"exponent": -17}),
+        ("exponent -31", ROUND, {"exponent": -31}),
+        ("exponent -11", ROUND, {"exponent": -11}),
+        ("k 0", ROUND, {"k": 0}),
+        ("k larger than d", ROUND, {"k": 5}),
+        ("k larger than classes times d", REGRESSION, {"k": 5}),
+        ("batch 33", ROUND, {"batch": 33}),
+        ("d 0", ROUND, {"d": 0, "parameters": []}),
+        ("d 129", ROUND, {"d": 129, "parameters": [0] * 129}),
+        ("d larger than what follows", ROUND, {"d": 5}),
+        ("d far larger than the frame", ROUND, {"d": 65535}),
+        ("d smaller than what follows", ROUND, {"d": 3}),
+        ("card longer than what follows", ROUND, {"length": len(CARD) + 1}),
+        ("card shorter than what follows", ROUND, {"length": len(CARD) - 1}),
+    ):
+        tests.append(bad_frame("round", comment, sealed(KEY, round_body(dict(base, **change))), KEY))
+    tests.append(bad_frame("round", "no card", sealed(KEY, round_body(ROUND, b"")), KEY))
+    tests.append(bad_frame("round", "card of 2049 bytes", sealed(KEY, round_body(ROUND, bytes(2049))), KEY))
+    tests.append(
+        bad_frame(
+            "round", "2561 bytes", sealed(KEY, round_body(dict(widest), bytes(2561 - 8 - 26 - 2048))), KEY
+        )
+    )
+    good = sealed(KEY, round_body(ROUND))
+    for n in (0, 1, 8, 9, 17, 20, 29, len(good) - 9, len(good) - 1):
+        tests.append(bad_frame("round", f"cut to {n} bytes", good[:n], KEY, ERR_TAG if n > 16 else ERR_FRAME))
+    for bit in (8, 13, 40, 100, 8 * len(good) - 70, 8 * len(good) - 1):
+        flipped = bytearray(good)
+        flipped[bit // 8] ^= 1 << bit % 8
+        tests.append(bad_frame("round", f"bit {bit} flipped", bytes(flipped), KEY, ERR_TAG))
+    tests.append(bad_frame("round", "key of another client", sealed(KEY_B, round_body(ROUND)), KEY, ERR_TAG))
+    tests.append(bad_frame("round", "a byte behind the tag", good + b"\0", KEY, ERR_TAG))
+    return tests
+
+
+def question(key, device, fields, card=CARD):
+    return digest(key, round_body(dict(fields, device=device), card))
+
+
+def question_vectors():
+    """The digest of a question, and its answer key, of ROUNDs for one client and for the fleet."""
+    tests = []
+    for device in IDS:
+        for key in (KEY, KEY_B):
+            q = question(key, device, ROUND)
+            for asked in (device, FLEET):
+                frame = sealed(key if asked == device else bytes(32), round_body(dict(ROUND, device=asked)))
+                comment = f"device {device}" + (" asked with the whole fleet" if asked == FLEET else "")
+                tests.append(
+                    case(
+                        comment,
+                        "valid",
+                        key=key.hex(),
+                        device=device,
+                        frame=frame.hex(),
+                        question=q.hex(),
+                        answer_key=q[8:24].hex(),
+                    )
+                )
+    return tests
+
+
+def report(device, number, symbols, base, key):
+    return sealed(key, struct.pack("<BII", 0x82, device, number) + packed(symbols, base))
+
+
+def report_vectors():
+    tests = []
+    for device in IDS:
+        key = question(KEY, device, ROUND)[8:24]
+        data = report(device, 9, [2], 3, key)
+        fields = {"device": device, "round": 9, "base": 3, "symbols": [2]}
+        tests.append(frame_case("report", f"of device {device}", data, key, **fields))
+    key = question(KEY, 7, ROUND)[8:24]
+    for base, k in ((3, 28), (65536, 128), (3, 1024), (4, 1024)):
+        symbols = [words.randrange(base) for _ in range(k)]
+        fields = {"device": 7, "round": 9, "base": base, "symbols": symbols}
+        tests.append(
+            frame_case("report", f"{k} of base {base}", report(7, 9, symbols, base, key), key, **fields)
+        )
+    for comment, data in (
+        ("key of the client", report(7, 9, [2], 3, KEY)),
+        ("answer key of another question", report(7, 9, [2], 3, question(KEY, 7, dict(ROUND, k=2))[8:24])),
+        ("answer key of another device", report(7, 9, [2], 3, question(KEY, 8, ROUND)[8:24])),
+    ):
+        tests.append(
+            dict(bad_frame("report", comment, data, key, ERR_TAG), fields={"base": 3, "symbols": [2]})
+        )
+    return tests
+
+
+def reports(number, rows):
+    """rows: REPORT frames of one length."""
+    size = len(rows[0]) - 17
+    return struct.pack("<BIH", 0x85, number, size) + b"".join(row[1:5] + row[9:] for row in rows)
+
+
+def reports_vectors():
+    rows = [report(device, 9, [device % 3], 3, question(KEY, device, ROUND)[8:24]) for device in IDS]
+    wide = [report(7, 9, [1] * 1024, 3, question(KEY, 7, ROUND)[8:24])] * 2
+    most = [report(i + 1, 9, [i % 3], 3, KEY[:16]) for i in range((2560 - 7) // 13)]
+    tests = [
+        frame_case("reports", comment, reports(9, given), b"", reports=[row.hex() for row in given])
+        for comment, given in (
+            ("of six clients", rows),
+            ("of one", rows[:1]),
+            ("wide", wide),
+            ("as many as fit", most),
+        )
+    ]
+    for comment, data in (
+        ("without a row", reports(9, rows[:1])[:7]),
+        ("half a row", reports(9, rows)[:-1]),
+        ("size 0", struct.pack("<BIH", 0x85, 9, 0) + bytes(12)),
+        ("size 257", struct.pack("<BIH", 0x85, 9, 257) + bytes(269)),
+        ("one row more than fits", reports(9, [*most, most[0]])),
+    ):
+        tests.append(bad_frame("reports", comment, data))
+    return tests
+
+
+def model_body(f):
+    values = [f[name] for name in ("device", "round", "model", "exponent", "classes", "d")]
+    return struct.pack("<BIIBbBH", 4, *values) + struct.pack(f"<{len(f['parameters'])}h", *f["parameters"])
+
+
+def model_vectors():
+    model = {
+        "device": FLEET,
+        "round": 9,
+        "model": 2,
+        "exponent": -14,
+        "classes": 1,
+        "d": 4,
+        "parameters": many(4),
+    }
+    softmax = dict(model, model=4, classes=8, d=128, parameters=many(1024))
+    tests = [
+        frame_case("model", comment, sealed(KEY, model_body(f)), KEY, **f)
+        for comment, f in (
+            ("logistic", model),
+            ("softmax", softmax),
+            ("of one client", dict(model, device=7)),
+        )
+    ]
+    for comment, change in (
+        ("model 5", {"model": 5}),
+        ("device 0", {"device": 0}),
+        ("round 0", {"round": 0}),
+        ("two classes of a logistic model", {"classes": 2, "d": 2}),
+        ("one class of softmax", {"model": 4}),
+        ("no feature", {"d": 0, "parameters": []}),
+        ("129 features", {"d": 129, "parameters": many(129)}),
+        ("exponent -11", {"exponent": -11}),
+        ("a parameter too few", {"parameters": many(3)}),
+        ("a parameter too many", {"parameters": many(5)}),
+    ):
+        tests.append(bad_frame("model", comment, sealed(KEY, model_body(dict(model, **change))), KEY))
+    tests.append(bad_frame("model", "another key", sealed(KEY_B, model_body(model)), KEY, ERR_TAG))
+    return tests
+
+
+def fleet_key_vectors():
+    tests = []
+    for device in IDS:
+        for epoch in (1, 2**30 - 1):
+            label = b"tern fleet key " + struct.pack("<I", epoch)
+            mask = digest(KEY, label + b"1")[:16] + digest(KEY, label + b"2")[:16]
+            hidden = bytes(a ^ b for a, b in zip(mask, KEY_B, strict=True))
+            data = sealed(KEY, struct.pack("<BII", 5, device, epoch) + hidden)
+            fields = {"device": device, "epoch": epoch, "fleet_key": KEY_B.hex()}
+            tests.append(frame_case("fleet_key", f"epoch {epoch} for device {device}", data, KEY, **fields))
+    tests.append(bad_frame("fleet_key", "another key", sealed(KEY_B, data[:-8]), KEY, ERR_TAG))
+    tests.append(bad_frame("fleet_key", "a byte too many", sealed(KEY, data[:-8] + b"\0"), KEY))
+    tests.append(bad_frame("fleet_key", "a byte too few", sealed(KEY, data[:-9]), KEY))
+    return tests
+
+
+HELLO = {
+    "nonce": 0xFFFFFFFF, "first": 1, "clients": 2500, "budget": 10**9, "epoch": 3, "heap": 81104, "records": 256,
+    "exceptions": 2, "restarts": 65535, "entropy": 1, "assessed": 1, "release": [0, 2, 17],
+    "text": "emulated; micropython 1.25.0; tern 0.2.17",
+}  # fmt: skip
+
+
+def hello_body(f, n=None, schema=SCHEMA):
+    data = f["text"].encode()
+    head = (
+        0x81, f["nonce"], 2, schema, f["first"], f["clients"], 2560, 128, f["budget"], f["epoch"], f["heap"],
+        f["records"], f["exceptions"], f["restarts"], f["entropy"], f["assessed"], bytes(f["release"]),
+    )  # fmt: skip
+    return struct.pack("<BIB8sIIHHIIIHHHBB3sB", *head, len(data) if n is None else n) + data
+
+
+def small_vectors():
+    bench = {"nonce": 5, "case": 1, "repeats": 255}
+    times = [51, 50, 4_000_000_000]
+    last = {"first": 2**32 - 2, "clients": 1, "text": ""}
+    tests = [
+        frame_case("hello_request", "nonce 0", sealed(b"", struct.pack("<BI", 1, 0)), nonce=0),
+        frame_case(
+            "hello_request", "largest nonce", sealed(b"", struct.pack("<BI", 1, 2**32 - 1)), nonce=2**32 - 1
+        ),
+        frame_case("hello", "an emulated board", sealed(b"", hello_body(HELLO)), **HELLO),
+        frame_case("hello", "no text, last id", sealed(b"", hello_body(HELLO | last)), **(HELLO | last)),
+        frame_case(
+            "bench_request",
+            "with a card",
+            sealed(b"", struct.pack("<BIBHH", 3, 5, 1, 255, len(CARD)) + CARD),
+            card=CARD.hex(),
+            **bench,
+        ),
+        frame_case(
+            "bench_request",
+            "without a card",
+            sealed(b"", struct.pack("<BIBHH", 3, 5, 1, 255, 0)),
+            card="",
+            **bench,
+        ),
+        frame_case(
+            "bench",
+            "three times",
+            sealed(b"", struct.pack("<BIBIB3III", 0x83, 5, 1, 1024, 3, *times, 60496, 131568)),
+            nonce=5,
+            case=1,
+            units=1024,
+            times=times,
+            used=60496,
+            free=131568,
+        ),
+        frame_case(
+            "error",
+            "budget spent",
+            sealed(KEY[:16], struct.pack("<BIIBI", 0x84, 7, 9, 9, 123)),
+            KEY[:16],
+            device=7,
+            round=9,
+            code=9,
+            detail=123,
+        ),
+        frame_case(
+            "error",
+            "of the board",
+            sealed(b"", struct.pack("<BIIBI", 0x84, 0, 0, 1, 0)),
+            device=0,
+            round=0,
+            code=1,
+            detail=0,
+        ),
+    ]
+    hostile = [
+        ("hello_request", "a byte too many", sealed(b"", struct.pack("<BIB", 1, 0, 0)), ERR_FRAME),
+        ("hello_request", "a byte too few", sealed(b"", bytes(4)), ERR_FRAME),
+        ("hello_request", "tag of a client", sealed(KEY, struct.pack("<BI", 1, 0)), ERR_TAG),
+        ("hello_request", "another type", sealed(b"", struct.pack("<BI", 2, 0)), ERR_FRAME),
+        ("hello", "text longer than what follows", sealed(b"", hello_body(HELLO, 200)), ERR_FRAME),
+        ("hello", "text shorter than what follows", sealed(b"", hello_body(HELLO, 3)), ERR_FRAME),
+        ("hello", "text is not UTF-8", sealed(b"", hello_body(dict(HELLO, text=""), 1) + b"\xff"), ERR_FRAME),
+        ("bench_request", "no repeats", sealed(b"", struct.pack("<BIBHH", 3, 5, 1, 0, 0)), ERR_FRAME),
+        ("bench_request", "256 repeats", sealed(b"", struct.pack("<BIBHH", 3, 5, 1, 256, 0)), ERR_FRAME),
+        ("bench_request", "card missing", sealed(b"", struct.pack("<BIBHH", 3, 5, 1, 1, 9)), ERR_FRAME),
+        (
+            "bench",
+            "times missing",
+            sealed(b"", struct.pack("<BIBIBIII", 0x83, 5, 1, 1, 9, 1, 2, 3)),
+            ERR_FRAME,
+        ),
+    ]
+    return tests + [bad_frame(kind, comment, data, error=error) for kind, comment, data, error in hostile]
+
+
+def main():
+    write(
+        "frames.json",
+        "wire.md. A frame is given with its tag. error: the code of the ERROR that answers it (1 frame, 2 tag); the "
+        "tag is looked at first in a ROUND and last in the others. questions: what a client's key and id make of "
+        "a ROUND",
+        schema=[case("the text that is hashed", "valid", text=schema_text(), hash=SCHEMA.hex())],
+        tags=tag_vectors(),
+        questions=question_vectors(),
+        frames=round_vectors()
+        + report_vectors()
+        + reports_vectors()
+        + model_vectors()
+        + fleet_key_vectors()
+        + small_vectors(),
+    )
+
+
+if __name__ == "__main__":
+    main()
