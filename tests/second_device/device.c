@@ -893,7 +893,7 @@ static int answer(struct ledger *l, const struct client *c, const u8 q[32], cons
     int size = decode(&r.card) ? packed_size(r.card.symbols, r.k) : -1;
     if (size < 0 || (r.model == 4 && r.card.shape != LAPLACE)) return ERR_CARD;
     if (r.model == 9 && (r.card.shape != WINDOW || get16(r.card.at + 7) != 1)) return ERR_CARD;
-    u64 price = (u64)r.card.epsilon * (r.model == 4 ? 1 : r.k);
+    u64 price = cost(&r);
     *detail = c->most_cost;
     if (price > c->most_cost || (c->shapes && !(c->shapes >> r.card.shape & 1))) return ERR_POLICY;
     *detail = 0;
