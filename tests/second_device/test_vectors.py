@@ -1,7 +1,9 @@
 """The second device (device.c) against every vector file, and a few conversations with it as a board."""
 
+import hashlib
 import json
 import shutil
+import struct
 import subprocess
 from pathlib import Path
 
@@ -148,3 +150,223 @@ def test_ledgers(device):
         assert list(map(int, answer[:4])) == [case[n] for n in ("budget", "spent", "last", "state")], case["comment"]
         assert answer[4:6] == [case["mark"], text(case["report"])]
         assert case["ledger"].startswith(answer[6])
+
+
+# ---- Conversations with the board ----
+
+FLEET = 2**32 - 1
+CARD = bytes.fromhex("1180841e000103ff0001006b4e32c02d293980b5d706804a283940d2d6060095b10d")       # epsilon 2, three levels
+KEYS = {device: hashlib.sha256(b"client %d" % device).digest() for device in range(5, 9)}
+FLEET_KEY = hashlib.sha256(b"fleet").digest()
+
+
+def tag(key, data):
+    return hashlib.sha256(key + data).digest()[:8]
+
+
+def cobs(frame):
+    out = bytearray()
+    for block in frame.split(b"\0"):
+        while len(block) > 253:
+            out += b"\xff" + block[:254]
+            block = block[254:]
+        out += bytes([len(block) + 1]) + block
+    return bytes(out) + b"\0"
+
+
+def uncobs(coded):
+    out, i = bytearray(), 0
+    while i < len(coded):
+        code = coded[i]
+        out += coded[i + 1 : i + code]
+        i += code
+        if code < 255 and i < len(coded):
+            out.append(0)
+    return bytes(out)
+
+
+def fresh_ledger(budget):
+    file = b"TLG1" + struct.pack("<III32sBBH", budget, 0, 0, bytes(32), 0, 0, 0)
+    return file + tag(b"", file)
+
+
+def provision(directory, clients=(7,), budget=10**8, fleet=None, ledger_budget=10**9, shapes=0, most=10**8):
+    """A board's directory: three records of d = 2 a client; fleet: (pause, slot, ahead, epoch, records)."""
+    (directory / "ledger").mkdir(parents=True)
+    rows = records = b""
+    for i, device in enumerate(clients):
+        rows += struct.pack("<I32sIIIHH", device, KEYS[device], most, budget, 3 * i, 3, shapes)
+        records += struct.pack("<9h", 16384, 8192, 16384, -4096, 16384, -16384, 100, -16384, 16384)
+        (directory / "ledger" / f"{device:08x}").write_bytes(fresh_ledger(ledger_budget))
+    (directory / "clients.bin").write_bytes(rows)
+    (directory / "records.bin").write_bytes(b"TRD1" + struct.pack("<HI", 2, 3 * len(clients)) + records)
+    if fleet:
+        (directory / "fleet.bin").write_bytes(b"TFL2" + FLEET_KEY + struct.pack("<IHHIH", *fleet))
+    return directory
+
+
+def round_frame(device=7, number=1, card=CARD, key=None, model=2, k=2, parameters=(3, -5), exponent=-14, batch=0, local=(0, 0, 0),
+                value_range=0, classes=1, d=2, question=None):
+    body = struct.pack("<BIIBBbBHHBBBIH", 2, device, number, model, value_range, exponent, classes, d, k, batch, *local, len(card))
+    body += question or struct.pack(f"<{len(parameters)}h", *parameters)
+    body += card
+    return body + tag(key or (FLEET_KEY if device == FLEET else KEYS[device]), body)
+
+
+def answer_key(frame, device):
+    return hashlib.sha256(KEYS[device] + b"\2" + u32(device) + frame[5:-8]).digest()[8:24]
+
+
+def talk(device, directory, *frames, random=b"", raw=b""):
+    """The frames that a board answers to these; the credits are left out."""
+    extra = []
+    if random is not None:
+        (directory / "random").write_bytes(random)
+        extra = ["--random", str(directory / "random")]
+    run = subprocess.run([device, str(directory), *extra], input=raw + b"".join(map(cobs, frames)), capture_output=True, check=True)
+    return [uncobs(part) for part in run.stdout.split(b"\0") if part]
+
+
+def error(frame, asked=None):
+    """(device, round, code, detail) of an ERROR whose tag verifies."""
+    kind, device, number, code, detail = struct.unpack("<BIIBI", frame[:-8])
+    assert kind == 0x84 and frame[-8:] == tag(answer_key(asked, device) if device else b"", frame[:-8])
+    return device, number, code, detail
+
+
+def hello_request(nonce):
+    body = b"\1" + u32(nonce)
+    return body + tag(b"", body)
+
+
+def hello(frame):
+    assert frame[0] == 0x81 and frame[-8:] == tag(b"", frame[:-8])
+    fields = struct.unpack_from("<IB8sIIHHIIIHHHBB3sB", frame, 1)
+    names = "nonce version schema first clients largest credit budget epoch heap records exceptions restarts entropy assessed release n"
+    assert len(frame) == 1 + struct.calcsize("<IB8sIIHHIIIHHHBB3sB") + fields[-1] + 8
+    return dict(zip(names.split(), fields))
+
+
+def test_hello(device, tmp_path):
+    board = provision(tmp_path / "board", (5, 6), 1000, (60, 0, 1, 3, 256))
+    said = hello(talk(device, board, hello_request(99))[0])
+    assert said["schema"].hex() == cases("frames.json", "schema")[0]["hash"]
+    assert [said[n] for n in ("nonce", "version", "first", "clients", "largest", "credit", "budget", "epoch", "records")] == [
+        99, 2, 5, 2, 2560, 128, 1000, 3, 256]
+
+
+def test_credits_count_what_the_board_takes(device, tmp_path):
+    board = provision(tmp_path / "board")
+    run = subprocess.run([device, str(board)], input=bytes(1000) + cobs(hello_request(1)) + bytes(128), capture_output=True, check=True)
+    assert run.stdout.startswith(bytes(7)) and run.stdout[7] and run.stdout.endswith(b"\0\0")
+
+
+def test_the_console_comes_back(device, tmp_path):
+    board = provision(tmp_path / "board")
+    assert talk(device, board, hello_request(1), raw=b"\r\3\0") == []
+    assert len(talk(device, board, hello_request(1), raw=b"\3\0")) == 2     # a lone 0x03 is half a frame
+
+
+def test_a_report_is_stored_and_sent_again(device, tmp_path):
+    board = provision(tmp_path / "board")
+    asked = round_frame()
+    report, again, left = talk(device, board, asked, asked, hello_request(0), random=bytes(range(9, 99)))
+    assert report == again and report[:9] == b"\x82" + u32(7) + u32(1) and len(report) == 18
+    assert report[-8:] == tag(answer_key(asked, 7), report[:-8])
+    assert hello(left)["budget"] == 10**8 - 2 * 2_000_000
+    assert talk(device, board, asked) == [report]                           # after a restart, without a random byte
+    other = round_frame(parameters=(3, -4))
+    assert error(talk(device, board, other)[0], other) == (7, 1, 5, 1)
+
+
+def test_refusals(device, tmp_path):
+    board = provision(tmp_path / "board", budget=5_000_000, most=4_500_000)
+
+    def refusal(expected, frame, by=7):
+        answered, = talk(device, board, frame, random=b"")
+        assert error(answered, frame)[2:] == expected and error(answered, frame)[0] == by
+
+    refusal((1, 0), b"\2" + bytes(15), 0)
+    refusal((3, 8), round_frame(8), 0)
+    refusal((3, FLEET), round_frame(FLEET), 0)
+    refusal((2, 0), round_frame(key=FLEET_KEY), 0)
+    refusal((1, 0), round_frame(model=11))
+    refusal((14, 0), round_frame(number=2**20 + 1))
+    refusal((6, 0), round_frame(card=CARD[:-1]))
+    refusal((6, 0), round_frame(model=4, classes=2, parameters=(1, 2, 3, 4)))
+    refusal((8, 4_500_000), round_frame(card=CARD[:1] + u32(2_300_000) + CARD[5:]))
+    refusal((7, 1_900_000), round_frame(card=CARD[:1] + u32(1_900_000) + CARD[5:]))
+    refusal((12, 2), round_frame(d=1, k=1, parameters=(1,)))
+    assert len(talk(device, board, round_frame(), random=bytes(99))) == 1
+    refusal((9, 1_000_000), round_frame(number=2))
+    (board / "ledger" / "00000007").write_bytes(b"")
+    refusal((10, 0), round_frame(number=3))
+
+
+def test_slot(device, tmp_path):
+    board = provision(tmp_path / "board", fleet=(0, 190, 1, 1, 0))
+    w, certify = 32 * 66 // 64, len(CARD) >> 4
+    assert 160 + w + certify > 190
+    frame = round_frame()
+    assert error(talk(device, board, frame)[0], frame)[2:] == (16, 0)
+    assert len(talk(device, board, round_frame(batch=20), random=bytes(99))[0]) == 18
+
+
+def test_pause(device, tmp_path):
+    board = provision(tmp_path / "board", fleet=(60, 0, 1, 1, 0))
+    frame = round_frame()
+    assert error(talk(device, board, frame)[0], frame)[2:] == (13, 60)
+
+
+def test_a_fleet_answers_in_rows(device, tmp_path):
+    board = provision(tmp_path / "board", (5, 6, 7), fleet=(0, 0, 1, 1, 0))
+    (board / "ledger" / "00000006").unlink()
+    frame = round_frame(FLEET)
+    refused_, rows = talk(device, board, frame, random=bytes(range(200)))
+    assert error(refused_, frame) == (6, 1, 10, 0)
+    assert rows[:7] == b"\x85" + u32(1) + b"\1\0" and len(rows) == 7 + 2 * 13
+    for row, who in ((rows[7:20], 5), (rows[20:], 7)):
+        report = b"\x82" + u32(who) + u32(1) + row[4:5]
+        assert row == u32(who) + row[4:5] + tag(answer_key(frame, who), report)
+    again = round_frame(7)                                                  # the same question, asked of one
+    assert talk(device, board, again) == [b"\x82" + u32(7) + u32(1) + rows[24:]]
+
+
+def test_fleet_key(device, tmp_path):
+    board = provision(tmp_path / "board", fleet=(0, 0, 1, 1, 0))
+    new = hashlib.sha256(b"new").digest()
+    mask = b"".join(hashlib.sha256(KEYS[7] + b"tern fleet key " + u32(2) + half).digest()[:16] for half in (b"1", b"2"))
+    body = b"\5" + u32(7) + u32(2) + bytes(a ^ b for a, b in zip(new, mask))
+    frame = body + tag(KEYS[7], body)
+    answers = talk(device, board, frame, round_frame(FLEET, key=new), frame[:-1] + b"?", random=bytes(99))
+    assert (hello(answers[0])["nonce"], hello(answers[0])["epoch"]) == (2, 2)
+    assert answers[1][0] == 0x82 and error(answers[2])[2] == 2
+    assert (board / "fleet.bin").read_bytes()[4:36] == new
+
+
+def test_paying_ahead(device, tmp_path):
+    board = provision(tmp_path / "board", fleet=(0, 0, 3, 1, 0))
+    file = board / "ledger" / "00000007"
+    first = talk(device, board, round_frame(number=1), round_frame(number=3), round_frame(number=3), hello_request(0), random=bytes(99))
+    assert [f[0] for f in first] == [0x82, 0x82, 0x82, 0x81] and first[1] == first[2]
+    assert hello(first[3])["budget"] == 10**8 - 8_000_000
+    kept = file.read_bytes()
+    frame = round_frame(number=3)
+    assert error(talk(device, board, frame)[0], frame)[2:] == (5, 3)        # after a restart all that was reserved is over
+    assert file.read_bytes() == kept
+    assert hello(talk(device, board, hello_request(0))[0])["budget"] == 10**8 - 12_000_000
+
+
+def test_every_model_reports(device, tmp_path):
+    laplace = bytes.fromhex("1380841e00041000000001000000c0feffff40010000")
+    categories = bytes.fromhex("1240420f00050001008047a119")
+    wide = bytes.fromhex("1280841e000f0005000008af2f")
+    hierarchy, = [h("card", c) for c in cases("cards.json") if c["comment"] == "hierarchy of three ranges"]
+    asked = [dict(model=1, value_range=3), dict(model=2, batch=2), dict(model=3, card=wide),
+             dict(model=4, classes=2, parameters=(1, 2, 3, 4), card=laplace), dict(model=5, local=(3, 2, 2**16)),
+             dict(model=6, local=(1, 0, 1), card=hierarchy), dict(model=7, local=(255, 16, 2**23), k=1),
+             dict(model=8, exponent=0, question=b"\3"), dict(model=9, exponent=0, question=b"\2", k=1, card=categories),
+             dict(model=10, classes=2, parameters=(1, 2, 3, 4), k=3)]
+    board = provision(tmp_path / "board", budget=10**9, most=10**9)
+    answers = talk(device, board, *(round_frame(number=i + 1, **case) for i, case in enumerate(asked)), random=None)
+    assert [a[0] for a in answers] == [0x82] * len(asked)
