@@ -25,13 +25,14 @@ static void check_draw(void) {                                              /* c
     struct card c = {arguments[0], sizes[0], 0, 0, 0};
     int k = sizes[1] / 2;
     for (int i = 0; i < k; i++) values[i] = get_i16(arguments[1] + 2 * i);
-    random_buffer = arguments[2];
-    random_left = sizes[2];
-    random_used = random_failed = 0;
-    if (!decode(&c)) { printf("refused"); return; }
+    random_file = tmpfile();
+    random_failed = !random_file || fwrite(arguments[2], 1, sizes[2], random_file) != (size_t)sizes[2];
+    if (random_failed || !decode(&c)) { printf("refused"); return; }
+    rewind(random_file);
     draw_all(&c, values, k, 0, symbols);
-    if (random_failed) { printf("refused"); return; }
-    printf("%d", random_used);
+    if (random_failed) printf("refused"); else printf("%ld", ftell(random_file));
+    fclose(random_file);
+    if (random_failed) return;
     for (int i = 0; i < k; i++) printf(" %u", (unsigned)symbols[i]);
 }
 

@@ -115,22 +115,17 @@ static void pack(u8 *out, int size, u32 base, const u32 *symbols, int k) {
 /* ---- Cards (cards.md). A card is read where it lies; `symbols` is M, 0 until decoded. ---- */
 struct card { const u8 *at; int n, shape, symbols; u32 epsilon; };
 
-static struct card inner(const struct card *c, int index) {                 /* a card within a mixture or a hierarchy */
-    int start, n, m = c->at[5];
-    if (c->shape == MIXTURE) {
-        int first = get16(c->at + 9);
-        start = index ? 11 + first : 11;
-        n = index ? c->n - start : first;
-    } else {                                                                /* m level cards, then m value cards */
-        int levels = 6 + 2 * (m - 1);
-        n = index < m ? 13 : 17;
-        start = index < m ? levels + 13 * index : levels + 13 * m + 17 * (index - m);
-    }
-    struct card in = {c->at + start, n, 0, 0, 0};
+static int decode(struct card *c);
+
+static struct card inner(const struct card *c, int index) {                 /* a card within a card; symbols stay 0 if it does not decode */
+    int m = c->at[5], levels = 6 + 2 * (m - 1), first = get16(c->at + 9);
+    struct card in = {c->at, 0, 0, 0, 0};
+    if (c->shape == MIXTURE) { in.at += index ? 11 + first : 11; in.n = index ? c->n - 11 - first : first; }
+    else if (index < m) { in.at += levels + 13 * index; in.n = 13; }        /* m level cards, then m value cards */
+    else { in.at += levels + 13 * m + 17 * (index - m); in.n = 17; }
+    if (in.n < 1 || (in.at[0] & 15) > WINDOW || !decode(&in)) in.symbols = 0;
     return in;
 }
-
-static int decode(struct card *c);
 
 static int decode_table(struct card *c) {
     const u8 *at = c->at;
@@ -169,12 +164,9 @@ static int decode_laplace(struct card *c) {
 
 static int decode_mixture(struct card *c) {
     if (c->n < 11 || get32(c->at + 5) < 1 || get32(c->at + 5) >= T || 11 + (int)get16(c->at + 9) > c->n) return 0;
-    for (int i = 0; i < 2; i++) {
-        struct card in = inner(c, i);
-        if (in.n < 1 || (in.at[0] & 15) > WINDOW || !decode(&in)) return 0;
-        c->symbols += in.symbols;
-    }
-    return c->symbols <= 256;
+    struct card a = inner(c, 0), b = inner(c, 1);
+    c->symbols = a.symbols + b.symbols;
+    return a.symbols && b.symbols && c->symbols <= 256;
 }
 
 static int decode_hierarchy(struct card *c) {
@@ -187,9 +179,8 @@ static int decode_hierarchy(struct card *c) {
     }
     for (int i = 0; i < 2 * m; i++) {
         struct card in = inner(c, i);
-        if (!decode(&in)) return 0;
-        if (i < m && (in.shape != WINDOW || in.symbols != m || get16(in.at + 7) != 1)) return 0;
-        if (i >= m && (in.shape != TABLE || in.at[5] != 0 || in.symbols != 2 || get_i8(in.at + 7) != -1 || get_i8(in.at + 8) != 1)) return 0;
+        if (in.shape != (i < m ? WINDOW : TABLE) || in.symbols != (i < m ? m : 2)) return 0;
+        if (i < m ? get16(in.at + 7) != 1 : in.at[5] || get_i8(in.at + 7) != -1 || get_i8(in.at + 8) != 1) return 0;
     }
     c->symbols = 2 * m;
     return 1;
@@ -268,7 +259,6 @@ static int certified_hierarchy(const struct card *c, struct wide e) {
     for (int symbol = 0; symbol < 2 * m; symbol++) {
         int t = symbol / 2, j = symbol % 2;
         struct card value = inner(c, m + t);
-        decode(&value);
         struct wide most = wide(0), fewest = wide(0);
         for (int end = 0; end < 2 * m; end++) {                             /* both ends of every range */
             int i = end / 2;
@@ -307,23 +297,19 @@ static int certified(const struct card *c, u32 epsilon) {
         return (u64)epsilon * get32(at + 6) >= ((u64)2 << at[5]) * get32(at + 10) * 1000000;
     if (c->shape == MIXTURE) {
         struct card a = inner(c, 0), b = inner(c, 1);
-        return decode(&a) && decode(&b) && certified(&a, epsilon) && certified(&b, epsilon);
+        return certified(&a, epsilon) && certified(&b, epsilon);
     }
     return certified_hierarchy(c, e);
 }
 
 /* ---- Random draws: one stream of bytes, each read only when it is needed ---- */
 static FILE *random_file;
-static const u8 *random_buffer;                 /* in --check; else NULL */
-static int random_left, random_used, random_failed;
+static int random_failed;
 
 static u32 random_byte(void) {
-    int c = EOF;
-    if (random_buffer) c = random_left > 0 ? (random_left--, *random_buffer++) : EOF;
-    else if (random_file) c = getc(random_file);
-    if (c == EOF) { random_failed = 1; return 0; }
-    random_used++;
-    return c;
+    int c = random_failed ? EOF : getc(random_file);
+    random_failed = c == EOF;
+    return random_failed ? 0 : c;
 }
 
 /* How many of these thresholds out of 2**bits are <= r, for a random r of that many bits, read from the top. */
@@ -407,17 +393,13 @@ static u32 draw(const struct card *c, i32 v, int categorical) {
     }
     if (c->shape == MIXTURE) {
         struct card a = inner(c, 0), b = inner(c, 1);
-        decode(&a);
-        decode(&b);
         return below(get32(at + 5), 30) ? draw(&a, v, 0) : a.symbols + draw(&b, v, 0);
     }
     int m = at[5], i = 0;
     while (i < m - 1 && v < get_i16(at + 6 + 2 * i)) i++;
     struct card level = inner(c, i);
-    decode(&level);
     u32 t = draw(&level, i, 1);
     struct card value = inner(c, m + t);
-    decode(&value);
     return 2 * t + draw(&value, v, 0);
 }
 
@@ -606,7 +588,6 @@ static void choose(u16 *entries, const u8 q[32], int values, int k) {       /* e
 /* ---- The board's files (storage.md) ---- */
 struct client { u32 id, most_cost, budget, first_record, records, shapes; const u8 *key; double *paid_at; };
 
-static const char *directory;
 static struct { u8 *rows; u32 first, clients; double *paid_at; } board;     /* clients.bin */
 static struct { int present; u32 pause, slot, ahead, epoch, records; u8 key[32]; } fleet;
 
@@ -616,37 +597,23 @@ static double now(void) {
     return t.tv_sec + t.tv_nsec / 1e9;
 }
 
-static const char *path(const char *name) {
-    static char full[4096];
-    snprintf(full, sizeof full, "%s/%s", directory, name);
-    return full;
-}
-
 static u8 *read_file(const char *name, size_t *n) {                         /* the whole file, to be freed; NULL if there is none */
-    FILE *f = fopen(path(name), "rb");
-    u8 *data = NULL;
-    size_t room = 0;
-    *n = 0;
-    if (!f) return NULL;
-    do {
-        u8 *more = realloc(data, room += 65536);
-        if (!more) { free(data); fclose(f); return NULL; }
-        data = more;
-        *n += fread(data + *n, 1, room - *n, f);
-    } while (*n == room);
-    fclose(f);
+    FILE *f = fopen(name, "rb");
+    long size = f && fseek(f, 0, SEEK_END) == 0 ? ftell(f) : -1;
+    u8 *data = size < 0 ? NULL : malloc(size + 1);
+    if (data) { rewind(f); *n = fread(data, 1, size, f); }
+    if (f) fclose(f);
     return data;
 }
 
 static int write_file(const char *name, const u8 *data, size_t n) {         /* durable, and in one step */
-    char new_name[32], target[4096];
+    char new_name[32];
     snprintf(new_name, sizeof new_name, "%s.new", name);
-    strcpy(target, path(name));
-    FILE *f = fopen(path(new_name), "wb");
+    FILE *f = fopen(new_name, "wb");
     if (!f) return 0;
     int good = fwrite(data, 1, n, f) == n && fflush(f) == 0 && fsync(fileno(f)) == 0;
     good = fclose(f) == 0 && good;
-    return good && rename(path(new_name), target) == 0;
+    return good && rename(new_name, name) == 0;
 }
 
 static void load_board(void) {
@@ -972,7 +939,7 @@ int main(int n, char **arguments_) {
     else if (n == 2) random_file = fopen("/dev/urandom", "rb");
     else { fprintf(stderr, "usage: device DIRECTORY [--random FILE] | device --check\n"); return 2; }
     random_failed = !random_file;
-    directory = arguments_[1];
+    if (chdir(arguments_[1])) { perror(arguments_[1]); return 1; }
     load_board();
     serve();
     return 0;
