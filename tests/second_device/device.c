@@ -355,7 +355,7 @@ static i32 laplace_noise(i64 t, i64 s) {
         i64 offset, whole = 0, k;
         do {                                                                /* Bernoulli(exp(-offset/t)) */
             offset = uniform(t);
-            for (k = 1; uniform(t) < offset && (k == 1 || uniform(k) == 0); k++) {}
+            for (k = 1; !random_failed && uniform(t) < offset && (k == 1 || uniform(k) == 0); k++) {}
         } while (k % 2 == 0);
         do {                                                                /* Bernoulli(exp(-1)) */
             for (k = 2; uniform(k) == 0 && !random_failed; k++) {}
