@@ -4,8 +4,6 @@ One Client serves every client of its board, one at a time: a real board has one
 """
 
 import gc
-import hashlib
-import struct
 from array import array
 
 from tern import frames, wire
@@ -34,10 +32,6 @@ _mem_free = getattr(gc, "mem_free", int)  # CPython does not tell
 
 _BASE_MS = const(160)  # of a report without work: flash that is slow to erase, garbage
 _MANY = const(65535)
-_QUESTION_AT = const(5)  # a ROUND is type, device, question, tag
-_REPORT_BYTES = const(17)  # a REPORT without its packed symbols
-_ROWS_AT = const(7)  # where the rows of a REPORTS begin
-_ROWS_BYTES = const(600)  # its greatest length, here
 
 
 def work_ms(request, card, size, bound):
@@ -111,40 +105,20 @@ class Client:
             except (StorageError, FrameError, MemoryError):  # the board answers, once, that it is an error
                 pass
         if count > 1:
-            self._respond_for_all(frame, clients.first, count, send)
+            try:
+                from tern.many import respond  # a board of one client has no use for it
+            except ImportError:
+                count = 0
+        if count > 1:
+            respond(self, frame, clients.first, count, send)
         else:
-            send(self.reply, self._answer(frame, clients.first if count else wire.BOARD))
+            send(self.reply, self.answer(frame, clients.first if count else wire.BOARD))
 
-    def _respond_for_all(self, frame, first, count, send):
-        rows = bytearray(_ROWS_BYTES)
-        end = size = 0
-        for i in range(count):
-            n = self._answer(frame, first + i)
-            reply = self._view
-            if reply[0] != wire.REPORT:
-                send(self.reply, n)
-                continue
-            if end and (n != size or end + n > _ROWS_BYTES):
-                send(rows, end)
-                end = 0
-            if not end:
-                size = n
-                rows[0] = wire.REPORTS
-                rows[1:5] = reply[5:9]
-                struct.pack_into("<H", rows, 5, n - _REPORT_BYTES)
-                end = _ROWS_AT
-            rows[end : end + 4] = reply[1:5]
-            rows[end + 4 : end + n - 5] = reply[9:n]
-            end += n - 5
-        if end:
-            send(rows, end)
+    def answer(self, frame, member=wire.BOARD):
+        """Write the answer to `frame` (memoryview; empty: a damaged one) into `reply` and return its length.
 
-    def answer(self, frame):
-        """Write the answer to `frame` (memoryview; empty: a damaged one) into `reply` and return its length."""
-        return self._answer(frame, wire.BOARD)
-
-    def _answer(self, frame, member):
-        # member: the client whose answer is wanted to a frame that carries the fleet's tag, verified.
+        member: the client whose answer is wanted to a frame that carries the fleet's tag, verified.
+        """
         self._key = b""
         self._device = wire.BOARD
         self._number = detail = 0
@@ -225,10 +199,7 @@ class Client:
         if not found:
             raise FrameError(wire.ERR_DEVICE, "no such client", device)
         n = len(frame) - wire.TAG_BYTES
-        state = hashlib.sha256(clients.key)
-        state.update(clients.address)
-        state.update(frame[_QUESTION_AT:n])
-        question = state.digest()
+        question = frames.question(clients.key, clients.address, frame, n)
         if not member and frames.difference(frame[n:], question, wire.TAG_BYTES):
             raise FrameError(wire.ERR_TAG, "tag does not verify")
         self._key = frames.answer_key(question)

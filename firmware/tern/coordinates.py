@@ -1,19 +1,19 @@
 """Which k of a client's values it reports: drawn from the digest of its question, which both sides know."""
 
+import hashlib
 from array import array
 
-from tern.compat import micropython, ptr8, ptr16
-from tern.entropy import Keyed
+from tern.compat import micropython, ptr16
 from tern.wire import COORDINATES_AT
 
 
 @micropython.viper
-def list_marked(marks: ptr8, d: int, out: ptr16):
-    """Write the indices of the marks[:d] that are not 0 into `out`, in ascending order."""
+def list_marked(marks: ptr16, d: int, out: ptr16):
+    """Write the indices of the marks[:d] above 32767 into `out`, in ascending order."""
     i = 0
     j = 0
     while j < d:
-        if marks[j]:
+        if marks[j] > 32767:
             out[i] = j
             i += 1
         j += 1
@@ -32,18 +32,40 @@ def choose(question, d, k, out):
     """Write k of the coordinates 0..d-1, in ascending order, into the array('H') `out`. question: its digest (bytes).
 
     A partial Fisher-Yates shuffle (Knuth, TAOCP 2, Algorithm 3.4.2 P) drawn from the last bytes of the digest, and then
-    from hashes of it: every set of k is equally likely, and none depends on data.
+    from hashes of it: every set of k is equally likely, and none depends on data. d is at most 1024.
     """
     if k == d:
         for i in range(d):
             out[i] = i
         return
-    stream = Keyed(question, b"")
-    stream.give(question[COORDINATES_AT:])
-    order = array("H", range(d))
-    chosen = bytearray(d)
+    order = array("H", range(d)) if k > 1 else None  # its highest bits: which coordinates are chosen
+    block = question
+    at = COORDINATES_AT
+    counter = 0
+    mask = 1
+    while mask < d - 1:
+        mask += mask + 1
     for i in range(k):
-        j = i + stream.uniform(d - i)
-        chosen[order[j]] = 1
-        order[j] = order[i]
-    list_marked(chosen, d, out)
+        last = d - i - 1
+        while mask >> 1 >= last:
+            mask >>= 1
+        j = d
+        while j > last:
+            if at == len(block):
+                block = hashlib.sha256(question + counter.to_bytes(4, "little")).digest()
+                counter += 1
+                at = 0
+            j = block[at]
+            if mask > 255:  # such draws come first: none is cut by the end of a block
+                at += 1
+                j |= block[at] << 8
+            at += 1
+            j &= mask
+        if k == 1:  # nothing to shuffle
+            out[0] = j
+            return
+        j += i
+        c = order[j] & 32767
+        order[j] = order[j] & 32768 | order[i] & 32767
+        order[c] |= 32768
+    list_marked(order, d, out)

@@ -1,16 +1,16 @@
-"""Random bytes: health-tested pool -> cryptographic generator -> exact uniform draws.
+"""Random bytes: health-tested source -> cryptographic generator -> pool -> exact uniform draws.
 
 Every random draw of the device library goes through a `Stream`. A sampler reads the bytes `pool[position:end]` in
 order; when they do not suffice it undoes the unfinished coordinate and calls `refill`, which keeps what is left
 in front of the new bytes. So a draw depends on the stream of bytes alone, not on how it was cut into pools, and a
-test can replay or enumerate every draw.
+test can replay or enumerate every draw. What the sources, the tests and the generator are: shared_specs/entropy.md.
 """
 
 import hashlib
 import os
 from array import array
 
-from tern.compat import const, micropython, ptr8
+from tern.compat import MICROPYTHON, const, micropython, ptr8
 from tern.wire import CTR_DRBG, FAILED
 
 try:
@@ -25,10 +25,13 @@ SLACK = const(16)  # bytes that a sampler may read past the end before it looks;
 _MARGIN = const(128)  # a draw that needs more bytes at once is one in a million
 _FRESH = const(192)  # bytes generated at a time: whole AES blocks, whole SHA-256 digests
 _REQUEST = const(65536)  # SP 800-90A: most bytes of one request before the key changes
-_RESEED_REPORTS = const(256)
+_SLICE = const(16)  # a report takes whole slices of the pool; so with k = 1 no refill depends on the data
 
 _RAW = const(128)  # raw bytes hashed into 32: 512 bits of assessed entropy for 256
-_STARTUP = const(1024)  # raw samples tested before first use (SP 800-90B, 4.3)
+_SEEDS = const(
+    10
+)  # times _RAW at the start: 1024 raw samples tested (SP 800-90B, 4.3), and then the first seed
+_PACE = const(4)  # a raw byte every so many reports
 _REPETITIONS = const(9)  # SP 800-90B 4.4.1: 1 + ceil(30 / H), H = 4 bits a byte, false alarms 2**-30
 _WINDOW = const(512)  # SP 800-90B 4.4.2
 _PROPORTION = const(71)  # 1 + critical value of Binomial(512, 2**-H) at 2**-30
@@ -47,7 +50,7 @@ class Stream:
 
     def refill(self):
         """Add at least one byte behind those left. Raises EntropyError where none can be had."""
-        raise EntropyError("stream at its end")
+        raise EntropyError("stream ends")
 
     def byte(self):
         """Return the next byte."""
@@ -89,36 +92,6 @@ class Stream:
         return self.byte() >> 2 < threshold & 63
 
 
-class Replay(Stream):
-    """The given bytes, once."""
-
-    def __init__(self, data):
-        super().__init__(bytearray(bytes(data) + bytes(SLACK)))
-        self.cursor[END] = len(data)
-
-
-class Keyed(Stream):
-    """The public stream SHA-256(key | label | 0) | SHA-256(key | label | 1) | ... (counters u32, little-endian)."""
-
-    def __init__(self, key, label):
-        super().__init__(bytes(SLACK))
-        self._prefix = bytes(key) + bytes(label)
-        self._counter = 0
-
-    def give(self, data):
-        """Begin the stream with `data`."""
-        self.pool = bytes(data) + bytes(SLACK)
-        self.cursor[END] = len(data)
-
-    def refill(self):
-        left = self.pool[self.cursor[POSITION] : self.cursor[END]]
-        block = hashlib.sha256(self._prefix + self._counter.to_bytes(4, "little")).digest()
-        self._counter += 1
-        self.pool = left + block + bytes(SLACK)
-        self.cursor[POSITION] = 0
-        self.cursor[END] = len(left) + len(block)
-
-
 class Health:
     """The continuous tests of SP 800-90B, 4.4, over raw bytes assessed at 4 bits of min-entropy each."""
 
@@ -150,20 +123,29 @@ class Health:
 def count_up(counter: ptr8, blocks: ptr8, n: int):
     """Write counter+1 .. counter+n (16 bytes each, big-endian) into `blocks` and leave `counter` at the last."""
     at = 0
-    while at < n << 4:
-        j = 15
-        value = (counter[j] + 1) & 255
-        counter[j] = value
-        while value == 0 and j > 0:  # carry
+    while n:
+        j = 16
+        value = 0
+        while value == 0 and j:  # carry
             j -= 1
             value = (counter[j] + 1) & 255
             counter[j] = value
         j = 0
         while j < 16:
-            blocks[at + j] = counter[j]
-            blocks[at + j + 1] = counter[j + 1]
+            blocks[at] = counter[j]
+            blocks[at + 1] = counter[j + 1]
+            at += 2
             j += 2
-        at += 16
+        n -= 1
+
+
+@micropython.viper
+def erase(pool: ptr8, n: int):
+    """Write zeros to pool[:n]."""
+    i = 0
+    while i < n:
+        pool[i] = 0
+        i += 1
 
 
 class CtrDrbg:
@@ -175,62 +157,68 @@ class CtrDrbg:
 
     state = CTR_DRBG
     known = (
-        "df5d73faa468649edda33b5cca79b0b05600419ccb7a879ddfec9db32ee494e5531b51de16a30f769262474c73bec010",
+        b"\xdf\x5d\x73\xfa\xa4\x68\x64\x9e\xdd\xa3\x3b\x5c\xca\x79\xb0\xb0\x56\x00\x41\x9c\xcb\x7a\x87\x9d"
+        b"\xdf\xec\x9d\xb3\x2e\xe4\x94\xe5\x53\x1b\x51\xde\x16\xa3\x0f\x76\x92\x62\x47\x4c\x73\xbe\xc0\x10",
         64,
-        "d1c07cd95af8a7f11012c84ce48bb8cb87189e99d40fccb1771c619bdf82ab22",
+        b"\xd1\xc0\x7c\xd9\x5a\xf8\xa7\xf1\x10\x12\xc8\x4c\xe4\x8b\xb8\xcb"
+        b"\x87\x18\x9e\x99\xd4\x0f\xcc\xb1\x77\x1c\x61\x9b\xdf\x82\xab\x22",
     )
 
     def __init__(self, seed):
-        self._aes = aes(bytes(32), 1)
-        self._counter = bytearray(16)
-        self._scratch = bytearray(48)
-        self._update(seed)
-
-    def _update(self, provided):
-        scratch = self._scratch
-        count_up(self._counter, scratch, 3)
-        self._aes.encrypt(scratch, scratch)
-        if provided:
-            for i in range(48):
-                scratch[i] ^= provided[i]
-        self._aes = aes(bytes(scratch[:32]), 1)
-        self._counter[:] = scratch[32:]
-
-    reseed = _update
+        self._state = bytearray(48)
+        self._key = memoryview(self._state)[:32]
+        self._counter = memoryview(self._state)[32:]
+        self._aes = None  # while a request is open
+        self.reseed(seed)
 
     def generate(self, out):
         """Fill `out` (a multiple of 16 bytes)."""
+        if not self._aes:
+            self._aes = aes(self._key, 1)
         count_up(self._counter, out, len(out) // 16)
         self._aes.encrypt(out, out)
 
+    def reseed(self, seed):
+        self.end_request()
+        for i in range(48):
+            self._state[i] ^= seed[i]
+
     def end_request(self):
         """Change the key, so that it does not tell what was generated."""
-        self._update(None)
+        self.generate(self._state)  # its third block is the counter itself, as it should be
+        self._aes = None
 
 
 def known_answer(drbg):
     """Return whether the class `drbg` gives its known answer."""
     seed, length, answer = drbg.known
-    generator = drbg(bytes.fromhex(seed))
+    generator = drbg(seed)
     out = bytearray(length)
     generator.generate(out)
     generator.end_request()
     generator.generate(out)
-    return bytes(out[:32]) == bytes.fromhex(answer)
+    return out[:32] == answer
 
 
 class Generator(Stream):
     """The device's random bytes: `source(n)`, health tests, SHA-256 conditioning, CtrDrbg (without AES: hash_drbg).
 
     `state` is CTR_DRBG or HASH_DRBG (wire.py), or FAILED for good once a health test or a known answer fails: then
-    every draw raises EntropyError. Call `end_report` after each report: its draws do not follow from the new state.
+    every draw raises EntropyError. Call `end_report` after each report: its draws do not follow from what is kept.
+    `portion`: how many bytes to ask the source for at once, a divisor of 128. `also(n)`: bytes that are not tested,
+    hashed in with the source's.
     """
 
-    def __init__(self, source=os.urandom, drbg=None):
+    def __init__(self, source=os.urandom, drbg=None, portion=_RAW, also=None):
         super().__init__(b"")
         self._resize(_MARGIN)
         self._source = source
+        self._portion = portion
+        self._also = also
         self._health = Health()
+        self._hash = hashlib.sha256()
+        self._raw = 0  # bytes in it
+        self._seed = b""
         self._drbg = None
         self._requested = 0
         self._reports = 0
@@ -239,24 +227,33 @@ class Generator(Stream):
             drbg = CtrDrbg
             if not aes:
                 from tern.hash_drbg import HashDrbg as drbg  # `tern deploy` puts it there where it is needed
-        for _ in range(_STARTUP // _RAW):
-            self._raw()
+        for _ in range(_SEEDS):
+            seed = self._gather(_RAW)
         if not self._health.failed and known_answer(drbg):
-            self._drbg = drbg(self._seed())
-            if not self._health.failed:
-                self.state = drbg.state
+            self._drbg = drbg(seed)
+            self.state = drbg.state
+        if not MICROPYTHON:
+            _generators.add(self)
 
-    def _raw(self):
+    def _gather(self, n):
+        """Take n raw bytes; return a seed whenever there are enough for one."""
         try:
-            data = self._source(_RAW)
+            data = self._source(n)
         except OSError:
             data = b""
-        if len(data) != _RAW or not self._health.check(data):
+        if len(data) != n or not self._health.check(data):
             self.fail()
-        return data
-
-    def _seed(self):
-        return (hashlib.sha256(self._raw()).digest() + hashlib.sha256(self._raw()).digest())[:48]
+        self._hash.update(data)
+        self._raw += n
+        if self._raw < _RAW:
+            return None
+        if self._also:
+            self._hash.update(self._also(32))
+        seed = self._seed + self._hash.digest()
+        self._hash = hashlib.sha256()
+        self._raw = 0
+        self._seed = b"" if self._seed else seed
+        return None if self._seed else seed[:48]
 
     def fail(self):
         """Give no more random bytes."""
@@ -265,7 +262,7 @@ class Generator(Stream):
         self.discard()
 
     def _resize(self, margin):
-        # margin: room for what is left of a pool, in front of the fresh bytes
+        # margin: room for what is left of a pool, in front of the fresh bytes; whole slices
         pool = bytearray(margin + _FRESH + SLACK)
         self._fresh = memoryview(pool)[margin : margin + _FRESH]
         self.pool = pool
@@ -278,23 +275,25 @@ class Generator(Stream):
         left = cursor[END] - position
         cursor[POSITION] = cursor[END]  # where memory runs out below, nothing counts of a pool half made
         if left > self._margin:  # one draw that needs this many bytes is rare, yet must stay exact
-            self._resize(left)
+            self._resize((left + _SLICE - 1) & -_SLICE)
         at = self._margin - left
         for i in range(left):
             self.pool[at + i] = old[position + i]
+        if old is not self.pool:
+            erase(old, len(old))
         if self._requested >= _REQUEST:
             self._new_key()
         if self.state == FAILED:
-            raise EntropyError("entropy source failed its health test")
-        self._drbg.generate(self._fresh)
+            raise EntropyError("entropy source failed")
         self._requested += _FRESH
+        self._drbg.generate(self._fresh)
         cursor[POSITION] = at
         cursor[END] = self._margin + _FRESH
 
     def discard(self):
         """Forget the bytes not yet drawn, and those drawn."""
         self.cursor[POSITION] = self.cursor[END] = 0
-        self.pool[:] = bytes(len(self.pool))
+        erase(self.pool, len(self.pool))
         if self._margin > _MARGIN:  # HELLO tells the heap that is free: not how long a draw was
             self._resize(_MARGIN)
 
@@ -304,11 +303,33 @@ class Generator(Stream):
             self._requested = 0
 
     def end_report(self):
-        """Change the key and forget the pool; take new seed now and then."""
-        self.discard()
-        self._new_key()
+        """Erase the bytes drawn, and the key if it made any of this report's; take new seed now and then."""
+        cursor = self.cursor
+        position = cursor[POSITION] = (cursor[POSITION] + _SLICE - 1) & -_SLICE
+        if self._margin > _MARGIN:
+            self.discard()
+        else:
+            erase(self.pool, position)
+        if self._requested:
+            self._new_key()
         self._reports += 1
-        if self.state != FAILED and self._reports % _RESEED_REPORTS == 0:
-            seed = self._seed()
-            if self.state != FAILED:
-                self._drbg.reseed(seed)
+        if self._reports % (_PACE * self._portion) == 0:
+            self._renew(self._gather(self._portion))
+
+    def _renew(self, seed):
+        if seed and self.state != FAILED:
+            self.discard()
+            self._drbg.reseed(seed)
+
+
+if not MICROPYTHON:
+    import weakref
+
+    _generators: weakref.WeakSet[Generator] = weakref.WeakSet()
+
+    def _reseed_all():
+        for generator in list(_generators):
+            generator._renew(generator._gather(_RAW) or generator._gather(_RAW))
+
+    if hasattr(os, "register_at_fork"):  # a forked process must not draw what its parent draws
+        os.register_at_fork(after_in_child=_reseed_all)

@@ -29,7 +29,9 @@ _LIMIT = const(6)  # and the longest frame
 _RETURN = const(0x0D)
 _CTRL_C = const(0x03)
 _LEAST = const(13)  # a HELLO_REQUEST: the shortest frame of a host
+_QUESTION_AT = const(5)  # a ROUND is type, device, question, tag
 _ROUND_BYTES = const(26)  # type and fixed fields of a ROUND,
+_LEAST_ROUND = const(36)  # those, a byte of parameters, one of the card, the tag;
 _MODEL_AT = const(9)  # and where those of them stand that say how long it is
 _CLASSES_AT = const(12)
 _D_AT = const(13)
@@ -205,11 +207,15 @@ class Receiver:
             return 1 + _LEAST if left and left != _RETURN - 1 else 1
         if length == 1 and left == _RETURN - 2 and frame[0] == _CTRL_C:
             return 0
-        if frame[0] == wire.ROUND and length >= _ROUND_BYTES:
-            d = frame[_D_AT] | frame[_D_AT + 1] << 8
-            rest = question_bytes(frame[_MODEL_AT], frame[_CLASSES_AT], d) + wire.TAG_BYTES
-            rest += frame[_CARD_AT] | frame[_CARD_AT + 1] << 8
-            left = max(left, rest + _ROUND_BYTES - length)
+        if frame[0] == wire.ROUND:
+            least = _LEAST_ROUND
+            if length >= _ROUND_BYTES:
+                d = frame[_D_AT] | frame[_D_AT + 1] << 8
+                least = (
+                    question_bytes(frame[_MODEL_AT], frame[_CLASSES_AT], d) + _ROUND_BYTES + wire.TAG_BYTES
+                )
+                least += frame[_CARD_AT] | frame[_CARD_AT + 1] << 8
+            left = max(left, least - length)
         return 1 + left
 
 
@@ -278,6 +284,17 @@ def verify(key, frame):
         if not difference(frame[n:], whole, wire.TAG_BYTES):
             return whole
     raise FrameError(wire.ERR_TAG, "tag does not verify")
+
+
+def question(key, address, frame, n):
+    """Return the digest of a ROUND, frame[:n] without its tag, as the client with `key` takes it.
+
+    address: type and device of a ROUND for it, 5 bytes.
+    """
+    state = hashlib.sha256(key)
+    state.update(address)
+    state.update(frame[_QUESTION_AT:n])
+    return state.digest()
 
 
 def answer_key(question):

@@ -10,12 +10,12 @@ from tern.frames import (
     check_address,
     check_length,
     check_question,
-    digest,
     end_of,
     fields_of,
     kind,
     mask_fleet_key,
     packed_size,
+    question,
     require,
     seal,
     verify,
@@ -56,6 +56,7 @@ def encode_round(
 
 
 def _put_parameters(out, n, parameters):
+    """Write int16 mantissas into `out` from n on; return where they end. Raises FrameError for what is none."""
     for value in parameters:
         require(-32768 <= value <= 32767, "parameter out of bounds")
         struct.pack_into("<h", out, n, value)
@@ -68,8 +69,7 @@ def question_of(key, device, frame):
 
     frame: bytes, the tag included. It begins with the tag of the ROUND for this client alone.
     """
-    asked = bytes((wire.ROUND,)) + struct.pack("<I", device) + bytes(frame[5 : len(frame) - wire.TAG_BYTES])
-    return digest(key, asked)
+    return question(key, struct.pack("<BI", wire.ROUND, device), frame, len(frame) - wire.TAG_BYTES)
 
 
 def encode_model(out, key, device, round_number, model, parameters, exponent, classes=1):
@@ -156,6 +156,23 @@ class Hello:
     """What a board says of itself, in the attributes HELLO_NAMES and `text`; release: (major, minor, patch) of the
     library. Of another schema only the first three are set, the others are None.
     """
+
+    nonce: int
+    version: int
+    schema: bytes
+    first: "int | None"
+    clients: "int | None"
+    largest: "int | None"
+    credit: "int | None"
+    budget: "int | None"
+    epoch: "int | None"
+    heap: "int | None"
+    records: "int | None"
+    exceptions: "int | None"
+    restarts: "int | None"
+    entropy: "int | None"
+    assessed: "int | None"
+    release: "tuple[int, ...] | None"
 
     def __init__(self, frame):
         fields = struct.calcsize("<IB8s")

@@ -8,7 +8,7 @@ the largest of the budgets, which the paper states: it is certified exactly, as 
 import struct
 from array import array
 
-from tern.compat import const
+from tern.compat import const, micropython, ptr16, ptr32
 from tern.fixed import EXP_BITS, ONE, exp_lower, saturate
 from tern.sampler import sample, sample_categories
 from tern.shapes import TABLE, WINDOW, T
@@ -17,6 +17,68 @@ _BODY = const(6)  # header and m
 _LEVEL_BYTES = const(13)  # a window card
 _VALUE_BYTES = const(17)  # a table card of two knots and two levels
 _MAX_RANGES = const(16)
+
+
+@micropython.viper
+def extremes(ends: ptr16, inside: ptr32, job: ptr32, found: ptr32):
+    """found[:3] = the least and found[3:] = the largest w of one symbol (cards.md), in words of 30 bits, highest first.
+
+    ends: x + 1 at both ends of every range (Q1.14); inside: the P of every range; job: m, the range reported, and the
+    symbol's counts at both knots. A product of more than 32 bits is made of limbs of 15 bits, l0 the lowest.
+    """
+    m = job[0]
+    reported = job[1]
+    left = job[2]
+    right = job[3]
+    i = 0
+    while i < m + m:
+        up = int(ends[i])
+        down = 32768 - up
+        v = (left & 32767) * down + (right & 32767) * up
+        l0 = v & 32767
+        v = (left >> 15) * down + (right >> 15) * up + (v >> 15)
+        l1 = v & 32767
+        l2 = v >> 15
+        p = inside[i >> 1]
+        times = m - 1
+        if i >> 1 != reported:
+            p = 1073741823 - p + 1  # T is no small int
+            times = 1
+        high = p >> 15
+        p &= 32767
+        v = p * l0
+        w = v & 32767
+        v = (v >> 15) + p * l1 + high * l0
+        l0 = v & 32767
+        v = (v >> 15) + p * l2 + high * l1
+        l1 = v & 32767
+        v = (v >> 15) + high * l2
+        # times m - 1 or 1: v has 30 bits, l1, l0 and w below it 15 each
+        w *= times
+        l0 = l0 * times + (w >> 15)
+        l1 = l1 * times + (l0 >> 15)
+        l2 = (v & 32767) * times + (l1 >> 15)
+        high = (v >> 15) * times + (l2 >> 15)
+        middle = (l2 & 32767) << 15 | l1 & 32767
+        low = (l0 & 32767) << 15 | w & 32767
+        j = 0
+        while j < 6:
+            k = j + 1
+            v = high - found[j]
+            if v == 0:
+                v = middle - found[k]
+                k += 1
+                if v == 0:
+                    v = low - found[k]
+            if i == 0 or (j == 0 and v < 0) or (j == 3 and v > 0):
+                k = j
+                found[k] = high
+                k += 1
+                found[k] = middle
+                k += 1
+                found[k] = low
+            j += 3
+        i += 1
 
 
 class Hierarchy:
@@ -76,24 +138,20 @@ class Hierarchy:
         """
         bound = exp_lower(epsilon)
         m = len(self.level_cards)
+        ends = array("H", bytes(4 * m))
+        for i in range(m):
+            ends[2 * i] = ONE + (self.bounds[i] if i < m - 1 else -ONE)
+            ends[2 * i + 1] = ONE + (self.bounds[i - 1] - 1 if i else ONE)
+        inside = array("I", [card.threshold for card in self.level_cards])
+        found = array("I", bytes(24))
         for reported in range(m):
-            for symbol in (0, 1):
-                most = least = 0
-                for true in range(m):
-                    p = self.level_cards[true].threshold
-                    p = p * (m - 1) if true == reported else T - p
-                    low = self.bounds[true] if true < m - 1 else -ONE
-                    high = self.bounds[true - 1] - 1 if true else ONE
-                    at_minus_one, at_one = self.value_cards[reported].thresholds  # what gives symbol 0
-                    if symbol:
-                        at_minus_one = T - at_minus_one
-                        at_one = T - at_one
-                    for x in (low, high):
-                        n = p * (at_minus_one * (ONE - x) + at_one * (ONE + x))
-                        most = max(most, n)
-                        least = min(least, n) if least else n
+            left, right = self.value_cards[reported].thresholds  # what gives symbol 0
+            for _ in range(2):
+                extremes(ends, inside, array("I", (m, reported, left, right)), found)
+                least, most = (found[i] << 60 | found[i + 1] << 30 | found[i + 2] for i in (0, 3))
                 if most << EXP_BITS > bound * least:
                     return False
+                left, right = T - left, T - right
         return True
 
     def level(self, x):

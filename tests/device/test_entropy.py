@@ -1,9 +1,14 @@
 import gc
+import hashlib
+import sys
+
+import vectors
 
 from tern import entropy
 from tern.compat import MICROPYTHON
-from tern.entropy import END, POSITION, EntropyError, Generator, Health, Keyed, Replay
+from tern.entropy import END, POSITION, EntropyError, Generator, Health
 from tern.hash_drbg import HashDrbg
+from tern.streams import Keyed, Replay
 
 
 def raises(error, function, *arguments):
@@ -85,17 +90,18 @@ def test_stuck_source_gives_nothing():
 
 
 def test_source_that_gets_stuck_later():
-    good = counting_source()
-    stuck = [False]
-    generator = Generator(lambda n: b"\x55" * n if stuck[0] else good(n))
-    generator.byte()
-    stuck[0] = True
-    for _ in range(255):
+    for portion, seen in ((128, 512), (1, 36)):  # the ninth equal byte, one every four reports
+        good = counting_source()
+        stuck = [False]
+        generator = Generator(lambda n: b"\x55" * n if stuck[0] else good(n), portion=portion)  # noqa: B023
+        generator.byte()
+        stuck[0] = True
+        for _ in range(seen - 1):
+            generator.end_report()
+        generator.byte()
         generator.end_report()
-    generator.byte()
-    generator.end_report()  # takes new seed
-    assert generator.state == entropy.FAILED
-    assert raises(EntropyError, generator.uniform, 10)
+        assert generator.state == entropy.FAILED
+        assert raises(EntropyError, generator.uniform, 10)
 
 
 def test_short_source_fails():
@@ -119,7 +125,7 @@ def test_a_source_that_gives_nothing_any_more():
         assert (generator.state == entropy.FAILED) == (calls < 10), calls
         if calls < 10:
             assert raises(EntropyError, generator.byte)
-    for _ in range(256):
+    for _ in range(512):
         generator.end_report()
     assert generator.state == entropy.FAILED
     assert raises(EntropyError, generator.byte)
@@ -134,21 +140,188 @@ def test_generators_differ_by_seed_and_repeat_by_seed():
     assert first != [c.byte() for _ in range(600)]
 
 
-def test_end_report_forgets():
+def test_what_was_drawn_is_erased():
     generator = Generator(counting_source())
-    before = [generator.byte() for _ in range(10)]
+    for drawn in range(40):
+        before = bytes([generator.byte() for _ in range(drawn)])
+        pool = generator.pool
+        generator.end_report()
+        assert not any(pool[: generator.cursor[POSITION]])
+        left = bytes(generator.pool)
+        assert all(before[i : i + 3] not in left for i in range(len(before) - 2))
+
+
+def test_each_report_begins_at_a_slice_of_its_own():
+    generator = Generator(counting_source())
+    for _ in range(30):  # with k = 1, when the next refill comes does not depend on how many bytes were drawn
+        begins = []
+        for drawn in (1, 2, 3, 16):
+            generator.discard()
+            for _ in range(drawn):
+                generator.byte()
+            generator.end_report()
+            begins.append(generator.cursor[POSITION])
+        assert begins == begins[:1] * 4
+
+
+def test_the_key_changes_after_each_report_that_it_made_bytes_for():
+    class Counted(HashDrbg):
+        made = ended = 0
+
+        def generate(self, out):
+            Counted.made += 1
+            super().generate(out)
+
+        def end_request(self):
+            Counted.ended += 1
+            super().end_request()
+
+    generator = Generator(counting_source(), Counted)
+    Counted.made = Counted.ended = 0
+    for reports in range(1, 121):  # twelve from each piece of 192 bytes
+        generator.byte()
+        generator.end_report()
+        assert Counted.made == Counted.ended == (reports + 11) // 12
+    generator.discard()
     generator.end_report()
-    assert generator.cursor[POSITION] == generator.cursor[END]
-    assert not any(generator.pool)
-    assert before != [generator.byte() for _ in range(10)]
+    assert Counted.ended == 10, "nothing was made"
+
+
+def test_a_long_draw_does_not_show_in_the_heap():
+    generator = Generator(counting_source())
     size = len(generator.pool)
-    generator.end_report()
     generator.refill()
     generator.refill()
-    assert len(generator.pool) > size
+    long = generator.pool
+    assert len(long) > size
+    generator.refill()
+    if generator.pool is not long:
+        assert not any(long), "erased before it is let go"
     generator.end_report()
-    assert len(generator.pool) == size, "the heap does not tell how long a draw was"
+    assert len(generator.pool) == size
+    assert generator.cursor[POSITION] == generator.cursor[END]
     assert len([generator.byte() for _ in range(1000)]) == 1000
+
+
+def test_what_is_hashed_in_counts_but_is_not_tested():
+    plain = Generator(counting_source())
+    also = Generator(counting_source(), also=lambda n: bytes(n))
+    other = Generator(counting_source(), also=lambda n: b"\x01" * n)
+    assert also.state == plain.state != entropy.FAILED
+    drawn = [bytes([one.byte() for _ in range(16)]) for one in (plain, also, other)]
+    assert len(set(drawn)) == 3
+
+
+def test_health_vectors():
+    for case in vectors.load("entropy.json")["health"]:
+        health = Health()
+        found = None
+        raw = bytes.fromhex(case["raw"])
+        for i in range(len(raw)):
+            if not health.check(raw[i : i + 1]):
+                found = i
+                break
+        assert found == case["fails_at"], case["comment"]
+        assert Health().check(raw) == (case["result"] == "valid"), case["comment"]
+
+
+def aes_of_this_machine():
+    """AES as the devices have it: theirs, or `cryptography`'s on CPython."""
+    if MICROPYTHON:
+        return entropy.aes
+    from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+
+    class Aes:
+        def __init__(self, key, mode):
+            self._cipher = Cipher(algorithms.AES(bytes(key)), modes.ECB())
+
+        def encrypt(self, data, out):
+            out[:] = self._cipher.encryptor().update(bytes(data))
+
+    return Aes
+
+
+class Repeated:
+    """A source of known bytes: SHA-256(text 0) | SHA-256(text 1) | ..."""
+
+    def __init__(self, text):
+        self._text = text
+        self._bytes = b""
+        self._blocks = 0
+
+    def __call__(self, n):
+        while len(self._bytes) < n:
+            self._bytes += hashlib.sha256(("%s %d" % (self._text, self._blocks)).encode()).digest()
+            self._blocks += 1
+        taken = self._bytes[:n]
+        self._bytes = self._bytes[n:]
+        return taken
+
+
+def test_generator_vectors():
+    real = entropy.aes
+    try:
+        entropy.aes = aes_of_this_machine()
+        for case in vectors.load("entropy.json")["generators"]:
+            drbg = HashDrbg if case["generator"] == "Hash_DRBG" else entropy.CtrDrbg
+            if drbg is not HashDrbg and not entropy.aes:
+                continue
+            given = bytes.fromhex(case["also"])
+            also = (lambda n: given) if given else None  # noqa: B023
+            generator = Generator(Repeated(case["raw_of"]), drbg, case["portion"], also)
+            expected = bytes.fromhex(case["last_drawn"])
+            drawn = b""
+            for reports, n in case["reports"]:
+                for _ in range(reports):
+                    drawn = (drawn + bytes([generator.byte() for _ in range(n)]))[-len(expected) :]
+                    generator.end_report()
+            assert drawn == expected, (case["comment"], case["generator"])
+    finally:
+        entropy.aes = real
+
+
+def test_a_forked_process_draws_other_bytes():
+    if MICROPYTHON:
+        return
+    import os
+    import pickle
+
+    generators = [Generator(), Generator(counting_source())]
+    for generator in generators:
+        generator.byte()  # and leaves the rest of its pool
+    receiving, sending = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.write(sending, pickle.dumps([[one.byte() for _ in range(300)] for one in generators]))
+        os._exit(0)
+    os.waitpid(child, 0)
+    theirs = pickle.loads(os.read(receiving, 60000))
+    os.close(receiving)
+    os.close(sending)
+    for generator, drawn in zip(generators, theirs):
+        ours = bytes([generator.byte() for _ in range(300)])
+        drawn = bytes(drawn)
+        assert all(ours[i : i + 16] not in drawn for i in range(0, 284))
+
+
+def test_an_oscillator_that_stands_still_is_noticed_at_start():
+    if sys.platform != "rp2" or "RP2040" not in sys.implementation._machine:
+        return
+    from machine import mem32
+
+    from tern.boards.rp2 import Board
+
+    control = 0x40060000  # RP2040 datasheet, 2.17.8: ROSC CTRL, bits 12..23 0xD1E stop it, 0xFAB start it
+    running = mem32[control]
+    assert Board().generator().state != entropy.FAILED
+    try:
+        mem32[control] = 0xD1E000 | running & 0xFFF
+        generator = Board().generator()
+        assert generator.state == entropy.FAILED
+        assert raises(EntropyError, generator.byte)
+    finally:
+        mem32[control] = 0xFAB000 | running & 0xFFF
+    assert Board().generator().state != entropy.FAILED
 
 
 def test_where_memory_runs_out_no_byte_counts_that_was_not_generated():

@@ -1,8 +1,15 @@
+from vectors import load
+
 from tern.fixed import EXP_BITS, MAX_EPSILON, ONE, exp_lower, saturate
 
 
 def test_saturate():
     assert [saturate(v) for v in (-40000, -ONE - 1, -ONE, 0, ONE, ONE + 1)] == [-ONE, -ONE, -ONE, 0, ONE, ONE]
+
+
+def test_vectors():
+    for case in load("cards.json")["exp_lower"]:
+        assert exp_lower(case["epsilon"]) == int(case["exp_lower"], 16), case["epsilon"]
 
 
 def test_exp_lower_is_a_lower_bound():

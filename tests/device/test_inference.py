@@ -5,9 +5,9 @@ from array import array
 
 from tern.card import LAPLACE, WINDOW, decode
 from tern.compat import MICROPYTHON
-from tern.entropy import Keyed, Replay
 from tern.inference import Classifier, exp_minus
 from tern.sampler import sample
+from tern.streams import Keyed, Replay
 
 NEEDS = {"test_none_of_many_vectors_adds_up_to_more_than_one": "time"}
 ONE = 16384

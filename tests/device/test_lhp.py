@@ -1,8 +1,10 @@
 """LHP on every interpreter: ranges, cards that fit, and which draws a report takes."""
 
+from array import array
+
 from tern.card import TABLE, WINDOW, T, decode
-from tern.entropy import Replay
-from tern.lhp import Hierarchy
+from tern.lhp import Hierarchy, extremes
+from tern.streams import Keyed, Replay
 
 HEADER = (20_000_000).to_bytes(4, "little")
 
@@ -62,3 +64,48 @@ def test_what_does_not_fit():
     assert _raises(Hierarchy, (5, 0), [grr, grr, duchi], [duchi] * 3)
     assert _raises(Hierarchy, (5, 0), [grr] * 3, [duchi, duchi, grr])
     assert _raises(Hierarchy, (), [grr], [duchi])
+
+
+def wide_extremes(ends, inside, job):
+    """extremes(), by integers of any size."""
+    m, reported, left, right = job
+    found = []
+    for i in range(2 * m):
+        p = inside[i // 2] * (m - 1) if i // 2 == reported else T - inside[i // 2]
+        found.append(p * (left * (32768 - ends[i]) + right * ends[i]))
+    return min(found), max(found)
+
+
+def test_extremes_are_exact():
+    stream = Keyed(b"extremes", b"")
+    counts = (1, 2, 32767, 32768, 32769, T // 2, T - 32768, T - 2, T - 1)
+
+    def some():
+        return counts[stream.uniform(len(counts))] if stream.uniform(2) else 1 + stream.uniform(T - 1)
+
+    found = array("I", bytes(24))
+    for case in range(300):
+        m = 2 + case % 15
+        ends = array("H", [stream.uniform(32769) for _ in range(2 * m)])
+        ends[case % m] = 32768 * (case & 1)
+        inside = array("I", [some() for _ in range(m)])
+        if case % 3 == 0:  # all nearly equal: every limb decides
+            near, end = some(), stream.uniform(32766)
+            inside = array("I", [max(1, near - stream.uniform(2)) for _ in range(m)])
+            ends = array("H", [end + stream.uniform(3) for _ in range(2 * m)])
+        job = array("I", (m, stream.uniform(m), some(), some()))
+        extremes(ends, inside, job, found)
+        least, most = [found[i] << 60 | found[i + 1] << 30 | found[i + 2] for i in (0, 3)]
+        assert (least, most) == wide_extremes(ends, inside, job), (ends, inside, job)
+
+
+def test_the_largest_products_do_not_overflow():
+    found = array("I", bytes(24))
+    for m in (2, 16):
+        for high in (T - 1, 1):
+            for end in (0, 32768):
+                ends, inside = array("H", [end] * (2 * m)), array("I", [high] * m)
+                job = array("I", (m, m - 1, T - 1, T - 1))
+                extremes(ends, inside, job, found)
+                least, most = [found[i] << 60 | found[i + 1] << 30 | found[i + 2] for i in (0, 3)]
+                assert (least, most) == wide_extremes(ends, inside, job)

@@ -4,8 +4,8 @@ from array import array
 
 from tern import local, wire
 from tern.compat import MICROPYTHON
-from tern.entropy import Keyed
 from tern.local import LocalTrainer
+from tern.streams import Keyed
 
 ONE = 16384
 

@@ -13,11 +13,11 @@ from tern import host_frames, storage, wire
 from tern.card import LAPLACE, CardError, certify, decode
 from tern.client import Client
 from tern.coordinates import choose
-from tern.entropy import Replay
 from tern.inference import Classifier
 from tern.ledger import Ledger
 from tern.local import LocalTrainer
 from tern.sampler import sample, sample_categories
+from tern.streams import Replay
 
 CLASSES = 3
 FEATURES = 4
@@ -384,3 +384,112 @@ def test_a_hierarchy_draws_level_and_sign():
         expected.append(card.hierarchy.draw(stream, x))
     assert list(out) == expected
     assert len(set(out)) > 2
+
+
+def mean_gradient(rows, residuals_of, d, rows_of_parameters, range_):
+    """The values of arithmetic.md, in Python's own integers: rows_of_parameters x d, row by row."""
+    fine = min(range_, 10)
+    totals = [0] * (rows_of_parameters * d)
+    for row in rows:
+        for i, r in enumerate(residuals_of(row)):
+            for j in range(d):
+                totals[i * d + j] += r * row[j] + (1 << 13 - fine) >> 14 - fine
+    n = len(rows)
+    values = []
+    for total in totals:
+        values.append(max(-16384, min(16384, ((total << range_ - fine) + (n >> 1)) // n)))
+    return values
+
+
+def drawn(question, values, card, k):
+    chosen = array("H", bytes(2 * k))
+    choose(question, len(values), k, chosen)
+    out = array("H", bytes(2 * k))
+    sample(decode(card), Replay(stream_bytes()), array("h", [values[i] for i in chosen]), out, k)
+    return list(out)
+
+
+def test_gradients_are_scaled_by_the_range():
+    folder = scratch.folder()
+    board = provision(folder, records=5)
+    rows = rows_of(folder, 5)
+    parameters = array("h", (30, -20, 10, 25))
+
+    def residuals(row):
+        z = sum(m * x for m, x in zip(parameters, row)) + (1 << 11) >> 12
+        return [z - row[4]]
+
+    number = 0
+    for range_ in range(wire.MAX_RANGE + 1):
+        for batch, k in ((0, 4), (2, 3)):
+            number += 1
+            client = Client(Replayed(board))
+            args = (number, wire.LINEAR, small_board.THREE, parameters, k)
+            frame = round_of(*args, batch=batch, range_=range_)
+            n = batch or 5
+            turn = [rows[((number - 1) * n + i) % 5] for i in range(n)]
+
+            def held(row, range_=range_):
+                most = (2047 >> min(range_, 10)) * 16384
+                return [max(-most, min(most, residuals(row)[0]))]
+
+            values = mean_gradient(turn, held, FEATURES, 1, range_)
+            question = host_frames.question_of(key_of(7), 7, frame)
+            expected = drawn(question, values, small_board.THREE, k)
+            assert symbols_of(ask(client, frame), k, 3) == expected, (range_, batch)
+
+
+def test_softmax_regression_reports_the_gradient_of_every_class():
+    folder = scratch.folder()
+    board = provision(folder, records=6)
+    rows = rows_of(folder, 6)
+    with open(folder + "/" + storage.RECORDS, "r+b") as file:
+        for i, row in enumerate(rows):
+            row[FEATURES] = i % CLASSES
+            file.seek(storage.RECORDS_BYTES + 2 * (FEATURES + 1) * i)
+            file.write(row)
+    classifier = Classifier(PARAMETERS, -12, CLASSES)
+
+    def residuals(row):
+        p = array("h", (0 for _ in range(CLASSES)))
+        classifier.probabilities(row, p)
+        return [p[i] - (16384 if row[FEATURES] == i else 0) for i in range(CLASSES)]
+
+    for number, (k, batch, range_) in enumerate(((12, 0, 0), (1, 1, 3), (5, 4, 11), (11, 2, 12)), 1):
+        client = Client(Replayed(board))
+        args = (number, wire.SOFTMAX_GRADIENT, small_board.THREE, PARAMETERS, k)
+        frame = round_of(*args, batch=batch, range_=range_)
+        n = batch or 6
+        turn = [rows[((number - 1) * n + i) % 6] for i in range(n)]
+        values = mean_gradient(turn, residuals, FEATURES, CLASSES, range_)
+        question = host_frames.question_of(key_of(7), 7, frame)
+        expected = drawn(question, values, small_board.THREE, k)
+        assert symbols_of(ask(client, frame), k, 3) == expected, (k, batch, range_)
+    assert spent(folder) == 29 * EPSILON
+
+
+def test_values_collected_are_scaled_by_the_range():
+    folder = scratch.folder()
+    board = provision(folder)
+    row = rows_of(folder, 1)[0]
+    for number, range_ in ((1, 0), (2, 1), (3, 12)):
+        client = Client(Replayed(board))
+        frame = round_of(number, wire.VALUES, small_board.THREE, array("h", (1, 1, 0, 1)), 3, range_=range_)
+        values = [max(-16384, min(16384, row[j] << range_)) for j in (0, 1, 3)]
+        question = host_frames.question_of(key_of(7), 7, frame)
+        assert symbols_of(ask(client, frame), 3, 3) == drawn(question, values, small_board.THREE, 3)
+
+
+def test_a_thousand_parameters_of_which_all_are_reported():
+    folder = scratch.folder()
+    client = Client(provision(folder, d=128, largest=1_000_000_000))
+    cheap = struct.pack("<BIBBbbII", 0x11, 1000, 0, 2, -1, 1, (1 << 29) + 99999, (1 << 29) - 99999)
+    for number, k in ((1, 1), (2, 1024)):
+        parameters = array("h", (0 for _ in range(1024)))
+        frame = round_of(number, wire.SOFTMAX_GRADIENT, cheap, parameters, k, classes=8)
+        symbols_of(ask(client, frame), k, 2)
+    assert spent(folder) == 1025 * 1000
+    # 300 symbols of 1,000 would be 374 bytes
+    many = struct.pack("<BIBIIii", 0x13, 1000, 0, 10000, 1, -500, 499)
+    frame = round_of(3, wire.SOFTMAX_GRADIENT, many, parameters, 300, classes=8)
+    assert error_of(ask(client, frame)) == (wire.ERR_CARD, 0)

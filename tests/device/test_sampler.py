@@ -7,7 +7,8 @@ from vectors import load
 from tern import sampler
 from tern.card import T, count, decode
 from tern.compat import MICROPYTHON
-from tern.entropy import END, POSITION, EntropyError, Generator, Keyed, Replay, Stream
+from tern.entropy import END, POSITION, EntropyError, Generator, Stream
+from tern.streams import Keyed, Replay
 
 
 def draws():

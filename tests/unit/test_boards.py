@@ -90,10 +90,11 @@ def test_esp32_reads_its_generator_with_a_radio_on(
     assert radio.on == was_on
     assert radio.switched == (0 if was_on else 2)  # once for all of the start-up
     before = len(reads)
-    for _ in range(256):
+    for _ in range(512):
         generator.end_report()
     assert len(reads) > before  # seeded again, with the radio on once more
     assert radio.on == was_on
+    assert board_module.Board().assessed == wire.MIXED
 
 
 def test_esp32_without_a_radio_reports_nothing(monkeypatch: pytest.MonkeyPatch, machine: None) -> None:
@@ -111,31 +112,52 @@ def rp2_board(monkeypatch: pytest.MonkeyPatch, chip: str, version: tuple[int, in
     return board_module
 
 
-@pytest.mark.parametrize("chip", ["RP2040", "RP2350"])
-def test_rp2_takes_pico_rand_where_there_is_one(
-    monkeypatch: pytest.MonkeyPatch, machine: None, chip: str
-) -> None:
-    board_module = rp2_board(monkeypatch, chip, (1, 28, 0))
+def test_a_newer_rp2350_takes_pico_rand(monkeypatch: pytest.MonkeyPatch, machine: None) -> None:
+    board_module = rp2_board(monkeypatch, "RP2350", (1, 28, 0))
+    monkeypatch.setattr(board_module, "read_oscillator", None)  # it has none at that address
     board = board_module.Board(led=None, marker=None)
-    assert board._source is os.urandom
     assert board.generator().state != FAILED
+    assert board.assessed == wire.MIXED
 
 
-def test_an_older_rp2040_reads_the_oscillator_and_notices_that_it_stands_still(
-    monkeypatch: pytest.MonkeyPatch, machine: None
+@pytest.mark.parametrize("version", [(1, 25, 0), (1, 27, 0), (1, 28, 0), (1, 29, 1), (2, 0, 0)])
+def test_an_rp2040_reads_the_oscillator_and_notices_that_it_stands_still(
+    monkeypatch: pytest.MonkeyPatch, machine: None, version: tuple[int, int, int]
 ) -> None:
-    board_module = rp2_board(monkeypatch, "RP2040", (1, 27, 0))
+    board_module = rp2_board(monkeypatch, "RP2040", version)
+    board = board_module.Board(led=None, marker=None)
 
     def read(bits: bytes) -> int:
         def fill(out: bytearray, n: int) -> None:
             out[:n] = (bits * n)[:n] if len(bits) == 1 else os.urandom(n)
 
         monkeypatch.setattr(board_module, "read_oscillator", fill)
-        return int(board_module.Board(led=None, marker=None).generator().state)
+        return int(board.generator().state)
 
     assert read(b"running") != FAILED
     assert read(b"\x00") == FAILED
     assert read(b"\xff") == FAILED
+    assert board.assessed == wire.RAW
+
+
+def test_an_rp2040_hashes_os_urandom_in_with_the_oscillator(
+    monkeypatch: pytest.MonkeyPatch, machine: None
+) -> None:
+    board_module = rp2_board(monkeypatch, "RP2040", (1, 28, 0))
+    same = os.urandom(1 << 16)
+
+    def drawn(also: bytes) -> list[int]:
+        read = iter(same)
+
+        def fill(out: bytearray, n: int) -> None:
+            out[:n] = bytes(next(read) for _ in range(n))
+
+        monkeypatch.setattr(board_module, "read_oscillator", fill)
+        monkeypatch.setattr(board_module, "os", SimpleNamespace(urandom=lambda n: also * n))
+        generator = board_module.Board(led=None, marker=None).generator()
+        return [generator.byte() for _ in range(32)]
+
+    assert drawn(b"a") == drawn(b"a") != drawn(b"b")
 
 
 def test_an_older_rp2350_reports_nothing_and_says_why(monkeypatch: pytest.MonkeyPatch, machine: None) -> None:

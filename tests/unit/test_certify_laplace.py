@@ -14,9 +14,9 @@ from fractions import Fraction
 import pytest
 
 from tern import card as cards
-from tern.entropy import Replay
 from tern.fixed import ONE
 from tern.sampler import sample
+from tern.streams import Replay
 from ternhost import mechanisms
 from ternhost.mechanisms import base, certify
 

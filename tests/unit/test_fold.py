@@ -112,7 +112,12 @@ def test_a_board_gets_what_its_client_needs():
             "tern.host_frames",
             "tern.bench",
         } & set(found)
-        assert set(mpy.sources_for(board, more=["bench"])) == {*found, "tern.bench", "tern.host_frames"}
+        assert set(mpy.sources_for(board, more=["bench"])) == {
+            *found,
+            "tern.bench",
+            "tern.host_frames",
+            "tern.model",
+        }
         assert set(mpy.sources_for(board, more=["lhp"])) == {*found, "tern.lhp"}
         whole = mpy.sources_for(board, whole=True)
         assert set(found) | {"tern.local", "tern.wire"} <= set(whole)

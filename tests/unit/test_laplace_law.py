@@ -10,7 +10,8 @@ from scipy.stats import chi2
 
 from tern import sampler
 from tern.card import Card, decode
-from tern.entropy import EntropyError, Keyed, Replay
+from tern.entropy import EntropyError
+from tern.streams import Keyed, Replay
 
 
 def laplace_card(q: int, t: int, s: int, bound: int) -> Card:

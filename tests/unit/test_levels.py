@@ -9,9 +9,9 @@ import pytest
 
 from tern.card import Card, CardError, decode
 from tern.card import certify as certify_on_device
-from tern.entropy import Replay
 from tern.fixed import exp_lower
 from tern.lhp import Hierarchy
+from tern.streams import Replay
 from ternhost import datasets
 from ternhost.algorithms import levels as hiera
 from ternhost.errors import UsageError

@@ -20,8 +20,11 @@ def some_frames(seed):
         parameters = array("h", (draw.randint(-spread, spread) for _ in range(d)))
         card = draw.randbytes(draw.choice((1, 14, 40, 300, 2048)))
         key = draw.randbytes(32)
-        arguments = (draw.randint(1, 2**32 - 1), draw.randint(1, wire.MAX_ROUND), wire.LOGISTIC, -14, 1, 0, 0)
-        yield encoded(out, host_frames.encode_round(out, key, *arguments, parameters, card))
+        arguments = (draw.randint(1, 2**32 - 1), draw.randint(1, wire.MAX_ROUND), wire.LOGISTIC)
+        yield encoded(out, host_frames.encode_round(out, key, *arguments, parameters, card, 1, -14))
+        arguments = (*arguments[:2], draw.choice((wire.VALUES, wire.CATEGORIES)))
+        asked = [draw.randrange(2) for _ in range(d - 1)] + [1]
+        yield encoded(out, host_frames.encode_round(out, key, *arguments, asked, card, 1))
         yield encoded(out, frames.encode_hello_request(out, draw.getrandbits(32)))
         yield encoded(out, host_frames.encode_bench_request(out, draw.getrandbits(32), 1, 5, card))
 

@@ -11,8 +11,8 @@ from sklearn import metrics
 from sklearn.linear_model import LogisticRegression
 
 from tern import card as cards
-from tern.entropy import Replay
 from tern.inference import Classifier
+from tern.streams import Replay
 from ternhost.aggregate import estimate
 from ternhost.algorithms import softmax
 from ternhost.algorithms.softmax import LAPLACE, NOT_ENCRYPT, Settings

@@ -1,6 +1,6 @@
 """The vectorised twin gives the firmware's symbols, coordinates and gradients, from the same bytes."""
 
-import struct
+import random
 from array import array
 
 import numpy as np
@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 from tern import sampler, wire
 from tern.card import LAPLACE, MIXTURE, WINDOW, T, decode
 from tern.coordinates import choose
-from tern.entropy import EntropyError, Keyed, Replay
+from tern.entropy import EntropyError
 from tern.gradient import Gradient
 from tern.local import LocalTrainer
+from tern.streams import Keyed, Replay
 from ternhost import vectorised
 from ternhost.mechanisms import base, design
 from ternhost.mechanisms.certify import distribution
@@ -165,16 +166,18 @@ def test_a_lane_at_its_end_gives_no_symbol() -> None:
         )
 
 
-@pytest.mark.parametrize(("d", "k"), [(28, 1), (28, 5), (128, 127), (7, 7), (1, 1), (2, 1)])
+@pytest.mark.parametrize(
+    ("d", "k"), [(28, 1), (28, 5), (128, 127), (7, 7), (1, 1), (2, 1), (256, 9), (257, 9), (1024, 400)]
+)
 def test_coordinates_are_the_firmwares(d: int, k: int) -> None:
     streams = np.empty((50, 1920), np.uint8)
     expected = np.empty((50, k), np.uint16)
     for i in range(50):
-        key = bytes([i]) * 32
-        keyed = Keyed(key, wire.COORDINATES_LABEL + struct.pack("<I", 9))
-        streams[i] = [keyed.byte() for _ in range(1920)]
+        question = random.Random(i).randbytes(32)
+        keyed = Keyed(question, b"")
+        streams[i] = [*question[24:], *(keyed.byte() for _ in range(1912))]
         out = array("H", bytes(2 * k))
-        choose(key, 9, d, k, out)
+        choose(question, d, k, out)
         expected[i] = out
     assert np.array_equal(vectorised.choose(ReplayLanes(streams), d, k), expected)
 

@@ -14,7 +14,9 @@ from pathlib import Path
 
 from tern import sampler
 from tern.card import CardError, T, card_hash, certify, decode
-from tern.entropy import POSITION, Replay
+from tern.entropy import POSITION
+from tern.fixed import EXP_BITS, MAX_EPSILON, exp_lower
+from tern.streams import Replay
 
 VECTORS = Path(__file__).parents[2] / "shared_specs" / "vectors"
 
@@ -181,6 +183,145 @@ def too_small(card):
     return low
 
 
+def around(epsilon):
+    """Counts (most, least) with the ratio next below exp_lower and with the one next above, most + least < T."""
+    top, bottom = exp_lower(epsilon), 1 << EXP_BITS
+    low, high = (0, 1), (1, 0)  # down the tree of Stern and Brocot, many steps at once
+    while True:
+        before = low, high
+        room = T - 1 - sum(low)
+        steps = min(
+            room // sum(high),
+            (top * low[1] - bottom * low[0]) // max(1, bottom * high[0] - top * high[1]),
+        )
+        low = low[0] + steps * high[0], low[1] + steps * high[1]
+        room = T - 1 - sum(high)
+        steps = min(
+            room // sum(low),
+            (bottom * high[0] - top * high[1] - 1) // max(1, top * low[1] - bottom * low[0]),
+        )
+        high = high[0] + steps * low[0], high[1] + steps * low[1]
+        if before == (low, high):
+            return low, high
+
+
+def with_ratio(epsilon, most, least):
+    rest = T - most - least
+    return table(epsilon, (-1, 0, 1), [(most, rest, least), (least, rest, most)])
+
+
+def claims(data):
+    """The card with the smallest claim that it keeps, and with one micro-epsilon less."""
+    least = too_small(decode(changed(data, 1, "<I", MAX_EPSILON))) + 1
+    return changed(data, 1, "<I", least), changed(data, 1, "<I", least - 1)
+
+
+def full(p, m):
+    """A table of 2**p + 1 knots and m levels."""
+    columns = [1_000_000 * (20 + (i * (j + 3)) % 7) + i for i in range(2**p + 1) for j in range(m - 1)]
+    rows = [columns[i : i + m - 1] for i in range(0, len(columns), m - 1)]
+    return table(5_000_000, range(-(m // 2), m - m // 2), [(*row, T - sum(row)) for row in rows], p)
+
+
+def wrapping():
+    """A hierarchy of 16 ranges that keeps 20, unless exp_lower times the smallest product is cut to 128 bits."""
+    bounds = [16384 - i for i in range(15)]
+    p = T // 8 + 5
+    for n in range(T // 4, T // 2):
+        ends = [
+            (T - n) * (32768 - up) + n * up for up in (0, 32768)
+        ]  # of the ranges, x = -1 and 1 are the extremes
+        most, least = 15 * p * max(ends), (T - p) * min(ends)
+        if most << EXP_BITS > exp_lower(MAX_EPSILON) * least % (1 << 128):
+            return hierarchy(MAX_EPSILON, bounds, [p] * 16, [n] * 16)
+
+
+FULL = full(5, 16)
+LAST_SYMBOL = table(1, (-1, 0, 1), [(T // 2, T - T // 2 - 1000, 1000), (T // 2 - 9, T - T // 2, 9)], 0)
+MIDDLE_SYMBOL = table(
+    1, (-1, 0, 1), [(T // 2, 1000, T - T // 2 - 1000), (T // 2 - 8000, 9000, T - T // 2 - 1000)], 0
+)
+INNER_KNOT = table(1, (-1, 1), [(T // 2, T // 2), (T // 10, T - T // 10), (T // 2 + 5, T - T // 2 - 5)])
+# What is worst is the upper end of the lower range (one below its bound), beside its lower end.
+UPPER_END = (
+    struct.pack("<BIBh", 0x15, MAX_EPSILON, 2, 0)
+    + window(1, 2, 1, 900_000_000) * 2
+    + table(1, (-1, 1), [(T // 2 + 1, T // 2 - 1), (T // 2, T // 2)])
+    + table(1, (-1, 1), [(T - 5_000_000, 5_000_000), (700_000_000, T - 700_000_000)])
+)
+# The same for the lower end of the upper range, beside its upper end.
+LOWER_END = (
+    struct.pack("<BIBh", 0x15, MAX_EPSILON, 2, 0)
+    + window(1, 2, 1, 900_000_000) * 2
+    + table(1, (-1, 1), [(700_000_000, T - 700_000_000), (T - 5_000_000, 5_000_000)])
+    + table(1, (-1, 1), [(T // 2 + 1, T // 2 - 1), (T // 2, T // 2)])
+)
+MANY_RANGES = hierarchy(
+    MAX_EPSILON,
+    [15000 - 2000 * i for i in range(15)],
+    [T // 2 - 7**i % 50_000_000 for i in range(16)],
+    [T // 5 + 1_000_000 * i for i in range(16)],
+)
+MANY_EQUAL = hierarchy(MAX_EPSILON, [16384 - i for i in range(15)], [T // 8 + 5] * 16, [T // 2 - 9] * 16)
+# 2,000,000 s is far above 20,000,000, and below it modulo 2**32.
+WRAPPING = next(s for s in range(3000, 1 << 20) if 2_000_000 * s % (1 << 32) < MAX_EPSILON)
+THREE_254 = mixture(5_000_000, T // 2, window(5_000_000, 253, 85, 800_000_000), THREE)
+
+EDGES = [
+    ("two equal rows", with_ratio(1, T // 3, T // 3)),
+    *(
+        (f"a ratio of counts just {name} exp({epsilon} / 10**6)", with_ratio(epsilon, *counts))
+        for epsilon in (1, 1_000_000, 5_000_000, 11_000_000, MAX_EPSILON)
+        for name, counts in zip(("below", "above"), around(epsilon), strict=True)
+    ),
+    *(
+        (f"{name}, claiming {what}", data)
+        for name, card in (
+            ("a table whose knot in the middle tells most", INNER_KNOT),
+            ("a table whose last symbol tells most", LAST_SYMBOL),
+            ("a table whose symbol in the middle tells most", MIDDLE_SYMBOL),
+            ("a window of 85 among 255 levels", WINDOW_255),
+            ("a hierarchy whose lower range tells most at its upper end", UPPER_END),
+            ("a hierarchy whose upper range tells most at its lower end", LOWER_END),
+            ("a hierarchy of three ranges", RANGES),
+            ("a hierarchy of 16 ranges", MANY_RANGES),
+            ("a hierarchy of 16 ranges next to each other", MANY_EQUAL),
+        )
+        for what, data in zip(("the least it keeps", "one less than it keeps"), claims(card), strict=True)
+    ),
+    ("a hierarchy of 16 ranges at the largest epsilon", MANY_EQUAL),
+    ("a hierarchy of 16 ranges whose certificate needs more than 128 bits", wrapping()),
+    (
+        "a hierarchy of 17 ranges that is right otherwise",
+        hierarchy(7_000_000, range(8000, -8000, -1000), [T // 17] * 17, [T // 3] * 17),
+    ),
+    ("a mixture whose first card claims 0", mixture(2_000_000, T // 2, changed(WINDOW, 1, "<I", 0), THREE)),
+    ("a mixture whose second card claims 0", mixture(2_000_000, T // 2, WINDOW, changed(THREE, 1, "<I", 0))),
+    ("a hierarchy whose level card claims 0", changed(RANGES, 11, "<I", 0)),
+    ("a hierarchy whose value card claims 0", changed(RANGES, 50, "<I", 0)),
+    ("65 knots, which are too many", full(6, 2)),
+    ("a table of 17 levels that is right otherwise", full(0, 17)),
+    ("a table of one level that is right otherwise", table(1, (0,), [(T,), (T,)])),
+    (
+        "a mixture of a table and a laplace card of 33 symbols",
+        mixture(2_000_000, T // 2, THREE, laplace(2_000_000, 4, 16, 1, -16, 16)),
+    ),
+    ("a card of 2,048 bytes", mixture(5_000_000, T // 2, FULL, full(1, 3))),
+    ("a card of 2,049 bytes", mixture(5_000_000, T // 2, FULL, full(0, 4))),
+    ("a mixture of 256 symbols", THREE_254),
+    ("a mixture of 257 symbols", mixture(5_000_000, T // 2, WINDOW_255, DUCHI_1)),
+    ("laplace of the largest t and s", laplace(2_000_000, 0, 1 << 20, 1 << 20, -1, 1)),
+    ("laplace, 2**55 against 2**41", laplace(2_000_000, 14, 1 << 20, 1 << 20, -32768, 32767)),
+    ("laplace, small modulo 2**32", laplace(MAX_EPSILON, 0, 1, WRAPPING, -320, 320)),
+    ("laplace t above 2**20", laplace(2_000_000, 4, (1 << 20) + 1, 1, -320, 320)),
+    ("laplace s above 2**20", laplace(MAX_EPSILON, 0, 1 << 20, (1 << 20) + 1, -320, 320)),
+    ("laplace lo so low that hi - lo is above 2**31", laplace(2_000_000, 4, 16, 1, -(2**31), 320)),
+    ("laplace hi so high that hi - lo is above 2**31", laplace(2_000_000, 4, 16, 1, -320, 2**31 - 1)),
+    ("laplace lo above -(2**q)", laplace(2_000_000, 4, 16, 1, -15, 320)),
+    ("laplace hi below 2**q", laplace(2_000_000, 4, 16, 1, -320, 15)),
+]  # fmt: skip
+
+
 def card_case(comment, data, flags):
     case = {"comment": comment, "flags": flags, "card": data.hex()}
     case.update(decodes=False, certified=False, result="invalid")
@@ -221,17 +362,50 @@ def sample_case(comment, data):
     }
 
 
-def write(name, notes, tests):
-    lines = ",\n".join("  " + json.dumps(case) for case in tests)
-    (VECTORS / name).write_text(f'{{"notes": {json.dumps(notes)},\n "tests": [\n{lines}\n]}}\n')
+EPSILONS = [
+    1,
+    2,
+    999_999,
+    693_147,
+    1_000_000,
+    2_000_000,
+    5_000_000,
+    10_000_000,
+    16_635_532,
+    16_635_533,
+    19_999_999,
+    MAX_EPSILON,
+]
+
+
+def exp_case(epsilon):
+    return {
+        "comment": "exp_lower",
+        "flags": [],
+        "epsilon": epsilon,
+        "exp_lower": f"{exp_lower(epsilon):032x}",
+        "result": "valid",
+    }
+
+
+def write(name, notes, tests, **more):
+    lists = []
+    for key, cases in {"tests": tests, **more}.items():
+        lines = ",\n".join("  " + json.dumps(case) for case in cases)
+        lists.append(f' "{key}": [\n{lines}\n]')
+    (VECTORS / name).write_text(f'{{"notes": {json.dumps(notes)},\n' + ",\n".join(lists) + "}\n")
 
 
 def main():
     cards = [card_case(c, d, []) for c, d in GOOD] + [card_case(c, d, ["hostile"]) for c, d in HOSTILE]
+    edges = [card_case(c, d, []) for c, d in EDGES]
+    for case in edges:
+        case["flags"] = [] if case["certified"] else ["hostile"]
     write(
         "cards.json",
         "cards.md: decodes and certified as stated; too_small: the largest micro-epsilon that is not kept",
-        cards,
+        cards + edges,
+        exp_lower=[exp_case(epsilon) for epsilon in EPSILONS],
     )
     write(
         "sampler.json",

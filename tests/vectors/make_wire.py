@@ -1,4 +1,4 @@
-"""Write the vectors of wire.md and ledger.md: cobs, packing, coordinates, ledgers. make_frames.py makes the frames.
+"""Write the vectors of wire.md and ledger.md: cobs, packing, ledgers. make_frames.py makes the frames.
 
     python tests/vectors/make_wire.py
 
@@ -16,7 +16,6 @@ VECTORS = Path(__file__).parents[2] / "shared_specs" / "vectors"
 words = random.Random(20240229)
 
 KEY = bytes(range(32))
-KEY_B = hashlib.sha256(b"another key").digest()
 
 
 def write(name, notes, **groups):
@@ -120,65 +119,6 @@ def packing_vectors():
     return tests
 
 
-# --- Coordinates ----------------------------------------------------------------------------------------------
-
-
-def stream(key, round_number):
-    counter = 0
-    while True:
-        text = key + b"tern coordinates" + struct.pack("<II", round_number, counter)
-        yield from hashlib.sha256(text).digest()
-        counter += 1
-
-
-def coordinates(key, round_number, d, k):
-    if k == d:
-        return list(range(d))
-    source = stream(key, round_number)
-
-    def uniform(n):
-        bits = (n - 1).bit_length()
-        while n > 1:
-            value = next(source) & ((1 << bits) - 1)  # n <= 128: one byte
-            if value < n:
-                return value
-        return 0
-
-    order = list(range(d))
-    for i in range(k):
-        j = i + uniform(d - i)
-        order[i], order[j] = order[j], order[i]
-    return sorted(order[:k])
-
-
-def coordinate_vectors():
-    cases = [
-        (1, 1),
-        (2, 1),
-        (28, 1),
-        (28, 2),
-        (28, 27),
-        (28, 28),
-        (100, 10),
-        (128, 1),
-        (128, 127),
-        (128, 128),
-    ]
-    return [
-        case(
-            f"{k} of {d}",
-            "valid",
-            key=key.hex(),
-            round=number,
-            d=d,
-            k=k,
-            coordinates=coordinates(key, number, d, k),
-        )
-        for d, k in cases
-        for key, number in ((KEY, 1), (KEY, 2), (KEY_B, 0x3FFFFFFF))
-    ]
-
-
 def sealed(key, data):
     return data + hashlib.sha256(key + data).digest()[:8]
 
@@ -254,7 +194,6 @@ def main():
         "cobs.json", "wire.md: coded is what stands on serial, the ending 0x00 included", tests=cobs_vectors()
     )
     write("packing.json", "wire.md, Packed symbols", tests=packing_vectors())
-    write("coordinates.json", "wire.md, Which k of the d coordinates", tests=coordinate_vectors())
     write(
         "ledger.json", "ledger.md: the file of a ledger; an invalid one means refusal", tests=ledger_vectors()
     )

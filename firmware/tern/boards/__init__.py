@@ -7,6 +7,7 @@ from tern import __version__
 from tern.entropy import Generator
 from tern.links import open_link
 from tern.storage import FLEET, StorageError, read_fleet
+from tern.wire import MIXED
 
 
 class Base:
@@ -15,7 +16,7 @@ class Base:
     name = "board"
     directory = ""  # of clients.bin, records.bin and ledger/, without a slash at the end
     exceptions = restarts = 0
-    assessed = 0
+    assessed = MIXED  # what the health tests of its entropy see
     in_place = False  # whether a ledger may be written over (see Ledger)
     ticks_us = staticmethod(getattr(time, "ticks_us", None))
     ticks_diff = staticmethod(getattr(time, "ticks_diff", None))

@@ -1,10 +1,11 @@
 """Raspberry Pi Pico and its relatives (RP2040, RP2350).
 
-Entropy. From MicroPython 1.28 os.urandom is the SDK's pico_rand: the ring oscillator mixed into a generator on an
-RP2040, the hardware TRNG on an RP2350. Before, it is an 8-bit shift register over one bit a microsecond of the ring
-oscillator: with the oscillator stopped it still looks random, so that no health test can notice. On an RP2040 we read
-the oscillator ourselves, 64 samples about a microsecond apart folded into a byte, and the tests see what it truly
-gives. An RP2350 with an older MicroPython reports nothing (its generator has failed): update it.
+Entropy (shared_specs/entropy.md). On an RP2040 we read the ring oscillator ourselves, 64 samples about two
+microseconds apart folded into a byte, and the health tests see what it truly gives. They could not in os.urandom, which
+looks random with the oscillator stopped: from MicroPython 1.28 it is the SDK's pico_rand, the oscillator mixed into a
+generator, and before an 8-bit shift register over one bit a microsecond. It is only hashed in with what was tested.
+On an RP2350 pico_rand mixes the hardware TRNG, and we take that: read raw it would have to be characterised on chips
+first. An RP2350 with an older MicroPython reports nothing (its generator has failed): update it.
 """
 
 import os
@@ -13,6 +14,7 @@ import sys
 from tern.boards import PinBoard
 from tern.compat import const, micropython, ptr8, ptr32
 from tern.entropy import Generator
+from tern.wire import MIXED, RAW
 
 _PAUSE = const(16)  # turns of a loop of about 8 cycles, at 125 to 150 MHz
 
@@ -47,27 +49,24 @@ def oscillator(n):
     return data
 
 
-def nothing(n):
-    """An entropy source that has none: the generator fails at once."""
-    return b""
-
-
 class Board(PinBoard):
     """A Pico with the LED of its board, and GP15 as the marker pin."""
 
     def __init__(self, led="LED", marker=15):
         super().__init__(led, marker)
-        machine = sys.implementation._machine
-        self.name = "rp2350" if "RP2350" in machine else "rp2040"
-        self._source = os.urandom
-        if sys.implementation.version[:2] < (1, 28):
-            self._source = oscillator
-            if self.name == "rp2350":
-                self._source = nothing
+        self.name = "rp2040"
+        self.assessed = RAW
+        self._source = oscillator
+        if "RP2350" in sys.implementation._machine:
+            self.name = "rp2350"
+            self.assessed = MIXED
+            self._source = os.urandom
+            if sys.implementation.version[:2] < (1, 28):
+                self._source = bytes  # zeros: the generator fails at once
                 self.name = "rp2350 (no entropy before MicroPython 1.28)"
 
     def generator(self):
-        return Generator(self._source)
+        return Generator(self._source, portion=1, also=os.urandom)
 
     def temperature(self):
         from machine import ADC

@@ -54,27 +54,39 @@ class Tags:
         return begun
 
 
-def choose(keys: Sequence[bytes], number: int, d: int, k: int) -> npt.NDArray[np.uint8]:
-    """The k of d coordinates that the device with each key reports in a round, ascending (keys x k)."""
-    lanes = len(keys)
+def choose(questions: Sequence[bytes], d: int, k: int) -> vectorised.Array:
+    """The k of d coordinates that each device reports, by the digest of its question, ascending (questions x k).
+
+    uint8 for d <= 256, else uint16.
+    """
+    lanes = len(questions)
+    kind = np.dtype("u1" if d <= 256 else "<u2")
     if k == d:
-        return np.tile(np.arange(d, dtype=np.uint8), (lanes, 1))
-    suffix = wire.COORDINATES_LABEL + number.to_bytes(4, "little")
-    # Twice the bytes that k draws need at most without rejections, and a lane that needs more has its stream extended.
-    blocks = (2 * k + 8) // _DIGEST + 1
-    counters = [suffix + counter.to_bytes(4, "little") for counter in range(blocks)]
+        return np.tile(np.arange(d, dtype=kind), (lanes, 1))
+    begun = np.frombuffer(b"".join(questions), np.uint8).reshape(lanes, _DIGEST)[:, wire.COORDINATES_AT :]
+    if k == 1:  # nearly always the digest itself has it, and nothing is hashed
+        values: vectorised.Array = np.ascontiguousarray(begun).view(kind)
+        values = values & kind.type((1 << (d - 1).bit_length()) - 1)
+        good = values < d
+        chosen: vectorised.Array = values[np.arange(lanes), good.argmax(axis=1)]
+        for lane in np.flatnonzero(~good.any(axis=1)).tolist():
+            chosen[lane] = _choose_one(questions[lane], d, k)[0]
+        return chosen[:, None]
+    # Twice the bytes that k draws need at most without rejections, and a lane that needs more is done by itself.
+    blocks = 2 * k * kind.itemsize // _DIGEST + 1
+    counters = [counter.to_bytes(4, "little") for counter in range(blocks)]
     sha256 = hashlib.sha256
-    data = b"".join([sha256(key + counter).digest() for key in keys for counter in counters])
-    streams = np.frombuffer(data, np.uint8).reshape(lanes, blocks * _DIGEST)
+    data = b"".join([sha256(question + counter).digest() for question in questions for counter in counters])
+    streams = np.concatenate([begun, np.frombuffer(data, np.uint8).reshape(lanes, -1)], axis=1)
     try:
         return vectorised.choose(vectorised.ReplayLanes(streams), d, k)
     except EntropyError:  # one lane in billions
-        return np.array([_choose_one(key, number, d, k) for key in keys], np.uint8)
+        return np.array([_choose_one(question, d, k) for question in questions], kind)
 
 
-def _choose_one(key: bytes, number: int, d: int, k: int) -> list[int]:
+def _choose_one(question: bytes, d: int, k: int) -> list[int]:
     chosen = [0] * k
-    coordinates.choose(key, number, d, k, chosen)
+    coordinates.choose(question, d, k, chosen)
     return chosen
 
 

@@ -165,9 +165,9 @@ class Infer(Algorithm):
 
     def _check_size(self) -> None:
         classes, features = self._weights.mantissas.shape
-        if classes * features > wire.MAX_PARAMETERS:
+        if classes * features > wire.MAX_VALUES:
             raise UsageError(
-                f"{classes} classes of {features} features are more than the {wire.MAX_PARAMETERS} parameters "
+                f"{classes} classes of {features} features are more than the {wire.MAX_VALUES} parameters "
                 "that a device takes",
                 hint=f"one of: {', '.join(softmax.CLASSES)}",
             )

@@ -235,7 +235,7 @@ class MqttLink:
             if hello.schema != wire.SCHEMA:
                 self.strangers.add(board)
             elif hello.first and board == device_link.name(hello.first):
-                self.boards[board] = range(hello.first, hello.first + hello.clients)
+                self.boards[board] = range(hello.first, hello.first + (hello.clients or 0))
         if not self._arrived.is_set():
             self._arrived.set()
 

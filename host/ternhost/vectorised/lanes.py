@@ -138,33 +138,36 @@ def below_some(lanes: Lanes, which: Indices, part: Array, bits: int) -> npt.NDAr
     return result
 
 
-def uniform_each(lanes: Lanes, n: int) -> Bytes:
-    """uniform(n) of every lane, n <= 256."""
-    mask = np.uint8(mask_of(n))
+def uniform_each(lanes: Lanes, n: int) -> Array:
+    """uniform(n) of every lane: uint8 for n <= 256, else uint16, for n <= 2**16."""
+    mask = mask_of(n)
     if not mask:
         return np.zeros(lanes.count, np.uint8)
-    u = lanes.each() & mask
+    if mask > 255:
+        return uniform_some(lanes, np.arange(lanes.count), n).astype(np.uint16)
+    u = lanes.each() & np.uint8(mask)
     pending = np.flatnonzero(u > n - 1)
     while pending.size:
-        u[pending] = lanes.some(pending) & mask
+        u[pending] = lanes.some(pending) & np.uint8(mask)
         pending = pending[u[pending] > n - 1]
     return u
 
 
-def choose(lanes: Lanes, d: int, k: int) -> npt.NDArray[np.uint8]:
+def choose(lanes: Lanes, d: int, k: int) -> Array:
     """k of the coordinates 0..d-1 for every lane, ascending (lanes x k): tern.coordinates.choose on the same bytes.
 
-    d is at most 256. Raises ValueError for a k that cannot be.
+    Returns uint8 for d <= 256, else uint16. Raises ValueError for k or d that cannot be: d is at most 1024.
     """
-    if not 1 <= k <= d <= 256:
+    if not 1 <= k <= d <= 1024:
         raise ValueError(f"{k} of {d} coordinates cannot be chosen")
+    kind = np.uint8 if d <= 256 else np.uint16
     if k == d:
-        return np.tile(np.arange(d, dtype=np.uint8), (lanes.count, 1))
+        return np.tile(np.arange(d, dtype=kind), (lanes.count, 1))
     every = np.arange(lanes.count)
     if k == 1:
         return uniform_each(lanes, d)[:, None]
-    order = np.tile(np.arange(d, dtype=np.uint8), (lanes.count, 1))
-    chosen = np.empty((lanes.count, k), np.uint8)
+    order = np.tile(np.arange(d, dtype=kind), (lanes.count, 1))
+    chosen = np.empty((lanes.count, k), kind)
     for i in range(k):
         j = uniform_each(lanes, d - i).astype(np.intp) + i
         chosen[:, i] = order[every, j]

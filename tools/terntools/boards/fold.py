@@ -1,4 +1,5 @@
-"""Folds the library's constants into the places that use them, so that neither names nor look-ups reach a device.
+"""Folds the library's constants into the places that use them, so that neither names nor look-ups reach a device; nor
+do the texts of refusals, of which a device sends the code alone.
 
 A constant is a public name in capitals that its module assigns once, on a line of its own, an int, a string or bytes.
 Each use, in its own module and in others, becomes its value; then the assignment goes, and so do imports that nothing
@@ -13,6 +14,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from ternhost.errors import TernError
+
+# What refuses a frame or a card: its text is for people at a host.
+_REFUSING = ("require", "_require", "FrameError", "CardError")
 
 # Constants of tern.compat that are others on a device.
 _ON_DEVICE = {"tern.compat": {"MICROPYTHON": True}}
@@ -107,6 +111,9 @@ def _fold(module: _Module, constants: Mapping[str, Constants]) -> str:
                 edits.replace(node, _literal(values[node.attr]))
                 node.value.id = ""  # seen
     for node in ast.walk(module.tree):
+        if isinstance(node, ast.Call):
+            for text in _texts(node):
+                edits.replace(text, "''")
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
             if node.id in direct:
                 edits.replace(node, _literal(direct[node.id]))
@@ -126,6 +133,14 @@ def _fold(module: _Module, constants: Mapping[str, Constants]) -> str:
         if _assigned(statement) in constants[module.name]:
             edits.replace(statement, "pass")
     return edits.result()
+
+
+def _texts(call: ast.Call) -> list[ast.expr]:
+    """The texts among the arguments of a call that refuses."""
+    name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", None)
+    if name not in _REFUSING:
+        return []
+    return [one for one in call.args if isinstance(one, ast.Constant) and isinstance(one.value, str)]
 
 
 def _literal(value: int | str | bytes) -> str:

@@ -76,8 +76,13 @@ def info(port: str, timeout: float = 5.0) -> dict[str, Any]:
         "epsilon_left": (hello.budget or 0) / MICRO,
         "largest_frame": hello.largest,
         "credit": hello.credit,
+        "fleet_epoch": hello.epoch,
+        "most_records": hello.records,
         "heap_free_bytes": hello.heap,
+        "exceptions": hello.exceptions,
+        "restarts": hello.restarts,
         "entropy": _ENTROPY.get(hello.entropy or 0, "unknown"),
+        "entropy_assessed": "raw noise" if hello.assessed == wire.RAW else "mixed output",
     }
 
 

@@ -226,7 +226,7 @@ def _rounds() -> list[bytes]:
     out = bytearray(wire.MAX_FRAME)
     for number, (card, (_, model, k)) in enumerate(zip(_cards(), _REPORTS, strict=True), 1):
         n = host_frames.encode_round(
-            out, _KEY, _DEVICE, number, model, _EXPONENT, k, 3, 0, _parameters(number), card
+            out, _KEY, _DEVICE, number, model, _parameters(number), card, k, _EXPONENT, batch=3
         )
         made.append(bytes(out[:n]))
     return made

@@ -34,6 +34,8 @@ const WATCHDOG = 0x40058;
 const ROSC = 0x40060;
 const FRCE_OFF = 0x04;
 const PROC1 = 1 << 16;
+const ROSC_CTRL = 0x0;
+const ROSC_DISABLE = 0xd1e;
 const ROSC_RANDOMBIT = 0x1c;
 const FIFO_ST = 0x50;
 const FIFO_WR = 0x54;
@@ -159,7 +161,13 @@ function calmUarts(mcu) {
 function listenToRosc(mcu, bit) {
   const rosc = mcu.peripherals[ROSC];
   const read = rosc.readUint32.bind(rosc);
-  rosc.readUint32 = (offset) => (offset === ROSC_RANDOMBIT ? bit() : read(offset));
+  const write = rosc.writeUint32.bind(rosc);
+  let stopped = false;
+  rosc.readUint32 = (offset) => (offset !== ROSC_RANDOMBIT ? read(offset) : stopped ? 1 : bit());
+  rosc.writeUint32 = (offset, value) => {
+    if (offset === ROSC_CTRL) stopped = ((value >>> 12) & 0xfff) === ROSC_DISABLE;
+    write(offset, value);
+  };
 }
 
 class Pico {

@@ -1,0 +1,30 @@
+"""Streams of bytes that are known: for tests, vectors and the self-check. A deployed board has none of them."""
+
+import hashlib
+
+from tern.entropy import END, POSITION, SLACK, Stream
+
+
+class Replay(Stream):
+    """The given bytes, once."""
+
+    def __init__(self, data):
+        super().__init__(bytearray(bytes(data) + bytes(SLACK)))
+        self.cursor[END] = len(data)
+
+
+class Keyed(Stream):
+    """The public stream SHA-256(key | label | 0) | SHA-256(key | label | 1) | ... (counters u32, little-endian)."""
+
+    def __init__(self, key, label):
+        super().__init__(bytes(SLACK))
+        self._prefix = bytes(key) + bytes(label)
+        self._counter = 0
+
+    def refill(self):
+        left = self.pool[self.cursor[POSITION] : self.cursor[END]]
+        block = hashlib.sha256(self._prefix + self._counter.to_bytes(4, "little")).digest()
+        self._counter += 1
+        self.pool = left + block + bytes(SLACK)
+        self.cursor[POSITION] = 0
+        self.cursor[END] = len(left) + len(block)

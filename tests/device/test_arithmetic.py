@@ -1,0 +1,91 @@
+"""The vectors of arithmetic.json: the values that a client computes, and which of its records."""
+
+from array import array
+
+from vectors import cases
+
+from tern import collect, inference, local, softmax, wire
+from tern.card import decode
+from tern.frames import Round
+from tern.gradient import Gradient, turn
+
+
+class Records:
+    """The records of one client, behind one of somebody else."""
+
+    start = 1
+
+    def __init__(self, rows):
+        self.rows = rows
+        self.records = len(rows)
+
+    def read(self, i, row):
+        source = self.rows[i - self.start]
+        for j in range(len(row)):
+            row[j] = source[j]
+
+
+def request_of(case):
+    """A Round with the fields of the case."""
+    request = Round()
+    for name in ("round", "model", "range", "exponent", "classes", "d", "batch", "epochs", "rate", "tau"):
+        if name in case:
+            setattr(request, name, case[name])
+    request.parameters = array("h", case.get("parameters", ()))
+    request.asked = bytes(case.get("asked", ()))
+    return request
+
+
+def check(case, got):
+    n = len(case["values"])
+    assert list(got)[:n] == case["values"], (case["comment"], list(got)[:n])
+
+
+def answered(case, module):
+    """The values that the Answerer of `module` computes."""
+    client = Records(case["records"])
+    card = decode(bytes.fromhex(case["card"])) if "card" in case else None
+    return module.Answerer(request_of(case)).values(client, client, card)
+
+
+def mean_gradient(case):
+    rows = case["records"]
+    d = case["d"]
+    gradient = Gradient(d)
+    gradient.reset(case["range"])
+    n, index = turn(case["round"], case["batch"], len(rows))
+    for i in range(n):
+        row = array("h", rows[(index + i) % len(rows)])
+        gradient.add(case["model"], array("h", case["parameters"]), case["exponent"], row)
+    out = array("h", bytes(2 * d))
+    gradient.finish(out)
+    return out
+
+
+def test_vectors_of_gradients():
+    for case in cases("arithmetic.json", "gradients"):
+        check(
+            case, answered(case, softmax) if case["model"] == wire.SOFTMAX_GRADIENT else mean_gradient(case)
+        )
+
+
+def test_vectors_of_local_training():
+    for case in cases("arithmetic.json", "local"):
+        check(case, answered(case, local))
+
+
+def test_vectors_of_inference():
+    for case in cases("arithmetic.json", "inference"):
+        check(case, answered(case, inference))
+
+
+def test_vectors_of_collection():
+    for case in cases("arithmetic.json", "collection"):
+        check(case, answered(case, collect))
+
+
+def test_vectors_of_choice():
+    for case in cases("arithmetic.json", "choice"):
+        c = case["count"]
+        n, first = turn(case["round"], case["batch"], c)
+        assert [(first + i) % c for i in range(n)] == case["records"], case["comment"]

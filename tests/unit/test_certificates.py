@@ -1,0 +1,272 @@
+"""shared_specs/cards.md, implemented from its text alone in unbounded integers, against the device library."""
+
+import random
+import struct
+from decimal import Decimal, localcontext
+from itertools import pairwise
+
+import pytest
+
+from tern.card import CardError, certify, decode
+from tern.fixed import MAX_EPSILON, exp_lower
+
+T = 2**30
+ONE = 2**14
+
+
+class Refused(Exception):
+    pass
+
+
+def require(condition):
+    if not condition:
+        raise Refused
+
+
+def exp_by_the_text(e):
+    t = s = 2**60
+    i = 1
+    while t := t * e // (i * 10**6):
+        s += t
+        i += 1
+    return s // 2**20
+
+
+def fields(data, layout, exact=True):
+    size = 5 + struct.calcsize(layout)
+    require(len(data) == size if exact else len(data) > size)
+    return struct.unpack_from(layout, data, 5)
+
+
+def counts(row):
+    return [high - low for low, high in zip((0, *row), (*row, T), strict=True)]
+
+
+def ratios_of(data, nested=False):
+    """What must hold: pairs (a, b) with a * 2**40 <= exp_lower * b, or for laplace (a, b) with a <= epsilon * b."""
+    require(5 < len(data) <= 2048)
+    tag, epsilon = struct.unpack_from("<BI", data)
+    require(tag >> 4 == 1 and 1 <= epsilon <= MAX_EPSILON)
+    shape = tag & 15
+    require(shape in (1, 2) or (shape in (3, 4, 5) and not nested))
+    return {1: table, 2: window, 3: laplace, 4: mixture, 5: hierarchy}[shape](data)
+
+
+def rows_of(data):
+    p, m = fields(data, "<BB", exact=False)
+    require(p <= 5 and 2 <= m <= 16)
+    knots = 2**p + 1
+    require(len(data) == 7 + m + 4 * knots * (m - 1))
+    levels = struct.unpack_from(f"{m}b", data, 7)
+    require(all(low < high for low, high in pairwise(levels)))
+    thresholds = struct.unpack_from(f"<{knots * (m - 1)}I", data, 7 + m)
+    rows = [counts(thresholds[i : i + m - 1]) for i in range(0, len(thresholds), m - 1)]
+    require(all(n > 0 for row in rows for n in row))
+    return levels, rows
+
+
+def table(data):
+    _, rows = rows_of(data)
+    return "ratio", [(max(column), min(column)) for column in zip(*rows, strict=True)], len(rows[0])
+
+
+def window(data):
+    n, w, p = fields(data, "<HHI")
+    require(2 <= n <= 256 and 1 <= w < n and 1 <= p < T)
+    inside, outside = p * (n - w), w * (T - p)
+    return "ratio", [(inside, outside), (outside, inside)], n
+
+
+def laplace(data):
+    q, t, s, lo, hi = fields(data, "<BIIii")
+    require(q <= 14 and 1 <= t <= 2**20 and 1 <= s <= 2**20)
+    require(-(2**20) <= lo <= -(2**q) and 2**q <= hi <= 2**20 and hi - lo <= 65535)
+    return "laplace", [(2 * 2**q * s * 1_000_000, t)], hi - lo + 1
+
+
+def mixture(data):
+    p, length = fields(data, "<IH", exact=False)
+    require(1 <= p < T)
+    (_, first, m), (_, second, n) = (
+        ratios_of(data[11 : 11 + length], True),
+        ratios_of(data[11 + length :], True),
+    )
+    require(m + n <= 256)
+    return "ratio", first + second, m + n
+
+
+def hierarchy(data):
+    m = data[5]
+    require(2 <= m <= 16 and len(data) == 6 + 2 * (m - 1) + 30 * m)
+    bounds = struct.unpack_from(f"<{m - 1}h", data, 6)
+    require(all(high > low for high, low in pairwise(bounds)))
+    require(all(-ONE < bound <= ONE for bound in bounds))
+    start = 6 + 2 * (m - 1)
+    inside, rows = [], []
+    for i in range(m):
+        card = data[start + 13 * i : start + 13 * i + 13]
+        require(card[0] == 0x12)
+        ratios_of(card)
+        n, w, p = fields(card, "<HHI")
+        require(n == m and w == 1)
+        inside.append(p)
+    start += 13 * m
+    for i in range(m):
+        card = data[start + 17 * i : start + 17 * i + 17]
+        require(card[0] == 0x11 and card[5] == 0)
+        ratios_of(card)
+        levels, own = rows_of(card)
+        require(levels == (-1, 1))
+        rows.append(own)
+    found = []
+    for t in range(m):
+        for j in (0, 1):
+            w = []
+            for i in range(m):
+                q = inside[i] * (m - 1) if t == i else T - inside[i]
+                for x in (bounds[i] if i < m - 1 else -ONE, bounds[i - 1] - 1 if i else ONE):
+                    w.append(q * (rows[t][0][j] * (ONE - x) + rows[t][1][j] * (ONE + x)))
+            found.append((max(w), min(w)))
+    return "ratio", found, 2 * m
+
+
+def kept(kind, pairs, epsilon):
+    if kind == "laplace":
+        return all(a <= epsilon * b for a, b in pairs)
+    bound = exp_by_the_text(epsilon)
+    return all(a * 2**40 <= bound * b for a, b in pairs)
+
+
+# --- cards at random ---------------------------------------------------------------------------------------------
+
+
+def threshold(rng):
+    return rng.choice(
+        [rng.randrange(1, T), T // 2 + rng.randrange(-9, 10), rng.randrange(1, 40), T - rng.randrange(1, 40)]
+    )
+
+
+def some_table(rng, p=None, m=None, levels=None):
+    p = rng.choice([0, 0, 1, 2, 5]) if p is None else p
+    m = m or rng.choice([2, 3, 4, 16])
+    levels = levels or sorted(rng.sample(range(-128, 128), m))
+    like = [rng.randrange(1, T) for _ in range(m - 1)]  # rows that differ little, or much
+    near = rng.choice([3, 10**5, T])
+    data = struct.pack(f"<BIBB{m}b", 0x11, rng.randrange(1, MAX_EPSILON + 1), p, m, *levels)
+    for _ in range(2**p + 1):
+        row = sorted(max(1, min(T - 1, n + rng.randrange(-near, near + 1))) for n in like)
+        data += struct.pack(f"<{m - 1}I", *row)
+    return data
+
+
+def some_window(rng, n=None, w=None):
+    n = n or rng.randrange(2, 257)
+    w = w or rng.randrange(1, n)
+    return struct.pack("<BIHHI", 0x12, rng.randrange(1, MAX_EPSILON + 1), n, w, threshold(rng))
+
+
+def some_laplace(rng):
+    q, bits = rng.randrange(15), rng.randrange(1, 21)
+    t, s = rng.randrange(1, 2**bits + 1), rng.randrange(1, 2 ** rng.randrange(1, 21) + 1)
+    lo, hi = -(2**q) - rng.randrange(100), 2**q + rng.randrange(100)
+    return struct.pack("<BIBIIii", 0x13, rng.randrange(1, MAX_EPSILON + 1), q, t, s, lo, hi)
+
+
+def some_mixture(rng):
+    first, second = (rng.choice([some_table, some_window])(rng) for _ in range(2))
+    return (
+        struct.pack("<BIIH", 0x14, rng.randrange(1, MAX_EPSILON + 1), threshold(rng), len(first))
+        + first
+        + second
+    )
+
+
+def some_hierarchy(rng):
+    m = rng.randrange(2, 17)
+    bounds = sorted(rng.sample(range(-ONE + 1, ONE + 1), m - 1), reverse=True)
+    if rng.random() < 0.3:
+        top = rng.randrange(-ONE + m, ONE + 1)
+        bounds = [top - i for i in range(m - 1)]
+    inside = b"".join(some_window(rng, m, 1) for _ in range(m))
+    if rng.random() < 0.5:
+        inside = some_window(rng, m, 1) * m
+    values = b"".join(some_table(rng, 0, 2, (-1, 1)) for _ in range(m))
+    return struct.pack(f"<BIB{m - 1}h", 0x15, MAX_EPSILON, m, *bounds) + inside + values
+
+
+def some_change(rng, data):
+    """A byte changed, the end cut off, or nothing."""
+    kind = rng.randrange(8)
+    if kind == 0:
+        return data[: rng.randrange(len(data))]
+    if kind == 1:
+        at = rng.randrange(len(data))
+        return data[:at] + bytes([rng.randrange(256)]) + data[at + 1 :]
+    return data
+
+
+@pytest.mark.parametrize("make", [some_table, some_window, some_laplace, some_mixture, some_hierarchy])
+def test_every_card_is_judged_as_the_text_says(make):
+    rng = random.Random(make.__name__)
+    judged = {True: 0, False: 0}
+    for _ in range(400):
+        data = some_change(rng, make(rng))
+        try:
+            kind, pairs, symbols = ratios_of(data)
+        except Refused:
+            with pytest.raises(CardError):
+                decode(data)
+            continue
+        card = decode(data)
+        assert card.symbols == symbols
+        low, high = 0, MAX_EPSILON + 1  # kept by the text from some epsilon on
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (low, middle) if kept(kind, pairs, middle) else (middle, high)
+        for epsilon in {max(1, low), min(high, MAX_EPSILON), 1, card.epsilon, MAX_EPSILON}:
+            verdict = kept(kind, pairs, epsilon)
+            judged[verdict] += 1
+            assert certify(card, epsilon) == verdict, (data.hex(), epsilon)
+    assert min(judged.values()) > 100  # both verdicts, often
+
+
+def test_exp_lower_is_that_of_the_text_and_a_lower_bound():
+    rng = random.Random(6)
+    with localcontext() as context:
+        context.prec = 60
+        for e in [
+            1,
+            2,
+            999_999,
+            MAX_EPSILON - 1,
+            MAX_EPSILON,
+            *(rng.randrange(1, MAX_EPSILON) for _ in range(2000)),
+        ]:
+            value = exp_lower(e)
+            assert value == exp_by_the_text(e)
+            exact = 2**40 * (Decimal(e) / 10**6).exp()
+            assert 0 <= exact - value < exact / 2**38
+
+
+def test_the_widths_are_those_of_the_text():
+    t = s = 2**60
+    i = 1
+    while t:
+        assert t * MAX_EPSILON < 2**110
+        assert i * 10**6 < 2**27
+        t = t * MAX_EPSILON // (i * 10**6)
+        s += t
+        i += 1
+        assert t < 2**86
+        assert s < 2**89
+    bound = exp_lower(MAX_EPSILON)
+    assert bound < 2**69
+    assert bound * (T - 1) < 2**99
+    assert 255 * (T - 1) << 40 < 2**78
+    assert bound * 255 * (T - 1) < 2**107
+    assert MAX_EPSILON << 20 < 2**45
+    assert 2_000_000 << 34 < 2**55
+    w = (T - 1) * 15 * (T - 1) * 2**15
+    assert w < 2**79
+    assert w << 40 < 2**119
+    assert bound * w < 2**148

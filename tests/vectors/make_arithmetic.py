@@ -1,0 +1,428 @@
+"""Write shared_specs/vectors/arithmetic.json.
+
+    python tests/vectors/make_arithmetic.py
+
+What is expected is computed from the text of shared_specs/arithmetic.md alone, in integers of any size: nothing of the
+library is used here. Cases are chosen by hand for the ends and ties of every rounding; the others are drawn from
+SHA-256 in counter mode, so that the file can be made again byte for byte.
+"""
+
+import hashlib
+import json
+import math
+import struct
+from pathlib import Path
+
+VECTORS = Path(__file__).parents[2] / "shared_specs" / "vectors"
+
+ONE = 2**14
+LINEAR, LOGISTIC, SVM, INFERENCE, LOCAL, VALUES, CATEGORIES, SOFTMAX = 1, 2, 3, 4, 4, 8, 9, 10
+
+A = [round(2**14 / (1 + math.exp(i / 8))) for i in range(81)]
+W = [round(2**15 * math.exp(-a)) for a in range(12)]
+B = [round(2**14 * math.exp(-b / 64)) for b in range(65)]
+
+
+# --- the text ---------------------------------------------------------------------------------------------------
+
+
+def clamp(a, b):
+    return max(-b, min(b, a))
+
+
+def product(m, x):
+    return sum(a * b for a, b in zip(m, x, strict=True))
+
+
+def prediction(m, e, x):
+    return (product(m, x) + 2 ** (-e - 1)) >> -e
+
+
+def sigmoid(t):
+    if t < 0:
+        return ONE - sigmoid(-t)
+    if t >= 10 * ONE:
+        return 0
+    i = t >> 11
+    f = t - 2**11 * i
+    return A[i] - (((A[i] - A[i + 1]) * f + 2**10) >> 11)
+
+
+def residual(model, m, e, x, y, fine):
+    z = prediction(m, e, x)
+    if model == LINEAR:
+        return clamp(z - y, (2047 >> fine) * ONE)
+    if model == LOGISTIC:
+        return -sigmoid(z) if y > 0 else sigmoid(-z)
+    if y > 0:
+        return -ONE if product(m, x) < 2 ** (14 - e) else 0
+    return ONE if product(m, x) > -(2 ** (14 - e)) else 0
+
+
+def mean_of(products, n, range_, fine):
+    """products: of the records, r x_j for every j."""
+    sums = [
+        sum((one + 2 ** (13 - fine)) >> (14 - fine) for one in column)
+        for column in zip(*products, strict=True)
+    ]
+    return [clamp((2 ** (range_ - fine) * total + (n >> 1)) // n, ONE) for total in sums]
+
+
+def mean_gradient(model, m, e, records, range_=0):
+    fine = min(range_, 10)
+    products = []
+    for *x, y in records:
+        r = residual(model, m, e, x, y, fine)
+        products.append([r * own for own in x])
+    return mean_of(products, len(records), range_, fine)
+
+
+def softmax_gradient(rows, e, records, range_=0):
+    fine = min(range_, 10)
+    products = []
+    for *x, y in records:
+        p = probabilities(rows, e, x, 14)
+        products.append([(p[i] - ONE * (i == y)) * own for i in range(len(rows)) for own in x])
+    return mean_of(products, len(records), range_, fine)
+
+
+def chosen(c, batch, number):
+    """Which records of c a gradient uses."""
+    n = min(batch, c, 32) if batch else min(c, 32)
+    return [((number - 1) * n + i) % c for i in range(n)]
+
+
+def local_training(model, m, e, records, epochs, batch, rate, tau):
+    c = len(records)
+    n = min(batch, c, 32) if batch else min(c, 32)
+    fine, mantissas = [256 * own for own in m], list(m)
+    h = -6 - e - rate
+    for _ in range(epochs):
+        for start in range(0, c, n):
+            gradient = mean_gradient(model, mantissas, e, records[start : start + n])
+            moves = [g * 2**h if h >= 0 else (g + 2 ** (-h - 1)) >> -h for g in gradient]
+            fine = [clamp(own - u, 256 * 32767) for own, u in zip(fine, moves, strict=True)]
+            mantissas = [(own + 128) >> 8 for own in fine]
+    shares = []
+    for own, before in zip(fine, m, strict=True):
+        moved = own - 256 * before
+        size = ONE if abs(moved) >= tau else (2**15 * abs(moved) + tau) // (2 * tau)
+        shares.append(-size if moved < 0 else size)
+    return shares
+
+
+def probabilities(rows, e, x, q):
+    z = [prediction(row, e, x) for row in rows]
+    weights = []
+    for own in z:
+        t = max(z) - own
+        if t >= 12 * ONE:
+            weights.append(0)
+            continue
+        a, b, f = t >> 14, (t >> 8) % 64, t % 256
+        part = B[b] - (((B[b] - B[b + 1]) * f + 128) >> 8)
+        weights.append((W[a] * part + 2**13) >> 14)
+    step = 2 ** (14 - q)
+    return [ONE * weight // sum(weights) // step * step for weight in weights]
+
+
+def collected(model, asked, x, range_, symbols):
+    wanted = [own for own, is_asked in zip(x, asked, strict=True) if is_asked]
+    if model == CATEGORIES:
+        return [max(0, min(own, symbols - 1)) for own in wanted]
+    return [clamp(own * 2**range_, ONE) for own in wanted]
+
+
+# --- the cases --------------------------------------------------------------------------------------------------
+
+
+class Numbers:
+    """Numbers that are the same every time."""
+
+    def __init__(self, label):
+        self.label, self.count = label, 0
+
+    def between(self, low, high):
+        self.count += 1
+        digest = hashlib.sha256(f"{self.label} {self.count}".encode()).digest()
+        return low + int.from_bytes(digest[:8], "little") % (high - low + 1)
+
+    def some(self, n, low, high):
+        return [self.between(low, high) for _ in range(n)]
+
+    def records(self, n, d, label):
+        """label: the label of a record, from these numbers."""
+        return [[*self.some(d, -ONE, ONE), label(self)] for _ in range(n)]
+
+
+def sign(numbers):
+    return ONE if numbers.between(0, 1) else -ONE
+
+
+def any_label(numbers):
+    return numbers.between(-ONE, ONE)
+
+
+def finish(comment, fields, values):
+    return {"comment": comment, "flags": [], **fields, "values": values, "result": "valid"}
+
+
+def gradient(comment, model, parameters, exponent, records, *, range_=0, batch=0, number=1, classes=1):
+    """parameters: classes x d, row by row."""
+    used = [records[i] for i in chosen(len(records), batch, number)]
+    d = len(records[0]) - 1
+    if model == SOFTMAX:
+        rows = [parameters[i * d : i * d + d] for i in range(classes)]
+        values = softmax_gradient(rows, exponent, used, range_)
+    else:
+        values = mean_gradient(model, parameters, exponent, used, range_)
+    fields = {
+        "round": number,
+        "model": model,
+        "range": range_,
+        "exponent": exponent,
+        "classes": classes,
+        "d": d,
+    }
+    return finish(comment, {**fields, "batch": batch, "parameters": parameters, "records": records}, values)
+
+
+def local(comment, model, parameters, exponent, records, epochs, batch, rate, tau):
+    values = local_training(model, parameters, exponent, records, epochs, batch, rate, tau)
+    fields = {"round": 1, "model": LOCAL + model, "exponent": exponent, "d": len(parameters), "batch": batch}
+    fields.update(epochs=epochs, rate=rate, tau=tau, parameters=parameters, records=records)
+    return finish(comment, fields, values)
+
+
+def inference(comment, rows, exponent, records, q, number=1):
+    """The records' labels are not used."""
+    card = struct.pack("<BIBIIii", 0x13, 2_000_000, q, 2**q, 1, -(2**q), 2**q)
+    values = probabilities(rows, exponent, records[(number - 1) % len(records)][:-1], q)
+    fields = {
+        "round": number,
+        "model": INFERENCE,
+        "exponent": exponent,
+        "classes": len(rows),
+        "d": len(rows[0]),
+    }
+    parameters = [own for row in rows for own in row]
+    return finish(
+        comment, {**fields, "parameters": parameters, "records": records, "card": card.hex()}, values
+    )
+
+
+def collection(comment, model, asked, records, *, range_=0, number=1, symbols=2):
+    card = struct.pack("<BIHHI", 0x12, 20_000_000, symbols, 1, 2**29)
+    values = collected(model, asked, records[(number - 1) % len(records)][:-1], range_, symbols)
+    fields = {"round": number, "model": model, "range": range_, "d": len(asked), "asked": asked}
+    return finish(comment, {**fields, "records": records, "card": card.hex()}, values)
+
+
+def gradients():
+    names = {LINEAR: "linear", LOGISTIC: "logistic", SVM: "SVM"}
+    for model, name in names.items():
+        numbers = Numbers(name)
+        label = any_label if model == LINEAR else sign
+        for exponent, n, d in ((-12, 1, 3), (-13, 4, 2), (-17, 5, 4), (-30, 2, 2)):
+            most = 32767 if exponent < -13 else 3000
+            records = numbers.records(n, d, label)
+            yield gradient(
+                f"{name}, exponent {exponent}", model, numbers.some(d, -most, most), exponent, records
+            )
+        records = numbers.records(3, 3, label)
+        for range_ in (1, 5, 9, 10, 11, 12):
+            small = [[x >> range_ for x in record[:-1]] + record[-1:] for record in records]
+            yield gradient(f"{name}, range {range_}", model, [700, -900, 4000], -13, small, range_=range_)
+        yield gradient(f"{name}, 32 records", model, [5000], -13, numbers.records(32, 1, label))
+        yield gradient(f"{name}, 40 records, of which 32", model, [-500], -12, numbers.records(40, 1, label))
+        many = numbers.records(7, 1, label)
+        for batch, number in ((3, 1), (3, 3), (7, 2), (9, 3), (2, 2**30 - 1)):
+            comment = f"{name}, a batch of {batch} of 7 in round {number}"
+            yield gradient(comment, model, [300], -12, many, batch=batch, number=number)
+    wide = [32767 - j % 2 for j in range(128)]
+    yield gradient("linear, d = 128, the largest", LINEAR, wide, -12, [[ONE] * 128 + [-ONE]])
+    yield gradient("logistic, d = 128, the smallest", LOGISTIC, [-32768] * 128, -12, [[ONE] * 128 + [ONE]])
+    for m, e in ((1, -15), (-1, -15), (3, -15), (-3, -15), (-(2**13), -28)):
+        comment = f"a prediction that is a tie or next to it: {m} * 2**{e}"
+        yield gradient(comment, LINEAR, [m], e, [[ONE, 0]])
+        yield gradient(comment + ", times 2**14", LINEAR, [m, 32767], e, [[ONE, -1, 8]], range_=12)
+    for y, x in ((1, 8192), (-1, 8192), (3, 8192), (-3, 8192), (3, -8192), (1, 8191)):
+        yield gradient(f"a product that is a tie or next to it: {-y} * {x}", LINEAR, [0], -12, [[x, y]])
+    for y in (1, -1, 3, -3):
+        comment = f"a mean of two or three that is a tie or next to it: {-y}"
+        yield gradient(comment, LINEAR, [0], -12, [[ONE, y], [ONE, 0]])
+        yield gradient(comment + " of 3", LINEAR, [0], -12, [[ONE, y], [ONE, 0], [ONE, 0]])
+    yield gradient(
+        "clipped is the mean, not each record", LINEAR, [32767], -12, [[ONE, 0], [ONE, ONE], [-ONE, 0]]
+    )
+    yield gradient(
+        "records beyond [-1, 1] that cancel", LINEAR, [0, 32767], -12, [[ONE, ONE, 0], [-ONE, ONE, 0]]
+    )
+    yield gradient("a range clips, too", LINEAR, [0, 0], -12, [[3, -3, ONE], [5, -5, ONE]], range_=12)
+    for range_ in (0, 7, 8, 9, 10, 11, 12):
+        for y in (0, ONE, -ONE):
+            comment = f"a residual of about 8, range {range_}, y = {y}"
+            yield gradient(comment, LINEAR, [32767, 0], -12, [[ONE, 1, y]], range_=range_)
+            yield gradient(
+                comment + ", negative", LINEAR, [-32768, 0], -12, [[ONE, 1, y], [0, 1, 0]], range_=range_
+            )
+    for m in (10 * 2048, 10 * 2048 - 1, 19456, 18432, -10 * 2048, 2049, -2049, 1000, 0):
+        for y in (ONE, -ONE, 0, 1):
+            yield gradient(
+                f"logistic at z = {m} / 2048, y = {y}", LOGISTIC, [m, m], -12, [[ONE, ONE, y]], range_=1
+            )
+    for near, e in ((-1, -13), (0, -13), (1, -13), (-1, -20), (0, -20), (1, -20)):
+        for y in (ONE, -ONE) if e == -20 else (ONE, -ONE, 0):
+            side = 1 if y > 0 else -1
+            if e == -13:
+                m, x = [side * 8192, 1], [ONE, side * near]
+            else:
+                m, x = [side * 32767] * 32 + [side * 32, 1], [ONE] * 33 + [side * near]
+            comment = f"SVM, y = {y}, y w.x = 1 and {near} in its last place, exponent {e}"
+            yield gradient(comment, SVM, m, e, [[*x, y]])
+    numbers = Numbers("softmax")
+    for classes, d, n, range_, batch, number in (
+        (2, 1, 1, 0, 0, 1), (3, 2, 4, 0, 3, 2), (3, 2, 4, 5, 0, 7), (4, 1, 2, 12, 1, 2), (10, 3, 3, 2, 2, 5),
+        (2, 2, 35, 1, 0, 3),
+    ):  # fmt: skip
+        records = numbers.records(n, d, lambda own, classes=classes: own.between(0, classes - 1))
+        parameters = numbers.some(classes * d, -9000, 9000)
+        comment = f"softmax regression, {classes} classes, range {range_}, {n} records, round {number}"
+        yield gradient(
+            comment,
+            SOFTMAX,
+            parameters,
+            -13,
+            records,
+            range_=range_,
+            batch=batch,
+            number=number,
+            classes=classes,
+        )
+    for range_ in (10, 11, 12):
+        comment = f"softmax regression of small features, range {range_}"
+        small = [[1, -2, 0], [3, 1, 1]]
+        yield gradient(comment, SOFTMAX, [900, -50, 7, 8], -12, small, range_=range_, classes=2)
+    yield gradient("softmax regression, certain", SOFTMAX, [32767, -32768], -12, [[ONE, 0]], classes=2)
+    yield gradient(
+        "softmax regression, certain and wrong", SOFTMAX, [32767, -32768], -12, [[ONE, 1]], classes=2
+    )
+
+
+def trainings():
+    numbers = Numbers("local")
+    for model, name in ((LINEAR, "linear"), (LOGISTIC, "logistic"), (SVM, "SVM")):
+        label = any_label if model == LINEAR else sign
+        for exponent, n, d, epochs, batch, rate, tau in (
+            (-12, 1, 2, 1, 0, 6, ONE), (-12, 5, 3, 2, 2, 2, 200_000), (-16, 7, 2, 3, 3, 0, 2**23),
+            (-14, 4, 2, 1, 9, 16, 7), (-13, 35, 1, 2, 0, 3, 90_001), (-15, 34, 1, 1, 33, 4, 50_000),
+        ):  # fmt: skip
+            records = numbers.records(n, d, label)
+            parameters = numbers.some(d, -3000, 3000)
+            comment = f"{name}, exponent {exponent}, {n} records, {epochs} epochs of batches of {batch}, rate {rate}"
+            yield local(comment, model, parameters, exponent, records, epochs, batch, rate, tau)
+    for y in (ONE, -ONE):
+        for m in (32767, -32767, 32700):
+            comment = f"weights stay within +-32767: {m}, {y}"
+            yield local(comment, LINEAR, [m], -16, [[ONE // 4, y]], 2, 0, 0, 2**23)
+            yield local(comment + ", SVM", SVM, [m], -16, [[ONE, y]], 6, 0, 0, 2**23)
+    # One step of the gradient -y / 2**14 at the rate 16 moves by y 2**(-10-e), rounded: ties for e = -12 below.
+    for y in (1, -1, 3, -3, 511, 512, 513, -511, -512, -513, 1536, -1536):
+        yield local(f"a step that is a tie or next to it: {y}", LINEAR, [0], -12, [[ONE, y]], 1, 0, 16, 64)
+        yield local(
+            f"steps that move a mantissa by half: {y}", LINEAR, [0], -16, [[ONE, y]] * 3, 1, 1, 4, 2**20
+        )
+    for tau in (1, 2, 3, 2**14 + 1, 2**15, 2**15 + 2, 2**16, 3 * 2**15, 2**23):
+        for y in (1, -1, 16000, -16000):
+            comment = f"a share of tau = {tau}, rounded away from 0 where it is a tie: {y}"
+            yield local(comment, LINEAR, [0], -12, [[ONE, y]], 1, 0, 6, tau)
+
+
+def inferences():
+    numbers = Numbers("inference")
+    label = lambda own: 0  # noqa: E731
+    for classes, d, exponent, q in (
+        (2, 1, -12, 14),
+        (3, 4, -14, 14),
+        (10, 2, -13, 10),
+        (16, 2, -18, 4),
+        (5, 3, -30, 0),
+    ):
+        rows = [numbers.some(d, -9000, 9000) for _ in range(classes)]
+        records = numbers.records(3, d, label)
+        for number in (1, 2, 6):
+            comment = f"{classes} classes, exponent {exponent}, q = {q}, round {number}"
+            yield inference(comment, rows, exponent, records, q, number)
+    yield inference("equal classes", [[5]] * 3, -12, [[ONE, 0]], 14)
+    yield inference("equal classes on a coarse grid", [[5]] * 3, -12, [[ONE, 0]], 2)
+    yield inference("a certain class", [[32767], [-32768]], -12, [[ONE, 0]], 10)
+    for t in (
+        1,
+        127,
+        128,
+        129,
+        255,
+        256,
+        257,
+        ONE - 1,
+        ONE,
+        ONE + 100,
+        11 * ONE + 100,
+        12 * ONE - 300,
+        12 * ONE - 1,
+        12 * ONE,
+        12 * ONE + 1,
+    ):
+        rows = [[0, 0, 0], [-(t >> 3), -(t >> 3), -(t & 7)]]  # z = 0 and -t
+        yield inference(f"t = {t} / 2**14", rows, -12, [[ONE, ONE, 2**12, 0]], 14)
+
+
+def collections():
+    records = [[100, -200, 5000, ONE, 3], [-ONE, 7, -1, 0, 4], [1, 2, 3, 4, 5]]
+    for number in (1, 2, 3, 4, 2**30 - 1):
+        yield collection(f"values of round {number}", VALUES, [1, 0, 1, 1], records, number=number)
+    for range_ in (1, 5, 12):
+        yield collection(f"values, range {range_}", VALUES, [1, 1, 1, 1], records, range_=range_)
+        yield collection(
+            f"values, range {range_}, others", VALUES, [1, 1, 1, 0], records, range_=range_, number=2
+        )
+    cats = [[0, 4, 5, 6, -1, 300, 0], [1, 2, 3, 4, 5, 6, 7]]
+    for symbols in (2, 5, 6, 256):
+        yield collection(
+            f"categories, {symbols} of them", CATEGORIES, [1, 1, 1, 1, 1, 1], cats, symbols=symbols
+        )
+    yield collection("categories, some of them", CATEGORIES, [0, 1, 0, 0, 1, 1], cats, number=2, symbols=6)
+
+
+def choices():
+    """Which records a gradient uses."""
+    for c, batch, number in (
+        (1, 0, 1), (1, 5, 9), (5, 0, 3), (5, 2, 1), (5, 2, 2), (5, 2, 3), (5, 5, 4), (5, 9, 2), (33, 32, 2),
+        (33, 0, 2), (40, 0, 3), (300, 7, 2**30 - 1), (65535, 32, 2**30 - 1),
+    ):  # fmt: skip
+        fields = {"count": c, "batch": batch, "round": number, "records": chosen(c, batch, number)}
+        comment = f"{batch or 'all'} of {c} records in round {number}"
+        yield {"comment": comment, "flags": [], **fields, "result": "valid"}
+
+
+LISTS = {
+    "gradients": gradients,
+    "local": trainings,
+    "inference": inferences,
+    "collection": collections,
+    "choice": choices,
+}
+
+
+def main():
+    lists = []
+    for name, cases in LISTS.items():
+        lines = ",\n".join("  " + json.dumps(case, separators=(", ", ": ")) for case in cases())
+        lists.append(f' "{name}": [\n{lines}\n]')
+    notes = "arithmetic.md: the values that a client of these records computes for a ROUND of these fields"
+    text = f'{{"notes": {json.dumps(notes)},\n' + ",\n".join(lists) + "}\n"
+    (VECTORS / "arithmetic.json").write_text(text)
+
+
+if __name__ == "__main__":
+    main()
