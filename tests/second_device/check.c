@@ -105,6 +105,9 @@ static void check_line(const char *name) {
     else if (!strcmp(name, "decode")) {
         int n = cobs_decode(out, arguments[0], sizes[0]);
         if (n < 0) printf("refused"); else print_hex(out, n);
+    } else if (!strcmp(name, "exp_lower")) {                                /* micro-epsilon -> the integer */
+        struct wide e = exp_lower(get32(arguments[0]));
+        for (int i = 3; i >= 0; i--) printf("%08x", (unsigned)e.limb[i]);
     } else if (!strcmp(name, "hash")) {                                     /* key, data -> H(key, data) */
         hash(digest, arguments[0], sizes[0], arguments[1], sizes[1]);
         print_hex(digest, 32);

@@ -202,15 +202,15 @@ static int decode(struct card *c) {
     return 0;
 }
 
-/* ---- Certification: exact, in integers of 256 bits, since exp_lower(20) alone has 69 ---- */
-struct wide { u32 limb[8]; };
+/* ---- Certification: exact, in integers of five words (cards.md, Widths) ---- */
+struct wide { u32 limb[5]; };
 
 static struct wide wide(u64 v) { struct wide w = {{v & 0xFFFFFFFF, v >> 32}}; return w; }
 
 static struct wide times(struct wide a, struct wide b) {
     struct wide r = wide(0);
-    for (int i = 0; i < 8; i++)
-        for (u64 j = 0, carry = 0; i + j < 8; j++) {
+    for (int i = 0; i < 5; i++)
+        for (u64 j = 0, carry = 0; i + j < 5; j++) {
             carry += (u64)a.limb[i] * b.limb[j] + r.limb[i + j];
             r.limb[i + j] = carry & 0xFFFFFFFF;
             carry >>= 32;
@@ -220,18 +220,18 @@ static struct wide times(struct wide a, struct wide b) {
 
 static struct wide plus(struct wide a, struct wide b) {
     u64 carry = 0;
-    for (int i = 0; i < 8; i++) { carry += (u64)a.limb[i] + b.limb[i]; a.limb[i] = carry & 0xFFFFFFFF; carry >>= 32; }
+    for (int i = 0; i < 5; i++) { carry += (u64)a.limb[i] + b.limb[i]; a.limb[i] = carry & 0xFFFFFFFF; carry >>= 32; }
     return a;
 }
 
 static struct wide over(struct wide a, u32 n) {
     u64 rest = 0;
-    for (int i = 7; i >= 0; i--) { rest = rest << 32 | a.limb[i]; a.limb[i] = rest / n; rest %= n; }
+    for (int i = 4; i >= 0; i--) { rest = rest << 32 | a.limb[i]; a.limb[i] = rest / n; rest %= n; }
     return a;
 }
 
 static int at_most(struct wide a, struct wide b) {
-    for (int i = 7; i >= 0; i--) if (a.limb[i] != b.limb[i]) return a.limb[i] < b.limb[i];
+    for (int i = 4; i >= 0; i--) if (a.limb[i] != b.limb[i]) return a.limb[i] < b.limb[i];
     return 1;
 }
 

@@ -29,6 +29,10 @@ def u32(value):
     return value.to_bytes(4, "little")
 
 
+def i16(values):
+    return struct.pack(f"<{len(values)}h", *values)
+
+
 def ask(device, questions):
     """The answers of `device --check` to lines (name, bytes ...), each split into words."""
     lines = [" ".join([name, *(a.hex() or "-" for a in arguments)]) for name, *arguments in questions]
@@ -62,18 +66,53 @@ def test_cards(device):
         assert (decodes == "1", certified == "1") == (case["decodes"], case["certified"]), case["comment"]
         if case["result"] == "valid":
             assert (int(symbols), digest) == (case["symbols"], case["hash"])
-    tight = [c for c in asked if "too_small" in c]
-    lines = []
-    for case in tight:
-        card, least = h("card", case), case["too_small"]
-        lines += [("card", card[:1] + u32(epsilon) + card[5:]) for epsilon in (least, least + 1)]
-    answers = ask(device, lines)
-    assert [a[1] for a in answers] == ["0", "1"] * len(tight)
+    for case in asked:
+        if "too_small" in case:                                             # 0 is no epsilon, so that nothing is too small
+            card, most = h("card", case), case["too_small"]
+            claims = ask(device, [("card", card[:1] + u32(epsilon) + card[5:]) for epsilon in (most, most + 1)])
+            assert [c[1] for c in claims] == ["0", "1"], case["comment"]
+
+
+def test_exp_lower(device):
+    asked = cases("cards.json", "exp_lower")
+    for case, answer in zip(asked, ask(device, [("exp_lower", u32(c["epsilon"])) for c in asked])):
+        assert answer == [case["exp_lower"]], case["comment"]
+
+
+@pytest.mark.parametrize("group", ["gradients", "local", "inference", "collection"])
+def test_arithmetic(device, group):
+    asked, lines = cases("arithmetic.json", group), []
+    for case in asked:
+        field = lambda name: case.get(name, 0)
+        if "asked" in case:
+            question = sum(bit << j for j, bit in enumerate(case["asked"])).to_bytes((case["d"] + 7) // 8, "little")
+        else:
+            question = i16(case["parameters"])
+        frame = round_frame(number=case["round"], model=case["model"], value_range=field("range"), exponent=field("exponent"),
+                            classes=case.get("classes", 1), d=case["d"], k=case.get("classes", 1) if case["model"] == 4 else 1,
+                            batch=field("batch"), local=(field("epochs"), field("rate"), field("tau")), question=question,
+                            card=h("card", case) if "card" in case else CARD)
+        lines.append(("values", frame, u32(case["d"]), b"".join(map(i16, case["records"]))))
+    for case, answer in zip(asked, ask(device, lines)):
+        assert list(map(int, answer)) == case["values"], case["comment"]
+
+
+def test_choice_of_records(device):
+    """Record i has the feature i, and a linear regression of all weights 0 tells their mean: n of them, from the right one on."""
+    asked, lines = cases("arithmetic.json", "choice"), []
+    for case in asked:
+        records = b"".join(i16([1, -(i + 1)]) for i in range(case["count"]))
+        frame = round_frame(number=case["round"], model=1, d=1, k=1, parameters=(0,), batch=case["batch"], value_range=12)
+        lines.append(("values", frame, u32(1), records))
+    for case, answer in zip(asked, ask(device, lines)):
+        total, n = sum(i + 1 for i in case["records"]), len(case["records"])
+        fine = sum(((i + 1) + 8) >> 4 for i in case["records"])             # range 12, 10 bits of it in the products
+        assert int(answer[0]) == min(2**14, (4 * fine + (n >> 1)) // n), (case["comment"], total)
 
 
 def test_sampler(device):
     asked = cases("sampler.json")
-    lines = [("draw", h("card", c), b"".join(x.to_bytes(2, "little", signed=True) for x in c["xs"]), h("stream", c)) for c in asked]
+    lines = [("draw", h("card", c), i16(c["xs"]), h("stream", c)) for c in asked]
     for case, answer in zip(asked, ask(device, lines)):
         assert list(map(int, answer)) == [case["bytes_used"], *case["symbols"]], case["comment"]
 
@@ -97,7 +136,7 @@ def test_packing(device):
 
 def test_coordinates(device):
     asked = cases("coordinates.json")
-    lines = [("coordinates", h("question", c), u32(c["values"]), u32(c["k"])) for c in asked]
+    lines = [("coordinates", h("question", c), u32(c["d"]), u32(c["k"])) for c in asked]
     for case, answer in zip(asked, ask(device, lines)):
         assert list(map(int, answer)) == case["coordinates"], case["comment"]
 
@@ -131,7 +170,7 @@ def test_rounds(device):
         if fields["model"] in (8, 9):                                       # a bit a feature
             assert [question[j // 8] >> j % 8 & 1 for j in range(8 * len(question))][:len(parameters)] == parameters
         else:
-            assert question == b"".join(m.to_bytes(2, "little", signed=True) for m in parameters)
+            assert question == i16(parameters)
         assert answer[15] == fields["card"]
 
 
