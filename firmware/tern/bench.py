@@ -289,8 +289,8 @@ def _ledger(card_bytes, client):
     bench.provision(1)
     ledger = Ledger(bench.in_place)
     ledger.load(bench.directory + "/" + ledger_name(1))
-    question = bytes(32)
-    return 1, lambda: ledger.debit(ledger.round + 1, question, 1), _nothing
+    report = bytes(18)
+    return 1, lambda: ledger.pay(ledger.round + 1, bytes(32), 1, report), _nothing
 
 
 def _certify(card_bytes, client):

@@ -215,7 +215,7 @@ class Client:
         if number < last:
             raise FrameError(wire.ERR_OLD_ROUND, "round is over", last)
         if number == last:
-            if question != ledger.question:
+            if frames.difference(question, ledger.question, wire.KEY_BYTES):
                 raise FrameError(wire.ERR_CHANGED_ROUND, "another round of the same number", last)
             n = len(ledger.report)
             self._view[:n] = ledger.report

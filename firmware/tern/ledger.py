@@ -4,19 +4,21 @@ import hashlib
 import os
 import struct
 
-from tern.compat import const
+from tern.compat import MICROPYTHON, const
 
-IDLE = const(0)  # states: nothing done yet;
-DEBITED = const(1)  # the last round is paid for, its report is not recorded;
-REPORTED = const(2)  # its report is recorded;
-RESERVED = const(3)  # every round up to the last one may have been answered, and is paid for
+IDLE = const(0)  # states: nothing released yet;
+ANSWERED = const(1)  # the last round is paid for, and its report is kept;
+RESERVED = const(2)  # every round up to the last one may have been answered, and is paid for
 
-MAGIC = b"TLG1"
+MAGIC = b"TLG2"
+MAGIC_1 = b"TLG1"  # of protocol 1, whose states were: idle, debited, reported, reserved
 FIELDS = "<4sIII32sBBH"  # magic, budget, spent, last round, its question, state, reserved, report length
 MAX_BUDGET = const(1_000_000_000)  # micro-epsilon
 
+_QUESTION = const(16)  # offset
 _HEADER = const(52)
 _CHECK = const(8)
+_SIZE = const(333)  # of the longest
 _MIN_REPORT = const(18)
 _MAX_REPORT = const(273)
 _MAX_ROUND = const(0x3FFFFFFF)
@@ -30,29 +32,32 @@ class LedgerError(Exception):
 
 
 class Ledger:
-    """One client's ledger at a time: load() it, then debit() and record(), each durable when it returns.
+    """One client's ledger at a time: load() it, then pay() for each report before it is sent.
 
-    budget, spent: micro-epsilon; round, question: of the last round; state; report: a memoryview of the last report.
-    Where several reports are paid for at once, the file is ahead of these, and is not to be loaded again.
+    budget, spent: micro-epsilon; round, question: of the last round; state; question, report: memoryviews, the report
+    empty unless the state is ANSWERED. Where several reports are paid for at once, the file is ahead of these, and is
+    not to be loaded again.
     """
 
     def __init__(self, in_place=False):
         """in_place: on the board's file system (LittleFS) a file that is written over is the old one until it is
         flushed, and the new one from then on. So one open file serves for all writes, without a new one and a rename.
         """
-        self._bytes = bytearray(_HEADER + _MAX_REPORT + _CHECK)
+        self._bytes = bytearray(_SIZE)
         self._view = memoryview(self._bytes)
+        self._checked = self._whole = self.report = self._view[:0]
         self._in_place = in_place
         self._file = None
         self._until = self._paid = 0  # what is reserved: rounds up to this one, and spending up to this
         self.path = ""
         self.budget = self.spent = self.round = 0
-        self.question = _NO_QUESTION
+        self.question = self._view[_QUESTION : _QUESTION + 32]
         self.state = IDLE
-        self.report = self._view[:0]
+        if not MICROPYTHON:
+            self._held = None  # what the file at `path` held when this process last saw it
 
     def load(self, path):
-        """Read the ledger at `path`. Raises LedgerError."""
+        """Read the ledger at `path`, one of protocol 1 as its successor; nothing is written. Raises LedgerError."""
         self.close()
         try:
             with open(path, "rb") as file:
@@ -62,26 +67,34 @@ class Ledger:
         if size < _HEADER + _CHECK:
             raise LedgerError("ledger cut short")
         magic, budget, spent, last, question, state, reserved, n = struct.unpack_from(FIELDS, self._bytes, 0)
-        end = _HEADER + n + _CHECK
-        if size < end or self._check(_HEADER + n) != self._view[_HEADER + n : end]:
+        view = self._view
+        end = _HEADER + n
+        if size < end + _CHECK or hashlib.sha256(view[:end]).digest()[:_CHECK] != view[end : end + _CHECK]:
             raise LedgerError("ledger damaged")
+        first = magic == MAGIC_1
+        asked = question != _NO_QUESTION
         if (
-            magic != MAGIC
+            not (first or magic == MAGIC)
             or not spent <= budget <= MAX_BUDGET
             or last > _MAX_ROUND
-            or state > RESERVED
-            or (state == RESERVED and question != _NO_QUESTION)
+            or state > RESERVED + first
+            or (state == RESERVED + first and asked)
             or reserved
-            or not (_MIN_REPORT <= n <= _MAX_REPORT if state == REPORTED else n == 0)
-            or ((spent or last or question != _NO_QUESTION) if state == IDLE else not (spent and last))
+            or not (_MIN_REPORT <= n <= _MAX_REPORT if state == ANSWERED + first else n == 0)
+            or (spent or asked or (first and last) if state == IDLE else not (spent and last))
         ):
             raise LedgerError("ledger inconsistent")
+        if not MICROPYTHON:
+            self._held = bytes(self._view[:size])
         self.budget = budget
         self.spent = spent
         self.round = last
-        self.question = question
+        if first and state:  # its last report had a tag of protocol 1: it is over
+            state = RESERVED
+            self.question[:] = _NO_QUESTION
+            n = 0
         self.state = state
-        self.report = self._view[_HEADER : _HEADER + n]
+        self._fit(n)
         self.path = path
 
     @property
@@ -89,81 +102,80 @@ class Ledger:
         """Whether the file is ahead of what was released."""
         return self._until > 0
 
-    def debit(self, round_number, question, cost, ahead=1):
-        """Begin `round_number`, which asks `question` (32 bytes), and pay `cost` micro-epsilon. Raises LedgerError.
-
-        ahead: for how many reports to pay at once, so that the later ones, and their records, need no write. Whoever
-        loads the ledger after a power cut finds all of that spent, and all of these rounds over.
-        """
-        if cost < 1 or self.spent + cost > self.budget or not self.round < round_number <= _MAX_ROUND:
-            raise LedgerError("not a debit")
-        if ahead > 1:
-            self._reserve(round_number, cost, ahead)
-            self.spent += cost
-            self.round = round_number
-            self.question = question
-            self.state = DEBITED
-            self.report = self._view[:0]
-        else:
-            self._write(self.budget, self.spent + cost, round_number, question, DEBITED, b"")
-
     def pay(self, round_number, question, cost, report, ahead=1):
-        self.debit(round_number, question, cost, ahead)
-        if report:
-            self.record(report)
+        """Pay `cost` micro-epsilon for `report`, which answers `round_number`, which asks `question` (32 bytes).
 
-    def _reserve(self, round_number, cost, ahead):
+        An empty report: one that came to nothing once its draw had begun; its round is over.
+
+        When this returns, the report may be sent. ahead: for how many reports to pay at once, so that the later ones
+        need no write; whoever loads the ledger after a power cut finds all of that spent, and all of these rounds over.
+        Raises LedgerError; then nothing may be sent, and if the file could not be written, it must be loaded again.
+        """
         spent = self.spent
-        if round_number > self._until or spent + cost > self._paid:
-            until = min(_MAX_ROUND, round_number + ahead - 1)
-            paid = min(self.budget, spent + ahead * cost)
-            self._write(self.budget, paid, until, _NO_QUESTION, RESERVED, b"")
-            self.spent = spent
-            self._until = until
-            self._paid = paid
+        left = self.budget - spent
+        if (
+            not self.path
+            or not 0 < cost <= left
+            or not self.round < round_number <= _MAX_ROUND
+            or not (_MIN_REPORT <= len(report) <= _MAX_REPORT or not report)
+        ):
+            raise LedgerError("not a payment")
+        state = ANSWERED
+        if not report:
+            question = _NO_QUESTION
+            state = RESERVED
+        covered = round_number <= self._until and cost <= self._paid - spent
+        if not covered:
+            self._until = self._paid = 0
+            ahead = min(ahead, left // cost, _MAX_ROUND - round_number + 1)
+            if ahead > 1:
+                covered = True
+                self._set(spent + ahead * cost, round_number + ahead - 1, _NO_QUESTION, RESERVED, b"")
+                self._write()
+                self._until = self.round
+                self._paid = self.spent
+        self._set(spent + cost, round_number, question, state, report)
+        if not covered:
+            self._write()
 
-    def record(self, report):
-        """Keep `report`, the frame that answers the round debited last. Raises LedgerError."""
-        if self.state != DEBITED or not _MIN_REPORT <= len(report) <= _MAX_REPORT:
-            raise LedgerError("not a report")
-        if self._until:
-            n = _HEADER + len(report)
-            self._bytes[_HEADER:n] = report
-            self.report = self._view[_HEADER:n]
-            self.state = REPORTED
-        else:
-            self._write(self.budget, self.spent, self.round, self.question, REPORTED, report)
-
-    def _check(self, n):
-        return hashlib.sha256(self._view[:n]).digest()[:_CHECK]
-
-    def _write(self, budget, spent, last, question, state, report):
-        # Whatever goes wrong, the file at `path` is the old one or the new one, whole.
-        path = self.path
-        if not path:
-            raise LedgerError("no ledger loaded")
-        self.path = ""  # to be loaded again, unless all goes well
-        n = _HEADER + len(report)
-        struct.pack_into(FIELDS, self._bytes, 0, MAGIC, budget, spent, last, question, state, 0, len(report))
-        self._bytes[_HEADER:n] = report
-        self._bytes[n : n + _CHECK] = self._check(n)
-        if self._in_place:
-            self._write_over(path, self._view[: n + _CHECK])
-        else:
-            replace(path, self._view[: n + _CHECK])
-        self.report = self._view[_HEADER:n]
-        self.path = path
+    def _set(self, spent, last, question, state, report):
+        n = len(report)
+        self._fit(n)
+        self.question[:] = question
+        self.report[:] = report
         self.spent = spent
         self.round = last
-        self.question = question
         self.state = state
 
-    def _write_over(self, path, data):
+    def _fit(self, n):
+        # Views for a report of n bytes: nothing is allocated while all reports are as long.
+        if n != len(self.report) or not self._whole:
+            self.report = self._view[_HEADER : _HEADER + n]
+            self._checked = self._view[: _HEADER + n]
+            self._whole = self._view[: _HEADER + n + _CHECK]
+
+    def _write(self):
+        # Whatever goes wrong, the file at `path` is the old one or the new one, whole.
+        path = self.path
+        self.path = ""  # to be loaded again, unless all goes well
+        n = len(self.report)
+        struct.pack_into("<4sIII", self._bytes, 0, MAGIC, self.budget, self.spent, self.round)
+        struct.pack_into("<BBH", self._bytes, _QUESTION + 32, self.state, 0, n)
+        struct.pack_into("8s", self._bytes, _HEADER + n, hashlib.sha256(self._checked).digest())
+        if self._in_place:
+            self._write_over(path)
+        elif MICROPYTHON:
+            replace(path, self._whole)
+        else:
+            self._held = exchange(path, bytes(self._whole), self._held)
+        self.path = path
+
+    def _write_over(self, path):
         try:
             if not self._file:
                 self._file = open(path, "r+b")
             self._file.seek(0)
-            if self._file.write(data) != len(data):
+            if self._file.write(self._whole) != len(self._whole):
                 raise OSError("short write")
             self._file.flush()
         except OSError as error:
@@ -183,16 +195,21 @@ class Ledger:
                 pass
 
 
-def create(path, budget):
-    """Make a fresh ledger with `budget` micro-epsilon for life. Raises LedgerError, also where there is one already."""
-    if not 0 < budget <= MAX_BUDGET:
-        raise LedgerError("budget out of bounds")
+def create(path, budget, last=0):
+    """Make a fresh ledger with `budget` micro-epsilon for life; only rounds above `last` will be answered.
+
+    Raises LedgerError, also where there is one already.
+    """
+    if not 0 < budget <= MAX_BUDGET or not 0 <= last <= _MAX_ROUND:
+        raise LedgerError("budget or last round out of bounds")
     try:
         os.stat(path)
     except OSError:
         ledger = Ledger()
         ledger.path = path
-        ledger._write(budget, 0, 0, _NO_QUESTION, IDLE, b"")
+        ledger.budget = budget
+        ledger._set(0, last, _NO_QUESTION, IDLE, b"")
+        ledger._write()
         return
     raise LedgerError("there is a ledger already")
 
@@ -217,3 +234,47 @@ def replace(path, data):
         except OSError:
             pass
         raise LedgerError("ledger not writable: %s" % error)
+
+
+if (
+    not MICROPYTHON
+):  # a computer, unlike a board, has other users, and other processes that may use the ledger
+    try:
+        import fcntl
+    except ImportError:
+        fcntl = None  # type: ignore[assignment]
+
+    def exchange(path, data, held):
+        """Replace `path`, which held `held` (None: it was not there), by a file that only its owner reads; return data.
+
+        Raises LedgerError, also where another process has written the ledger meanwhile.
+        """
+        if fcntl is None:
+            replace(path, data)
+            return data
+        try:
+            folder = os.open(os.path.dirname(path) or ".", os.O_RDONLY)
+        except OSError as error:
+            raise LedgerError("ledger not writable: %s" % error)
+        try:
+            fcntl.flock(
+                folder, fcntl.LOCK_EX
+            )  # the folder, since each write puts another file in the ledger's place
+            if _content(path) != held:
+                raise LedgerError("another process has answered from this ledger")
+            os.close(os.open(path + ".new", os.O_CREAT | os.O_WRONLY, 0o600))
+            os.chmod(path + ".new", 0o600)  # of one left over
+            replace(path, data)
+            os.fsync(folder)  # a rename is durable when its folder is
+        except OSError as error:
+            raise LedgerError("ledger not writable: %s" % error)
+        finally:
+            os.close(folder)
+        return data
+
+    def _content(path):
+        try:
+            with open(path, "rb") as file:
+                return file.read(_SIZE)
+        except FileNotFoundError:
+            return None

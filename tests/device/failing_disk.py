@@ -12,17 +12,19 @@ class PowerCut(Exception):
 class Disk:
     """Stands in for `open` and `os` of tern.ledger: counts steps, and fails or cuts power at one of them.
 
-    Behind it is the real file system. A step is opening for writing, each half of a write, flushing, closing and
-    renaming; power can fail before each of them. `error` (an OSError) is raised instead where it is given; then the
-    disk works again from the next step on, or never, with `for_good`.
+    Behind it is the real file system. A step is opening for writing, each half of a write, flushing, fsync
+    where there is one, closing and renaming; power can fail before each of them. `error` (an OSError) is raised instead
+    where it is given; then the disk works again from the next step on, or never, with `for_good`.
     """
 
     def __init__(self, step, error=None, for_good=False):
         self.left = step
         self.error = error
         self.for_good = for_good
-        self.stat = os.stat
         self.failed = False
+
+    def __getattr__(self, name):
+        return getattr(os, name)
 
     def step(self):
         if self.left == 0 or (self.for_good and self.failed):
@@ -32,11 +34,14 @@ class Disk:
         if self.left > 0:
             self.left -= 1
 
-    def open(self, path, mode):
+    def open_file(self, path, mode):
         if mode == "rb":
             return open(path, mode)
         self.step()
         return DiskFile(self, open(path, mode))
+
+    def fsync(self, _):
+        self.step()
 
     def rename(self, old, new):
         self.step()
@@ -47,16 +52,17 @@ class Disk:
         os.remove(path)
 
     def __enter__(self):
-        ledger.open = self.open
+        ledger.open = self.open_file
         ledger.os = self
-        self.fsync = ledger._fsync
-        ledger._fsync = None  # the file below has none
+        self.known = ledger._fsync
+        if self.known:
+            ledger._fsync = self.known
         return self
 
     def __exit__(self, *_):
         del ledger.open
         ledger.os = os
-        ledger._fsync = self.fsync
+        ledger._fsync = self.known
 
 
 class DiskFile:
@@ -74,6 +80,9 @@ class DiskFile:
 
     def flush(self):
         self.disk.step()
+
+    def fileno(self):
+        return self.file.fileno()
 
     def __enter__(self):
         return self

@@ -8,7 +8,7 @@ from small_board import EPSILON, ask, error_of, provision, round_frame
 from tern import ledger, storage, wire
 from tern.client import Client
 from tern.compat import MICROPYTHON
-from tern.ledger import Ledger, LedgerError
+from tern.ledger import Ledger
 
 NEEDS = {"test_several_rounds_with_one_write": "time"}
 AHEAD = 4
@@ -169,21 +169,20 @@ def test_a_reserved_ledger_in_the_file_is_consistent():
     ledger.create(path, 1000)
     book = Ledger()
     book.load(path)
-    book.debit(5, QUESTION, 10, 8)
-    assert (book.state, book.round, book.spent, book.reserved) == (ledger.DEBITED, 5, 10, True)
-    book.record(bytes(20))
-    assert bytes(book.report) == bytes(20)
-    try:
-        book.record(bytes(20))
-        raise AssertionError("recorded twice")
-    except LedgerError:
-        pass
+    book.pay(5, QUESTION, 10, bytes(20), 8)
+    assert (book.state, book.round, book.spent, book.reserved) == (ledger.ANSWERED, 5, 10, True)
+    assert bytes(book.report) == bytes(20) and book.question == QUESTION
     again = Ledger()
     again.load(path)
     assert (again.state, again.round, again.spent, again.reserved) == (ledger.RESERVED, 12, 80, False)
     assert again.question == bytes(32) and len(again.report) == 0
-    again.debit(13, QUESTION, 10)
-    assert (again.state, again.spent) == (ledger.DEBITED, 90)
+    again.pay(13, QUESTION, 10, bytes(20))
+    assert (again.state, again.spent) == (ledger.ANSWERED, 90)
+    book.load(path)
+    book.pay(14, QUESTION, 10, bytes(20), 8)
+    assert book.reserved
+    book.pay(30, QUESTION, 890, bytes(20), 8)  # the budget pays for no other
+    assert (book.spent, book.reserved) == (990, False)
 
 
 def test_wear_of_littlefs():

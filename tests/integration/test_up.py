@@ -138,7 +138,7 @@ def spent_ledger(folder, budget):
     ledger.create(str(path), budget)
     account = ledger.Ledger()
     account.load(str(path))
-    account.debit(1, bytes(32), budget)
+    account.pay(1, bytes(32), budget, bytes(18))
     return path.read_bytes()
 
 

@@ -1,4 +1,4 @@
-"""Write the vectors of wire.md and ledger.md: cobs, packing, ledgers. make_frames.py makes the frames.
+"""Write the vectors of wire.md: cobs and packing. make_frames.py makes the frames.
 
     python tests/vectors/make_wire.py
 
@@ -9,7 +9,6 @@ two can disagree.
 import hashlib
 import json
 import random
-import struct
 from pathlib import Path
 
 VECTORS = Path(__file__).parents[2] / "shared_specs" / "vectors"
@@ -123,80 +122,11 @@ def sealed(key, data):
     return data + hashlib.sha256(key + data).digest()[:8]
 
 
-# --- Ledgers --------------------------------------------------------------------------------------------------
-
-
-def ledger_image(
-    budget=10**9, spent=0, last=0, mark=bytes(32), state=0, report=b"", magic=b"TLG1", reserved=0, n=None
-):
-    length = len(report) if n is None else n
-    data = struct.pack("<4sIII32sBBH", magic, budget, spent, last, mark, state, reserved, length) + report
-    return data + hashlib.sha256(data).digest()[:8]
-
-
-def ledger_vectors():
-    mark = bytes(range(1, 33))
-    report = sealed(KEY, struct.pack("<BII", 0x82, 7, 9) + packed([2], 3))
-    longest = sealed(KEY, struct.pack("<BII", 0x82, 7, 9) + packed([65535] * 128, 65536))
-    debited = {"spent": 2_000_000, "last": 9, "mark": mark, "state": 1}
-    reported = dict(debited, state=2, report=report)
-    tests = []
-    for comment, fields in (
-        ("fresh", {}),
-        ("smallest budget", {"budget": 1}),
-        ("debited", debited),
-        ("reported", reported),
-        ("paid ahead", dict(debited, mark=bytes(32), state=3)),
-        (
-            "longest report, all spent, last round",
-            dict(reported, spent=10**9, last=2**30 - 1, report=longest),
-        ),
-    ):
-        f = {"budget": 10**9, "spent": 0, "last": 0, "mark": bytes(32), "state": 0, "report": b""}
-        f.update(fields)
-        f.update(mark=f["mark"].hex(), report=f["report"].hex())
-        tests.append(case(comment, "valid", ledger=ledger_image(**fields).hex(), **f))
-    tests.append(dict(tests[2], comment="written over a longer one", ledger=tests[2]["ledger"] + "00ff" * 9))
-    good = ledger_image(**reported)
-    hostile = [
-        ("empty", b""),
-        ("header alone", good[:52]),
-        ("last byte missing", good[:-1]),
-        ("another magic", ledger_image(magic=b"TLG2")),
-        ("budget above the limit", ledger_image(budget=10**9 + 1)),
-        ("more spent than the budget", ledger_image(**dict(debited, budget=1_999_999))),
-        ("last round 2**30", ledger_image(**dict(debited, last=2**30))),
-        ("state 4", ledger_image(**dict(debited, mark=bytes(32), state=4))),
-        ("paid ahead, but with a question", ledger_image(**dict(debited, state=3))),
-        ("paid ahead, but nothing spent", ledger_image(last=9, state=3)),
-        ("paid ahead, but with a report", ledger_image(**dict(reported, mark=bytes(32), state=3))),
-        ("reserved not 0", ledger_image(reserved=1)),
-        ("idle, but with a last round", ledger_image(last=9)),
-        ("idle, but spent", ledger_image(spent=1)),
-        ("idle, but with a question", ledger_image(mark=mark)),
-        ("debited, but nothing spent", ledger_image(**dict(debited, spent=0))),
-        ("debited, but no round", ledger_image(**dict(debited, last=0))),
-        ("debited, but with a report", ledger_image(**dict(debited, report=report))),
-        ("reported, but without a report", ledger_image(**dict(reported, report=b""))),
-        ("report longer than any", ledger_image(**dict(reported, report=bytes(274)))),
-        ("length longer than the report", ledger_image(**dict(reported, n=19))),
-        ("length shorter than the report", ledger_image(**dict(reported, n=17))),
-    ]
-    for byte in range(len(good)):
-        flipped = bytearray(good)
-        flipped[byte] ^= 1 << byte % 8
-        hostile.append((f"byte {byte}: bit {byte % 8} flipped", bytes(flipped)))
-    return tests + [case(comment, "invalid", ["hostile"], ledger=data.hex()) for comment, data in hostile]
-
-
 def main():
     write(
         "cobs.json", "wire.md: coded is what stands on serial, the ending 0x00 included", tests=cobs_vectors()
     )
     write("packing.json", "wire.md, Packed symbols", tests=packing_vectors())
-    write(
-        "ledger.json", "ledger.md: the file of a ledger; an invalid one means refusal", tests=ledger_vectors()
-    )
 
 
 if __name__ == "__main__":

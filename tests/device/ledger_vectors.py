@@ -1,0 +1,76 @@
+"""Puts the vectors of ledger.md to a module: tern.ledger, or one that is wrong on purpose (test_mutations_ledger)."""
+
+
+def check(ledger, path, cases):
+    """Raise AssertionError where `ledger` does not do what the cases of ledger.json say; `path`: a file for it."""
+    book = ledger.Ledger()  # one for all: what an earlier file left in RAM must not help a later one
+    for case in cases["files"]:
+        check_file(ledger, book, path, case)
+    for case in cases["transitions"]:
+        check_transition(ledger, path, case)
+
+
+def check_file(ledger, book, path, case):
+    data = bytes.fromhex(case["ledger"])
+    _put(path, data)
+    try:
+        book.load(path)
+    except ledger.LedgerError:
+        assert case["result"] == "invalid", case["comment"]
+        return
+    assert case["result"] == "valid", case["comment"]
+    assert (book.budget, book.spent, book.round) == (case["budget"], case["spent"], case["last"]), case[
+        "comment"
+    ]
+    assert (book.question, book.state) == (bytes.fromhex(case["question"]), case["state"]), case["comment"]
+    assert bytes(book.report) == bytes.fromhex(case["report"]), case["comment"]
+    assert _get(path) == data, case["comment"]  # loading writes nothing
+
+
+def check_transition(ledger, path, case):
+    for in_place in (False, True):
+        file = bytes.fromhex(case["ledger"])
+        _put(path, file)
+        book = ledger.Ledger(in_place)
+        book.load(path)
+        for i, event in enumerate(case["events"]):
+            where = (case["comment"], in_place, i)
+            if "restart" in event:
+                book.close()
+                book = ledger.Ledger(in_place)
+                book.load(path)
+                continue
+            assert ask(ledger, book, event) == event["answer"], where
+            assert book.spent == event["spent"], where
+            if event["answer"] in ("paid", "again"):
+                assert (bytes(book.report), book.round) == (bytes.fromhex(event["report"]), event["round"]), (
+                    where
+                )
+            file = bytes.fromhex(event["file"]) or file
+            now = _get(path)
+            assert now[: len(file)] == file and (in_place or len(now) == len(file)), where
+        book.close()
+
+
+def ask(ledger, book, event):
+    """What becomes of an event of a case: paid, again, old, changed or refused."""
+    number, question = event["round"], bytes.fromhex(event["question"])
+    if number < book.round:
+        return "old"
+    if number == book.round:
+        return "again" if book.state == ledger.ANSWERED and book.question == question else "changed"
+    try:
+        book.pay(number, question, event["cost"], bytes.fromhex(event["report"]), event["ahead"])
+    except ledger.LedgerError:
+        return "refused"
+    return "paid"
+
+
+def _put(path, data):
+    with open(path, "wb") as file:
+        file.write(data)
+
+
+def _get(path):
+    with open(path, "rb") as file:
+        return file.read()

@@ -1,0 +1,134 @@
+"""A ledger on a computer: two processes that have it, and who may read what they write."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import stat
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tern import ledger
+from tern.ledger import Ledger, LedgerError
+
+QUESTION = bytes(range(32))
+OTHER = bytes(range(1, 33))
+REPORT = bytes(range(18))
+CONTEXT = multiprocessing.get_context("fork")
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> str:
+    path = str(tmp_path / "ledger")
+    ledger.create(path, 1000)
+    return path
+
+
+def said_by(pipe: Any) -> Any:
+    assert pipe.poll(20), "the other process says nothing"
+    return pipe.recv()
+
+
+def answer(path: str, pipe: Any) -> None:
+    """Load the ledger, then answer round 1 when told to; say what came of it."""
+    book = Ledger()
+    book.load(path)
+    pipe.send("loaded")
+    question = pipe.recv()
+    try:
+        book.pay(1, question, 10, question[:18])
+        pipe.send("paid")
+    except LedgerError as error:
+        pipe.send(str(error))
+
+
+def test_two_processes_cannot_both_answer_a_round(path: str) -> None:
+    pipes = []
+    for question in (QUESTION, OTHER):
+        here, there = CONTEXT.Pipe()
+        CONTEXT.Process(target=answer, args=(path, there), daemon=True).start()
+        assert said_by(here) == "loaded"
+        pipes.append((here, question))
+    for pipe, question in pipes:
+        pipe.send(question)
+    said = sorted(said_by(pipe) for pipe, _ in pipes)
+    assert said == ["another process has answered from this ledger", "paid"]
+    book = Ledger()
+    book.load(path)
+    assert (book.spent, book.round) == (10, 1)
+
+
+def race(path: str, start: Any, pipe: Any) -> None:
+    """Answer rounds 1 to 40, each if nobody has; say which ones."""
+    start.wait()
+    paid = []
+    book = Ledger()
+    for number in range(1, 41):
+        try:
+            book.load(path)
+            book.pay(number, QUESTION, 1, REPORT)
+            paid.append(number)
+        except LedgerError:
+            pass
+    pipe.send(paid)
+
+
+def test_of_processes_that_race_one_answers_each_round(path: str) -> None:
+    start = CONTEXT.Event()
+    pipes = []
+    for _ in range(3):
+        here, there = CONTEXT.Pipe()
+        CONTEXT.Process(target=race, args=(path, start, there), daemon=True).start()
+        pipes.append(here)
+    start.set()
+    paid = [number for pipe in pipes for number in said_by(pipe)]
+    assert len(paid) == len(set(paid)) > 0
+    book = Ledger()
+    book.load(path)
+    assert (book.spent, book.round) == (len(paid), max(paid))
+
+
+def test_what_another_wrote_is_seen_again_after_loading(path: str) -> None:
+    one, other = Ledger(), Ledger()
+    one.load(path)
+    other.load(path)
+    one.pay(1, QUESTION, 10, REPORT)
+    with pytest.raises(LedgerError, match="another process has answered"):
+        other.pay(2, QUESTION, 10, REPORT)
+    with pytest.raises(LedgerError, match="not a payment"):
+        other.pay(2, QUESTION, 10, REPORT)  # it is to be loaded first
+    other.load(path)
+    other.pay(2, QUESTION, 10, REPORT)
+    with pytest.raises(LedgerError, match="another process has answered"):
+        one.pay(3, QUESTION, 10, REPORT)
+
+
+def test_a_ledger_removed_is_not_made_again(path: str) -> None:
+    book = Ledger()
+    book.load(path)
+    os.remove(path)
+    with pytest.raises(LedgerError):
+        book.pay(1, QUESTION, 10, REPORT)
+    assert not os.path.exists(path)
+
+
+@pytest.mark.parametrize("left_over", [False, True])
+def test_only_its_owner_reads_a_ledger(path: str, left_over: bool) -> None:
+    assert mode(path) == 0o600
+    if left_over:
+        Path(path + ".new").write_bytes(b"half")
+        os.chmod(path + ".new", 0o644)
+    book = Ledger()
+    book.load(path)
+    book.pay(1, QUESTION, 10, REPORT)
+    assert mode(path) == 0o600
+    os.chmod(path, 0o644)  # as today's have it
+    book.load(path)
+    book.pay(2, QUESTION, 10, REPORT)
+    assert mode(path) == 0o600
+
+
+def mode(path: str) -> int:
+    return stat.S_IMODE(os.stat(path).st_mode)

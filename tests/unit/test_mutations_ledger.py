@@ -1,0 +1,111 @@
+"""Ledgers that are wrong on purpose: the vectors of ledger.md must tell each of them from the right one."""
+
+from __future__ import annotations
+
+import json
+import types
+from pathlib import Path
+from typing import Any
+
+import ledger_vectors
+import pytest
+
+from tern import ledger
+
+ROOT = Path(__file__).parents[2]
+SOURCE = Path(ledger.__file__).read_text()
+CASES: dict[str, Any] = json.loads((ROOT / "shared_specs/vectors/ledger.json").read_text())
+
+# What a mutation does -> (text of ledger.py, what stands there instead).
+MUTATIONS = {
+    "the check is not looked at": (".digest()[:_CHECK] != view[end : end + _CHECK]", ".digest() == b''"),
+    "a file cut within its check is read": ("if size < end + _CHECK or", "if size < end + _CHECK - 1 or"),
+    "any magic will do": ("not (first or magic == MAGIC)", "False"),
+    "protocol 1 is refused": ("not (first or magic == MAGIC)", "magic != MAGIC"),
+    "more may be spent than the budget": ("not spent <= budget <= MAX_BUDGET", "budget > MAX_BUDGET"),
+    "any budget": ("not spent <= budget <= MAX_BUDGET", "spent > budget"),
+    "round 2**30": ("or last > _MAX_ROUND", "or last > _MAX_ROUND + 1"),
+    "state 3": ("or state > RESERVED + first", "or state > RESERVED + 1"),
+    "state 4 of protocol 1": ("or state > RESERVED + first", "or state > RESERVED + 2 * first"),
+    "a reserved ledger with a question": ("or (state == RESERVED + first and asked)", ""),
+    "byte 49": ("            or reserved\n", ""),
+    "any length of a report": ("_MIN_REPORT <= n <= _MAX_REPORT if", "True if"),
+    "a report in every state": ("state == ANSWERED + first else n == 0)", "True else True)"),
+    "spent while idle": ("(spent or asked or (first and last)", "(asked or (first and last)"),
+    "a question while idle": ("(spent or asked or (first and last)", "(spent or (first and last)"),
+    "protocol 1 idle with a round": ("(spent or asked or (first and last)", "(spent or asked"),
+    "idle at round 0 only": ("(spent or asked or (first and last)", "(spent or asked or last"),
+    "answered for nothing": ("not (spent and last)", "not last"),
+    "answered without a round": ("not (spent and last)", "not spent"),
+    "protocol 1 keeps its state": ("if first and state:", "if False:"),
+    "protocol 1 idle becomes reserved": ("if first and state:", "if first:"),
+    "protocol 1 keeps its question": ("            self.question[:] = _NO_QUESTION\n", ""),
+    "protocol 1 keeps its report": ("            n = 0\n", ""),
+    "protocol 1 loses what it spent": ("            n = 0\n", "            n = self.spent = 0\n"),
+    "written as protocol 1": ("0, MAGIC, self.budget", "0, MAGIC_1, self.budget"),
+    "a free report": ("not 0 < cost <= left", "not 0 <= cost <= left"),
+    "one micro-epsilon too much": ("not 0 < cost <= left", "not 0 < cost <= left + 1"),
+    "the last micro-epsilon is kept": ("not 0 < cost <= left", "not 0 < cost < left"),
+    "a payment for round 2**30": ("round_number <= _MAX_ROUND\n", "round_number <= _MAX_ROUND + 1\n"),
+    "the last round is not answered": ("round_number <= _MAX_ROUND\n", "round_number < _MAX_ROUND\n"),
+    "reports of any length": ("not _MIN_REPORT <= len(report) <= _MAX_REPORT", "False"),
+    "the longest report is refused": ("len(report) <= _MAX_REPORT\n", "len(report) < _MAX_REPORT\n"),
+    "covered whatever the round": ("round_number <= self._until and", ""),
+    "covered whatever the cost": ("and cost <= self._paid - spent", "and self._paid"),
+    "the round after those reserved": ("round_number <= self._until", "round_number <= self._until + 1"),
+    "the last round reserved is paid again": ("round_number <= self._until", "round_number < self._until"),
+    "covered to the last micro-epsilon but one": ("cost <= self._paid - spent", "cost < self._paid - spent"),
+    "more is reserved than the budget pays for": ("min(ahead, left // cost, ", "min(ahead, "),
+    "rounds above 2**30 - 1 are reserved": (", _MAX_ROUND - round_number + 1)", ")"),
+    "the last round is not reserved": ("_MAX_ROUND - round_number + 1)", "_MAX_ROUND - round_number)"),
+    "one is reserved": ("if ahead > 1:", "if ahead > 0:"),
+    "two are not reserved": ("if ahead > 1:", "if ahead > 2:"),
+    "one report is paid of those reserved": ("spent + ahead * cost,", "spent + cost,"),
+    "a round too many is over": ("round_number + ahead - 1, _NO", "round_number + ahead, _NO"),
+    "a round too few is over": ("round_number + ahead - 1, _NO", "round_number + ahead - 2, _NO"),
+    "reserved with the question": ("- 1, _NO_QUESTION, RESERVED", "- 1, question, RESERVED"),
+    "reserved, but called answered": ("_NO_QUESTION, RESERVED, b", "_NO_QUESTION, ANSWERED, b"),
+    "reserved with the report": (
+        'RESERVED, b"")\n                self._write',
+        "RESERVED, report)\n                self._write",
+    ),
+    "all that is reserved counts as spent": ("self._set(spent + cost,", "self._set(self.spent + cost,"),
+    "nothing is spent": ("self._set(spent + cost,", "self._set(spent,"),
+    "another report of those paid ahead is kept in the file": (
+        "        if not covered:\n            self._write()",
+        "        self._write()",
+    ),
+    "nothing is written": ("        if not covered:\n            self._write()", "        pass"),
+    "the question is not kept": ("        self.question[:] = question\n", ""),
+    "the report is not kept": ("        self.report[:] = report\n", ""),
+    "a short report leaves the length of a longer one": ("self.state, 0, n)", "self.state, 0, max(n, 20))"),
+    "the check leaves out the report": (
+        "hashlib.sha256(self._checked)",
+        "hashlib.sha256(self._checked[:52])",
+    ),
+}
+
+
+def test_the_ledger_itself_passes(tmp_path: Path) -> None:
+    ledger_vectors.check(mutant(), str(tmp_path / "ledger"), CASES)
+
+
+@pytest.mark.parametrize("what", MUTATIONS)
+def test_the_vectors_catch(what: str, tmp_path: Path) -> None:
+    assert caught(mutant(*MUTATIONS[what]), tmp_path / "ledger")
+
+
+def caught(wrong: types.ModuleType, path: Path) -> bool:
+    try:
+        ledger_vectors.check(wrong, str(path), CASES)
+    except Exception:  # a wrong ledger answers wrongly, or dies
+        return True
+    return False
+
+
+def mutant(right: str = "", wrong: str = "") -> types.ModuleType:
+    """tern.ledger with one text in the place of another, which is there once."""
+    assert not right or SOURCE.count(right) == 1, right
+    module = types.ModuleType("mutant")
+    exec(compile(SOURCE.replace(right, wrong) if right else SOURCE, "mutant", "exec"), module.__dict__)
+    return module

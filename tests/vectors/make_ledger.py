@@ -1,0 +1,455 @@
+"""Write the vectors of ledger.md: files good and hostile, and what a device does with them, payment by payment.
+
+    python tests/vectors/make_ledger.py
+
+Written from the text alone, without the device library, so that the two can disagree.
+"""
+
+import hashlib
+import json
+import struct
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+VECTORS = Path(__file__).parents[2] / "shared_specs" / "vectors"
+
+LAST_ROUND = 2**30 - 1
+ZERO = bytes(32)
+QUESTION = bytes(range(1, 33))
+OTHER = bytes(range(2, 34))
+REPORT = b"\x82" + bytes(range(100, 117))  # 18 bytes; nobody looks inside
+NEXT = b"\x82" + bytes(range(50, 70))
+LONGEST = b"\x82" + bytes(i * 7 & 255 for i in range(272))
+
+
+@dataclass(frozen=True)
+class Book:
+    """What a file holds."""
+
+    budget: int = 10**9
+    spent: int = 0
+    last: int = 0
+    question: bytes = ZERO
+    state: int = 0
+    report: bytes = b""
+    magic: bytes = b"TLG2"
+    reserved: int = 0
+    n: int | None = None  # length field, if not the report's
+
+    def image(self):
+        n = len(self.report) if self.n is None else self.n
+        head = (self.budget, self.spent, self.last, self.question, self.state, self.reserved, n)
+        data = struct.pack("<4sIII32sBBH", self.magic, *head) + self.report
+        return data + hashlib.sha256(data).digest()[:8]
+
+    def loaded(self):
+        """As a device has it in RAM."""
+        if self.magic == b"TLG1" and self.state:
+            return Book(self.budget, self.spent, self.last, state=2)
+        return replace(self, magic=b"TLG2")
+
+
+ANSWERED = Book(spent=2_000_000, last=9, question=QUESTION, state=1, report=REPORT)
+RESERVED = Book(spent=2_000_000, last=9, state=2)
+IDLE_1 = Book(magic=b"TLG1")
+DEBITED_1 = replace(ANSWERED, magic=b"TLG1", report=b"")
+REPORTED_1 = replace(ANSWERED, magic=b"TLG1", state=2)
+RESERVED_1 = replace(RESERVED, magic=b"TLG1", state=3)
+
+
+def write(name, notes, **groups):
+    parts = []
+    for group, tests in groups.items():
+        lines = ",\n".join("  " + json.dumps(test) for test in tests)
+        parts.append(f' "{group}": [\n{lines}\n ]')
+    (VECTORS / name).write_text(f'{{"notes": {json.dumps(notes)},\n' + ",\n".join(parts) + "}\n")
+
+
+def case(comment, result, flags=(), **fields):
+    return {"comment": comment, "flags": list(flags), **fields, "result": result}
+
+
+# --- Files ----------------------------------------------------------------------------------------------------
+
+
+def files():
+    tests = []
+    for comment, book in (
+        ("fresh", Book()),
+        ("fresh, rounds begin above 1000", Book(last=1000)),
+        ("fresh, no round is left", Book(last=LAST_ROUND)),
+        ("smallest budget", Book(budget=1)),
+        ("answered", ANSWERED),
+        (
+            "all spent, last round, longest report",
+            replace(ANSWERED, spent=10**9, last=LAST_ROUND, report=LONGEST),
+        ),
+        ("least spent, first round", replace(ANSWERED, spent=1, last=1)),
+        ("reserved", RESERVED),
+        ("of protocol 1: idle", IDLE_1),
+        ("of protocol 1: debited", DEBITED_1),
+        ("of protocol 1: reported", REPORTED_1),
+        ("of protocol 1: reported, longest report", replace(REPORTED_1, report=LONGEST)),
+        ("of protocol 1: reserved", RESERVED_1),
+    ):
+        tests.append(valid(comment, book, book.image()))
+    tests.append(valid("written over a much longer one", RESERVED, RESERVED.image() + LONGEST + LONGEST))
+    tests.append(valid("written over a longer one", ANSWERED, ANSWERED.image() + bytes.fromhex("00ff") * 9))
+    good = ANSWERED.image()
+    hostile = [
+        ("last byte missing, which a device that loaded the file before has in RAM", good[:-1]),
+        ("header alone", good[:52]),
+        ("empty", b""),
+        ("longest report, last byte missing", replace(ANSWERED, report=LONGEST).image()[:-1]),
+        ("another magic", Book(magic=b"TLG3").image()),
+        ("magic of protocol 0", Book(magic=b"TLG0").image()),
+        ("budget above the limit", Book(budget=10**9 + 1).image()),
+        ("budget 2**32 - 1", Book(budget=2**32 - 1).image()),
+        ("more spent than the budget", replace(ANSWERED, budget=1_999_999).image()),
+        ("last round 2**30", replace(ANSWERED, last=2**30).image()),
+        ("idle, last round 2**30", Book(last=2**30).image()),
+        ("state 3", replace(RESERVED, state=3).image()),
+        ("reserved, but with a question", replace(RESERVED, question=QUESTION).image()),
+        ("reserved, but nothing spent", replace(RESERVED, spent=0).image()),
+        ("reserved, but no round", replace(RESERVED, last=0).image()),
+        ("reserved, but with a report", replace(RESERVED, report=REPORT).image()),
+        ("byte 49 is 1", Book(reserved=1).image()),
+        ("idle, but spent", Book(spent=1).image()),
+        ("idle, but spent, with a last round", Book(spent=1, last=1).image()),
+        ("idle, but with a question", Book(question=QUESTION).image()),
+        ("idle, but with a report", Book(report=REPORT).image()),
+        ("answered, but nothing spent", replace(ANSWERED, spent=0).image()),
+        ("answered, but no round", replace(ANSWERED, last=0).image()),
+        ("answered, but without a report", replace(ANSWERED, report=b"").image()),
+        ("answered, report shorter than any", replace(ANSWERED, report=REPORT[:17]).image()),
+        ("answered, report longer than any", replace(ANSWERED, report=LONGEST + b"\0").image()),
+        ("length longer than the report", replace(ANSWERED, n=19).image()),
+        ("length shorter than the report", replace(ANSWERED, n=17).image()),
+        ("length 65535", replace(ANSWERED, n=65535).image()),
+        ("of protocol 1: state 4", replace(RESERVED_1, state=4).image()),
+        ("of protocol 1: idle, but with a last round", replace(IDLE_1, last=9).image()),
+        ("of protocol 1: idle, but spent", replace(IDLE_1, spent=1).image()),
+        ("of protocol 1: idle, but with a question", replace(IDLE_1, question=QUESTION).image()),
+        ("of protocol 1: debited, but nothing spent", replace(DEBITED_1, spent=0).image()),
+        ("of protocol 1: debited, but no round", replace(DEBITED_1, last=0).image()),
+        ("of protocol 1: debited, but with a report", replace(DEBITED_1, report=REPORT).image()),
+        ("of protocol 1: reported, but without a report", replace(REPORTED_1, report=b"").image()),
+        ("of protocol 1: reported, longer than any", replace(REPORTED_1, report=LONGEST + b"\0").image()),
+        ("of protocol 1: reserved, but with a question", replace(RESERVED_1, question=QUESTION).image()),
+        ("of protocol 1: reserved, but with a report", replace(RESERVED_1, report=REPORT).image()),
+    ]
+    for byte in range(0, len(good), 3):
+        flipped = bytearray(good)
+        flipped[byte] ^= 1 << byte % 8
+        hostile.append((f"byte {byte}: bit {byte % 8} flipped", bytes(flipped)))
+    return tests + [case(comment, "invalid", ["hostile"], ledger=data.hex()) for comment, data in hostile]
+
+
+def valid(comment, book, data):
+    book = book.loaded()
+    return case(
+        comment,
+        "valid",
+        ledger=data.hex(),
+        budget=book.budget,
+        spent=book.spent,
+        last=book.last,
+        question=book.question.hex(),
+        state=book.state,
+        report=book.report.hex(),
+    )
+
+
+# --- Transitions ----------------------------------------------------------------------------------------------
+
+
+class Device:
+    """The tables of ledger.md: what a device has in its file, what it has in RAM, and what it does when asked."""
+
+    def __init__(self, book):
+        self.file = book
+        self.start()
+
+    def start(self):
+        self.book = self.file.loaded()
+        self.until = self.paid = 0
+
+    def ask(self, number, question, cost, report, ahead):
+        book = self.book
+        if number < book.last:
+            return "old"
+        if number == book.last:
+            return "again" if book.state == 1 and book.question == question else "changed"
+        if not 1 <= cost <= book.budget - book.spent or number > LAST_ROUND or not 18 <= len(report) <= 273:
+            return "refused"
+        self.book = Book(book.budget, book.spent + cost, number, question, 1, report)
+        if number <= self.until and self.book.spent <= self.paid:
+            return "paid"
+        n = min(ahead, (book.budget - book.spent) // cost, LAST_ROUND - number + 1)
+        if n > 1:
+            self.until, self.paid = number + n - 1, book.spent + n * cost
+            self.file = Book(book.budget, self.paid, self.until, state=2)
+        else:
+            self.until = self.paid = 0
+            self.file = self.book
+        return "paid"
+
+
+def pay(number, cost=5, question=QUESTION, report=REPORT, ahead=1):
+    return number, question, cost, report, ahead
+
+
+RESTART = None
+
+
+def transition(comment, book, *asked):
+    device = Device(book)
+    events = []
+    for one in asked:
+        if one is RESTART:
+            device.start()
+            events.append({"restart": True})
+            continue
+        number, question, cost, report, ahead = one
+        before = device.file
+        answer = device.ask(*one)
+        events.append(
+            {
+                "round": number,
+                "question": question.hex(),
+                "cost": cost,
+                "report": (device.book.report if answer == "again" else report).hex(),
+                "ahead": ahead,
+                "answer": answer,
+                "spent": device.book.spent,
+                "file": "" if device.file is before else device.file.image().hex(),
+            }
+        )
+    return case(comment, "valid", ledger=book.image().hex(), events=events)
+
+
+def transitions():
+    small = Book(budget=10)
+    two_before = LAST_ROUND - 2
+    return [
+        transition(
+            "a report, again, after a restart, another question",
+            Book(),
+            pay(1),
+            pay(1),
+            RESTART,
+            pay(1),
+            pay(1, question=OTHER),
+        ),
+        transition(
+            "rounds in a row, then one that is over",
+            ANSWERED,
+            pay(9),
+            pay(10, report=NEXT),
+            pay(9),
+            pay(10, question=OTHER),
+            pay(11),
+            RESTART,
+            pay(10),
+            pay(11),
+        ),
+        transition("rounds may be skipped", ANSWERED, pay(500), pay(499), pay(LAST_ROUND), pay(LAST_ROUND)),
+        transition(
+            "the last round there is",
+            replace(ANSWERED, last=LAST_ROUND - 1),
+            pay(2**30),
+            pay(LAST_ROUND),
+            pay(2**30),
+            RESTART,
+            pay(LAST_ROUND),
+        ),
+        transition(
+            "fresh, rounds begin above 1000",
+            Book(last=1000),
+            pay(999),
+            pay(1000),
+            pay(1000, question=ZERO),
+            pay(1001),
+            RESTART,
+            pay(1001),
+        ),
+        transition(
+            "the budget to the last micro-epsilon", small, pay(1, 11), pay(1, 10), pay(2, 1), pay(1, 10)
+        ),
+        transition("a budget that all counts", Book(budget=10**9), pay(1, 10**9), pay(2, 1)),
+        transition(
+            "a report that is refused costs nothing",
+            small,
+            pay(1, 0),
+            pay(1, 5, report=REPORT[:17]),
+            pay(1, 5, report=LONGEST + b"\0"),
+            pay(1, 10, report=LONGEST),
+            RESTART,
+            pay(1, 10, report=LONGEST),
+        ),
+        transition(
+            "a shorter report after a longer one",
+            Book(),
+            pay(1, report=LONGEST),
+            pay(2, report=NEXT),
+            pay(3),
+            RESTART,
+            pay(3),
+        ),
+        transition(
+            "reserved: all its rounds are over",
+            RESERVED,
+            pay(8),
+            pay(9),
+            pay(9, question=ZERO),
+            pay(10),
+            pay(10),
+        ),
+        transition("of protocol 1, idle", IDLE_1, pay(1)),
+        transition(
+            "of protocol 1, debited: the round is over, and paid",
+            DEBITED_1,
+            pay(9),
+            RESTART,
+            pay(8),
+            pay(10),
+            pay(10),
+        ),
+        transition(
+            "of protocol 1, reported: its report is not sent again",
+            REPORTED_1,
+            pay(9),
+            pay(9, question=ZERO),
+            RESTART,
+            pay(9),
+            pay(10),
+            RESTART,
+            pay(10),
+        ),
+        transition("of protocol 1, reserved", RESERVED_1, pay(9), pay(10), RESTART, pay(10)),
+        transition("of protocol 1, debited, paid ahead", DEBITED_1, pay(10, ahead=3), pay(11, ahead=3)),
+        transition(
+            "three paid ahead: a write for three reports",
+            Book(),
+            pay(1, ahead=3),
+            pay(1, ahead=3),
+            pay(1, question=OTHER, ahead=3),
+            pay(2, question=OTHER, report=NEXT, ahead=3),
+            pay(1, ahead=3),
+            pay(2, question=OTHER, ahead=3),
+            pay(3, ahead=3),
+            pay(4, ahead=3),
+        ),
+        transition(
+            "paid ahead, then the power fails",
+            Book(),
+            pay(10, ahead=3),
+            RESTART,
+            pay(10, ahead=3),
+            pay(11, ahead=3),
+            pay(12, ahead=3),
+            pay(12, question=ZERO, ahead=3),
+            pay(13, ahead=3),
+        ),
+        transition(
+            "rounds beyond those reserved: what was not used comes back",
+            Book(),
+            pay(1, ahead=3),
+            pay(100, ahead=3),
+            pay(101, 7, ahead=3),
+            RESTART,
+            pay(103, ahead=3),
+        ),
+        transition(
+            "dearer than what is reserved, within its rounds",
+            Book(),
+            pay(1, ahead=3),
+            pay(2, 11, ahead=3),
+            pay(4, 11, ahead=3),
+        ),
+        transition(
+            "as dear as all that is reserved",
+            Book(),
+            pay(1, ahead=3),
+            pay(2, 10, ahead=3),
+            pay(3, 1, ahead=3),
+        ),
+        transition(
+            "cheaper reports do not stretch a reservation",
+            Book(),
+            pay(1, ahead=2),
+            pay(2, 1, ahead=2),
+            pay(3, 1, ahead=2),
+        ),
+        transition(
+            "no more is reserved than the budget pays for",
+            small,
+            pay(1, 3, ahead=8),
+            pay(2, 3, ahead=8),
+            pay(3, 3, ahead=8),
+            pay(4, 2, ahead=8),
+            pay(4, 1, ahead=8),
+            RESTART,
+            pay(4, 1, ahead=8),
+        ),
+        transition(
+            "the budget pays for one: nothing is reserved",
+            small,
+            pay(1, 6, ahead=8),
+            RESTART,
+            pay(1, 6, ahead=8),
+            pay(2, 2, ahead=8),
+            pay(3, 2, ahead=8),
+        ),
+        transition(
+            "a write for one ends what is reserved",
+            Book(budget=40),
+            pay(1, ahead=4),
+            pay(9, 25, ahead=4),
+            pay(10, 5, ahead=1),
+            pay(11, 5, ahead=1),
+            RESTART,
+            pay(11, 5, ahead=1),
+        ),
+        transition(
+            "no round beyond the last is reserved",
+            replace(ANSWERED, last=two_before),
+            pay(LAST_ROUND - 1, ahead=1000),
+            pay(LAST_ROUND, ahead=1000),
+        ),
+        transition(
+            "the last round alone",
+            replace(ANSWERED, last=two_before),
+            pay(LAST_ROUND, ahead=1000),
+            RESTART,
+            pay(LAST_ROUND, ahead=1000),
+        ),
+        transition(
+            "the dearest report, paid ahead", Book(), pay(1, 10**9, ahead=1000), pay(2, 1, ahead=1000)
+        ),
+        transition(
+            "a thousand of the dearest",
+            Book(),
+            pay(1, 10**6, ahead=1000),
+            pay(2, 10**9, ahead=1000),
+            pay(2, 999 * 10**6, ahead=1000),
+            pay(3, 1, ahead=1000),
+        ),
+    ]
+
+
+def main():
+    write(
+        "ledger.json",
+        "ledger.md. files: a file, and what a device that loads it has in RAM; an invalid one means refusal. "
+        "transitions: each event is asked of the device in turn. answer: paid (this report was paid for and may be "
+        "sent), again (the report is the one kept), old, changed, refused (neither file nor account changes). spent: "
+        "what was really spent, afterwards. file: what the file begins with afterwards; empty: it is as before. "
+        "restart: the power fails, and the file is loaded",
+        files=files(),
+        transitions=transitions(),
+    )
+
+
+if __name__ == "__main__":
+    main()
