@@ -68,16 +68,37 @@ static void check_round(void) {                                             /* k
     print_hex(r.card.at, r.card.n);
 }
 
-static void check_ledger(void) {                                            /* file -> its fields, and the file as written anew */
-    struct ledger l;
-    u8 again[60 + sizeof l.report];
-    if (!decode_ledger(&l, arguments[0], sizes[0])) { printf("refused"); return; }
-    printf("%u %u %u %d ", (unsigned)l.budget, (unsigned)l.spent, (unsigned)l.last, l.state);
-    print_hex(l.question, 32);
+static void print_ledger(const struct ledger *l) {
+    printf("%u %u %u %d ", (unsigned)l->budget, (unsigned)l->spent, (unsigned)l->last, l->state);
+    print_hex(l->question, 32);
     putchar(' ');
-    print_hex(l.report, l.n);
-    putchar(' ');
-    print_hex(again, encode_ledger(again, &l));
+    print_hex(l->report, l->n);
+}
+
+static void check_ledger(void) {                                            /* file -> its fields; it is the one that `pay` goes on from */
+    ahead.active = 0;
+    if (decode_ledger(&ahead.real, arguments[0], sizes[0])) print_ledger(&ahead.real); else printf("refused");
+}
+
+static void check_pay(void) {                                               /* round, question, price, report, at once -> answer, spent, file */
+    struct ledger *l = &ahead.real, changed = *l;
+    u8 file[60 + sizeof l->report];
+    u32 number = get32(arguments[0]), price = get32(arguments[2]);
+    int code = number > LAST_ROUND ? ERR_FRAME : compare_round(l, number, 0), n = 0;
+    if (code == ERR_CHANGED_ROUND && l->state == ANSWERED && same(l->question, arguments[1], 32)) {
+        printf("again %u - ", (unsigned)l->spent);
+        print_hex(l->report, l->n);
+        return;
+    }
+    if (code == ERR_AHEAD) code = OK;           /* these rounds have no bound */
+    if (code == OK && (price == 0 || price > l->budget - l->spent)) code = ERR_BUDGET;
+    if (code == OK) {
+        memcpy(changed.report, arguments[3], sizes[3]);
+        changed.n = sizes[3];
+        n = pay(&changed, number, arguments[1], price, get32(arguments[4]), l->budget, file);
+    }
+    printf("%s %u ", code == OK ? "paid" : code == ERR_OLD_ROUND ? "old" : code == ERR_CHANGED_ROUND ? "changed" : "refused", (unsigned)l->spent);
+    print_hex(file, n);
 }
 
 static void check_values(void) {                                            /* frame, records' d, rows -> the values */
@@ -100,6 +121,7 @@ static void check_line(const char *name) {
     else if (!strcmp(name, "coordinates")) check_coordinates();
     else if (!strcmp(name, "round")) check_round();
     else if (!strcmp(name, "ledger")) check_ledger();
+    else if (!strcmp(name, "pay")) check_pay();
     else if (!strcmp(name, "values")) check_values();
     else if (!strcmp(name, "encode")) print_hex(out, cobs_encode(out, arguments[0], sizes[0]));
     else if (!strcmp(name, "decode")) {

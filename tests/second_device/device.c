@@ -5,11 +5,14 @@
  *
  * Read it beside the texts; each part names its own. It takes its random bytes from the operating system's generator;
  * with --random those of the samplers come from FILE, one report after the other: for comparisons, never for data. */
-#define _POSIX_C_SOURCE 200809L
+#define _DEFAULT_SOURCE
+#include <fcntl.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -661,28 +664,31 @@ static i64 load_records(struct records *s, u8 **file, const struct client *c, in
 }
 
 /* ---- Ledger (ledger.md) ---- */
-enum { IDLE, DEBITED, REPORTED, RESERVED };
+enum { IDLE, ANSWERED, RESERVED };
 struct ledger { u32 budget, spent, last; u8 question[32]; int state, n; u8 report[17 + MOST_PACKED]; };
 
-static struct { int active; struct ledger real; u32 spent, last; } ahead;   /* what is really spent, and what is paid for */
+/* While a board uses up what it has paid ahead: what is really spent, and what the file says. */
+static struct { int active; struct ledger real; u32 spent, last; } ahead;
 
 static int decode_ledger(struct ledger *l, const u8 *f, size_t size) {
     static const u8 none[32];
     u8 digest[32];
-    if (size < 60 || memcmp(f, "TLG1", 4) || size < 60u + get16(f + 50)) return 0;
+    int old = size >= 60 && !memcmp(f, "TLG1", 4);
+    if (!old && (size < 60 || memcmp(f, "TLG2", 4))) return 0;
     *l = (struct ledger){get32(f + 4), get32(f + 8), get32(f + 12), {0}, f[48], get16(f + 50), {0}};
+    int idle = l->state == IDLE, reserved = old ? 3 : RESERVED, answered = old ? 2 : ANSWERED, asked = memcmp(f + 16, none, 32) != 0;
+    if (size < 60u + l->n || l->budget > 1000000000 || l->spent > l->budget || l->last > LAST_ROUND || l->state > reserved || f[49]) return 0;
     hash(digest, f, 52 + l->n, "", 0);
-    int idle = l->state == IDLE, no_question = !memcmp(f + 16, none, 32);
-    if (!same(digest, f + 52 + l->n, 8) || l->budget < 1 || l->budget > 1000000000 || l->spent > l->budget || l->last > LAST_ROUND) return 0;
-    if (l->state > RESERVED || f[49] || (l->spent == 0) != idle || (l->last == 0) != idle) return 0;
-    if (((idle || l->state == RESERVED) && !no_question) || (l->state == REPORTED ? l->n < 18 || l->n > 273 : l->n)) return 0;
+    if (!same(digest, f + 52 + l->n, 8) || (l->spent == 0) != idle || (l->last == 0 ? !idle : idle && old)) return 0;
+    if (((idle || l->state == reserved) && asked) || (l->state == answered ? l->n < 18 || l->n > 273 : l->n)) return 0;
+    if (old && !idle) { l->state = RESERVED; l->n = 0; return 1; }          /* of protocol 1: every round so far is over */
     memcpy(l->question, f + 16, 32);
     memcpy(l->report, f + 52, l->n);
     return 1;
 }
 
 static int encode_ledger(u8 *f, const struct ledger *l) {
-    u8 digest[32], *p = put32(put32(put32(put(f, "TLG1", 4), l->budget), l->spent), l->last);
+    u8 digest[32], *p = put32(put32(put32(put(f, "TLG2", 4), l->budget), l->spent), l->last);
     p = put(p, l->question, 32);
     *p++ = l->state;
     *p++ = 0;
@@ -691,45 +697,65 @@ static int encode_ledger(u8 *f, const struct ledger *l) {
     return put(p, digest, 8) - f;
 }
 
+/* What stands against a round of this number: OK if nothing does. ANSWERED and the same question: the report is there. */
+static int compare_round(const struct ledger *l, u32 number, int for_fleet) {
+    if (number <= l->last) return number < l->last ? ERR_OLD_ROUND : ERR_CHANGED_ROUND;
+    return number - l->last > (for_fleet ? 1024u : 1u << 20) ? ERR_AHEAD : OK;
+}
+
+/* Pay for a report: l is what was, and becomes what is. The length of the file to be written, or 0 if an earlier one covers it. */
+static int pay(struct ledger *l, u32 number, const u8 question[32], u64 price, i64 at_once, u32 budget, u8 *file) {
+    i64 n = least(at_once, least((budget - l->spent) / price, LAST_ROUND - number + 1));
+    int covered = ahead.active && number <= ahead.last && l->spent + price <= ahead.spent;
+    struct ledger reserved = {l->budget, l->spent + n * price, number + n - 1, {0}, RESERVED, 0, {0}};
+    l->spent += price;
+    l->last = number;
+    l->state = l->n ? ANSWERED : RESERVED;                                  /* no report: this round is over, and paid for */
+    if (l->n) memcpy(l->question, question, 32); else memset(l->question, 0, 32);
+    if (!covered) {
+        ahead.active = n > 1;
+        ahead.spent = reserved.spent;
+        ahead.last = reserved.last;
+    }
+    ahead.real = *l;
+    return covered ? 0 : encode_ledger(file, n > 1 ? &reserved : l);
+}
+
+static u8 as_loaded[32];                        /* the hash of the ledger's file as this program knows it */
+
 static const char *ledger_name(u32 id) {
     static char name[20];
     snprintf(name, sizeof name, "ledger/%08x", (unsigned)id);
     return name;
 }
 
+static u8 *read_ledger(u32 id, size_t *n, u8 digest[32]) {
+    u8 *f = read_file(ledger_name(id), n);
+    if (f) hash(digest, f, *n, "", 0);
+    return f;
+}
+
 static int load_ledger(struct ledger *l, u32 id) {
     size_t n;
     if (ahead.active) { *l = ahead.real; return 1; }
-    u8 *f = read_file(ledger_name(id), &n);
+    u8 *f = read_ledger(id, &n, as_loaded);
     int good = f && decode_ledger(l, f, n);
     free(f);
     return good;
 }
 
-static int store_ledger(const struct ledger *l, u32 id) {
-    u8 f[60 + sizeof l->report];
-    return write_file(ledger_name(id), f, encode_ledger(f, l));
-}
-
-/* Debit and report become durable: by one write, or by what an earlier write has paid for. */
-static int settle(struct ledger *l, const struct client *c, u32 price, u32 budget) {
-    int reserves = fleet.ahead > 1 && board.clients == 1;
-    l->spent += price;
-    if (reserves && !(ahead.active && l->spent <= ahead.spent && l->last <= ahead.last)) {
-        struct ledger paid = *l;
-        paid.spent = least(budget, l->spent + (u64)(fleet.ahead - 1) * price);
-        paid.last = least(LAST_ROUND, (i64)l->last + fleet.ahead - 1);
-        paid.state = RESERVED;
-        paid.n = 0;
-        memset(paid.question, 0, 32);
-        if (!store_ledger(&paid, c->id)) return 0;
-        ahead.active = 1;
-        ahead.spent = paid.spent;
-        ahead.last = paid.last;
-    } else if (!reserves && !store_ledger(l, c->id)) return 0;
-    if (reserves) ahead.real = *l;
-    *c->paid_at = now();
-    return 1;
+static int store_ledger(u32 id, const u8 *file, int n) {                    /* refuses where another process has written */
+    size_t size;
+    u8 digest[32] = {0};
+    int folder = open("ledger", O_RDONLY);
+    if (folder < 0) return 0;
+    flock(folder, LOCK_EX);
+    free(read_ledger(id, &size, digest));
+    int good = same(digest, as_loaded, 32) && write_file(ledger_name(id), file, n);
+    close(folder);
+    hash(as_loaded, file, n, "", 0);
+    if (!good) ahead.active = 0;                                            /* what the file says counts again */
+    return good;
 }
 
 /* ---- Answers ---- */
@@ -795,9 +821,9 @@ static int answer(struct ledger *l, const struct client *c, const u8 q[32], cons
     if (!parse_round(&r, f, n)) return ERR_FRAME;
     if (!load_ledger(l, c->id)) return ERR_LEDGER;
     *detail = l->last;
-    if (r.number < l->last) return ERR_OLD_ROUND;
-    if (r.number == l->last) return l->state == REPORTED && same(l->question, q, 32) ? OK : ERR_CHANGED_ROUND;
-    if (r.number - l->last > (r.device == FLEET ? 1024u : 1u << 20)) return ERR_AHEAD;
+    int code = compare_round(l, r.number, r.device == FLEET);
+    if (code == ERR_CHANGED_ROUND && l->state == ANSWERED && same(l->question, q, 32)) return OK;
+    if (code != OK) return code;
     *detail = 0;
     int size = decode(&r.card) ? packed_size(r.card.symbols, r.k) : -1;
     if (size < 0 || (r.model == 4 && r.card.shape != LAPLACE)) return ERR_CARD;
@@ -813,7 +839,7 @@ static int answer(struct ledger *l, const struct client *c, const u8 q[32], cons
     i64 wrong = load_records(&s, &file, c, r.d);
     *detail = wrong < 0 ? 0 : wrong;
     double waits = fleet.pause - (now() - *c->paid_at);
-    int code = wrong >= 0 ? ERR_DATA : random_failed ? ERR_ENTROPY : price > budget_left(c, l) ? ERR_BUDGET :
+    code = wrong >= 0 ? ERR_DATA : random_failed ? ERR_ENTROPY : price > budget_left(c, l) ? ERR_BUDGET :
         fleet.pause && waits > 0 ? ERR_TOO_SOON : OK;
     if (code == ERR_BUDGET) *detail = budget_left(c, l);
     if (code == ERR_TOO_SOON) *detail = (u32)waits + 1;
@@ -821,7 +847,7 @@ static int answer(struct ledger *l, const struct client *c, const u8 q[32], cons
         i32 values[MOST_VALUES];
         u32 symbols[MOST_VALUES];
         u16 chosen[MOST_VALUES];
-        u8 digest[32];
+        u8 digest[32], ledger[60 + sizeof l->report];
         compute(values, &r, &s);
         choose(chosen, q, r.values, r.k);
         for (int i = 0; i < r.k; i++) values[i] = values[chosen[i]];        /* chosen[i] >= i: they ascend */
@@ -831,11 +857,10 @@ static int answer(struct ledger *l, const struct client *c, const u8 q[32], cons
         hash(digest, q + 8, 16, l->report, 9 + size);
         put(l->report + 9 + size, digest, 8);
         l->n = random_failed ? 0 : 17 + size;
-        l->state = random_failed ? DEBITED : REPORTED;
-        l->last = r.number;
-        memcpy(l->question, q, 32);
-        if (!settle(l, c, price, least(c->budget, l->budget))) code = ERR_LEDGER;
+        int n_file = pay(l, r.number, q, price, board.clients == 1 && fleet.present ? fleet.ahead : 1, least(c->budget, l->budget), ledger);
+        if (n_file && !store_ledger(c->id, ledger, n_file)) code = ERR_LEDGER;
         else if (random_failed) code = ERR_ENTROPY;
+        *c->paid_at = now();
     }
     free(file);
     return code;
@@ -940,6 +965,7 @@ int main(int n, char **arguments_) {
     else { fprintf(stderr, "usage: device DIRECTORY [--random FILE] | device --check\n"); return 2; }
     random_failed = !random_file;
     if (chdir(arguments_[1])) { perror(arguments_[1]); return 1; }
+    umask(077);                                 /* ledgers are for their owner alone */
     load_board();
     serve();
     return 0;

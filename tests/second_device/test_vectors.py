@@ -181,14 +181,28 @@ def test_fleet_keys(device):
 
 
 def test_ledgers(device):
-    asked = cases("ledger.json")
+    asked = cases("ledger.json", "files")
     for case, answer in zip(asked, ask(device, [("ledger", h("ledger", c)) for c in asked])):
         if case["result"] == "invalid":
             assert refused(answer), case["comment"]
-            continue
-        assert list(map(int, answer[:4])) == [case[n] for n in ("budget", "spent", "last", "state")], case["comment"]
-        assert answer[4:6] == [case["mark"], text(case["report"])]
-        assert case["ledger"].startswith(answer[6])
+        else:
+            assert list(map(int, answer[:4])) == [case[n] for n in ("budget", "spent", "last", "state")], case["comment"]
+            assert answer[4:] == [case["question"], text(case["report"])]
+
+
+def test_payments(device):
+    for case in cases("ledger.json", "transitions"):
+        file, lines, expected = case["ledger"], [("ledger", h("ledger", case))], []
+        for event in case["events"]:
+            if "restart" in event:
+                lines.append(("ledger", bytes.fromhex(file)))
+                expected.append(None)
+                continue
+            lines.append(("pay", u32(event["round"]), h("question", event), u32(event["cost"]), h("report", event), u32(event["ahead"])))
+            expected.append([event["answer"], str(event["spent"]), text(event["file"])])
+            file = event["file"] or file
+        for answer, wanted in zip(ask(device, lines)[1:], expected):
+            assert wanted is None or answer[:3] == wanted, case["comment"]
 
 
 # ---- Conversations with the board ----
@@ -225,7 +239,7 @@ def uncobs(coded):
 
 
 def fresh_ledger(budget):
-    file = b"TLG1" + struct.pack("<III32sBBH", budget, 0, 0, bytes(32), 0, 0, 0)
+    file = b"TLG2" + struct.pack("<III32sBBH", budget, 0, 0, bytes(32), 0, 0, 0)
     return file + tag(b"", file)
 
 
