@@ -2,7 +2,7 @@
  *
  * A line is `name hex hex ...`, with `-` for no bytes and integers of 4 bytes, least significant first; the answer is one
  * line of decimal numbers and hexadecimal strings, or `refused`. */
-static u8 arguments[8][16384];
+static u8 arguments[8][65536];
 static int sizes[8];
 
 static void print_hex(const u8 *p, int n) {
@@ -91,7 +91,7 @@ static void check_pay(void) {                                               /* r
         return;
     }
     if (code == ERR_AHEAD) code = OK;           /* these rounds have no bound */
-    if (code == OK && (price == 0 || price > l->budget - l->spent)) code = ERR_BUDGET;
+    if (code == OK && (price == 0 || sizes[3] < 18 || sizes[3] > 273 || price > l->budget - l->spent)) code = ERR_BUDGET;
     if (code == OK) {
         memcpy(changed.report, arguments[3], sizes[3]);
         changed.n = sizes[3];
@@ -127,6 +127,9 @@ static void check_line(const char *name) {
     else if (!strcmp(name, "decode")) {
         int n = cobs_decode(out, arguments[0], sizes[0]);
         if (n < 0) printf("refused"); else print_hex(out, n);
+    } else if (!strcmp(name, "choice")) {                                   /* round, batch, records there are -> the first, and how many */
+        i64 n, from = choose_records(get32(arguments[0]), get32(arguments[1]), get32(arguments[2]), &n);
+        printf("%ld %ld", (long)from, (long)n);
     } else if (!strcmp(name, "exp_lower")) {                                /* micro-epsilon -> the integer */
         struct wide e = exp_lower(get32(arguments[0]));
         for (int i = 3; i >= 0; i--) printf("%08x", (unsigned)e.limb[i]);
@@ -146,7 +149,7 @@ static void check_line(const char *name) {
 }
 
 static int check(void) {
-    static char line[65536];
+    static char line[1 << 18];
     while (fgets(line, sizeof line, stdin)) {
         char *name = strtok(line, " \n"), *word;
         memset(sizes, 0, sizeof sizes);

@@ -540,10 +540,16 @@ static void local_training(i32 *values, const struct round *r, const i32 *m, con
     }
 }
 
+/* The n records that a gradient uses, of c: from this one on. Local training cuts all c into batches of n. */
+static i64 choose_records(u32 number, int batch, i64 c, i64 *n) {
+    *n = least(batch ? batch : MOST_RECORDS, least(c, MOST_RECORDS));
+    return (i64)(number - 1) * *n % c;
+}
+
 static void compute(i32 *values, const struct round *r, const struct records *s) {
     i32 m[MOST_VALUES];
-    i64 most = least(s->n, MOST_RECORDS), n = r->batch ? least(r->batch, most) : most, before = r->number - 1;
-    const u8 *one = record(s, before);                                      /* the record of models 4, 8 and 9 */
+    i64 n, from = choose_records(r->number, r->batch, s->n, &n);
+    const u8 *one = record(s, r->number - 1);                               /* the record of models 4, 8 and 9 */
     if (r->model == 8 || r->model == 9) {
         for (int j = 0; j < r->d; j++) {
             i64 v = get_i16(one + 2 * j), last = r->card.symbols - 1;
@@ -554,7 +560,7 @@ static void compute(i32 *values, const struct round *r, const struct records *s)
     for (int j = 0; j < r->classes * r->d; j++) m[j] = get_i16(r->question + 2 * j);
     if (r->model == 4) probabilities(values, m, r->exponent, r->classes, one, r->d, r->card.at[5]);
     else if (r->model >= 5 && r->model <= 7) local_training(values, r, m, s, n);
-    else mean_gradient(values, r->model, m, r->exponent, r->classes, r->range, s, before * n % s->n, n);
+    else mean_gradient(values, r->model, m, r->exponent, r->classes, r->range, s, from, n);
 }
 
 
