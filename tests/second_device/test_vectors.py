@@ -81,7 +81,7 @@ def test_exp_lower(device):
 
 @pytest.mark.parametrize("group", ["gradients", "local", "inference", "collection"])
 def test_arithmetic(device, group):
-    asked, lines = cases("arithmetic.json", group), []
+    asked, lines = cases("arithmetic.json", group), []                      # a batch of 33 is one of 32, though no ROUND has it
     for case in asked:
         field = lambda name: case.get(name, 0)
         if "asked" in case:
@@ -90,7 +90,7 @@ def test_arithmetic(device, group):
             question = i16(case["parameters"])
         frame = round_frame(number=case["round"], model=case["model"], value_range=field("range"), exponent=field("exponent"),
                             classes=case.get("classes", 1), d=case["d"], k=case.get("classes", 1) if case["model"] == 4 else 1,
-                            batch=field("batch"), local=(field("epochs"), field("rate"), field("tau")), question=question,
+                            batch=min(field("batch"), 32), local=(field("epochs"), field("rate"), field("tau")), question=question,
                             card=h("card", case) if "card" in case else CARD)
         lines.append(("values", frame, u32(case["d"]), b"".join(map(i16, case["records"]))))
     for case, answer in zip(asked, ask(device, lines)):
