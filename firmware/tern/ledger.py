@@ -111,10 +111,11 @@ class Ledger:
         need no write; whoever loads the ledger after a power cut finds all of that spent, and all of these rounds over.
         Raises LedgerError; then nothing may be sent, and if the file could not be written, it must be loaded again.
         """
+        path = self.path
         spent = self.spent
         left = self.budget - spent
         if (
-            not self.path
+            not path
             or not 0 < cost <= left
             or not self.round < round_number <= _MAX_ROUND
             or not (_MIN_REPORT <= len(report) <= _MAX_REPORT or not report)
@@ -124,6 +125,7 @@ class Ledger:
         if not report:
             question = _NO_QUESTION
             state = RESERVED
+        self.path = ""  # to be loaded again, unless all goes well
         covered = round_number <= self._until and cost <= self._paid - spent
         if not covered:
             self._until = self._paid = 0
@@ -131,12 +133,13 @@ class Ledger:
             if ahead > 1:
                 covered = True
                 self._set(spent + ahead * cost, round_number + ahead - 1, _NO_QUESTION, RESERVED, b"")
-                self._write()
+                self._write(path)
                 self._until = self.round
                 self._paid = self.spent
         self._set(spent + cost, round_number, question, state, report)
         if not covered:
-            self._write()
+            self._write(path)
+        self.path = path
 
     def _set(self, spent, last, question, state, report):
         n = len(report)
@@ -150,14 +153,14 @@ class Ledger:
     def _fit(self, n):
         # Views for a report of n bytes: nothing is allocated while all reports are as long.
         if n != len(self.report) or not self._whole:
-            self.report = self._view[_HEADER : _HEADER + n]
-            self._checked = self._view[: _HEADER + n]
+            report = self._view[_HEADER : _HEADER + n]
+            checked = self._view[: _HEADER + n]
             self._whole = self._view[: _HEADER + n + _CHECK]
+            self._checked = checked
+            self.report = report  # last: now there was memory for all
 
-    def _write(self):
+    def _write(self, path):
         # Whatever goes wrong, the file at `path` is the old one or the new one, whole.
-        path = self.path
-        self.path = ""  # to be loaded again, unless all goes well
         n = len(self.report)
         struct.pack_into("<4sIII", self._bytes, 0, MAGIC, self.budget, self.spent, self.round)
         struct.pack_into("<BBH", self._bytes, _QUESTION + 32, self.state, 0, n)
@@ -168,7 +171,6 @@ class Ledger:
             replace(path, self._whole)
         else:
             self._held = exchange(path, bytes(self._whole), self._held)
-        self.path = path
 
     def _write_over(self, path):
         try:
@@ -206,10 +208,9 @@ def create(path, budget, last=0):
         os.stat(path)
     except OSError:
         ledger = Ledger()
-        ledger.path = path
         ledger.budget = budget
         ledger._set(0, last, _NO_QUESTION, IDLE, b"")
-        ledger._write()
+        ledger._write(path)
         return
     raise LedgerError("there is a ledger already")
 

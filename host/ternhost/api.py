@@ -197,14 +197,16 @@ def resume(
     run: str | Path,
     *,
     fleet: str | None = None,
+    after_round: int | None = None,
     directory: str | Path = places.RUNS,
     on_status: OnStatus | None = None,
 ) -> Result:
     """Go on with a run that was interrupted: its name in `directory`, its own directory, or its store.
 
-    fleet: where its boards are, if elsewhere by now. Raises TernError.
+    fleet: where its boards are, if elsewhere by now. after_round: ask no round up to this number, where its store was
+    restored from a copy and boards know later rounds. Raises TernError.
     """
-    with Run.resume(str(run), _watcher(on_status), fleet, Path(directory)) as going:
+    with Run.resume(str(run), _watcher(on_status), fleet, after_round, Path(directory)) as going:
         return _told(going)
 
 

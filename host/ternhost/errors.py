@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from ternhost.text import visible
+
 OK = 0
 FAILED = 1
 USAGE = 2
@@ -34,9 +36,9 @@ class TernError(Exception):
     exit_code = FAILED
 
     def __init__(self, message: str, hint: str | None = None) -> None:
-        super().__init__(message)
-        self.message = message
-        self.hint = hint
+        self.message = visible(message, lines=True)  # a board, a broker or a file may have a part in it
+        self.hint = hint and visible(hint, lines=True)
+        super().__init__(self.message)
 
 
 class UsageError(TernError):

@@ -1,4 +1,4 @@
-"""Files that are whole or not there."""
+"""Files that are whole or not there, and files that are their owner's alone."""
 
 from __future__ import annotations
 
@@ -6,6 +6,11 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+
+def private(path: str, flags: int) -> int:
+    """An opener for open(): a file that it makes is for its owner alone."""
+    return os.open(path, flags, 0o600)
 
 
 def write_whole(path: Path, data: bytes, mode: int = 0o666) -> None:

@@ -8,6 +8,7 @@ from tern import frames, host_frames, ledger, storage, wire
 from tern.boards.emulated import Board
 
 KEY = bytes(range(32))
+_out = bytearray(wire.MAX_FRAME)
 EPSILON = 2_000_000  # of the cards here
 T = 1 << 30
 
@@ -59,12 +60,12 @@ def round_frame(
     number, card_bytes, device=7, d=4, k=4, batch=0, model=wire.LOGISTIC, shift=0, key=None, range_=0
 ):
     """A ROUND as a memoryview; `shift` changes its parameters."""
-    out = bytearray(wire.MAX_FRAME)
+    out = _out
     parameters = array("h", (100 * j + shift for j in range(d)))
     n = host_frames.encode_round(
         out, key or key_of(device), device, number, model, parameters, card_bytes, k, -14, range_, 1, batch
     )
-    return memoryview(out)[:n]
+    return memoryview(bytearray(memoryview(out)[:n]))
 
 
 asked = [b""]  # the ROUND that was asked last

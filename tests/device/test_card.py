@@ -40,7 +40,6 @@ def test_vectors_at_another_epsilon():
             card = decode(bytes.fromhex(case["card"]))
             assert not case["too_small"] or not certify(card, case["too_small"]), case["comment"]
             assert certify(card, case["too_small"] + 1), case["comment"]
-            assert certify(card, card.epsilon + 1000), case["comment"]
 
 
 def test_truncations_are_refused():

@@ -14,12 +14,12 @@ from tern.compat import MICROPYTHON
 def test_the_loop_at_100_dimensions_fits_32_kib():
     if not MICROPYTHON:
         return
+    room = bytearray(32768)
     folder = scratch.folder()
     board = provision(folder, d=100, records=3)
     card = small_board.largest_card()
     requests = [round_frame(number, card, d=100, k=100) for number in range(1, 4)]
     gc.collect()
-    room = bytearray(32768)
     ballast = None  # takes all the rest of the heap
     for size in (4096, 512, 64, 16):
         try:

@@ -268,6 +268,34 @@ def test_a_round_cut_before_its_write_is_as_if_never_asked():
     assert book.spent == 4 * EPSILON and bytes(book.report) == report
 
 
+class Full:
+    """Stands in for hashlib: there is no memory."""
+
+    def sha256(self, _):
+        raise MemoryError
+
+
+def test_what_was_not_written_is_not_sent_again_as_if_it_were():
+    # Whatever is thrown in the midst of a payment: what was set in RAM by then does not count.
+    folder = scratch.folder()
+    board = provision(folder)
+    board.in_place = True
+    client = Client(board)
+    three = small_board.THREE
+    report = ask(client, round_frame(1, three))
+    good = ledger.hashlib
+    ledger.hashlib = Full()
+    try:
+        assert error_of(ask(client, round_frame(2, three, shift=1))) == (wire.ERR_FRAME, 0)
+    finally:
+        ledger.hashlib = good
+    assert ask(client, round_frame(1, three)) == report
+    assert ask(client, round_frame(2, three))[0] == wire.REPORT
+    book = Ledger()
+    book.load(folder + "/" + storage.ledger_name(7))
+    assert book.spent == 8 * EPSILON
+
+
 def test_full_or_read_only_disk_at_every_step():
     folder = scratch.folder()
     client = Client(provision(folder))
@@ -364,7 +392,7 @@ def cut_at_every_write(in_place):
         released.append(ask(client, frame))
         released.append(ask(client, frame))
         assert all(report == released[0] for report in released), cut
-        host_frames.decode_report(released[0], small_board.key_of(7), 4, 3, [0] * 4)
+        host_frames.decode_report(released[0], small_board.answer_key(), 4, 3, [0] * 4)
         book.load(path)
         assert book.spent == 8 * EPSILON
         vfs.umount("/flash")

@@ -54,7 +54,7 @@ def main():
         seed += 1
     with tempfile.TemporaryDirectory(prefix="tern-soak-") as directory:
         attack = assault(Path(directory) / "store.sqlite", args.hostile, args.seed)
-    if attack["accepted"] or attack["refused"] != attack["frames"] or attack["grown_bytes"] > _GROWTH:
+    if attack["accepted"] or attack["refused"] != attack["reports"] or attack["grown_bytes"] > _GROWTH:
         differences.append("hostile frames were accepted, or memory has grown")
     cuts, wrong_cuts = cut_everywhere()
     differences += [f"power cut at {kind}: {error}" for kind, error in wrong_cuts.items()]

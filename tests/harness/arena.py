@@ -17,6 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
+from harness import answers
 from harness.attackers import Flood, Liar, slow_reader
 from harness.proxy import Faults, Proxy
 from tern import card as cards
@@ -258,11 +259,13 @@ class Arena:
         trainer = Trainer(FedSGD(options, audience)._trainer.settings)
         card = cards.decode(CARD)
         chosen, symbols = array("H", bytes(2 * K)), array("H", bytes(2 * K))
+        bodies = {asked.number: asked.cohorts[0].body for asked in store.rounds()}
         for number, _, reports in store.ended_rounds():
             counts = np.zeros((D, card.symbols), np.int64)
             rows = store.reports(number)
             for device, payload in rows:
-                coordinates.choose(self.keys[device], number, D, K, chosen)
+                question = answers.question(self.keys[device], device, bodies[number])
+                coordinates.choose(question, D, K, chosen)
                 host_frames.unpack(payload, K, card.symbols, symbols)
                 for coordinate, symbol in zip(chosen, symbols, strict=True):
                     counts[coordinate, symbol] += 1

@@ -65,7 +65,9 @@ class Liar:
         parameters = [self._random.randrange(-(1 << 15), 1 << 15) for _ in range(self._d)]
         card = card or self._card
         k = k or self._k
-        n = host_frames.encode_round(out, key, device, number, wire.LOGISTIC, -14, k, 0, 0, parameters, card)
+        n = host_frames.encode_round(
+            out, key, device, number, wire.LOGISTIC, parameters, card, k, exponent=-14
+        )
         return bytes(out[:n])
 
 
@@ -86,10 +88,12 @@ class Flood(threading.Thread):
 
     def run(self):
         forged = struct.pack("<BII", wire.REPORT, self._device, 1) + bytes(9)
+        many = struct.pack("<BIH", wire.REPORTS, 1, 1) + (forged[1:5] + bytes(9)) * 195
+        payloads = (forged, many, b"\x82", b"\x84" + bytes(20))
         end = time.monotonic() + self._seconds
         try:
-            for payload in (forged, b"\x82", b"\x84" + bytes(20)):
-                self._client.flood(self._topic, payload, max(0.0, end - time.monotonic()) / 3)
+            for payload in payloads:
+                self._client.flood(self._topic, payload, max(0.0, end - time.monotonic()) / len(payloads))
         except OSError:  # the broker was killed, or takes no more
             pass
         self._client.close()

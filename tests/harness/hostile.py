@@ -7,11 +7,11 @@ import os
 import random
 import resource
 import struct
-from array import array
 
-from tern import frames, wire
+from harness import answers
+from tern import wire
 from ternhost.aggregate.aggregator import Aggregator
-from ternhost.aggregate.questions import Question
+from ternhost.aggregate.questions import Question, round_body
 from ternhost.aggregate.store import Store
 from ternhost.mechanisms import design
 
@@ -32,28 +32,33 @@ def assault(path, count, seed=1):
         aggregator = Aggregator(store)
         card = design("three-outputs", epsilon_micro=1_000_000).card
         question = Question(wire.LOGISTIC, [0] * _D, -14, card, 1)
+        bodies = [b"", *(round_body(number, question) for number in range(1, _ROUND + 1))]
         earlier = []
         for number in range(1, _ROUND):  # rounds that are over: their reports are to be replayed
             aggregator.open(number, [(question, range(1, DEVICES + 1))], 0.0)
-            sent = [report(keys[device], device, number) for device in range(1, DEVICES + 1)]
+            sent = [report(keys[device], device, number, bodies) for device in range(1, DEVICES + 1)]
             aggregator.accept(sent, 0.0)
             for ended in aggregator.tick(0.0):
                 store.end_round(ended.number, ended.ended)
             earlier += sent
         aggregator.open(_ROUND, [(question, range(1, DEVICES + 1))], 0.0)
         before = store.report_count()
-        aggregator.accept([hostile(source, earlier, keys) for _ in range(_BATCH)], 0.0)  # caches are filled
+        aggregator.accept(
+            [hostile(source, earlier, keys, bodies) for _ in range(_BATCH)], 0.0
+        )  # caches are filled
         aggregator.statistics = type(aggregator.statistics)()
         memory = _rss()
-        left = count
+        left, held = count, 0
         while left:
-            batch = [hostile(source, earlier, keys) for _ in range(min(left, _BATCH))]
+            batch = [hostile(source, earlier, keys, bodies) for _ in range(min(left, _BATCH))]
+            held += sum(map(reports_in, batch))
             accepted = aggregator.accept(batch, 0.0)
             assert not accepted.reports
             left -= len(batch)
         fates = vars(aggregator.statistics)
         return {
             "frames": count,
+            "reports": held,
             "accepted": store.report_count() - before + fates["accepted"],
             "refused": sum(number for fate, number in fates.items() if fate != "accepted"),
             "fates": dict(fates),
@@ -62,15 +67,33 @@ def assault(path, count, seed=1):
         }
 
 
-def report(key, device, number, symbol=1):
-    out = bytearray(64)
-    n = frames.encode_report(out, key, device, number, array("H", (symbol,)), 1, 3, 1)
-    return bytes(out[:n])
+def report(key, device, number, bodies, symbol=1):
+    return answers.report(answers.question(key, device, bodies[number]), device, number, bytes((symbol,)))
 
 
-def hostile(source, earlier, keys):
+def reports_in(frame):
+    """How many reports a frame holds; 1 for one that is none."""
+    if len(frame) < 9 or frame[0] != wire.REPORTS:
+        return 1
+    row = 12 + int.from_bytes(frame[5:7], "little")
+    return (len(frame) - 7) // row if (len(frame) - 7) % row == 0 else 1
+
+
+def hostile(source, earlier, keys, bodies):
     """A frame that must not count."""
-    kind = source.randrange(9)
+    if source.random() < 0.2:  # several in one
+        rows = [hostile_report(source, earlier, keys, bodies) for _ in range(source.randrange(1, 33))]
+        frame = answers.reports(
+            *[row for row in rows if len(row) == 18 and row[0] == wire.REPORT] or [earlier[0]]
+        )
+        start = source.choice((frame[1:5], struct.pack("<I", _ROUND)))
+        frame = frame[:1] + start + frame[5:]
+        return frame if source.random() < 0.8 else frame[: source.randrange(len(frame))]
+    return hostile_report(source, earlier, keys, bodies)
+
+
+def hostile_report(source, earlier, keys, bodies):
+    kind = source.randrange(10)
     old = source.choice(earlier)
     device = source.randrange(1, DEVICES + 1)
     if kind == 0:  # of an earlier round
@@ -80,11 +103,11 @@ def hostile(source, earlier, keys):
     if kind == 2:  # or of another device
         return old[:1] + struct.pack("<I", device % DEVICES + 1) + struct.pack("<I", _ROUND) + old[9:]
     if kind == 3:  # signed by a device that is not asked, in the name of one that is
-        return report(keys[STRANGER], device, _ROUND, source.randrange(3))
+        return report(keys[STRANGER], device, _ROUND, bodies, source.randrange(3))
     if kind == 4:  # and in its own
-        return report(keys[STRANGER], STRANGER, _ROUND)
+        return report(keys[STRANGER], STRANGER, _ROUND, bodies)
     if kind == 5:  # nobody's
-        return report(keys[STRANGER], source.randrange(2000, 1 << 32), _ROUND)
+        return report(keys[STRANGER], source.randrange(2000, 1 << 32), _ROUND, bodies)
     if kind == 6:  # flipped bits
         bad = bytearray(old)
         for _ in range(source.randrange(1, 4)):
@@ -92,7 +115,13 @@ def hostile(source, earlier, keys):
         return bytes(bad)
     if kind == 7:  # cut, or with something behind
         return old[: source.randrange(len(old))] if source.random() < 0.5 else old + source.randbytes(5)
-    return bytes((source.choice((0x81, 0x82, 0x83, 0x84, 0, 255)),)) + source.randbytes(source.randrange(60))
+    if kind == 8:  # to another question, which somebody else has asked the device under this number
+        other = bodies[_ROUND][:-1] + source.randbytes(1)
+        if other != bodies[_ROUND]:
+            return answers.report(answers.question(keys[device], device, other), device, _ROUND, b"\1")
+    return bytes((source.choice((0x81, 0x82, 0x83, 0x84, 0x85, 0, 255)),)) + source.randbytes(
+        source.randrange(60)
+    )
 
 
 def _rss():

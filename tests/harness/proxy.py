@@ -14,7 +14,7 @@ import struct
 import threading
 from collections import Counter, deque
 
-from tern import wire
+from tern import host_frames, wire
 from ternhost.links.access import CERTIFICATE, KEY
 
 _PUBLISH = 0x30
@@ -39,7 +39,7 @@ class Faults:
     def apply(self, payload, up):
         """What becomes of a message: a list of (seconds of delay, payload)."""
         heard = self._heard[up]
-        if payload[:1] == bytes((wire.REPORT if up else wire.ROUND,)):
+        if payload[:1] and payload[0] in ((wire.REPORT, wire.REPORTS) if up else (wire.ROUND,)):
             heard.append(payload)
         if not self.on:
             return [(0.0, payload)]
@@ -167,6 +167,9 @@ class Proxy:
     def _look(self, frame):
         if len(frame) == _ERROR_BYTES and frame[0] == wire.ERROR:
             self.errors[wire.error_name(frame[9])] += 1
+        if frame[:1] == bytes((wire.REPORTS,)):
+            for report in host_frames.reports_of(frame):
+                self._look(report)
         if len(frame) < 17 or frame[0] != wire.REPORT:
             return
         self.reports += 1

@@ -11,7 +11,8 @@ from tern.links import mqtt
 class RawClient:
     """A client of the broker of `access` under any name and password; it sends what it is told to."""
 
-    def __init__(self, access, user, password, client_id=None, timeout=60.0):
+    def __init__(self, access, user, password, client_id=None, timeout=60.0, will=None):
+        """will: (topic, payload), retained, which the broker publishes once this client is gone."""
         self.flooded = 0
         self._timeout = timeout
         self._data = b""  # what has come of the next packets
@@ -22,8 +23,11 @@ class RawClient:
         except BaseException:
             plain.close()
             raise
-        body = field(b"MQTT") + b"\x04\xc2" + struct.pack(">H", 600)  # seconds until it must say something
-        body += field((client_id or user).encode()) + field(user.encode()) + field(password.encode())
+        flags = 0xC2 | (0x2C if will else 0)
+        body = field(b"MQTT") + struct.pack(">BBH", 4, flags, 600)  # seconds until it must say something
+        body += field((client_id or user).encode())
+        body += field(will[0].encode()) + field(will[1]) if will else b""
+        body += field(user.encode()) + field(password.encode())
         try:
             self.socket.sendall(b"\x10" + length(len(body)) + body)
             self.code = self.receive()[1][1]

@@ -177,6 +177,20 @@ def test_broker_run_takes_new_passwords(tmp_path, start):
     wait_for(lambda: board_client(access, made, 1).code == 0)
 
 
+def test_a_broker_that_ends_is_started_again(tmp_path, start):
+    """One board's subscriptions can end Mosquitto (test_broker_limits)."""
+    access = broker.configure(tmp_path / "my-broker", port=free_port())
+    running = start("broker", "run", "my-broker", "--json")
+    running.result()
+    first = int((tmp_path / "my-broker" / broker.PID).read_text())
+    os.kill(first, signal.SIGKILL)
+    running.said("mosquitto has ended")
+    wait_for(lambda: listens(access.host, access.port))
+    assert int((tmp_path / "my-broker" / broker.PID).read_text()) != first
+    assert running.end() == 0
+    assert not listens(access.host, access.port)
+
+
 def test_a_broker_is_run_where_none_is(tmp_path):
     broker.configure(tmp_path, port=free_port())
     listening = listener(tmp_path)

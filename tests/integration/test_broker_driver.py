@@ -6,11 +6,11 @@ import time
 
 import numpy as np
 import pytest
+from harness import answers
 
 from tern import frames, wire
 from tern.links.mqtt import name
-from ternhost.aggregate.batches import packed_size
-from ternhost.aggregate.questions import Question
+from ternhost.aggregate.questions import Question, round_body, round_start
 from ternhost.aggregate.store import Store
 from ternhost.drivers.base import Terms
 from ternhost.drivers.broker import BrokerDriver
@@ -28,7 +28,7 @@ OTHER = Question(wire.LOGISTIC, [200] * 6, -14, CARD.card, 1)
 def hello(first, clients):
     """What a board of so many clients says when it connects."""
     out = bytearray(200)
-    n = frames.encode_hello(out, 0, first, clients, 0, 0, 1, "test")
+    n = frames.encode_hello(out, 0, first, clients, 0, 0, 0, 0, 0, 0, 1, 0, "test")
     return bytes(out[: frames.seal(b"", out, n - wire.TAG_BYTES)])
 
 
@@ -61,7 +61,7 @@ class Boards(MqttLink):
         if frame:
             for first in self._first:
                 for device in range(first, first + self._each):
-                    self._report(device, frames.address(frame)[1])
+                    self._report(device, frame)
 
     def ask(self, board, frame):
         self.asked += 1
@@ -74,16 +74,14 @@ class Boards(MqttLink):
         device, number = frames.address(frame)
         if self._too_soon and device not in self.refused:
             self.refused[device] = time.monotonic()
-            out = bytearray(64)
-            n = frames.encode_error(out, KEY, device, number, wire.ERR_TOO_SOON, self._too_soon)
-            self._hear(board, bytes(out[:n]))
+            digest = answers.question(KEY, device, frame[5:-8])
+            self._hear(board, answers.error(digest, device, number, wire.ERR_TOO_SOON, self._too_soon))
         else:
-            self._report(device, number)
+            self._report(device, frame)
 
-    def _report(self, device, number):
-        out = bytearray(64)
-        n = frames.encode_report(out, KEY, device, number, [0], 1, 3, packed_size(3, 1))
-        self._hear(name(device), bytes(out[:n]))
+    def _report(self, device, frame):
+        digest = answers.question(KEY, device, frame[5:-8])
+        self._hear(name(device), answers.report(digest, device, frames.address(frame)[1], b"\0"))
 
     def _hear(self, board, frame):
         self._on_message(None, f"tern/up/{board}", frame, 1, None)
@@ -170,7 +168,7 @@ def test_a_board_that_claims_everything_is_no_burden(tmp_path):
 def test_reports_before_the_first_round_are_late_and_no_fault(tmp_path):
     link = Boards(3)
     with driver(tmp_path, link, 3) as one:
-        link._report(1, 7)
+        link._report(1, round_start(1) + round_body(7, QUESTION) + bytes(8))
         one.wait(0.2)
         assert one.aggregator.statistics.late == 1
         assert ask(one, 8, (QUESTION, [1, 2, 3])).reports == 3
@@ -180,8 +178,8 @@ def test_a_device_that_never_understands_is_not_asked_for_ever(tmp_path):
     class Deaf(Boards):
         def _answer(self, board, frame):
             device, number = frames.address(frame)
-            out = bytearray(64)
-            self._hear(board, bytes(out[: frames.encode_error(out, KEY, device, number, wire.ERR_FRAME, 0)]))
+            digest = answers.question(KEY, device, frame[5:-8])
+            self._hear(board, answers.error(digest, device, number, wire.ERR_FRAME))
 
     link = Deaf(2)
     with driver(tmp_path, link, 2, terms=Terms(deadline=4.0)) as one:

@@ -101,9 +101,9 @@ def test_an_old_round_is_refused(site):
         (fleet.store.path).unlink()
         fleet.store = type(fleet.store)(fleet.store.path)  # a new store that knows the keys, and no rounds
         fleet.store.add_devices(_keys(fleet.directories))
-        with pytest.raises(RefusedError, match="they have seen round 7 already") as caught:
+        with pytest.raises(RefusedError, match="say that they have seen round 7 already") as caught:
             fleet.round(boards.ports, range(1, 6), 3)
-    assert "--first-round 8" in caught.value.hint
+    assert "--after-round 7" in caught.value.hint
 
 
 def _keys(directories):

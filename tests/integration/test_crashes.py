@@ -3,12 +3,12 @@
 import json
 import resource
 import signal
-import sqlite3
 
 import pytest
 import rig
 from rig import Train
 
+from ternhost.aggregate.store import Store
 from ternhost.fleet.provision import FLEET_NAME
 from ternhost.runs.directory import STORE_NAME
 
@@ -44,9 +44,9 @@ def resume(run, *more, **options):
 
 def stored_reports(run):
     """Device -> (round, packed symbols), of every report in the store; no device may be there twice."""
-    reader = sqlite3.connect(f"file:{run / STORE_NAME}?mode=ro", uri=True)
-    rows = reader.execute("SELECT device, round, payload FROM report").fetchall()
-    reader.close()
+    with Store(run / STORE_NAME, create=False, beside=True) as store:
+        numbers = range(1, store.last_round() + 1)
+        rows = [(device, number, payload) for number in numbers for device, payload in store.reports(number)]
     assert len({device for device, _, _ in rows}) == len(rows)
     return {device: (number, payload) for device, number, payload in rows}
 
@@ -119,7 +119,6 @@ def replay(run):
     """The model that the store's reports give, computed round by round from nothing."""
     from ternhost.aggregate import estimate
     from ternhost.aggregate.aggregator import Aggregator
-    from ternhost.aggregate.store import Store
     from ternhost.algorithms import training
     from ternhost.algorithms.base import Audience
     from ternhost.algorithms.fedsgd import FedSGD

@@ -102,7 +102,7 @@ class Ran:
 
     def _run(self, name):
         algorithm, options = RUNS[name]
-        options = {**IRIS, **options, "fleet": self._fleet, "first_round": 10 * (1 + [*RUNS].index(name))}
+        options = {**IRIS, **options, "fleet": self._fleet, "after_round": 10 * (1 + [*RUNS].index(name))}
         warnings, counts = [], []
         with rig.begin(algorithm, **options, store=self._store, watcher=Watcher(warn=warnings.append)) as run:
             learn = run.algorithm.learn

@@ -19,7 +19,7 @@ from tern import card as cards
 from tern import frames, host_frames, ledger, storage, wire
 from tern.links import mqtt
 from ternhost.aggregate.store import Store
-from ternhost.errors import SHORT
+from ternhost.errors import REFUSED, SHORT
 from ternhost.fleet import broker, keys
 from ternhost.fleet.attach import write_network
 from ternhost.links.access import Access
@@ -362,6 +362,55 @@ def test_a_slow_reader_does_not_stop_a_round(arena):
     slow.subscribe("tern/round")  # and never reads again
     lines = finish(serve(arena, rounds=4))
     assert [line["reports"] for line in ends(lines)] == [3, 3, 3, 3]
+
+
+def test_no_device_is_believed_that_tells_of_a_later_round(arena):
+    """Two devices of three say that they have seen the last round of all; the host asks the next one nevertheless."""
+    arena.fleet.boards[0].kill()
+    process = serve(arena, deadline=2, rounds=2)
+    liar = board_client(arena.access, arena.keys, 1)
+    liar.subscribe("tern/round")
+    asked = []
+    out = bytearray(64)
+    while len(asked) < 2:
+        for _, payload in liar.messages(0.2):
+            if len(payload) > 2 and (number := struct.unpack_from("<I", payload, 7)[0]) not in asked:
+                asked.append(number)
+                for device in (1, 2):
+                    key = arena.keys[device]
+                    far = wire.MAX_ROUND - 1
+                    n = frames.encode_error(out, key, device, number, wire.ERR_OLD_ROUND, far)
+                    liar.publish("tern/up/00000001", bytes(out[:n]))
+    lines = finish(process, code=3)
+    assert asked == [1, 2]
+    assert [line["refusals"] for line in ends(lines)] == [2, 2]
+    told = [line for line in lines if "1073741822" in str(line)]
+    assert len(told) == 1
+    assert "2 of 3 devices say that they have seen round 1073741822" in str(told)
+    assert "--after-round" not in str(told)
+    liar.close()
+    arena.fleet.boards[0].restart()
+    lines = finish(serve(arena, rounds=3), code=REFUSED)
+    assert [(line["round"], line["reports"]) for line in ends(lines)] == [(3, 3)]
+
+
+def test_a_store_that_was_restored_goes_on_after_the_rounds_that_it_does_not_know(arena):
+    finish(serve(arena, rounds=1))
+    copy = arena.path.with_name("copy")
+    with sqlite3.connect(arena.path) as store:
+        store.execute("VACUUM INTO ?", (str(copy),))
+    finish(serve(arena, rounds=4))
+    for path in arena.path.parent.glob(arena.path.name + "*"):
+        path.unlink()
+    copy.rename(arena.path)
+    arena.path.chmod(0o600)
+    lines = finish(serve(arena, rounds=2), code=REFUSED)
+    assert ends(lines)[-1]["reports"] == 0
+    (told,) = [str(line) for line in lines if "have seen round 4" in str(line)]
+    assert "go on with --after-round 4" in told
+    lines = finish(serve(arena, rounds=3, **{"after-round": 4}), code=REFUSED)
+    assert [(line["number"], line["reports"]) for line in ends(lines)] == [(5, 3)]
+    assert list(arena.differences()) == []
 
 
 def test_one_process_has_a_store(arena):

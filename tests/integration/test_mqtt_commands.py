@@ -174,3 +174,16 @@ def test_bench_ingest():
         result["messages_per_s"] / result["client_only_messages_per_s"], abs=1e-4
     )
     assert result["peak_rss_bytes"] > 0
+    assert result["not_as_sent"] == 0
+
+
+def test_bench_ingest_of_many_reports_in_a_message():
+    result = tern("bench", "ingest", "--reports", 50_000, "--batch", 32, "--json")
+    mistakes = ("lost", "counted_twice", "not_counted", "not_as_sent")
+    assert {name: result[name] for name in mistakes} == dict.fromkeys(mistakes, 0)
+    # 625 frames in each of two rounds of 20,000 devices, 313 in the last; every hundredth is sent twice.
+    assert (result["rounds"], result["messages"], result["duplicates"]) == (3, 1563 + 15, 15 * 32)
+    assert result["times_single"] == pytest.approx(
+        result["reports_per_s"] / result["single_reports_per_s"], abs=0.01
+    )
+    assert 1 <= result["stored_bytes_per_report"] <= 8

@@ -1,15 +1,18 @@
 """The aggregator's core, fed with frames that the device library itself encodes."""
 
+import random
+import shutil
 from array import array
 from itertools import permutations
 
 import numpy as np
 import pytest
+from harness import answers
 
 from tern import card as cards
-from tern import coordinates, frames, wire
-from ternhost.aggregate.aggregator import Aggregator
-from ternhost.aggregate.questions import Question
+from tern import coordinates, frames, host_frames, wire
+from ternhost.aggregate.aggregator import Aggregator, Statistics
+from ternhost.aggregate.questions import Question, round_body
 from ternhost.aggregate.rounds import COMPLETE, DEADLINE, QUORUM
 from ternhost.aggregate.store import Store
 from ternhost.errors import StorageError, UsageError
@@ -25,24 +28,27 @@ def question(card=CARD, k=2):
     return Question(wire.LOGISTIC, list(range(-3, 4)), -12, card.data, k, batch=1)
 
 
-def report(device, number=1, symbols=(0, 2), card=CARD, key=None):
-    out = bytearray(wire.MAX_FRAME)
-    k = len(symbols)
-    size = frames.packed_size(card.symbols, k)
-    key = key or KEYS[device]
-    n = frames.encode_report(out, key, device, number, array("H", symbols), k, card.symbols, size)
-    return bytes(out[:n])
+def digest(device, number=1, key=None, asked=None):
+    return answers.question(key or KEYS[device], device, round_body(number, asked or question()))
+
+
+def report(device, number=1, symbols=(0, 2), card=CARD, key=None, asked=None):
+    """asked: what is answered; as a rule `question()`."""
+    base, k = card.symbols, len(symbols)
+    packed = sum(symbol * base**i for i, symbol in enumerate(symbols))
+    packed = packed.to_bytes(frames.packed_size(base, k), "little")
+    return answers.report(digest(device, number, key, asked), device, number, packed)
 
 
 def error(device, code, detail=0, number=1, key=None):
-    out = bytearray(wire.MAX_FRAME)
-    n = frames.encode_error(out, KEYS.get(device, b"") if key is None else key, device, number, code, detail)
-    return bytes(out[:n])
+    if device == wire.BOARD:
+        return answers.board_error(number, code, detail)
+    return answers.error(digest(device, number, key), device, number, code, detail)
 
 
 def chosen(device, number=1, k=2):
     out = array("H", bytes(2 * k))
-    coordinates.choose(KEYS[device], number, D, k, out)
+    coordinates.choose(digest(device, number), D, k, out)
     return list(out)
 
 
@@ -70,7 +76,7 @@ def test_a_request_is_the_round_frame_that_a_device_understands(aggregator):
     asked = frames.Round()
     asked.decode(frame)
     assert (asked.device, asked.round, asked.model, asked.exponent) == (3, 1, wire.LOGISTIC, -12)
-    assert (asked.k, asked.batch, asked.deadline, asked.d) == (2, 1, 30, D)
+    assert (asked.k, asked.batch, asked.d) == (2, 1, D)
     assert list(asked.parameters) == list(range(-3, 4))
     assert asked.card == CARD.data
 
@@ -104,7 +110,7 @@ def test_order_and_batches_do_not_matter(tmp_path):
 def test_accepted_is_committed(aggregator, store):
     start(aggregator)
     accepted = aggregator.accept([report(2), report(1)], 101.0)
-    assert accepted.reports == [(1, 2), (1, 1)]
+    assert sorted(accepted.reports) == [(1, 1), (1, 2)]
     assert [device for device, _ in store.reports(1)] == [1, 2]
 
 
@@ -168,12 +174,12 @@ def test_every_frame_is_accounted_for(aggregator):
     assert aggregator.unanswered(1) == [2]
 
 
-@pytest.mark.parametrize("bit", range(8 * len(report(1))))
-def test_no_flipped_bit_is_accepted(aggregator, bit):
+def test_no_flipped_bit_is_accepted(aggregator):
     start(aggregator)
-    frame = bytearray(report(1))
-    frame[bit // 8] ^= 1 << bit % 8
-    assert aggregator.accept([bytes(frame)], 101.0).reports == []
+    for bit in range(8 * len(report(1))):
+        frame = bytearray(report(1))
+        frame[bit // 8] ^= 1 << bit % 8
+        assert aggregator.accept([bytes(frame)], 101.0).reports == []
 
 
 def test_symbols_beyond_the_card_are_damaged(aggregator):
@@ -221,9 +227,19 @@ def test_a_report_counts_even_after_its_device_was_given_up(aggregator):
     assert aggregator.tick(101.0)[0].reports == 3
 
 
+def test_a_device_that_was_given_up_and_then_refuses_is_one(aggregator):
+    start(aggregator)
+    aggregator.give_up(1, [3])
+    aggregator.accept([error(3, wire.ERR_LEDGER)], 101.0)
+    aggregator.give_up(1, [3])
+    assert aggregator.tick(101.0) == [], "two are expected still"
+    assert aggregator.progress(1) == (0, 1)
+    assert aggregator.unanswered(1) == [1, 2]
+
+
 def test_cohorts_are_counted_apart(aggregator):
     aggregator.open(1, [(question(), [1, 2]), (question(OTHER, 3), [5])], now=0.0)
-    aggregator.accept([report(5, symbols=(1, 0, 1), card=OTHER), report(1)], 0.0)
+    aggregator.accept([report(5, symbols=(1, 0, 1), card=OTHER, asked=question(OTHER, 3)), report(1)], 0.0)
     aggregator.give_up(1, [2])
     (result,) = aggregator.tick(0.0)
     first, second = result.cohorts
@@ -271,6 +287,172 @@ def test_a_round_that_had_ended_ends_again_after_a_crash(aggregator, store):
     np.testing.assert_array_equal(again.cohorts[0].counts, result.cohorts[0].counts)
 
 
+OTHER_QUESTION = Question(wire.LOGISTIC, [0] * D, -12, CARD.data, 2, batch=1)
+
+
+def test_a_report_to_another_question_of_the_same_number_does_not_count(tmp_path):
+    """The store is brought back from a copy, and its next round asks for something else; old reports are replayed."""
+    path, copy = tmp_path / "store.sqlite", tmp_path / "copy.sqlite"
+    with Store(path) as store:
+        store.add_devices(KEYS)
+    shutil.copy(path, copy)
+    told = [report(device) for device in (1, 2, 3)]
+    refused = error(4, wire.ERR_BUDGET)
+    with Store(path) as store:
+        aggregator = start(Aggregator(store), devices=(1, 2, 3, 4))
+        assert len(aggregator.accept([*told, refused], 101.0).reports) == 3
+    shutil.copy(copy, path)
+    path.with_name("store.sqlite-wal").unlink(missing_ok=True)
+    with Store(path) as store:
+        aggregator = Aggregator(store)
+        aggregator.open(1, [(OTHER_QUESTION, (1, 2, 3, 4))], 100.0)
+        replayed = aggregator.accept([*told, answers.reports(*told), refused], 101.0)
+        assert (replayed.reports, replayed.refusals) == ([], [])
+        assert aggregator.statistics.forged == 7
+        assert aggregator.unanswered(1) == [1, 2, 3, 4]
+        assert store.report_count() == 0
+        aggregator.accept([report(1, asked=OTHER_QUESTION)], 101.0)
+        assert aggregator.reports(1) == 1
+
+
+def test_answers_to_a_question_that_this_host_never_asked_do_not_count(aggregator, store):
+    """Who has the fleet's key has published it in a round's place, and honest devices have answered."""
+    start(aggregator)
+    forged = [report(device, asked=OTHER_QUESTION) for device in (1, 2)]
+    refusal = answers.error(digest(3, asked=OTHER_QUESTION), 3, 1, wire.ERR_BUDGET)
+    accepted = aggregator.accept([*forged, answers.reports(*forged), refusal], 101.0)
+    assert (accepted.reports, accepted.refusals) == ([], [])
+    assert store.report_count() == 0
+    assert aggregator.tick(101.0) == []
+    assert aggregator.statistics.forged == 5
+
+
+def test_an_answer_of_another_device_or_round_does_not_count(aggregator):
+    start(aggregator)
+    start(aggregator, number=2)
+    mine = report(1)
+    moved = [mine[:1] + (2).to_bytes(4, "little") + mine[5:], mine[:5] + (2).to_bytes(4, "little") + mine[9:]]
+    aggregator.accept([*moved, *(answers.reports(one) for one in moved)], 101.0)
+    assert vars(aggregator.statistics) == {**vars(Statistics()), "forged": 4}
+
+
+def test_reports_in_one_frame_count_as_they_would_alone(tmp_path):
+    source = random.Random(1)
+    alone = [report(device, symbols=(source.randrange(3), source.randrange(3))) for device in KEYS]
+    results = []
+    for i, frames_ in enumerate(
+        (alone, [answers.reports(*alone)], [answers.reports(*alone[:4]), *alone[2:], answers.reports(*alone)])
+    ):
+        with Store(tmp_path / f"{i}.sqlite") as store:
+            store.add_devices(KEYS)
+            aggregator = start(Aggregator(store), devices=list(KEYS))
+            accepted = aggregator.accept(frames_, 101.0)
+            assert sorted(accepted.reports) == [(1, device) for device in KEYS]
+            assert aggregator.statistics.accepted == len(KEYS)
+            results.append((store.reports(1), aggregator.tick(101.0)[0].cohorts[0].counts.tolist()))
+    assert results[0] == results[1] == results[2]
+
+
+def test_the_frame_of_a_board_is_understood(aggregator):
+    start(aggregator)
+    alone = [report(device) for device in (1, 2, 3)]
+    out = bytearray(wire.MAX_FRAME)
+    n = host_frames.encode_reports(out, alone)
+    assert bytes(out[:n]) == answers.reports(*alone)
+    assert len(aggregator.accept([bytes(out[:n])], 101.0).reports) == 3
+
+
+def test_a_report_counts_once_however_it_is_packed(aggregator):
+    start(aggregator)
+    one, two = report(1), report(2)
+    aggregator.accept([one, answers.reports(one, two, one), two], 101.0)
+    aggregator.accept([answers.reports(two, one)], 101.0)
+    aggregator.accept([two], 101.0)
+    assert vars(aggregator.statistics) == {**vars(Statistics()), "accepted": 2, "duplicate": 6}
+
+
+def test_a_bad_row_spoils_no_other(aggregator, store):
+    aggregator.open(1, [(question(), [1, 2]), (question(OTHER, 3), [5]), (question(), [3])], now=0.0)
+    flipped = bytearray(report(2))
+    flipped[-1] ^= 1
+    beyond = answers.report(digest(3), 3, 1, b"\xff")  # a number that two symbols below 3 do not make
+    rows = [
+        report(1),
+        bytes(flipped),
+        beyond,
+        report(4),  # not asked
+        report(6, key=KEYS[1]),  # nor this one, whatever its tag
+        report(1).replace((1).to_bytes(4, "little"), (99).to_bytes(4, "little"), 1),  # unknown
+        report(5, symbols=(1, 0, 1), card=OTHER, asked=question(OTHER, 3)),  # of another cohort
+        report(2),
+    ]
+    accepted = aggregator.accept([answers.reports(*rows)], 0.0)
+    assert sorted(accepted.reports) == [(1, 1), (1, 2), (1, 5)]
+    assert vars(aggregator.statistics) == {
+        **vars(Statistics()),
+        "accepted": 3,
+        "forged": 1,
+        "damaged": 1,
+        "unasked": 2,
+        "unknown": 1,
+    }
+    assert [device for device, _ in store.reports(1)] == [1, 2, 5]
+
+
+def test_rows_of_another_size_than_their_cohorts(aggregator):
+    aggregator.open(1, [(question(), [1]), (question(OTHER, 3), [5])], now=0.0)
+    longer = answers.report(digest(1), 1, 1, b"\0\0")
+    aggregator.accept([answers.reports(longer), longer], 0.0)
+    assert vars(aggregator.statistics) == {**vars(Statistics()), "damaged": 2}
+    aggregator.accept([report(1)], 0.0)
+    assert aggregator.reports(1) == 1
+
+
+WHOLE = answers.reports(*[report(device) for device in (1, 2, 3)])
+ROW = 4 + 1 + 8
+
+
+def test_a_cut_frame_gives_its_whole_rows_or_nothing(aggregator):
+    start(aggregator)
+    for length in range(len(WHOLE)):
+        before = vars(aggregator.statistics).copy()
+        aggregator.accept([WHOLE[:length]], 101.0)
+        now = vars(aggregator.statistics)
+        taken = now["accepted"] + now["duplicate"] - before["accepted"] - before["duplicate"]
+        rows, rest = divmod(length - 7, ROW)
+        assert taken == (rows if rest == 0 and rows > 0 else 0)
+        assert now["damaged"] - before["damaged"] == (0 if taken else 1)
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        b"\x85",
+        WHOLE[:7],  # no row
+        WHOLE + b"\0",
+        WHOLE[:-1],
+        WHOLE[:5] + b"\0\0" + WHOLE[7:],
+        WHOLE[:5] + b"\2\0" + WHOLE[7:],
+        WHOLE[:5] + b"\xff\xff" + WHOLE[7:],
+        WHOLE + WHOLE[7 : 7 + ROW] * 200,  # longer than any frame
+    ],
+)
+def test_reports_that_are_no_frame(aggregator, frame):
+    start(aggregator)
+    assert aggregator.accept([frame], 101.0).reports == []
+    assert vars(aggregator.statistics) == {**vars(Statistics()), "damaged": 1}
+
+
+@pytest.mark.parametrize("hit", [1, 2, 3])
+def test_no_flipped_bit_of_a_row_is_accepted(aggregator, hit):
+    start(aggregator)
+    for bit in range(8 * (7 + (hit - 1) * ROW), 8 * (7 + hit * ROW)):
+        frame = bytearray(WHOLE)
+        frame[bit // 8] ^= 1 << bit % 8
+        aggregator.accept([bytes(frame)], 101.0)
+        assert aggregator.unanswered(1) == [hit]
+
+
 class _FullStore:
     def __init__(self, store):
         self._store = store
@@ -279,10 +461,10 @@ class _FullStore:
     def __getattr__(self, name):
         return getattr(self._store, name)
 
-    def add_reports(self, rows):
+    def add_reports(self, reports):
         if self.full:
             raise StorageError("full")
-        self._store.add_reports(rows)
+        self._store.add_reports(reports)
 
 
 def test_nothing_counts_that_was_not_committed(store):
@@ -316,6 +498,15 @@ def test_a_round_that_cannot_be_asked(aggregator, store, cohorts):
     with pytest.raises(UsageError):
         aggregator.open(1, cohorts, now=0.0)
     assert store.last_round() == 0
+
+
+def test_a_store_without_devices(tmp_path):
+    with Store(tmp_path / "store.sqlite") as store:
+        aggregator = Aggregator(store)
+        assert (aggregator.resume(0.0), list(aggregator.devices)) == ([], [])
+        with pytest.raises(UsageError, match="no key is known for device 1"):
+            start(aggregator)
+        assert aggregator.accept([report(1), WHOLE, error(1, wire.ERR_BUDGET)], 0.0).reports == []
 
 
 def test_rounds_count_upwards(aggregator):

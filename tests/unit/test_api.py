@@ -25,7 +25,7 @@ def test_importing_ternhost_imports_nothing_else():
     program = "import sys; before = set(sys.modules); import ternhost; print('numpy' in sys.modules); dir(ternhost); "
     program += "print(sorted(name for name in set(sys.modules) - before if name.startswith('tern')))"
     found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
-    assert found.splitlines() == ["False", "['ternhost', 'ternhost.errors']"]
+    assert found.splitlines() == ["False", "['ternhost', 'ternhost.errors', 'ternhost.text']"]
 
 
 def test_everything_that_is_exported_is_there_and_described():

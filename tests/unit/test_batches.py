@@ -5,20 +5,28 @@ from array import array
 
 import numpy as np
 import pytest
+from harness import answers
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tern import coordinates, frames, host_frames
+from tern import coordinates, host_frames
 from ternhost.aggregate import batches
 
 
-@given(st.binary(min_size=0, max_size=64), st.binary(min_size=1, max_size=300))
-def test_tags_are_those_of_the_frames(key, data):
-    tags = batches.Tags()
-    for _ in range(2):  # begun, and begun before
-        assert tags.verify(key, data + frames.tag(key, data))
-        assert not tags.verify(key, data + bytes(8))
-        assert not tags.verify(key + b"\1", data + frames.tag(key, data))
+def rows(data):
+    """Byte strings of one length as the rows of an array."""
+    return np.frombuffer(b"".join(data), np.uint8).reshape(len(data), -1)
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(0, 2**32 - 1), st.binary(min_size=1, max_size=300), st.data())
+def test_tags_are_those_of_the_frames(device, number, packed, data):
+    digest = data.draw(st.binary(min_size=32, max_size=32))
+    right = answers.report(digest, device, number, packed)[-8:]
+    tags = [right, *(right[:i] + bytes((right[i] ^ 1,)) + right[i + 1 :] for i in range(8)), right]
+    digests = [digest] * 9 + [digest[:8] + bytes((digest[8] ^ 1,)) + digest[9:]]
+    devices = [device.to_bytes(4, "little")] * 10
+    verified = batches.verify(rows(digests), number, rows(devices), rows([packed] * 10), rows(tags))
+    assert verified.tolist() == [True] + [False] * 9
 
 
 @pytest.mark.parametrize(
@@ -31,7 +39,7 @@ def test_tags_are_those_of_the_frames(key, data):
 def test_coordinates(d, k):
     source = random.Random(d * k)
     questions = [source.randbytes(32) for _ in range(300)]
-    chosen = batches.choose(questions, d, k)
+    chosen = batches.choose(rows(questions), d, k)
     out = array("H", bytes(2 * k))
     for question, row in zip(questions, chosen, strict=True):
         coordinates.choose(question, d, k, out)
@@ -47,7 +55,7 @@ def test_a_coordinate_that_the_digest_has_not(d):
     questions = [source.randbytes(32) for _ in range(2000)]
     assert any(all(value & 255 > 128 for value in one[24:]) for one in questions)
     out = array("H", bytes(2))
-    for question, row in zip(questions, batches.choose(questions, d, 1), strict=True):
+    for question, row in zip(questions, batches.choose(rows(questions), d, 1), strict=True):
         coordinates.choose(question, d, 1, out)
         assert row.tolist() == out.tolist()
 
@@ -61,7 +69,7 @@ def test_symbols(base, k):
     numbers = [0, 1, largest, *(source.randrange(largest + 1) for _ in range(50))]
     wrong = [n for n in (largest + 1, 256**size - 1) if largest < n < 256**size]
     payloads = [n.to_bytes(size, "little") for n in numbers + wrong]
-    symbols, good = batches.unpack(payloads, k, base)
+    symbols, good = batches.unpack(rows(payloads), k, base)
     assert good.tolist() == [True] * len(numbers) + [False] * len(wrong)
     out = array("H", bytes(2 * k))
     for payload, row in zip(payloads[: len(numbers)], symbols, strict=False):

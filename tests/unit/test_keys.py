@@ -2,13 +2,13 @@
 
 import struct
 import time
-from array import array
 
 import pytest
+from harness import answers
 
-from tern import frames, wire
+from tern import frames, host_frames, wire
 from ternhost.aggregate.aggregator import Aggregator
-from ternhost.aggregate.questions import Question
+from ternhost.aggregate.questions import Question, round_body
 from ternhost.aggregate.store import Store
 from ternhost.errors import UsageError
 from ternhost.fleet import keys
@@ -24,10 +24,12 @@ def store(tmp_path):
         yield made
 
 
+def digest(key, device, number):
+    return answers.question(key, device, round_body(number, QUESTION))
+
+
 def report(key, device, number, symbol=1):
-    out = bytearray(64)
-    n = frames.encode_report(out, key, device, number, array("H", (symbol,)), 1, 3, 1)
-    return bytes(out[:n])
+    return answers.report(digest(key, device, number), device, number, bytes((symbol,)))
 
 
 def test_add_list_rotate_revoke(store):
@@ -115,11 +117,10 @@ def test_a_refusal_under_the_key_of_its_round_is_heard_after_a_rotation(store):
     aggregator.open(1, [(QUESTION, [1, 2])], 0.0)
     new = keys.rotate(store, [1])
     aggregator.reload_keys()
-    out = bytearray(64)
 
     def refuse(key):
-        n = frames.encode_error(out, key, 1, 1, wire.ERR_BUDGET, 0)
-        return aggregator.accept([bytes(out[:n])], 0.0).refusals
+        refusal = answers.error(digest(key, 1, 1), 1, 1, wire.ERR_BUDGET)
+        return aggregator.accept([refusal], 0.0).refusals
 
     assert not refuse(bytes(32))
     assert [refusal.code for refusal in refuse(made[1])] == [wire.ERR_BUDGET]
@@ -175,6 +176,7 @@ def test_announcement_is_the_same_question(store):
     request = aggregator.request(1, 5)
     frames.verify(made[5], request)
     asked.decode(request)
-    assert announced.question == asked.question
+    assert announcement[5:-8] == request[5:-8]
+    assert host_frames.question_of(made[5], 5, announcement)[:8] == request[-8:]
     assert (announced.device, asked.device) == (wire.FLEET, 5)
     assert struct.unpack_from("<I", announcement, 1)[0] == 0xFFFFFFFF

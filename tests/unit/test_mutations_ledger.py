@@ -72,10 +72,10 @@ MUTATIONS = {
     "all that is reserved counts as spent": ("self._set(spent + cost,", "self._set(self.spent + cost,"),
     "nothing is spent": ("self._set(spent + cost,", "self._set(spent,"),
     "another report of those paid ahead is kept in the file": (
-        "        if not covered:\n            self._write()",
-        "        self._write()",
+        "        if not covered:\n            self._write(path)",
+        "        self._write(path)",
     ),
-    "nothing is written": ("        if not covered:\n            self._write()", "        pass"),
+    "nothing is written": ("        if not covered:\n            self._write(path)", "        pass"),
     "the question is not kept": ("        self.question[:] = question\n", ""),
     "the report is not kept": ("        self.report[:] = report\n", ""),
     "a short report leaves the length of a longer one": ("self.state, 0, n)", "self.state, 0, max(n, 20))"),

@@ -7,12 +7,15 @@ import pytest
 from simulating import run
 
 from ternhost import options
+from ternhost.aggregate import numbers
+from ternhost.aggregate.store import Store
 from ternhost.algorithms.base import ALGORITHMS
 from ternhost.algorithms.fedsgd import Options as FedSGDOptions
 from ternhost.cli import main
 from ternhost.errors import UsageError
 from ternhost.options import exclude, flag, given, names_of, option, require
 from ternhost.runs.options import Schedule, Where
+from ternhost.runs.run import Run
 
 
 @dataclass(frozen=True)
@@ -151,9 +154,8 @@ def test_options_of_learning_that_are_refused(named, message):
         ({"deadline": float("nan")}, "--deadline must be"),
         ({"silence": 0.0}, "--silence must be"),
         ({"silence": float("nan")}, "--silence must be"),
-        ({"first_round": 0}, "--first-round must be 1 to"),
-        ({"first_round": -1}, "--first-round must be 1 to"),
-        ({"first_round": 2**30}, "--first-round must be 1 to"),
+        ({"after_round": -1}, "--after-round must be 0 to"),
+        ({"after_round": 2**30 - 1}, "--after-round must be 0 to"),
         ({"budget": "0"}, "budget 0 is not a number"),
         ({"fleet": "nowhere"}, "no fleet"),
         ({"fleet": "emulated"}, "number of boards"),
@@ -182,11 +184,25 @@ def test_schedules_that_are_refused(named, message):
 def test_round_numbers_are_checked_before_boards_are_made(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     options = {"dataset": "iris", "reports": 50, "group": 10}
+    with Store("store.sqlite") as store:
+        while (last := numbers.last_number(store)) < 2**30 - 2:
+            numbers.skip(store, min(last + numbers.MOST_SKIPPED, 2**30 - 2))
     with pytest.raises(UsageError, match="would go beyond"):
-        run("fedsgd", "emulated:1", None, {"first_round": 2**30 - 4}, **options)
+        Run.begin("fedsgd", FedSGDOptions(**options), Where("emulated:1"), store="store.sqlite")
     assert not list(tmp_path.glob("runs/*"))
-    result = run("fedsgd", "simulated:50", None, {"first_round": 2**30 - 5}, **options)
-    assert [entry["round"] for entry in result["history"]] == [2**30 - 5 + i for i in range(5)]
+    result = run("fedsgd", "simulated:50", None, {"after_round": 2**20}, **options)
+    assert [entry["round"] for entry in result["history"]] == [2**20 + 1 + i for i in range(5)]
+
+
+def test_numbers_are_skipped_on_demand_and_never_far(tmp_path):
+    with Store(tmp_path / "store.sqlite") as store:
+        assert numbers.last_number(store) == 0
+        for after, last in ((7, 7), (3, 7), (None, 7), (7 + 2**20, 7 + 2**20)):
+            numbers.skip(store, after)
+            assert numbers.last_number(store) == last
+        with pytest.raises(UsageError, match=f"must be at most {last + 2**20}"):
+            numbers.skip(store, last + 2**20 + 1)
+        assert numbers.last_number(store) == last
 
 
 def test_an_option_of_another_algorithm_is_refused(tmp_path, monkeypatch, capsys):

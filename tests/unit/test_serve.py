@@ -262,16 +262,24 @@ def test_the_last_of_the_rounds_makes_a_page(said):
     assert Path(told["report"]).is_file()
 
 
-def test_what_goes_on_keeps_its_name_and_its_first_round(said):
+def test_what_goes_on_keeps_its_name(said):
     said(*FLEET, "--rounds", "1", "--name", "mine")
     assert said(*FLEET, "--rounds", "2", "--name", "mine")[0] == 0
-    for words, what in (
-        (["--name", "other"], "the run mine goes on"),
-        (["--first-round", "9"], "its first round"),
-    ):
-        code, told, _ = said(*FLEET, "--rounds", "3", *words)
-        assert code == errors.USAGE
-        assert what in told["error"]
+    code, told, _ = said(*FLEET, "--rounds", "3", "--name", "other")
+    assert code == errors.USAGE
+    assert "the run mine goes on" in told["error"]
+
+
+def test_what_goes_on_can_skip_rounds(said):
+    words = ["--fleet", "inprocess:2", *FLEET[2:]]
+    said(*words, "--rounds", "1")
+    _, told, _ = said(*words, "--rounds", "2", "--after-round", "70")
+    assert [entry["round"] for entry in told["history"]] == [1, 71]
+    _, told, _ = said(*words, "--rounds", "3", "--after-round", "70")
+    assert [entry["round"] for entry in told["history"]] == [1, 71, 72]
+    code, told, _ = said(*words, "--rounds", "4", "--after-round", str(2**30 - 2))
+    assert code == errors.USAGE
+    assert "the store's last round is 72" in told["error"]
 
 
 def test_a_collection_is_of_everybody(said):

@@ -1,4 +1,5 @@
 import os
+import random
 import sqlite3
 import stat
 import subprocess
@@ -8,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from ternhost.aggregate import schema
+from ternhost.aggregate.report_log import reports_of
 from ternhost.aggregate.store import (
     ABANDONED,
     FINISHED,
@@ -26,6 +28,11 @@ ROUND = Round(
 RUN = StoredRun("a", 1.0, RUNNING, {"directory": "runs/a"}, {"rounds": 0})
 
 
+def add(store, number, payloads):
+    """Add the reports of a round: the packed symbols of each device."""
+    store.add_reports(reports_of(number, list(payloads.items())))
+
+
 @pytest.fixture
 def path(tmp_path):
     return tmp_path / "store.sqlite"
@@ -42,7 +49,7 @@ def test_what_was_committed_is_there_after_reopening(path):
     with Store(path) as store:
         store.add_devices(KEYS)
         store.open_round(ROUND)
-        store.add_reports([(1, 2, b"b"), (1, 1, b"a")])
+        add(store, 1, {2: b"b", 1: b"a"})
     with Store(path, create=False) as store:
         assert store.keys() == KEYS
         (again,) = store.open_rounds()
@@ -96,11 +103,16 @@ def test_states_are_kept_by_name(store):
     assert (store.state("fleet key"), store.state("many"), store.state("nothing")) == ("01", [1, 2], None)
 
 
-def test_a_store_of_schema_2_is_taken_over_without_a_loss(path):
+def take_over(path, version):
+    """Make the store of an older version at `path`."""
     path.touch(0o600)
     database = sqlite3.connect(path)
-    database.executescript(Path(__file__).with_name("store-2.sql").read_text())
+    database.executescript(Path(__file__).with_name(f"store-{version}.sql").read_text())
     database.close()
+
+
+def test_a_store_of_schema_2_is_taken_over_without_a_loss(path):
+    take_over(path, 2)
     for _ in range(2):  # once it has become one of today's, it is opened as such
         with Store(path, create=False) as store:
             assert store.keys() == {**KEYS, 2: b"n" * 32}
@@ -110,7 +122,7 @@ def test_a_store_of_schema_2_is_taken_over_without_a_loss(path):
             assert (under_way.number, under_way.quorum, under_way.run) == (2, 2, None)
             assert [list(devices) for devices in store.round_devices(1)] == [[1, 4_000_000_000], [2]]
             assert (store.reports(1), store.reports(2)) == ([(1, b"a"), (2, b"b")], [(2, b"c")])
-            assert store.keys_when(Round(1, [], 1))[2] == b"k" * 32
+            assert store.keys_before(Round(1, [], 1)) == {2: b"k" * 32}
             assert store.weights(1) == b"weights"
             assert store.state("fleet key") == "00" * 32
             assert store.runs() == []
@@ -120,14 +132,44 @@ def test_a_store_of_schema_2_is_taken_over_without_a_loss(path):
         store.begin_run(RUN)
         store.end_run_round("a", 2, "complete", {}, {})
         assert store.open_rounds() == []
-    made = _schema(path)
     Store(path.with_name("new.sqlite")).close()
-    assert made == _schema(path.with_name("new.sqlite"))
+    assert _schema(path) == _schema(path.with_name("new.sqlite"))
+
+
+def test_a_store_of_schema_3_is_taken_over_without_a_loss(path):
+    """Two rounds of a run, one under way; in each two cohorts whose reports are of different lengths."""
+    take_over(path, 3)
+    for _ in range(2):
+        with Store(path, create=False) as store:
+            assert store.keys() == KEYS
+            assert store.reports(1) == [(1, b"a"), (2, b"bcd"), (4_000_000_000, b"e")]
+            assert store.reports(2) == [(2, b"fgh"), (4_000_000_000, b"i")]
+            assert store.ended_rounds() == [(1, "complete", 3)]
+            (under_way,) = store.open_rounds()
+            assert (under_way.number, under_way.quorum, under_way.deadline, under_way.run) == (
+                2,
+                3,
+                30.0,
+                "a",
+            )
+            assert [(cohort.body, list(cohort.devices)) for cohort in under_way.cohorts] == [
+                (b"third", [4_000_000_000, 1]),
+                (b"fourth", [2]),
+            ]
+            assert (store.run("a"), store.history("a"), store.weights(1)) == (RUN, [{"round": 1}], b"weights")
+            with pytest.raises(StorageError):
+                add(store, 2, {2: b"xyz"})
+    with Store(path) as store:
+        add(store, 2, {1: b"j"})
+        store.end_run_round("a", 2, "complete", {}, {})
+        assert store.reports(2) == [(1, b"j"), (2, b"fgh"), (4_000_000_000, b"i")]
+    Store(path.with_name("new.sqlite")).close()
+    assert _schema(path) == _schema(path.with_name("new.sqlite"))
 
 
 def _schema(path):
     database = sqlite3.connect(path)
-    tables = [name for (name,) in database.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")]
+    tables = [name for (name,) in database.execute("SELECT name FROM sqlite_schema ")]
     columns = {name: database.execute(f"PRAGMA table_info({name})").fetchall() for name in tables}
     database.close()
     return columns
@@ -135,15 +177,79 @@ def _schema(path):
 
 def test_a_report_counts_once(store):
     store.open_round(ROUND)
-    store.add_reports([(1, 1, b"a")])
+    add(store, 1, {1: b"a"})
+    for twice in (
+        [(2, b"b"), (1, b"other")],
+        [(2, b"b"), (2, b"b")],
+        [(2, b"b"), (1, b"longer"), (2, b"longer")],
+    ):
+        with pytest.raises(StorageError):
+            store.add_reports(reports_of(1, twice))
+        assert store.reports(1) == [(1, b"a")], "all or none"
+    add(store, 1, {2: b"b"})
+    store.end_round(1, "complete")
     with pytest.raises(StorageError):
-        store.add_reports([(1, 2, b"b"), (1, 1, b"other")])
-    assert store.reports(1) == [(1, b"a")]
+        add(store, 1, {2: b"b"})
+    assert store.reports(1) == [(1, b"a"), (2, b"b")]
+
+
+def test_who_opened_it_again_knows_who_has_reported(path, store):
+    store.open_round(ROUND)
+    add(store, 1, {2: b"b", 1: b"a"})
+    store.close()
+    with Store(path) as again:
+        for device in (1, 2):
+            with pytest.raises(StorageError, match="already"):
+                add(again, 1, {device: b"c"})
+        add(again, 1, {4_000_000_000: b"c"})
+        assert again.reporters(1) == [2, 1, 4_000_000_000]
+
+
+def test_a_report_is_of_a_device_that_was_asked(store):
+    store.open_round(Round(1, [Cohort(b"body", [1])], 1))
+    with pytest.raises(StorageError, match="not asked in round 1"):
+        add(store, 1, {1: b"a", 2: b"b"})
+    assert store.report_count(1) == 0
+
+
+def test_only_the_process_that_has_the_lock_adds_reports(path, store):
+    store.open_round(ROUND)
+    with Store(path, beside=True) as beside, pytest.raises(StorageError, match="beside"):
+        add(beside, 1, {1: b"a"})
+
+
+def test_reports_of_a_round_that_has_ended_are_one_row_for_each_length(store):
+    devices = range(1, 1001)
+    store.open_round(Round(1, [Cohort(b"short", devices[:500]), Cohort(b"long", devices[500:])], 1))
+    expected = {device: bytes((device % 256,)) * (1 if device <= 500 else 3) for device in devices}
+    order = random.Random(1).sample(devices, 1000)
+    for start in range(0, 1000, 7):
+        add(store, 1, {device: expected[device] for device in order[start : start + 7]})
+    assert (store.report_count(), store.report_count(1), store.report_count(2)) == (1000, 1000, 0)
+    before = store.reports(1)
+    store.end_round(1, "complete")
+    assert store.reports(1) == before == sorted(expected.items())
+    assert store.ended_rounds() == [(1, "complete", 1000)]
+    assert store._db.execute("SELECT count(*) FROM batch").fetchone() == (2,)
+
+
+def test_a_report_takes_few_bytes(path, store):
+    """Those of a byte of symbols, of devices in any order, some hundred at a time."""
+    empty = path.stat().st_size
+    rounds, devices = 2, range(1, 20_001)
+    for number in range(1, rounds + 1):
+        store.open_round(Round(number, [Cohort(b"body", devices)], 1))
+        order = random.Random(number).sample(devices, len(devices))
+        for start in range(0, len(order), 200):
+            add(store, number, dict.fromkeys(order[start : start + 200], b"a"))
+        store.end_round(number, "complete")
+    store.close()
+    assert path.stat().st_size - empty < 8 * rounds * len(devices)
 
 
 def test_a_report_needs_its_round(store):
     with pytest.raises(StorageError):
-        store.add_reports([(7, 1, b"a")])
+        add(store, 7, {1: b"a"})
 
 
 def test_a_round_is_asked_once(store):
@@ -182,9 +288,9 @@ def test_one_process_at_a_time(path, store):
 
 def test_it_can_be_read_meanwhile(path, store):
     store.open_round(ROUND)
-    store.add_reports([(1, 1, b"a")])
+    add(store, 1, {1: b"a"})
     reader = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
-    assert reader.execute("SELECT count(*) FROM report").fetchone() == (1,)
+    assert reader.execute("SELECT sum(reports) FROM batch").fetchone() == (1,)
     reader.close()
 
 
@@ -230,15 +336,15 @@ def test_a_directory_that_cannot_be_made(tmp_path):
 _FILL = """
 import resource, sys
 from ternhost.errors import StorageError
+from ternhost.aggregate.report_log import reports_of
 from ternhost.aggregate.store import Cohort, Round, Store
 store = Store(sys.argv[1])
-store.add_devices({1: bytes(32)})
-store.open_round(Round(1, [Cohort(b"body", [1])], 1))
+store.open_round(Round(1, [Cohort(b"body", range(1, 1000001))], 1))
 committed = 0
 resource.setrlimit(resource.RLIMIT_FSIZE, (400_000, resource.RLIM_INFINITY))
 try:
-    for start in range(1, 100001, 100):
-        store.add_reports((1, device, b"symbols!") for device in range(start, start + 100))
+    for start in range(1, 1000001, 100):
+        store.add_reports(reports_of(1, [(device, b"symbols!") for device in range(start, start + 100)]))
         committed += 100
 except StorageError as error:
     print(committed)
@@ -254,18 +360,18 @@ def test_a_full_disk_loses_nothing_that_was_accepted(path):
     assert committed > 0
     with Store(path) as store:
         assert [device for device, _ in store.reports(1)] == list(range(1, committed + 1))
-        store.add_reports([(1, committed + 1, b"symbols!")])  # with room again, it goes on
+        add(store, 1, {committed + 1: b"symbols!"})  # with room again, it goes on
 
 
 _KILLED = """
 import os, sys
+from ternhost.aggregate.report_log import reports_of
 from ternhost.aggregate.store import Cohort, Round, Store
 store = Store(sys.argv[1])
-store.add_devices({1: bytes(32)})
-store.open_round(Round(1, [Cohort(b"body", [1])], 1))
+store.open_round(Round(1, [Cohort(b"body", range(1, 100001))], 1))
 device = 0
 while True:
-    store.add_reports([(1, device + 1, b"a"), (1, device + 2, b"b")])
+    store.add_reports(reports_of(1, [(device + 1, b"a"), (device + 2, b"b")]))
     device += 2
     os.write(1, b".")
 """

@@ -9,8 +9,9 @@ import shutil
 import signal
 import socket
 import subprocess
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
@@ -25,6 +26,8 @@ _LISTENER = re.compile(r"^listener (\d+) (\S+)$", re.MULTILINE)
 _ANY = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # who listens on all addresses listens here
 _START_TIMEOUT = 30.0
 _STOP_TIMEOUT = 5.0
+_LOOK_EVERY = 0.5  # whether it still runs
+_PAUSE, _LONGEST_PAUSE = 1.0, 60.0  # before it is started again
 _PORTS = range(10_000, 30_000)
 _given: set[int] = set()  # by free_port
 
@@ -86,6 +89,8 @@ class Mosquitto:
         self.access = Access.load(self.directory / HOST)
         self._listener = listener(self.directory)
         self._process: subprocess.Popen[bytes] | None = None
+        self._keeper: threading.Thread | None = None
+        self._stopping = threading.Event()
         self.start()
 
     @property
@@ -121,17 +126,30 @@ class Mosquitto:
                 self.kill()
                 raise self._ended("mosquitto does not start")
             time.sleep(0.01)
-        self.check()  # it might be another that listens
+        if self._process.poll() is not None:  # it is another that listens
+            raise self._ended("mosquitto has ended")
 
     def _ended(self, message: str) -> DeviceError:
         log = self.directory / _LOG
         lines = log.read_text(errors="replace").splitlines()
         return DeviceError(message + (f": {lines[-1]}" if lines else ""), hint=f"see {log}")
 
-    def check(self) -> None:
-        """Raise DeviceError if the process has ended by itself."""
-        if self._process and self._process.poll() is not None:
-            raise self._ended("mosquitto has ended")
+    def keep(self, tell: Callable[[str], None]) -> None:
+        """From now on start it again where it ends by itself, after a pause that grows. `tell` gets a sentence."""
+        self._keeper = threading.Thread(target=self._keep, args=(tell,), daemon=True)
+        self._keeper.start()
+
+    def _keep(self, tell: Callable[[str], None]) -> None:
+        pause = _PAUSE
+        while not self._stopping.wait(_LOOK_EVERY):
+            if self._process and self._process.poll() is None:
+                continue
+            tell(f"{self._ended('mosquitto has ended').message}; it is started again in {pause:g} s")
+            if self._stopping.wait(pause):
+                return
+            pause = min(2 * pause, _LONGEST_PAUSE)
+            with suppress(DeviceError):
+                self.start()
 
     def reload(self) -> None:
         """Have it read its passwords and its access list again."""
@@ -140,6 +158,9 @@ class Mosquitto:
 
     def stop(self) -> None:
         """End it in order: it saves what it is to keep."""
+        self._stopping.set()
+        if self._keeper:
+            self._keeper.join()
         if self._process:
             self._process.terminate()
             try:
@@ -177,16 +198,20 @@ def configure_if_missing(directory: str | Path) -> Access:
 
 
 @contextmanager
-def ensure_running(directory: str | Path) -> Iterator[Access]:
+def ensure_running(
+    directory: str | Path, tell: Callable[[str], None] = lambda message: None
+) -> Iterator[Access]:
     """The broker of a directory, while the context is open: for a first try of a fleet, without any other command.
 
     A directory without a configuration gets one. Where nobody listens at its port, and its mosquitto.conf is there to
-    be run, it is run, and ends with the context. Raises DeviceError, StorageError and UsageError.
+    be run, it is run, and ends with the context; where it ends by itself it is started again, and `tell` hears of it.
+    Raises DeviceError, StorageError and UsageError.
     """
     directory = Path(directory)
     access = configure_if_missing(directory)
     if not (directory / CONFIG).exists() or listens(*listener(directory)):
         yield access
         return
-    with Mosquitto(directory):
+    with Mosquitto(directory) as running:
+        running.keep(tell)
         yield access

@@ -1,16 +1,13 @@
 """What the device library does for one report, for a batch of them at once: check tags, choose coordinates, unpack.
 
-Each function here equals its twin of the device library (frames.tag, coordinates.choose, host_frames.unpack), byte for
-byte; they are here because a host takes tens of thousands of reports a second.
+Each function here equals its twin of the device library (frames.verify, coordinates.choose, host_frames.unpack), byte
+for byte; they are here because a host takes hundreds of thousands of reports a second.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
 from functools import lru_cache
-from hmac import compare_digest
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -19,43 +16,47 @@ from tern import coordinates, frames, wire
 from tern.entropy import EntropyError
 from ternhost import vectorised
 
-_INNER = bytes(byte ^ 0x36 for byte in range(256))
-_OUTER = bytes(byte ^ 0x5C for byte in range(256))
-_MAX_BEGUN = 200_000
 _DIGEST = 32
+_AT_ONCE = 1 << 15  # rows, so that copies of them take little memory however many there are
 _LIMB = 1 << 48  # several symbols are divided off at once, by a number below this
 
+Bytes = npt.NDArray[np.uint8]
+Flags = npt.NDArray[np.bool_]
 Integers = npt.NDArray[np.int64]
 
 
-class Tags:
-    """Checks tags. HMAC begins by hashing the key (RFC 2104, 2): that is done once a key and kept."""
-
-    def __init__(self) -> None:
-        self._begun: dict[bytes, tuple[Any, Any]] = {}
-
-    def verify(self, key: bytes, frame: bytes) -> bool:
-        """Whether `frame` (bytes, at least a tag long) ends with the tag of `key`."""
-        begun = self._begun.get(key)
-        if begun is None:
-            begun = self._begin(key)
-        inner = begun[0].copy()
-        inner.update(frame[: -wire.TAG_BYTES])
-        outer = begun[1].copy()
-        outer.update(inner.digest())
-        return compare_digest(outer.digest()[: wire.TAG_BYTES], frame[-wire.TAG_BYTES :])
-
-    def _begin(self, key: bytes) -> tuple[Any, Any]:
-        if len(self._begun) >= _MAX_BEGUN:
-            self._begun.clear()
-        padded = key.ljust(64, b"\0")
-        begun = hashlib.sha256(padded.translate(_INNER)), hashlib.sha256(padded.translate(_OUTER))
-        self._begun[key] = begun
-        return begun
+def hashes(*columns: Bytes | bytes) -> Bytes:
+    """SHA-256 of every row (n x 32) of arrays of n rows of bytes, side by side; bytes stand in every row."""
+    n = next(len(column) for column in columns if isinstance(column, np.ndarray))
+    sha256 = hashlib.sha256
+    digests = []
+    for start in range(0, n, _AT_ONCE):
+        rows = min(_AT_ONCE, n - start)
+        parts = [
+            column[start : start + rows]
+            if isinstance(column, np.ndarray)
+            else np.broadcast_to(np.frombuffer(column, np.uint8), (rows, len(column)))
+            for column in columns
+        ]
+        together = np.concatenate(parts, axis=1)
+        data, width = together.tobytes(), together.shape[1]
+        digests.append(
+            b"".join([sha256(data[at : at + width]).digest() for at in range(0, len(data), width)])
+        )
+    return np.frombuffer(b"".join(digests), np.uint8).reshape(n, _DIGEST)
 
 
-def choose(questions: Sequence[bytes], d: int, k: int) -> vectorised.Array:
-    """The k of d coordinates that each device reports, by the digest of its question, ascending (questions x k).
+def verify(questions: Bytes, number: int, devices: Bytes, packed: Bytes, tags: Bytes) -> Flags:
+    """Which reports carry the right tag; all arrays are n x bytes, `questions` the digests of what was asked."""
+    answer_keys = questions[:, wire.TAG_BYTES : wire.COORDINATES_AT]
+    right = hashes(answer_keys, bytes((wire.REPORT,)), devices, number.to_bytes(4, "little"), packed)
+    right = right[:, : wire.TAG_BYTES]
+    equal: Flags = np.bitwise_or.reduce(right ^ tags, axis=1) == 0  # looks at all of each
+    return equal
+
+
+def choose(questions: Bytes, d: int, k: int) -> vectorised.Array:
+    """The k of d coordinates that each device reports, ascending (n x k), by the digests of their questions (n x 32).
 
     uint8 for d <= 256, else uint16.
     """
@@ -63,25 +64,23 @@ def choose(questions: Sequence[bytes], d: int, k: int) -> vectorised.Array:
     kind = np.dtype("u1" if d <= 256 else "<u2")
     if k == d:
         return np.tile(np.arange(d, dtype=kind), (lanes, 1))
-    begun = np.frombuffer(b"".join(questions), np.uint8).reshape(lanes, _DIGEST)[:, wire.COORDINATES_AT :]
+    begun = questions[:, wire.COORDINATES_AT :]
     if k == 1:  # nearly always the digest itself has it, and nothing is hashed
         values: vectorised.Array = np.ascontiguousarray(begun).view(kind)
         values = values & kind.type((1 << (d - 1).bit_length()) - 1)
         good = values < d
         chosen: vectorised.Array = values[np.arange(lanes), good.argmax(axis=1)]
         for lane in np.flatnonzero(~good.any(axis=1)).tolist():
-            chosen[lane] = _choose_one(questions[lane], d, k)[0]
+            chosen[lane] = _choose_one(questions[lane].tobytes(), d, k)[0]
         return chosen[:, None]
     # Twice the bytes that k draws need at most without rejections, and a lane that needs more is done by itself.
     blocks = 2 * k * kind.itemsize // _DIGEST + 1
-    counters = [counter.to_bytes(4, "little") for counter in range(blocks)]
-    sha256 = hashlib.sha256
-    data = b"".join([sha256(question + counter).digest() for question in questions for counter in counters])
-    streams = np.concatenate([begun, np.frombuffer(data, np.uint8).reshape(lanes, -1)], axis=1)
+    more = [hashes(questions, counter.to_bytes(4, "little")) for counter in range(blocks)]
+    streams = np.concatenate([begun, *more], axis=1)
     try:
         return vectorised.choose(vectorised.ReplayLanes(streams), d, k)
     except EntropyError:  # one lane in billions
-        return np.array([_choose_one(question, d, k) for question in questions], kind)
+        return np.array([_choose_one(question.tobytes(), d, k) for question in questions], kind)
 
 
 def _choose_one(question: bytes, d: int, k: int) -> list[int]:
@@ -97,20 +96,19 @@ def packed_size(base: int, k: int) -> int:
     return size
 
 
-def unpack(payloads: Sequence[bytes], k: int, base: int) -> tuple[Integers, npt.NDArray[np.bool_]]:
-    """The k symbols below `base` of every payload (payloads x k), each of packed_size bytes; and which are in order."""
-    size = packed_size(base, k)
+def unpack(packed: Bytes, k: int, base: int) -> tuple[Integers, Flags]:
+    """The k symbols below `base` of every row of `packed` (n x packed_size) as n x k; and which rows are in order."""
     at_once = 1
     while base ** (at_once + 1) <= _LIMB and at_once < k:
         at_once += 1
-    number = np.frombuffer(b"".join(payloads), np.uint8).reshape(len(payloads), size).astype(np.uint64)
-    symbols = np.empty((len(payloads), k), np.int64)
+    number = packed.astype(np.uint64)
+    symbols = np.empty((len(packed), k), np.int64)
     for start in range(0, k, at_once):
         part = min(at_once, k - start)
         rest = _divide(number, base**part)
         for i in range(start, start + part):
             rest, symbols[:, i] = np.divmod(rest, np.uint64(base))
-    good: npt.NDArray[np.bool_] = np.all(number == 0, axis=1)
+    good: Flags = np.all(number == 0, axis=1)
     return symbols, good
 
 

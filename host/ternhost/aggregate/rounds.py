@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
 from tern import card as cards
+from tern import wire
 from ternhost.aggregate import batches
-from ternhost.aggregate.questions import Question, decode_body, question_of
-from ternhost.aggregate.store import Cohort, Round, Store
+from ternhost.aggregate.members import Integers, Keyring, Members, Positions, id_bytes, integers
+from ternhost.aggregate.questions import Question, decode_body, question_of, round_start
+from ternhost.aggregate.store import Round, Store
 
 # How a round ends.
 COMPLETE = "complete"  # every device asked has reported, refused or been given up
 QUORUM = "quorum"
 DEADLINE = "deadline"
+
+# What has become of the question to a device; 0 as long as its round waits for it.
+WAITING, REPORTED, REFUSED, GIVEN_UP = range(4)
 
 Counts = npt.NDArray[np.int64]
 
@@ -68,24 +73,32 @@ class RoundResult:
 
 def with_answers(store: Store, result: RoundResult) -> RoundResult:
     """The same result with the reports of single devices, as the store has accepted them."""
-    payloads = dict(store.reports(result.number))
-    cohort_of = store.round_devices(result.number)
+    batches_of = store.report_batches(result.number)
     cohorts = []
-    for cohort, devices in zip(result.cohorts, cohort_of, strict=True):
-        heard = [device for device in devices if device in payloads]
-        symbols, _ = batches.unpack([payloads[device] for device in heard], cohort.k, cohort.card.symbols)
-        cohorts.append(replace(cohort, answers=Answers(np.array(heard, np.int64), symbols)))
+    for cohort, asked in zip(result.cohorts, store.round_devices(result.number), strict=True):
+        members = Members(asked)
+        heard: list[Integers] = [integers(())]
+        symbols = [np.empty((0, cohort.k), np.int64)]
+        for batch in batches_of:
+            of_cohort = members.find(batch.devices) >= 0
+            if np.any(of_cohort):
+                heard.append(batch.devices[of_cohort])
+                symbols.append(batches.unpack(batch.packed[of_cohort], cohort.k, cohort.card.symbols)[0])
+        devices = np.concatenate(heard)
+        order = np.argsort(devices)
+        answers = Answers(devices[order], np.concatenate(symbols)[order])
+        cohorts.append(replace(cohort, answers=answers))
     return replace(result, cohorts=cohorts)
 
 
 class CohortInFlight:
     """A cohort of a round: what it is asked, and the counts of what it has reported."""
 
-    def __init__(self, cohort: Cohort) -> None:
-        asked = decode_body(cohort.body)
-        self.body = cohort.body
+    def __init__(self, body: bytes) -> None:
+        self.body = body
+        asked = decode_body(body)
         self.question = question_of(asked)
-        self.card = cards.decode(asked.card)
+        self.card = cards.decode(self.question.card)
         self.k = asked.k
         self.d = asked.values
         self.size = self.d * self.card.symbols
@@ -93,15 +106,23 @@ class CohortInFlight:
         self.reports = 0
         self.payload_bytes = batches.packed_size(self.card.symbols, self.k)
 
-    def cells(
-        self, keys: Sequence[bytes], number: int, payloads: Sequence[bytes]
-    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
-        """The cells of the count matrix that each report adds one to (reports x k), and which reports are in order."""
-        symbols, good = batches.unpack(payloads, self.k, self.card.symbols)
-        chosen = batches.choose(keys, number, self.d, self.k)
-        return chosen * np.int64(self.card.symbols) + symbols, good
+    def unpack(self, packed: batches.Bytes) -> tuple[Integers, batches.Flags]:
+        """The symbols of reports (reports x k), and which reports are in order: none where they have another size."""
+        if packed.shape[1] != self.payload_bytes:
+            return np.zeros((len(packed), self.k), np.int64), np.zeros(len(packed), bool)
+        return batches.unpack(packed, self.k, self.card.symbols)
 
-    def add(self, cells: npt.NDArray[np.int64]) -> None:
+    def digests(self, keys: batches.Bytes, devices: Integers) -> batches.Bytes:
+        """The digests (n x 32) of what these devices (n) with these keys (n x 32) are asked (wire.md)."""
+        return batches.hashes(keys, bytes((wire.ROUND,)), id_bytes(devices), self.body)
+
+    def cells(self, digests: batches.Bytes, symbols: Integers) -> Integers:
+        """The cells of the count matrix that reports of these symbols add one to (reports x k)."""
+        chosen = batches.choose(digests, self.d, self.k)
+        cells: Integers = chosen * np.int64(self.card.symbols) + symbols
+        return cells
+
+    def add(self, cells: Integers) -> None:
         """Count these reports (reports x k)."""
         self.counts += np.bincount(cells.reshape(-1), minlength=self.size)
         self.reports += len(cells)
@@ -112,38 +133,67 @@ class CohortInFlight:
         return CohortCounts(self.card, self.k, counts, self.reports, self.question)
 
 
-class Taken:
-    """The new reports of a batch for one cohort of a round, before they are committed."""
-
-    def __init__(self) -> None:
-        self.devices: list[int] = []
-        self.keys: list[bytes] = []
-        self.payloads: list[bytes] = []
-
-
 class RoundInFlight:
-    """A round that has not ended: who was asked what, and who has answered."""
+    """A round that has not ended: who was asked what, and who has answered.
 
-    def __init__(self, asked: Round, now: float, keys: Mapping[int, bytes]) -> None:
-        self.keys = keys  # a device's new key is good from the next round on
+    A device has a place: where it is in `members`. `answers` says, by place, what has become of the question, and
+    `cohort_at` to which cohort it belongs.
+    """
+
+    def __init__(self, asked: Round, now: float, keyring: Keyring) -> None:
+        """keyring: as it is now; a device's new key is good from the next round on.
+
+        Raises ValueError where a device is asked twice.
+        """
         self.number = asked.number
         self.quorum = asked.quorum
         self.ends = None if asked.deadline is None else now + asked.deadline
-        self.cohorts = [CohortInFlight(cohort) for cohort in asked.cohorts]
-        self.cohort_of = {
-            device: cohort
-            for cohort, asked_of in zip(self.cohorts, asked.cohorts, strict=True)
-            for device in asked_of.devices
-        }
-        self.reported: set[int] = set()
+        self.cohorts = [CohortInFlight(cohort.body) for cohort in asked.cohorts]
+        ids = [integers(cohort.devices) for cohort in asked.cohorts]
+        self.members = Members(np.concatenate(ids))
+        self.cohort_at = np.zeros(len(self.members), np.intp)
+        for index in range(1, len(ids)):
+            self.cohort_at[self.members.find(ids[index])] = index
+        self._keyring = keyring
+        self._key_at = keyring.members.find(self.members.ids)
+        self.revoked = self._key_at < 0  # whose key has been taken away
+        self.answers = np.full(len(self.members), WAITING, np.uint8)
         self.refusals: dict[int, Refusal] = {}
-        self.given_up: set[int] = set()
+
+    def by_cohort(self, places: Positions) -> Iterator[tuple[CohortInFlight, Positions]]:
+        """Each cohort of the devices at these places, and which of `places` are of it."""
+        of = self.cohort_at[places]
+        for index in np.unique(of).tolist():
+            yield self.cohorts[index], np.flatnonzero(of == index)
+
+    def keys(self, places: Positions) -> batches.Bytes:
+        """The keys (n x 32) of the devices at these places."""
+        return self._keyring.keys[self._key_at[places]]
+
+    def digests(self, cohort: CohortInFlight, places: Positions) -> batches.Bytes:
+        """The digests (n x 32) of what the devices at these places, of that cohort, are asked."""
+        return cohort.digests(self.keys(places), self.members.ids[places])
+
+    def request(self, device: int) -> tuple[bytes, bytes]:
+        """The ROUND frame for a device that is asked, and the digest of what it asks."""
+        place = self.members.find(integers((device,)))
+        cohort = self.cohorts[int(self.cohort_at[place][0])]
+        digest = self.digests(cohort, place).tobytes()
+        return round_start(device) + cohort.body + digest[: wire.TAG_BYTES], digest
+
+    def give_up(self, places: Positions) -> None:
+        """Expect no answer of the devices at these places, where one is expected still."""
+        self.answers[places[self.answers[places] == WAITING]] = GIVEN_UP
+
+    @property
+    def reports(self) -> int:
+        return int(np.count_nonzero(self.answers == REPORTED))
 
     def ended(self, now: float) -> str | None:
         """How the round has ended by now; None where it goes on."""
-        if len(self.reported) + len(self.refusals) + len(self.given_up) >= len(self.cohort_of):
+        if np.all(self.answers):
             return COMPLETE
-        if len(self.reported) >= self.quorum:
+        if self.reports >= self.quorum:
             return QUORUM
         if self.ends is not None and now >= self.ends:
             return DEADLINE
@@ -154,8 +204,8 @@ class RoundInFlight:
         return RoundResult(
             self.number,
             ended,
-            len(self.cohort_of),
-            len(self.reported),
+            len(self.members),
+            self.reports,
             dict(self.refusals),
             [cohort.result() for cohort in self.cohorts],
         )

@@ -1,8 +1,14 @@
-"""The tables of a store (`ternhost.aggregate.store`), and what each older schema lacks."""
+"""The tables of a store (`ternhost.aggregate.store`), and how one of an older schema becomes one of today's."""
 
 from __future__ import annotations
 
-VERSION = 3
+import sqlite3
+from array import array
+
+from ternhost.aggregate.members import pack_ids
+from ternhost.aggregate.report_log import insert, reports_of
+
+VERSION = 4
 APPLICATION_ID = 0x5445524E  # "TERN"
 
 _TABLES = """
@@ -31,12 +37,6 @@ CREATE TABLE cohort (
     devices BLOB NOT NULL,
     PRIMARY KEY (round, position)
 ) WITHOUT ROWID;
-CREATE TABLE report (
-    round INTEGER NOT NULL REFERENCES round (number),
-    device INTEGER NOT NULL,
-    payload BLOB NOT NULL,
-    PRIMARY KEY (round, device)
-) WITHOUT ROWID;
 CREATE TABLE model (
     round INTEGER PRIMARY KEY REFERENCES round (number),
     weights BLOB NOT NULL
@@ -61,7 +61,47 @@ CREATE TABLE history (
     PRIMARY KEY (run, number)
 ) WITHOUT ROWID;
 """
-TABLES = _TABLES + _RUN_TABLES
+# Reports of one round whose symbols take equally many bytes: how many, of which devices (members.pack_ids), and the
+# symbols of one after the other.
+_BATCH_TABLE = """
+CREATE TABLE batch (
+    id INTEGER PRIMARY KEY,
+    round INTEGER NOT NULL REFERENCES round (number),
+    reports INTEGER NOT NULL,
+    devices BLOB NOT NULL,
+    packed BLOB NOT NULL
+);
+CREATE INDEX batch_of_round ON batch (round);
+"""
+TABLES = _TABLES + _BATCH_TABLE + _RUN_TABLES
 
-# What each older schema lacks, by its version.
-MIGRATIONS = {2: "ALTER TABLE round ADD COLUMN run TEXT;\n" + _RUN_TABLES}
+
+def execute(database: sqlite3.Connection, statements: str) -> None:
+    """Execute statements, each of which ends a line, in the transaction that is under way."""
+    for statement in statements.split(";\n"):
+        database.execute(statement)
+
+
+def _name_runs(database: sqlite3.Connection) -> None:
+    execute(database, "ALTER TABLE round ADD COLUMN run TEXT;\n" + _RUN_TABLES)
+
+
+def _gather_reports(database: sqlite3.Connection) -> None:
+    # Each report had a row of its own, and devices were u32 one after the other.
+    execute(database, _BATCH_TABLE)
+    asked = database.execute("SELECT round, position, devices FROM cohort").fetchall()
+    database.executemany(
+        "UPDATE cohort SET devices = ? WHERE round = ? AND position = ?",
+        ((pack_ids(array("I", devices)), number, position) for number, position, devices in asked),
+    )
+    for (number,) in database.execute("SELECT DISTINCT round FROM report").fetchall():
+        rows = database.execute(
+            "SELECT device, payload FROM report WHERE round = ? ORDER BY device", (number,)
+        )
+        for batch in reports_of(number, rows.fetchall()):
+            insert(database, batch)
+    database.execute("DROP TABLE report")
+
+
+# By the version that they take one further.
+MIGRATIONS = {2: _name_runs, 3: _gather_reports}

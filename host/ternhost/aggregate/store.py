@@ -1,9 +1,10 @@
 """The host's durable memory, one SQLite file: keys, rounds, accepted reports, models, training state.
 
 Accepted means committed: a report counts only after the transaction that holds it has reached the disk
-(WAL with synchronous=FULL, so that neither a killed process nor a power cut takes one back), and the primary
-key (round, device) lets none in twice. A round is written before the first device hears of it, with the bytes
-that its frames are made of, so that after a crash the same request can be repeated byte for byte.
+(WAL with synchronous=FULL, so that neither a killed process nor a power cut takes one back), and no (round, device)
+is let in twice: one process at a time adds reports, and it knows who has reported. A round is written before the first
+device hears of it, with the bytes that its frames are made of, so that after a crash the same request can be repeated
+byte for byte.
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ from __future__ import annotations
 import json
 import sqlite3
 import time
-from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,6 +21,8 @@ from typing import Any
 
 from ternhost.aggregate import schema
 from ternhost.aggregate import store_file as files
+from ternhost.aggregate.members import Integers, pack_ids, unpack_ids
+from ternhost.aggregate.report_log import ReportLog, Reports
 from ternhost.errors import StorageError
 
 # Where a run is.
@@ -50,7 +52,7 @@ class Cohort:
     """
 
     body: bytes
-    devices: Sequence[int]
+    devices: Sequence[int] | Integers
 
 
 @dataclass(frozen=True)
@@ -62,11 +64,6 @@ class Round:
     quorum: int
     deadline: float | None = None
     run: str | None = None  # that asks it
-
-    @property
-    def devices(self) -> list[int]:
-        """Every device asked."""
-        return [device for cohort in self.cohorts for device in cohort.devices]
 
 
 @dataclass(frozen=True)
@@ -103,6 +100,7 @@ class Store:
             self._db.execute("PRAGMA journal_mode = WAL")
             self._db.execute("PRAGMA synchronous = FULL")
             self._db.execute("PRAGMA foreign_keys = ON")
+            self._log = ReportLog(self._db, self.round_devices)
             self._check_schema()
 
     def _check_schema(self) -> None:
@@ -111,14 +109,14 @@ class Store:
             application = self._db.execute("PRAGMA application_id").fetchone()[0]
             empty = self._db.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0] == 0
             if empty:
-                self._execute(schema.TABLES)
+                schema.execute(self._db, schema.TABLES)
                 self._db.execute(f"PRAGMA application_id = {schema.APPLICATION_ID}")
                 self._db.execute(f"PRAGMA user_version = {schema.VERSION}")
             elif application != schema.APPLICATION_ID:
                 raise StorageError(f"{self.path} is not a store of tern", hint="name another file")
             elif version in schema.MIGRATIONS:
                 for lacking in range(version, schema.VERSION):
-                    self._execute(schema.MIGRATIONS[lacking])
+                    schema.MIGRATIONS[lacking](self._db)
                 self._db.execute(f"PRAGMA user_version = {schema.VERSION}")
             elif version != schema.VERSION:
                 older = "an older" if version < schema.VERSION else "a newer"
@@ -126,10 +124,6 @@ class Store:
                     f"{self.path} was made by {older} version of tern (schema {version}, here {schema.VERSION})",
                     hint="use that version, or start a new store",
                 )
-
-    def _execute(self, statements: str) -> None:
-        for statement in statements.split(";\n"):
-            self._db.execute(statement)
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
@@ -196,13 +190,14 @@ class Store:
             ((time.time(), device) for device in devices),
         )
 
-    def keys_when(self, asked: Round) -> dict[int, bytes]:
-        """The keys that devices had when a round was opened: its reports were made with these."""
+    def keys_before(self, asked: Round) -> dict[int, bytes]:
+        """The keys of devices that have had other ones, or none, since a round was opened: its reports have these."""
         with self._errors():
-            rows = self._db.execute(
-                "SELECT id, key FROM revoked WHERE round >= ? ORDER BY id, round DESC", (asked.number,)
-            ).fetchall()
-        return {**self.keys(), **dict(rows)}
+            return dict(
+                self._db.execute(
+                    "SELECT id, key FROM revoked WHERE round >= ? ORDER BY id, round DESC", (asked.number,)
+                )
+            )
 
     def revoked(self) -> dict[int, float]:
         """When a key of each device was revoked last (seconds since 1970)."""
@@ -227,7 +222,7 @@ class Store:
             self._db.executemany(
                 "INSERT INTO cohort VALUES (?, ?, ?, ?)",
                 (
-                    (asked.number, position, cohort.body, array("I", cohort.devices).tobytes())
+                    (asked.number, position, cohort.body, pack_ids(cohort.devices))
                     for position, cohort in enumerate(asked.cohorts)
                 ),
             )
@@ -244,7 +239,7 @@ class Store:
         rows = self._db.execute(
             "SELECT body, devices FROM cohort WHERE round = ? ORDER BY position", (number,)
         )
-        return [Cohort(body, array("I", devices)) for body, devices in rows]
+        return [Cohort(body, unpack_ids(devices)) for body, devices in rows]
 
     def last_round(self) -> int:
         """The largest round number ever asked; 0 before the first."""
@@ -252,7 +247,7 @@ class Store:
             number: int = self._db.execute("SELECT coalesce(max(number), 0) FROM round").fetchone()[0]
             return number
 
-    def round_devices(self, number: int) -> list[Sequence[int]]:
+    def round_devices(self, number: int) -> list[Sequence[int] | Integers]:
         """The devices of each cohort of a round."""
         with self._errors():
             return [cohort.devices for cohort in self._cohorts(number)]
@@ -268,44 +263,57 @@ class Store:
     def end_round(self, number: int, ended: str) -> None:
         """End a round of which nothing was learned."""
         with self.transaction():
-            self._db.execute("UPDATE round SET ended = ? WHERE number = ?", (ended, number))
+            self._end(number, ended)
+
+    def _end(self, number: int, ended: str) -> None:
+        self._db.execute("UPDATE round SET ended = ? WHERE number = ?", (ended, number))
+        self._log.end(number)
 
     def ended_rounds(self) -> list[tuple[int, str, int]]:
         """(number, how it ended, reports) of every round that has ended, oldest first."""
         with self._errors():
             return self._db.execute(
-                "SELECT number, ended, (SELECT count(*) FROM report WHERE report.round = number) FROM round "
-                "WHERE ended IS NOT NULL ORDER BY number"
+                "SELECT number, ended, (SELECT coalesce(sum(reports), 0) FROM batch WHERE round = number) "
+                "FROM round WHERE ended IS NOT NULL ORDER BY number"
             ).fetchall()
 
     # Reports
 
-    def add_reports(self, reports: Iterable[tuple[int, int, bytes]]) -> None:
-        """Commit accepted reports, (round, device, packed symbols), all of them or none.
+    def add_reports(self, reports: Iterable[Reports]) -> None:
+        """Commit accepted reports, all of them or none.
 
-        Raises StorageError, and adds none, if one (round, device) is there already.
+        Raises StorageError, and adds none, where a device has reported in that round already, or was not asked.
         """
-        with self.transaction():
-            self._db.executemany("INSERT INTO report VALUES (?, ?, ?)", reports)
+        if self._lock is None:
+            raise StorageError(f"{self.path} was opened beside the process that takes reports")
+        try:
+            with self.transaction():
+                self._log.add(reports)
+        except BaseException:
+            self._log.forget()
+            raise
+
+    def report_batches(self, number: int) -> list[Reports]:
+        """Every accepted report of a round, those with equally long symbols together."""
+        with self._errors():
+            return self._log.of_round(number)
 
     def reports(self, number: int) -> list[tuple[int, bytes]]:
         """(device, packed symbols) of every accepted report of a round, by device."""
-        with self._errors():
-            return self._db.execute(
-                "SELECT device, payload FROM report WHERE round = ? ORDER BY device", (number,)
-            ).fetchall()
+        return sorted(
+            (device, row.tobytes())
+            for batch in self.report_batches(number)
+            for device, row in zip(batch.devices.tolist(), batch.packed, strict=True)
+        )
 
     def reporters(self, number: int) -> list[int]:
         """The devices whose report of a round was accepted."""
-        with self._errors():
-            rows = self._db.execute("SELECT device FROM report WHERE round = ?", (number,))
-            return [device for (device,) in rows]
+        return [device for batch in self.report_batches(number) for device in batch.devices.tolist()]
 
-    def report_count(self) -> int:
-        """How many reports have been accepted in all rounds."""
+    def report_count(self, number: int | None = None) -> int:
+        """How many reports have been accepted in a round, or in all rounds."""
         with self._errors():
-            count: int = self._db.execute("SELECT count(*) FROM report").fetchone()[0]
-            return count
+            return self._log.count(number)
 
     # Runs and what they learn
 
@@ -369,7 +377,7 @@ class Store:
     ) -> None:
         """End a round together with what a run has learned from it: its state, a row of history and the model."""
         with self.transaction():
-            self._db.execute("UPDATE round SET ended = ? WHERE number = ?", (ended, number))
+            self._end(number, ended)
             self._db.execute("UPDATE run SET state = ? WHERE name = ?", (json.dumps(state), name))
             self._db.execute("INSERT INTO history VALUES (?, ?, ?)", (name, number, json.dumps(entry)))
             if weights is not None:

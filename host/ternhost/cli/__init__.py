@@ -23,6 +23,7 @@ from typing import Any, NoReturn, Protocol
 from ternhost import errors, extras
 from ternhost.errors import TernError, UsageError
 from ternhost.registry import Registry
+from ternhost.text import visible
 
 
 class Command(Protocol):
@@ -85,7 +86,7 @@ def add_command(subparsers: Any, name: str, summary: str, example: str) -> argpa
 
 def print_result(result: dict[str, Any], text: str, as_json: bool) -> None:
     """Print a command's result: one JSON object, or the text for people."""
-    print(json.dumps(result) if as_json else text)
+    print(json.dumps(result) if as_json else visible(text, lines=True))
 
 
 def build_parser(names: Iterable[str] | None = None) -> Parser:

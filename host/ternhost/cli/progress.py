@@ -11,6 +11,7 @@ from typing import TextIO
 from ternhost.algorithms.judging import WORDS
 from ternhost.cli.terminal import ERASE_LINE, EVERY, can_redraw
 from ternhost.runs.status import END, Status, Watcher
+from ternhost.text import visible
 
 _REDRAW_EVERY = 0.1  # seconds between two changes of the line
 _LINE_EVERY = 2.0  # seconds between two lines of rounds that have ended, where no line can change
@@ -95,7 +96,7 @@ class ProgressPrinter:
 
     def _say(self, message: str) -> None:
         self._end_line()
-        self._write(message + "\n")
+        self._write(visible(message, lines=True) + "\n")
 
     def _end_line(self) -> None:
         if self._drawn:

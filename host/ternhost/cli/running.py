@@ -135,14 +135,14 @@ def begun(args: argparse.Namespace, watcher: Watcher) -> Run:
         return Run.begin(
             name, options, where, store=args.store, name=args.name, watcher=watcher, anew=args.anew
         )
-    others = [*sorted(named(args).keys() - {"fleet"})]
+    others = [*sorted(named(args).keys() - {"fleet", "after_round"})]
     others += [name for name in ("store", "name", "anew") if getattr(args, name)]
     if others:
         raise UsageError(
             f"a run that is resumed keeps its options: {fields.flag(others[0])} cannot be changed",
             hint=f"tern {args.command} --resume {args.resume}",
         )
-    run = Run.resume(args.resume, watcher, args.fleet)
+    run = Run.resume(args.resume, watcher, args.fleet, args.after_round)
     if run.algorithm.command != args.command:
         with run:
             raise UsageError(

@@ -18,6 +18,7 @@ from ternhost.runs import result as results
 from ternhost.runs.options import Schedule, Where
 from ternhost.runs.serving import serve
 from ternhost.runs.status import END, PROGRESS, Status, Watcher
+from ternhost.text import visible
 
 _PROGRESS_EVERY = 1.0  # seconds, at most, in JSON
 _PLANNED = ("reports", "group", "clients")  # of runs that end by themselves
@@ -138,7 +139,7 @@ def _watcher(args: argparse.Namespace) -> Watcher:
         if args.json:
             print(json.dumps({"event": "note", "message": message}), flush=True)
         elif not args.quiet:
-            print(message, flush=True)
+            print(visible(message, lines=True), flush=True)
 
     return Watcher(status=tell, warn=say, note=say)
 

@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from types import TracebackType
 from typing import Self, TextIO
 
+from ternhost.text import visible
+
 ERASE_LINE = "\r\x1b[K"
 EVERY = 10.0  # seconds between two lines where a line cannot change
 
@@ -47,7 +49,7 @@ class Progress:
     def step(self, text: str) -> None:
         """What is being done now, until the next step."""
         with self._lock:
-            self._latest = text
+            self._latest = text = visible(text)
             if self._redraws and not self._quiet:
                 self._write(ERASE_LINE + self._head + text)
                 self._drawn = True
@@ -56,7 +58,7 @@ class Progress:
     def say(self, text: str) -> None:
         """The same, in a line that stays and is told at once."""
         with self._lock:
-            self._latest = text
+            self._latest = text = visible(text, lines=True)
             if not self._quiet:
                 self._write(ERASE_LINE * self._drawn + self._head + text + "\n")
                 self._drawn = False

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tern import wire
+from ternhost.aggregate.numbers import MOST_SKIPPED
 from ternhost.aggregate.questions import Question
 from ternhost.aggregate.rounds import RoundResult
 from ternhost.errors import RefusedError
@@ -125,6 +126,7 @@ class Refusals:
         if result.refusals and not result.reports:
             raise AllRefused(result)
         if result.refusals:
+            self.tell_of_later_rounds(result)
             code, words, _ = explain(result)
             if code not in self._told:  # once a run: most of them will go on refusing
                 self._told.add(code)
@@ -134,6 +136,35 @@ class Refusals:
                 f"no device reported in round {result.number}: their answers carry tags of other keys",
                 hint="use the store that these boards were provisioned with",
             )
+
+    def tell_of_later_rounds(self, result: RoundResult) -> None:
+        """Warn, once, of devices that say that they have seen rounds which this store has not asked."""
+        if wire.ERR_OLD_ROUND not in self._told and (found := later_rounds(result)):
+            self._told.add(wire.ERR_OLD_ROUND)
+            words, hint = found
+            self._warn(f"round {result.number}: {words}" + (f"; {hint}" if hint else ""))
+
+
+def later_rounds(result: RoundResult) -> tuple[str, str | None] | None:
+    """What devices say of rounds that this store has not asked, and what can be done; None where none says that.
+
+    No device is believed; only where most of them agree is their number told as one to go on from.
+    """
+    told = sorted(
+        refusal.detail
+        for refusal in result.refusals.values()
+        if refusal.code == wire.ERR_OLD_ROUND and refusal.detail > result.number
+    )
+    if not told:
+        return None
+    number = told[len(told) // 2]
+    words = (
+        f"{len(told)} of {result.asked} devices say that they have seen round {number} already, "
+        "which this store has not asked; they are not believed"
+    )
+    if 2 * len(told) <= result.asked or number - result.number > MOST_SKIPPED:
+        return words, None
+    return words, f"if the store was restored from a copy, go on with --after-round {number}"
 
 
 class AllRefused(RefusedError):
@@ -149,7 +180,9 @@ def explain(result: RoundResult) -> tuple[int, str, str | None]:
     """The code that most refusals of a round have, what it means, and what can be done."""
     code, count = Counter(refusal.code for refusal in result.refusals.values()).most_common(1)[0]
     one = next(refusal for refusal in result.refusals.values() if refusal.code == code)
-    words = {"epsilon": one.detail / 1e6, "detail": one.detail, "next": one.detail + 1}
+    if code == wire.ERR_OLD_ROUND and (later := later_rounds(result)):
+        return code, *later
+    words = {"epsilon": one.detail / 1e6, "detail": one.detail}
     what, hint = _REFUSALS.get(code, (wire.error_name(code), None))
     return (
         code,
@@ -161,11 +194,11 @@ def explain(result: RoundResult) -> tuple[int, str, str | None]:
 _REFUSALS = {
     wire.ERR_OLD_ROUND: (
         "they have seen round {detail} already",
-        "use the store that holds their earlier rounds, or start after them: --first-round {next}",
+        "a round with a number of its own is asked next",
     ),
     wire.ERR_CHANGED_ROUND: (
         "they were asked something else in round {detail} before",
-        "use the store that holds their earlier rounds, or start after it with --first-round",
+        "if the store was restored from a copy, go on with --after-round {detail}",
     ),
     wire.ERR_CARD: ("they cannot read the card", "check it with 'tern card show'"),
     wire.ERR_NOT_CERTIFIED: (

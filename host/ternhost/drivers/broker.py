@@ -8,7 +8,6 @@ not answer are asked again; a device that has answered sends the same bytes agai
 from __future__ import annotations
 
 import asyncio
-import statistics
 import time
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
@@ -62,7 +61,6 @@ class BrokerDriver(StoredDriver):
         self._wake = asyncio.Event()
         self._stopped = False
         self._changes = store.changes()
-        self._skip_to = 0
         self._asking: Asking | None = None
         self._roster = Roster(self.aggregator.devices)
         self._devices: list[int] = []
@@ -178,9 +176,6 @@ class BrokerDriver(StoredDriver):
 
     # Rounds
 
-    def next_round(self, planned: int) -> int:
-        return max(super().next_round(planned), self._skip_to + 1)
-
     def open(self, number: int, cohorts: Cohorts) -> None:
         """Begin a round; if the connection is lost, once it is back."""
         if not self.link.connected:
@@ -194,8 +189,9 @@ class BrokerDriver(StoredDriver):
         result = self._wait_for(self._collect(number, tell))
         if result is None:
             return None
-        self._catch_up(result)
-        if not self._standing:
+        if self._standing:
+            self._tell_of_later_rounds(result)
+        else:
             self._check_refusals(result)
             self._check_somebody_is_left(result)
         return self._whole(result)
@@ -234,17 +230,6 @@ class BrokerDriver(StoredDriver):
                 if refusal.device != wire.BOARD and refusal.round == asking.number:
                     asking.put_off(refusal, now)
         return bool(accepted.reports or accepted.refusals)
-
-    def _catch_up(self, result: RoundResult) -> None:
-        # Most devices have seen later rounds than this store has asked: it is an older copy, or was lost. One device
-        # alone may say so of itself, and is not believed for the others.
-        later = [
-            refusal.detail
-            for refusal in result.refusals.values()
-            if refusal.code in (wire.ERR_OLD_ROUND, wire.ERR_CHANGED_ROUND)
-        ]
-        if 2 * len(later) > result.asked:
-            self._skip_to = min(wire.MAX_ROUND - 1, int(statistics.median(later)))
 
     def _reload_keys(self) -> None:
         if (changes := self._store.changes()) != self._changes:

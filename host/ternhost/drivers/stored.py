@@ -6,6 +6,7 @@ import time
 from dataclasses import asdict
 
 from ternhost.aggregate.aggregator import Aggregator
+from ternhost.aggregate.numbers import last_number
 from ternhost.aggregate.rounds import RoundResult, with_answers
 from ternhost.aggregate.store import Store
 from ternhost.drivers.base import Cohorts, Refusals, Sight, Terms, Warn
@@ -45,16 +46,19 @@ class StoredDriver:
         return self.aggregator.resume(time.monotonic(), self._run)
 
     def next_round(self, planned: int) -> int:
-        return max(planned, self._store.last_round() + 1)
+        return max(planned, last_number(self._store) + 1)
 
     def open(self, number: int, cohorts: Cohorts) -> None:
-        asked = [(question, [int(device) for device in devices]) for question, devices in cohorts]
-        quorum = self._terms.reports(sum(len(devices) for _, devices in asked))
-        self.aggregator.open(number, asked, time.monotonic(), quorum, self._terms.deadline, self._run)
+        quorum = self._terms.reports(sum(len(devices) for _, devices in cohorts))
+        self.aggregator.open(number, cohorts, time.monotonic(), quorum, self._terms.deadline, self._run)
 
     def _check_refusals(self, result: RoundResult) -> None:
         """Warn of refusals. Raises AllRefused, RefusedError."""
         self._refusals.check(result, self.aggregator.statistics.forged - self._forged)
+
+    def _tell_of_later_rounds(self, result: RoundResult) -> None:
+        """Warn of devices that tell of later rounds, where no other refusal matters."""
+        self._refusals.tell_of_later_rounds(result)
 
     def _whole(self, result: RoundResult) -> RoundResult:
         """A result, with the reports of single devices where they are wanted."""

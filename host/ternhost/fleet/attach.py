@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import ssl
 import struct
 from collections.abc import Sequence
@@ -14,6 +13,7 @@ from tern import storage
 from tern.links import mqtt
 from ternhost.aggregate.store import Store
 from ternhost.errors import StorageError, UsageError
+from ternhost.files import private
 from ternhost.fleet import keys
 from ternhost.links.access import DEVICE_AUTHORITY, Access, host_file
 
@@ -73,11 +73,14 @@ def write_network(
     try:
         if access.authority:
             certificate = ssl.PEM_cert_to_DER_cert(Path(access.authority).read_text())
-            (directory / DEVICE_AUTHORITY).write_bytes(certificate)
+            _write(directory / DEVICE_AUTHORITY, certificate)
             config["authority"] = DEVICE_AUTHORITY
-        path = directory / storage.FLEET
-        with open(os.open(path, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o600), "wb") as file:
-            file.write(fleet)
-        (directory / mqtt.CONFIG).write_text(json.dumps(config) + "\n")
+        _write(directory / storage.FLEET, fleet)
+        _write(directory / mqtt.CONFIG, json.dumps(config).encode() + b"\n")
     except OSError as error:
         raise StorageError(f"cannot write {error.filename}: {error.strerror}") from error
+
+
+def _write(path: Path, data: bytes) -> None:
+    with open(path, "wb", opener=private) as file:
+        file.write(data)

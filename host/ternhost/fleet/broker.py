@@ -44,6 +44,9 @@ _NAME = re.compile(r"[A-Za-z0-9:]([A-Za-z0-9.:-]{0,61}[A-Za-z0-9:])?")
 _PREFIX = re.compile(r"[\w.-]+(/[\w.-]+)*", re.ASCII)
 _LONGEST_PREFIX = 64
 _MOST_HOSTS = 1000
+_QUEUED_BYTES = 320  # for each message that may wait, on average
+_MEMORY, _MEMORY_EACH = 128 << 20, 32 << 10  # bytes of the broker at least, and for each board
+_MEMORY_LINE = re.compile(r"^memory_limit [1-9]\d*$", re.MULTILINE)
 _ITERATIONS = 101  # Mosquitto's default; the passwords are random and have 128 bits
 
 # tern/hello/<board> is removed by an empty message, the board's will. %u is the user name.
@@ -74,10 +77,16 @@ password_file {passwords}
 acl_file {access}
 use_username_as_clientid true
 
-# No packet of tern is longer. A client that floods can hold back so much and no more.
+# No packet of tern is longer. What waits for a client that does not read has a limit, at QoS 0 as well; and so has all
+# that the broker keeps: an access list does not refuse to subscribe, however often and to whatever topics.
 max_packet_size {largest_packet}
 max_inflight_messages 1000
 max_queued_messages {queued}
+max_queued_bytes {queued_bytes}
+upgrade_outgoing_qos true
+max_qos 1
+memory_limit {memory}
+persistent_client_expiration 1h
 max_keepalive 3600
 
 # Keeps what the whole fleet is asked, and reports that the host has not taken yet, over a restart.
@@ -124,9 +133,10 @@ def write_configuration(
     """Write all that Mosquitto needs into `directory`, and host.json, with which the host reaches it.
 
     keys: of the first client of each board. names: host names and addresses under which boards reach the broker, which
-    its certificate carries. hosts: how many processes may be connected as hosts at once, with names of their own:
-    host.json, host-2.json, ... store: where the keys are, which host.json tells from then on. What is there already
-    stays: the authority, the host's password and its store. Raises StorageError and UsageError.
+    its certificate carries. queued: messages that may wait for one client; 0: no limit, and none to the broker's
+    memory. hosts: how many processes may be connected as hosts at once, with names of their own: host.json,
+    host-2.json, ... store: where the keys are, which host.json tells from then on. What is there already stays: the
+    authority, the host's password and its store. Raises StorageError and UsageError.
     """
     if bad := [name for name in (*names, address) if not _NAME.fullmatch(name)]:
         raise UsageError(f"{bad[0]!r} is no host name or address", hint="such as broker.local or 10.0.0.7")
@@ -165,6 +175,8 @@ def write_configuration(
             access=directory / ACCESS,
             largest_packet=wire.MAX_FRAME + 128,
             queued=queued,
+            queued_bytes=queued * _QUEUED_BYTES,
+            memory=_memory(keys) if queued else 0,
             persistence="true" if persistence else "false",
             directory=directory,
         )
@@ -172,6 +184,10 @@ def write_configuration(
     except OSError as error:
         raise StorageError(f"cannot write {error.filename}: {error.strerror}") from error
     return Access.load(directory / HOST)
+
+
+def _memory(keys: Mapping[int, bytes]) -> int:
+    return max(_MEMORY, _MEMORY_EACH * len(keys))
 
 
 def _write_host(path: Path, access: Access, store: str | Path | None) -> None:
@@ -187,8 +203,8 @@ def configure(directory: str | Path, store: str | Path | None = None, **options:
     """Write the configuration of a broker for the devices of a store, which is made, empty, where there is none.
 
     store: by default the one that host.json tells, or store.sqlite in the directory. options: of `write_configuration`;
-    where there is a configuration and nothing else is asked of it, only its passwords change; `reload` has a Mosquitto
-    that runs take them. Raises StorageError and UsageError.
+    where there is a configuration and nothing else is asked of it, only its passwords change, and its memory with their
+    number; `reload` has a Mosquitto that runs take them. Raises StorageError and UsageError.
     """
     directory = Path(directory)
     old = Access.load(directory / HOST) if (directory / HOST).exists() else None
@@ -200,6 +216,8 @@ def configure(directory: str | Path, store: str | Path | None = None, **options:
     if old and old.store and not options and (directory / CONFIG).exists():
         _write_host(directory / HOST, replace(old, authority=old.authority and AUTHORITY), path)
         write_passwords(directory, keys)
+        text = (directory / CONFIG).read_text()
+        write_file(directory / CONFIG, _MEMORY_LINE.sub(f"memory_limit {_memory(keys)}", text).encode())
     else:
         write_configuration(directory, keys, store=path, **options)
     if not path.exists():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import inspect
 import secrets
 import struct
 import tempfile
@@ -15,9 +15,11 @@ import numpy as np
 import numpy.typing as npt
 
 from tern import ledger, storage, wire
+from ternhost.aggregate.numbers import last_number
 from ternhost.aggregate.store import Store
 from ternhost.datasets import Dataset
 from ternhost.errors import StorageError, UsageError
+from ternhost.files import private
 from ternhost.mechanisms.accounting import Policy
 from ternhost.mechanisms.base import MICRO
 
@@ -29,6 +31,7 @@ _CLIENT = np.dtype(
 )
 assert _CLIENT.itemsize == storage.CLIENT_BYTES == struct.calcsize(storage.CLIENT)
 
+_KNOWS_LAST = "last" in inspect.signature(ledger.create).parameters
 Rows = npt.NDArray[np.int16]
 
 
@@ -54,11 +57,12 @@ def provision_board(
     rows: Rows,
     policy: Policy | Sequence[Policy],
     shapes: int = 0,
+    last: int = 0,
 ) -> None:
     """Write the files of a board whose clients are `first`, `first + 1`, ..., one a key.
 
     rows: int16, one record of d features and a label (Q1.14) a row; the clients share them out in order, as evenly as
-    can be. policy: of all of them, or one a client.
+    can be. policy: of all of them, or one a client. last: round up to which they answer none.
 
     Raises UsageError, and StorageError also where there is a board already: its ledgers are not to be undone.
     """
@@ -78,9 +82,10 @@ def provision_board(
     clients["records"] = np.diff(starts)
     header = struct.pack(storage.RECORDS_HEADER, storage.MAGIC, rows.shape[1] - 1, len(rows))
     try:
-        ledgers.mkdir(parents=True)
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        ledgers.mkdir(mode=0o700)
         _write(directory / storage.RECORDS, header + np.ascontiguousarray(rows, "<i2").tobytes())
-        _write_ledgers(directory, range(first, first + len(keys)), budgets)
+        _write_ledgers(directory, range(first, first + len(keys)), budgets, last)
         _write(directory / storage.CLIENTS, clients.tobytes())
     except FileExistsError as error:
         raise StorageError(
@@ -117,11 +122,12 @@ def provision_fleet(
             hint="name another --store",
         )
     keys = new_keys(range(1, devices + 1))
+    last = last_number(store)
     bounds = [devices * board // len(directories) for board in range(len(directories) + 1)]
     for directory, start, end in zip(directories, bounds, bounds[1:], strict=False):
         of_board = [keys[device] for device in range(start + 1, end + 1)]
         own = policies if isinstance(policies, Policy) else policies[start:end]
-        provision_board(directory, start + 1, of_board, rows[start * each : end * each], own)
+        provision_board(directory, start + 1, of_board, rows[start * each : end * each], own, 0, last)
     store.save_state({_EMULATED: max(made, devices)})
     store.add_devices(keys)  # last: where there are boards already, theirs stay
 
@@ -160,7 +166,7 @@ def epsilon_spent(directories: Sequence[Path]) -> list[list[float]]:
     return [[micro / MICRO, clients] for micro, clients in sorted(found.items())]
 
 
-def _write_ledgers(directory: Path, devices: Sequence[int], budgets: Sequence[int]) -> None:
+def _write_ledgers(directory: Path, devices: Sequence[int], budgets: Sequence[int], last: int) -> None:
     # Fresh ledgers of a budget are all alike: one is made, the others are copies.
     fresh: dict[int, bytes] = {}
     for device, budget in zip(devices, budgets, strict=True):
@@ -168,10 +174,11 @@ def _write_ledgers(directory: Path, devices: Sequence[int], budgets: Sequence[in
         if budget in fresh:
             _write(path, fresh[budget])
         else:
-            ledger.create(str(path), budget)
+            ledger.create(str(path), budget, **({"last": last} if _KNOWS_LAST else {}))
+            path.chmod(0o600)
             fresh[budget] = path.read_bytes()
 
 
 def _write(path: Path, data: bytes) -> None:
-    with open(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "wb") as file:
+    with open(path, "xb", opener=private) as file:
         file.write(data)

@@ -15,6 +15,7 @@ from typing import Protocol
 from tern import frames, host_frames, wire
 from ternhost.errors import DeviceError, RefusedError
 from ternhost.registry import Registry
+from ternhost.text import visible
 
 
 @dataclass(frozen=True)
@@ -76,6 +77,14 @@ def hello_request() -> tuple[int, bytes]:
     frame = bytearray(wire.MAX_FRAME)
     n = frames.encode_hello_request(frame, nonce)
     return nonce, bytes(frame[:n])
+
+
+def read_hello(frame: bytes) -> host_frames.Hello:
+    """A HELLO, whose text is fit to be shown. Raises FrameError."""
+    hello = host_frames.Hello(frame)
+    if hello.text is not None:
+        hello.text = visible(hello.text)
+    return hello
 
 
 def check_schema(name: str, hello: host_frames.Hello) -> None:

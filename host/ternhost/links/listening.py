@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from tern import frames, host_frames, wire
 from ternhost.errors import DeviceError
-from ternhost.links import Events, Received, check_schema, hello_request
+from ternhost.links import Events, Received, check_schema, hello_request, read_hello
 
 HELLO_EVERY = 0.5  # seconds between two hellos to a board that does not answer
 
@@ -73,7 +73,7 @@ class ListeningLink(ABC):
             nonce = self._ask_hello()
             reply = self._reply(wire.HELLO, nonce, min(timeout, HELLO_EVERY))
             try:
-                hello = host_frames.Hello(reply or b"")
+                hello = read_hello(reply or b"")
             except frames.FrameError:
                 continue
             check_schema(self.name, hello)

@@ -21,9 +21,10 @@ from gmqtt.mqtt.constants import UNLIMITED_RECONNECTS, MQTTCommands, MQTTv311
 from gmqtt.mqtt.handler import MQTTConnectError
 from gmqtt.storage import PersistentStorage
 
-from tern import frames, host_frames, wire
+from tern import frames, wire
 from tern.links import mqtt as device_link
 from ternhost.errors import DeviceError, UsageError
+from ternhost.links import read_hello
 from ternhost.links.access import Access
 
 _KEEP_ALIVE = 30
@@ -231,7 +232,7 @@ class MqttLink:
         self.boards.pop(board, None)
         self.strangers.discard(board)
         with suppress(frames.FrameError):
-            hello = host_frames.Hello(payload)
+            hello = read_hello(payload)
             if hello.schema != wire.SCHEMA:
                 self.strangers.add(board)
             elif hello.first and board == device_link.name(hello.first):

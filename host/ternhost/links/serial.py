@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import socket
 import threading
 import time
 from typing import Any
@@ -22,6 +23,8 @@ BAUD = 115200
 _INTERRUPT = b"\x03"  # Ctrl-C of a console
 _POLL = 0.1  # seconds that a read waits, and so the longest that the reader takes to see that it should end
 _WRITE_TIMEOUT = 5.0
+_LAST_WORDS = 0.5  # seconds that a board has to end its answer once its port is given back,
+_PAUSE = 0.05  # and of silence that end it
 # Bytes that have waited this long without a credit: some credits were lost, with a board that was reset or with
 # bytes that were damaged. The host then begins to count anew.
 _STALL = 2.0
@@ -170,17 +173,44 @@ def _what(error: Exception) -> str:
 
 
 class _SocketPort(protocol_socket.Serial):
-    """pyserial's, which leaves its socket open where the other end has gone first."""
+    """pyserial's, which leaves its socket open where the other end has gone first; socket:///path is a Unix socket."""
 
     _socket: Any = None
 
+    def open(self) -> None:
+        path = str(self.portstr).partition("//")[2]
+        if not path.startswith("/"):
+            super().open()
+            return
+        connection = socket.socket(socket.AF_UNIX)
+        try:
+            connection.connect(path)
+        except OSError as error:
+            connection.close()
+            raise serial.SerialException(error.errno, error.strerror) from error
+        connection.setblocking(False)
+        self.logger = None
+        self._socket = connection
+        self.is_open = True
+
     def close(self) -> None:
         connection = self._socket
+        if connection and connection.family == socket.AF_UNIX:
+            self._hear_out(connection)
         try:
             super().close()
         finally:
             if connection:
                 connection.close()
+
+    @staticmethod
+    def _hear_out(connection: socket.socket) -> None:
+        # Unlike TCP's, this socket fails at once for a board that is still answering, which QEMU's may not survive.
+        end = time.monotonic() + _LAST_WORDS
+        with contextlib.suppress(OSError):  # nothing came for a while, or the other end has gone
+            connection.settimeout(_PAUSE)
+            while time.monotonic() < end and connection.recv(4096):
+                pass
 
 
 def open_port(port: str, baud: int = BAUD) -> serial.Serial:

@@ -11,7 +11,8 @@ from typing import Any
 
 from tern import wire
 from ternhost import fleet
-from ternhost.aggregate.store import ABANDONED, PREPARING, Store, StoredRun
+from ternhost.aggregate.numbers import check_skip, skip
+from ternhost.aggregate.store import ABANDONED, FINISHED, PREPARING, Store, StoredRun
 from ternhost.algorithms.base import ALGORITHMS, Algorithm, Audience
 from ternhost.errors import UsageError
 from ternhost.fleet import Fleet
@@ -43,9 +44,12 @@ def written(
     cls = ALGORITHMS.named(algorithm)
     places.check_name(name)
     made = None
-    if schedule is None and (kind.provisions or kind.simulated or path is None or not path.is_file()):
+    new = path is None or not path.is_file()
+    if new:
+        check_skip(None, where.after_round)
+    if schedule is None and (kind.provisions or kind.simulated or new):
         made = cls(options, audience(kind, None, None))
-        _check(made, kind, where, where.first_round or 1)
+        _check(made, kind, where, (where.after_round or 0) + 1)
     elif path is None and not kind.provisions and not kind.simulated:
         raise UsageError("--store must name the store with the devices' keys")
     with ExitStack() as undo:
@@ -57,7 +61,7 @@ def written(
         if opened is None:
             opened = undo.enter_context(Store(directory / places.STORE_NAME))
         require_no_run(opened, anew)
-        first = max(opened.last_round() + 1, where.first_round or 1)
+        first = check_skip(opened, where.after_round) + 1
         whom = audience(kind, schedule, opened)
         made = made or cls(options, whom)
         _check(made, kind, where, first)
@@ -71,6 +75,7 @@ def written(
         }
         place = Place(directory, opened.path, directory.name)
         undo.callback(opened.forget_run, place.name)
+        skip(opened, where.after_round)
         opened.begin_run(StoredRun(place.name, time.time(), PREPARING, asked, _begun(first)))
         place.write()
         undo.pop_all()
@@ -121,7 +126,7 @@ def _check(algorithm: Algorithm, kind: Fleet, where: Where, first: int) -> None:
     if rounds is not None and first + rounds - 1 > wire.MAX_ROUND:
         raise UsageError(
             f"{rounds} rounds from {first} on would go beyond {wire.MAX_ROUND}",
-            hint="a smaller --first-round, or larger groups",
+            hint="a smaller --after-round, or larger groups",
         )
 
 
@@ -173,6 +178,17 @@ def require_no_run(store: Store, anew: bool = False) -> None:
         )
     for asked in open_rounds:
         store.end_round(asked.number, ABANDONED)
+
+
+def require_unfinished(run: StoredRun, place: Place) -> None:
+    """Raise UsageError where a run has ended."""
+    if run.unfinished:
+        return
+    result = place.directory / places.RESULT_NAME
+    raise UsageError(
+        f"the run {run.name} {'has finished' if run.status == FINISHED else 'was given up'}",
+        hint=f"see {result}" if result.exists() else "begin another: tern train --help",
+    )
 
 
 def going_on(run: StoredRun) -> str:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any, Self
 
 from tern import ledger, wire
 from ternhost import fleet
@@ -10,7 +12,7 @@ from ternhost.algorithms.base import Standing
 from ternhost.algorithms.designs import PRIVACY
 from ternhost.drivers.base import Terms
 from ternhost.mechanisms.base import parse_epsilon
-from ternhost.options import option, require
+from ternhost.options import names_of, option, require
 
 WHERE = "where and how"
 WHEN = "schedule"
@@ -34,9 +36,9 @@ class Where:
         kind=float,
         metavar="SECONDS",
     )
-    first_round: int | None = option(
+    after_round: int | None = option(
         None,
-        "number of the first round, for boards that know earlier ones",
+        "ask no round up to this number: for a store that was restored from a copy, whose boards know later rounds",
         group=WHERE,
         kind=int,
         metavar="N",
@@ -49,14 +51,20 @@ class Where:
         shown="what the run costs",
     )
 
+    @classmethod
+    def stored(cls, options: Mapping[str, Any]) -> Self:
+        """Of a run in a store; an older version's may have had options that are no more."""
+        own = names_of(cls)
+        return cls(**{name: value for name, value in options.items() if name in own})
+
     def __post_init__(self) -> None:
         require(0 < self.quorum <= 1, "quorum", "a share above 0 and at most 1", self.quorum)
         if self.deadline is not None:
             require(0 < self.deadline <= 0xFFFF, "deadline", "1 to 65535 seconds", self.deadline)
         require(0 < self.silence <= 86_400, "silence", "above 0 and at most 86400 seconds", self.silence)
-        if self.first_round is not None:
-            in_order = 1 <= self.first_round <= wire.MAX_ROUND
-            require(in_order, "first_round", f"1 to {wire.MAX_ROUND}", self.first_round)
+        if self.after_round is not None:
+            in_order = 0 <= self.after_round < wire.MAX_ROUND
+            require(in_order, "after_round", f"0 to {wire.MAX_ROUND - 1}", self.after_round)
         fleet.parse(self.fleet)
         _ = self.budget_micro
 

@@ -19,6 +19,7 @@ import numpy as np
 
 from tern import wire
 from ternhost import fleet
+from ternhost.aggregate.numbers import skip
 from ternhost.aggregate.rounds import RoundResult
 from ternhost.aggregate.store import FINISHED, PREPARING, RUNNING, Store
 from ternhost.algorithms.base import ALGORITHMS, Algorithm, Devices, clients_of, ranges_of
@@ -53,7 +54,7 @@ class Run:
         asked = stored.asked
         self.store = store
         self.place = place
-        self.where = Where(**asked["where"])
+        self.where = Where.stored(asked["where"])
         self.schedule = None if asked["schedule"] is None else Schedule(**asked["schedule"])
         self.fleet: Fleet = fleet.parse(self.where.fleet)
         if algorithm is None:
@@ -114,23 +115,20 @@ class Run:
         text: str,
         watcher: Watcher | None = None,
         fleet_now: str | None = None,
+        after: int | None = None,
         parent: Path = places.RUNS,
     ) -> Run:
         """Take up the run that `text` names: its name in `parent`, directory, or store.
 
-        fleet_now: its fleet, if the boards are elsewhere by now. Raises TernError.
+        fleet_now: its fleet, if the boards are elsewhere by now. after: as Where's after_round. Raises TernError.
         """
         place = places.find(text, parent)
         store = Store(place.store, create=False)
         try:
             stored = store.run(place.name)
-            if stored is not None and not stored.unfinished:
-                result = place.directory / places.RESULT_NAME
-                ended = "has finished" if stored.status == FINISHED else "was given up"
-                raise UsageError(
-                    f"the run {place.name} {ended}",
-                    hint=f"see {result}" if result.exists() else "begin another: tern train --help",
-                )
+            if stored is not None:
+                beginning.require_unfinished(stored, place)
+            skip(store, after)
             if stored is not None and fleet_now is not None:
                 where = {
                     **stored.asked["where"],
@@ -292,8 +290,9 @@ class Run:
         try:
             return driver.collect(number, tell)
         except AllRefused as error:
-            self._state["refusal"] = [error.message, error.hint]
-            self._watcher.warn(f"round {number}: {error.message}")
+            if self._state["refusal"] != (said := [error.message, error.hint]):
+                self._watcher.warn(f"round {number}: {error.message}")
+            self._state["refusal"] = said
             return error.result
 
     def _learn(self, driver: Driver, result: RoundResult, members: Sequence[int] | Devices) -> None:
@@ -365,7 +364,7 @@ class Run:
                 f"interrupted; the run has finished: see {self.directory / places.RESULT_NAME}",
                 hint=f"'tern runs --draw {self.directory}' makes its report",
             )
-        under_way = sum(len(self.store.reports(asked.number)) for asked in self.store.open_rounds())
+        under_way = sum(self.store.report_count(asked.number) for asked in self.store.open_rounds())
         rounds = self.algorithm.rounds
         return InterruptedByUser(
             f"interrupted in round {self._state['rounds'] + 1}" + (f" of {rounds}" if rounds else "") + "; "

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ternhost import fleet
+from ternhost.aggregate.numbers import skip
 from ternhost.aggregate.store import ABANDONED, FINISHED, RUNNING, Store, StoredRun
 from ternhost.errors import UsageError
 from ternhost.options import flag
@@ -82,10 +83,6 @@ def _check_the_same(
             raise UsageError(
                 f"the run {last.name} has {flag(name)} {was['options'].get(name)}, not {value}", hint=hint
             )
-    if where.first_round is not None and where.first_round != was["where"]["first_round"]:
-        raise UsageError(
-            "a run that goes on keeps the number of its first round", hint="leave --first-round out"
-        )
     if where.fleet != was["where"]["fleet"]:
         moved(was["where"]["fleet"], where.fleet)
     for other in store.runs():
@@ -94,6 +91,7 @@ def _check_the_same(
 
 
 def _again(store: Store, last: StoredRun, where: Where, schedule: Schedule, watcher: Watcher) -> Run:
+    skip(store, where.after_round)
     asked = {**last.asked, "where": asdict(where), "schedule": asdict(schedule)}
     store.save_run(last.name, status=RUNNING if last.status == FINISHED else last.status, asked=asked)
     place = Place(directory_of(last, store.path), store.path, last.name)

@@ -1,8 +1,9 @@
 """How fast reports come in through a broker: checked, deduplicated, committed and counted, beside merely counted.
 
 A process of its own makes the reports of a fleet beforehand and publishes them over one connection, as fast as the host
-takes them. The same client library then counts the same messages and does nothing else: before the reports are taken
-in, and once more after, since a machine is not always equally fast.
+takes them: each by itself, or many in a REPORTS frame. The same client library then counts the same messages and does
+nothing else: before the reports are taken in, and once more after, since a machine is not always equally fast. In the
+end every report in the store is compared with what was sent.
 """
 
 from __future__ import annotations
@@ -20,21 +21,23 @@ import sys
 import tempfile
 import threading
 import time
-from array import array
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from gmqtt.mqtt.constants import MQTTv311
 
 from tern import card as cards
-from tern import frames, wire
+from tern import frames, host_frames, wire
 from tern.links import mqtt
 from ternhost import mechanisms
 from ternhost.aggregate.aggregator import Aggregator
-from ternhost.aggregate.questions import Question
+from ternhost.aggregate.questions import Question, round_body, round_start
 from ternhost.aggregate.store import Store
 from ternhost.errors import DeviceError, UsageError
 from ternhost.fleet.broker import write_configuration
@@ -46,18 +49,30 @@ DIMENSION = 28
 _EPSILON = 2_000_000
 _K = 1
 _DEVICES = 20_000
-_AHEAD = 60_000  # messages that the load is ahead of the host, at most
-_REPEATED = 100  # every so many reports one is sent twice
+_AHEAD = 60_000  # messages that the load is ahead of the host, at most,
+_AHEAD_REPORTS = 400_000  # and reports
+_REPEATED = 100  # every so many messages one is sent twice
+_MOST_SINGLE = 200_000  # reports of which each is sent by itself, to compare with
 _CHUNK = 200
 _PATIENCE = 30.0
+MOST_IN_A_FRAME = (wire.MAX_FRAME - frames.end_of(wire.REPORTS_FIELDS)) // (4 + 1 + wire.TAG_BYTES)
+
+MISTAKES = ("lost", "counted_twice", "not_counted", "not_as_sent")  # of a result: 0 if all is well
+
+Devices = npt.NDArray[np.int64]
+Symbols = npt.NDArray[np.uint8]
 
 
 @dataclass(frozen=True)
 class Load:
-    """What is published: `reports` different ones of `devices` devices, round after round, and the repetitions."""
+    """What is published: `reports` different ones of `devices` devices, round after round, and the repetitions.
+
+    A message holds up to `batch` reports, in the order that chance has given the devices of a round.
+    """
 
     reports: int
     devices: int
+    batch: int
     qos: int
     port: int
     password: str
@@ -67,12 +82,29 @@ class Load:
         return -(-self.reports // self.devices)
 
     @property
+    def different(self) -> int:
+        """Messages without the repetitions."""
+        return sum(-(-self.in_round(number) // self.batch) for number in range(1, self.rounds + 1))
+
+    @property
     def messages(self) -> int:
-        return self.reports + self.reports // _REPEATED
+        return self.different + self.different // _REPEATED
+
+    @property
+    def ahead(self) -> int:
+        """How many messages the load is ahead of the host, at most."""
+        return max(1, min(_AHEAD, _AHEAD_REPORTS // self.batch))
 
     def in_round(self, number: int) -> int:
         """How many devices report in round 1, 2, ..."""
         return min(self.devices, self.reports - (number - 1) * self.devices)
+
+    def drawn(self, number: int) -> tuple[Devices, Symbols]:
+        """The devices that report in a round, in their order, and their packed symbols (n x bytes)."""
+        source = np.random.Generator(np.random.SFC64([1, number]))
+        devices = source.permutation(self.in_round(number)) + 1
+        symbols = source.integers(0, _card().symbols, (len(devices), 1), np.uint8)
+        return devices, symbols  # one symbol of fewer than 256 takes a byte, and is its own packed form
 
 
 def key_of(device: int) -> bytes:
@@ -80,13 +112,35 @@ def key_of(device: int) -> bytes:
     return hashlib.sha256(b"ingest %d" % device).digest()
 
 
-def run(reports: int, *, qos: int = 1, devices: int = _DEVICES, profile: bool = False) -> dict[str, Any]:
-    """Measure; `profile`: print where the time goes. Raises UsageError and DeviceError (no mosquitto)."""
+def _question() -> Question:
+    return Question(wire.LOGISTIC, [0] * DIMENSION, wire.MAX_EXPONENT, bytes(_card().data), _K)
+
+
+def run(
+    reports: int, *, batch: int = 1, qos: int = 1, devices: int = _DEVICES, profile: bool = False
+) -> dict[str, Any]:
+    """Measure; `profile`: print where the time goes. Raises UsageError and DeviceError (no mosquitto).
+
+    batch: reports in a message; with more than one, some are sent one by one before, to compare.
+    """
     if reports < 1 or devices < 1 or qos not in (0, 1):
         raise UsageError(
             f"--reports must be 1 or more, not {reports}, of at least one device, at QoS 0 or 1",
             hint="such as --reports 100000",
         )
+    if not 1 <= batch <= MOST_IN_A_FRAME:
+        raise UsageError(
+            f"--batch must be 1 to {MOST_IN_A_FRAME}, not {batch}", hint="more reports do not fit a frame"
+        )
+    if batch == 1:
+        return _measure(reports, 1, qos, devices, profile)
+    single = _measure(min(reports, _MOST_SINGLE), 1, qos, devices, False)
+    found = _measure(reports, batch, qos, devices, profile)
+    rate = single["reports_per_s"]
+    return {**found, "single_reports_per_s": rate, "times_single": round(found["reports_per_s"] / rate, 2)}
+
+
+def _measure(reports: int, batch: int, qos: int, devices: int, profile: bool) -> dict[str, Any]:
     devices = min(devices, reports)
     with tempfile.TemporaryDirectory(prefix="tern-ingest-") as directory:
         access = write_configuration(
@@ -97,19 +151,26 @@ def run(reports: int, *, qos: int = 1, devices: int = _DEVICES, profile: bool = 
             persistence=False,
             queued=0,
         )
-        load = Load(reports, devices, qos, access.port, mqtt.password(key_of(1)))
+        load = Load(reports, devices, batch, qos, access.port, mqtt.password(key_of(1)))
         with Mosquitto(Path(directory) / "broker"), _Loader(load) as loader:
             before = asyncio.run(_count(access, load, loader))
-            with Store(Path(directory) / "store.sqlite") as store:
+            path = Path(directory) / "store.sqlite"
+            with Store(path) as store:
+                store.add_devices({device: key_of(device) for device in range(1, devices + 1)})
+            empty = path.stat().st_size
+            with Store(path) as store:
                 profiler = cProfile.Profile() if profile else contextlib.nullcontext()
                 with profiler:
                     found = asyncio.run(_ingest(access, load, loader, store))
                 if isinstance(profiler, cProfile.Profile):
                     pstats.Stats(profiler, stream=sys.stderr).sort_stats("tottime").print_stats(25)
+                wrong = sum(_wrong(store, load, number) for number in range(1, load.rounds + 1))
+            stored = path.stat().st_size - empty
             after = asyncio.run(_count(access, load, loader))
     counting = 2 / (1 / before + 1 / after)
     return {
         "reports": reports,
+        "batch": batch,
         "devices": devices,
         "rounds": load.rounds,
         "qos": qos,
@@ -117,7 +178,17 @@ def run(reports: int, *, qos: int = 1, devices: int = _DEVICES, profile: bool = 
         "client_only_messages_per_s": round(counting, 1),
         "ratio": round(found["messages_per_s"] / counting, 4),
         **found,
+        "not_as_sent": wrong,
+        "stored_bytes_per_report": round(stored / reports, 2),
     }
+
+
+def _wrong(store: Store, load: Load, number: int) -> int:
+    # Reports of a round that are not, one by one, what was sent.
+    devices, packed = load.drawn(number)
+    stored = store.reports(number)
+    sent = sorted(zip(devices.tolist(), (row.tobytes() for row in packed), strict=True))
+    return len(set(stored) ^ set(sent)) + len(stored) - len(set(stored))
 
 
 # The load, in a process of its own
@@ -161,7 +232,7 @@ def _publish(load: Load, pipe: Connection) -> None:
         assert pipe.recv() == -1
         taken = sent = 0
         for messages, data in chunks:
-            while sent - taken > _AHEAD or pipe.poll():
+            while sent - taken > load.ahead or pipe.poll():
                 taken = pipe.recv()
             connection.sendall(data)
             sent += messages
@@ -193,35 +264,46 @@ def _connect(load: Load) -> socket.socket:
 def _chunks(load: Load) -> Any:
     """(messages, MQTT packets) one after the other."""
     topic = _field((mqtt.UP % ("tern", mqtt.name(1))).encode())
-    card = _card()
-    source = np.random.Generator(np.random.SFC64(1))
-    size = frames.packed_size(card.symbols, _K)
-    symbols = array("H", bytes(2 * _K))
-    out = bytearray(64)
     packets: list[bytes] = []
-    made = packet_id = 0
-    device_keys = [key_of(device) for device in range(1, load.devices + 1)]
-    for number in range(1, load.rounds + 1):
-        order = source.permutation(load.in_round(number))
-        drawn = source.integers(0, card.symbols, (len(order), _K))
-        for index, values in zip(order.tolist(), drawn.tolist(), strict=True):
-            for i in range(_K):
-                symbols[i] = values[i]
-            n = frames.encode_report(
-                out, device_keys[index], index + 1, number, symbols, _K, card.symbols, size
-            )
-            made += 1
-            for _ in range(2 if made % _REPEATED == 0 else 1):
-                packet_id = packet_id % 65535 + 1
-                body = topic + (struct.pack(">H", packet_id) if load.qos else b"") + out[:n]
-                packets.append(bytes((0x30 | load.qos << 1, len(body))) + body)
-            if len(packets) >= _CHUNK:
-                yield len(packets), b"".join(packets)
-                packets = []
+    packet_id = 0
+    for made, payload in enumerate(_payloads(load), 1):
+        for _ in range(2 if made % _REPEATED == 0 else 1):
+            packet_id = packet_id % 65535 + 1
+            body = topic + (struct.pack(">H", packet_id) if load.qos else b"") + payload
+            packets.append(bytes((0x30 | load.qos << 1,)) + _length(len(body)) + body)
+        if len(packets) >= _CHUNK:
+            yield len(packets), b"".join(packets)
+            packets = []
     if packets:
         yield len(packets), b"".join(packets)
 
 
+def _length(n: int) -> bytes:
+    # As MQTT has it: seven bits a byte, the lowest first.
+    return bytes((n,)) if n < 128 else bytes((n & 127 | 128, n >> 7))
+
+
+def _payloads(load: Load) -> Iterator[bytes]:
+    """The REPORT or REPORTS frames."""
+    keys = [key_of(device) for device in range(1, load.devices + 1)]
+    for number in range(1, load.rounds + 1):
+        request = round_start(1) + round_body(number, _question()) + bytes(wire.TAG_BYTES)
+        reports = []
+        devices, symbols = load.drawn(number)
+        for device, packed in zip(devices.tolist(), symbols, strict=True):
+            question = host_frames.question_of(keys[device - 1], device, request)
+            report = struct.pack("<BII", wire.REPORT, device, number) + packed.tobytes()
+            reports.append(report + frames.tag(frames.answer_key(question), report))
+        if load.batch == 1:
+            yield from reports
+            continue
+        out = bytearray(wire.MAX_FRAME)
+        for start in range(0, len(reports), load.batch):
+            n = host_frames.encode_reports(out, reports[start : start + load.batch])
+            yield bytes(out[:n])
+
+
+@cache
 def _card() -> cards.Card:
     card: cards.Card = cards.decode(mechanisms.design("three-outputs", epsilon_micro=_EPSILON).card)
     return card
@@ -276,15 +358,15 @@ async def _count(access: Access, load: Load, loader: _Loader) -> float:
 
 
 async def _ingest(access: Access, load: Load, loader: _Loader, store: Store) -> dict[str, Any]:
-    card = _card()
-    store.add_devices({device: key_of(device) for device in range(1, load.devices + 1)})
     aggregator = Aggregator(store)
-    question = Question(wire.LOGISTIC, [0] * DIMENSION, wire.MAX_EXPONENT, bytes(card.data), _K)
+    question = _question()
     opened = 0
 
     def open_rounds() -> None:
         nonlocal opened
-        while opened < load.rounds and len(aggregator.in_flight()) < 2 + _AHEAD // load.devices:
+        while (
+            opened < load.rounds and len(aggregator.in_flight()) < 2 + load.ahead * load.batch // load.devices
+        ):
             opened += 1
             asked = range(1, load.in_round(opened) + 1)
             aggregator.open(opened, [(question, asked)], time.monotonic())

@@ -16,6 +16,7 @@ from serial.tools import list_ports
 from ternhost.errors import DeviceError, RefusedError, TernError, UsageError
 from ternhost.links import open_link
 from ternhost.links.serial import BAUD, open_port
+from ternhost.text import visible
 
 RP2 = "rp2"
 ESP32 = "esp32"
@@ -135,7 +136,8 @@ def identify(port: str) -> Identity:
     except (OSError, serial.SerialException) as error:
         raise DeviceError(f"the board on {port} went away", hint="check its cable") from error
     if banner := _BANNER.search(answer):
-        return Identity(banner[2].decode(errors="replace").strip(), banner[1].decode(errors="replace"), None)
+        version, board = (visible(part.decode(errors="replace")) for part in banner.groups())
+        return Identity(board.strip(), version, None)
     link = open_link(port, SimpleQueue())
     try:
         text = link.hello(1.5).text or ""

@@ -19,8 +19,9 @@ from typing import Any
 
 import serial
 
-from tern import frames, host_frames, wire
+from tern import frames, wire
 from ternhost.errors import DeviceError
+from ternhost.links import read_hello
 from ternhost.links.serial import BAUD, open_port
 from ternhost.mechanisms.base import MICRO
 
@@ -77,7 +78,7 @@ def describe(frame: bytes) -> str:
     name = _NAMES.get(kind, f"type {kind:#04x}")
     try:
         if kind == wire.HELLO:
-            hello = host_frames.Hello(frame)
+            hello = read_hello(frame)
             return f"{name} {hello.text or 'of another schema'}"
         if kind == wire.ERROR:
             device, number, code, detail = error_fields(frame)
@@ -183,7 +184,7 @@ class Monitor:
             if frame[0] == wire.ERROR:
                 state.errors[wire.error_name(error_fields(frame)[2])] += 1
             elif frame[0] == wire.HELLO:
-                hello = host_frames.Hello(frame)
+                hello = read_hello(frame)
                 if hello.text is not None:
                     state.text = hello.text
                     state.clients = hello.clients or 0

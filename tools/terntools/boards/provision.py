@@ -25,6 +25,7 @@ from tern import storage, wire
 from tern.fixed import ONE
 from tern.ledger import Ledger, LedgerError
 from ternhost import datasets
+from ternhost.aggregate.numbers import last_number
 from ternhost.aggregate.store import Store
 from ternhost.errors import RefusedError, UsageError
 from ternhost.fleet import keys
@@ -253,7 +254,7 @@ def plan(repl: Repl, member: Member, store: Store) -> deploy.Changes:
     key = known[member.device] if member.device in known else keys.add(store, [member.device])[member.device]
     # Without the fleet's key it gets one that nobody asks with; and the same each time.
     fleet_key = keys.fleet_key(store) if member.whole_fleet else hashlib.sha256(b"tern alone" + key).digest()
-    files = _files(member, key, fleet_key)
+    files = _files(member, key, fleet_key, last_number(store))
     if has_ledger:
         del files[ledger]
     changes = deploy.compare(repl, files)
@@ -262,11 +263,11 @@ def plan(repl: Repl, member: Member, store: Store) -> deploy.Changes:
     return deploy.Changes(changes.write, tuple(present))
 
 
-def _files(member: Member, key: bytes, fleet_key: bytes) -> dict[str, bytes]:
+def _files(member: Member, key: bytes, fleet_key: bytes, last: int) -> dict[str, bytes]:
     # Path on the board -> content; clients.bin last.
     with tempfile.TemporaryDirectory(prefix="tern-provision-") as folder:
         board = Path(folder, "board")
-        provision_board(board, member.device, [key], member.rows, member.policy, _mask(member.shapes))
+        provision_board(board, member.device, [key], member.rows, member.policy, _mask(member.shapes), last)
         names = (storage.RECORDS, storage.ledger_name(member.device), storage.CLIENTS)
         records, ledger, clients = ((board / name).read_bytes() for name in names)
     files = {"/" + names[0]: records, "/" + names[1]: ledger}

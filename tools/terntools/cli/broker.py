@@ -15,6 +15,7 @@ from ternhost.cli.terminal import heeding_interrupts
 from ternhost.errors import OK
 from ternhost.fleet import broker
 from ternhost.links.access import CONFIG, Access
+from ternhost.text import visible
 from terntools.mosquitto import Mosquitto, configure_if_missing, reload
 
 _CHECK_EVERY = 0.5
@@ -113,9 +114,11 @@ def run_run(args: argparse.Namespace) -> int:
         try:
             print_result(_result(args.directory, access), text, args.json)
             sys.stdout.flush()
+            running.keep(
+                lambda message: print(f"tern: {visible(message, lines=True)}", file=sys.stderr, flush=True)
+            )
             while True:
                 time.sleep(_CHECK_EVERY)
-                running.check()
                 if (now := passwords.stat().st_mtime_ns) != written:
                     written = now
                     running.reload()

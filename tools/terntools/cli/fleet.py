@@ -22,6 +22,7 @@ from ternhost.links.access import Access, host_file
 from ternhost.mechanisms.accounting import Policy
 from ternhost.mechanisms.base import parse_epsilon
 from ternhost.runs import directory as run_directory
+from ternhost.text import visible
 from terntools.emulators.at_broker import AtBroker
 from terntools.emulators.fleets import Emulated
 from terntools.emulators.micropython import find_micropython
@@ -107,7 +108,7 @@ def run_emulate(args: argparse.Namespace) -> int:
     binary = find_micropython()
     with heeding_interrupts(), ExitStack() as stack:
         if args.start_broker:
-            stack.enter_context(ensure_running(args.broker))
+            stack.enter_context(ensure_running(args.broker, _warn))
         access = Access.load(host_file(args.broker)) if args.broker else None
         keys = Path(access.store) if access and access.store else None
         store, boards = _boards(args, keys)
@@ -164,12 +165,16 @@ def _attach(place: str, keys: Path | None, path: Path, boards: list[Path]) -> At
     config = f"tern broker config {directory}" + ("" if keys else f" --store {path}")
     watch = AtBroker(
         boards,
-        lambda message: print(f"tern: {message}", file=sys.stderr, flush=True),
+        _warn,
         f"tern broker run {directory}",
         f"give it their keys: {config}; then send SIGHUP to a Mosquitto of another user or machine",
     )
     watch.begin()
     return watch
+
+
+def _warn(message: str) -> None:
+    print(f"tern: {visible(message, lines=True)}", file=sys.stderr, flush=True)
 
 
 def _require_keys(path: Path, boards: list[Path], directory: Path) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 from ternhost import errors
 from ternhost.cli import add_command, print_result
+from ternhost.text import visible
 from terntools.boards import devices
 from terntools.boards.monitor import Monitor
 from terntools.cli.options import require_positive
@@ -40,7 +41,7 @@ def _run(args: argparse.Namespace) -> int:
     def tell(line: str) -> None:
         if not args.quiet:
             print(
-                f"{time.monotonic() - start:9.3f} {line}",
+                f"{time.monotonic() - start:9.3f} {visible(line)}",
                 file=sys.stderr if args.json else sys.stdout,
                 flush=True,
             )

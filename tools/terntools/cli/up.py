@@ -10,6 +10,7 @@ from typing import Any
 from ternhost import errors
 from ternhost.cli import add_command, print_result
 from ternhost.errors import UsageError
+from ternhost.text import visible
 from terntools.boards import devices, flash, up
 from terntools.cli import deploy as deploy_cli
 from terntools.cli import flash as flash_cli
@@ -45,7 +46,7 @@ def _run(args: argparse.Namespace) -> int:
     port = args.board if waiting and ("/" in args.board) else devices.resolve(args.board)
     plan = up.make_plan(port, member, store, volume=args.volume, reflash=args.reflash, whole=args.whole)
     up.require_firmware(plan, firmware)
-    print("\n".join(f"  {line}" for line in plan.lines()), file=sys.stderr)
+    print("\n".join(f"  {visible(line)}" for line in plan.lines()), file=sys.stderr)
     if plan and not args.yes:
         _confirm()
     with Bar("writing") as bar:

@@ -16,6 +16,7 @@ from typing import Self
 
 from tern import storage
 from ternhost.errors import DeviceError, TernError
+from ternhost.files import private
 from terntools.boards import deploy, self_check
 from terntools.boards.repl import Repl
 from terntools.emulators import machines as emulators
@@ -103,7 +104,7 @@ class FirmwareFleet:
                 for path in sorted((directory / storage.LEDGERS).glob("*")):
                     files[f"/{storage.LEDGERS}/{path.name}"] = path.read_bytes()
             deploy.apply(repl, deploy.compare(repl, files, prune=deploy.LIBRARY))
-            ready.touch()
+            ready.touch(0o600)
             repl.start_main()
         deploy.wait_for_hello(board.url)
 
@@ -115,4 +116,5 @@ class FirmwareFleet:
 def _save_ledgers(board: EmulatedMachine, directory: Path) -> None:
     with contextlib.suppress(TernError), Repl(board.url) as repl:
         for path in repl.directory("/" + storage.LEDGERS):
-            (directory / path.lstrip("/")).write_bytes(repl.read_file(path))
+            with open(directory / path.lstrip("/"), "wb", opener=private) as file:
+                file.write(repl.read_file(path))

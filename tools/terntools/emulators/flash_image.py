@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 
 from ternhost import extras
+from ternhost.files import private
 from terntools.emulators import machines as emulators
 from terntools.emulators.qemu import BLOCK_BYTES, FLASH_BLOCKS
 
@@ -16,7 +17,8 @@ def write(name: str, flash: Path, files: Mapping[str, bytes]) -> None:
     """Make `flash` that of the emulated board `name`, holding `files` alone. Raises UsageError and DeviceError."""
     image = littlefs(files)
     if name != emulators.PICO:
-        flash.write_bytes(image)
+        with open(flash, "wb", opener=private) as file:
+            file.write(image)
         return
     emulators.boot(name, flash).close()  # a new flash gets its firmware
     _replace(flash, image)

@@ -87,6 +87,8 @@ def locked(flash: Path | None, size: int) -> Iterator[tuple[int, ...]]:
                         f"another emulated board uses {flash}", hint="end that one, or name another file"
                     ) from None
                 time.sleep(0.05)
+        if flash.exists():
+            flash.chmod(0o600)  # it holds keys; an older version left it open to others
         if flash.exists() and flash.stat().st_size not in (0, size):
             raise UsageError(
                 f"{flash} is not of the size of this board's flash: another board's?",

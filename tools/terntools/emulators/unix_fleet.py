@@ -19,6 +19,7 @@ from typing import Self
 
 import tern
 from ternhost.errors import DeviceError, StorageError
+from ternhost.files import private
 from terntools.emulators.micropython import device_command
 
 LOG_NAME = "board.log"
@@ -55,7 +56,7 @@ class EmulatedBoard:
         """Start the process; its messages go to board.log in its directory. Raises DeviceError."""
         lock = self._lock()
         try:
-            with open(self.directory / LOG_NAME, "ab") as log:
+            with open(self.directory / LOG_NAME, "ab", opener=private) as log:
                 self._process = subprocess.Popen(
                     device_command(self.binary, "-m", "tern.boards.emulated", self.directory),
                     stdin=self._far,
@@ -64,6 +65,7 @@ class EmulatedBoard:
                     cwd=self.directory,
                     env={**os.environ, "MICROPYPATH": str(self.firmware)},
                     pass_fds=(lock,),
+                    umask=0o077,  # what it writes is its owner's alone
                     start_new_session=True,  # Ctrl-C is for the host, which then ends its boards in order
                 )
         except OSError as error:

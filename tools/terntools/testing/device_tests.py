@@ -23,6 +23,7 @@ from pathlib import Path
 import tern
 from ternhost.errors import TernError, UsageError
 from ternhost.links.serial import BAUD
+from ternhost.text import visible
 from terntools.boards import deploy, mpy
 from terntools.boards.repl import GoneError, Repl, SilenceError
 from terntools.emulators import flash_image, qemu
@@ -306,7 +307,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         for outcome in run_file(target, path, test_names(path), args.timeout):
             print(f"{('pass', 'FAIL', 'TIME-OUT')[outcome.state]:9}{path}::{outcome.name}")
             if outcome.state != PASSED:
-                print("    " + with_source(outcome.output, path).replace("\n", "\n    "))
+                told = visible(with_source(outcome.output, path), lines=True)
+                print("    " + told.replace("\n", "\n    "))
             worst = max(worst, outcome.state)
     return worst
 

@@ -178,6 +178,7 @@ def boot_pico(
                 stderr=None,
                 text=True,
                 start_new_session=True,
+                umask=0o077,  # its flash and its port are its owner's alone
                 pass_fds=lock,
             )
     except FileNotFoundError as error:
@@ -189,7 +190,10 @@ def boot_pico(
         process.kill()
         process.wait()
         raise DeviceError("the emulated Pico does not start", hint="tern emulator info shows what is built")
-    return EmulatedMachine(process, f"socket://127.0.0.1:{json.loads(line)['port']}")
+    port = Path(json.loads(line)["port"])
+    return EmulatedMachine(
+        process, f"socket://{port}", lambda: shutil.rmtree(port.parent, ignore_errors=True)
+    )
 
 
 def info() -> dict[str, Any]:

@@ -1,9 +1,9 @@
-// An emulated Pico: the stock MicroPython firmware in rp2040js, with its USB serial port on a TCP port of loopback.
+// An emulated Pico: the stock MicroPython firmware in rp2040js, with its USB serial port on a Unix socket of its owner's.
 //
-//   node runner.mjs --bootrom FILE [--firmware FILE] [--flash FILE] [--volume DIR] [--port N] [--seed N] [--skip-idle]
+//   node runner.mjs --bootrom FILE [--firmware FILE] [--flash FILE] [--volume DIR] [--seed N] [--skip-idle]
 //                   [--attached]
 //
-// The first line on stdout is {"port": N}, once a host would see the board's port, or its boot loader. Time on the device is simulated cycles: while it computes it does not
+// The first line on stdout is {"port": PATH}, in a folder that nobody else may enter, once a host would see the board's port, or its boot loader. Time on the device is simulated cycles: while it computes it does not
 // depend on this machine. While it is idle it passes as on the clock on the wall, or at once with --skip-idle.
 // --firmware is what a new flash holds. --flash keeps the flash in a file, written at each change: to kill the runner
 // is to cut the power. --volume is where the USB boot loader shows its volume: a board with an empty flash, or whose
@@ -12,6 +12,7 @@
 // the device's time, only while it waits, and all that was sent together at once. --attached ends the runner when its stdin is closed.
 import fs from 'node:fs';
 import net from 'node:net';
+import os from 'node:os';
 import path from 'node:path';
 import { randomBytes } from 'node:crypto';
 import { parseArgs } from 'node:util';
@@ -19,7 +20,7 @@ import { ConsoleLogger, LogLevel, RP2040, USBCDC } from 'rp2040js';
 import { fastCore } from './core.mjs';
 
 const FLASH_SIZE = 2 << 20;
-const INSTRUCTIONS_A_TURN = 100_000; // between looks at the TCP port
+const INSTRUCTIONS_A_TURN = 100_000; // between looks at the port
 const IDLE_STEP_NANOS = 2e6; // how far idle time may run ahead of the wall
 const USB_PACKET = 64;
 const USB_FRAME_NANOS = 1e6;
@@ -65,7 +66,6 @@ const { values: options } = parseArgs({
     bootrom: { type: 'string' },
     flash: { type: 'string' },
     volume: { type: 'string' },
-    port: { type: 'string', default: '0' },
     seed: { type: 'string' },
     'skip-idle': { type: 'boolean', default: false },
     attached: { type: 'boolean', default: false },
@@ -266,7 +266,7 @@ class Pico {
     this.loader = new BootLoader(options.volume, this.flash);
   }
 
-  // Run until it is time to look at the TCP port. Returns the nanoseconds of idle time that passed.
+  // Run until it is time to look at the port. Returns the nanoseconds of idle time that passed.
   run() {
     const { mcu } = this;
     const { core, clock } = mcu;
@@ -349,7 +349,7 @@ class BootLoader {
   }
 }
 
-// ---- The TCP port, and the loop ----
+// ---- The port, and the loop ----
 
 let client = null;
 let timer = null;
@@ -362,7 +362,7 @@ function announce() {
   const shows = pico.connected || pico.loader || performance.now() - started > NO_PORT_MILLIS;
   if (announced || !shows || !server.listening) return;
   announced = true;
-  console.log(JSON.stringify({ port: server.address().port }));
+  console.log(JSON.stringify({ port: server.address() }));
 }
 
 function turn() {
@@ -404,7 +404,6 @@ function meet(socket) {
     if (client === socket) client = null;
   };
   client = socket;
-  socket.setNoDelay(true);
   socket.on('data', (bytes) => {
     pico.send(bytes);
     if (timer) {
@@ -416,7 +415,9 @@ function meet(socket) {
   socket.on('close', leave);
 }
 server.on('error', (error) => fail(error.message));
-server.listen(Number(options.port), '127.0.0.1');
+const folder = fs.mkdtempSync(path.join(os.tmpdir(), 'tern-pico-'));
+process.on('exit', () => fs.rmSync(folder, { recursive: true, force: true }));
+server.listen(path.join(folder, 'port'));
 process.on('SIGTERM', () => process.exit(0));
 if (options.attached) process.stdin.on('end', () => process.exit(0)).resume();
 turn();

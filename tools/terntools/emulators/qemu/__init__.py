@@ -32,6 +32,7 @@ FLASH_BLOCKS, BLOCK_BYTES = 352, 4096
 _START_SECONDS = 20.0
 _LOG = "qemu.log"
 _PID = "qemu.pid"
+_PORT = "port"
 
 # QEMU ends when its input closes or it is asked to, whatever becomes of us; at once, as a board that loses its power.
 # Its folder goes with it where nobody is left to remove that.
@@ -122,11 +123,12 @@ def boot(
     try:
         _fill(folder, flash, seed)
         with (
-            socket.create_server(("127.0.0.1", 0)) as server,
+            socket.socket(socket.AF_UNIX) as server,  # in a folder that nobody else may enter
             locked(flash, FLASH_BLOCKS * BLOCK_BYTES) as lock,
             _beyond_9(server) as port,
         ):
-            server.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # which what it accepts inherits
+            server.bind(str(folder / _PORT))
+            server.listen()
             command = [
                 machine.command, *machine.arguments, *machine.network,
                 *(("-icount", "shift=0") if count_instructions else ()),
@@ -142,10 +144,11 @@ def boot(
                     stdout=log,
                     stderr=log,
                     text=True,
+                    umask=0o077,
                     start_new_session=True,  # Ctrl-C is the host's to handle
                     pass_fds=(port, *lock),
                 )
-            url = f"socket://127.0.0.1:{server.getsockname()[1]}"
+            url = f"socket://{folder / _PORT}"
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise

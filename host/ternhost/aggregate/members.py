@@ -1,0 +1,89 @@
+"""Sets of devices, and their keys, as arrays: what is done for a device is done for thousands at once."""
+
+from __future__ import annotations
+
+import zlib
+from array import array
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tern import wire
+
+Devices = Iterable[int] | npt.NDArray[Any]
+Integers = npt.NDArray[np.int64]
+Positions = npt.NDArray[np.intp]
+
+
+def integers(devices: Devices) -> Integers:
+    """Device ids as an array, in their order."""
+    if isinstance(devices, range):
+        return np.arange(devices.start, devices.stop, devices.step, dtype=np.int64)
+    if not isinstance(devices, (np.ndarray, Sequence)):
+        devices = list(devices)
+    return np.asarray(devices, np.int64)
+
+
+def id_bytes(devices: Integers) -> npt.NDArray[np.uint8]:
+    """Device ids as frames have them, n x 4."""
+    return devices.astype("<u4").view(np.uint8).reshape(-1, 4)
+
+
+class Members:
+    """Distinct devices, ascending in `ids`, and the place of each there."""
+
+    def __init__(self, devices: Devices) -> None:
+        """Raises ValueError where a device is named twice."""
+        ids = integers(devices)
+        if np.any(ids[1:] <= ids[:-1]):
+            ids = np.sort(ids)
+            if np.any(ids[1:] == ids[:-1]):
+                raise ValueError("a device is named twice")
+        self.ids = ids
+        self._in_a_row = len(ids) > 0 and int(ids[-1] - ids[0]) == len(ids) - 1
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def find(self, devices: Integers) -> Positions:
+        """Where each of these devices is in `ids`; -1 where it is not."""
+        ids = self.ids
+        if self._in_a_row:
+            at: Positions = devices - ids[0]
+            at[(at < 0) | (at >= len(ids))] = -1
+            return at
+        at = np.searchsorted(ids, devices)
+        at[at == len(ids)] = -1
+        if len(ids):
+            at[ids[at] != devices] = -1
+        return at
+
+
+class Keyring:
+    """Devices and the key of each, 32 bytes: row i of `keys` is that of `members.ids[i]`."""
+
+    def __init__(self, keys: Mapping[int, bytes]) -> None:
+        self.members = Members(keys)
+        every = b"".join([keys[device] for device in self.members.ids.tolist()])
+        self.keys = np.frombuffer(every, np.uint8).reshape(len(self.members), wire.KEY_BYTES)
+        self.by_device = keys
+
+
+def pack_ids(devices: Devices) -> bytes:
+    """Device ids in their order, in few bytes: a fleet with ids in a row takes some hundred, however large it is.
+
+    Their differences (modulo 2**32, the first to 0), all lowest bytes first, then the next ones, and so on, deflated.
+    """
+    differences = np.diff(integers(devices), prepend=0).astype("<u4")
+    planes = differences.view(np.uint8).reshape(-1, 4).T.tobytes()
+    deflate = zlib.compressobj(1, strategy=zlib.Z_RLE)
+    return deflate.compress(planes) + deflate.flush()
+
+
+def unpack_ids(packed: bytes) -> array[int]:
+    """The ids that `pack_ids` packed."""
+    planes = np.frombuffer(zlib.decompress(packed), np.uint8).reshape(4, -1)
+    differences = np.ascontiguousarray(planes.T).view("<u4")
+    return array("I", np.cumsum(differences, dtype=np.uint32).tobytes())

@@ -1,0 +1,135 @@
+"""One board's password against Mosquitto on the written configuration: its will, and how it makes the broker grow."""
+
+import struct
+import threading
+import time
+from contextlib import suppress
+
+import pytest
+from harness.raw_client import RawClient, board_client, field, length
+
+from tern.links import mqtt
+from ternhost.fleet import broker
+from terntools.mosquitto import Mosquitto, free_port
+
+KEYS = {device: bytes([device]) * 32 for device in range(1, 4)}
+SECONDS = 4.0
+MOST = 160  # MiB in memory: its limit of 128, what begins, and what TLS takes
+
+
+@pytest.fixture
+def running(tmp_path):
+    broker.write_configuration(tmp_path, KEYS, port=free_port(), persistence=False)
+    with Mosquitto(tmp_path) as made:
+        yield made
+
+
+def memory(process):
+    """MiB, 0 where the process has ended."""
+    with suppress(OSError), open(f"/proc/{process}/status") as file:
+        return next((int(line.split()[1]) >> 10 for line in file if line.startswith("VmRSS")), 0)
+    return 0
+
+
+def publication(topic, payload, qos, number):
+    body = field(topic.encode()) + (struct.pack(">H", number % 65535 + 1) if qos else b"") + payload
+    return bytes((0x30 | qos << 1,)) + length(len(body)) + body
+
+
+def subscription(topic):
+    return b"\x82" + length(5 + len(topic)) + b"\x00\x02" + field(topic.encode()) + b"\x01"
+
+
+def deep(number):
+    return subscription(f"{number:x}/" + "/".join(f"{number + level:x}" for level in range(190)))
+
+
+def wide(number):
+    return subscription(f"tern/down/{number:08x}")
+
+
+def reports_at(qos):
+    def make(number):
+        return publication("tern/up/00000002", bytes(2500), qos, number)
+
+    return make
+
+
+def peak(running, thief, make):
+    """The most MiB that the broker takes while `thief` sends `make(number)`, and how many it sent."""
+
+    def drain():
+        with suppress(OSError, ValueError):
+            while thief.socket.recv(1 << 16):
+                pass
+
+    threading.Thread(target=drain, daemon=True).start()
+    most = sent = 0
+    end = time.monotonic() + SECONDS
+    with suppress(OSError):  # the broker hangs up
+        while time.monotonic() < end:
+            thief.socket.sendall(b"".join(make(sent + more) for more in range(50)))
+            sent += 50
+            most = max(most, memory(running.pid))
+    return most, sent
+
+
+@pytest.mark.parametrize("make", [reports_at(0), reports_at(1)], ids=["qos0", "qos1"])
+def test_what_waits_for_a_host_that_does_not_read_has_a_limit(running, make):
+    host = RawClient(running.access, running.access.user, running.access.password)
+    host.subscribe("tern/up/+")
+    thief = board_client(running.access, KEYS, 2)
+    most, sent = peak(running, thief, make)
+    assert sent * 2500 > 100 << 20, "an attack"
+    assert most < 100
+    other = board_client(running.access, KEYS, 3)
+    other.publish("tern/up/00000003", b"x")
+    for client in (thief, other, host):
+        client.close()
+
+
+@pytest.mark.parametrize("make", [deep, wide])
+def test_subscriptions_have_a_limit(running, make):
+    """The access list lets them in; where there is no more memory, Mosquitto ends rather than grow."""
+    thief = board_client(running.access, KEYS, 2)
+    most, _ = peak(running, thief, make)
+    thief.close()
+    assert 0 < most < MOST
+
+
+def test_a_message_of_qos_2_is_refused(running):
+    thief = board_client(running.access, KEYS, 2)
+    thief.socket.sendall(publication("tern/up/00000002", b"x", 2, 1))
+    with pytest.raises(ConnectionError):
+        thief.receive()
+
+
+@pytest.mark.parametrize(
+    "topic", ["tern/round", "tern/up/00000001", "tern/hello/00000001", "tern/down/00000001", "other"]
+)
+def test_a_will_obeys_the_access_list(running, topic):
+    access = running.access
+    reader = RawClient(access, access.user, access.password)
+    reader.subscribe("tern/up/+")
+    reader.subscribe("tern/hello/+")
+    victim = board_client(access, KEYS, 1)
+    victim.subscribe("tern/round")
+    victim.subscribe("tern/down/00000001")
+    thief = board_client(access, KEYS, 2, will=(topic, b"forged"))
+    thief.close()  # without leave
+    assert reader.messages(0.3) == victim.messages(0.3) == []
+    reader.subscribe("tern/hello/+")  # once more: nor is it retained
+    victim.subscribe("tern/round")
+    assert reader.messages(0.3) == victim.messages(0.3) == []
+    reader.close()
+    victim.close()
+
+
+def test_a_will_on_its_own_topic_is_delivered(running):
+    """So the test above sees wills."""
+    access = running.access
+    reader = RawClient(access, access.user, access.password)
+    reader.subscribe("tern/hello/+")
+    board_client(access, KEYS, 2, will=(mqtt.HELLO % ("tern", mqtt.name(2)), b"own")).close()
+    assert [body[2:] for _, body in reader.messages(10.0, 1)] == [b"own"]
+    reader.close()

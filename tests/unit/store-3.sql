@@ -1,0 +1,74 @@
+-- A store of schema 3, as tern made it until reports shared rows: a run with a round that has ended and one under way.
+PRAGMA application_id = 1413829198;
+PRAGMA user_version = 3;
+BEGIN TRANSACTION;
+CREATE TABLE cohort (
+    round INTEGER NOT NULL REFERENCES round (number),
+    position INTEGER NOT NULL,
+    body BLOB NOT NULL,
+    devices BLOB NOT NULL,
+    PRIMARY KEY (round, position)
+) WITHOUT ROWID;
+INSERT INTO "cohort" VALUES(1,0,X'6669727374',X'0100000000286BEE');
+INSERT INTO "cohort" VALUES(1,1,X'7365636F6E64',X'02000000');
+INSERT INTO "cohort" VALUES(2,0,X'7468697264',X'00286BEE01000000');
+INSERT INTO "cohort" VALUES(2,1,X'666F75727468',X'02000000');
+CREATE TABLE device (
+    id INTEGER PRIMARY KEY,
+    key BLOB NOT NULL CHECK (length(key) = 32)
+);
+INSERT INTO "device" VALUES(1,X'0000000000000000000000000000000000000000000000000000000000000000');
+INSERT INTO "device" VALUES(2,X'6B6B6B6B6B6B6B6B6B6B6B6B6B6B6B6B6B6B6B6B6B6B6B6B6B6B6B6B6B6B6B6B');
+INSERT INTO "device" VALUES(4000000000,X'6D6D6D6D6D6D6D6D6D6D6D6D6D6D6D6D6D6D6D6D6D6D6D6D6D6D6D6D6D6D6D6D');
+CREATE TABLE history (
+    run TEXT NOT NULL REFERENCES run (name),
+    number INTEGER NOT NULL,
+    entry TEXT NOT NULL,
+    PRIMARY KEY (run, number)
+) WITHOUT ROWID;
+INSERT INTO "history" VALUES('a',1,'{"round": 1}');
+CREATE TABLE model (
+    round INTEGER PRIMARY KEY REFERENCES round (number),
+    weights BLOB NOT NULL
+);
+INSERT INTO "model" VALUES(1,X'77656967687473');
+CREATE TABLE report (
+    round INTEGER NOT NULL REFERENCES round (number),
+    device INTEGER NOT NULL,
+    payload BLOB NOT NULL,
+    PRIMARY KEY (round, device)
+) WITHOUT ROWID;
+INSERT INTO "report" VALUES(1,1,X'61');
+INSERT INTO "report" VALUES(1,2,X'626364');
+INSERT INTO "report" VALUES(1,4000000000,X'65');
+INSERT INTO "report" VALUES(2,2,X'666768');
+INSERT INTO "report" VALUES(2,4000000000,X'69');
+CREATE TABLE revoked (
+    id INTEGER NOT NULL,
+    round INTEGER NOT NULL,
+    key BLOB NOT NULL,
+    at REAL NOT NULL,
+    PRIMARY KEY (id, round)
+) WITHOUT ROWID;
+CREATE TABLE round (
+    number INTEGER PRIMARY KEY,
+    quorum INTEGER NOT NULL,
+    deadline REAL,
+    ended TEXT,
+    run TEXT
+);
+INSERT INTO "round" VALUES(1,3,NULL,'complete','a');
+INSERT INTO "round" VALUES(2,3,30.0,NULL,'a');
+CREATE TABLE run (
+    name TEXT PRIMARY KEY,
+    began REAL NOT NULL,
+    status TEXT NOT NULL,
+    asked TEXT NOT NULL,
+    state TEXT NOT NULL
+);
+INSERT INTO "run" VALUES('a',1.0,'running','{"directory": "runs/a"}','{"rounds": 0}');
+CREATE TABLE state (
+    name TEXT PRIMARY KEY,
+    value TEXT NOT NULL
+);
+COMMIT;

@@ -1,0 +1,136 @@
+"""What a board says of itself is shown, and neither obeyed by a terminal nor taken for a line of tern's own."""
+
+import json
+import os
+import select
+import struct
+import threading
+import tty
+import unicodedata
+
+import pytest
+from serial.tools import list_ports
+from serial.tools.list_ports_common import ListPortInfo
+
+from tern import frames, wire
+from ternhost.cli import main
+from ternhost.cli.terminal import Progress
+from ternhost.errors import DeviceError
+from ternhost.text import visible
+
+# Clears the screen, sets the title, writes over the line, adds one of its own, turns the direction.
+HOSTILE = "pico\x1b[2J\x1b]0;owned\x07\r\nround 9: all is well\x9b31m\u202eevil\u2066\u200b\u2028; mp\x00; tern \x7f9"
+OBEYED = {"Cc", "Cf", "Zl", "Zp"}
+
+
+def obeyed(text):
+    """The characters of a text that a terminal would obey, ends of lines and tabs aside."""
+    return [
+        character
+        for character in text
+        if unicodedata.category(character) in OBEYED and character not in "\n\t"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("Pico; 23 \N{DEGREE SIGN}C", "Pico; 23 \N{DEGREE SIGN}C"),
+        ("a\x1b[31mb", "a\\x1b[31mb"),
+        ("a\r\nb\tc", "a\\r\\nb\\tc"),
+        ("\u202eb\U000e0001", "\\u202eb\\U000e0001"),
+        ("\ud800", "\\ud800"),
+    ],
+)
+def test_what_is_obeyed_is_escaped(text, shown):
+    assert visible(text) == shown
+
+
+def test_lines_may_stay():
+    assert visible("a\n\tb\r\x1b", lines=True) == "a\n\tb\\r\\x1b"
+
+
+def test_errors_and_progress_are_fit_to_be_shown(capsys):
+    error = DeviceError(f"the board says {HOSTILE}", hint=HOSTILE)
+    assert obeyed(error.message) == obeyed(error.hint) == obeyed(str(error)) == []
+    with Progress() as progress:
+        progress.say(HOSTILE)
+    assert obeyed(capsys.readouterr().err) == []
+
+
+class HostileBoard:
+    """Answers every HELLO_REQUEST on a pty with HOSTILE; at a prompt it has a banner as hostile."""
+
+    def __init__(self, banner=b""):
+        self._far, near = os.openpty()
+        tty.setraw(near)
+        self.port = os.ttyname(near)
+        self._near = near
+        self._banner = banner
+        self._end, self._ending = os.pipe()
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def _run(self):
+        receiver = frames.Receiver()
+        while self._end not in (ready := select.select([self._far, self._end], [], [])[0]):
+            data = os.read(ready[0], 4096)
+            if self._banner and b"\x02" in data:
+                os.write(self._far, self._banner)
+            receiver.give(data)
+            while (n := receiver.next()) != frames.MORE:
+                if n > 0 and receiver.frame[0] == wire.HELLO_REQUEST:
+                    self._answer(struct.unpack_from("<I", receiver.frame, 1)[0])
+
+    def _answer(self, nonce):
+        frame = bytearray(wire.MAX_FRAME)
+        n = frames.encode_hello(frame, nonce, 1, 1, 1_000_000, 50_000, 1, HOSTILE)
+        out = bytearray(frames.cobs_size(n))
+        n = frames.cobs_encode(bytes(frame[:n]), n, out)
+        os.write(self._far, b"\x00" + bytes(out[:n]))
+
+    def close(self):
+        os.write(self._ending, b"x")
+        self._thread.join()
+        for end in (self._far, self._near, self._end, self._ending):
+            os.close(end)
+
+
+@pytest.fixture
+def board(request):
+    one = HostileBoard(*getattr(request, "param", ()))
+    yield one
+    one.close()
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["device", "info", "--fleet", "port:{}"],
+        ["device", "info", "--fleet", "port:{}", "--json"],
+        ["monitor", "{}", "--seconds", "2", "--every", "0.3"],
+    ],
+)
+def test_what_a_board_says_of_itself(board, command, capsys):
+    assert main([word.format(board.port) for word in command]) == 0
+    said = capsys.readouterr()
+    assert "evil" in said.out
+    assert obeyed(said.out + said.err) == []
+    assert not any(line.startswith("round 9") for line in said.out.splitlines())
+    if "--json" in command:
+        assert obeyed(str(json.loads(said.out))) == []
+
+
+@pytest.mark.parametrize(
+    "board",
+    [(), (b"\r\nMicroPython v\x1b[2J1 on x; evil\x1b]0;owned\x07\xe2\x80\xae with y\r\n>>> ",)],
+    indirect=True,
+)
+def test_the_boards_that_are_found(board, capsys, monkeypatch):
+    info = ListPortInfo(board.port)
+    info.vid, info.pid, info.serial_number = 0x2E8A, 0x0005, "1\x1b[2J"
+    monkeypatch.setattr(list_ports, "comports", lambda: [info])
+    assert main(["devices"]) == 0
+    said = capsys.readouterr()
+    assert "evil" in said.out or "pico" in said.out
+    assert obeyed(said.out + said.err) == []
