@@ -1,6 +1,23 @@
-"""What a board runs: the client, on its own board, until the host's tools interrupt it."""
+"""What a board runs: the client, until the host's tools interrupt it; or for ever, with a file `lock` beside it."""
 
-from tern.boards.this import this_board
-from tern.client import serve
+import micropython
 
-serve(this_board())
+micropython.kbd_intr(-1)  # first of all: a locked board leaves no moment to interrupt it
+locked = True
+try:
+    import os
+
+    locked = "lock" in os.listdir()
+    if not locked:
+        micropython.kbd_intr(3)
+    from tern.boards.this import this_board
+    from tern.supervisor import run
+
+    board = this_board()
+    board.locked = locked
+    run(board)
+finally:
+    if locked:
+        import machine
+
+        machine.reset()  # in the place of a prompt

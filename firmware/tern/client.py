@@ -323,6 +323,13 @@ class Client:
         gradient.finish(self._mean)
         return self._mean
 
+    def close(self):
+        """Close the ledger and the records; what is durable stays so."""
+        self._ledger.close()
+        for file in (self._clients, self._records):
+            if file:
+                file.close()
+
     # --- files ------------------------------------------------------------------------------------------------------
 
     def _open_clients(self):
@@ -367,27 +374,3 @@ class Client:
 
     def _left(self, client, ledger):
         return max(0, min(client.budget, ledger.budget) - ledger.spent)
-
-
-def serve(board):
-    """Answer the host until the other end of the board's link has gone."""
-    link = board.link()
-    client = Client(board)
-    if link.console:
-        board.begin()
-    try:
-        while True:
-            try:
-                frame = link.receive()
-                if frame is None:
-                    continue
-                board.led(True)
-                client.respond(frame, link.send)
-            except MemoryError:  # not even for an ERROR: the host asks again
-                gc.collect()
-            board.led(False)
-    except EOFError:
-        pass
-    finally:
-        if link.console:
-            board.end()

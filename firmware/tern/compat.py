@@ -14,6 +14,11 @@ import time
 
 MICROPYTHON = sys.implementation.name == "micropython"
 
+
+def feed():
+    """Tell the watchdog that work goes on; a board that has one puts its own here. Call it as `compat.feed()`."""
+
+
 if MICROPYTHON:
     import micropython
     from micropython import const

@@ -12,6 +12,7 @@ by at most 10 to the left, and fine weights are held to +-32767 * 256 < 2**23.
 
 from array import array
 
+from tern import compat
 from tern.compat import micropython, ptr16, ptr32
 from tern.gradient import Gradient
 from tern.wire import LOCAL, MAX_BATCH, MAX_EXPONENT, MAX_RATE, MAX_TAU, MIN_LOCAL_EXPONENT
@@ -136,6 +137,7 @@ class Answerer:
         count = client.records
 
         def read(i, row):
+            compat.feed()  # there may be many
             records.read(client.start + i, row)
 
         self._trainer.train(

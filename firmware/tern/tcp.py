@@ -7,7 +7,8 @@ is not, so that is what is used.
 import select
 import socket
 
-from tern.compat import MICROPYTHON, ticks_diff, ticks_ms
+from tern import compat
+from tern.compat import MICROPYTHON, const, ticks_diff, ticks_ms
 
 try:
     import tls
@@ -17,6 +18,7 @@ except ImportError:
     except ImportError:
         tls = None
 
+_SLICE_MS = const(2000)  # of a wait, for the watchdog
 _BROKEN = select.POLLERR | select.POLLHUP
 # How CPython says that it would have to wait; MicroPython returns None.
 _WAIT_READ = _WAIT_WRITE = ()
@@ -42,6 +44,11 @@ def client_context(authority):
     return context
 
 
+def _wait(poll, timeout_ms):
+    compat.feed()
+    return poll.poll(min(timeout_ms, _SLICE_MS))
+
+
 class Connection:
     """One connection. Raises Lost, from every method, once it is of no more use."""
 
@@ -49,6 +56,7 @@ class Connection:
         """Connect to `host`, any of its addresses, within `timeout_ms`. `context`: TLS, with the server's `name`."""
         self._socket = None
         start = ticks_ms()
+        compat.feed()
         try:
             addresses = socket.getaddrinfo(host, port, 0, socket.SOCK_STREAM)
         except OSError as error:
@@ -83,10 +91,13 @@ class Connection:
             pass
         poll = select.poll()
         poll.register(plain, select.POLLOUT)
-        for _, event in poll.poll(timeout_ms):
-            if event & select.POLLOUT and not event & _BROKEN:
-                self._socket = plain
-                return True
+        while timeout_ms > 0:
+            for _, event in _wait(poll, timeout_ms):
+                if event & select.POLLOUT and not event & _BROKEN:
+                    self._socket = plain
+                    return True
+                timeout_ms = 0
+            timeout_ms -= _SLICE_MS
         plain.close()
         return False
 
@@ -127,12 +138,12 @@ class Connection:
                 raise Lost("nothing can be sent")
             if not n:
                 self._poll.modify(self._socket, event)
-                self._poll.poll(left)
+                _wait(self._poll, left)
                 self._poll.modify(self._socket, select.POLLIN)
 
     def wait(self, timeout_ms):
-        """Wait until there is something to read, or the end of it, or `timeout_ms` have passed."""
-        self._poll.poll(timeout_ms)
+        """Wait until there is something to read, or the end of it, or `timeout_ms`, or 2 seconds, have passed."""
+        _wait(self._poll, timeout_ms)
 
     def close(self):
         """Close the connection, at once."""

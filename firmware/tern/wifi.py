@@ -2,6 +2,7 @@
 
 import network
 
+from tern import compat
 from tern.compat import const, sleep_ms, ticks_diff, ticks_ms
 from tern.tcp import Lost
 
@@ -19,4 +20,5 @@ def join(ssid, secret=None):
     while not station.isconnected():
         if ticks_diff(ticks_ms(), start) > _JOIN_MS:
             raise Lost("cannot join the Wi-Fi network " + ssid)
+        compat.feed()
         sleep_ms(_LOOK_MS)

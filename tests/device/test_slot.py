@@ -32,6 +32,9 @@ class Link:
         self.sent.append((bytes(frame[:n]), now_us()))
         return True
 
+    def close(self):
+        self.sent.append("closed")
+
 
 def test_sends_at_multiples_of_the_slot():
     for work_ms in (0, 5, 19, 25, 45):

@@ -9,7 +9,7 @@ import sys
 import time
 from array import array
 
-from tern import client, wire
+from tern import supervisor, wire
 from tern.boards.emulated import Board
 from tern.host_frames import encode_round
 from tern.storage import CLIENTS, Clients
@@ -51,7 +51,7 @@ class TimedLink:
         self._answered += 1
         return True
 
-    def restart_credit(self):
+    def close(self):
         pass
 
 
@@ -65,6 +65,6 @@ class TimedBoard(Board):
         return link
 
 
-client.serve(TimedBoard(directory))
+supervisor.serve(TimedBoard(directory))
 for delay in link.delays:
     print(delay)

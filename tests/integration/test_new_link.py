@@ -29,10 +29,10 @@ BOARD = """
 import sys
 from tern import links
 from tern.boards.emulated import Board
-from tern.client import serve
+from tern.supervisor import run
 
 links.MODULES["unix.json"] = "unix_link_device"
-serve(Board(sys.argv[-1]))
+run(Board(sys.argv[-1]))
 """
 
 

@@ -50,5 +50,8 @@ class UnixLink:
         except OSError:  # it has gone
             return False
 
-    def restart_credit(self):
-        """There are no credits."""
+    def close(self):
+        """Hang up, and listen no longer."""
+        for one in (self._host, self._server):
+            if one:
+                one.close()

@@ -3,7 +3,7 @@
 import sys
 import time
 
-from tern import __version__
+from tern import __version__, compat
 from tern.entropy import Generator
 from tern.links import open_link
 from tern.storage import FLEET, StorageError, read_fleet
@@ -15,7 +15,10 @@ class Base:
 
     name = "board"
     directory = ""  # of clients.bin, records.bin and ledger/, without a slash at the end
-    exceptions = restarts = 0
+    exceptions = restarts = 0  # since power on, and the class of the last exception: see tern.supervisor
+    last_error = ""
+    longest_pause = 300  # s, after an exception
+    locked = False  # whether nobody gets the console
     assessed = MIXED  # what the health tests of its entropy see
     in_place = False  # whether a ledger may be written over (see Ledger)
     ticks_us = staticmethod(getattr(time, "ticks_us", None))
@@ -61,6 +64,19 @@ class Base:
 
         micropython.kbd_intr(3)
 
+    def keep(self, word=0):
+        """Keep `word` (u32, not 0) until power off, through resets. Return the one kept last, 0 at first."""
+        return 0
+
+    def watch(self):
+        """Start the watchdog, where there is one, to be fed by compat.feed()."""
+
+    def unwatch(self):
+        """Stop the watchdog."""
+
+    def reset(self):
+        """Start as after power on, where there is a power."""
+
     def led(self, on):
         """Show whether a frame is being answered."""
 
@@ -79,7 +95,9 @@ class Base:
 
 
 class PinBoard(Base):
-    """A board with an LED and a marker pin."""
+    """A board with an LED, a marker pin and a watchdog."""
+
+    watch_ms = 8388  # an RP2040 counts no further
 
     def __init__(self, led=None, marker=None, directory=""):
         """led, marker: names or numbers of pins, None for none."""
@@ -89,6 +107,18 @@ class PinBoard(Base):
         self.in_place = is_littlefs()
         self._led = None if led is None else Pin(led, Pin.OUT, value=0)
         self._marker = None if marker is None else Pin(marker, Pin.OUT, value=0)
+
+    def watch(self):
+        try:
+            from machine import WDT
+        except ImportError:  # an emulated board
+            return
+        compat.feed = WDT(timeout=self.watch_ms).feed
+
+    def reset(self):
+        import machine
+
+        machine.reset()
 
     def led(self, on):
         if self._led:

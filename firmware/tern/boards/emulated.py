@@ -21,6 +21,6 @@ class Board(Base):
 
 
 if __name__ == "__main__":
-    from tern.client import serve
+    from tern.supervisor import run
 
-    serve(Board(sys.argv[-1]))
+    run(Board(sys.argv[-1]))

@@ -47,6 +47,20 @@ class Board(PinBoard):
         super().__init__(led, marker)
         self.name = sys.implementation._machine
 
+    def keep(self, word=0):
+        try:
+            from machine import RTC
+        except ImportError:  # an emulated board
+            return 0
+        kept = RTC().memory()
+        if word:
+            RTC().memory(word.to_bytes(4, "little"))
+        return int.from_bytes(kept, "little")
+
+    def unwatch(self):
+        self.watch_ms = 1 << 21  # it cannot be stopped: half an hour for who is at the console
+        self.watch()
+
     def generator(self):
         try:
             transmitter = radio()

@@ -57,13 +57,28 @@ class Board(PinBoard):
         self.name = "rp2040"
         self.assessed = RAW
         self._source = oscillator
+        self._watchdog = 0x40058000
         if "RP2350" in sys.implementation._machine:
             self.name = "rp2350"
+            self._watchdog = 0x400D8000
             self.assessed = MIXED
             self._source = os.urandom
             if sys.implementation.version[:2] < (1, 28):
                 self._source = bytes  # zeros: the generator fails at once
                 self.name = "rp2350 (no entropy before MicroPython 1.28)"
+
+    def keep(self, word=0):
+        from machine import mem32
+
+        kept = mem32[self._watchdog + 12]  # SCRATCH0
+        if word:
+            mem32[self._watchdog + 12] = word
+        return kept
+
+    def unwatch(self):
+        from machine import mem32
+
+        mem32[self._watchdog + 0x3000] = 1 << 30  # clears ENABLE in CTRL (RP2040 datasheet, 4.7.6)
 
     def generator(self):
         return Generator(self._source, portion=1, also=os.urandom)

@@ -138,6 +138,10 @@ class Mqtt:
             self._lose(error)
             return False
 
+    def close(self):
+        """Drop the connection; the broker tells that the board is gone."""
+        self._session.close()
+
     def _connect(self):
         self._session.open()
         self._session.subscribe(self._down)

@@ -17,7 +17,7 @@ _SEND_MS = const(5000)  # a host that takes no byte for so long has gone
 
 def open_link(board):
     """Return the link over the console of a board, whichever it is."""
-    return Serial(sys.stdin.buffer, sys.stdout.buffer, sys.stdin)
+    return Serial(sys.stdin.buffer, sys.stdout.buffer, sys.stdin, board.locked)
 
 
 class Serial:
@@ -25,8 +25,12 @@ class Serial:
 
     console = True  # its port is the board's console
 
-    def __init__(self, source, sink, poll_source=None):
-        """poll_source: what to poll for `source`, where it is another object (sys.stdin for sys.stdin.buffer)."""
+    def __init__(self, source, sink, poll_source=None, locked=False):
+        """poll_source: what to poll for `source`, where it is another object (sys.stdin for sys.stdin.buffer).
+
+        locked: nobody interrupts.
+        """
+        self._locked = locked
         self._source = source
         self._sink = sink
         self._poll = select.poll()
@@ -53,9 +57,9 @@ class Serial:
                 return self._frame[:0]
             if n == frames.MORE:
                 certain = self._receiver.certain()
-                if not certain:
+                if not certain and not self._locked:
                     raise KeyboardInterrupt
-                if not self._take(certain, timeout_ms):
+                if not self._take(certain or 1, timeout_ms):
                     return None
 
     def _take(self, n, timeout_ms):
@@ -78,6 +82,9 @@ class Serial:
         for _ in self._poll.ipoll(timeout_ms):
             return True
         return False
+
+    def close(self):
+        """The port stays open: it is the board's console."""
 
     def send(self, frame, n):
         """Send frame[:n]. Return whether the other end took all of it. A HELLO starts the count of credits afresh."""

@@ -2,7 +2,7 @@
 
 import time
 
-from tern import wire
+from tern import compat, wire
 from tern.compat import MICROPYTHON, const, sleep_ms
 
 if MICROPYTHON:
@@ -22,6 +22,7 @@ else:
 
 
 _SPIN_US = const(3000)
+_SLEEP_MS = const(2000)  # at most, for the watchdog
 
 
 class Slotted:
@@ -36,6 +37,7 @@ class Slotted:
         self._slot = 1000 * slot_ms
         self._due = _us()
         self.console = link.console
+        self.close = link.close
 
     def receive(self, timeout_ms=-1):
         """As the link's."""
@@ -55,4 +57,5 @@ class Slotted:
         self._due = _add(self._due, (late // slot + 1) * slot)
         while (left := _diff(self._due, _us())) > 0:
             if left > _SPIN_US:
-                sleep_ms((left - _SPIN_US) // 1000 + 1)
+                compat.feed()
+                sleep_ms(min((left - _SPIN_US) // 1000 + 1, _SLEEP_MS))

@@ -35,11 +35,13 @@ from ternhost.fleet.provision import Rows, provision_board
 from ternhost.mechanisms import cards
 from ternhost.mechanisms.accounting import Policy
 from ternhost.mechanisms.base import MICRO, parse_epsilon
-from terntools.boards import deploy
+from terntools.boards import deploy, mpy
 from terntools.boards.repl import Repl
 
 MQTT = "mqtt.json"
 AUTHORITY = "authority.der"
+LOCK = "/lock"  # main.py looks for it
+BOOT = "/boot.py"
 SHAPES = {name: number for number, name in cards.SHAPES.items()}
 
 _MQTT_PORT = 1883
@@ -127,6 +129,7 @@ class Member:
     slot: int = 0  # ms,
     reserve: int = 1  # reports
     broker: Broker | None = None
+    lock: bool = False  # nobody gets the board's console any more
 
     def __post_init__(self) -> None:
         keys.parse_ids([str(self.device)])
@@ -237,6 +240,8 @@ def plan(repl: Repl, member: Member, store: Store) -> deploy.Changes:
 
     Raises RefusedError where the board is another device or its ledger is lost or damaged, and UsageError.
     """
+    if member.lock:
+        _check_lockable(repl, member)
     there = _device(repl)
     if there is not None and there != member.device:
         raise RefusedError(
@@ -258,13 +263,13 @@ def plan(repl: Repl, member: Member, store: Store) -> deploy.Changes:
     if has_ledger:
         del files[ledger]
     changes = deploy.compare(repl, files)
-    optional = ("/" + MQTT, "/" + AUTHORITY)
+    optional = ("/" + MQTT, "/" + AUTHORITY, *((BOOT,) if member.lock else ()))
     present = repl.hashes([path for path in optional if path not in files])
     return deploy.Changes(changes.write, tuple(present))
 
 
 def _files(member: Member, key: bytes, fleet_key: bytes, last: int) -> dict[str, bytes]:
-    # Path on the board -> content; clients.bin last.
+    # Path on the board -> content; clients.bin last, but for the lock: after that there is no way back.
     with tempfile.TemporaryDirectory(prefix="tern-provision-") as folder:
         board = Path(folder, "board")
         provision_board(board, member.device, [key], member.rows, member.policy, _mask(member.shapes), last)
@@ -275,7 +280,31 @@ def _files(member: Member, key: bytes, fleet_key: bytes, last: int) -> dict[str,
     if member.broker:
         files.update(member.broker.files())
     files["/" + names[2]] = clients
+    if member.lock:
+        files.update(lock_files(network=member.broker is not None))
     return files
+
+
+def _check_lockable(repl: Repl, member: Member) -> None:
+    # What is wrong now could never be put right.
+    there = repl.hashes([deploy.MAIN])
+    if there.get(deploy.MAIN) != deploy.digest(mpy.MAIN.read_bytes()):
+        raise UsageError(
+            f"the board on {repl.name} does not have main.py of this tern, and without it nothing is locked",
+            hint=f"run this first: tern deploy {repl.name}",
+        )
+    if member.broker and not deploy.Machine.of(repl).network:
+        raise UsageError(
+            f"the board on {repl.name} has no network: locked, with a broker for its link, it could speak to nobody",
+            hint="leave out --broker",
+        )
+
+
+def lock_files(network: bool) -> dict[str, bytes]:
+    """The files that lock a board; network: its link is not its port."""
+    # A Pico starts its USB only once boot.py has ended, and this one never ends.
+    files = {BOOT: b"import main\n"} if network else {}
+    return {**files, LOCK: b"locked\n"}
 
 
 def _mask(shapes: Sequence[str]) -> int:

@@ -12,12 +12,14 @@ import time
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import PurePosixPath
+from queue import SimpleQueue
 from types import TracebackType
 from typing import Any, Self
 
 import serial
 
-from ternhost.errors import DeviceError, TernError
+from ternhost.errors import DeviceError, RefusedError, TernError
+from ternhost.links import open_link
 from ternhost.links.serial import BAUD, open_port
 
 _RAW_BANNER = b"raw REPL; CTRL-B to exit\r\n"
@@ -25,6 +27,7 @@ _ENTER_TRIES = 5
 _CHUNK = 1536  # bytes of a file in one command
 TIMEOUT = 20.0  # seconds that a command may take
 _HANDSHAKE = 10.0  # and an answer of raw paste
+_HELLO_WAIT = 3.0
 
 FileProgress = Callable[[int, int], None]  # bytes sent, bytes in all
 
@@ -60,6 +63,21 @@ class GoneError(SilenceError):
     def __init__(self, name: str) -> None:
         super().__init__(f"the board on {name} is gone", "")
         self.hint = "check its cable and run the same command again: it goes on where it was"
+
+
+def _is_locked(port: str) -> bool:
+    # Whether a board that gives nobody its prompt answers a host all the same.
+    try:
+        link = open_link(port, SimpleQueue())
+    except TernError:
+        return False
+    try:
+        link.hello(_HELLO_WAIT)
+    except TernError:
+        return False
+    finally:
+        link.close()
+    return True
 
 
 class Repl:
@@ -99,7 +117,7 @@ class Repl:
         return self._at_prompt
 
     def enter(self) -> None:
-        """Interrupt whatever runs, and get to the raw prompt. Raises DeviceError."""
+        """Interrupt whatever runs, and get to the raw prompt. Raises DeviceError; RefusedError from a locked board."""
         for attempt in range(_ENTER_TRIES):
             # Zeros end half a frame of tern, whose link then takes CR Ctrl-C as the wish to end.
             self._write(bytes(65) + b"\r\x03")
@@ -108,6 +126,12 @@ class Repl:
             if self._read_until(_RAW_BANNER + b">", 1.0 + attempt).endswith(b">"):
                 self._at_prompt = True
                 return
+        self._port.close()
+        if _is_locked(self.name):
+            raise RefusedError(
+                f"the board on {self.name} is locked: it answers its host, and nobody gets its console",
+                hint="erase its flash to use it anew (firmware/BOARDS.md says how)",
+            )
         raise DeviceError(
             f"no MicroPython prompt on {self.name}",
             hint="press the board's reset button and try again; a board without MicroPython is for `tern flash`",

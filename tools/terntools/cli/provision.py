@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import sys
 from pathlib import Path
 from typing import Any
@@ -14,11 +15,18 @@ from ternhost.errors import UsageError
 from terntools.boards import deploy, devices, provision, self_check
 from terntools.boards.provision import Broker, Member
 from terntools.boards.repl import Repl
+from terntools.cli.options import confirm
 from terntools.cli.progress import Bar
 
 _SLOT_MS = (
     500  # on a Pico a report takes 10 ms, at most 26 (tern bench latency); slow flash may add its erasing
 )
+_LOCKS = """\
+  The board will give nobody its console: no key, record or ledger can be read or written there, and no library
+  renewed. It answers its host as before. What is wrong in its Wi-Fi or its broker cannot be put right any more.
+  Who can read or write its flash by other ways still can: BOOTSEL or a debugger on a Pico, the boot loader of an
+  ESP32 without flash encryption and secure boot.
+  Undo: erase the whole flash, and with it the device and its ledger (firmware/BOARDS.md, "Locked boards")."""
 
 
 def add_parser(subparsers: Any) -> None:
@@ -32,6 +40,12 @@ def add_parser(subparsers: Any) -> None:
     )
     parser.add_argument("board", metavar="BOARD", help=devices.NAMES)
     add_options(parser, required=True)
+    parser.add_argument(
+        "--lock",
+        action="store_true",
+        help="give nobody the board's console any more, until its flash is erased",
+    )
+    parser.add_argument("--yes", action="store_true", help="do not ask before the board is locked")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.set_defaults(func=_run)
 
@@ -169,6 +183,7 @@ def run_provision(port: str, member: Member, store: Path) -> dict[str, Any]:
         "written": list(changes.write),
         "removed": list(changes.remove),
         "link": "mqtt" if member.broker else "serial",
+        "locked": member.lock,
     }
     if member.broker:
         return result  # its port is silent from now on: it speaks to the broker
@@ -177,12 +192,18 @@ def run_provision(port: str, member: Member, store: Path) -> dict[str, Any]:
 
 
 def _run(args: argparse.Namespace) -> int:
-    member = member_of(args)
+    member = dataclasses.replace(member_of(args), lock=args.lock)
+    if args.lock:
+        print(_LOCKS, file=sys.stderr)
+        if not args.yes:
+            confirm()
     result = run_provision(devices.resolve(args.board), member, Path(args.store))
     text = f"device {result['device']} on {result['port']}: {len(result['written'])} files written" + (
         f"; epsilon left {result['epsilon_left']:g}"
         if "epsilon_left" in result
         else "; it speaks to its broker now"
     )
+    if args.lock:
+        text += "; locked"
     print_result(result, text, args.json)
     return errors.OK

@@ -9,12 +9,12 @@ from typing import Any
 
 from ternhost import errors
 from ternhost.cli import add_command, print_result
-from ternhost.errors import UsageError
 from ternhost.text import visible
 from terntools.boards import devices, flash, up
 from terntools.cli import deploy as deploy_cli
 from terntools.cli import flash as flash_cli
 from terntools.cli import provision as provision_cli
+from terntools.cli.options import confirm
 from terntools.cli.progress import Bar
 
 
@@ -48,7 +48,7 @@ def _run(args: argparse.Namespace) -> int:
     up.require_firmware(plan, firmware)
     print("\n".join(f"  {visible(line)}" for line in plan.lines()), file=sys.stderr)
     if plan and not args.yes:
-        _confirm()
+        confirm()
     with Bar("writing") as bar:
         hello = up.carry_out(
             port, plan, member, store, lambda: flash_cli.run_flash(port, args), whole=args.whole,
@@ -69,14 +69,3 @@ def _run(args: argparse.Namespace) -> int:
         text += f": {hello.text}; epsilon left {left:g}; heap free {hello.heap:,} bytes"
     print_result(result, text, args.json)
     return errors.OK
-
-
-def _confirm() -> None:
-    if not sys.stdin.isatty():
-        raise UsageError(
-            "standard input is not a terminal, so that nobody can agree",
-            hint="add --yes to carry out the plan above",
-        )
-    print("go on? [y/N] ", end="", file=sys.stderr, flush=True)
-    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
-        raise UsageError("nothing was changed", hint="answer y, or add --yes")

@@ -1,0 +1,87 @@
+"""What main.py calls: it serves the host, and whatever a board throws, it serves again after a pause.
+
+It starts afresh in the same interpreter: a host at a port keeps the port. After the longest pause a board is reset,
+for what only that cures: a driver that hangs, a heap in pieces.
+"""
+
+import gc
+
+from tern import compat
+from tern.client import Client
+from tern.compat import const, sleep_ms, ticks_diff, ticks_ms
+
+_MOST = const(0xFFFF)  # that is counted
+_LONGEST = const(300)  # s
+_LONGEST_AT_CONSOLE = const(8)  # tools wait about so long for their prompt
+_QUIET_MS = const(3600000)  # after which a pause is short again
+_STEP_MS = const(2000)  # a watchdog may be fed so seldom
+
+
+def run(board):
+    """Serve until the other end of the board's link has gone, or somebody interrupts; a locked board for ever.
+
+    An exception is counted in board.exceptions and named in board.last_error: its class alone, since a message may hold
+    what is nobody's business. board.restarts counts the starts after the first; both since power on.
+    """
+    kept = board.keep()
+    board.exceptions = kept >> 16
+    board.restarts = kept & _MOST
+    pause = 1
+    try:
+        while True:
+            board.keep(board.exceptions << 16 | min(board.restarts + 1, _MOST))
+            start = ticks_ms()
+            try:
+                serve(board)
+                if not board.locked:
+                    return
+            except Exception as error:
+                gc.collect()
+                board.exceptions = min(board.exceptions + 1, _MOST)
+                board.last_error = type(error).__name__[:32]
+            if not 0 <= ticks_diff(ticks_ms(), start) < _QUIET_MS:
+                pause = 1
+            for _ in range(min(pause, board.longest_pause)):
+                compat.feed()
+                sleep_ms(1000)
+            if pause >= _LONGEST == board.longest_pause:
+                board.reset()
+            pause = min(2 * pause, _LONGEST)
+            board.restarts = min(board.restarts + 1, _MOST)
+    finally:
+        board.unwatch()
+        if not board.locked:
+            board.end()
+
+
+def serve(board):
+    """Answer the host until the other end of the board's link has gone."""
+    gc.collect()
+    link = board.link()
+    client = None
+    if link.console:  # reading one may block for ever: no watchdog
+        wait = -1
+        board.longest_pause = _LONGEST_AT_CONSOLE
+        board.begin()
+    else:
+        wait = _STEP_MS
+        board.longest_pause = _LONGEST
+        board.watch()
+    try:
+        client = Client(board)
+        while True:
+            frame = link.receive(wait)
+            compat.feed()
+            if frame is not None:
+                board.led(True)
+                try:
+                    client.respond(frame, link.send)
+                except MemoryError:  # not even for an ERROR: the host asks again
+                    gc.collect()
+                board.led(False)
+    except EOFError:
+        pass
+    finally:
+        if client:
+            client.close()
+        link.close()

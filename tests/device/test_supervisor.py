@@ -1,0 +1,336 @@
+"""Whatever a board throws, the program goes on: it closes what is open, counts, waits, each time longer, and serves."""
+
+import sys
+from array import array
+
+import scratch
+import small_board
+
+from tern import client, compat, host_frames, supervisor, wire
+
+NEEDS = {
+    "test_a_driver_that_throws_does_not_end_it": "sockets",
+    "test_a_socket_that_cannot_be_made_does_not_end_it": "sockets",
+}
+EXCEPTIONS = (RuntimeError, MemoryError, ValueError, OSError, TypeError, ImportError)
+
+
+def round_frame(number):
+    out = bytearray(wire.MAX_FRAME)
+    parameters = array("h", (100 * j for j in range(4)))
+    n = host_frames.encode_round(
+        out, small_board.key_of(7), 7, number, wire.LOGISTIC, parameters, small_board.THREE, 1, -14
+    )
+    return memoryview(out)[:n]
+
+
+class Link:
+    """Gives what it is given, and throws what is an exception; after that the other end has gone."""
+
+    def __init__(self, given, console=False):
+        self.given = given
+        self.console = console
+        self.sent = []
+        self.waits = []
+        self.closed = 0
+
+    def receive(self, timeout_ms=-1):
+        self.waits.append(timeout_ms)
+        one = self.given.pop(0) if self.given else EOFError
+        if isinstance(one, type):
+            raise one("the records are 1, 2 and 3")
+        return one
+
+    def send(self, reply, n):
+        self.sent.append(bytes(reply[:n]))
+        return True
+
+    def close(self):
+        self.closed += 1
+
+
+class Clock:
+    """In the place of the supervisor's: a pause takes no time, and is noted."""
+
+    def __init__(self):
+        self.pauses = []
+        self.fed = self.ms = 0
+
+    def __enter__(self):
+        self.good = supervisor.sleep_ms, supervisor.ticks_ms, compat.feed
+        supervisor.sleep_ms, supervisor.ticks_ms, compat.feed = self.sleep_ms, self.ticks_ms, self.feed
+        return self
+
+    def __exit__(self, *_):
+        supervisor.sleep_ms, supervisor.ticks_ms, compat.feed = self.good
+
+    def sleep_ms(self, ms):
+        self.pauses[-1] += ms // 1000
+        self.ms += ms
+
+    def ticks_ms(self):
+        return self.ms
+
+    def feed(self):
+        self.fed += 1
+
+
+def board_on(*links):
+    """A board that gets one of the links after the other; a link that is an exception cannot be opened."""
+    board = small_board.provision(scratch.folder())
+    left = list(links)
+    board.log = []
+
+    def link():
+        one = left.pop(0)
+        clock.pauses.append(0)
+        if isinstance(one, type):
+            raise one
+        return one
+
+    board.link = link
+    for name in ("watch", "unwatch", "reset", "begin", "end"):
+        setattr(board, name, lambda name=name: board.log.append(name))
+    return board
+
+
+clock = Clock()
+
+
+def run(*links, **attributes):
+    """Run a board on the links; return it."""
+    clock.__init__()
+    board = board_on(*links)
+    for name in attributes:
+        setattr(board, name, attributes[name])
+    with clock:
+        supervisor.run(board)
+    return board
+
+
+def test_it_answers_the_next_round_after_any_exception_of_the_link():
+    for kind in EXCEPTIONS:
+        first = Link([round_frame(1), kind])
+        second = Link([round_frame(1), round_frame(2)])
+        board = run(first, second)
+        assert (board.exceptions, board.restarts, board.last_error) == (1, 1, kind.__name__)
+        assert first.sent[0][0] == wire.REPORT and first.sent[0] == second.sent[0] != second.sent[1]
+        assert first.closed == second.closed == 1 and clock.pauses == [1, 0]
+
+
+def test_it_goes_on_where_no_link_can_be_opened():
+    last = Link([round_frame(1)])
+    board = run(OSError, ImportError, RuntimeError, last)
+    assert (board.exceptions, board.restarts, board.last_error) == (3, 3, "RuntimeError")
+    assert last.sent[0][0] == wire.REPORT and clock.pauses == [1, 2, 4, 0]
+
+
+def test_it_goes_on_where_the_client_cannot_be_made():
+    def broken(board):
+        supervisor.Client = good
+        raise MemoryError
+
+    good = supervisor.Client
+    supervisor.Client = broken
+    first, last = Link([round_frame(1)]), Link([round_frame(1)])
+    board = run(first, last)
+    assert (
+        first.closed
+        and not first.sent
+        and last.sent[0][0] == wire.REPORT
+        and board.last_error == "MemoryError"
+    )
+
+
+def test_pauses_grow_to_5_minutes_and_then_the_board_is_reset():
+    board = run(*([ValueError] * 11 + [Link([])]))
+    assert clock.pauses == [1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300, 0]
+    assert board.log.count("reset") == 2
+    assert clock.fed >= sum(clock.pauses)  # once a second
+
+
+def test_a_pause_is_short_again_after_a_quiet_hour():
+    class Quiet(Link):
+        def receive(self, timeout_ms=-1):
+            clock.ms += 3_600_000
+            return super().receive(timeout_ms)
+
+    run(ValueError, ValueError, ValueError, Quiet([ValueError]), ValueError, Link([]))
+    assert clock.pauses == [1, 2, 4, 1, 2, 0]
+
+
+def test_at_a_console_pauses_are_short_and_it_is_given_back_in_the_end():
+    board = run(*([Link([ValueError], console=True) for _ in range(6)] + [Link([], console=True)]))
+    assert clock.pauses == [1, 2, 4, 8, 8, 8, 0]
+    # In a pause, too, a byte of a frame must not interrupt.
+    assert board.log == ["begin"] * 7 + ["unwatch", "end"]
+
+
+def test_who_interrupts_ends_it():
+    board = board_on(Link([KeyboardInterrupt], console=True))
+    try:
+        supervisor.run(board)
+        raise AssertionError("it went on")
+    except KeyboardInterrupt:
+        pass
+    assert board.log == ["begin", "unwatch", "end"] and board.exceptions == 0
+
+
+def test_a_watchdog_looks_after_boards_without_a_console():
+    link = Link([None, round_frame(1)])
+    board = run(link)
+    assert board.log == ["watch", "unwatch", "end"]
+    assert clock.fed >= 2 and 0 < max(link.waits) <= 2000
+    link = Link([None, round_frame(1)], console=True)
+    assert run(link).log == ["begin", "unwatch", "end"] and max(link.waits) == -1
+
+
+def test_a_locked_board_goes_on_when_the_other_end_has_gone_and_keeps_its_console():
+    class End(Exception):
+        pass
+
+    class Stop(Link):
+        def receive(self, timeout_ms=-1):
+            raise SystemExit
+
+    board = board_on(Link([], console=True), Link([], console=True), Stop([], console=True))
+    board.locked = True
+    try:
+        with clock:
+            supervisor.run(board)
+    except SystemExit:  # main.py resets
+        pass
+    assert board.log == ["begin"] * 3 + ["unwatch"] and board.exceptions == 0
+
+
+def test_counts_survive_a_reset_and_end_at_65535():
+    kept = [0]
+
+    def keep(word=0):
+        before = kept[0]
+        kept[0] = word or before
+        return before
+
+    board = run(RuntimeError, Link([]), keep=keep)
+    assert (board.exceptions, board.restarts) == (1, 1)
+    board = run(Link([]), keep=keep)  # after a reset
+    assert (board.exceptions, board.restarts) == (1, 2)
+    kept[0] = 0xFFFFFFFE
+    board = run(RuntimeError, RuntimeError, RuntimeError, Link([]), keep=keep)
+    assert (board.exceptions, board.restarts, kept[0]) == (65535, 65535, 0xFFFFFFFF)
+
+
+def test_the_ledger_and_the_records_are_closed_whatever_happens():
+    made = []
+
+    class Watched(client.Client):
+        def __init__(self, board):
+            super().__init__(board)
+            made.append(self)
+
+    class Broken(Link):
+        def close(self):
+            super().close()
+            raise RuntimeError("the driver hangs")
+
+    good = supervisor.Client
+    supervisor.Client = Watched
+    try:
+        first = Broken([round_frame(1), ValueError])
+        last = Link([round_frame(2)])
+        board = run(first, last)
+    finally:
+        supervisor.Client = good
+    assert (board.exceptions, board.last_error) == (1, "RuntimeError") and last.sent[0][0] == wire.REPORT
+    for one in made:
+        assert one._ledger.path == "" and one._ledger._file is None
+        for file in (one._records, one._clients):
+            try:
+                file._file.read(1)
+                raise AssertionError("it is open")
+            except (OSError, ValueError):
+                pass
+
+
+def test_the_name_of_an_exception_is_at_most_32_characters():
+    class AnExceptionWhoseNameIsLongerThanWhatHelloHolds(Exception):
+        pass
+
+    assert len(run(AnExceptionWhoseNameIsLongerThanWhatHelloHolds, Link([])).last_error) == 32
+
+
+class Network:
+    """In the place of MicroPython's `network`: a driver that throws, and then joins."""
+
+    STA_IF = 0
+
+    def __init__(self, *thrown):
+        self.thrown = list(thrown)
+
+    def WLAN(self, interface):
+        return self
+
+    def active(self, on):
+        if self.thrown:
+            raise self.thrown.pop(0)
+
+    def connect(self, ssid, secret):
+        pass
+
+    def isconnected(self):
+        return not self.thrown
+
+
+def test_a_driver_that_throws_does_not_end_it():
+    network = Network(RuntimeError("Wifi Internal Error"), OSError(5))
+    network.isconnected = lambda: False
+    good = sys.modules.get("network")
+    sys.modules["network"] = network
+    sys.modules.pop("tern.wifi", None)
+    try:
+        from tern import wifi
+
+        class Wireless(Link):
+            def receive(self, timeout_ms=-1):
+                if network.thrown:
+                    wifi.join("lab", "secret")
+                return super().receive(timeout_ms)
+
+        last = Wireless([round_frame(1)])
+        board = run(Wireless([]), Wireless([]), last)
+    finally:
+        sys.modules.pop("tern.wifi", None)
+        sys.modules.pop("network")
+        if good:
+            sys.modules["network"] = good
+    assert (board.exceptions, board.last_error) == (2, "OSError") and last.sent[0][0] == wire.REPORT
+
+
+def test_a_socket_that_cannot_be_made_does_not_end_it():
+    from tern import tcp
+
+    class Sockets:
+        SOCK_STREAM = 1
+
+        @staticmethod
+        def getaddrinfo(*_):
+            return [(2, 1, 0, "", None)]
+
+        @staticmethod
+        def socket(*_):
+            raise OSError(12)
+
+    class Wired(Link):
+        def receive(self, timeout_ms=-1):
+            if len(clock.pauses) < 3:
+                tcp.Connection("broker", 1883, 1000)
+            return super().receive(timeout_ms)
+
+    good = tcp.socket
+    tcp.socket = Sockets
+    try:
+        last = Wired([round_frame(1)])
+        board = run(Wired([]), Wired([]), last)
+    finally:
+        tcp.socket = good
+    assert (board.exceptions, board.last_error) == (2, "OSError") and last.sent[0][0] == wire.REPORT

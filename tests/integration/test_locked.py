@@ -1,0 +1,243 @@
+"""A board that `tern provision --lock` has locked answers its host, and gives nobody its console."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import serial
+
+from ternhost.aggregate.store import Store
+from ternhost.errors import RefusedError, UsageError
+from ternhost.links.serial import open_port
+from terntools.boards import deploy, devices, provision
+from terntools.boards.repl import Repl, SilenceError
+from terntools.cli import provision as provision_cli
+from terntools.emulators import pico as pico_machine
+from terntools.emulators.machine import EmulatedMachine
+from terntools.emulators.pico import boot_pico
+
+TERN = [sys.executable, "-c", "from ternhost.cli import main; raise SystemExit(main())"]
+PROMPTS = (b">>>", b"raw REPL", b"KeyboardInterrupt")
+KEYS = (b"\x03", b"\r\x03", b"\x03\x03\r\x01", b"\r\x03\r\x02\r\x04", bytes(65) + b"\r\x03\r\x01")
+
+
+def member(**options: object) -> provision.Member:
+    rows = provision.dataset_records("flights", 7, 1)
+    return provision.Member(7, rows, provision.policy("2", "100"), **options)  # type: ignore[arg-type]
+
+
+def deployed(board: EmulatedMachine) -> None:
+    with Repl(board.url) as repl:
+        deploy.apply(repl, deploy.plan(repl)[1])
+
+
+@pytest.fixture(scope="module")
+def flash(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The flash of a Pico that is locked. It was provisioned without a lock first."""
+    folder = tmp_path_factory.mktemp("locked")
+    with boot_pico(folder / "flash.bin", skip_idle=True) as board:
+        with (
+            Repl(board.url) as repl,
+            Store(folder / "store.sqlite", beside=True) as store,
+            pytest.raises(UsageError, match=r"main\.py"),  # without it nothing would be locked
+        ):
+            provision.plan(repl, member(lock=True), store)
+        deployed(board)
+        with Repl(board.url) as repl:
+            repl.write_file("/boot.py", b"import os\n")
+        provision_cli.run_provision(board.url, member(), folder / "store.sqlite")
+        done = provision_cli.run_provision(board.url, member(lock=True), folder / "store.sqlite")
+        assert done["written"] == ["/lock"]
+        assert done["removed"] == ["/boot.py"]
+        assert done["locked"]
+    return folder / "flash.bin"
+
+
+@pytest.fixture
+def board(flash: Path) -> Iterator[EmulatedMachine]:
+    with boot_pico(flash, skip_idle=True) as one:
+        yield one
+
+
+def said_to(url: str, keys: bytes, times: int) -> bytes:
+    """What a board says to keys."""
+    said = b""
+    with open_port(url) as port:
+        for _ in range(times):
+            port.write(keys)
+            said += port.read(port.in_waiting or 1)
+        end = time.monotonic() + 1
+        while time.monotonic() < end:
+            said += port.read(port.in_waiting or 1)
+    return said
+
+
+def test_no_key_gets_the_console_and_the_board_still_answers(board: EmulatedMachine) -> None:
+    for keys in KEYS:
+        said = said_to(board.url, keys, 50)
+        assert not any(prompt in said for prompt in PROMPTS), said
+    hello = deploy.wait_for_hello(board.url, 120)
+    assert hello.text.startswith("rp2040")
+
+
+def test_tools_say_that_it_is_locked(board: EmulatedMachine, tmp_path: Path) -> None:
+    with pytest.raises(RefusedError, match="is locked") as caught, Repl(board.url):
+        pass
+    assert "erase its flash" in str(caught.value.hint)
+    done = subprocess.run([*TERN, "deploy", board.url], capture_output=True, text=True, timeout=120)
+    assert done.returncode != 0
+    assert "is locked" in done.stderr
+    assert devices.identify(board.url).tern
+
+
+class Fire:
+    """Sends keys to a Pico from before its port is there, while it starts."""
+
+    def __init__(self, keys: bytes) -> None:
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.port = free.getsockname()[1]
+        self._keys = keys
+        self._end = threading.Event()
+        self.said = b""
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def _run(self) -> None:
+        while not self._end.is_set():
+            try:
+                line = socket.create_connection(("127.0.0.1", self.port))
+                break
+            except OSError:
+                time.sleep(0.001)
+        with line:
+            line.settimeout(0.01)
+            while not self._end.is_set():
+                with contextlib.suppress(TimeoutError):
+                    line.sendall(self._keys)
+                with contextlib.suppress(TimeoutError):
+                    self.said += line.recv(4096)
+
+    def __enter__(self) -> Fire:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._end.set()
+        self._thread.join()
+
+
+def boot_under_fire(
+    flash: Path, keys: bytes, monkeypatch: pytest.MonkeyPatch
+) -> tuple[bytes, EmulatedMachine]:
+    popen = subprocess.Popen
+    with Fire(keys) as fire, monkeypatch.context() as patched:
+        patched.setattr(
+            pico_machine.subprocess,
+            "Popen",
+            lambda command, **options: popen([*command, "--port", str(fire.port)], **options),
+        )
+        board = boot_pico(flash, skip_idle=True)
+        time.sleep(3)
+    return fire.said, board
+
+
+@pytest.mark.parametrize("keys", KEYS)
+def test_no_key_gets_the_console_while_it_starts(
+    flash: Path, keys: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said, board = boot_under_fire(flash, keys, monkeypatch)
+    with board:
+        assert not any(prompt in said for prompt in PROMPTS), said
+        assert deploy.wait_for_hello(board.url, 120).text.startswith("rp2040")
+
+
+def test_the_same_keys_get_the_console_of_a_board_that_is_not_locked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with boot_pico(tmp_path / "flash.bin", skip_idle=True) as board:
+        deployed(board)
+    said, board = boot_under_fire(tmp_path / "flash.bin", b"\r\x03", monkeypatch)
+    with board:
+        assert any(prompt in said for prompt in PROMPTS), said
+
+
+def test_a_library_that_is_broken_leaves_no_prompt_either(flash: Path, tmp_path: Path) -> None:
+    with boot_pico(tmp_path / "flash.bin", skip_idle=True) as board, Repl(board.url) as repl:
+        repl.write_file("/main.py", provision.mpy.MAIN.read_bytes())
+        repl.write_file("/lock", b"")
+    with boot_pico(tmp_path / "flash.bin", skip_idle=True) as board:  # main.py raises, and the board resets
+        end = time.monotonic() + 3
+        while time.monotonic() < end:
+            try:
+                said = said_to(board.url, b"\r\x03\r\x01", 20)
+            except serial.SerialException:  # it is being reset
+                said = b""
+            assert not any(prompt in said for prompt in PROMPTS[:2]), said
+
+
+def test_with_a_broker_for_its_link_a_pico_has_no_port_at_all(tmp_path: Path) -> None:
+    with boot_pico(tmp_path / "flash.bin", skip_idle=True) as board:
+        deployed(board)
+        broker = provision.Broker.parse("broker.example")
+        with Repl(board.url) as repl, Store(tmp_path / "store.sqlite", beside=True) as store:
+            with pytest.raises(UsageError, match="has no network"):
+                provision.plan(repl, member(lock=True, broker=broker), store)
+            plain = provision.plan(repl, member(broker=broker), store)
+            deploy.apply(repl, plain)
+            repl.write_file(provision.BOOT, provision.lock_files(network=True)[provision.BOOT])
+            repl.write_file(provision.LOCK, b"")
+    with boot_pico(tmp_path / "flash.bin", skip_idle=True) as board:
+        assert said_to(board.url, b"\r\x03\r\x01", 50) == b""
+
+
+WATCHED = """
+import time
+from tern import compat
+from tern.boards.this import this_board
+board = this_board()
+"""
+
+
+def test_the_watchdog_of_a_pico_bites_and_can_be_stopped_and_counts_survive_it() -> None:
+    with boot_pico(skip_idle=True) as board:
+        deployed(board)
+        with Repl(board.url) as repl:
+            repl.run(WATCHED + "board.watch()\nfor _ in range(10): compat.feed(); time.sleep(2)")
+            repl.run("board.unwatch()\ntime.sleep(30)", timeout=60)
+            assert repl.evaluate("board.keep(0x30002)") == 0
+            with pytest.raises(SilenceError):
+                repl.run("board.watch()\ntime.sleep(60)", timeout=60)
+        with Repl(board.url) as repl:
+            repl.run(WATCHED + "import machine")
+            assert repl.evaluate("machine.reset_cause() == machine.WDT_RESET")
+            assert repl.evaluate("board.keep()") >> 16 == 3
+
+
+def test_locking_is_confirmed(tmp_path: Path) -> None:
+    with boot_pico(skip_idle=True) as board:
+        words = [
+            "provision",
+            board.url,
+            "--store",
+            tmp_path / "s.sqlite",
+            "--device",
+            "7",
+            "--dataset",
+            "flights",
+        ]
+        done = subprocess.run(
+            [*TERN, *words, "--lock"], capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL
+        )
+        assert done.returncode != 0
+        assert "Undo: erase the whole flash" in done.stderr
+        assert "add --yes" in done.stderr
+        with Repl(board.url) as repl:
+            assert repl.directory("/") == {}
