@@ -190,14 +190,7 @@ static int certified(const struct card *c, u32 epsilon) {
 }
 
 /* ---- Random draws: one stream of bytes, each read only when it is needed ---- */
-static FILE *random_file;
-static int random_failed;
-
-static u32 random_byte(void) {
-    int c = random_failed ? EOF : getc(random_file);
-    random_failed = c == EOF;
-    return random_failed ? 0 : c;
-}
+#include "entropy.c"
 
 /* How many of these thresholds out of 2**bits are <= r, for a random r of that many bits, read from the top. */
 static int thresholds_passed(const u8 *thresholds, int n, int bits) {

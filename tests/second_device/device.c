@@ -566,10 +566,12 @@ static int answer(struct ledger *l, const struct client *c, const u8 q[32], cons
         pack(put32(put32(l->report + 1, c->id), r.number), size, r.card.symbols, symbols, r.k);
         hash(digest, q + 8, 16, l->report, 9 + size);
         put(l->report + 9 + size, digest, 8);
-        l->n = random_failed ? 0 : 17 + size;
+        int failed = random_failed;             /* if the draw failed, the report is lost, and paid for all the same */
+        l->n = failed ? 0 : 17 + size;
+        end_of_draws();
         int n_file = pay(l, r.number, q, price, board.clients == 1 && fleet.present ? fleet.ahead : 1, least(c->budget, l->budget), ledger);
         if (n_file && !store_ledger(c->id, ledger, n_file)) code = ERR_LEDGER;
-        else if (random_failed) code = ERR_ENTROPY;
+        else if (failed) code = ERR_ENTROPY;
         *c->paid_at = now();
     }
     free(file);
@@ -666,14 +668,22 @@ static void serve(void) {                       /* the serial line: frames betwe
     }
 }
 
+static int system_bytes(u8 *out, int n) {
+    FILE *f = fopen("/dev/urandom", "rb");
+    if (!f) return 0;
+    n = fread(out, 1, n, f);
+    fclose(f);
+    return n;
+}
+
 #include "check.c"
 
 int main(int n, char **arguments_) {
     if (n == 2 && !strcmp(arguments_[1], "--check")) return check();
     if (n == 4 && !strcmp(arguments_[2], "--random")) random_file = fopen(arguments_[3], "rb");
-    else if (n == 2) random_file = fopen("/dev/urandom", "rb");
+    else if (n == 2) { raw_source = system_bytes; start_generator(128); }
     else { fprintf(stderr, "usage: device DIRECTORY [--random FILE] | device --check\n"); return 2; }
-    random_failed = !random_file;
+    if (n == 4) random_failed = !random_file;
     if (chdir(arguments_[1])) { perror(arguments_[1]); return 1; }
     umask(077);                                 /* ledgers are for their owner alone */
     load_board();

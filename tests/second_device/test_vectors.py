@@ -199,6 +199,20 @@ def test_payments(device):
             assert wanted is None or answer[:3] == wanted, case["comment"]
 
 
+def test_health(device):
+    asked = cases("entropy.json", "health")
+    for case, answer in zip(asked, ask(device, [("health", h("raw", c)) for c in asked])):
+        assert answer == ["never" if case["fails_at"] is None else str(case["fails_at"])], case["comment"]
+
+
+def test_generator(device):
+    """The device has no AES, and so Hash_DRBG."""
+    asked = [c for c in cases("entropy.json", "generators") if c["generator"] == "Hash_DRBG"]
+    lines = [("generator", c["raw_of"].encode(), h("also", c), u32(c["portion"]), b"".join(map(u32, sum(c["reports"], [])))) for c in asked]
+    for case, answer in zip(asked, ask(device, lines)):
+        assert answer[0].endswith(case["last_drawn"]), case["comment"]
+
+
 # ---- Conversations with the board ----
 
 FLEET = 2**32 - 1
