@@ -3,8 +3,8 @@
  *     device DIRECTORY [--random FILE]   a board on standard input and output, as on a serial port
  *     device --check                     lines `name hex hex ...` on standard input, a line of results each
  *
- * Read it beside the texts; each part names its own. It takes its random bytes from the operating system's generator;
- * with --random those of the samplers come from FILE, one report after the other: for comparisons, never for data. */
+ * Read it beside the texts; each part names its own. With --random the bytes of all draws come from FILE, one report
+ * after the other: for comparisons, never for data. */
 #define _DEFAULT_SOURCE
 #include <fcntl.h>
 #include <stdint.h>
@@ -24,7 +24,7 @@ typedef int32_t i32;
 typedef int64_t i64;
 
 enum { LONGEST = 2560, CREDIT = 128, MOST_VALUES = 1024, MOST_PACKED = 256, MOST_RECORDS = 32, LAST_ROUND = (1 << 30) - 1 };
-enum { ONE_BITS = 14, ONE = 1 << ONE_BITS, T = 1 << 30 };            /* 1 in Q1.14; the whole of a card's probability */
+enum { ONE_BITS = 14, ONE = 1 << ONE_BITS, T = 1 << 30 };               /* 1 in Q1.14; the whole of a card's probability */
 static const u32 FLEET = 0xFFFFFFFF;
 static const u8 SCHEMA[8] = {0x87, 0xd9, 0x5d, 0x96, 0x8d, 0x5d, 0xf6, 0x27};
 
