@@ -91,7 +91,7 @@ static void check_pay(void) {                                               /* r
         return;
     }
     if (code == ERR_AHEAD) code = OK;           /* these rounds have no bound */
-    if (code == OK && (price == 0 || sizes[3] < 18 || sizes[3] > 273 || price > l->budget - l->spent)) code = ERR_BUDGET;
+    if (code == OK && (price == 0 || (sizes[3] && (sizes[3] < 18 || sizes[3] > 273)) || price > l->budget - l->spent)) code = ERR_BUDGET;
     if (code == OK) {
         memcpy(changed.report, arguments[3], sizes[3]);
         changed.n = sizes[3];
