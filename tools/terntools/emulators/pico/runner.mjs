@@ -419,5 +419,10 @@ const folder = fs.mkdtempSync(path.join(os.tmpdir(), 'tern-pico-'));
 process.on('exit', () => fs.rmSync(folder, { recursive: true, force: true }));
 server.listen(path.join(folder, 'port'));
 process.on('SIGTERM', () => process.exit(0));
-if (options.attached) process.stdin.on('end', () => process.exit(0)).resume();
+if (options.attached) {
+  process.stdin.on('end', () => process.exit(0)).resume();
+  // Another child of the one that started it may hold the other end of stdin.
+  const parent = process.ppid;
+  setInterval(() => process.ppid === parent || process.exit(0), 1000).unref();
+}
 turn();
