@@ -16,7 +16,6 @@ import numpy as np
 import numpy.typing as npt
 
 from tern import wire
-from ternhost.aggregate.numbers import MOST_SKIPPED
 from ternhost.aggregate.questions import Question
 from ternhost.aggregate.rounds import RoundResult
 from ternhost.errors import RefusedError
@@ -162,7 +161,7 @@ def later_rounds(result: RoundResult) -> tuple[str, str | None] | None:
         f"{len(told)} of {result.asked} devices say that they have seen round {number} already, "
         "which this store has not asked; they are not believed"
     )
-    if 2 * len(told) <= result.asked or number - result.number > MOST_SKIPPED:
+    if 2 * len(told) <= result.asked or number - result.number > wire.CLIENT_AHEAD:
         return words, None
     return words, f"if the store was restored from a copy, go on with --after-round {number}"
 
