@@ -6,10 +6,11 @@ Written from the text alone, without the device library, so that the two can dis
 """
 
 import hashlib
-import json
 import struct
 from dataclasses import dataclass, replace
 from pathlib import Path
+
+from parts import case, write
 
 VECTORS = Path(__file__).parents[2] / "shared_specs" / "vectors"
 
@@ -55,18 +56,6 @@ IDLE_1 = Book(magic=b"TLG1")
 DEBITED_1 = replace(ANSWERED, magic=b"TLG1", report=b"")
 REPORTED_1 = replace(ANSWERED, magic=b"TLG1", state=2)
 RESERVED_1 = replace(RESERVED, magic=b"TLG1", state=3)
-
-
-def write(name, notes, **groups):
-    parts = []
-    for group, tests in groups.items():
-        lines = ",\n".join("  " + json.dumps(test) for test in tests)
-        parts.append(f' "{group}": [\n{lines}\n ]')
-    (VECTORS / name).write_text(f'{{"notes": {json.dumps(notes)},\n' + ",\n".join(parts) + "}\n")
-
-
-def case(comment, result, flags=(), **fields):
-    return {"comment": comment, "flags": list(flags), **fields, "result": result}
 
 
 # --- Files ----------------------------------------------------------------------------------------------------
@@ -440,7 +429,7 @@ def transitions():
 
 def main():
     write(
-        "ledger.json",
+        VECTORS / "ledger.json",
         "ledger.md. files: a file, and what a device that loads it has in RAM; an invalid one means refusal. "
         "transitions: each event is asked of the device in turn. answer: paid (this report was paid for and may be "
         "sent), again (the report is the one kept), old, changed, refused (neither file nor account changes). spent: "
