@@ -13,7 +13,7 @@ import struct
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
+from typing import Any, NamedTuple
 
 import gmqtt
 from gmqtt.mqtt.connection import MQTTConnection
@@ -72,6 +72,17 @@ class _NoAnswer(DeviceError):
     """There is no broker yet, or it hangs: it may come."""
 
 
+class Said(NamedTuple):
+    """What a board says of itself; nothing of it is proven.
+
+    epoch: of the fleet key that it has, 0 without one. answers: the epoch of the FLEET_KEY that it answers, else 0.
+    """
+
+    clients: range
+    epoch: int = 0
+    answers: int = 0
+
+
 class MqttLink:
     """Frames from and to all boards of a broker.
 
@@ -86,9 +97,7 @@ class MqttLink:
     ) -> None:
         """group: share the up-topics with other processes of that group ($share). qos: of the up-topics."""
         self.access = access
-        self.boards: dict[
-            str, range
-        ] = {}  # those that are connected, and the clients that they say they have
+        self.boards: dict[str, Said] = {}  # those that are connected, and what they say
         self.changed: set[str] = set()  # whose hello has come or gone; whoever takes note of it empties this
         self.strangers: set[str] = set()  # boards of another schema, which understand nothing
         self.on_connect: Callable[[], None] = lambda: None
@@ -236,7 +245,8 @@ class MqttLink:
             if hello.schema != wire.SCHEMA:
                 self.strangers.add(board)
             elif hello.first and board == device_link.name(hello.first):
-                self.boards[board] = range(hello.first, hello.first + (hello.clients or 0))
+                clients = range(hello.first, hello.first + (hello.clients or 0))
+                self.boards[board] = Said(clients, hello.epoch or 0, hello.nonce)
         if not self._arrived.is_set():
             self._arrived.set()
 
