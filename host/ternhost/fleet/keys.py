@@ -10,11 +10,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from tern import wire
-from ternhost.aggregate.fleet_key import FleetKey, rotate_fleet
-from ternhost.aggregate.fleet_key import fleet_key as fleet_key
+from ternhost.aggregate.fleet_key import FleetKey, fleet_key, rotate_fleet
 from ternhost.aggregate.store import Store
 from ternhost.errors import UsageError
 from ternhost.fleet.provision import new_keys
+
+__all__ = ["Device", "add", "fleet_key", "list_devices", "parse_ids", "revoke", "rotate", "rotate_fleet"]
 
 MAX_AT_ONCE = 1_000_000
 

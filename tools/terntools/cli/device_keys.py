@@ -26,7 +26,7 @@ def add_actions(actions: Any) -> None:
     rotate = add_command(
         actions,
         "rotate",
-        "make a new key for each device, or for the whole fleet; the old one is good for nothing from the next round on",
+        "make a new key for each device, or the whole fleet; the old one is good for nothing from the next round on",
         "tern device rotate 7 --store my-fleet/store.sqlite --keys new-keys\n"
         "tern device rotate --fleet --store my-fleet/store.sqlite",
     )

@@ -78,7 +78,7 @@ def add_options(parser: argparse.ArgumentParser, required: bool) -> None:
         "--most-records",
         type=int,
         metavar="N",
-        help="records of any device of the fleet that count at most, which everybody may know: give all boards the same "
+        help="records of a device that count at most, which everybody may know; give all boards the same "
         "(default: the smallest power of two from 64 on that holds those of this device)",
     )
     policy = parser.add_argument_group("privacy policy, which the device enforces")
