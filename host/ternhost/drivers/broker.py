@@ -181,6 +181,7 @@ class BrokerDriver(StoredDriver):
         """Begin a round; if the connection is lost, once it is back."""
         if not self.link.connected:
             self._wait_for(self._idle(until_connected=True))
+        self._reload_keys()
         super().open(number, cohorts)
 
     def collect(self, number: int, tell: Tell = lambda progress: None) -> RoundResult | None:
