@@ -169,9 +169,13 @@ class Device:
             return "old"
         if number == book.last:
             return "again" if book.state == 1 and book.question == question else "changed"
-        if not 1 <= cost <= book.budget - book.spent or number > LAST_ROUND or not 18 <= len(report) <= 273:
+        if not 1 <= cost <= book.budget - book.spent or number > LAST_ROUND:
+            return "refused"
+        if report and not 18 <= len(report) <= 273:
             return "refused"
         self.book = Book(book.budget, book.spent + cost, number, question, 1, report)
+        if not report:  # it came to nothing
+            self.book = Book(book.budget, book.spent + cost, number, state=2)
         if number <= self.until and self.book.spent <= self.paid:
             return "paid"
         n = min(ahead, (book.budget - book.spent) // cost, LAST_ROUND - number + 1)
@@ -241,6 +245,19 @@ def transitions():
             RESTART,
             pay(10),
             pay(11),
+        ),
+        transition(
+            "a draw that came to nothing is paid for, and its round is over",
+            ANSWERED,
+            pay(10, report=b""),
+            pay(10),
+            RESTART,
+            pay(10),
+            pay(11),
+            pay(12, report=b"", ahead=5),
+            pay(12),
+            pay(13),
+            pay(13),
         ),
         transition("rounds may be skipped", ANSWERED, pay(500), pay(499), pay(LAST_ROUND), pay(LAST_ROUND)),
         transition(
