@@ -120,7 +120,7 @@ def test_a_run_that_all_boards_refuse_does_not_keep_others_from_the_store(tmp_pa
             run.run()
         with (
             rig.begin(**{**port, "clients": 2, "local_epochs": 5}) as run,
-            pytest.raises(RefusedError, match="might not fit their slot: 80 epochs times records do"),
+            pytest.raises(RefusedError, match="might not fit their slot"),
         ):
             run.run()
         assert {spent for spent, _, _ in rig.read_ledgers(directories).values()} == {0}

@@ -226,10 +226,11 @@ _REFUSALS = {
     ),
     wire.ERR_MODEL: (
         "their boards lack the module for this kind of round",
-        "put it there: tern deploy --with inference, local or collect; or --whole",
+        "put it there: tern deploy --with inference, local, collect or softmax; or --whole",
     ),
     wire.ERR_SLOT: (
-        "local training on all their records might not fit their slot: {detail} epochs times records do",
-        "ask for fewer epochs (--local-epochs), or provision them with a longer --slot-ms",
+        "the work of a report might not fit their slot, at whose end they send it",
+        "ask for less work (--batch, --local-epochs, --k), or provision them with a longer --slot-ms; local training "
+        "also needs a bound of their records (--most-records)",
     ),
 }
