@@ -181,11 +181,17 @@ def test_the_access_list(arena, host):
         thief.publish(topic, frame)
     for topic in ("tern/hello/00000001", "tern/up/00000002/more", "other"):
         thief.publish(topic, frame)
+    thief.publish("tern/model", frame, retain=True)
     assert answers(host, 0.5) == []
     for topic in ("tern/up/+", "tern/down/00000001", "tern/down/+", "tern/hello/00000001", "#", "$SYS/#"):
         thief.subscribe(topic)
     ask(host, "tern/down/00000001", frame, 1)
+    assert thief.subscribe("tern/model") <= 2
     assert thief.messages(0.5) == [], "nothing that is another's"
+    host.publish("tern/model", b"the model", retain=True)
+    assert [(topic, payload[2:]) for topic, payload in thief.messages(PATIENCE, 1)] == [
+        ("tern/model", b"the model")
+    ]
     thief.publish("tern/up/00000002", b"its own")
     assert host.messages(PATIENCE, 1)[0][0] == "tern/up/00000002"
 

@@ -208,3 +208,17 @@ def test_files_of_a_board(tmp_path):
 def test_policies_that_cannot_be(policy):
     with pytest.raises(UsageError):
         fleet_file(bytes(32), **policy)
+
+
+def test_an_old_access_list_is_brought_up_to_date(tmp_path):
+    """Of a directory that an earlier version made, for any number of hosts; its passwords stay."""
+    broker.configure(tmp_path, prefix="farm/a", hosts=2)
+    path = tmp_path / broker.ACCESS
+    whole = path.read_text()
+    assert whole.count("topic write farm/a/model") == 2
+    assert whole.count("pattern read farm/a/model") == 1
+    hosts = [(tmp_path / name).read_text() for name in ("host.json", "host-2.json")]
+    path.write_text("".join(line for line in whole.splitlines(True) if "model" not in line))
+    broker.configure(tmp_path)
+    assert sorted(path.read_text().split("\n\n")) == sorted(whole.split("\n\n"))
+    assert hosts == [(tmp_path / name).read_text() for name in ("host.json", "host-2.json")]

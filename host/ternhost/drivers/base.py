@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tern import wire
-from ternhost.aggregate.questions import Question
+from ternhost.aggregate.questions import Averaged, Question
 from ternhost.aggregate.rounds import RoundResult
 from ternhost.errors import RefusedError
 
@@ -101,6 +101,9 @@ class Driver(Protocol):
 
         Raises TernError where nobody can be asked any more.
         """
+
+    def publish(self, averaged: Averaged) -> None:
+        """Have what a run has learned kept for its devices, where they can fetch it."""
 
     def wait(self, seconds: float) -> None:
         """Let time pass, or until `stop` is called, without losing the fleet."""

@@ -17,6 +17,7 @@ from typing import Any, Self, TypeVar
 
 from tern import wire
 from ternhost.aggregate.fleet_key import fleet_key
+from ternhost.aggregate.questions import Averaged
 from ternhost.aggregate.rounds import RoundResult
 from ternhost.aggregate.store import Store
 from ternhost.drivers.asking import Asking
@@ -219,6 +220,14 @@ class BrokerDriver(StoredDriver):
             self._asking = None
             asking.end()
         return None
+
+    def publish(self, averaged: Averaged) -> None:
+        """Have the broker keep it, sealed with the fleet's key, for boards that have a use for it."""
+        self._reload_keys()
+        self._wait_for(self._publish(averaged.frame(self._store.last_round(), self._fleet.key)))
+
+    async def _publish(self, frame: bytes) -> None:
+        self.link.hand_out(frame)
 
     def _accept(self, batch: list[bytes]) -> bool:
         """Whether the frames brought anything that was expected."""

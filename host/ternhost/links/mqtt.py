@@ -27,6 +27,8 @@ from ternhost.errors import DeviceError, UsageError
 from ternhost.links import read_hello
 from ternhost.links.access import Access
 
+MODEL = "%s/model"  # down, retained: the averaged model
+
 _KEEP_ALIVE = 30
 _RECONNECT_EVERY = 1.0
 _CONNECT_TIMEOUT = 10.0
@@ -276,6 +278,10 @@ class MqttLink:
     def announce(self, frame: bytes) -> None:
         """Have the broker tell every board `frame`, and keep it for those that come later; empty: nothing any more."""
         self._publish(device_link.ROUND % self.access.prefix, frame, retain=True)
+
+    def hand_out(self, frame: bytes) -> None:
+        """Have the broker keep `frame`, the averaged model, for every board that wants it."""
+        self._publish(MODEL % self.access.prefix, frame, retain=True)
 
     def ask(self, board: str, frame: bytes) -> None:
         """Send `frame` to one board."""
