@@ -25,8 +25,8 @@ from ternhost.errors import OK, SHORT, DeviceError
 from ternhost.fleet import broker, keys
 from ternhost.fleet.attach import attach
 from ternhost.fleet.provision import board_directories, provision_fleet
-from ternhost.mechanisms.accounting import Policy
 from ternhost.links.access import Access
+from ternhost.mechanisms.accounting import Policy
 from ternhost.runs.result import exit_code
 from ternhost.runs.status import END, Watcher
 from terntools.emulators.unix_fleet import EmulatedFleet
