@@ -224,7 +224,7 @@ def test_a_board_that_is_killed_is_told_of_and_left_out(behind):
     assert result["reports"] == result["asked"] - result["missing"]
     with Store(behind.path) as store:
         answered = [{device for device, _ in store.reports(number)} for number in (3, 4, 5, 6)]
-        asked = [set(store_round.devices) for store_round in store.rounds() if store_round.number > 2]
+        asked = [set(asked.cohorts[0].devices) for asked in store.rounds() if asked.number > 2]
     other = set(range(9, 17))
     assert answered == [devices - other for devices in asked]
     after = [at for at, _ in watch.ends]
