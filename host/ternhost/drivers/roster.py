@@ -30,7 +30,8 @@ class Board:
 
     def lacks(self, epoch: int) -> bool:
         """Whether it has an earlier fleet key, and has not declined this one."""
-        return self.there and self.epoch < epoch != self.answers
+        own = max(self.epoch, 1)  # files of protocol 1 do not name the first
+        return self.there and own < epoch != self.answers
 
     def takes(self, epoch: int) -> bool:
         """Whether it has taken a fleet key that it was sent; true once."""
