@@ -70,7 +70,7 @@ class Arena:
         with Store(self.path) as store:
             provision_fleet(store, self.boards, rows, Policy(COST, self.budget))
             self.keys = store.keys()
-            self.fleet_key = keys.fleet_key(store)
+            self.fleet_key, _ = keys.fleet_key(store)
         self.access = broker.write_configuration(
             self.directory / "broker", self.keys, port=free_port(), persistence=False, hosts=3
         )

@@ -1,6 +1,7 @@
 """The driver of a fleet on a broker, where its load counts: no broker, and boards that answer at once."""
 
 import asyncio
+import struct
 import threading
 import time
 
@@ -10,6 +11,7 @@ from harness import answers
 
 from tern import frames, wire
 from tern.links.mqtt import name
+from ternhost.aggregate import fleet_key
 from ternhost.aggregate.questions import Question, round_body, round_start
 from ternhost.aggregate.store import Store
 from ternhost.drivers.base import Terms
@@ -25,11 +27,10 @@ QUESTION = Question(wire.LOGISTIC, [100] * 6, -14, CARD.card, 1)
 OTHER = Question(wire.LOGISTIC, [200] * 6, -14, CARD.card, 1)
 
 
-def hello(first, clients):
+def hello(first, clients, epoch=1, nonce=0):
     """What a board of so many clients says when it connects."""
     out = bytearray(200)
-    n = frames.encode_hello(out, 0, first, clients, 0, 0, 0, 0, 0, 0, 1, 0, "test")
-    return bytes(out[: frames.seal(b"", out, n - wire.TAG_BYTES)])
+    return bytes(out[: frames.encode_hello(out, nonce, first, clients, 0, epoch, 0, 0, 0, 0, 1, 0, "test")])
 
 
 class Boards(MqttLink):
@@ -90,7 +91,7 @@ class Boards(MqttLink):
 def driver(directory, link, devices, **options):
     store = Store(directory / f"{devices}.sqlite")
     store.add_devices(dict.fromkeys(range(1, devices + 1), KEY))
-    return BrokerDriver(store, lambda: link, bytes(32), options.pop("terms", Terms(deadline=60.0)), **options)
+    return BrokerDriver(store, lambda: link, options.pop("terms", Terms(deadline=60.0)), **options)
 
 
 def ask(one, number, *cohorts):
@@ -210,3 +211,85 @@ def test_counts_are_of_the_questions(tmp_path):
         result = ask(one, 1, (QUESTION, range(1, 8)), (OTHER, range(8, 21)))
     assert [cohort.reports for cohort in result.cohorts] == [7, 13]
     assert [int(np.sum(cohort.counts)) for cohort in result.cohorts] == [7, 13]
+
+
+class Locked(Boards):
+    """Boards with another fleet key, of `epoch`; each does as `takes` says with a new one, in its time."""
+
+    def __init__(self, devices, each=1, epoch=1, takes=True, delay=0.0):
+        super().__init__(devices, each)
+        self._delay = delay
+        self._takes = takes
+        self._start_epoch = epoch
+        self.keys = {}  # by board
+        self.brought = []  # (board, epoch)
+        self.alone = 0
+
+    async def connect(self, patience=0.0):
+        await super().connect(patience)
+        for first in self._first:
+            self._on_hello(name(first), hello(first, self._each, self._start_epoch))
+
+    def announce(self, frame):
+        self.announced.append(frame)
+        for first in self._first if frame else ():
+            self._hear_announced(name(first), frame)
+
+    def ask(self, board, frame):
+        if frame[0] == wire.FLEET_KEY:
+            asyncio.get_running_loop().call_later(self._delay, self._on_fleet_key, board, frame)
+        elif frames.is_for_fleet(frame):
+            self._hear_announced(board, frame)
+        else:
+            self.alone += 1
+            self._report(frames.address(frame)[0], frame)
+
+    def _on_fleet_key(self, board, frame):
+        _, first, epoch, hidden = struct.unpack_from("<BII32s", frame)
+        assert (board, frame[41:]) == (name(first), frames.tag(KEY, frame[:41]))
+        self.brought.append((board, epoch))
+        if self._takes:
+            self.keys[board] = frames.mask_fleet_key(KEY, epoch, hidden)
+        said = epoch if self._takes else self._start_epoch
+        self._on_hello(board, hello(first, self._each, said, nonce=epoch))
+
+    def _hear_announced(self, board, frame):
+        first = int(board, 16)
+        if frame[-8:] == frames.tag(self.keys.get(board, b""), frame[:-8]):
+            for device in range(first, first + self._each):
+                self._report(device, frame)
+        else:
+            error = answers.board_error(frames.address(frame)[1], wire.ERR_DEVICE, wire.FLEET)
+            self._hear(board, error)
+
+
+def rotated(directory, link, devices, times=1, **options):
+    one = driver(directory, link, devices, **options)
+    for _ in range(times):
+        fleet_key.rotate_fleet(one._store)
+    one._fleet = fleet_key.fleet_key(one._store)
+    return one
+
+
+@pytest.mark.parametrize("delay", [0.0, 1.0])
+def test_boards_with_an_earlier_fleet_key_get_the_new_one(tmp_path, delay):
+    """Also those that hear the announcement before they have it."""
+    link = Locked(100, each=50, delay=delay)
+    with rotated(tmp_path, link, 100, patience=20.0) as one:
+        start = time.monotonic()
+        assert ask(one, 1, (QUESTION, range(1, 101))).reports == 100
+        assert time.monotonic() - start < 5
+        assert ask(one, 2, (QUESTION, range(1, 101))).reports == 100
+    assert sorted(link.brought) == [(name(1), 2), (name(51), 2)], "once each"
+    assert link.alone == 0
+
+
+@pytest.mark.parametrize("epoch", [0, 1, 3, 2**32 - 1])
+def test_boards_that_do_not_take_the_fleet_key_are_asked_under_their_own(tmp_path, epoch):
+    """Brought it once, if theirs is earlier; more clients than are asked at once, too."""
+    link = Locked(200, each=100, epoch=epoch, takes=False)
+    with rotated(tmp_path, link, 200, patience=0.3) as one:
+        one.wait(2.0)
+        assert ask(one, 1, (QUESTION, range(1, 201))).reports == 200
+    assert sorted(link.brought) == ([(name(1), 2), (name(101), 2)] if epoch < 2 else [])
+    assert link.alone >= 200

@@ -301,7 +301,7 @@ def test_rounds_over_wifi_and_tls(tmp_path):
         access = broker.write_configuration(
             tmp_path / "broker", store.keys(), port=mosquitto.free_port(), persistence=False
         )
-        fleet_key = keys.fleet_key(store)
+        fleet_key, _ = keys.fleet_key(store)
     through_qemu = Access("10.0.2.2", access.port, "", "", access.authority)
     (tmp_path / "card").write_bytes(card)
     server = mosquitto.Mosquitto(tmp_path / "broker")

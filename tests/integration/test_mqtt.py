@@ -11,6 +11,7 @@ import time
 from itertools import pairwise
 
 import pytest
+from harness.answers import error, question
 from harness.arena import CARD, COST, TERN, Arena, D, K
 from harness.proxy import Faults
 from harness.raw_client import RawClient, board_client, wait_for
@@ -181,11 +182,17 @@ def test_the_access_list(arena, host):
         thief.publish(topic, frame)
     for topic in ("tern/hello/00000001", "tern/up/00000002/more", "other"):
         thief.publish(topic, frame)
+    thief.publish("tern/model", frame, retain=True)
     assert answers(host, 0.5) == []
     for topic in ("tern/up/+", "tern/down/00000001", "tern/down/+", "tern/hello/00000001", "#", "$SYS/#"):
         thief.subscribe(topic)
     ask(host, "tern/down/00000001", frame, 1)
+    assert thief.subscribe("tern/model") <= 2
     assert thief.messages(0.5) == [], "nothing that is another's"
+    host.publish("tern/model", b"the model", retain=True)
+    assert [(topic, payload[2:]) for topic, payload in thief.messages(PATIENCE, 1)] == [
+        ("tern/model", b"the model")
+    ]
     thief.publish("tern/up/00000002", b"its own")
     assert host.messages(PATIENCE, 1)[0][0] == "tern/up/00000002"
 
@@ -389,16 +396,14 @@ def test_no_device_is_believed_that_tells_of_a_later_round(arena):
     liar = board_client(arena.access, arena.keys, 1)
     liar.subscribe("tern/round")
     asked = []
-    out = bytearray(64)
     while len(asked) < 2:
         for _, payload in liar.messages(0.2):
             if len(payload) > 2 and (number := struct.unpack_from("<I", payload, 7)[0]) not in asked:
                 asked.append(number)
                 for device in (1, 2):
-                    key = arena.keys[device]
-                    far = wire.MAX_ROUND - 1
-                    n = frames.encode_error(out, key, device, number, wire.ERR_OLD_ROUND, far)
-                    liar.publish("tern/up/00000001", bytes(out[:n]))
+                    digest = question(arena.keys[device], device, payload[7:-8])
+                    far = error(digest, device, number, wire.ERR_OLD_ROUND, wire.MAX_ROUND - 1)
+                    liar.publish("tern/up/00000001", far)
     lines = finish(process, code=3)
     assert asked == [1, 2]
     assert [line["refusals"] for line in ends(lines)] == [2, 2]
@@ -502,10 +507,9 @@ def test_the_books_balance_whatever_dies(tmp_path):
 
         # The same books, with one report altered and one ledger robbed: each is seen.
         with sqlite3.connect(arena.path) as store:
-            store.execute(
-                "UPDATE report SET payload = CASE payload WHEN x'00' THEN x'01' ELSE x'00' END"
-                " WHERE round = 3 AND device = 5"
-            )
+            batch, packed = store.execute("SELECT id, packed FROM batch WHERE round = 3").fetchone()
+            altered = bytes((0 if packed[0] else 1, *packed[1:]))
+            store.execute("UPDATE batch SET packed = ? WHERE id = ?", (altered, batch))
         assert any("the counts are not those" in line for line in arena.differences())
         ledger.create(str(arena.boards[0] / storage.LEDGERS / "new"), arena.budget)
         (arena.boards[0] / storage.LEDGERS / "new").rename(arena.boards[0] / storage.ledger_name(1))

@@ -11,18 +11,21 @@ from collections import Counter
 import numpy as np
 import pytest
 import rig
-from harness.raw_client import wait_for
+from harness.raw_client import board_client, wait_for
 from test_broker_commands import Command, run_mosquitto, tern
 
+from tern import wire
+from tern.model import decode_model
 from ternhost import datasets
 from ternhost.aggregate.aggregator import Aggregator
 from ternhost.aggregate.rounds import with_answers
 from ternhost.aggregate.store import Store
 from ternhost.algorithms.base import ALGORITHMS, Audience
 from ternhost.errors import OK, SHORT, DeviceError
-from ternhost.fleet import broker
+from ternhost.fleet import broker, keys
 from ternhost.fleet.attach import attach
 from ternhost.fleet.provision import board_directories, provision_fleet
+from ternhost.links.access import Access
 from ternhost.mechanisms.accounting import Policy
 from ternhost.runs.result import exit_code
 from ternhost.runs.status import END, Watcher
@@ -86,6 +89,25 @@ def test_the_commands_over_a_broker(user, command):
     assert (user / result["directory"] / "report.html").exists()
     assert result["store"] == "my-broker/store.sqlite"
     assert "tern:" not in done.stderr
+
+
+@pytest.mark.parametrize("algorithm", ["fedsgd", "fedavg"])
+def test_what_a_run_has_learned_is_kept_for_the_boards(user, algorithm):
+    """Sealed with the fleet's key; a board that comes later gets it."""
+    words = ("--algorithm", algorithm, *PLANNED["train --algorithm fedavg"]) if algorithm == "fedavg" else ()
+    words = words or PLANNED["train"]
+    tern(user, "train", *words, *IRIS, "--fleet", "mqtt:my-broker")
+    with Store(user / "my-broker" / "store.sqlite", beside=True) as store:
+        known, fleet, last = store.keys(), keys.fleet_key(store), store.last_round()
+        weights = store.weights(last)
+    board = board_client(Access.load(user / "my-broker" / "host.json"), known, 1)
+    board.subscribe("tern/model")
+    ((topic, payload),) = board.messages(10.0, 1)
+    board.close()
+    assert topic == "tern/model"
+    device, number, kind, exponent, classes, parameters = decode_model(payload[2:], fleet.key)
+    assert (device, number, kind, classes) == (wire.FLEET, last, wire.LOGISTIC, 1)
+    assert np.array_equal(np.array(parameters) * 2.0**exponent, np.frombuffer(weights, "<f8"))
 
 
 @pytest.mark.parametrize("served", SERVED)
@@ -202,7 +224,7 @@ def test_a_board_that_is_killed_is_told_of_and_left_out(behind):
     assert result["reports"] == result["asked"] - result["missing"]
     with Store(behind.path) as store:
         answered = [{device for device, _ in store.reports(number)} for number in (3, 4, 5, 6)]
-        asked = [set(store_round.devices) for store_round in store.rounds() if store_round.number > 2]
+        asked = [set(asked.cohorts[0].devices) for asked in store.rounds() if asked.number > 2]
     other = set(range(9, 17))
     assert answered == [devices - other for devices in asked]
     after = [at for at, _ in watch.ends]

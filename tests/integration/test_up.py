@@ -126,7 +126,7 @@ def test_the_device_has_the_key_of_the_store_and_a_board_is_one_device_for_good(
     deploy.apply(board, provision.plan(board, member(7, **policy), store))
     row = board.read_file("/" + storage.CLIENTS)
     assert row[4:36] == store.keys()[7]
-    assert board.read_file("/" + storage.FLEET) == fleet_file(fleet_key(store), 2, 300, 5)
+    assert board.read_file("/" + storage.FLEET) == fleet_file(fleet_key(store).key, 2, 300, 5, 1, 64)
     assert not provision.plan(board, member(7, **policy), store)
     with pytest.raises(RefusedError, match="device 7 already"):
         provision.plan(board, member(8), store)
@@ -204,7 +204,8 @@ def test_what_a_member_no_longer_has_is_removed(board, store):
     alone = provision.plan(board, member(7, whole_fleet=False), store)
     assert alone.remove == ("/mqtt.json",)
     assert list(alone.write) == ["/" + storage.FLEET], "with a key that is nobody's"
-    assert fleet_key(store) not in alone.write["/" + storage.FLEET]
+    assert fleet_key(store).key not in alone.write["/" + storage.FLEET]
+    assert alone.write["/" + storage.FLEET][44:48] == b"\xff" * 4, "the last epoch, which none follows"
     deploy.apply(board, alone)
     assert not provision.plan(board, member(7, whole_fleet=False), store)
 

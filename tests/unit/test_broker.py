@@ -172,7 +172,9 @@ def test_a_port_that_is_taken_is_not_the_default(tmp_path, monkeypatch):
 
 def test_files_of_a_board(tmp_path):
     access = broker.write_configuration(tmp_path / "broker", KEYS)
-    write_network(tmp_path, access, bytes(range(32)), pause=60, slot=250, ahead=24, keep_alive=30)
+    write_network(
+        tmp_path, access, bytes(range(32)), pause=60, slot=250, ahead=24, epoch=3, records=64, keep_alive=30
+    )
     config = json.loads((tmp_path / mqtt.CONFIG).read_text())
     assert config == {
         "host": "localhost",
@@ -183,15 +185,40 @@ def test_files_of_a_board(tmp_path):
     }
     x509.load_der_x509_certificate((tmp_path / "authority.der").read_bytes())
     path = tmp_path / storage.FLEET
-    assert storage.read_fleet(str(path)) == (bytes(range(32)), 60, 250, 24, 1, 0)
+    assert storage.read_fleet(str(path)) == (bytes(range(32)), 60, 250, 24, 3, 64)
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    fields = (b"TFL2", bytes(range(32)), 60, 250, 24, 1, 0)
-    assert path.read_bytes() == struct.pack("<4s32sIHHIH", *fields)
+    assert path.read_bytes() == struct.pack("<4s32sIHHIH", b"TFL2", bytes(range(32)), 60, 250, 24, 3, 64)
 
 
 @pytest.mark.parametrize(
-    "policy", [{"pause": -1}, {"pause": 86401}, {"slot": 65536}, {"slot": -1}, {"ahead": 0}, {"ahead": 1001}]
+    "policy",
+    [
+        {"pause": -1},
+        {"pause": 86401},
+        {"slot": 65536},
+        {"slot": -1},
+        {"ahead": 0},
+        {"ahead": 1001},
+        {"epoch": -1},
+        {"epoch": 2**32},
+        {"records": -1},
+        {"records": 65536},
+    ],
 )
 def test_policies_that_cannot_be(policy):
     with pytest.raises(UsageError):
         fleet_file(bytes(32), **policy)
+
+
+def test_an_old_access_list_is_brought_up_to_date(tmp_path):
+    """Of a directory that an earlier version made, for any number of hosts; its passwords stay."""
+    broker.configure(tmp_path, prefix="farm/a", hosts=2)
+    path = tmp_path / broker.ACCESS
+    whole = path.read_text()
+    assert whole.count("topic write farm/a/model") == 2
+    assert whole.count("pattern read farm/a/model") == 1
+    hosts = [(tmp_path / name).read_text() for name in ("host.json", "host-2.json")]
+    path.write_text("".join(line for line in whole.splitlines(True) if "model" not in line))
+    broker.configure(tmp_path)
+    assert sorted(path.read_text().split("\n\n")) == sorted(whole.split("\n\n"))
+    assert hosts == [(tmp_path / name).read_text() for name in ("host.json", "host-2.json")]

@@ -1,6 +1,8 @@
 """Keys of devices: made, replaced, taken away, also beside a host that has the store open."""
 
+import hashlib
 import struct
+import threading
 import time
 
 import pytest
@@ -54,11 +56,66 @@ def test_add_list_rotate_revoke(store):
 
 
 def test_the_fleet_key_stays(store, tmp_path):
-    key = keys.fleet_key(store)
-    assert len(key) == 32
-    assert keys.fleet_key(store) == key
+    fleet = keys.fleet_key(store)
+    assert (len(fleet.key), fleet.epoch) == (32, 1)
+    assert keys.fleet_key(store) == fleet
     with Store(tmp_path / "store.sqlite", beside=True) as beside:
-        assert keys.fleet_key(beside) == key
+        assert keys.fleet_key(beside) == fleet
+
+
+def test_the_fleet_key_of_a_store_without_epochs_is_the_first(store):
+    store.save_state({"fleet key": bytes(range(32)).hex()})
+    assert keys.fleet_key(store) == (bytes(range(32)), 1)
+    assert keys.rotate_fleet(store).epoch == 2
+
+
+def test_each_epoch_is_of_one_key(store, tmp_path):
+    """Also where several processes rotate, or revoke, at once."""
+    keys.add(store, range(1, 21))
+    found = [keys.fleet_key(store)]
+
+    def change(devices):
+        with Store(tmp_path / "store.sqlite", beside=True) as beside:
+            found.extend(
+                keys.revoke(beside, [device]) if device else keys.rotate_fleet(beside) for device in devices
+            )
+
+    threads = [
+        threading.Thread(target=change, args=(devices,))
+        for devices in ([0] * 10, range(1, 11), range(11, 21))
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(fleet.epoch for fleet in found) == list(range(1, 32))
+    assert len({fleet.key for fleet in found}) == 31
+    assert keys.fleet_key(store) == max(found, key=lambda fleet: fleet.epoch)
+    assert not store.keys()
+
+
+def test_a_device_is_revoked_and_the_fleet_key_replaced_or_neither(store, monkeypatch):
+    keys.add(store, [1, 2])
+    before = keys.fleet_key(store)
+    with pytest.raises(UsageError, match="device 3 has no key"):
+        keys.revoke(store, [1, 3])
+    monkeypatch.setattr(store, "save_state", lambda state: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        keys.revoke(store, [1])
+    assert set(store.keys()) == {1, 2}
+    assert keys.fleet_key(store) == before
+
+
+def test_what_brings_the_fleet_key(store):
+    fleet = keys.rotate_fleet(store)
+    key = keys.add(store, [7])[7]
+    frame = fleet.frame(7, key)
+    assert frame[:9] == struct.pack("<BII", 0x05, 7, 1)
+    mask = b"".join(
+        hashlib.sha256(key + b"tern fleet key \x01\0\0\0" + half).digest()[:16] for half in (b"1", b"2")
+    )
+    assert bytes(a ^ b for a, b in zip(mask, frame[9:41], strict=True)) == fleet.key
+    assert frame[41:] == hashlib.sha256(key + frame[:41]).digest()[:8]
 
 
 @pytest.mark.parametrize(
@@ -168,7 +225,7 @@ def test_announcement_is_the_same_question(store):
     made = keys.add(store, [5])
     aggregator = Aggregator(store)
     aggregator.open(1, [(QUESTION, [5])], 0.0)
-    fleet_key = keys.fleet_key(store)
+    fleet_key = keys.fleet_key(store).key
     announced, asked = frames.Round(), frames.Round()
     announcement = aggregator.announcement(1, fleet_key)
     frames.verify(fleet_key, announcement)

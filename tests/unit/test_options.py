@@ -6,6 +6,7 @@ from dataclasses import dataclass, fields
 import pytest
 from simulating import run
 
+from tern import wire
 from ternhost import options
 from ternhost.aggregate import numbers
 from ternhost.aggregate.store import Store
@@ -186,7 +187,7 @@ def test_round_numbers_are_checked_before_boards_are_made(tmp_path, monkeypatch)
     options = {"dataset": "iris", "reports": 50, "group": 10}
     with Store("store.sqlite") as store:
         while (last := numbers.last_number(store)) < 2**30 - 2:
-            numbers.skip(store, min(last + numbers.MOST_SKIPPED, 2**30 - 2))
+            numbers.skip(store, min(last + wire.CLIENT_AHEAD, 2**30 - 2))
     with pytest.raises(UsageError, match="would go beyond"):
         Run.begin("fedsgd", FedSGDOptions(**options), Where("emulated:1"), store="store.sqlite")
     assert not list(tmp_path.glob("runs/*"))

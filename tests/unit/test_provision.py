@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from tern import storage
+from ternhost.aggregate.fleet_key import FleetKey
 from ternhost.cli import main
 from ternhost.errors import UsageError
 from terntools.boards import provision
@@ -176,9 +177,15 @@ def test_the_options_say_when_to_send_and_what_to_pay_for(tmp_path):
     common = ["--store", "s", "--device", "7", "--dataset", "flights"]
     path = tmp_path / storage.FLEET
     for words, policy in (
-        ([], (0, 500, 1)),
-        (["--slot-ms", "0", "--pause", "60", "--reserve", "24", "--own-key-only"], (60, 0, 24)),
+        ([], (0, 500, 1, 5, 64)),
+        (["--slot-ms", "0", "--pause", "60", "--reserve", "24", "--own-key-only"], (60, 0, 24, 5, 64)),
+        (["--count", "64"], (0, 500, 1, 5, 64)),
+        (["--count", "65"], (0, 500, 1, 5, 128)),
+        (["--count", "65", "--most-records", "40"], (0, 500, 1, 5, 40)),
     ):
         member = provision_cli.member_of(parser.parse_args([*common, *words]))
-        path.write_bytes(member.fleet_file(bytes(range(32))))
-        assert storage.read_fleet(str(path)) == (bytes(range(32)), *policy, 1, 0)
+        path.write_bytes(member.fleet_file(FleetKey(bytes(range(32)), 5)))
+        assert storage.read_fleet(str(path)) == (bytes(range(32)), *policy)
+    for number in ("0", "65536", "-1"):
+        with pytest.raises(UsageError, match=f"--most-records must be 1 to 65535, not {number}"):
+            provision_cli.member_of(parser.parse_args([*common, "--most-records", number]))

@@ -84,7 +84,7 @@ class HostileBoard:
 
     def _answer(self, nonce):
         frame = bytearray(wire.MAX_FRAME)
-        n = frames.encode_hello(frame, nonce, 1, 1, 1_000_000, 50_000, 1, HOSTILE)
+        n = frames.encode_hello(frame, nonce, 1, 1, 1_000_000, 1, 50_000, 64, 0, 0, 1, 0, HOSTILE)
         out = bytearray(frames.cobs_size(n))
         n = frames.cobs_encode(bytes(frame[:n]), n, out)
         os.write(self._far, b"\x00" + bytes(out[:n]))

@@ -91,6 +91,10 @@ class Aggregator:
         """Every device whose key is known."""
         return self._keyring.by_device.keys()
 
+    def key(self, device: int) -> bytes | None:
+        """The key of a device; None where it has none."""
+        return self._keyring.by_device.get(device)
+
     def in_flight(self) -> list[int]:
         """The numbers of the rounds that have not ended, oldest first."""
         return sorted(self._rounds)

@@ -10,7 +10,6 @@ from tern import wire
 from ternhost.aggregate.store import Store
 from ternhost.errors import UsageError
 
-MOST_SKIPPED = 1 << 20  # numbers at once; there are 1,024 times as many
 _SKIPPED = "skipped"  # state of a store: rounds up to this one are not asked
 
 
@@ -25,7 +24,7 @@ def check_skip(store: Store | None, after: int | None) -> int:
     store: None for one that is yet to be made. Raises UsageError for a number that is too far away.
     """
     last = 0 if store is None else last_number(store)
-    most = min(last + MOST_SKIPPED, wire.MAX_ROUND - 1)
+    most = min(last + wire.CLIENT_AHEAD, wire.MAX_ROUND - 1)
     if after is not None and after > most:
         raise UsageError(
             f"--after-round must be at most {most}, not {after}: the store's last round is {last}",

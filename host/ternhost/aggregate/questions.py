@@ -32,6 +32,23 @@ class Question:
     range: int = 0
 
 
+@dataclass(frozen=True)
+class Averaged:
+    """What a run has learned, for use on devices: of the model 1, 2 or 3, d int16 mantissas of `2**exponent`."""
+
+    model: int
+    parameters: Sequence[int]
+    exponent: int
+
+    def frame(self, number: int, fleet_key: bytes) -> bytes:
+        """The MODEL (wire.md) for the whole fleet, made after that round."""
+        out = bytearray(wire.MAX_FRAME)
+        n = host_frames.encode_model(
+            out, fleet_key, wire.FLEET, number, self.model, self.parameters, self.exponent
+        )
+        return bytes(out[:n])
+
+
 def round_start(device: int) -> bytes:
     """A ROUND frame for a device, up to the body."""
     return bytes([wire.ROUND]) + device.to_bytes(4, "little")

@@ -136,7 +136,11 @@ class Store:
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """All of what is written inside is committed together, or none of it. Not nested."""
+        """All of what is written inside is committed together, or none of it. One inside another is a part of that."""
+        inside: bool = self._db.in_transaction
+        if inside:
+            yield
+            return
         with self._errors():
             self._db.execute("BEGIN IMMEDIATE")
             try:
@@ -405,12 +409,9 @@ class Store:
 
     def save_state(self, state: Mapping[str, Any]) -> None:
         """Remember JSON values by name."""
-        with self.transaction():
-            self._write_state(state)
-
-    def _write_state(self, state: Mapping[str, Any]) -> None:
         rows = [(name, json.dumps(value)) for name, value in state.items()]
-        self._db.executemany("INSERT OR REPLACE INTO state VALUES (?, ?)", rows)
+        with self.transaction():
+            self._db.executemany("INSERT OR REPLACE INTO state VALUES (?, ?)", rows)
 
     def state(self, name: str) -> Any:
         """The value last saved by that name; None if there is none."""

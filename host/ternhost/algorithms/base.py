@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tern import frames
-from ternhost.aggregate.questions import Question, report_bytes, request_bytes
+from ternhost.aggregate.questions import Averaged, Question, report_bytes, request_bytes
 from ternhost.aggregate.rounds import RoundResult
 from ternhost.algorithms.designs import ReportDesign, class_of
 from ternhost.datasets import Holdings, Indices
@@ -210,6 +210,11 @@ class Algorithm:
     @property
     def weights(self) -> Floats | None:
         """The model so far, of what learns one."""
+        return None
+
+    @property
+    def averaged(self) -> Averaged | None:
+        """What it has learned, of what learns a model that devices can use."""
         return None
 
     def policies(self, devices: Devices, budget: int | None) -> list[Policy]:

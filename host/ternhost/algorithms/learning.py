@@ -9,11 +9,11 @@ from typing import Any, ClassVar
 from tern import card as cards
 from tern.wire import MAX_BATCH, MAX_DIMENSION
 from ternhost import datasets
-from ternhost.aggregate.questions import Question, report_bytes
+from ternhost.aggregate.questions import Averaged, Question, report_bytes
 from ternhost.algorithms import judging
 from ternhost.algorithms.base import Algorithm, Audience, Floats, Turns, counted, frame_sizes
 from ternhost.algorithms.designs import Budgeted, ReportDesign
-from ternhost.algorithms.parameters import MODELS
+from ternhost.algorithms.parameters import MODELS, quantise
 from ternhost.algorithms.training import Trainer
 from ternhost.datasets import Dataset, Indices
 from ternhost.errors import UsageError
@@ -100,6 +100,11 @@ class Learning(Algorithm):
     @property
     def weights(self) -> Floats:
         return self._trainer.model
+
+    @property
+    def averaged(self) -> Averaged:
+        parameters = quantise(self._trainer.model)
+        return Averaged(self._trainer.settings.model, parameters.mantissas, parameters.exponent)
 
     def state(self) -> dict[str, Any]:
         return {"trainer": self._trainer.state(), "last": self._last}

@@ -7,17 +7,19 @@ import math
 import time
 from collections import Counter, deque
 from collections.abc import Collection, Iterable
+from itertools import islice
 
 from tern import wire
 from tern.links.mqtt import name as board_name
 from ternhost.aggregate.aggregator import Aggregator
+from ternhost.aggregate.fleet_key import FleetKey
 from ternhost.aggregate.rounds import Refusal
 from ternhost.drivers.base import Terms, Warn
 from ternhost.drivers.roster import Board, Roster
 from ternhost.links.mqtt import MqttLink
 
 MAX_PATIENCE = 30.0
-# So many clients of a board are asked again one by one; for more, it is told the whole round again.
+# So many clients of a board are asked again one by one; for more, it is told the whole round again if it has the key.
 _SINGLY = 64
 _UNDER_WAY = 64  # requests to one board that have not been answered
 _AT_ONCE = 2000  # requests, before the host reads again
@@ -32,7 +34,7 @@ class Asking:
         aggregator: Aggregator,
         roster: Roster,
         link: MqttLink,
-        fleet_key: bytes,
+        fleet: FleetKey,
         patience: float,
         warn: Warn,
     ) -> None:
@@ -41,7 +43,7 @@ class Asking:
         self._aggregator = aggregator
         self._roster = roster
         self._link = link
-        self._fleet_key = fleet_key
+        self._fleet = fleet
         self._warn = warn
         self._start_patience = self._patience = patience
         self._heard = now = time.monotonic()
@@ -85,8 +87,18 @@ class Asking:
         if self.announced:
             self._link.announce(self._announcement())
 
+    def announce_under(self, fleet: FleetKey) -> None:
+        """The fleet has another key from now on."""
+        self._fleet = fleet
+        self.announce()
+
+    def tell(self, board: Board) -> None:
+        """Tell a board what is announced: it could not verify it before."""
+        if self.announced and board.expected:
+            self._link.ask(board.name, self._announcement())
+
     def _announcement(self) -> bytes:
-        return self._aggregator.announcement(self.number, self._fleet_key)
+        return self._aggregator.announcement(self.number, self._fleet.key)
 
     def end(self) -> None:
         """Take the announcement back."""
@@ -177,10 +189,10 @@ class Asking:
             self.deal()
             return
         for board in boards:
-            if len(board.expected) > _SINGLY:
+            if len(board.expected) > _SINGLY and board.epoch == self._fleet.epoch:
                 self._link.ask(board.name, self._announcement())
             else:
-                for device in board.expected - self._waits.keys():
+                for device in islice(board.expected - self._waits.keys(), _SINGLY):
                     self._ask(board, device)
         reached = sum(len(board.expected) for board in boards)
         if last or reached < len(self._aggregator.unanswered(self.number)):

@@ -16,8 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tern import wire
-from ternhost.aggregate.numbers import MOST_SKIPPED
-from ternhost.aggregate.questions import Question
+from ternhost.aggregate.questions import Averaged, Question
 from ternhost.aggregate.rounds import RoundResult
 from ternhost.errors import RefusedError
 
@@ -103,6 +102,9 @@ class Driver(Protocol):
         Raises TernError where nobody can be asked any more.
         """
 
+    def publish(self, averaged: Averaged) -> None:
+        """Have what a run has learned kept for its devices, where they can fetch it."""
+
     def wait(self, seconds: float) -> None:
         """Let time pass, or until `stop` is called, without losing the fleet."""
 
@@ -162,7 +164,7 @@ def later_rounds(result: RoundResult) -> tuple[str, str | None] | None:
         f"{len(told)} of {result.asked} devices say that they have seen round {number} already, "
         "which this store has not asked; they are not believed"
     )
-    if 2 * len(told) <= result.asked or number - result.number > MOST_SKIPPED:
+    if 2 * len(told) <= result.asked or number - result.number > wire.CLIENT_AHEAD:
         return words, None
     return words, f"if the store was restored from a copy, go on with --after-round {number}"
 
@@ -227,10 +229,11 @@ _REFUSALS = {
     ),
     wire.ERR_MODEL: (
         "their boards lack the module for this kind of round",
-        "put it there: tern deploy --with inference, local or collect; or --whole",
+        "put it there: tern deploy --with inference, local, collect or softmax; or --whole",
     ),
     wire.ERR_SLOT: (
-        "local training on all their records might not fit their slot: {detail} epochs times records do",
-        "ask for fewer epochs (--local-epochs), or provision them with a longer --slot-ms",
+        "the work of a report might not fit their slot, at whose end they send it",
+        "ask for less work (--batch, --local-epochs, --k), or provision them with a longer --slot-ms; local training "
+        "also needs a bound of their records (--most-records)",
     ),
 }

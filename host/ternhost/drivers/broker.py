@@ -9,18 +9,20 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from contextlib import suppress
 from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from tern import wire
+from ternhost.aggregate.fleet_key import fleet_key
+from ternhost.aggregate.questions import Averaged
 from ternhost.aggregate.rounds import RoundResult
 from ternhost.aggregate.store import Store
 from ternhost.drivers.asking import Asking
 from ternhost.drivers.base import Cohorts, Devices, Progress, Sight, Tell, Terms, Warn
-from ternhost.drivers.roster import GREETING, Roster
+from ternhost.drivers.roster import GREETING, Board, Roster
 from ternhost.drivers.stored import StoredDriver
 from ternhost.errors import DeviceError
 from ternhost.links.mqtt import MqttLink
@@ -40,7 +42,6 @@ class BrokerDriver(StoredDriver):
         self,
         store: Store,
         link: Callable[[], MqttLink],
-        fleet_key: bytes,
         terms: Terms,
         *,
         run: str | None = None,
@@ -54,7 +55,7 @@ class BrokerDriver(StoredDriver):
         """
         super().__init__(store, terms, run=run, individual=individual, warn=warn)
         self._make_link = link
-        self._fleet_key = fleet_key
+        self._fleet = fleet_key(store)
         self._standing = standing
         self._patience = patience
         self._runner = asyncio.Runner()
@@ -168,6 +169,7 @@ class BrokerDriver(StoredDriver):
         news = bool(batch) and self._accept(batch)
         if (now := time.monotonic()) - self._looked >= _TICK:
             self._looked = now
+            self._reload_keys()
             self._look_at_broker()
             self._look_at_boards(now)
             if self._asking and self.link.connected and not self._standing:
@@ -180,6 +182,7 @@ class BrokerDriver(StoredDriver):
         """Begin a round; if the connection is lost, once it is back."""
         if not self.link.connected:
             self._wait_for(self._idle(until_connected=True))
+        self._reload_keys()
         super().open(number, cohorts)
 
     def collect(self, number: int, tell: Tell = lambda progress: None) -> RoundResult | None:
@@ -199,7 +202,7 @@ class BrokerDriver(StoredDriver):
     async def _collect(self, number: int, tell: Tell) -> RoundResult | None:
         asked = self.aggregator.asked(number)
         patience, warn = self._patience, self._warn
-        asking = Asking(number, self.aggregator, self._roster, self.link, self._fleet_key, patience, warn)
+        asking = Asking(number, self.aggregator, self._roster, self.link, self._fleet, patience, warn)
         self._asking = asking
         tell(Progress(number, self.aggregator.reports(number), asked))
         try:
@@ -218,6 +221,14 @@ class BrokerDriver(StoredDriver):
             asking.end()
         return None
 
+    def publish(self, averaged: Averaged) -> None:
+        """Have the broker keep it, sealed with the fleet's key, for boards that have a use for it."""
+        self._reload_keys()
+        self._wait_for(self._publish(averaged.frame(self._store.last_round(), self._fleet.key)))
+
+    async def _publish(self, frame: bytes) -> None:
+        self.link.hand_out(frame)
+
     def _accept(self, batch: list[bytes]) -> bool:
         """Whether the frames brought anything that was expected."""
         self._reload_keys()
@@ -234,10 +245,24 @@ class BrokerDriver(StoredDriver):
     def _reload_keys(self) -> None:
         if (changes := self._store.changes()) != self._changes:
             self._changes = changes
+            fleet = fleet_key(self._store)  # before the keys: who is revoked with it is brought no new one
             self.aggregator.reload_keys()
             self._roster.know(self.aggregator.devices)
+            if fleet != self._fleet:
+                self._fleet = fleet
+                self._bring_fleet_key(self._roster.boards.values())
+                if self._asking:
+                    self._asking.announce_under(fleet)
             if self._asking:
                 self._asking.deal()
+
+    def _bring_fleet_key(self, boards: Iterable[Board]) -> None:
+        """Send the fleet's key to those of the boards that have an earlier one, under that of their first client."""
+        for board in boards:
+            first = board.clients.start
+            if board.lacks(self._fleet.epoch) and (key := self.aggregator.key(first)):
+                self.link.ask(board.name, self._fleet.frame(first, key))
+                board.brought = True
 
     # Boards and brokers that fail
 
@@ -259,6 +284,10 @@ class BrokerDriver(StoredDriver):
                 self._warn(f"board {board.name} is gone from the broker")
         if self._asking and (new or again):
             self._asking.deal(new + again)
+        self._bring_fleet_key(new + again)
+        for board in new:
+            if board.takes(self._fleet.epoch) and self._asking:
+                self._asking.tell(board)
         return bool(new or again)
 
     def _check_somebody_is_left(self, result: RoundResult) -> None:

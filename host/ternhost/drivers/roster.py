@@ -17,6 +17,9 @@ class Board:
     def __init__(self, name: str = "") -> None:
         self.name = name
         self.clients = range(0)
+        self.epoch = 0  # of its fleet key
+        self.answers = 0  # of the FLEET_KEY that it has answered last
+        self.brought = False  # it was sent one, and has not said yet that it took it
         self.there = False
         self.left_out = False  # the rounds go on without it until it answers again
         self.expected: set[int] = set()  # its devices that have not answered
@@ -24,6 +27,17 @@ class Board:
         self.to_ask: deque[int] = deque()
         self.under_way: set[int] = set()
         self.heard = 0.0
+
+    def lacks(self, epoch: int) -> bool:
+        """Whether it has an earlier fleet key, and has not declined this one."""
+        own = max(self.epoch, 1)  # files of protocol 1 do not name the first
+        return self.there and own < epoch != self.answers
+
+    def takes(self, epoch: int) -> bool:
+        """Whether it has taken a fleet key that it was sent; true once."""
+        taken = self.brought and self.epoch == epoch
+        self.brought = self.brought and not taken
+        return taken
 
 
 class Roster:
@@ -77,8 +91,10 @@ class Roster:
         for name in self._doubtful & link.boards.keys():
             board = self.boards.setdefault(name, Board(name))
             (again if board.clients and not board.there else new).append(board)
-            if board.clients != link.boards[name]:
-                self._claim(board, link.boards[name])
+            said = link.boards[name]
+            if board.clients != said.clients:
+                self._claim(board, said.clients)
+            board.epoch, board.answers = said.epoch, said.answers
             board.there, board.left_out, board.heard = True, False, now
         self._doubtful -= link.boards.keys()
         if self._doubtful and link.connected and now >= self._sure_at:

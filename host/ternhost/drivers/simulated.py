@@ -19,7 +19,7 @@ from tern import card as cards
 from tern.fixed import ONE
 from tern.wire import CATEGORIES, LOCAL, MAX_BATCH, SOFTMAX, SOFTMAX_GRADIENT, SVM, VALUES
 from ternhost import vectorised
-from ternhost.aggregate.questions import Question
+from ternhost.aggregate.questions import Averaged, Question
 from ternhost.aggregate.rounds import COMPLETE, Answers, CohortCounts, Counts, RoundResult
 from ternhost.datasets import Holdings
 from ternhost.drivers.base import Cohorts, Devices, Progress, Sight, Tell
@@ -109,6 +109,9 @@ class SimulatedDriver:
 
     def stop(self) -> None:
         self._stopped.set()
+
+    def publish(self, averaged: Averaged) -> None:
+        pass
 
     def wait(self, seconds: float) -> None:
         self._stopped.wait(seconds)

@@ -7,6 +7,7 @@ from dataclasses import asdict
 
 from ternhost.aggregate.aggregator import Aggregator
 from ternhost.aggregate.numbers import last_number
+from ternhost.aggregate.questions import Averaged
 from ternhost.aggregate.rounds import RoundResult, with_answers
 from ternhost.aggregate.store import Store
 from ternhost.drivers.base import Cohorts, Refusals, Sight, Terms, Warn
@@ -51,6 +52,9 @@ class StoredDriver:
     def open(self, number: int, cohorts: Cohorts) -> None:
         quorum = self._terms.reports(sum(len(devices) for _, devices in cohorts))
         self.aggregator.open(number, cohorts, time.monotonic(), quorum, self._terms.deadline, self._run)
+
+    def publish(self, averaged: Averaged) -> None:
+        """Nothing: only a broker keeps it."""
 
     def _check_refusals(self, result: RoundResult) -> None:
         """Warn of refusals. Raises AllRefused, RefusedError."""

@@ -184,14 +184,12 @@ class OnBroker(Fleet):
 
     def driver(self, setting: Setting) -> Driver:
         from ternhost.drivers.broker import BrokerDriver
-        from ternhost.fleet.keys import fleet_key
         from ternhost.links.mqtt import MqttLink
 
         access = self._access
         return BrokerDriver(
             setting.store,
             lambda: MqttLink(access),
-            fleet_key(setting.store),
             setting.terms,
             run=setting.run,
             individual=setting.individual,

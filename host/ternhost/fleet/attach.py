@@ -25,9 +25,9 @@ def attach(directories: Sequence[str | Path], broker: str | Path, store: str | P
     """
     access = Access.load(host_file(broker))
     with Store(store, create=False, beside=True) as keys_store:
-        fleet_key = keys.fleet_key(keys_store)
+        fleet = keys.fleet_key(keys_store)
     for directory in directories:
-        write_network(directory, access, fleet_key, **options)
+        write_network(directory, access, fleet.key, epoch=fleet.epoch, **options)
 
 
 def fleet_file(
@@ -45,6 +45,8 @@ def fleet_file(
             f"a slot must be 0 to 65535 ms, not {slot}; and 1 to {storage.MAX_AHEAD} reports are paid for at once, "
             f"not {ahead}"
         )
+    if not (0 <= epoch <= 0xFFFFFFFF and 0 <= records <= 0xFFFF):
+        raise UsageError(f"an epoch has 32 bits and a bound of records 16, not {epoch} and {records}")
     return struct.pack(
         storage.FLEET_FIELDS, storage.FLEET_MAGIC, fleet_key, pause, slot, ahead, epoch, records
     )

@@ -53,6 +53,7 @@ _ITERATIONS = 101  # Mosquitto's default; the passwords are random and have 128 
 _HOST_ACCESS = """\
 user {host}
 topic write {prefix}/round
+topic write {prefix}/model
 topic write {prefix}/down/+
 topic read {prefix}/up/+
 topic read {prefix}/hello/+
@@ -63,6 +64,7 @@ pattern write {prefix}/up/%u
 pattern write {prefix}/hello/%u
 pattern read {prefix}/down/%u
 pattern read {prefix}/round
+pattern read {prefix}/model
 """
 
 _MOSQUITTO_CONF = """\
@@ -152,7 +154,6 @@ def write_configuration(
             from ternhost.fleet.certificates import write_certificates  # they need an extra
 
             write_certificates(directory, names)
-        access_list = ""
         for host in range(1, hosts + 1):
             suffix = "" if host == 1 else f"-{host}"
             _write_host(
@@ -160,8 +161,7 @@ def write_configuration(
                 Access(names[0], port, HOST_USER + suffix, "", AUTHORITY if tls else None, prefix),
                 None if suffix else store,
             )
-            access_list += _HOST_ACCESS.format(host=HOST_USER + suffix, prefix=prefix)
-        write_file(directory / ACCESS, (access_list + _BOARD_ACCESS.format(prefix=prefix)).encode())
+        _write_access(directory)
         write_passwords(directory, keys)
         files = f"certfile {directory / CERTIFICATE}\nkeyfile {directory / KEY}\ntls_version tlsv1.2"
         text = _MOSQUITTO_CONF.format(
@@ -186,6 +186,18 @@ def write_configuration(
     return Access.load(directory / HOST)
 
 
+def _hosts(directory: Path) -> list[Access]:
+    return [Access.load(path) for path in sorted(directory.glob(HOST.replace(".", "*.")))]
+
+
+def _write_access(directory: Path) -> None:
+    text = "".join(_HOST_ACCESS.format(host=host.user, prefix=host.prefix) for host in _hosts(directory))
+    write_file(
+        directory / ACCESS,
+        (text + _BOARD_ACCESS.format(prefix=Access.load(directory / HOST).prefix)).encode(),
+    )
+
+
 def _memory(keys: Mapping[int, bytes]) -> int:
     return max(_MEMORY, _MEMORY_EACH * len(keys))
 
@@ -203,8 +215,9 @@ def configure(directory: str | Path, store: str | Path | None = None, **options:
     """Write the configuration of a broker for the devices of a store, which is made, empty, where there is none.
 
     store: by default the one that host.json tells, or store.sqlite in the directory. options: of `write_configuration`;
-    where there is a configuration and nothing else is asked of it, only its passwords change, and its memory with their
-    number; `reload` has a Mosquitto that runs take them. Raises StorageError and UsageError.
+    where there is a configuration and nothing else is asked of it, its passwords change, its memory with their number,
+    and the access list of an earlier version; `reload` has a Mosquitto that runs take them. Raises StorageError and
+    UsageError.
     """
     directory = Path(directory)
     old = Access.load(directory / HOST) if (directory / HOST).exists() else None
@@ -215,6 +228,7 @@ def configure(directory: str | Path, store: str | Path | None = None, **options:
             keys = there.keys()
     if old and old.store and not options and (directory / CONFIG).exists():
         _write_host(directory / HOST, replace(old, authority=old.authority and AUTHORITY), path)
+        _write_access(directory)
         write_passwords(directory, keys)
         text = (directory / CONFIG).read_text()
         write_file(directory / CONFIG, _MEMORY_LINE.sub(f"memory_limit {_memory(keys)}", text).encode())
@@ -231,8 +245,7 @@ def write_passwords(directory: str | Path, keys: Mapping[int, bytes]) -> None:
     A broker that runs takes it on SIGHUP. Raises StorageError.
     """
     directory = Path(directory)
-    hosts = [Access.load(path) for path in sorted(directory.glob(HOST.replace(".", "*.")))]
-    lines = [password_line(host.user, host.password) for host in hosts]
+    lines = [password_line(host.user, host.password) for host in _hosts(directory)]
     lines += [password_line(mqtt.name(device), mqtt.password(key)) for device, key in keys.items()]
     try:
         write_file(directory / PASSWORDS, "\n".join(lines).encode() + b"\n", secret=True)

@@ -1,22 +1,23 @@
 """The keys of a fleet's devices: made, replaced and revoked in its store, also while a host serves the fleet.
 
 Who is revoked is refused from then on: its reports do not verify, and after `tern broker config` the broker does not
-let its board in.
+let its board in. The fleet's key is replaced with that (aggregate.fleet_key), since the board knows it.
 """
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from tern import wire
+from ternhost.aggregate.fleet_key import FleetKey, fleet_key, rotate_fleet
 from ternhost.aggregate.store import Store
 from ternhost.errors import UsageError
 from ternhost.fleet.provision import new_keys
 
+__all__ = ["Device", "add", "fleet_key", "list_devices", "parse_ids", "revoke", "rotate", "rotate_fleet"]
+
 MAX_AT_ONCE = 1_000_000
-_FLEET_KEY = "fleet key"
 
 
 @dataclass(frozen=True)
@@ -25,15 +26,6 @@ class Device:
 
     id: int
     revoked: float | None
-
-
-def fleet_key(store: Store) -> bytes:
-    """The key of the whole fleet (wire.md), made when first asked for."""
-    text = store.state(_FLEET_KEY)
-    if text is None:
-        text = secrets.token_hex(wire.KEY_BYTES)
-        store.save_state({_FLEET_KEY: text})
-    return bytes.fromhex(text)
 
 
 def add(store: Store, devices: Sequence[int]) -> dict[int, bytes]:
@@ -56,10 +48,16 @@ def rotate(store: Store, devices: Sequence[int]) -> dict[int, bytes]:
     return keys
 
 
-def revoke(store: Store, devices: Sequence[int]) -> None:
-    """Take the keys of the devices away. Raises UsageError where there is none."""
-    _require(store, devices)
-    store.revoke_devices(devices)
+def revoke(store: Store, devices: Sequence[int]) -> FleetKey:
+    """Take the keys of the devices away, and give the others a new key of the fleet.
+
+    Both at once, so that a host that serves brings it to no board that is revoked. Raises UsageError where a device
+    has no key.
+    """
+    with store.transaction():
+        _require(store, devices)
+        store.revoke_devices(devices)
+        return rotate_fleet(store)
 
 
 def list_devices(store: Store) -> list[Device]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import secrets
 import struct
 import tempfile
@@ -31,7 +30,6 @@ _CLIENT = np.dtype(
 )
 assert _CLIENT.itemsize == storage.CLIENT_BYTES == struct.calcsize(storage.CLIENT)
 
-_KNOWS_LAST = "last" in inspect.signature(ledger.create).parameters
 Rows = npt.NDArray[np.int16]
 
 
@@ -174,8 +172,7 @@ def _write_ledgers(directory: Path, devices: Sequence[int], budgets: Sequence[in
         if budget in fresh:
             _write(path, fresh[budget])
         else:
-            ledger.create(str(path), budget, **({"last": last} if _KNOWS_LAST else {}))
-            path.chmod(0o600)
+            ledger.create(str(path), budget, last)
             fresh[budget] = path.read_bytes()
 
 

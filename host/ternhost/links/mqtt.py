@@ -13,7 +13,7 @@ import struct
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
+from typing import Any, NamedTuple
 
 import gmqtt
 from gmqtt.mqtt.connection import MQTTConnection
@@ -26,6 +26,8 @@ from tern.links import mqtt as device_link
 from ternhost.errors import DeviceError, UsageError
 from ternhost.links import read_hello
 from ternhost.links.access import Access
+
+MODEL = "%s/model"  # down, retained: the averaged model
 
 _KEEP_ALIVE = 30
 _RECONNECT_EVERY = 1.0
@@ -72,6 +74,17 @@ class _NoAnswer(DeviceError):
     """There is no broker yet, or it hangs: it may come."""
 
 
+class Said(NamedTuple):
+    """What a board says of itself; nothing of it is proven.
+
+    epoch: of the fleet key that it has, 0 without one. answers: the epoch of the FLEET_KEY that it answers, else 0.
+    """
+
+    clients: range
+    epoch: int = 0
+    answers: int = 0
+
+
 class MqttLink:
     """Frames from and to all boards of a broker.
 
@@ -86,9 +99,7 @@ class MqttLink:
     ) -> None:
         """group: share the up-topics with other processes of that group ($share). qos: of the up-topics."""
         self.access = access
-        self.boards: dict[
-            str, range
-        ] = {}  # those that are connected, and the clients that they say they have
+        self.boards: dict[str, Said] = {}  # those that are connected, and what they say
         self.changed: set[str] = set()  # whose hello has come or gone; whoever takes note of it empties this
         self.strangers: set[str] = set()  # boards of another schema, which understand nothing
         self.on_connect: Callable[[], None] = lambda: None
@@ -236,7 +247,8 @@ class MqttLink:
             if hello.schema != wire.SCHEMA:
                 self.strangers.add(board)
             elif hello.first and board == device_link.name(hello.first):
-                self.boards[board] = range(hello.first, hello.first + (hello.clients or 0))
+                clients = range(hello.first, hello.first + (hello.clients or 0))
+                self.boards[board] = Said(clients, hello.epoch or 0, hello.nonce)
         if not self._arrived.is_set():
             self._arrived.set()
 
@@ -266,6 +278,10 @@ class MqttLink:
     def announce(self, frame: bytes) -> None:
         """Have the broker tell every board `frame`, and keep it for those that come later; empty: nothing any more."""
         self._publish(device_link.ROUND % self.access.prefix, frame, retain=True)
+
+    def hand_out(self, frame: bytes) -> None:
+        """Have the broker keep `frame`, the averaged model, for every board that wants it."""
+        self._publish(MODEL % self.access.prefix, frame, retain=True)
 
     def ask(self, board: str, frame: bytes) -> None:
         """Send `frame` to one board."""

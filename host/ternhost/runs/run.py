@@ -262,13 +262,14 @@ class Run:
                 number = driver.next_round(self._state["first_round"] + self._state["rounds"])
                 driver.open(number, self.algorithm.cohorts(members))
                 starts = now + (self.schedule.interval if self.schedule else 0.0)
-            result = self._collect(driver, number)
-            if result is None:
+            if (result := self._collect(driver, number)) is None:
                 break
             self._learn(driver, result, members)
             if self.schedule is not None and self._empty:  # nothing is gained by asking at once
                 pause = min(_MOST_PAUSE, self.schedule.patience * 2 ** min(self._empty, _DOUBLINGS))
                 starts = max(starts, time.monotonic() + pause)
+        if self.algorithm.done and (averaged := self.algorithm.averaged):
+            driver.publish(averaged)
 
     def _tell_costs(self, driver: Driver, members: Sequence[int] | Devices, under_way: list[int]) -> None:
         made = self.fleet.simulated or self.fleet.provisions  # for this run: they have spent nothing

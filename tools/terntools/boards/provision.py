@@ -25,6 +25,7 @@ from tern import storage, wire
 from tern.fixed import ONE
 from tern.ledger import Ledger, LedgerError
 from ternhost import datasets
+from ternhost.aggregate.fleet_key import FleetKey
 from ternhost.aggregate.numbers import last_number
 from ternhost.aggregate.store import Store
 from ternhost.errors import RefusedError, UsageError
@@ -48,6 +49,8 @@ _MQTT_PORT = 1883
 _MQTT_TLS_PORT = 8883
 _HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?|\[[0-9A-Fa-f:]+\]")
 _MAX_RECORDS = 0xFFFF
+_LEAST_BOUND = 64
+_LAST_EPOCH = 0xFFFFFFFF
 _RECORD = "a row is a record: its features, then its label"
 
 
@@ -128,6 +131,7 @@ class Member:
     pause: int = 0  # as of fleet_file: s,
     slot: int = 0  # ms,
     reserve: int = 1  # reports
+    most_records: int | None = None  # that count, for all to know; None: what holds all of `rows`
     broker: Broker | None = None
     lock: bool = False  # nobody gets the board's console any more
 
@@ -138,16 +142,24 @@ class Member:
                 f"--mechanisms must be of {', '.join(SHAPES)}, not {sorted(unknown)[0]!r}",
                 hint="separate them with commas",
             )
-        self.fleet_file(bytes(wire.KEY_BYTES))
+        if self.most_records is not None and not 1 <= self.most_records <= _MAX_RECORDS:
+            raise UsageError(f"--most-records must be 1 to {_MAX_RECORDS}, not {self.most_records}")
+        self.fleet_file(FleetKey(bytes(wire.KEY_BYTES), 1))
         if not 1 <= len(self.rows) <= _MAX_RECORDS or not 1 <= self.rows.shape[1] - 1 <= wire.MAX_DIMENSION:
             raise UsageError(
                 f"{len(self.rows)} records of {self.rows.shape[1] - 1} features do not fit a device",
                 hint=f"at most {_MAX_RECORDS} records of 1 to {wire.MAX_DIMENSION} features, the constant one included",
             )
 
-    def fleet_file(self, key: bytes) -> bytes:
-        """fleet.bin with the fleet's `key`. Raises UsageError."""
-        return fleet_file(key, self.pause, self.slot, self.reserve)
+    def fleet_file(self, fleet: FleetKey) -> bytes:
+        """fleet.bin with the fleet's key. Raises UsageError."""
+        records = self.most_records or _most_records(len(self.rows))
+        return fleet_file(fleet.key, self.pause, self.slot, self.reserve, fleet.epoch, records)
+
+
+def _most_records(count: int) -> int:
+    # Everybody may know it, and it tells little: the smallest power of two from 64 on that is not below `count`.
+    return min(max(_LEAST_BOUND, 1 << (count - 1).bit_length()), _MAX_RECORDS)
 
 
 def policy(largest: str, budget: str) -> Policy:
@@ -257,9 +269,10 @@ def plan(repl: Repl, member: Member, store: Store) -> deploy.Changes:
         raise _ledger_refusal(repl, member, "has lost its ledger")
     known = store.keys()
     key = known[member.device] if member.device in known else keys.add(store, [member.device])[member.device]
-    # Without the fleet's key it gets one that nobody asks with; and the same each time.
-    fleet_key = keys.fleet_key(store) if member.whole_fleet else hashlib.sha256(b"tern alone" + key).digest()
-    files = _files(member, key, fleet_key, last_number(store))
+    # Without the fleet's key it gets one that nobody asks with and that none follows; and the same each time.
+    alone = FleetKey(hashlib.sha256(b"tern alone" + key).digest(), _LAST_EPOCH)
+    fleet = keys.fleet_key(store) if member.whole_fleet else alone
+    files = _files(member, key, fleet, last_number(store))
     if has_ledger:
         del files[ledger]
     changes = deploy.compare(repl, files)
@@ -268,7 +281,7 @@ def plan(repl: Repl, member: Member, store: Store) -> deploy.Changes:
     return deploy.Changes(changes.write, tuple(present))
 
 
-def _files(member: Member, key: bytes, fleet_key: bytes, last: int) -> dict[str, bytes]:
+def _files(member: Member, key: bytes, fleet: FleetKey, last: int) -> dict[str, bytes]:
     # Path on the board -> content; clients.bin last, but for the lock: after that there is no way back.
     with tempfile.TemporaryDirectory(prefix="tern-provision-") as folder:
         board = Path(folder, "board")
@@ -276,7 +289,7 @@ def _files(member: Member, key: bytes, fleet_key: bytes, last: int) -> dict[str,
         names = (storage.RECORDS, storage.ledger_name(member.device), storage.CLIENTS)
         records, ledger, clients = ((board / name).read_bytes() for name in names)
     files = {"/" + names[0]: records, "/" + names[1]: ledger}
-    files["/" + storage.FLEET] = member.fleet_file(fleet_key)
+    files["/" + storage.FLEET] = member.fleet_file(fleet)
     if member.broker:
         files.update(member.broker.files())
     files["/" + names[2]] = clients

@@ -8,9 +8,10 @@ import time
 from pathlib import Path
 from typing import Any
 
+from ternhost.aggregate.fleet_key import FleetKey
 from ternhost.aggregate.store import Store
 from ternhost.cli import add_command, print_result
-from ternhost.errors import OK, StorageError
+from ternhost.errors import OK, StorageError, UsageError
 from ternhost.fleet import keys
 
 
@@ -25,13 +26,14 @@ def add_actions(actions: Any) -> None:
     rotate = add_command(
         actions,
         "rotate",
-        "make a new key for each device; the old one is good for nothing from the next round on",
-        "tern device rotate 7 --store my-fleet/store.sqlite --keys new-keys",
+        "make a new key for each device, or the whole fleet; the old one is good for nothing from the next round on",
+        "tern device rotate 7 --store my-fleet/store.sqlite --keys new-keys\n"
+        "tern device rotate --fleet --store my-fleet/store.sqlite",
     )
     revoke = add_command(
         actions,
         "revoke",
-        "take the keys of devices away: their reports are refused from now on",
+        "take the keys of devices away: their reports are refused from now on, and the others get a new fleet key",
         "tern device revoke 7 12-15 --store my-fleet/store.sqlite",
     )
     for command in (add, rotate):
@@ -39,8 +41,14 @@ def add_actions(actions: Any) -> None:
             "--keys", metavar="DIR", help="write each key, 32 bytes, into DIR/<id, 8 hex digits>.key"
         )
     for command, function in ((add, run_add), (rotate, run_rotate), (revoke, run_revoke)):
-        command.add_argument("devices", nargs="+", metavar="ID", help="ids, or ranges such as 10-19")
+        several = "*" if command is rotate else "+"
+        command.add_argument("devices", nargs=several, metavar="ID", help="ids, or ranges such as 10-19")
         command.set_defaults(func=function)
+    rotate.add_argument(
+        "--fleet",
+        action="store_true",
+        help="make a new key of the whole fleet: its boards get it from the host, over their broker",
+    )
     show = add_command(
         actions, "list", "list the devices of a store", "tern device list --store my-fleet/store.sqlite"
     )
@@ -58,18 +66,29 @@ def run_add(args: argparse.Namespace) -> int:
 
 
 def run_rotate(args: argparse.Namespace) -> int:
-    devices = keys.parse_ids(args.devices)
-    with Store(args.store, create=False, beside=True) as store:
-        made = keys.rotate(store, devices)
-    return _made(args, made, "rotated")
+    if args.keys and not args.devices:
+        raise UsageError(
+            "--keys writes the keys of devices, and none is named", hint="name devices, or leave out --keys"
+        )
+    devices = keys.parse_ids(args.devices) if args.devices or not args.fleet else []
+    with Store(args.store, create=False, beside=True) as store, store.transaction():
+        made = keys.rotate(store, devices) if devices else {}
+        fleet = keys.rotate_fleet(store) if args.fleet else None
+    return _made(args, made, "rotated", fleet)
 
 
-def _made(args: argparse.Namespace, made: dict[int, bytes], word: str) -> int:
+def _made(args: argparse.Namespace, made: dict[int, bytes], word: str, fleet: FleetKey | None = None) -> int:
     if args.keys:
         _write(Path(args.keys), made)
-    text = f"{word}: {len(made)} devices" + (f"; keys in {args.keys}" if args.keys else "")
-    print_result({word: list(made), "store": args.store, "keys": args.keys}, text, args.json)
+    text = f"{word}: {len(made)} devices"
+    text += (f"; keys in {args.keys}" if args.keys else "") + (_of_fleet(fleet) if fleet else "")
+    result = {word: list(made), "store": args.store, "keys": args.keys}
+    print_result({**result, "fleet_epoch": fleet.epoch} if fleet else result, text, args.json)
     return OK
+
+
+def _of_fleet(fleet: FleetKey) -> str:
+    return f"; the fleet has a new key (epoch {fleet.epoch}), which a host brings to the boards on its broker"
 
 
 def _write(directory: Path, made: dict[int, bytes]) -> None:
@@ -89,9 +108,10 @@ def _write(directory: Path, made: dict[int, bytes]) -> None:
 def run_revoke(args: argparse.Namespace) -> int:
     devices = keys.parse_ids(args.devices)
     with Store(args.store, create=False, beside=True) as store:
-        keys.revoke(store, devices)
-    text = f"revoked: {len(devices)} devices; 'tern broker config' takes their passwords away too"
-    print_result({"revoked": devices, "store": args.store}, text, args.json)
+        fleet = keys.revoke(store, devices)
+    text = f"revoked: {len(devices)} devices; 'tern broker config' takes their passwords away too{_of_fleet(fleet)}"
+    result = {"revoked": devices, "store": args.store, "fleet_epoch": fleet.epoch}
+    print_result(result, text, args.json)
     return OK
 
 

@@ -74,6 +74,13 @@ def add_options(parser: argparse.ArgumentParser, required: bool) -> None:
     member.add_argument(
         "--count", type=int, default=1, metavar="N", help="take N records of --dataset (default 1)"
     )
+    member.add_argument(
+        "--most-records",
+        type=int,
+        metavar="N",
+        help="records of a device that count at most, which everybody may know; give all boards the same "
+        "(default: the smallest power of two from 64 on that holds those of this device)",
+    )
     policy = parser.add_argument_group("privacy policy, which the device enforces")
     policy.add_argument(
         "--largest", default="2", metavar="E", help="epsilon that one report may cost (default 2)"
@@ -161,6 +168,7 @@ def member_of(args: argparse.Namespace) -> Member:
         args.pause,
         args.slot_ms,
         args.reserve,
+        args.most_records,
         broker,
     )
 

@@ -1,0 +1,259 @@
+"""The fleet's key is replaced: real MicroPython boards, on a real Mosquitto, and a host that serves them."""
+
+import json
+import struct
+import threading
+
+import pytest
+from harness.raw_client import RawClient, wait_for
+from test_broker_commands import tern
+
+from tern import frames, host_frames, storage, wire
+from tern.links import mqtt
+from ternhost import datasets
+from ternhost.aggregate.questions import Question
+from ternhost.aggregate.store import Store
+from ternhost.drivers.base import Terms
+from ternhost.drivers.broker import BrokerDriver
+from ternhost.fleet import broker, keys
+from ternhost.fleet.attach import attach, fleet_file
+from ternhost.fleet.provision import board_directories, provision_fleet
+from ternhost.links.mqtt import MqttLink
+from ternhost.mechanisms import design
+from ternhost.mechanisms.accounting import Policy
+from terntools.emulators.unix_fleet import EmulatedFleet
+from terntools.mosquitto import Mosquitto, free_port
+
+CARD = design("three-outputs", 1).card
+BOARDS, EACH = 3, 2
+DEVICES = range(1, BOARDS * EACH + 1)
+NAMES = [mqtt.name(first) for first in DEVICES[::EACH]]
+
+
+class Link(MqttLink):
+    """Remembers what it has asked boards for."""
+
+    def __init__(self, access):
+        super().__init__(access)
+        self.asked = []  # (board, frame)
+        self.announced = b""  # last
+
+    def announce(self, frame):
+        self.announced = frame or self.announced
+        super().announce(frame)
+
+    def ask(self, board, frame):
+        self.asked.append((board, frame))
+        super().ask(board, frame)
+
+    def brought(self):
+        """The FLEET_KEYs that boards were sent: board -> epochs."""
+        found = {}
+        for board, frame in self.asked:
+            if frame[0] == wire.FLEET_KEY:
+                found.setdefault(board, []).append(struct.unpack_from(wire.FLEET_KEY_FIELDS, frame, 1)[1])
+        return found
+
+    def alone(self):
+        """The ROUNDs that single clients were asked."""
+        return [frame for _, frame in self.asked if frame[0] == wire.ROUND and not frames.is_for_fleet(frame)]
+
+
+class Fleet:
+    """A store, a broker, three boards of two clients, and hosts."""
+
+    def __init__(self, directory, micropython):
+        self.path = directory / "store.sqlite"
+        self.directories = board_directories(directory, BOARDS)
+        dataset = datasets.load("iris")
+        rows = dataset.records(dataset.training[: len(DEVICES)])
+        self.question = Question(wire.LOGISTIC, [0] * (rows.shape[1] - 1), -14, CARD, 1)
+        with Store(self.path) as store:
+            provision_fleet(store, self.directories, rows, Policy(1_000_000, 100_000_000))
+        self.access = broker.configure(directory / "broker", self.path, port=free_port())
+        attach(self.directories, directory / "broker", self.path, longest_pause_ms=500)
+        self.broker = Mosquitto(directory / "broker")
+        self.emulated = EmulatedFleet(micropython, self.directories)
+
+    def __enter__(self):
+        self.emulated.__enter__()
+        return self
+
+    def __exit__(self, *problem):
+        self.emulated.__exit__(*problem)
+        self.broker.stop()
+
+    def host(self, standing=True):
+        """A driver for the store, which nobody else holds; patience: long, so that nobody is asked alone for it."""
+        self.store = Store(self.path)
+        self.link = Link(self.access)
+        return BrokerDriver(
+            self.store, lambda: self.link, Terms(deadline=60.0), standing=standing, patience=30.0
+        )
+
+    def beside(self, change, *arguments):
+        """What another process does to the keys."""
+        with Store(self.path, create=False, beside=True) as store:
+            return change(store, *arguments)
+
+    def epochs(self):
+        """What is in the boards' files."""
+        return [storage.read_fleet(str(board / storage.FLEET))[4] for board in self.directories]
+
+    def round(self, host, number, devices=DEVICES):
+        host.open(number, [(self.question, devices)])
+        return host.collect(number, lambda progress: None).reports
+
+    def announcement(self, key, number):
+        out = bytearray(wire.MAX_FRAME)
+        values = self.question.parameters
+        n = host_frames.encode_round(out, key, wire.FLEET, number, wire.LOGISTIC, values, CARD, 1, -14)
+        return bytes(out[:n])
+
+
+@pytest.fixture
+def fleet(tmp_path, micropython):
+    with Fleet(tmp_path, micropython) as made:
+        yield made
+
+
+@pytest.fixture
+def raw(fleet):
+    """The host's password in other hands: forges what the broker lets a host write, and hears the boards."""
+    made = []
+
+    def connect():
+        client = RawClient(fleet.access, fleet.access.user, fleet.access.password)
+        made.append(client)
+        assert client.subscribe("tern/up/+") == client.subscribe("tern/hello/+") == 1
+        client.messages(3.0, BOARDS)  # their hellos
+        return client
+
+    yield connect
+    for client in made:
+        client.close()
+
+
+def said(client, board, seconds=3.0):
+    """The HELLO that the board says next."""
+    ((topic, payload),) = client.messages(seconds, 1)
+    assert topic == f"tern/hello/{board}"
+    return host_frames.Hello(payload[2:])
+
+
+def test_a_rotation_while_a_host_serves(fleet):
+    with fleet.host() as host:
+        assert fleet.round(host, 1) == len(DEVICES)
+        old = fleet.beside(keys.fleet_key)
+        new = fleet.beside(keys.rotate_fleet)
+        assert (new.epoch, new.key != old.key) == (2, True)
+        assert fleet.round(host, 2) == len(DEVICES)
+        assert fleet.link.brought() == {name: [2] for name in NAMES}
+        frames.verify(new.key, fleet.link.announced)
+        assert not fleet.link.alone(), "all have answered the announcement under the new key"
+        assert fleet.epochs() == [2] * BOARDS
+        assert [said.epoch for said in fleet.link.boards.values()] == [2] * BOARDS
+        assert fleet.round(host, 3) == len(DEVICES)
+    assert fleet.link.brought() == {name: [2] for name in NAMES}, "once each"
+
+
+def test_a_rotation_in_the_midst_of_a_round(fleet):
+    """One board is away when the round begins under the old key; it comes back to one under the new key."""
+    late = fleet.emulated.boards[2]
+    with fleet.host() as host:
+        assert fleet.round(host, 1) == len(DEVICES)
+        late.kill()
+        wait_for(lambda: host.wait(0.1) or len(fleet.link.boards) == BOARDS - 1)
+
+        def rotate():
+            fleet.beside(keys.rotate_fleet)
+            wait_for(lambda: fleet.epochs() == [2, 2, 1])
+            late.start()
+
+        thread = threading.Timer(1.0, rotate)
+        thread.start()
+        assert fleet.round(host, 2) == len(DEVICES)
+        thread.join()
+        assert fleet.epochs() == [2] * BOARDS
+        assert not fleet.link.alone()
+
+
+def test_whoever_has_the_old_key_asks_in_vain(fleet, raw):
+    old = fleet.beside(keys.fleet_key)
+    with fleet.host() as host:
+        assert fleet.round(host, 1) == len(DEVICES)
+        fleet.beside(keys.rotate_fleet)
+        assert fleet.round(host, 2) == len(DEVICES)
+    fleet.store.close()
+    client = raw()
+    client.publish("tern/round", fleet.announcement(old.key, 3))
+    answers = [
+        payload[2:] for topic, payload in client.messages(10.0, BOARDS) if topic.startswith("tern/up/")
+    ]
+    assert [host_frames.decode_error(frame, b"") for frame in answers] == [
+        (wire.BOARD, 3, wire.ERR_DEVICE, wire.FLEET)
+    ] * BOARDS
+    with fleet.host() as host:
+        assert fleet.round(host, 3) == len(DEVICES), "which has used no number up"
+
+
+def test_boards_that_were_away_catch_up_and_take_no_earlier_key(fleet, raw):
+    away = fleet.emulated.boards[0]
+    away.kill()
+    with fleet.host() as host:
+        host.wait(1.0)
+        for _ in range(2):
+            fleet.beside(keys.rotate_fleet)
+            host.wait(2.0)
+        assert fleet.epochs() == [1, 3, 3]
+        earlier = dict(fleet.link.asked[:2])
+        assert set(earlier) == set(NAMES[1:])
+        away.start()
+        assert fleet.round(host, 1) == len(DEVICES)
+        assert fleet.epochs() == [3, 3, 3]
+        assert fleet.link.brought() == {NAMES[0]: [3], NAMES[1]: [2, 3], NAMES[2]: [2, 3]}
+        assert not fleet.link.alone()
+    fleet.store.close()
+    client = raw()
+    for board, frame in earlier.items():
+        client.publish(f"tern/down/{board}", frame)
+        answer = said(client, board)
+        assert (answer.nonce, answer.epoch) == (2, 3)
+    for board, frame in earlier.items():  # under another board's key
+        other = NAMES[1] if board == NAMES[2] else NAMES[2]
+        client.publish(f"tern/down/{other}", frame)
+        ((topic, payload),) = client.messages(3.0, 1)
+        assert topic == f"tern/up/{other}"
+        assert host_frames.decode_error(payload[2:], b"")[2] == wire.ERR_DEVICE
+    assert fleet.epochs() == [3, 3, 3]
+    with fleet.host() as host:
+        assert fleet.round(host, 2) == len(DEVICES)
+        assert not fleet.link.alone()
+
+
+def test_a_revoked_board_is_brought_no_key(fleet):
+    with fleet.host() as host:
+        assert fleet.round(host, 1) == len(DEVICES)
+        result = json.loads(
+            tern(fleet.path.parent, "device", "revoke", "1-2", "--store", fleet.path, "--json")
+        )
+        assert (result["revoked"], result["fleet_epoch"]) == ([1, 2], 2)
+        host.wait(3.0)
+        assert fleet.round(host, 2, DEVICES[2:]) == 4
+        assert fleet.epochs() == [1, 2, 2]
+        assert fleet.link.brought() == {name: [2] for name in NAMES[1:]}
+        assert not fleet.link.alone()
+
+
+def test_a_board_of_its_own_key_only_is_asked_alone(fleet, monkeypatch):
+    """Its epoch is the last there is, so that it is brought no key."""
+    fleet.emulated.boards[1].kill()
+    (fleet.directories[1] / storage.FLEET).write_bytes(fleet_file(bytes(32), epoch=2**32 - 1))
+    fleet.emulated.boards[1].start()
+    with fleet.host() as host:
+        monkeypatch.setattr(host, "_patience", 1.0)
+        fleet.beside(keys.rotate_fleet)
+        assert fleet.round(host, 1) == len(DEVICES)
+        assert {struct.unpack_from("<I", frame, 1)[0] for frame in fleet.link.alone()} == {3, 4}
+        assert fleet.link.brought() == {NAMES[0]: [2], NAMES[2]: [2]}
+        assert fleet.epochs() == [2, 2**32 - 1, 2]
