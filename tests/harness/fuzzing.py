@@ -28,7 +28,7 @@ with atheris.instrument_imports(include=["tern", "ternhost"]) if _guides else nu
     from terntools.emulators.micropython import device_command, find_micropython
     from terntools.testing.device_tests import FIRMWARE
 
-_ON_BOARD = ("ledger", "storage", "client")
+_ON_BOARD = ("ledger", "storage", "client", "ahead")
 _ON_HOST = ("access", "serial", "aggregate")
 TARGETS = sorted({*targets.PLAIN, *host_targets.PLAIN, *_ON_BOARD, *_ON_HOST})
 _HANG = 20  # s; nothing that is decoded takes longer, on a busy machine

@@ -92,6 +92,10 @@ def client_inputs():
         + verdicts.message(verdicts.FLEET, model)
         + verdicts.message(verdicts.EMPTY, hello)
     )
+    (table,) = [card for shape, card in some_cards() if shape == cards.TABLE]
+    several = [round_frame(first, number, key, table) for number in (1, 2, 3, 3, 4, 5)]
+    several[2] = b""  # a power cut
+    found.append(b"".join(verdicts.message(verdicts.CLIENT, body) for body in several))
     for shape, card in some_cards():
         for kind in range(wire.LINEAR, wire.LAST_MODEL + 1):
             if (kind == wire.SOFTMAX) == (shape == cards.LAPLACE):
@@ -140,7 +144,7 @@ def of(name):
         found.append(
             b'{"host": "h", "port": 1, "user": "u", "password": "p", "authority": "a", "prefix": "t"}'
         )
-    if name == "client":
+    if name in ("client", "ahead"):
         found += client_inputs()
     elif name in ("round", "request", "answers"):
         found += [frame[: -wire.TAG_BYTES] if name != "round" else frame for frame in vectors("frames")]

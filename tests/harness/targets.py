@@ -12,7 +12,6 @@ from pathlib import Path
 
 from harness import answers, verdicts
 from tern import bench, card, frames, host_frames, ledger, sampler, storage, wire
-from tern.client import Client
 from tern.fixed import exp_lower
 from tern.model import decode_model
 from tern.mqtt import MqttError, Session
@@ -265,21 +264,39 @@ class OnBoard:
     def client(self, data):
         """A board under a host that lies: every answer is owed, paid for once, and what is refused costs nothing."""
         board = verdicts.provision(str(self.folder))
-        client = Client(board)
         book = {device: self._account(device) for device in verdicts.DEVICES}
-        try:
-            for frame, replies in verdicts.talk(client, data):
-                after = {device: self._account(device) for device in verdicts.DEVICES}
-                reports = [report for reply in replies for report in _reports_in(reply)]
-                for device in verdicts.DEVICES:
-                    self._balances(device, frame, book[device], after[device], reports)
-                book = after
-                if reports:
-                    again = verdicts.replies_of(client, frame)
-                    assert [report for reply in again for report in _reports_in(reply)] == reports
-                    assert book == {device: self._account(device) for device in verdicts.DEVICES}
-        finally:
-            client.close()
+        for client, frame, replies in verdicts.talk(board, data):
+            after = {device: self._account(device) for device in verdicts.DEVICES}
+            reports = [report for reply in replies for report in _reports_in(reply)]
+            for device in verdicts.DEVICES:
+                self._balances(device, frame, book[device], after[device], reports)
+            book = after
+            if reports:
+                again = verdicts.replies_of(client, frame)
+                assert [report for reply in again for report in _reports_in(reply)] == reports
+                assert book == {device: self._account(device) for device in verdicts.DEVICES}
+
+    def ahead(self, data):
+        """A board that pays ahead: all that it has released is paid for, whenever its power is cut."""
+        board = verdicts.provision(str(self.folder), verdicts.AHEAD)
+        device = verdicts.DEVICES[0]
+        released = {}
+        spent = 0
+        for _, frame, replies in verdicts.talk(board, data):
+            reports = [report for reply in replies for report in _reports_in(reply)]
+            assert len(reports) <= 1
+            for report in reports:
+                (number,) = struct.unpack_from("<I", report, 5)
+                asked = answers.question(verdicts.key_of(device), device, frame[5:-8])
+                assert answers.sealed(asked, report[:-8]) == report
+                assert released.get(number, report) == report
+                if number not in released:
+                    assert number > max(released, default=0)
+                    released[number] = report
+                    spent += _cost(frame)
+            budget, paid, last = struct.unpack_from("<III", self._account(device), 4)
+            assert spent <= paid <= budget == verdicts.BUDGET
+            assert max(released, default=0) <= last
 
     def _account(self, device):
         return (self.folder / storage.ledger_name(device)).read_bytes()
@@ -313,12 +330,15 @@ class OnBoard:
         if after == before:
             return
         assert own
-        number, model = struct.unpack_from("<IB", frame, 5)
-        k, length = struct.unpack_from("<H", frame, 15)[0], struct.unpack_from("<H", frame, 24)[0]
-        (epsilon,) = struct.unpack_from("<I", frame, len(frame) - 8 - length + 1)
-        cost = epsilon if model == wire.SOFTMAX else k * epsilon
-        assert last == number > old_last
-        assert spent - old_spent == cost <= verdicts.LARGEST
+        assert last == struct.unpack_from("<I", frame, 5)[0] > old_last
+        assert spent - old_spent == _cost(frame) <= verdicts.LARGEST
+
+
+def _cost(frame):
+    # Micro-epsilon of a report to this ROUND, by its layout (wire.md).
+    k, length = struct.unpack_from("<H", frame, 15)[0], struct.unpack_from("<H", frame, 24)[0]
+    (epsilon,) = struct.unpack_from("<I", frame, len(frame) - 8 - length + 1)
+    return epsilon if frame[9] == wire.SOFTMAX else k * epsilon
 
 
 def _reports_in(reply):

@@ -17,10 +17,11 @@ from tern.streams import Keyed
 
 KEY = bytes(range(32))
 FLEET_KEY = bytes(range(100, 132))
-DEVICES = (7, 8)
+DEVICES = (0x3FFFFFFF, 0x40000000)  # the last id that is a small integer on every board, and the next
 D = 4
 BUDGET = 40_000_000
 LARGEST = 12_000_000
+AHEAD = 3
 MOST = 6  # messages of one input
 RAW, CLIENT, FLEET, EMPTY = range(4)  # whose tag a message gets; RAW: what it has
 _RECORDS = 3
@@ -95,17 +96,21 @@ class FixedBoard(Board):
         return "fixed"
 
 
-def provision(directory):
-    """Write the files of a board into `directory`; what is there already is written anew."""
+def provision(directory, ahead=1):
+    """Write the files of a board into `directory`; what is there already is written anew. Return the board.
+
+    ahead: for how many reports it pays at once, which a board of one client alone does.
+    """
     rows = records = b""
-    for i, device in enumerate(DEVICES):
+    devices = DEVICES[:1] if ahead > 1 else DEVICES
+    for i, device in enumerate(devices):
         rows += struct.pack(
             storage.CLIENT, device, key_of(device), LARGEST, BUDGET, i * _RECORDS, _RECORDS, 0
         )
-    for i in range(len(DEVICES) * _RECORDS * (D + 1)):
+    for i in range(len(devices) * _RECORDS * (D + 1)):
         records += struct.pack("<h", _ONE - 5117 * i % (2 * _ONE + 1))
-    header = struct.pack(storage.RECORDS_HEADER, storage.MAGIC, D, len(DEVICES) * _RECORDS)
-    fleet = struct.pack(storage.FLEET_FIELDS, storage.FLEET_MAGIC, FLEET_KEY, 0, 8000, 1, 1, _RECORDS)
+    header = struct.pack(storage.RECORDS_HEADER, storage.MAGIC, D, len(devices) * _RECORDS)
+    fleet = struct.pack(storage.FLEET_FIELDS, storage.FLEET_MAGIC, FLEET_KEY, 0, 8000, ahead, 1, _RECORDS)
     for name, data in (
         (storage.CLIENTS, rows),
         (storage.RECORDS, header + records),
@@ -116,7 +121,7 @@ def provision(directory):
         os.mkdir(directory + "/" + storage.LEDGERS)
     for name in os.listdir(directory + "/" + storage.LEDGERS):
         os.remove(directory + "/" + storage.LEDGERS + "/" + name)
-    for device in DEVICES:
+    for device in devices:
         ledger.create(directory + "/" + storage.ledger_name(device), BUDGET)
     return FixedBoard(directory)
 
@@ -126,16 +131,22 @@ def write(path, data):
         file.write(data)
 
 
-def talk(client, data):
-    """Give a client the messages of an input, and yield (frame, its replies) of each.
+def talk(board, data):
+    """Give a board the messages of an input, and yield (its client, frame, replies) of each.
 
-    A BENCH_REQUEST is left out: what it measures is never the same.
+    An empty message cuts its power. A BENCH_REQUEST is left out: what it measures is never the same.
     """
-    for how, body in messages(data):
-        frame = sealed(how, body)
-        if frame[:1] == bytes((wire.BENCH_REQUEST,)):
-            continue
-        yield frame, replies_of(client, frame)
+    client = Client(board)
+    try:
+        for how, body in messages(data):
+            frame = sealed(how, body)
+            if not body:
+                client.close()
+                client = Client(board)
+            elif frame[0] != wire.BENCH_REQUEST:
+                yield client, frame, replies_of(client, frame)
+    finally:
+        client.close()
 
 
 def replies_of(client, frame):
@@ -218,22 +229,24 @@ def _ledger(data):
     return f"{fields} {short(bytes(book.question))} {short(bytes(book.report))}"
 
 
-def _client(data):
-    client = Client(provision("."))
+def _client(data, ahead=1):
     said = []
-    for _, replies in talk(client, data):
+    for _, _, replies in talk(provision(".", ahead), data):
         for reply in replies:
             if reply[0] == wire.HELLO:  # tells the heap
                 hello = host_frames.Hello(reply)
                 hello.heap = 0
                 reply = str([getattr(hello, name) for name in host_frames.HELLO_NAMES]).encode()
             said.append(f"{reply[9] if reply[0] == wire.ERROR else 0} {short(reply)}")
-    client.close()
-    for device in DEVICES:
+    for name in sorted(os.listdir(storage.LEDGERS)):
         book = ledger.Ledger()
-        book.load(storage.ledger_name(device))
+        book.load(storage.LEDGERS + "/" + name)
         said.append(f"{book.round} {book.spent} {short(bytes(book.report))}")
     return ", ".join(said)
+
+
+def _ahead(data):
+    return _client(data, AHEAD)
 
 
 _VERDICTS = {
@@ -243,6 +256,7 @@ _VERDICTS = {
     "card": _card,
     "ledger": _ledger,
     "client": _client,
+    "ahead": _ahead,
 }
 NAMES = sorted(_VERDICTS)
 

@@ -25,7 +25,7 @@ from ternhost.mechanisms import design
 
 ROOT = Path(__file__).parents[2]
 KEY = bytes(32)
-SLOW = ("aggregate", "client", "cobs", "packed")
+SLOW = ("aggregate", "ahead", "client", "cobs", "packed")
 
 
 @st.composite
