@@ -47,7 +47,9 @@ emulators: setup
 	@MAKEFLAGS= .venv/bin/tern emulator build --what newest >/dev/null || echo "make: without the newest MicroPython, see above" >&2
 
 SECONDS ?= 60
-soak: setup  ## treat fleets on a broker badly for SECONDS (default 60); ends with a JSON line
+soak: setup  ## treat fleets on a broker badly for SECONDS (default 60), and fuzz; ends with a JSON line
+	@$(python) -c "import atheris" 2>/dev/null || $(python) -m pip install --quiet --editable '.[fuzz]' \
+		|| echo "make: without atheris the fuzzing is blind" >&2
 	@cd tests && ../$(python) -m harness $(SECONDS)
 
 lint: setup  ## style and types of host, tools and firmware

@@ -1,7 +1,7 @@
 """python -m harness SECONDS: treat fleets badly, one after the other, for so long, and at least one to its end.
 
-Then hostile frames against the aggregator, and power cuts at every write of the ledger. Prints one JSON line:
-injected, accepted, refused, differences; and the same of each fleet.
+Then hostile frames against the aggregator, power cuts at every write of the ledger, and, for a share of SECONDS more,
+fuzzing of every decoder. Prints one JSON line: injected, accepted, refused, differences; and the same of each fleet.
 
 Exit code 1 if anything does not balance.
 """
@@ -16,10 +16,12 @@ from collections import Counter
 from pathlib import Path
 
 from harness.arena import Arena
+from harness.fuzzing import fuzz
 from harness.hostile import assault
 from harness.power import cut_everywhere
 from harness.proxy import Faults
 
+_FUZZING = 0.5  # of SECONDS
 _GROWTH = 4_000_000  # bytes; a million frames that were kept would be ten times as many
 _FAULTS = {"drop": 0.05, "repeat": 0.05, "delay": 0.05, "truncate": 0.01, "flip": 0.01, "replay": 0.05}
 _DEEDS = {
@@ -58,7 +60,10 @@ def main():
         differences.append("hostile frames were accepted, or memory has grown")
     cuts, wrong_cuts = cut_everywhere()
     differences += [f"power cut at {kind}: {error}" for kind, error in wrong_cuts.items()]
+    fuzzed, findings = fuzz(_FUZZING * args.seconds, args.seed)
+    differences += findings
     injected = Counter({"hostile frames": attack["frames"], "power cuts at a write": sum(cuts.values())})
+    injected["fuzzed inputs"] = sum(fuzzed["inputs"].values())
     refused = Counter(attack["fates"])
     for found in fleets:
         injected.update(found["injected"])
@@ -72,6 +77,7 @@ def main():
         "fleets": fleets,
         "hostile": attack,
         "power_cuts": cuts,
+        "fuzzing": fuzzed,
     }
     print(json.dumps(result))
     return 1 if differences else 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import hmac
+import hashlib
 import struct
 from array import array
 from typing import Any
@@ -12,37 +12,47 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tern import bench, frames, host_frames, wire
+from tern import __version__, bench, frames, host_frames, wire
+from tern.model import decode_model
 
 keys = st.binary(min_size=wire.KEY_BYTES, max_size=wire.KEY_BYTES)
 u32 = st.integers(0, 2**32 - 1)
+u16 = st.integers(0, 2**16 - 1)
+u8 = st.integers(0, 255)
 
 
 @st.composite
 def rounds(draw: st.DrawFn) -> dict[str, Any]:
-    parameters = draw(st.lists(st.integers(-32768, 32767), min_size=1, max_size=wire.MAX_DIMENSION))
-    collects = draw(st.booleans())
+    model = draw(st.integers(wire.LINEAR, wire.LAST_MODEL))
+    collects = wire.VALUES <= model <= wire.CATEGORIES
+    local = wire.SOFTMAX < model < wire.VALUES
+    many = model in (wire.SOFTMAX, wire.SOFTMAX_GRADIENT)
+    classes = draw(st.integers(2, wire.MAX_DIMENSION)) if many else 1
+    d = draw(st.integers(1, min(wire.MAX_DIMENSION, wire.MAX_VALUES // classes)))
+    # A few values over and over: hypothesis has better things to do than a thousand of them.
+    few = draw(st.lists(st.integers(-32768, 32767), min_size=1, max_size=9))
+    parameters = [few[i % len(few)] for i in range(classes * d)]
     if collects:
-        parameters = [value or 1 for value in parameters]
-    gradients, locals_ = range(wire.LINEAR, wire.SOFTMAX), range(wire.SOFTMAX + 1, wire.VALUES)
-    model = draw(st.sampled_from((wire.VALUES, wire.CATEGORIES) if collects else (*gradients, *locals_)))
-    local = model in locals_
+        parameters = [int(value % 3 > 0) for value in parameters]
+        parameters[draw(st.integers(0, d - 1))] = 1
+    values = classes if model == wire.SOFTMAX else sum(parameters) if collects else classes * d
+    least = wire.MIN_LOCAL_EXPONENT if local else wire.MIN_EXPONENT
+    scaled = model < wire.SOFTMAX or model in (wire.VALUES, wire.SOFTMAX_GRADIENT)
     return {
         "device": draw(st.integers(1, 2**32 - 1)),
         "round_number": draw(st.integers(1, wire.MAX_ROUND)),
         "model": model,
-        "exponent": draw(
-            st.integers(wire.MIN_LOCAL_EXPONENT if local else wire.MIN_EXPONENT, wire.MAX_EXPONENT)
-        ),
-        "k": draw(st.integers(1, len(parameters))),
-        "batch": draw(st.integers(0, wire.MAX_BATCH)),
-        "deadline": draw(st.integers(0, 65535)),
-        "parameters": array("h", parameters),
-        "card": draw(st.binary(min_size=1, max_size=wire.MAX_CARD)),
+        "range_": draw(st.integers(0, wire.MAX_RANGE if scaled else 0)),
+        "exponent": 0 if collects else draw(st.integers(least, wire.MAX_EXPONENT)),
+        "classes": classes,
+        "k": values if model == wire.SOFTMAX else draw(st.integers(1, values)),
+        "batch": 0 if collects or model == wire.SOFTMAX else draw(st.integers(0, wire.MAX_BATCH)),
+        "parameters": parameters,
+        "card": draw(st.binary(min_size=1, max_size=300)),
         "local": draw(
             st.tuples(st.integers(1, 255), st.integers(0, wire.MAX_RATE), st.integers(1, wire.MAX_TAU))
             if local
-            else st.just(())
+            else st.just((0, 0, 0))
         ),
     }
 
@@ -131,27 +141,48 @@ def refused(code: int, function: Any, *args: Any) -> None:
 
 
 @given(st.binary(max_size=64), st.binary(max_size=500))
-def test_tag_is_hmac(key: bytes, data: bytes) -> None:
-    assert frames.tag(key, data) == hmac.digest(key, data, "sha256")[:8]
+def test_tag_is_sha256_of_key_and_data(key: bytes, data: bytes) -> None:
+    assert frames.tag(key, data) == hashlib.sha256(key + data).digest()[:8]
 
 
 @given(rounds(), keys)
 def test_round_comes_back(fields: dict[str, Any], key: bytes) -> None:
-    out = bytearray(wire.MAX_FRAME)
+    out = bytearray(2 * wire.MAX_FRAME)
     n = host_frames.encode_round(out, key, **fields)
     frame = memoryview(out)[:n]
     frames.verify(key, frame)
     decoded = frames.Round()
     decoded.decode(frame)
-    for name, value in fields.items():
-        assert getattr(decoded, {"round_number": "round"}.get(name, name)) == value
-    assert decoded.d == len(fields["parameters"])
-    assert decoded.tag == bytes(frame[-8:])
+    given = {**fields, "round": fields["round_number"], "range": fields["range_"]}
+    given["epochs"], given["rate"], given["tau"] = fields["local"]
+    given["d"] = len(fields["parameters"]) // fields["classes"]
+    taken = vars(decoded).keys() & given.keys() - {"parameters", "card"}
+    assert len(taken) == 12
+    assert {name: getattr(decoded, name) for name in taken} == {name: given[name] for name in taken}
+    collects = wire.VALUES <= decoded.model <= wire.CATEGORIES
+    assert list(decoded.asked[: decoded.d] if collects else decoded.parameters) == fields["parameters"]
+    assert bytes(decoded.card) == fields["card"]
+    question = host_frames.question_of(key, fields["device"], bytes(frame))
+    assert question[:8] == bytes(frame[-8:])
+
+
+@given(rounds(), keys, keys, st.integers(1, 2**32 - 2))
+def test_a_question_is_one_clients_whoever_carries_it(
+    fields: dict[str, Any], key: bytes, fleet_key: bytes, device: int
+) -> None:
+    own, fleet = bytearray(2 * wire.MAX_FRAME), bytearray(2 * wire.MAX_FRAME)
+    n = host_frames.encode_round(own, key, **{**fields, "device": device})
+    assert host_frames.encode_round(fleet, fleet_key, **{**fields, "device": wire.FLEET}) == n
+    asked = host_frames.question_of(key, device, bytes(own[:n]))
+    assert asked == host_frames.question_of(key, device, bytes(fleet[:n]))
+    address = bytes((wire.ROUND,)) + device.to_bytes(4, "little")
+    assert asked == hashlib.sha256(key + address + own[5 : n - 8]).digest()
+    assert asked != host_frames.question_of(key, device + 1, bytes(own[:n]))
 
 
 @given(rounds(), keys, st.data())
 def test_any_other_round_does_not_verify(fields: dict[str, Any], key: bytes, data: st.DataObject) -> None:
-    out = bytearray(wire.MAX_FRAME)
+    out = bytearray(2 * wire.MAX_FRAME)
     n = host_frames.encode_round(out, key, **fields)
     frame = bytearray(out[:n])
     how = data.draw(st.sampled_from(["flip", "cut", "grow", "exchange"]))
@@ -177,9 +208,14 @@ DECODERS = {
     "bench_request": lambda frame, key: bench.decode_bench_request(frame),
     "bench": lambda frame, key: host_frames.decode_bench(frame),
     "error": lambda frame, key: host_frames.decode_error(frame, key),
+    "reports": lambda frame, key: host_frames.reports_of(frame),
+    "model": lambda frame, key: decode_model(frame, key),
     "address": lambda frame, key: frames.address(frame),
 }
-TYPES = [wire.HELLO_REQUEST, wire.ROUND, wire.BENCH_REQUEST, wire.HELLO, wire.REPORT, wire.BENCH, wire.ERROR]
+TYPES = [
+    wire.HELLO_REQUEST, wire.ROUND, wire.BENCH_REQUEST, wire.MODEL, wire.FLEET_KEY, wire.HELLO, wire.REPORT, wire.BENCH,
+    wire.ERROR, wire.REPORTS,
+]  # fmt: skip
 
 
 @given(st.sampled_from(sorted(DECODERS)), st.sampled_from(TYPES), st.binary(max_size=600))
@@ -206,34 +242,88 @@ def test_error_comes_back(key: bytes, device: int, number: int, code: int, detai
     refused(wire.ERR_TAG, host_frames.decode_error, bytes(out[:n]), bytes(32) if any(key) else b"k" * 32)
 
 
-@given(u32, u32, u32, u32, u32, st.integers(0, 255), st.text(max_size=300))
-@example(0, 1, 1, 0, 0, 1, "é" * 200)
-@example(0, 1, 1, 0, 0, 1, "x" + "€" * 100)
-def test_hello_comes_back(
-    nonce: int, first: int, clients: int, budget: int, heap: int, entropy: int, text: str
-) -> None:
+@given(st.tuples(u32, u32, u32, u32, u32, u32, u16, u16, u16, u8, u8), st.text(max_size=300))
+@example((0, 1, 1, 0, 0, 0, 0, 0, 0, 1, 0), "é" * 200)
+@example((0, 1, 1, 0, 0, 0, 0, 0, 0, 1, 0), "x" + "€" * 100)
+def test_hello_comes_back(fields: tuple[int, ...], text: str) -> None:
     out = bytearray(wire.MAX_FRAME)
     try:
         text.encode()
     except UnicodeEncodeError:
         return
-    n = frames.encode_hello(out, nonce, first, clients, budget, heap, entropy, text)
+    n = frames.encode_hello(out, *fields, text)
     hello = host_frames.Hello(bytes(out[:n]))
-    got = (hello.nonce, hello.first, hello.clients, hello.budget, hello.heap, hello.entropy)
-    assert got == (nonce, first, clients, budget, heap, entropy)
+    names = (
+        "nonce", "first", "clients", "budget", "epoch", "heap", "records", "exceptions", "restarts", "entropy",
+        "assessed",
+    )  # fmt: skip
+    assert tuple(getattr(hello, name) for name in names) == fields
+    assert hello.release == tuple(int(part) for part in __version__.split("."))
     assert hello.text is not None
     assert text.startswith(hello.text)
     assert len(hello.text.encode()) >= min(len(text.encode()), 252)
 
 
+@given(st.lists(st.tuples(st.integers(1, 2**32 - 1), keys), min_size=1, max_size=32), packings(), st.data())
+def test_reports_come_back(
+    devices: list[tuple[int, bytes]], packing: tuple[int, list[int]], data: st.DataObject
+) -> None:
+    base, symbols = packing
+    k = min(len(symbols), 8)
+    size = frames.packed_size(base, k)
+    number = data.draw(st.integers(1, wire.MAX_ROUND))
+    reports = []
+    for device, key in devices:
+        out = bytearray(wire.MAX_FRAME)
+        n = frames.encode_report(out, key, device, number, array("H", symbols[:k]), k, base, size)
+        reports.append(bytes(out[:n]))
+    out = bytearray(wire.MAX_FRAME)
+    n = host_frames.encode_reports(out, reports)
+    assert n == 7 + len(reports) * (4 + size + 8)
+    back = host_frames.reports_of(bytes(out[:n]))
+    assert back == reports
+    for report, (device, key) in zip(back, devices, strict=True):
+        found = array("H", bytes(2 * k))
+        assert host_frames.decode_report(report, key, k, base, found) == (device, number)
+        assert found.tolist() == symbols[:k]
+
+
+@given(
+    keys, st.integers(1, 2**32 - 1), st.integers(1, wire.MAX_ROUND), st.integers(wire.LINEAR, wire.SOFTMAX),
+    st.integers(wire.MIN_EXPONENT, wire.MAX_EXPONENT), st.lists(st.integers(-32768, 32767), min_size=1, max_size=128),
+    st.integers(2, 8),
+)  # fmt: skip
+def test_model_comes_back(
+    key: bytes, device: int, number: int, model: int, exponent: int, row: list[int], many: int
+) -> None:
+    classes = many if model == wire.SOFTMAX else 1
+    parameters = row * classes
+    out = bytearray(wire.MAX_FRAME)
+    n = host_frames.encode_model(out, key, device, number, model, parameters, exponent, classes)
+    *fields, found = decode_model(bytes(out[:n]), key)
+    assert fields == [device, number, model, exponent, classes]
+    assert found.tolist() == parameters
+    refused(wire.ERR_TAG, decode_model, bytes(out[:n]), bytes(32) if any(key) else b"k" * 32)
+
+
+@given(keys, keys, st.integers(1, wire.MAX_ROUND))
+def test_a_fleet_key_is_hidden_and_comes_back(key: bytes, fleet_key: bytes, epoch: int) -> None:
+    hidden = frames.mask_fleet_key(key, epoch, fleet_key)
+    assert frames.mask_fleet_key(key, epoch, hidden) == fleet_key
+    assert hidden != frames.mask_fleet_key(key, epoch + 1, fleet_key)
+
+
 def test_layouts_have_the_sizes_of_the_specification() -> None:
     sizes = {
         wire.HELLO_REQUEST_FIELDS: 4,
-        wire.HELLO_FIELDS: 35,
-        wire.ROUND_FIELDS: 18,
+        wire.HELLO_FIELDS: 49,
+        wire.ROUND_FIELDS: 25,
         wire.REPORT_FIELDS: 8,
+        wire.REPORTS_FIELDS: 6,
         wire.BENCH_REQUEST_FIELDS: 9,
         wire.BENCH_FIELDS: 10,
+        wire.MODEL_FIELDS: 13,
+        wire.FLEET_KEY_FIELDS: 40,
         wire.ERROR_FIELDS: 13,
     }
     assert {layout: struct.calcsize(layout) for layout in sizes} == sizes

@@ -292,8 +292,8 @@ class Aggregator:
     def _take_error(self, frame: bytes, result: Accepted) -> None:
         device, number = frames.address(frame)
         if device == wire.BOARD:  # its word about a device proves nothing
-            self.statistics.unread += 1
             result.unread.append(Refusal(*host_frames.decode_error(frame, b"")))
+            self.statistics.unread += 1
             return
         round_ = self._rounds.get(number)
         place = -1 if round_ is None else int(round_.members.find(integers((device,)))[0])

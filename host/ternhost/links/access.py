@@ -39,17 +39,17 @@ class Access:
         path = Path(path)
         try:
             access = cls(**json.loads(path.read_text()))
+            return replace(
+                access,
+                authority=access.authority and str(path.parent / access.authority),
+                store=access.store and os.path.normpath(path.parent / access.store),
+            )
         except OSError as error:
             raise StorageError(
                 f"{path}: {error.strerror}", hint=f"make it: tern broker config {path.parent}"
             ) from error
-        except (ValueError, TypeError) as error:
+        except (ValueError, TypeError, RecursionError) as error:
             raise UsageError(f"{path} does not say how to reach a broker: {error}") from error
-        return replace(
-            access,
-            authority=access.authority and str(path.parent / access.authority),
-            store=access.store and os.path.normpath(path.parent / access.store),
-        )
 
 
 def host_file(place: str | Path) -> Path:

@@ -1,0 +1,181 @@
+"""What fuzzing begins from: the vectors, tests/corpus, and rounds that the board of verdicts.py answers."""
+
+import json
+import random
+import struct
+from functools import cache
+from pathlib import Path
+
+from harness import verdicts
+from tern import card as cards
+from tern import frames, host_frames, wire
+
+_ROOT = Path(__file__).parents[2]
+_VECTORS = _ROOT / "shared_specs" / "vectors"
+CORPUS = _ROOT / "tests" / "corpus"
+_LOCAL = (2, 3, 1 << 16)
+LARGEST = 4000  # bytes of an input
+
+
+def corpus(name):
+    """The inputs in a file of tests/corpus; none where there is no such file."""
+    path = CORPUS / f"{name}.txt"
+    lines = path.read_text().splitlines() if path.exists() else []
+    return [bytes.fromhex(line) for line in lines if line and not line.startswith("#")]
+
+
+def strings(value):
+    """Every string of hexadecimal digits in a file of vectors."""
+    if isinstance(value, dict):
+        value = list(value.values())
+    if isinstance(value, list):
+        for item in value:
+            yield from strings(item)
+    elif isinstance(value, str) and len(value) >= 4 and len(value) % 2 == 0:
+        try:
+            yield bytes.fromhex(value)
+        except ValueError:
+            return
+
+
+@cache
+def vectors(name):
+    """All byte strings of a file of vectors."""
+    return sorted(set(strings(json.loads((_VECTORS / f"{name}.json").read_text()))))
+
+
+@cache
+def some_cards():
+    """A certified card of each shape, as (shape, bytes): the shortest of the vectors that a client here may answer."""
+    best = {}
+    for test in json.loads((_VECTORS / "cards.json").read_text())["tests"]:
+        if test["decodes"] and test["certified"]:
+            data = bytes.fromhex(test["card"])
+            card = cards.decode(data)
+            if card.epsilon <= verdicts.LARGEST // 2 and len(data) < len(best.get(card.shape, bytes(3000))):
+                best[card.shape] = data
+    return tuple(sorted(best.items()))
+
+
+def round_frame(device, number, key, card, model=wire.LOGISTIC, k=1, **options):
+    """A ROUND for the board of verdicts.py, without its tag."""
+    out = bytearray(2 * wire.MAX_FRAME)
+    local = wire.SOFTMAX < model < wire.VALUES
+    collects = wire.VALUES <= model <= wire.CATEGORIES
+    many = model in (wire.SOFTMAX, wire.SOFTMAX_GRADIENT)
+    classes = 3 if many else 1
+    parameters = (
+        [1] * verdicts.D if collects else [(997 * i) % 4000 - 2000 for i in range(classes * verdicts.D)]
+    )
+    n = host_frames.encode_round(
+        out, key, device, number, model, parameters, card, 3 if model == wire.SOFTMAX else k,
+        exponent=0 if collects else -14, classes=classes, local=_LOCAL if local else (0, 0, 0), **options,
+    )  # fmt: skip
+    return bytes(out[: n - wire.TAG_BYTES])
+
+
+@cache
+def client_inputs():
+    """Conversations with the board of verdicts.py, in its `messages`."""
+    first, second = verdicts.DEVICES
+    found = []
+    out = bytearray(wire.MAX_FRAME)
+    hello = bytes(out[: frames.encode_hello_request(out, 77) - wire.TAG_BYTES])
+    key = verdicts.key_of(first)
+    n = host_frames.encode_fleet_key(out, key, first, 2, verdicts.FLEET_KEY[::-1])
+    new_key = bytes(out[: n - wire.TAG_BYTES])
+    n = host_frames.encode_model(out, verdicts.FLEET_KEY, wire.FLEET, 3, wire.LINEAR, [1, -2, 3, -4], -14)
+    model = bytes(out[: n - wire.TAG_BYTES])
+    found.append(
+        verdicts.message(verdicts.EMPTY, hello)
+        + verdicts.message(verdicts.CLIENT, new_key)
+        + verdicts.message(verdicts.FLEET, model)
+        + verdicts.message(verdicts.EMPTY, hello)
+    )
+    (table,) = [card for shape, card in some_cards() if shape == cards.TABLE]
+    several = [round_frame(first, number, key, table) for number in (1, 2, 3, 3, 4, 5)]
+    several[2] = b""  # a power cut
+    found.append(b"".join(verdicts.message(verdicts.CLIENT, body) for body in several))
+    for shape, card in some_cards():
+        for kind in range(wire.LINEAR, wire.LAST_MODEL + 1):
+            if (kind == wire.SOFTMAX) == (shape == cards.LAPLACE):
+                talk = b""
+                for number, device in ((1, first), (1, first), (2, second), (9, first)):
+                    talk += verdicts.message(verdicts.CLIENT, round_frame(device, number, key, card, kind))
+                fleet = round_frame(wire.FLEET, 9, key, card, kind)
+                found += [
+                    talk,
+                    verdicts.message(verdicts.FLEET, fleet) + verdicts.message(verdicts.EMPTY, hello),
+                ]
+    return found
+
+
+@cache
+def batches():
+    """What devices may send to the round of host_targets.py, in its messages."""
+    one, other = (
+        struct.pack("<BII", wire.REPORT, 1, 5) + b"\2",
+        struct.pack("<BII", wire.REPORT, 4, 5) + b"\1\0",
+    )
+    error = struct.pack("<BIIBI", wire.ERROR, 2, 5, wire.ERR_BUDGET, 0)
+    rows = bytes((0, 1, 2, 2, 1, 3, 0, 6, 1))
+    parts = [
+        verdicts.message(verdicts.CLIENT, one),
+        verdicts.message(verdicts.CLIENT, other),
+        verdicts.message(verdicts.CLIENT, error),
+        verdicts.message(verdicts.FLEET, rows),
+        verdicts.message(verdicts.FLEET, bytes((1, 4, 1, 0, 5, 2, 0))),
+        verdicts.message(verdicts.EMPTY, struct.pack("<BIIBI", wire.ERROR, 0, 5, wire.ERR_FRAME, 0)),
+    ]
+    return [*parts, b"".join(parts), b"".join(parts[::-1])]
+
+
+def of(name):
+    """The seeds of a target (fuzzing.TARGETS)."""
+    found = corpus(name)
+    if name == "aggregate":
+        found += batches()
+    if name == "packed":
+        for test in json.loads((_VECTORS / "packing.json").read_text())["tests"]:
+            if "symbols" in test and len(test["symbols"]) <= 128 and test["base"] < 65536:
+                head = struct.pack("<BH", len(test["symbols"]) - 1, test["base"])
+                found.append(head + bytes.fromhex(test["packed"]))
+    if name == "access":
+        found.append(
+            b'{"host": "h", "port": 1, "user": "u", "password": "p", "authority": "a", "prefix": "t"}'
+        )
+    if name in ("client", "ahead"):
+        found += client_inputs()
+    elif name in ("round", "request", "answers"):
+        found += [frame[: -wire.TAG_BYTES] if name != "round" else frame for frame in vectors("frames")]
+    elif name == "questions":
+        rounds = [frame for frame in vectors("frames") if frame[0] == wire.ROUND]
+        found += [frame[5 : -wire.TAG_BYTES] for frame in rounds]
+    elif name == "card":
+        found += vectors("cards")
+    elif name == "ledger":
+        found += vectors("ledger")
+    elif name in ("cobs", "serial"):
+        found += vectors("cobs")
+    return [data for data in found if len(data) <= LARGEST] or [b""]
+
+
+def blindly(seeds, seed):
+    """Inputs without end: a seed after a few bits were flipped, bytes cut out, put in or repeated; or random bytes."""
+    source = random.Random(seed)
+    while True:
+        data = bytearray(source.choice(seeds) if source.random() < 0.95 else source.randbytes(300))
+        for _ in range(source.randrange(5)):
+            at = source.randrange(len(data) + 1)
+            kind = source.randrange(5)
+            if kind == 0 and at < len(data):
+                data[at] ^= 1 << source.randrange(8)
+            elif kind == 1:
+                del data[at : at + source.randrange(1, 9)]
+            elif kind == 2:
+                data[at:at] = source.randbytes(source.randrange(1, 9))
+            elif kind == 3:
+                del data[at:]
+            else:
+                data += data[at:]
+        yield bytes(data[:LARGEST])

@@ -1,0 +1,398 @@
+"""Targets of the fuzzing: each takes any bytes, gives them to decoders, and raises where what comes out is wrong.
+
+What a decoder may raise is written down here; whatever else it raises is a finding. The seeds of a target are
+seeds.of(its name).
+"""
+
+import hashlib
+import struct
+from array import array
+from contextlib import suppress
+from pathlib import Path
+
+from harness import answers, verdicts
+from tern import bench, card, frames, host_frames, ledger, sampler, storage, wire
+from tern.fixed import exp_lower
+from tern.model import decode_model
+from tern.mqtt import MqttError, Session
+from tern.streams import Replay
+from tern.tcp import Lost
+
+_FRAME_ERRORS = frames.FrameError
+_WATCHED = 300  # bytes of a frame that is looked at byte by byte
+
+
+def cobs(data):
+    """What a Receiver finds in a stream, in pieces or at once, is what COBS says is there."""
+    whole = _received(data, len(data) or 1)
+    assert whole == _received(data, 5)
+    found = []
+    for part in data.split(b"\0")[:-1]:
+        frame = _unstuffed(part)
+        found.append(None if frame is None or len(frame) > 200 else frame)
+    assert whole == found
+    for frame in found:
+        if frame is not None:
+            out = bytearray(frames.cobs_size(len(frame)))
+            n = frames.cobs_encode(frame, len(frame), out)
+            assert _received(bytes(out[:n]), n) == [frame]
+
+
+def _received(data, step):
+    receiver = frames.Receiver(200)
+    found = []
+    for at in range(0, len(data), step):
+        receiver.give(data[at : at + step])
+        while (n := receiver.next()) != frames.MORE:
+            found.append(None if n == frames.DAMAGED else bytes(receiver.frame[:n]))
+        assert receiver.certain() >= 0
+    assert len(receiver.frame) == 200
+    return found
+
+
+def _unstuffed(part):
+    # COBS by its definition: None for what is none
+    out = b""
+    while part:
+        n = part[0]
+        if n > len(part):
+            return None
+        out += part[1:n]
+        part = part[n:]
+        if n < 255 and part:
+            out += b"\0"
+    return out
+
+
+def round_(data):
+    """A ROUND that is taken is one that encode_round writes, and a link never waits for more of it than comes."""
+    request = frames.Round()
+    try:
+        request.decode(memoryview(data))
+    except _FRAME_ERRORS:
+        return
+    collects = wire.VALUES <= request.model <= wire.CATEGORIES
+    again = bytearray(2 * wire.MAX_FRAME)
+    n = host_frames.encode_round(
+        again, b"", request.device, request.round, request.model,
+        request.asked[: request.d] if collects else request.parameters, bytes(request.card), request.k,
+        request.exponent, request.range, request.classes, request.batch,
+        (request.epochs, request.rate, request.tau),
+    )  # fmt: skip
+    assert again[: n - wire.TAG_BYTES] == data[: -wire.TAG_BYTES]
+    assert 1 <= request.k <= request.values <= wire.MAX_VALUES
+    _never_waits_in_vain(data)
+
+
+def _never_waits_in_vain(frame):
+    if len(frame) > _WATCHED:
+        return
+    coded = bytearray(frames.cobs_size(len(frame)))
+    n = frames.cobs_encode(frame, len(frame), coded)
+    receiver = frames.Receiver()
+    for at in range(n):
+        assert receiver.certain() <= n - at
+        receiver.give(coded[at : at + 1])
+        assert (receiver.next() == frames.MORE) == (at < n - 1)
+
+
+def request(data):
+    """The other frames of a host, with the empty key's tag: what is taken comes back when it is encoded."""
+    frame = data + frames.tag(b"", data)
+    out = bytearray(2 * wire.MAX_FRAME)
+    with suppress(_FRAME_ERRORS):
+        n = frames.encode_hello_request(out, frames.decode_hello_request(frame))
+        assert out[:n] == frame
+        _never_waits_in_vain(frame)
+    with suppress(_FRAME_ERRORS):
+        nonce, case, repeats, card_bytes = bench.decode_bench_request(memoryview(frame))
+        assert out[: host_frames.encode_bench_request(out, nonce, case, repeats, bytes(card_bytes))] == frame
+        _never_waits_in_vain(frame)
+    with suppress(_FRAME_ERRORS):
+        device, number, model, exponent, classes, parameters = decode_model(memoryview(frame), b"")
+        n = host_frames.encode_model(out, b"", device, number, model, parameters, exponent, classes)
+        assert out[:n] == frame
+
+
+def answers_(data):
+    """The frames of a device, as they are and with a tag that is right."""
+    for frame in (data, data + frames.tag(b"", data)):
+        _answer(frame)
+
+
+def _answer(frame):
+    out = bytearray(2 * wire.MAX_FRAME)
+    with suppress(_FRAME_ERRORS):
+        hello = host_frames.Hello(frame)
+        assert hello.schema != wire.SCHEMA or len(hello.text.encode()) <= 255
+    with suppress(_FRAME_ERRORS):
+        assert out[: frames.encode_error(out, b"", *host_frames.decode_error(frame, b""))] == frame
+    with suppress(_FRAME_ERRORS):
+        nonce, case, units, times, used, free = host_frames.decode_bench(frame)
+        assert not times or out[: bench.encode_bench(out, nonce, case, units, times, used, free)] == frame
+    with suppress(_FRAME_ERRORS):
+        reports = host_frames.reports_of(frame)
+        assert out[: host_frames.encode_reports(out, reports)] == frame
+        assert all(len(report) <= 17 + wire.MAX_PACKED for report in reports)
+    for k, base in ((1, 3), (28, 3), (1, 65536), (5, 255)):
+        symbols = array("H", bytes(2 * k))
+        with suppress(_FRAME_ERRORS):
+            device, number = host_frames.decode_report(frame, b"", k, base, symbols)
+            size = frames.packed_size(base, k)
+            assert out[: frames.encode_report(out, b"", device, number, symbols, k, base, size)] == frame
+            assert max(symbols) < base
+    for function in (frames.kind, frames.address, frames.is_for_fleet):
+        with suppress(_FRAME_ERRORS):
+            function(frame)
+
+
+def card_(data):
+    """A card that decodes is drawn from within bounds; one that is certified keeps its epsilon."""
+    try:
+        one = card.decode(data)
+    except card.CardError:
+        return
+    assert bytes(one.data) == data
+    assert 2 <= one.symbols <= wire.MAX_BASE
+    assert card.certification_ms(one) <= 80 + card.MAX_CARD // 8
+    xs = array("h", (-32768, -16384, -5001, 0, 1, 16384, 32767))
+    symbols = array("H", bytes(2 * len(xs)))
+    source = hashlib.shake_256(data).digest(20_000)
+    sampler.sample(one, Replay(source), xs, symbols, len(xs))
+    assert max(symbols) < one.symbols
+    if card.certify(one):
+        assert card.certify(one, one.epsilon + 1)
+        _keeps_epsilon(one)
+
+
+def _keeps_epsilon(one):
+    # By the definition of local differential privacy, where a card names all its probabilities.
+    bound = exp_lower(one.epsilon)
+    if one.shape == card.TABLE:
+        for symbol in range(one.symbols):
+            counts = [card.count(one, knot, symbol) for knot in range((1 << one.knot_bits) + 1)]
+            assert max(counts) << 40 <= bound * min(counts)
+    elif one.shape == card.WINDOW:
+        inside, outside = one.threshold * (one.symbols - one.window), (card.T - one.threshold) * one.window
+        assert max(inside, outside) << 40 <= bound * min(inside, outside)
+
+
+class OnBoard:
+    """Targets that need files, which are in `folder`."""
+
+    def __init__(self, folder):
+        self.folder = Path(folder)
+        self._board = verdicts.provision(str(self.folder))
+
+    def ledger(self, data):
+        """A ledger that is taken is within its budget, and so is what is paid from it; with the right checksum, too."""
+        for content in (data, data[:-8] + hashlib.sha256(data[:-8]).digest()[:8]):
+            self._ledger(content)
+
+    def _ledger(self, data):
+        path = self.folder / "fuzzed"
+        path.write_bytes(data)
+        book = ledger.Ledger()
+        try:
+            book.load(str(path))
+        except ledger.LedgerError:
+            assert path.read_bytes() == data
+            return
+        before = (book.budget, book.spent, book.round)
+        assert 0 <= book.spent <= book.budget <= ledger.MAX_BUDGET
+        assert before == struct.unpack_from("<III", data, 4)
+        assert path.read_bytes() == data
+        report = bytes(range(18))
+        for cost, number, ahead in (
+            (3, book.round + 1, 1),
+            (book.budget, book.round + 1, 3),
+            (2, book.round + 2, 5),
+        ):
+            spent, last = book.spent, book.round
+            try:
+                book.pay(number, bytes(32), cost, report, ahead)
+            except ledger.LedgerError:
+                assert (book.budget, book.spent, book.round) == (before[0], spent, last)
+                continue
+            assert book.spent == spent + cost <= book.budget == before[0]
+            durable = ledger.Ledger()
+            durable.load(str(path))
+            assert book.spent <= durable.spent <= durable.budget == book.budget
+            assert durable.round >= book.round == number
+
+    def storage(self, data):
+        """The files of a board: what is refused is refused by StorageError."""
+        path = self.folder / "fuzzed"
+        for content in (data, storage.FLEET_MAGIC + data, storage.MAGIC + data):
+            path.write_bytes(content)
+            with suppress(storage.StorageError):
+                fleet = storage.read_fleet(str(path))
+                assert fleet[1] <= storage.MAX_PAUSE
+                assert 1 <= fleet[3] <= storage.MAX_AHEAD
+            with suppress(storage.StorageError):
+                self._clients(storage.Clients(str(path)), len(content))
+            with suppress(storage.StorageError):
+                self._records(storage.Records(str(path)))
+
+    def _clients(self, clients, size):
+        try:
+            assert clients.count * storage.CLIENT_BYTES == size
+            for device in (
+                clients.first,
+                clients.first + clients.count - 1,
+                clients.first + clients.count,
+                0,
+                1 << 31,
+            ):
+                with suppress(storage.StorageError):
+                    inside = 0 <= device - clients.first < clients.count
+                    assert clients.find(device) == inside
+                    assert not inside or clients.device == device
+        finally:
+            clients.close()
+
+    def _records(self, records):
+        try:
+            row = array("h", bytes(2 * (records.d + 1)))
+            for index in (0, records.count - 1, records.count, 1 << 30):
+                with suppress(storage.StorageError):
+                    records.read(index, row)
+                    assert index < records.count
+        finally:
+            records.close()
+
+    def client(self, data):
+        """A board under a host that lies: every answer is owed, paid for once, and what is refused costs nothing."""
+        board = verdicts.provision(str(self.folder))
+        book = {device: self._account(device) for device in verdicts.DEVICES}
+        for client, frame, replies in verdicts.talk(board, data):
+            after = {device: self._account(device) for device in verdicts.DEVICES}
+            reports = [report for reply in replies for report in _reports_in(reply)]
+            for device in verdicts.DEVICES:
+                self._balances(device, frame, book[device], after[device], reports)
+            book = after
+            if reports:
+                again = verdicts.replies_of(client, frame)
+                assert [report for reply in again for report in _reports_in(reply)] == reports
+                assert book == {device: self._account(device) for device in verdicts.DEVICES}
+
+    def ahead(self, data):
+        """A board that pays ahead: all that it has released is paid for, whenever its power is cut."""
+        board = verdicts.provision(str(self.folder), verdicts.AHEAD)
+        device = verdicts.DEVICES[0]
+        released = {}
+        spent = 0
+        for _, frame, replies in verdicts.talk(board, data):
+            reports = [report for reply in replies for report in _reports_in(reply)]
+            assert len(reports) <= 1
+            for report in reports:
+                (number,) = struct.unpack_from("<I", report, 5)
+                asked = answers.question(verdicts.key_of(device), device, frame[5:-8])
+                assert answers.sealed(asked, report[:-8]) == report
+                assert released.get(number, report) == report
+                if number not in released:
+                    assert number > max(released, default=0)
+                    released[number] = report
+                    spent += _cost(frame)
+            budget, paid, last = struct.unpack_from("<III", self._account(device), 4)
+            assert spent <= paid <= budget == verdicts.BUDGET
+            assert max(released, default=0) <= last
+
+    def _account(self, device):
+        return (self.folder / storage.ledger_name(device)).read_bytes()
+
+    @staticmethod
+    def _balances(device, frame, before, after, reports):
+        # By the layouts of ledger.md and wire.md alone.
+        own = [report for report in reports if struct.unpack_from("<I", report, 1)[0] == device]
+        asked = None
+        if frame[:1] == bytes((wire.ROUND,)) and len(frame) > 17:
+            asked = answers.question(verdicts.key_of(device), device, frame[5:-8])
+            to = struct.unpack_from("<I", frame, 1)[0]
+            fleet = (
+                to == wire.FLEET
+                and hashlib.sha256(verdicts.FLEET_KEY + frame[:-8]).digest()[:8] == frame[-8:]
+            )
+            if not fleet and not (to == device and asked[:8] == frame[-8:]):
+                asked = None
+        if asked is None:
+            assert not own
+            assert after == before
+            return
+        assert len(own) <= 1
+        for report in own:
+            assert answers.sealed(asked, report[:-8]) == report
+            assert after[52:-8] == report
+            assert after[16:48] == asked
+        budget, spent, last = struct.unpack_from("<III", after, 4)
+        old_budget, old_spent, old_last = struct.unpack_from("<III", before, 4)
+        assert spent <= budget == old_budget == verdicts.BUDGET
+        if after == before:
+            return
+        assert own
+        assert last == struct.unpack_from("<I", frame, 5)[0] > old_last
+        assert spent - old_spent == _cost(frame) <= verdicts.LARGEST
+
+
+def _cost(frame):
+    # Micro-epsilon of a report to this ROUND, by its layout (wire.md).
+    k, length = struct.unpack_from("<H", frame, 15)[0], struct.unpack_from("<H", frame, 24)[0]
+    (epsilon,) = struct.unpack_from("<I", frame, len(frame) - 8 - length + 1)
+    return epsilon if frame[9] == wire.SOFTMAX else k * epsilon
+
+
+def _reports_in(reply):
+    assert len(reply) <= wire.MAX_FRAME
+    if reply[0] == wire.REPORTS:
+        return host_frames.reports_of(reply)
+    assert reply[0] in (wire.REPORT, wire.ERROR, wire.HELLO)
+    if reply[0] == wire.ERROR:
+        assert 1 <= reply[9] <= len(wire.ERRORS)
+    return [reply] if reply[0] == wire.REPORT else []
+
+
+class _Line:
+    """A connection that holds `data`, in pieces of `step` bytes, and then nothing."""
+
+    def __init__(self, data, step):
+        self.data = data
+        self.step = step
+
+    def read_into(self, view):
+        n = min(len(view), len(self.data), self.step)
+        if not n:
+            raise Lost("at its end")
+        view[:n] = self.data[:n]
+        self.data = self.data[n:]
+        return n
+
+    def write(self, view, timeout_ms):
+        pass
+
+    def wait(self, timeout_ms):
+        pass
+
+    def close(self):
+        pass
+
+
+def mqtt(data):
+    """What a broker may say: no message is larger than the buffer, and no packet is read twice."""
+    for step in (1, 2, 1000):
+        session = Session(lambda step=step: _Line(data, step), b"x", largest=128, window=2, slot=64)
+        out = memoryview(bytearray(32))
+        received = 0
+        with suppress(Lost, MqttError):
+            session.open()
+            session.subscribe(b"t")
+            session.publish(b"t", b"x", 1, 1)
+            while session.receive(0):
+                assert len(session.topic) > 0
+                assert len(session.topic) + len(session.payload) < 128
+                session.take(out)
+                session.publish(b"t", b"y", 1, 1)
+                received += 1
+        assert received <= len(data)
+
+
+PLAIN = {"cobs": cobs, "round": round_, "request": request, "answers": answers_, "card": card_, "mqtt": mqtt}

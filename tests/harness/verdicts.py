@@ -1,0 +1,281 @@
+"""What the device library makes of bytes, said in a line, by CPython or MicroPython: both must say the same.
+
+On MicroPython: micropython verdicts.py FILE, with the inputs of `pack` in FILE; it writes into the current folder.
+"""
+
+import hashlib
+import os
+import struct
+import sys
+from array import array
+
+from tern import bench, card, frames, host_frames, ledger, sampler, storage, wire
+from tern.boards.emulated import Board
+from tern.client import Client
+from tern.model import decode_model
+from tern.streams import Keyed
+
+KEY = bytes(range(32))
+FLEET_KEY = bytes(range(100, 132))
+DEVICES = (0x3FFFFFFF, 0x40000000)  # the last id that is a small integer on every board, and the next
+D = 4
+BUDGET = 40_000_000
+LARGEST = 12_000_000
+AHEAD = 3
+MOST = 6  # messages of one input
+RAW, CLIENT, FLEET, EMPTY = range(4)  # whose tag a message gets; RAW: what it has
+_RECORDS = 3
+_ONE = 16384
+
+
+def verdict(name, data):
+    """What becomes of `data` (bytes), given to the decoder of that name: one line of text."""
+    try:
+        return _VERDICTS[name](data)
+    except frames.FrameError as error:
+        return f"refused {error.code}"
+    except card.CardError:
+        return "no card"
+    except ledger.LedgerError:
+        return "no ledger"
+
+
+def short(data):
+    """A few digits that stand for these bytes."""
+    return f"{len(data)}:{hashlib.sha256(data).digest()[:6].hex()}"
+
+
+def messages(data):
+    """The messages of an input: (whose tag it gets, its bytes), each behind a byte and its length as u16."""
+    found = []
+    at = 0
+    while at + 3 <= len(data) and len(found) < MOST:
+        how, n = struct.unpack_from("<BH", data, at)
+        found.append((how & 3, data[at + 3 : at + 3 + n]))
+        at += 3 + n
+    return found
+
+
+def message(how, body):
+    """The bytes of one message."""
+    return struct.pack("<BH", how, len(body)) + body
+
+
+def key_of(device):
+    """The key of a client of the board here."""
+    return bytes((device & 255,)) + KEY[1:]
+
+
+def sealed(how, body):
+    """The frame that a message stands for."""
+    if how == RAW:
+        return body
+    key = b""
+    if how == FLEET:
+        key = FLEET_KEY
+    elif how == CLIENT:
+        device = struct.unpack_from("<I", body, 1)[0] if len(body) >= 5 else 0
+        key = key_of(device)
+    return body + frames.tag(key, body)
+
+
+class _Random(Keyed):
+    state = wire.CTR_DRBG
+
+    def end_report(self):
+        pass
+
+
+class FixedBoard(Board):
+    """A board whose random bytes are known."""
+
+    def generator(self):
+        return _Random(KEY, b"verdicts")
+
+    def text(self):
+        return "fixed"
+
+
+def provision(directory, ahead=1):
+    """Write the files of a board into `directory`; what is there already is written anew. Return the board.
+
+    ahead: for how many reports it pays at once, which a board of one client alone does.
+    """
+    rows = records = b""
+    devices = DEVICES[:1] if ahead > 1 else DEVICES
+    for i, device in enumerate(devices):
+        rows += struct.pack(
+            storage.CLIENT, device, key_of(device), LARGEST, BUDGET, i * _RECORDS, _RECORDS, 0
+        )
+    for i in range(len(devices) * _RECORDS * (D + 1)):
+        records += struct.pack("<h", _ONE - 5117 * i % (2 * _ONE + 1))
+    header = struct.pack(storage.RECORDS_HEADER, storage.MAGIC, D, len(devices) * _RECORDS)
+    fleet = struct.pack(storage.FLEET_FIELDS, storage.FLEET_MAGIC, FLEET_KEY, 0, 8000, ahead, 1, _RECORDS)
+    for name, data in (
+        (storage.CLIENTS, rows),
+        (storage.RECORDS, header + records),
+        (storage.FLEET, fleet),
+    ):
+        write(directory + "/" + name, data)
+    if storage.LEDGERS not in os.listdir(directory):
+        os.mkdir(directory + "/" + storage.LEDGERS)
+    for name in os.listdir(directory + "/" + storage.LEDGERS):
+        os.remove(directory + "/" + storage.LEDGERS + "/" + name)
+    for device in devices:
+        ledger.create(directory + "/" + storage.ledger_name(device), BUDGET)
+    return FixedBoard(directory)
+
+
+def write(path, data):
+    with open(path, "wb") as file:
+        file.write(data)
+
+
+def talk(board, data):
+    """Give a board the messages of an input, and yield (its client, frame, replies) of each.
+
+    An empty message cuts its power. A BENCH_REQUEST is left out: what it measures is never the same.
+    """
+    client = Client(board)
+    try:
+        for how, body in messages(data):
+            frame = sealed(how, body)
+            if not body:
+                client.close()
+                client = Client(board)
+            elif frame[0] != wire.BENCH_REQUEST:
+                yield client, frame, replies_of(client, frame)
+    finally:
+        client.close()
+
+
+def replies_of(client, frame):
+    """All that a client answers to a frame."""
+    replies = []
+    client.respond(memoryview(frame), lambda reply, n: replies.append(bytes(memoryview(reply)[:n])))
+    return replies
+
+
+def _cobs(data):
+    said = []
+    receiver = frames.Receiver(200)
+    for at in range(0, len(data), 7):
+        receiver.give(data[at : at + 7])
+        while True:
+            n = receiver.next()
+            if n == frames.MORE:
+                break
+            said.append(str(n) if n < 0 else short(bytes(receiver.frame[:n])))
+        said.append(str(receiver.certain()))
+    return short(" ".join(said).encode())
+
+
+def _round(data):
+    request = frames.Round()
+    request.decode(memoryview(data))
+    fields = (
+        request.device, request.round, request.model, request.range, request.exponent, request.classes, request.d,
+        request.k, request.batch, request.epochs, request.rate, request.tau, request.values,
+    )  # fmt: skip
+    collects = wire.VALUES <= request.model <= wire.CATEGORIES
+    asked = bytes(request.asked[: request.d]) if collects else bytes(request.parameters)
+    return f"{fields} {short(asked)} {short(bytes(request.card))}"
+
+
+def _request(data):
+    # Everything else that a device, or its bench, decodes; with the empty key's tag
+    frame = memoryview(data + frames.tag(b"", data))
+    said = []
+    out = array("H", (0 for _ in range(5)))
+    for decode in (
+        frames.decode_hello_request,
+        bench.decode_bench_request,
+        lambda frame: decode_model(frame, b""),
+        lambda frame: host_frames.decode_error(frame, b""),
+        host_frames.decode_bench,
+        lambda frame: host_frames.decode_report(frame, b"", 5, 3, out),
+        host_frames.reports_of,
+        frames.address,
+        lambda frame: host_frames.Hello(bytes(frame)).text,
+    ):
+        try:
+            found = decode(frame)
+            if isinstance(found, tuple):
+                found = [bytes(part) if isinstance(part, (memoryview, array)) else part for part in found]
+            said.append(str(found))
+        except frames.FrameError as error:
+            said.append(str(error.code))
+    return short(" ".join(said).encode())
+
+
+def _card(data):
+    one = card.decode(data)
+    return f"{one.shape} {one.symbols} {card.certify(one)} {draws(one)}"
+
+
+def draws(one):
+    """The symbols of a card for a few inputs, from known bytes."""
+    xs = array("h", (-32768, -_ONE, -8193, -1, 0, 1, 12000, _ONE, 32767))
+    out = array("H", (0 for _ in range(len(xs))))
+    sampler.sample(one, Keyed(KEY, b"draws"), xs, out, len(xs))
+    return list(out)
+
+
+def _ledger(data):
+    write("fuzzed", data)
+    book = ledger.Ledger()
+    book.load("fuzzed")
+    fields = (book.budget, book.spent, book.round, book.state)
+    return f"{fields} {short(bytes(book.question))} {short(bytes(book.report))}"
+
+
+def _client(data, ahead=1):
+    said = []
+    for _, _, replies in talk(provision(".", ahead), data):
+        for reply in replies:
+            if reply[0] == wire.HELLO:  # tells the heap
+                hello = host_frames.Hello(reply)
+                hello.heap = 0
+                reply = str([getattr(hello, name) for name in host_frames.HELLO_NAMES]).encode()
+            said.append(f"{reply[9] if reply[0] == wire.ERROR else 0} {short(reply)}")
+    for name in sorted(os.listdir(storage.LEDGERS)):
+        book = ledger.Ledger()
+        book.load(storage.LEDGERS + "/" + name)
+        said.append(f"{book.round} {book.spent} {short(bytes(book.report))}")
+    return ", ".join(said)
+
+
+def _ahead(data):
+    return _client(data, AHEAD)
+
+
+_VERDICTS = {
+    "cobs": _cobs,
+    "round": _round,
+    "request": _request,
+    "card": _card,
+    "ledger": _ledger,
+    "client": _client,
+    "ahead": _ahead,
+}
+NAMES = sorted(_VERDICTS)
+
+
+def pack(inputs):
+    """A file of inputs, (name, data) each."""
+    return b"".join([struct.pack("<BH", NAMES.index(name), len(data)) + data for name, data in inputs])
+
+
+def main(path):
+    """Print the verdict on every input of a file, each in a line."""
+    with open(path, "rb") as file:
+        while True:
+            head = file.read(3)
+            if not head:
+                return
+            name, n = struct.unpack("<BH", head)
+            print(verdict(NAMES[name], file.read(n)))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
