@@ -45,7 +45,7 @@ def pico():
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("case", slots.CASES, ids=lambda case: case.name)
 def test_a_report_leaves_in_the_shortest_slot_that_admits_it_whatever_the_data(pico, case):
     slot = case.slot

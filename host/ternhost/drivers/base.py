@@ -230,7 +230,7 @@ _REFUSALS = {
         "put it there: tern deploy --with inference, local or collect; or --whole",
     ),
     wire.ERR_SLOT: (
-        "local training on all their records might not fit their slot: {detail} epochs times records do",
-        "ask for fewer epochs (--local-epochs), or provision them with a longer --slot-ms",
+        "the work of a report might not fit their slot",
+        "ask for less (--local-epochs, --batch, --k), or provision them with a longer --slot-ms, or fewer --most-records",
     ),
 }
