@@ -231,6 +231,6 @@ _REFUSALS = {
     ),
     wire.ERR_SLOT: (
         "the work of a report might not fit their slot",
-        "ask for less (--local-epochs, --batch, --k), or provision them with a longer --slot-ms, or fewer --most-records",
+        "ask for less (--local-epochs, --batch), or provision them with a longer --slot-ms or fewer --most-records",
     ),
 }
