@@ -194,11 +194,6 @@ def _mask(n):
     return mask
 
 
-def certification_ms(card):
-    """Return more than twice the milliseconds that decoding and certifying `card` takes on a Pico, at most."""
-    return 80 + (len(card.data) >> (3 if card.shape == HIERARCHY else 6))
-
-
 def certify(card, epsilon=None):
     """Return whether `card` keeps `epsilon` micro-epsilon (its own claim if None). Exact integer arithmetic."""
     if epsilon is None:

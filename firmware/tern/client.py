@@ -7,7 +7,7 @@ import gc
 from array import array
 
 from tern import frames, wire
-from tern.card import CardError, certification_ms, certify, decode
+from tern.card import CardError, certify, decode
 from tern.compat import const, ticks_diff, ticks_ms
 from tern.coordinates import choose, gather
 from tern.entropy import EntropyError
@@ -15,7 +15,7 @@ from tern.frames import FrameError
 from tern.gradient import Gradient, turn
 from tern.ledger import Ledger, LedgerError
 from tern.sampler import sample, sample_categories
-from tern.shapes import WINDOW
+from tern.shapes import HIERARCHY, WINDOW
 from tern.storage import (
     CLIENTS,
     FLEET,
@@ -30,7 +30,7 @@ from tern.storage import (
 
 _mem_free = getattr(gc, "mem_free", int)  # CPython does not tell
 
-_BASE_MS = const(160)  # of a report without work: flash that is slow to erase, garbage
+_BASE_MS = const(240)  # of any report: modules, garbage, room on the flash
 _MANY = const(65535)
 
 
@@ -39,14 +39,18 @@ def work_ms(request, card, size, bound):
 
     size: bytes of packed symbols; bound: of the client's records, 0 where there is none.
     """
-    records = 1
+    batch = request.batch or wire.MAX_BATCH
+    k = request.k
+    work = _BASE_MS + (k >> 2) + (k * size >> 11)
+    work += len(card.data) >> (3 if card.shape == HIERARCHY else 6)
+    if card.shape > WINDOW:
+        work += k
     if request.epochs:
-        records = request.epochs * (bound or _MANY)
-    elif request.model <= wire.SVM or request.model == wire.SOFTMAX_GRADIENT:
-        records = request.batch or wire.MAX_BATCH
-    work = _BASE_MS + records * request.classes * (request.d + 64) // 64 + (request.k * size >> 11)
-    work += request.k * 2 if card.shape > WINDOW else request.k >> 2
-    return work + certification_ms(card)
+        bound = bound or _MANY
+        batch = request.epochs * (bound + bound // batch + 1)
+    elif wire.SVM < request.model < wire.SOFTMAX_GRADIENT:
+        batch = 1
+    return work + (batch * (request.classes * (request.d + 64) + 128) >> 8)
 
 
 class Client:

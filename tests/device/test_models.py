@@ -218,9 +218,10 @@ def test_tau_and_epochs_belong_to_the_question():
 
 
 def test_work_that_might_not_fit_the_slot_is_refused_for_nothing_whatever_the_records():
-    # The base of 160 ms and 17 eighths a record of four features; nothing depends on how many the client holds.
-    for slot, bound, epochs in ((500, 16, 20), (500, 1, 255), (161, 1, 1), (160, 1, 0), (0, 16, 255)):
-        for records in (1, 7):
+    # 240 ms and 196/256 a record of four features, one more for each batch; nothing depends on how many it holds.
+    cases = ((500, 16, 20), (500, 1, 170), (630, 1, 255), (241, 1, 1), (240, 1, 0), (0, 16, 255))
+    for slot, bound, epochs in cases:
+        for records in (1, 200):
             folder = scratch.folder()
             board = provision(folder, records=records)
             with open(folder + "/" + storage.FLEET, "wb") as file:

@@ -96,3 +96,28 @@ def test_a_board_has_the_slot_that_its_file_says():
     with open(folder + "/" + storage.FLEET, "wb") as file:
         file.write(b"damaged")
     assert isinstance(Quiet(folder).link(), Link)  # it can then be asked, and refuses
+
+
+def test_with_a_slot_the_work_of_each_client_has_a_moment_of_its_own():
+    import struct
+
+    import scratch
+    import small_board
+
+    from tern import storage
+    from tern.client import Client
+
+    key = bytes(range(100, 132))
+    for slot, kinds in ((0, [wire.REPORTS]), (500, [wire.REPORT] * 3)):
+        folder = scratch.folder()
+        client = Client(small_board.provision(folder, clients=3))
+        with open(folder + "/" + storage.FLEET, "wb") as file:
+            file.write(struct.pack(storage.FLEET_FIELDS, storage.FLEET_MAGIC, key, 0, slot, 1, 1, 0))
+        sent = []
+
+        def send(reply, n, sent=sent):
+            sent.append(reply[0])
+
+        client.respond(small_board.round_frame(1, small_board.THREE, device=wire.FLEET, key=key), send)
+        assert sent == kinds
+        client.close()

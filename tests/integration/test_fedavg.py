@@ -110,7 +110,7 @@ def test_a_run_that_all_boards_refuse_does_not_keep_others_from_the_store(tmp_pa
     path = tmp_path / "store.sqlite"
     with Store(path) as store:
         provision_fleet(store, directories, rows, Policy(8_000_000, 80_000_000), 20)
-    (directories[0] / FLEET).write_bytes(fleet_file(bytes(32), slot=540, records=64))
+    (directories[0] / FLEET).write_bytes(fleet_file(bytes(32), slot=335, records=20))
     with EmulatedFleet(micropython, directories) as boards:
         port = {**LOCAL, "fleet": "port:" + boards.ports[0], "rounds": 1, "share": 1.0, "store": path}
         with (

@@ -516,10 +516,11 @@ static void send_hello(u32 nonce) {
 }
 
 static int slot_exceeded(const struct round *r, int size) {
-    i64 records = r->model <= 3 || r->model == 10 ? (r->batch ? r->batch : 32) : r->model >= 5 && r->model <= 7 ?
-        (i64)r->epochs * (fleet.records ? fleet.records : 65535) : 1;
-    i64 work = records * r->classes * (r->d + 64) / 64, draws = r->card.shape <= WINDOW ? r->k >> 2 : 2 * r->k;
-    return fleet.slot && 160 + work + draws + (r->k * size >> 11) + (r->card.n >> (r->card.shape == HIERARCHY ? 1 : 4)) > fleet.slot;
+    i64 batch = r->batch ? r->batch : 32, bound = fleet.records ? fleet.records : 65535;
+    i64 records = r->model <= 3 || r->model == 10 ? batch : r->epochs ? r->epochs * (bound + bound / batch + 1) : 1;
+    i64 work = 240 + (records * (r->classes * (r->d + 64) + 128) >> 8) + (r->k * size >> 11);
+    work += (r->k >> 2) + (r->card.shape > WINDOW ? r->k : 0) + (r->card.n >> (r->card.shape == HIERARCHY ? 3 : 6));
+    return fleet.slot && work > fleet.slot;
 }
 
 /* One client's answer to a ROUND whose tag has verified: OK and a report in l, or the code of an ERROR. The order of these
@@ -600,7 +601,7 @@ static void on_round(const u8 *f, int n) {
             if (!find_client(&c, board.first + i)) { send_error(NULL, 0, number, ERR_DEVICE, board.first + i); continue; }
             question(q, &c, f, n);
             if ((code = answer(&l, &c, q, f, n, &detail)) != OK) { send_error(q + 8, c.id, number, code, detail); continue; }
-            if (board.clients == 1) { send_frame(l.report, l.n); return; }
+            if (board.clients == 1 || fleet.slot) { send_frame(l.report, l.n); continue; }
             if (end + l.n - 5 > LONGEST) { send_frame(rows, end); end = 7; }
             put16(put32(rows + 1, number), l.n - 17);
             put(put(rows + end, l.report + 1, 4), l.report + 9, l.n - 9);   /* a row: device, symbols, tag */

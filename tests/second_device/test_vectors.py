@@ -516,12 +516,12 @@ def test_refusals(device, tmp_path):
 
 
 def test_slot(device, tmp_path):
-    board = provision(tmp_path / "board", fleet=(0, 190, 1, 1, 0))
-    w, certify = 32 * 66 // 64, len(CARD) >> 4
-    assert 160 + w + certify > 190
+    # records * (66 + 128) >> 8 for d = 2, 0 for the card: 24 for a batch of 32, 23 for one of 31
+    board = provision(tmp_path / "board", fleet=(0, 263, 1, 1, 0))
+    assert len(CARD) < 64
     frame = round_frame()
     assert error(talk(device, board, frame)[0], frame)[2:] == (16, 0)
-    assert len(talk(device, board, round_frame(batch=20), random=bytes(99))[0]) == 18
+    assert len(talk(device, board, round_frame(batch=31), random=bytes(99))[0]) == 18
 
 
 def test_pause(device, tmp_path):

@@ -232,8 +232,8 @@ _REFUSALS = {
         "put it there: tern deploy --with inference, local, collect or softmax; or --whole",
     ),
     wire.ERR_SLOT: (
-        "the work of a report might not fit their slot, at whose end they send it",
-        "ask for less work (--batch, --local-epochs, --k), or provision them with a longer --slot-ms; local training "
-        "also needs a bound of their records (--most-records)",
+        "the work of a report might not fit their slot",
+        "ask for less (--batch, --local-epochs, --k), or provision them with a longer --slot-ms or fewer "
+        "--most-records, the bound of their records that local training needs",
     ),
 }

@@ -1,0 +1,62 @@
+"""Runs on a board: answers ROUNDs through the firmware's own Client and Slotted, and times when each answer leaves."""
+
+import os
+import time
+
+from tern.boards.this import this_board
+from tern.client import Client
+from tern.links.slot import Slotted
+
+DIRECTORY = "/slot"
+_ERROR = 0x84
+
+
+class Link:
+    """A link whose frames are there already, and whose answers go nowhere."""
+
+    console = False
+
+    def __init__(self):
+        self.answers = []
+
+    def receive(self, timeout_ms=-1):
+        self._start = time.ticks_us()
+        return self.frame
+
+    def send(self, frame, n):
+        taken = time.ticks_diff(time.ticks_us(), self._start)
+        self.answers.append((frame[0], frame[9] if frame[0] == _ERROR else 0, taken))
+        return True
+
+    def close(self):
+        pass
+
+
+def write(path, rows):
+    """Make a file of rows: (bytes, how often)."""
+    with open(DIRECTORY + "/" + path, "wb") as file:
+        for row, count in rows:
+            for _ in range(count):
+                file.write(row)
+
+
+def answers(files, beat, frames):
+    """Answer `frames` on a board that has just been switched on: (type, code, microseconds from the frame) of each.
+
+    files: path -> rows; beat: of what multiples they are sent, ms.
+    """
+    if DIRECTORY[1:] not in os.listdir("/"):
+        os.mkdir(DIRECTORY)
+        os.mkdir(DIRECTORY + "/ledger")
+    for path, rows in files.items():
+        write(path, rows)
+    board = this_board()
+    board.directory = DIRECTORY
+    client = Client(board)
+    link = Link()
+    slotted = Slotted(link, beat)
+    for frame in frames:
+        link.frame = memoryview(frame)
+        client.respond(slotted.receive(), slotted.send)
+    client.close()
+    return link.answers

@@ -1,0 +1,195 @@
+"""What a host may ask of a board with a slot, as much work as the slot admits: cases for the emulated Pico.
+
+Times there are simulated cycles, so that an answer that leaves late does so on every machine.
+"""
+
+import struct
+import tempfile
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from tern import card as cards
+from tern import frames, host_frames, ledger, storage, wire
+from tern.client import work_ms
+from tern.fixed import ONE
+from terntools.boards import deploy, mpy
+from terntools.boards.repl import Repl
+from terntools.emulators.pico import boot_pico
+
+PROGRAM = Path(__file__).with_name("slot_program.py")
+RECORDS = 200  # of client 2; client 1 has one
+KEYS = [bytes([device]) * wire.KEY_BYTES for device in (1, 2)]
+T = cards.T
+
+
+def table(epsilon, knot_bits=0, levels=3):
+    """A table card that keeps nearly everything: of micro-epsilon `epsilon`, however small."""
+    data = struct.pack("<BIBB", 0x11, epsilon, knot_bits, levels)
+    data += struct.pack(f"<{levels}b", *range(-(levels // 2), levels - levels // 2))
+    for knot in range((1 << knot_bits) + 1):
+        data += struct.pack(
+            f"<{levels - 1}I", *(j * (T // levels + 7 * (knot & 1)) for j in range(1, levels))
+        )
+    return data
+
+
+def window(epsilon, symbols=256, width=85):
+    """A window card that hardly tells inside from outside."""
+    return struct.pack("<BIHHI", 0x12, epsilon, symbols, width, T * width // symbols)
+
+
+def laplace(epsilon):
+    """The laplace card of three outputs that draws longest: half of all uniforms are rejected, most noise is 0."""
+    t = (1 << 17) + 9
+    return struct.pack("<BIBIIii", 0x13, epsilon, 0, t, min(1 << 20, t * epsilon // 2_000_000), -1, 1)
+
+
+def mixture(epsilon, one=None, other=None):
+    """Each card in half of all draws."""
+    one, other = one or window(1, 2, 1), other or table(1, 0, 2)
+    return struct.pack("<BIIH", 0x14, epsilon, T // 2 + 1, len(one)) + one + other
+
+
+def hierarchy(epsilon, ranges=2):
+    """So many ranges."""
+    bounds = [15000 - 30000 * i // (ranges - 1) for i in range(ranges - 1)]
+    data = struct.pack(f"<BIB{ranges - 1}h", 0x15, epsilon, ranges, *bounds)
+    for i in range(ranges):
+        data += struct.pack("<BIHHI", 0x12, 1, ranges, 1, T // ranges + i)
+    for i in range(ranges):
+        data += struct.pack("<BIBBbbII", 0x11, 1, 0, 2, -1, 1, T // 2 + 5 + i, T // 2 - 5 - i)
+    return data
+
+
+def category(epsilon):
+    """For categories: a window of 1."""
+    return window(epsilon, 256, 1)
+
+
+def longest_table(epsilon):
+    """33 knots and 16 levels."""
+    return table(epsilon, 5, 16)
+
+
+def longest_mixture(epsilon):
+    """Two tables of 33 knots."""
+    return mixture(epsilon, table(1, 5, 8), table(1, 5, 7))
+
+
+def longest_hierarchy(epsilon):
+    """16 ranges."""
+    return hierarchy(epsilon, 16)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A question: its model, card and so on; micro: what a value costs at least, each card being a new one."""
+
+    name: str
+    model: int
+    card: object
+    d: int = 128
+    classes: int = 1
+    k: int = 1
+    batch: int = 0
+    local: tuple = (0, 0, 0)
+    micro: int = 19_999_000
+
+    def frame(self, device, number):
+        """The ROUND for a client, with a card that it has not seen."""
+        exponent = 0 if self.model in (wire.VALUES, wire.CATEGORIES) else -14
+        values = [1] * self.d if not exponent else [9999 - 7 * j for j in range(self.d * self.classes)]
+        out = bytearray(wire.MAX_FRAME)
+        n = host_frames.encode_round(
+            out, KEYS[device - 1], device, number, self.model, values, self.card(self.micro + 2 * number + device),
+            self.k, exponent, 0, self.classes, self.batch, self.local,
+        )  # fmt: skip
+        return bytes(out[:n])
+
+    @property
+    def slot(self):
+        """The shortest slot that admits it, ms."""
+        request = frames.Round()
+        request.decode(memoryview(self.frame(1, 1)))
+        card = cards.decode(request.card)
+        return work_ms(request, card, frames.packed_size(card.symbols, self.k), RECORDS)
+
+
+SOFTMAX = wire.SOFTMAX_GRADIENT
+AFFORDABLE = 8_000_000  # for one, of some
+CHEAP = 400_000  # for 1,024 values, twice
+CASES = (
+    Case("softmax regression 8 x 128, k = 1023", SOFTMAX, table, 128, 8, 1023, 1, micro=CHEAP),
+    *(
+        Case(f"gradient {model}, batch 32, k = 128", model, window, k=128, batch=32, micro=3_000_000)
+        for model in (wire.LINEAR, wire.LOGISTIC, wire.SVM)
+    ),
+    *(
+        Case(f"gradient, {card.__name__}", wire.LINEAR, card, 1)
+        for card in (longest_table, window, laplace, longest_mixture, longest_hierarchy)
+    ),
+    Case("inference 128 x 8", wire.SOFTMAX, laplace, 8, 128, 128, micro=16_000_000),
+    Case("inference 8 x 128", wire.SOFTMAX, laplace, 128, 8, 8, micro=16_000_000),
+    Case("collection", wire.VALUES, longest_hierarchy, k=128, micro=2_000_000),
+    Case("categories", wire.CATEGORIES, category, k=128, micro=2_000_000),
+    *(Case(f"local training {model}", model, table, 28, local=(1, 2, 1 << 18)) for model in (5, 6, 7)),
+    Case("local training, batches of one", 5, table, 128, batch=1, local=(1, 2, 1 << 18)),
+    Case("local training of one feature, batches of one", 6, table, 1, batch=1, local=(1, 2, 1 << 18)),
+    Case("softmax regression 8 x 128", SOFTMAX, table, 128, 8, batch=32),
+    Case("softmax regression 128 x 8", SOFTMAX, table, 8, 128, batch=32),
+    Case("softmax regression, 256 of 256 symbols", SOFTMAX, window, 128, 8, 256, 1, micro=1_500_000),
+    *(
+        Case(f"softmax regression, 1024 values, {card.__name__}", SOFTMAX, card, 128, 8, 1024, 1, micro=CHEAP)
+        for card in (table, laplace, mixture, hierarchy)
+    ),
+    Case("softmax regression, 400 values in 16 ranges", SOFTMAX, longest_hierarchy, 120, 8, 400, 1, micro=1_000_000),
+)  # fmt: skip
+
+
+class Slots:
+    """An emulated Pico with every module."""
+
+    def __init__(self, repl):
+        self._repl = repl
+
+    def answers(self, case, slot, beat, rounds=2):
+        """What a board of `slot` ms answers to both clients' rounds, each with a new card: (type, code, microseconds).
+
+        beat: of what multiples it sends, ms.
+        """
+        asked = [case.frame(device, number + 1) for number in range(rounds) for device in (1, 2)]
+        return self._repl.evaluate(f"answers({board(case.d, slot)!r}, {beat}, {asked!r})", 600)
+
+
+def board(d, slot):
+    """The files of a board with two clients of opposite data: one record of -1, and RECORDS of +1."""
+    most = ledger.MAX_BUDGET
+    clients = [struct.pack(storage.CLIENT, i + 1, KEYS[i], most, most, i, (1, RECORDS)[i], 0) for i in (0, 1)]
+    fleet = struct.pack(
+        storage.FLEET_FIELDS, storage.FLEET_MAGIC, bytes(wire.KEY_BYTES), 0, slot, 1, 1, RECORDS
+    )
+    low, high = (struct.pack("<h", x) * d + struct.pack("<h", ONE) for x in (-ONE, ONE))
+    head = struct.pack(storage.RECORDS_HEADER, storage.MAGIC, d, 1 + RECORDS)
+    with tempfile.TemporaryDirectory() as folder:
+        path = f"{folder}/ledger"
+        ledger.create(path, most)
+        account = Path(path).read_bytes()
+    return {
+        storage.CLIENTS: [(b"".join(clients), 1)],
+        storage.FLEET: [(fleet, 1)],
+        storage.RECORDS: [(head, 1), (low, 1), (high, RECORDS)],
+        **{storage.ledger_name(device): [(account, 1)] for device in (1, 2)},
+    }
+
+
+@contextmanager
+def emulated():
+    """Boot one."""
+    with boot_pico(seed=1, skip_idle=True) as pico, Repl(pico.url) as repl:
+        machine, changes = deploy.plan(repl, more=mpy.ON_DEMAND)
+        deploy.install(repl, machine, changes)
+        compiled = mpy.compiled(PROGRAM.read_text(), machine.processor, PROGRAM.name, optimise=True)
+        deploy.apply(repl, deploy.compare(repl, {f"/lib/{PROGRAM.stem}.mpy": compiled}))
+        repl.run(f"from {PROGRAM.stem} import *")
+        yield Slots(repl)
