@@ -1,0 +1,49 @@
+"""The second device and the library agree: the same files, random bytes and frames, the same answers and ledgers."""
+
+import random
+import struct
+from collections import Counter
+
+import pytest
+from asking import Host, cobs, sealed, some_board
+from talking import Library, Second, files_of, put, told
+
+FRAMES = 1000  # a seed's
+HELLO_REQUEST = cobs(sealed(b"", b"\1" + struct.pack("<I", 1)))
+
+
+def talk(program, folder, draw, most):
+    """Ask two devices up to `most` frames, with restarts in between; return what was answered, by type and code."""
+    board = some_board(draw)
+    put(board, folder / "library")
+    put(board, folder / "second")
+    host = Host(draw, board)
+    seen = Counter()
+    while seen["frames"] < most:
+        noise = draw.randbytes(draw.choice((70_000, 70_000, 70_000, 40, 0)))
+        library, second = Library(folder / "library", noise), Second(program, folder / "second", noise)
+        asked = []
+        try:
+            for _ in range(draw.choice((1, 5, 20, 60))):
+                coded = host.frame() if draw.randrange(8) else HELLO_REQUEST
+                asked.append(coded)
+                expected, found = library.ask(coded), second.ask(coded)
+                assert told(expected) == told(found), (board, asked)
+                assert files_of(folder / "library") == files_of(folder / "second"), (board, asked)
+                seen["frames"] += 1
+                for answer in expected:
+                    seen[f"{answer[0]:02x}" + (f" {answer[9]}" if answer[0] == 0x84 else "")] += 1
+        finally:
+            library.close()
+            second.close()
+    return seen
+
+
+@pytest.mark.sampled(4)
+@pytest.mark.parametrize("seed", range(110))
+def test_the_second_device_and_the_library_agree(device, tmp_path, seed):
+    draw = random.Random(seed)
+    seen = Counter()
+    while seen["frames"] < FRAMES:
+        seen += talk(device, tmp_path / str(seen["frames"]), draw, 60)
+    assert {"82", "81"} | {f"84 {code}" for code in (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 14)} <= seen.keys(), seen
