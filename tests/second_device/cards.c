@@ -190,37 +190,26 @@ static int certified(const struct card *c, u32 epsilon) {
 }
 
 /* ---- Random draws: one stream of bytes, each read only when it is needed ---- */
-static FILE *random_file;
-static int random_failed;
+#include "entropy.c"
 
-static u32 random_byte(void) {
-    int c = random_failed ? EOF : getc(random_file);
-    random_failed = c == EOF;
-    return random_failed ? 0 : c;
-}
-
-/* How many of these thresholds out of 2**bits are <= r, for a random r of that many bits, read from the top. */
-static int thresholds_passed(const u8 *thresholds, int n, int bits) {
-    u32 low = 0, size = (u32)1 << bits;                                     /* r is in low .. low + size - 1 */
+/* How many of these thresholds out of 2**48 are <= r, a random number whose bytes are read only until that is known. */
+static int thresholds_passed(const u64 *thresholds, int n) {
+    u64 low = 0, size = (u64)1 << 48;                                       /* r is in low .. low + size - 1 */
     for (;;) {
-        int passed = 0, decided = 1;
+        int passed = 0, known = 1;
         for (int i = 0; i < n; i++) {
-            u32 c = get32(thresholds + 4 * i);
-            if (c <= low) passed++;
-            else if (c < low + size) decided = 0;
+            if (thresholds[i] <= low) passed++;
+            else if (thresholds[i] < low + size) known = 0;
         }
-        if (decided || random_failed) return passed;
-        int step = bits < 8 ? bits : 8;
-        bits -= step;
-        size >>= step;
-        low += (random_byte() >> (8 - step)) * size;
+        if (known || random_failed) return passed;
+        size >>= 8;
+        low += random_byte() * size;
     }
 }
 
-static int below(u32 threshold, int bits) {                                 /* Bernoulli(threshold / 2**bits) */
-    u8 bytes[4];
-    put32(bytes, threshold);
-    return !thresholds_passed(bytes, 1, bits);
+static int bernoulli(u32 f, int bits) {                                     /* 1 with probability f / 2**bits */
+    u64 threshold = (u64)f << (48 - bits);
+    return !thresholds_passed(&threshold, 1);
 }
 
 static u32 uniform_from(u32 (*next_byte)(void), u32 n) {                    /* 0 .. n-1, n at most 2**30 */
@@ -255,32 +244,36 @@ static i32 laplace_noise(i64 t, i64 s) {
     }
 }
 
-static i32 rounded(i64 a, int bits) {                                       /* a / 2**bits, up or down at random */
-    i32 i = down(a, bits), f = a - i * ((i64)1 << bits);
-    return i + (f > 0 && below(f, bits));
+static i32 rounded(i32 b) {                                                 /* b / 2**15, up or down at random; b is not negative */
+    return (b >> 15) + bernoulli(b & 32767, 15);
+}
+
+static u32 draw_table(const struct card *c, i32 v) {
+    i32 b = (v + ONE) * (1 << c->at[5]), f = b & 32767, n = c->symbols - 1;
+    const u8 *row = c->at + 7 + c->symbols + 4 * (b >> 15) * n;
+    u64 thresholds[15];
+    for (int j = 0; j < n; j++)                                             /* between two knots; 45 bits of 48 */
+        thresholds[j] = 8 * ((u64)(32768 - f) * get32(row + 4 * j) + (f ? (u64)f * get32(row + 4 * (n + j)) : 0));
+    return thresholds_passed(thresholds, n);
 }
 
 /* The symbol for v: a value in Q1.14, or a category where `categorical` (window cards of W = 1). */
 static u32 draw(const struct card *c, i32 v, int categorical) {
     const u8 *at = c->at;
-    if (c->shape == TABLE) {
-        int row = rounded(v + ONE, 15 - at[5]), n = c->symbols - 1;
-        return thresholds_passed(at + 7 + c->symbols + 4 * row * n, n, 30);
-    }
+    if (c->shape == TABLE) return draw_table(c, v);
     if (c->shape == WINDOW) {
-        u32 w = get16(at + 7), s = c->symbols - w, i = categorical ? (u32)v : (u32)rounded((i64)(v + ONE) * s, 15);
-        if (below(get32(at + 9), 30)) return i + uniform(w);
+        u32 w = get16(at + 7), s = c->symbols - w, i = categorical ? v : rounded((v + ONE) * (i32)s);
+        if (bernoulli(get32(at + 9), 30)) return i + uniform(w);
         u32 e = uniform(s);
         return e < i ? e : e + w;
     }
-    if (c->shape == LAPLACE) {
-        i32 q = at[5], lo = get_i32(at + 14), hi = get_i32(at + 18);
-        i32 out = rounded(v + ONE, ONE_BITS - q) - (1 << q) + laplace_noise(get32(at + 6), get32(at + 10));
+    if (c->shape == LAPLACE) {                                              /* v is on the grid already */
+        i32 lo = get_i32(at + 14), hi = get_i32(at + 18), out = v + laplace_noise(get32(at + 6), get32(at + 10));
         return (out < lo ? lo : out > hi ? hi : out) - lo;
     }
     if (c->shape == MIXTURE) {
         struct card a = inner(c, 0), b = inner(c, 1);
-        return below(get32(at + 5), 30) ? draw(&a, v, 0) : a.symbols + draw(&b, v, 0);
+        return bernoulli(get32(at + 5), 30) ? draw(&a, v, 0) : a.symbols + draw(&b, v, 0);
     }
     int m = at[5], i = 0;
     while (i < m - 1 && v < get_i16(at + 6 + 2 * i)) i++;
@@ -290,10 +283,10 @@ static u32 draw(const struct card *c, i32 v, int categorical) {
     return 2 * t + draw(&value, v, 0);
 }
 
-/* Symbols of k values. On a laplace card all are rounded first, then each gets its noise. */
-static void draw_all(const struct card *c, const i32 *values, int k, int categorical, u32 *symbols) {
-    i32 at_grid[MOST_VALUES];
-    int laplace = c->shape == LAPLACE, step = laplace ? ONE_BITS - c->at[5] : 0;
-    for (int i = 0; i < k && laplace; i++) at_grid[i] = rounded(values[i] + ONE, step) * (1 << step) - ONE;
-    for (int i = 0; i < k; i++) symbols[i] = draw(c, laplace ? at_grid[i] : values[i], categorical);
+/* Symbols of k values. On a laplace card all are rounded to the grid first, then each gets its noise. */
+static void draw_all(const struct card *c, i32 *values, int k, int categorical, u32 *symbols) {
+    int q = c->shape == LAPLACE ? c->at[5] : 0;
+    if (c->shape == LAPLACE)
+        for (int i = 0; i < k; i++) values[i] = rounded((values[i] + ONE) * (2 << q)) - (1 << q);
+    for (int i = 0; i < k; i++) symbols[i] = draw(c, values[i], categorical);
 }

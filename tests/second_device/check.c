@@ -91,7 +91,7 @@ static void check_pay(void) {                                               /* r
         return;
     }
     if (code == ERR_AHEAD) code = OK;           /* these rounds have no bound */
-    if (code == OK && (price == 0 || sizes[3] < 18 || sizes[3] > 273 || price > l->budget - l->spent)) code = ERR_BUDGET;
+    if (code == OK && (price == 0 || (sizes[3] && (sizes[3] < 18 || sizes[3] > 273)) || price > l->budget - l->spent)) code = ERR_BUDGET;
     if (code == OK) {
         memcpy(changed.report, arguments[3], sizes[3]);
         changed.n = sizes[3];
@@ -112,6 +112,41 @@ static void check_values(void) {                                            /* f
     for (int i = 0; i < r.values; i++) printf("%s%ld", i ? " " : "", (long)values[i]);
 }
 
+static const char *raw_text;
+static u32 raw_block, raw_at;
+
+static int raw_of_text(u8 *out, int n) {                                    /* SHA-256("text 0") | SHA-256("text 1") | ... */
+    static u8 block[32];
+    char text[300];
+    for (int i = 0; i < n; i++, raw_at++) {
+        if (raw_at % 32 == 0) hash(block, (const u8 *)text, snprintf(text, sizeof text, "%s %u", raw_text, (unsigned)raw_block++), "", 0);
+        out[i] = block[raw_at % 32];
+    }
+    return n;
+}
+
+static void check_health(void) {                                            /* raw bytes -> where they fail, or never */
+    memset(&health, 0, sizeof health);
+    for (int i = 0; i < sizes[0]; i++) if (!healthy(arguments[0][i])) { printf("%d", i); return; }
+    printf("never");
+}
+
+static void check_generator(void) {                                         /* text, other bytes, portion, pairs of u32 -> all bytes drawn */
+    raw_text = (char *)arguments[0];
+    arguments[0][sizes[0]] = 0;
+    raw_block = raw_at = 0;
+    raw_source = raw_of_text;
+    random_file = NULL;
+    memset(&health, 0, sizeof health);
+    memset(&seeding, 0, sizeof seeding);
+    memcpy(seeding.also, arguments[1], seeding.n_also = sizes[1]);
+    start_generator(get32(arguments[2]));
+    if (random_failed) { printf("refused"); return; }
+    for (int i = 0; i < sizes[3]; i += 8)
+        for (u32 reports = get32(arguments[3] + i); reports--; end_of_draws())
+            for (u32 n = get32(arguments[3] + i + 4); n--;) printf("%02x", (unsigned)random_byte());
+}
+
 static void check_line(const char *name) {
     static u8 out[LONGEST + 16];
     u8 digest[32];
@@ -122,6 +157,8 @@ static void check_line(const char *name) {
     else if (!strcmp(name, "round")) check_round();
     else if (!strcmp(name, "ledger")) check_ledger();
     else if (!strcmp(name, "pay")) check_pay();
+    else if (!strcmp(name, "health")) check_health();
+    else if (!strcmp(name, "generator")) check_generator();
     else if (!strcmp(name, "values")) check_values();
     else if (!strcmp(name, "encode")) print_hex(out, cobs_encode(out, arguments[0], sizes[0]));
     else if (!strcmp(name, "decode")) {

@@ -3,8 +3,8 @@
  *     device DIRECTORY [--random FILE]   a board on standard input and output, as on a serial port
  *     device --check                     lines `name hex hex ...` on standard input, a line of results each
  *
- * Read it beside the texts; each part names its own. It takes its random bytes from the operating system's generator;
- * with --random those of the samplers come from FILE, one report after the other: for comparisons, never for data. */
+ * Read it beside the texts; each part names its own. With --random the bytes of all draws come from FILE, one report
+ * after the other: for comparisons, never for data. */
 #define _DEFAULT_SOURCE
 #include <fcntl.h>
 #include <stdint.h>
@@ -24,7 +24,7 @@ typedef int32_t i32;
 typedef int64_t i64;
 
 enum { LONGEST = 2560, CREDIT = 128, MOST_VALUES = 1024, MOST_PACKED = 256, MOST_RECORDS = 32, LAST_ROUND = (1 << 30) - 1 };
-enum { ONE_BITS = 14, ONE = 1 << ONE_BITS, T = 1 << 30 };            /* 1 in Q1.14; the whole of a card's probability */
+enum { ONE_BITS = 14, ONE = 1 << ONE_BITS, T = 1 << 30 };               /* 1 in Q1.14; the whole of a card's probability */
 static const u32 FLEET = 0xFFFFFFFF;
 static const u8 SCHEMA[8] = {0x87, 0xd9, 0x5d, 0x96, 0x8d, 0x5d, 0xf6, 0x27};
 
@@ -567,10 +567,12 @@ static int answer(struct ledger *l, const struct client *c, const u8 q[32], cons
         pack(put32(put32(l->report + 1, c->id), r.number), size, r.card.symbols, symbols, r.k);
         hash(digest, q + 8, 16, l->report, 9 + size);
         put(l->report + 9 + size, digest, 8);
-        l->n = random_failed ? 0 : 17 + size;
+        int failed = random_failed;             /* if the draw failed, the report is lost, and paid for all the same */
+        l->n = failed ? 0 : 17 + size;
+        end_of_draws();
         int n_file = pay(l, r.number, q, price, board.clients == 1 && fleet.present ? fleet.ahead : 1, least(c->budget, l->budget), ledger);
         if (n_file && !store_ledger(c->id, ledger, n_file)) code = ERR_LEDGER;
-        else if (random_failed) code = ERR_ENTROPY;
+        else if (failed) code = ERR_ENTROPY;
         *c->paid_at = now();
     }
     free(file);
@@ -667,14 +669,22 @@ static void serve(void) {                       /* the serial line: frames betwe
     }
 }
 
+static int system_bytes(u8 *out, int n) {
+    FILE *f = fopen("/dev/urandom", "rb");
+    if (!f) return 0;
+    n = fread(out, 1, n, f);
+    fclose(f);
+    return n;
+}
+
 #include "check.c"
 
 int main(int n, char **arguments_) {
     if (n == 2 && !strcmp(arguments_[1], "--check")) return check();
     if (n == 4 && !strcmp(arguments_[2], "--random")) random_file = fopen(arguments_[3], "rb");
-    else if (n == 2) random_file = fopen("/dev/urandom", "rb");
+    else if (n == 2) { raw_source = system_bytes; start_generator(128); }
     else { fprintf(stderr, "usage: device DIRECTORY [--random FILE] | device --check\n"); return 2; }
-    random_failed = !random_file;
+    if (n == 4) random_failed = !random_file;
     if (chdir(arguments_[1])) { perror(arguments_[1]); return 1; }
     umask(077);                                 /* ledgers are for their owner alone */
     load_board();

@@ -186,6 +186,20 @@ def test_payments(device):
             assert wanted is None or answer[:3] == wanted, case["comment"]
 
 
+def test_health(device):
+    asked = cases("entropy.json", "health")
+    for case, answer in zip(asked, ask(device, [("health", h("raw", c)) for c in asked])):
+        assert answer == ["never" if case["fails_at"] is None else str(case["fails_at"])], case["comment"]
+
+
+def test_generator(device):
+    """The device has no AES, and so Hash_DRBG."""
+    asked = [c for c in cases("entropy.json", "generators") if c["generator"] == "Hash_DRBG"]
+    lines = [("generator", c["raw_of"].encode(), h("also", c), u32(c["portion"]), b"".join(map(u32, sum(c["reports"], [])))) for c in asked]
+    for case, answer in zip(asked, ask(device, lines)):
+        assert answer[0].endswith(case["last_drawn"]), case["comment"]
+
+
 # ---- Conversations with the board ----
 
 FLEET = 2**32 - 1
@@ -311,6 +325,29 @@ def test_a_report_is_stored_and_sent_again(device, tmp_path):
     assert talk(device, board, asked) == [report]                           # after a restart, without a random byte
     other = round_frame(parameters=(3, -4))
     assert error(talk(device, board, other)[0], other) == (7, 1, 5, 1)
+
+
+def test_a_draw_that_fails_is_paid_for(device, tmp_path):
+    board = provision(tmp_path / "board")
+    frame = round_frame()
+    failed, after, state = talk(device, board, frame, round_frame(number=2), hello_request(0), random=b"")
+    assert error(failed, frame)[2:] == (11, 0) and after[9] == 11
+    assert hello(state)["entropy"] == 0 and hello(state)["budget"] == 10**8 - 4_000_000
+    assert error(talk(device, board, frame)[0], frame)[2:] == (5, 1)
+
+
+def test_two_processes_do_not_pay_from_one_ledger(device, tmp_path):
+    board = provision(tmp_path / "board", fleet=(0, 0, 3, 1, 0))
+    with subprocess.Popen([device, str(board)], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as first:
+        first.stdin.write(cobs(round_frame(number=1)))
+        first.stdin.flush()
+        while first.stdout.read(1) != b"\0":
+            pass
+        assert talk(device, board, round_frame(number=9), random=None)[0][0] == 0x82
+        answers, _ = first.communicate(cobs(round_frame(number=10)) + cobs(round_frame(number=10)))
+    frames = [uncobs(part) for part in answers.split(b"\0") if part]
+    assert error(frames[0], round_frame(number=10))[2:] == (10, 0)          # the ledger is another's: refused, and loaded again
+    assert error(frames[1], round_frame(number=10))[2:] == (4, 11)
 
 
 def test_refusals(device, tmp_path):
