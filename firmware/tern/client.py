@@ -331,8 +331,7 @@ class Client:
             self._fleet_key, pause, self._slot_ms, ahead, self._epoch, self._bound = read_fleet(
                 self.board.directory + "/" + FLEET
             )
-            clients = Clients(self.board.directory + "/" + CLIENTS)
-            clients.most = self._bound
+            clients = Clients(self.board.directory + "/" + CLIENTS, self._bound)
             self._pause_ms = 1000 * pause
             if clients.count == 1:
                 self._ahead = ahead

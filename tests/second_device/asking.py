@@ -69,8 +69,8 @@ def some_ledger(draw, last):
     used = {"budget": draw.choice((100_000_000, 10**9)), "spent": spent, "last": max(1, last)}
     report = b"\x82" + draw.randbytes(draw.choice((17, 30, 272)))
     file = draw.choice(
-        [ledger_file(last=last)] * 6
-        + [ledger_file(budget=draw.choice((1, 4_000_000, 60_000_000)), last=last)]
+        [ledger_file(last=last)] * 9
+        + [ledger_file(budget=draw.choice((4_000_000, 60_000_000)), last=last)]
         + [ledger_file(state=1, report=report, **asked, **used)] * 2
         + [ledger_file(state=2, **used)] * 2
         + [ledger_file(b"TLG1")]
@@ -78,7 +78,7 @@ def some_ledger(draw, last):
         + [ledger_file(b"TLG1", state=2, report=report, **asked, **used)]
         + [ledger_file(b"TLG1", state=3, **used)]
     )
-    damage = draw.randrange(24)
+    damage = draw.randrange(60)
     if damage == 0:
         file = file[: draw.randrange(len(file))]
     elif damage == 1:
@@ -103,22 +103,22 @@ def some_board(draw):
     records = draw.choice((1, 2, 3, 5, 33, 40))
     for device in board.devices:
         held = max(0, records - draw.choice((0, 0, 0, 1)))
-        largest = draw.choice((2_000_000, 10_000_000, 300_000_000, 300_000_000, FLEET))
-        budget = draw.choice((8_000_000, 100_000_000, 10**9, FLEET))
-        shapes = draw.choice((0, 0, 0, 0x3E, 0x02, 0x1C, 0x20))
+        largest = draw.choice((2_000_000, 20_000_000, *[10**9] * 6, FLEET))
+        budget = draw.choice((8_000_000, 100_000_000, *[10**9] * 4, FLEET))
+        shapes = draw.choice((*[0] * 8, 0x3E, 0x02, 0x1C, 0x20))
         if draw.randrange(40) == 0:
             shapes = draw.choice((1, 64, 0x8002))
         there = device + (draw.randrange(60) == 0) if device > first else device
         rows += struct.pack("<I32sIIIHH", there, key_of(device), largest, budget, start, held, shapes)
         start += records
-        board.lasts[device] = draw.choice((0, 0, 9, 1000, 2**29, LAST_ROUND - 3, LAST_ROUND))
+        board.lasts[device] = draw.choice((0, 0, 0, 9, 9, 1000, 1000, 2**29, 2**29, LAST_ROUND - 9, LAST_ROUND))
         file = some_ledger(draw, board.lasts[device])
         if file is not None:
             board.files[f"ledger/{device:08x}"] = file
             board.lasts[device] = min(int.from_bytes(file[12:16], "little"), LAST_ROUND)
     values = [draw.choice((0, 1, -1, 3, 8192, 16384, -16384, draw.randrange(-16384, 16385))) for _ in range(start * (board.d + 1))]
     held = b"TRD1" + struct.pack("<HI", board.d, start) + struct.pack(f"<{len(values)}h", *values)
-    damage = draw.randrange(40)
+    damage = draw.randrange(150)
     if damage == 0:
         held = held[: draw.randrange(len(held))]
     elif damage == 1:
@@ -142,16 +142,16 @@ def some_board(draw):
 
 def some_fleet_file(draw, board):
     board.fleet_key = draw.randbytes(32)
-    pause = draw.choice((0,) * 12 + (86400, 86401))
-    slot = draw.choice((0,) * 6 + (1, 170, 190, 250, 400, 2000, 65535))
-    ahead = draw.choice((1, 1, 3, 24, 1000, 1000 * draw.randrange(2)))
+    pause = draw.choice((0,) * 40 + (86400, 86400, 86401))
+    slot = draw.choice((0,) * 6 + (1, 65535, 65535))
+    ahead = draw.choice((1, 1, 1, 3, 24, 1000) * 16 + (0, 1001))
     board.epoch = draw.choice((0, 1, 2**31, FLEET))
     records = draw.choice((0, 0, 1, 2, 33, 65535))
     file = b"TFL2" + board.fleet_key + struct.pack("<IHHIH", pause, slot, ahead, board.epoch, records)
     if draw.randrange(8) == 0:
         file = b"TFL1" + file[4:44]
         board.epoch = 0
-    if draw.randrange(24) == 0:
+    if draw.randrange(60) == 0:
         file = draw.choice((file[:-1], file + b"\0", b"TFL3" + file[4:], b""))
     board.files["fleet.bin"] = file
 
@@ -223,7 +223,7 @@ def some_round(draw, board, device, number):
         weights = [draw.choice((draw.randrange(-size, size + 1), 0, -32768, 32767)) for _ in range(classes * d)]
         question = struct.pack(f"<{len(weights)}h", *weights)
         values = classes if model == 4 else classes * d
-    k = values if model == 4 else draw.choice((1, 1, min(values, 5), values, draw.randrange(1, values + 1)))
+    k = values if model == 4 else draw.choice((1, 1, 1, min(values, 2), min(values, 5), values, draw.randrange(1, values + 1)))
     card = some_card(draw)
     if draw.randrange(8) and model in (4, 9):
         card = LAPLACE if model == 4 else GRR
@@ -278,15 +278,15 @@ class Host:
         device = draw.choice(board.devices)
         last = board.lasts[device]
         asked_of = FLEET if draw.randrange(4) == 0 and board.fleet_key else device
-        number = last + draw.choice((1, 1, 1, 1, 1, 2, 3, 0, -1, 1024, 1025, 2**20, 2**20 + 1))
+        number = last + draw.choice((*[1] * 16, 2, 2, 3, 0, -1, 1024, 1025, 2**20, 2**20 + 1))
         number = min(max(number, 1), LAST_ROUND)
-        if 23 <= kind < 36:
+        if 23 <= kind < 30:
             body = b"\2" + lie(Lies(draw), number, board.d)
             if len(body) >= 5:
                 body = body[:1] + struct.pack("<I", asked_of) + body[5:]
         else:
             asked = some_round(draw, board, asked_of, number)
-            if 36 <= kind < 54:
+            if 30 <= kind < 40:
                 asked = altered(draw, asked)
                 asked_of = asked.device
             body = asked.body()
