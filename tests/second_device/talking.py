@@ -5,39 +5,18 @@ import struct
 import subprocess
 
 from asking import cobs, sealed, uncobs
+from known_board import answers_of, hello_of, one_by_one, start
 
 from tern import frames, wire
-from tern.boards.emulated import Board
-from tern.client import Client
-from tern.entropy import EntropyError
-from tern.streams import Replay
 
-HELLO = "<IB8sIIHHIIIHHHBB3sB"
-TOLD = (0, 1, 2, 3, 4, 5, 6, 7, 8, 10, 11, 12)  # fields of HELLO that two devices with the same files tell alike
-ENTROPY = 13  # the field that tells the generator
 SYNC = 0xC0000000  # nonces from here on are ours
-
-
-class Known(Replay):
-    """The random bytes of a board, until they end."""
-
-    state = wire.CTR_DRBG
-
-    def refill(self):
-        self.state = wire.FAILED
-        raise EntropyError("the bytes are used up")
-
-    def end_report(self):
-        """What is left is for the next report."""
 
 
 class Library:
     """The device library, from the bytes on its line to those that it answers."""
 
     def __init__(self, directory, random):
-        board = Board(str(directory))
-        board.generator = lambda: Known(random)
-        self._client = Client(board)
+        self._client = start(str(directory), random)
         self._receiver = frames.Receiver()
         self._frame = memoryview(self._receiver.frame)
 
@@ -47,7 +26,7 @@ class Library:
         self._receiver.give(coded)
         while (n := self._receiver.next()) != frames.MORE:
             if n:  # a damaged frame is an empty one
-                self._client.respond(self._frame[: max(n, 0)], lambda reply, n: answers.append(bytes(reply[:n])))
+                answers += answers_of(self._client, self._frame[: max(n, 0)])
         return answers
 
     def close(self):
@@ -89,31 +68,17 @@ class Second:
 
 
 def told(answers):
-    """What two devices answer alike: reports one by one, in order of devices, and of a HELLO what is not its own."""
-    found = []
-    for answer in answers:
-        if answer[0] == wire.REPORTS:
-            number, size = struct.unpack_from("<4sH", answer, 1)
-            step = 4 + size + 8
-            assert len(answer) > 7 and (len(answer) - 7) % step == 0
-            rows = [answer[at : at + step] for at in range(7, len(answer), step)]
-            found += [b"\x82" + row[:4] + number + row[4:] for row in rows]
-        elif answer[0] == wire.HELLO:
-            fields = struct.unpack_from(HELLO, answer, 1)
-            found.append((wire.HELLO, *(fields[i] for i in TOLD), fields[ENTROPY] > 0))
-        elif answer[0] == wire.ERROR and answer[9] == wire.ERR_TOO_SOON:  # their clocks are their own
-            seconds = struct.unpack_from("<I", answer, 10)[0]
-            found.append(answer[:10] + struct.pack("<I", (seconds + 30) // 60))
-        else:
-            found.append(answer)
-    return sorted(found, key=lambda one: b"" if isinstance(one, tuple) else one[1:5][::-1])
+    """What two devices answer alike, frame by frame in order of devices."""
+    return [_told(answer) for answer in one_by_one(answers)]
 
 
-def put(board, directory):
-    """Write the files of a board."""
-    (directory / "ledger").mkdir(parents=True)
-    for name, data in board.files.items():
-        (directory / name).write_bytes(data)
+def _told(answer):
+    if answer[0] == wire.HELLO:
+        return hello_of(answer)
+    if answer[0] == wire.ERROR and answer[9] == wire.ERR_TOO_SOON:  # their clocks are their own
+        (seconds,) = struct.unpack_from("<I", answer, 10)
+        return answer[:10] + struct.pack("<I", (seconds + 30) // 60)
+    return answer
 
 
 def files_of(directory):
