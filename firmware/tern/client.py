@@ -175,8 +175,8 @@ class Client:
         # The answer is a HELLO, which tells the epoch.
         device, epoch, key = frames.fields_of(frame, wire.FLEET_KEY, wire.FLEET_KEY_FIELDS)
         frames.check_length(frame, wire.FLEET_KEY_FIELDS, 0)
-        clients = self._open_clients()
-        if device != clients.first or not clients.find(device):
+        clients = self._find(device)
+        if device != clients.first:
             raise FrameError(wire.ERR_DEVICE, "not this board's first client", device)
         frames.verify(clients.key, frame)
         if self._fleet_key and epoch > self._epoch:
@@ -195,13 +195,7 @@ class Client:
 
     def _answer_round(self, frame, member):
         device, self._number = frames.address(frame)
-        try:
-            clients = self._open_clients()
-            found = clients.find(member or device)
-        except StorageError:
-            found = False
-        if not found:
-            raise FrameError(wire.ERR_DEVICE, "no such client", device)
+        clients = self._find(member or device)
         n = len(frame) - wire.TAG_BYTES
         question = frames.question(clients.key, clients.address, frame, n)
         if not member and frames.difference(frame[n:], question, wire.TAG_BYTES):
@@ -258,7 +252,7 @@ class Client:
         try:
             n = self._sample(card, size)
         finally:  # that it came to nothing may tell of the data, too
-            ledger.pay(number, question, cost, self._view[:n], self._ahead)
+            ledger.pay(number, question, cost, self._view[:n], min(self._ahead, left // cost))
             if self._paid:
                 self._paid[client.device - client.first] = ticks_ms()
         return n
@@ -341,8 +335,7 @@ class Client:
             self._fleet_key, pause, self._slot_ms, ahead, self._epoch, self._bound = read_fleet(
                 self.board.directory + "/" + FLEET
             )
-            clients = Clients(self.board.directory + "/" + CLIENTS)
-            clients.most = self._bound
+            clients = Clients(self.board.directory + "/" + CLIENTS, self._bound)
             self._pause_ms = 1000 * pause
             if clients.count == 1:
                 self._ahead = ahead
@@ -351,6 +344,15 @@ class Client:
                 self._paid = [now] * clients.count
             self._clients = clients  # last: without the policy above there are no clients
         return self._clients
+
+    def _find(self, device):
+        try:
+            clients = self._open_clients()
+            if clients.find(device):
+                return clients
+        except StorageError:
+            pass
+        raise FrameError(wire.ERR_DEVICE, "no such client", device)
 
     def _check_pause(self, client):
         if self._paid:
@@ -362,10 +364,10 @@ class Client:
         if self._records is None:
             self._records = Records(self.board.directory + "/" + RECORDS)
         records = self._records
-        if self._round.d != records.d:
-            raise FrameError(wire.ERR_DATA, "records of another dimension", records.d)
         if not client.records or client.start + client.records > records.count:
             raise StorageError("client without records")
+        if self._round.d != records.d:
+            raise FrameError(wire.ERR_DATA, "records of another dimension", records.d)
         return records
 
     def _load(self, device):

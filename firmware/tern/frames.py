@@ -412,7 +412,7 @@ def check_question(model, range_, exponent, classes, d, k, batch, epochs, rate, 
 
 def is_for_fleet(frame):
     """Return whether `frame` says that it is a ROUND for the whole fleet."""
-    return len(frame) > 9 and frame[0] == wire.ROUND and frame[1:5] == b"\xff\xff\xff\xff"
+    return len(frame) > 16 and frame[0] == wire.ROUND and frame[1:5] == b"\xff\xff\xff\xff"
 
 
 def address(frame):

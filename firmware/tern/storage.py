@@ -96,14 +96,16 @@ class _File:
 class Clients(_File):
     """The clients of a board: ids `first` .. `first + count - 1`. find() makes one of them current.
 
-    most: records of a client that count (0: all), for the clients found from then on. Opening clients.bin raises
-    StorageError.
+    most: records of a client that count; 0: all. Opening clients.bin raises StorageError.
     """
+
+    def __init__(self, path, most=0):
+        self._most = most
+        super().__init__(path)
 
     def _start(self):
         self._row = bytearray(CLIENT_BYTES)
         self.first = 0
-        self.most = 0
         self.count = self._size // CLIENT_BYTES
         if not self.count or self._size % CLIENT_BYTES:
             raise StorageError("wrong length")
@@ -121,8 +123,8 @@ class Clients(_File):
             self.device = 0
             raise StorageError("damaged")
         self.address = bytes((ROUND,)) + self._row[:4]  # how a ROUND for it begins
-        if self.most and self.records > self.most:
-            self.records = self.most
+        if self._most and self.records > self._most:
+            self.records = self._most
 
     def find(self, device):
         """Return whether `device` is a client here; its fields are then device, key, largest, budget, start, records,

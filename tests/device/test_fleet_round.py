@@ -126,8 +126,8 @@ def test_no_key_takes_a_client_to_the_last_round_at_once():
 def test_clients_that_no_memory_was_left_for_still_pause():
     opened = []
 
-    def remember(path):
-        opened.append(storage.Clients(path))
+    def remember(path, most):
+        opened.append(storage.Clients(path, most))
         return opened[-1]
 
     def full():

@@ -344,7 +344,8 @@ static void load_board(void) {
     }
     free(f);
     board.rows = read_file("clients.bin", &n);
-    if (damaged || !board.rows || n < 52 || get32(board.rows) == 0) { memset(&fleet, 0, sizeof fleet); return; }
+    if (damaged) memset(&fleet, 0, sizeof fleet);
+    if (damaged || !board.rows || n == 0 || n % 52 || get32(board.rows) == 0 || get16(board.rows + 50) & ~0x3Eu) return;
     board.first = get32(board.rows);
     board.clients = n / 52;
     board.paid_at = calloc(board.clients, sizeof *board.paid_at);
@@ -369,7 +370,7 @@ static i64 load_records(struct records *s, u8 **file, const struct client *c, in
     s->d = get16(f + 4);
     s->rows = f + 10 + row * c->first_record;
     s->n = fleet.records ? least(c->records, fleet.records) : c->records;
-    if (s->n == 0 || (u64)c->first_record + c->records > all || 10 + row * all > n) return 0;
+    if (s->n == 0 || (u64)c->first_record + s->n > all || 10 + row * all != n) return 0;
     return s->d == d ? -1 : s->d;
 }
 
@@ -596,7 +597,7 @@ static void on_round(const u8 *f, int n) {
     if (n < 17) { send_error(NULL, 0, 0, ERR_FRAME, 0); return; }
     u32 device = get32(f + 1), number = get32(f + 5);
     if (device == FLEET) {
-        if (!fleet.present || !tag_verifies(fleet.key, 32, f, n)) { send_error(NULL, 0, number, ERR_DEVICE, FLEET); return; }
+        if (!fleet.present || !board.clients || !tag_verifies(fleet.key, 32, f, n)) { send_error(NULL, 0, number, ERR_DEVICE, FLEET); return; }
         for (u32 i = 0; i < board.clients; i++) {
             if (!find_client(&c, board.first + i)) { send_error(NULL, 0, number, ERR_DEVICE, board.first + i); continue; }
             question(q, &c, f, n);

@@ -4,7 +4,6 @@ import collections
 import hashlib
 import itertools
 import json
-import shutil
 import struct
 import subprocess
 from pathlib import Path
@@ -13,18 +12,6 @@ import pytest
 
 HERE = Path(__file__).parent
 VECTORS = HERE.parent.parent / "shared_specs" / "vectors"
-FLAGS = ["-std=c99", "-O2", "-Wall", "-Wextra", "-Werror"]
-
-
-@pytest.fixture(scope="session")
-def device(tmp_path_factory):
-    """The program, built once."""
-    compiler = shutil.which("cc")
-    if not compiler:
-        pytest.skip("no C compiler (cc)")
-    program = tmp_path_factory.mktemp("second_device") / "device"
-    subprocess.run([compiler, *FLAGS, str(HERE / "device.c"), "-o", str(program)], check=True)
-    return program
 
 
 def u32(value):

@@ -1,0 +1,88 @@
+"""A board whose files and random bytes are known: what it answers is then the same on every device."""
+
+import os
+import struct
+
+from tern import wire
+from tern.boards.emulated import Board
+from tern.client import Client
+from tern.entropy import EntropyError
+from tern.streams import Replay
+
+HELLO_NAMES = (
+    "nonce", "version", "schema", "first", "clients", "largest", "credit", "budget", "epoch", "heap", "records",
+    "exceptions", "restarts", "entropy", "assessed", "release", "n",
+)  # fmt: skip
+HELLO_TOLD = ("nonce", "version", "first", "clients", "largest", "credit", "budget", "epoch", "records")  # alike by all
+
+
+class Known(Replay):
+    """The random bytes of a board, until they end."""
+
+    state = wire.CTR_DRBG
+
+    def refill(self):
+        self.state = wire.FAILED
+        raise EntropyError("the bytes are used up")
+
+    def end_report(self):
+        """What is left is for the next report."""
+
+
+def start(folder, random):
+    """Return the Client of the board in `folder`, whose draws take `random` (bytes) in order."""
+    board = Board(folder)
+    board.generator = lambda: Known(random)
+    return Client(board)
+
+
+def put(folder, files):
+    """Write `files` (bytes by name, None for none) into `folder`, which is empty."""
+    os.mkdir(folder + "/ledger")
+    for name in files:
+        if files[name] is None:
+            continue
+        with open(folder + "/" + name, "wb") as file:
+            file.write(files[name])
+
+
+def get(folder, name):
+    """Return the bytes of a file, None where there is none."""
+    try:
+        with open(folder + "/" + name, "rb") as file:
+            return file.read()
+    except OSError:
+        return None
+
+
+def answers_of(client, frame):
+    """Return every frame (bytes) that `client` answers."""
+    found = []
+    client.respond(memoryview(frame), lambda reply, n: found.append(bytes(reply[:n])))
+    return found
+
+
+def one_by_one(answers):
+    """Return `answers` with REPORTS as the REPORTs that they stand for, in order of devices."""
+    found = []
+    for answer in answers:
+        if answer[0] == wire.REPORTS:
+            number, size = struct.unpack_from("<4sH", answer, 1)
+            step = 4 + size + wire.TAG_BYTES
+            assert len(answer) > 7 and (len(answer) - 7) % step == 0
+            for at in range(7, len(answer), step):
+                found.append(b"\x82" + answer[at : at + 4] + number + answer[at + 4 : at + step])
+        else:
+            found.append(answer)
+    return sorted(found, key=lambda answer: struct.unpack_from("<I", answer, 1)[0])
+
+
+def hello_of(answer):
+    """Return what a HELLO says that all devices with the same files say alike, and whether there is entropy."""
+    values = struct.unpack_from(wire.HELLO_FIELDS, answer, 1)
+    told = {}
+    for i in range(len(HELLO_NAMES)):
+        if HELLO_NAMES[i] in HELLO_TOLD:
+            told[HELLO_NAMES[i]] = values[i]
+    told["entropy"] = values[HELLO_NAMES.index("entropy")] > 0
+    return told

@@ -1,0 +1,47 @@
+"""Whole rounds: what a board answers to one frame after the other, and what is in its files then (rounds.json)."""
+
+import gc
+
+import scratch
+from known_board import answers_of, get, hello_of, one_by_one, put, start
+from vectors import cases
+
+from tern import wire
+
+
+def check(board, case):
+    folder = scratch.folder()
+    files = {}
+    for given in (board, case["files"]):
+        for name in given:
+            files[name] = None if given[name] is None else bytes.fromhex(given[name])
+    put(folder, files)
+    client = None
+    for i, step in enumerate(case["steps"]):
+        where = (case["comment"], i)
+        if "start" in step:
+            if client:
+                client.close()
+            client = start(folder, bytes.fromhex(step["start"]))
+            continue
+        answers = answers_of(client, bytes.fromhex(step["frame"]))
+        if "hello" in step:
+            assert len(answers) == 1 and answers[0][0] == wire.HELLO, where
+            assert hello_of(answers[0]) == step["hello"], where
+        else:
+            assert [answer.hex() for answer in one_by_one(answers)] == step["answers"], where
+        for name in step.get("files", ()):
+            files[name] = bytes.fromhex(step["files"][name])
+        for name in files:
+            assert get(folder, name) == files[name], (where, name)
+    client.close()
+
+
+def test_vectors_of_rounds():
+    count = 0
+    (usual,) = cases("rounds.json", "board")
+    for case in cases("rounds.json", "rounds"):
+        check(usual["files"], case)
+        gc.collect()
+        count += 1
+    assert count > 100

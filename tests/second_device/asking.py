@@ -1,0 +1,362 @@
+"""Boards and frames for the comparison of two devices: what an honest host asks, and what a hostile one may.
+
+All of it follows from a random.Random. The frames are made from the texts, not by the library; most of them carry right
+tags, since a host that has the keys is the worst one.
+"""
+
+import hashlib
+import json
+import struct
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from small_board import LEAKING, THREE, TWO, WINDOW, largest_card
+from test_hostile_host import EDGES, GRR, LAPLACE, LHP, lie
+
+VECTORS = Path(__file__).parents[2] / "shared_specs" / "vectors"
+FLEET = 2**32 - 1
+LAST_ROUND = 2**30 - 1
+FIRSTS = (1, 7, 2**30 - 1, 2**30, 2**31 - 1, 2**31, 2**32 - 2)
+NUMBERS = (0, 1, 2, 1024, 1025, 2**20, 2**20 + 1, LAST_ROUND - 1, LAST_ROUND, 2**30, 2**31, FLEET)
+TIMES = (0, 1, 2, 3, 7, 16, 31, 32, 33, 127, 128, 255)
+CARDS = [bytes.fromhex(case["card"]) for case in json.loads((VECTORS / "cards.json").read_text())["tests"]]
+GOOD = [THREE, TWO, WINDOW, GRR, LAPLACE, LHP]
+GOOD += [
+    bytes.fromhex(case["card"])
+    for case in json.loads((VECTORS / "cards.json").read_text())["tests"]
+    if case["certified"] and int.from_bytes(bytes.fromhex(case["card"])[1:5], "little") <= 10_000_000
+]
+FIELDS = "device number model range exponent classes d k batch epochs rate tau".split()
+
+
+def tag(key, data):
+    return hashlib.sha256(key + data).digest()[:8]
+
+
+def sealed(key, body):
+    return body + tag(key, body)
+
+
+def key_of(device):
+    return hashlib.sha256(b"client %d" % device).digest()
+
+
+def ledger_file(magic=b"TLG2", budget=10**9, spent=0, last=0, question=bytes(32), state=0, report=b""):
+    file = magic + struct.pack("<III32sBBH", budget, spent, last, question, state, 0, len(report)) + report
+    return sealed(b"", file)
+
+
+@dataclass
+class Board:
+    """What is in the directory of a board, and what a host knows of it."""
+
+    first: int = 7
+    clients: int = 1
+    d: int = 4
+    lasts: dict = field(default_factory=dict)  # the last round of each client
+    files: dict = field(default_factory=dict)
+    fleet_key: bytes = b""
+    epoch: int = 0
+
+    @property
+    def devices(self):
+        return range(self.first, self.first + self.clients)
+
+
+def some_ledger(draw, last):
+    spent = draw.choice((1, 2_000_000, 90_000_000))
+    asked = {"question": draw.randbytes(32)}
+    used = {"budget": draw.choice((100_000_000, 10**9)), "spent": spent, "last": max(1, last)}
+    report = b"\x82" + draw.randbytes(draw.choice((17, 30, 272)))
+    file = draw.choice(
+        [ledger_file(last=last)] * 9
+        + [ledger_file(budget=draw.choice((4_000_000, 60_000_000)), last=last)]
+        + [ledger_file(state=1, report=report, **asked, **used)] * 2
+        + [ledger_file(state=2, **used)] * 2
+        + [ledger_file(b"TLG1")]
+        + [ledger_file(b"TLG1", state=1, **asked, **used)]
+        + [ledger_file(b"TLG1", state=2, report=report, **asked, **used)]
+        + [ledger_file(b"TLG1", state=3, **used)]
+    )
+    damage = draw.randrange(60)
+    if damage == 0:
+        file = file[: draw.randrange(len(file))]
+    elif damage == 1:
+        at = draw.randrange(len(file))
+        file = file[:at] + bytes([file[at] ^ 1 << draw.randrange(8)]) + file[at + 1 :]
+    elif damage == 2:  # with a right check
+        at = draw.randrange(52)
+        file = sealed(b"", file[:at] + bytes([draw.choice((0, 1, 2, 3, 255))]) + file[at + 1 : -8])
+    elif damage == 3:
+        file += draw.randbytes(draw.randrange(300))
+    elif damage == 4:
+        return None
+    return file
+
+
+def some_board(draw):
+    """A board: its files, some of them damaged, and its policy."""
+    clients = draw.choice((1, 1, 1, 2, 3))
+    first = min(draw.choice(FIRSTS), 2**32 - 1 - clients)
+    board = Board(first, clients, draw.choice((1, 2, 4, 4, 8, 28, 128)))
+    rows, start = b"", 0
+    records = draw.choice((1, 2, 3, 5, 33, 40))
+    for device in board.devices:
+        held = max(0, records - draw.choice((0, 0, 0, 1)))
+        largest = draw.choice((2_000_000, 20_000_000, *[10**9] * 6, FLEET))
+        budget = draw.choice((8_000_000, 100_000_000, *[10**9] * 4, FLEET))
+        shapes = draw.choice((*[0] * 8, 0x3E, 0x02, 0x1C, 0x20))
+        if draw.randrange(40) == 0:
+            shapes = draw.choice((1, 64, 0x8002))
+        there = device + (draw.randrange(60) == 0) if device > first else device
+        rows += struct.pack("<I32sIIIHH", there, key_of(device), largest, budget, start, held, shapes)
+        start += records
+        board.lasts[device] = draw.choice((0, 0, 0, 9, 9, 1000, 1000, 2**29, 2**29, LAST_ROUND - 9, LAST_ROUND))
+        file = some_ledger(draw, board.lasts[device])
+        if file is not None:
+            board.files[f"ledger/{device:08x}"] = file
+            board.lasts[device] = min(int.from_bytes(file[12:16], "little"), LAST_ROUND)
+    values = [draw.choice((0, 1, -1, 3, 8192, 16384, -16384, draw.randrange(-16384, 16385))) for _ in range(start * (board.d + 1))]
+    held = b"TRD1" + struct.pack("<HI", board.d, start) + struct.pack(f"<{len(values)}h", *values)
+    damage = draw.randrange(150)
+    if damage == 0:
+        held = held[: draw.randrange(len(held))]
+    elif damage == 1:
+        held = b"TRD2" + held[4:]
+    elif damage == 2:
+        held += b"\0"
+    elif damage == 3:
+        rows = rows[: draw.randrange(len(rows))]
+    elif damage == 4:
+        rows += b"\0"
+    elif damage == 5:
+        rows = bytes(4) + rows[4:]
+    board.files["clients.bin"] = rows
+    board.files["records.bin"] = held
+    if damage in (6, 7):
+        del board.files[("clients.bin", "records.bin")[damage - 6]]
+    if draw.randrange(3):
+        some_fleet_file(draw, board)
+    return board
+
+
+def some_fleet_file(draw, board):
+    board.fleet_key = draw.randbytes(32)
+    pause = draw.choice((0,) * 40 + (86400, 86400, 86401))
+    slot = draw.choice((0,) * 6 + (1, 65535, 65535))
+    ahead = draw.choice((1, 1, 1, 3, 24, 1000) * 16 + (0, 1001))
+    board.epoch = draw.choice((0, 1, 2**31, FLEET))
+    records = draw.choice((0, 0, 1, 2, 33, 65535))
+    file = b"TFL2" + board.fleet_key + struct.pack("<IHHIH", pause, slot, ahead, board.epoch, records)
+    if draw.randrange(8) == 0:
+        file = b"TFL1" + file[4:44]
+        board.epoch = 0
+    if draw.randrange(60) == 0:
+        file = draw.choice((file[:-1], file + b"\0", b"TFL3" + file[4:], b""))
+    board.files["fleet.bin"] = file
+
+
+# --- Frames -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Round:
+    """The fields of a ROUND by their names in wire.md; `question`: its bytes."""
+
+    device: int
+    number: int
+    model: int
+    range: int
+    exponent: int
+    classes: int
+    d: int
+    k: int
+    batch: int
+    epochs: int
+    rate: int
+    tau: int
+    question: bytes
+    card: bytes
+    length: int | None = None
+
+    def body(self):
+        fixed = [getattr(self, name) for name in FIELDS]
+        fixed[4] &= 255
+        fixed[9:12] = [self.epochs & 255, self.rate & 255, self.tau]
+        n = len(self.card) if self.length is None else self.length
+        return struct.pack("<BIIBBBBHHBBBIH", 2, *fixed, n & 65535) + self.question + self.card
+
+
+def some_card(draw):
+    card = draw.choice(GOOD)
+    kind = draw.randrange(12)
+    if kind == 0:
+        card = draw.choice(CARDS)
+    elif kind == 1:
+        at = draw.randrange(len(card))
+        card = card[:at] + bytes([card[at] ^ 1 << draw.randrange(8)]) + card[at + 1 :]
+    elif kind == 2:
+        card = card[:1] + draw.choice((0, 1, 1_000_000, 20_000_000, 20_000_001, FLEET)).to_bytes(4, "little") + card[5:]
+    elif kind == 3:
+        card = draw.choice((LEAKING, largest_card(), card + b"\0", card[:-1], card[: draw.randrange(len(card) + 1)]))
+    return card
+
+
+def some_round(draw, board, device, number):
+    """A ROUND that is in order, but for its card perhaps and for what the client allows."""
+    model = draw.choice((1, 2, 2, 3, 4, 5, 6, 7, 8, 9, 10))
+    d = board.d if draw.randrange(30) else draw.choice((1, 2, 128))
+    collects = model in (8, 9)
+    local = 5 <= model <= 7
+    classes = draw.choice([n for n in (2, 3, 8, 128) if n * d <= 1024]) if model in (4, 10) else 1
+    exponent = 0 if collects else draw.choice((-16, -15, -14, -12) if local else (-30, -22, -16, -14, -12))
+    range_ = draw.choice((0, 0, 1, 5, 12)) if model in (1, 2, 3, 8, 10) else 0
+    batch = 0 if collects or model == 4 else draw.choice((0, 1, 2, 5, 32))
+    times = (draw.choice((1, 1, 2, 5)), draw.randrange(17), draw.choice((1, 100, 40000, 2**23))) if local else (0, 0, 0)
+    size = draw.choice((30, 3000, 32767))
+    if collects:
+        bits = [draw.randrange(4) > 0 for _ in range(d)]
+        bits[draw.randrange(d)] = True
+        question = sum(bit << j for j, bit in enumerate(bits)).to_bytes((d + 7) // 8, "little")
+        values = sum(bits)
+    else:
+        weights = [draw.choice((draw.randrange(-size, size + 1), 0, -32768, 32767)) for _ in range(classes * d)]
+        question = struct.pack(f"<{len(weights)}h", *weights)
+        values = classes if model == 4 else classes * d
+    k = values if model == 4 else draw.choice((1, 1, 1, min(values, 2), min(values, 5), values, draw.randrange(1, values + 1)))
+    card = some_card(draw)
+    if draw.randrange(8) and model in (4, 9):
+        card = LAPLACE if model == 4 else GRR
+    return Round(device, number, model, range_, exponent, classes, d, k, batch, *times, question, card)
+
+
+def altered(draw, asked):
+    """One field of it has another value."""
+    name = draw.choice([*FIELDS, "length", "question"])
+    if name == "question":
+        at = draw.randrange(len(asked.question) + 1)
+        return replace(asked, question=asked.question[:at] + draw.choice((b"\0", b"\1", b"")) + asked.question[at + 1 :])
+    values = {
+        "device": FIRSTS + (0, FLEET), "number": NUMBERS, "model": TIMES + tuple(range(12)), "range": (*TIMES, 12, 13),
+        "exponent": (-31, -30, -29, -17, -16, -13, -12, -11, -1, 0, 1), "classes": TIMES, "d": EDGES, "k": EDGES,
+        "batch": TIMES, "epochs": TIMES, "rate": (*TIMES, 17), "tau": (0, 1, 2**23 - 1, 2**23, 2**23 + 1, FLEET),
+        "length": (0, 1, len(asked.card) - 1, len(asked.card) + 1, 2048, 2049, 65535),
+    }  # fmt: skip
+    return replace(asked, **{name: draw.choice(values[name])})
+
+
+class Host:
+    """Asks a board: `frame` gives what stands on the line next, COBS and its 0x00 included."""
+
+    def __init__(self, draw, board):
+        self._draw = draw
+        self._board = board
+        self._asked = []
+
+    def key(self, device):
+        if device == FLEET:
+            return self._board.fleet_key or bytes(32)
+        return key_of(device)
+
+    def frame(self):
+        draw = self._draw
+        kind = draw.randrange(100)
+        if kind < 12 and self._asked:  # as it was
+            return cobs(draw.choice(self._asked[-4:]))
+        if kind < 16:
+            return cobs(self._odd())
+        if kind < 18:
+            return self._noise()
+        if kind < 23:
+            return cobs(self._fleet_key())
+        frame = self._round(kind)
+        self._asked.append(frame)
+        return cobs(frame)
+
+    def _round(self, kind):
+        draw, board = self._draw, self._board
+        device = draw.choice(board.devices)
+        last = board.lasts[device]
+        asked_of = FLEET if draw.randrange(4) == 0 and board.fleet_key else device
+        number = last + draw.choice((*[1] * 16, 2, 2, 3, 0, -1, 1024, 1025, 2**20, 2**20 + 1))
+        number = min(max(number, 1), LAST_ROUND)
+        if 23 <= kind < 30:
+            body = b"\2" + lie(Lies(draw), number, board.d)
+            if len(body) >= 5:
+                body = body[:1] + struct.pack("<I", asked_of) + body[5:]
+        else:
+            asked = some_round(draw, board, asked_of, number)
+            if 30 <= kind < 40:
+                asked = altered(draw, asked)
+                asked_of = asked.device
+            body = asked.body()
+        if number > last and number - last < 1000:  # the host goes on counting, whether it was answered or not
+            for one in board.devices if asked_of == FLEET else (device,):
+                board.lasts[one] = max(board.lasts[one], number)
+        key = self.key(asked_of)
+        if draw.randrange(40) == 0:
+            key = draw.choice((bytes(32), board.fleet_key, b"", key_of(board.first)))
+        return sealed(key, body)
+
+    def _odd(self):
+        draw = self._draw
+        body = draw.choice((
+            b"\1" + draw.randbytes(4), b"\1" + draw.randbytes(draw.randrange(9)), b"\4" + draw.randbytes(draw.randrange(99)),
+            bytes([draw.randrange(256)]) + draw.randbytes(draw.randrange(99)), b"\2" + draw.randbytes(draw.randrange(30)),
+            draw.randbytes(draw.randrange(4)), b"\2" + bytes(draw.choice((2550, 2551, 2552, 2553))),
+            struct.pack("<BIBHH", 3, 1, 0, 1, 0), b"\x82" + bytes(20), b"\x85" + bytes(30),
+        ))  # fmt: skip
+        return sealed(b"", body) if draw.randrange(6) else body
+
+    def _noise(self):
+        draw = self._draw
+        data = bytes(draw.randrange(1, 256) for _ in range(draw.choice((1, 2, 30, 300, 2570, 2600))))
+        return (b"\1" + data if data.startswith(b"\r\3") else data) + b"\0"
+
+    def _fleet_key(self):
+        draw, board = self._draw, self._board
+        device = draw.choice((board.first,) * 6 + (board.first + 1, 0, FLEET))
+        epoch = draw.choice((board.epoch + 1, board.epoch + 1, board.epoch, 0, 1, FLEET)) & FLEET
+        new, key = draw.randbytes(32), key_of(board.first)
+        label = b"tern fleet key " + struct.pack("<I", epoch)
+        mask = hashlib.sha256(key + label + b"1").digest()[:16] + hashlib.sha256(key + label + b"2").digest()[:16]
+        body = struct.pack("<BII", 5, device, epoch) + bytes(a ^ b for a, b in zip(mask, new, strict=True))
+        if draw.randrange(8) == 0:
+            body = draw.choice((body[:-1], body + b"\0", body[:9]))
+        elif device == board.first and board.fleet_key and epoch > board.epoch and draw.randrange(8):
+            board.fleet_key, board.epoch = new, epoch
+        else:
+            key = draw.choice((key, bytes(32), board.fleet_key))
+        return sealed(key, body)
+
+
+class Lies:
+    """A random.Random, as test_hostile_host draws from its own."""
+
+    def __init__(self, draw):
+        self.below = draw.randrange
+        self.one_of = draw.choice
+
+
+def cobs(frame):
+    """COBS, and the 0x00 behind it."""
+    out = bytearray()
+    blocks = frame.split(b"\0")
+    for i, block in enumerate(blocks):
+        while len(block) > 254 or (len(block) == 254 and i < len(blocks) - 1):
+            out += b"\xff" + block[:254]
+            block = block[254:]
+        out += bytes([len(block) + 1]) + block
+    return bytes(out) + b"\0"
+
+
+def uncobs(coded):
+    """The frame in `coded`, which has no 0x00 behind it."""
+    out, i = bytearray(), 0
+    while i < len(coded):
+        code = coded[i]
+        out += coded[i + 1 : i + code]
+        i += code
+        if code < 255 and i < len(coded):
+            out.append(0)
+    return bytes(out)

@@ -1,0 +1,76 @@
+"""The second device and the library agree: the same files, random bytes and frames, the same answers and ledgers."""
+
+import random
+import struct
+from collections import Counter
+
+import pytest
+from asking import Host, cobs, sealed, some_board
+from known_board import put
+from talking import Library, Second, files_of, told
+from vectors import cases
+
+FRAMES = 1000  # a seed's
+HELLO_REQUEST = cobs(sealed(b"", b"\1" + struct.pack("<I", 1)))
+
+
+def talk(program, folder, draw, most):
+    """Ask two devices up to `most` frames, with restarts in between; return what was answered, by type and code."""
+    board = some_board(draw)
+    for name in ("library", "second"):
+        (folder / name).mkdir(parents=True)
+        put(str(folder / name), board.files)
+    host = Host(draw, board)
+    seen = Counter()
+    while seen["frames"] < most:
+        noise = draw.randbytes(draw.choice((70_000, 70_000, 70_000, 40, 0)))
+        library, second = Library(folder / "library", noise), Second(program, folder / "second", noise)
+        asked = []
+        try:
+            for _ in range(draw.choice((1, 5, 20, 60))):
+                coded = host.frame() if draw.randrange(8) else HELLO_REQUEST
+                asked.append(coded)
+                expected, found = library.ask(coded), second.ask(coded)
+                assert told(expected) == told(found), (board, asked)
+                assert files_of(folder / "library") == files_of(folder / "second"), (board, asked)
+                seen["frames"] += 1
+                for answer in expected:
+                    seen[f"{answer[0]:02x}" + (f" {answer[9]}" if answer[0] == 0x84 else "")] += 1
+        finally:
+            library.close()
+            second.close()
+    return seen
+
+
+@pytest.mark.sampled(4)
+@pytest.mark.parametrize("seed", range(110))
+def test_the_second_device_and_the_library_agree(device, tmp_path, seed):
+    draw = random.Random(seed)
+    seen = Counter()
+    while seen["frames"] < FRAMES:
+        seen += talk(device, tmp_path / str(seen["frames"]), draw, 60)
+    assert seen["82"] + seen["85"] > 20 and len(seen) > 12, seen  # reports, and most of the refusals
+
+
+def test_vectors_of_rounds(device, tmp_path):
+    """As tests/device/test_rounds.py does with the library."""
+    (usual,) = cases("rounds.json", "board")
+    for i, case in enumerate(cases("rounds.json", "rounds")):
+        files = {name: None if data is None else bytes.fromhex(data) for name, data in {**usual["files"], **case["files"]}.items()}
+        folder = tmp_path / str(i)
+        folder.mkdir()
+        put(str(folder), files)
+        second = None
+        for step in case["steps"]:
+            if "start" in step:
+                if second:
+                    second.close()
+                second = Second(device, folder, bytes.fromhex(step["start"]))
+                continue
+            answers = told(second.ask(cobs(bytes.fromhex(step["frame"]))))
+            expected = [step["hello"]] if "hello" in step else told(map(bytes.fromhex, step["answers"]))
+            assert answers == expected, (case["comment"], step.get("comment"))
+            files |= {name: bytes.fromhex(data) for name, data in step.get("files", {}).items()}
+            for name, data in files.items():
+                assert data is None or (folder / name).read_bytes() == data, (case["comment"], name)
+        second.close()

@@ -1,0 +1,373 @@
+"""Each of these wrong implementations of frames, draws, generators and rounds fails a vector."""
+
+import pytest
+from mutants import Wrong, caught
+
+
+def of(module, *wrongs):
+    return [Wrong(what, f"tern.{module}", right, wrong) for what, right, wrong in wrongs]
+
+
+# The files of tests/device whose vectors tell, the quickest first.
+CHECKS = {
+    "tern.frames": ("test_frames.py", "test_rounds.py"),
+    "tern.coordinates": ("test_coordinates.py",),
+    "tern.entropy": ("test_entropy.py", "test_sampler.py", "test_rounds.py"),
+    "tern.hash_drbg": ("test_entropy.py",),
+    "tern.sampler": ("test_sampler.py", "test_rounds.py"),
+    "tern.table": ("test_sampler.py",),
+    "tern.lhp": ("test_sampler.py", "test_rounds.py"),
+    "tern.model": ("test_frames.py",),
+}
+
+_AHEAD = "wire.FLEET_AHEAD if request.device == wire.FLEET else wire.CLIENT_AHEAD"
+_POLICY = "cost > client.largest or (client.shapes and not client.shapes >> card.shape & 1)"
+_OLD = """        if number < last:
+            raise FrameError(wire.ERR_OLD_ROUND, "round is over", last)
+"""
+_TOO_FAR = f"""        if number - last > ({_AHEAD}):
+            raise FrameError(wire.ERR_AHEAD, "too many rounds skipped", last)
+"""
+_ANSWERER = "        answerer = self._answerer(request.model) if request.model > wire.SVM else None\n"
+_CARD = """        card = self._decode(request.card)
+        size = self._packed_size(card.symbols, request.k)
+"""
+_ALLOWED = f"""        if {_POLICY}:
+            raise FrameError(wire.ERR_POLICY, "more than the device allows in one report", client.largest)
+"""
+_SLOT = """        if self._slot_ms and work_ms(request, card, size, self._bound) > self._slot_ms:
+            raise FrameError(wire.ERR_SLOT, "the work might not fit the slot")
+"""
+_CERTIFIED = """        if self._certified is None:
+            self._certified = certify(card)
+        if not self._certified:
+            raise FrameError(wire.ERR_NOT_CERTIFIED, "card does not keep its epsilon", card.epsilon)
+"""
+_RECORDS = "        records = self._open_records(client)\n"
+_ENTROPY = """        if self.entropy.state == wire.FAILED:
+            raise EntropyError
+"""
+_BUDGET = """        left = self._left(client, ledger)
+        if cost > left:
+            raise FrameError(wire.ERR_BUDGET, "budget spent", left)
+"""
+_PAUSE = "        self._check_pause(client)\n"
+_TAG = """        if not member and frames.difference(frame[n:], question, wire.TAG_BYTES):
+            raise FrameError(wire.ERR_TAG, "tag does not verify")
+"""
+_SPEAKS = """        self._key = frames.answer_key(question)
+        self._device = clients.device
+"""
+_DECODE = "        self._round.decode(frame)\n"
+_LOAD = "        ledger = self._load(client.device)\n        last = ledger.round\n"
+_PAY = "ledger.pay(number, question, cost, self._view[:n], min(self._ahead, left // cost))"
+
+WRONG = [
+    *of(
+        "frames",
+        ("COBS blocks of 253 bytes", "(code == 255 and i < n)", "(code == 254 and i < n)"),
+        ("a block more behind 254 bytes at the end", "(code == 255 and i < n)", "code == 255"),
+        ("a zero behind a full block", "zero = 1 if value < 255 else 0", "zero = 1"),
+        ("a frame cut within its block", "if bad or left:", "if bad:"),
+        ("frames of any length", "put = zero\n", "put = zero if length else 0\n"),
+        ("symbols not below their base", "if carry >= base:", "if carry > base + 1:"),
+        ("most significant symbol first", "i = k - 1\n    while i >= 0:\n        carry = symbols[i]",
+         "i = k - 1\n    while i >= 0:\n        carry = symbols[k - 1 - i]"),
+        ("most significant byte first", "        out[i] = ((value + 32768) & 65535) - 32768",
+         "        out[i] = (((value & 255) << 8 | value >> 8) + 32768 & 65535) - 32768"),
+        ("unsigned parameters", "((value + 32768) & 65535) - 32768", "value & 32767"),
+        ("bytes for base**k itself", "while holds < values:", "while holds <= values:"),
+        ("bits a symbol rounded up", "values = base**k", "values = 1 << k * (base - 1).bit_length()"),
+        ("tags of the last bytes", "return digest(key, data)[: wire.TAG_BYTES]", "return digest(key, data)[-wire.TAG_BYTES :]"),
+        ("data before key", "state = hashlib.sha256(key)\n    state.update(data)", "state = hashlib.sha256(data)\n    state.update(key)"),
+        ("seven bytes of a tag count", "    while i < n:\n        bits |= a[i] ^ b[i]", "    while i < n - (n == 8):\n        bits |= a[i] ^ b[i]"),
+        ("differences that cancel out", "bits |= a[i] ^ b[i]", "bits ^= a[i] ^ b[i]"),
+        ("a checksum that is not checked", "if not difference(frame[n:], whole, wire.TAG_BYTES):", "if True:"),
+        ("a question without the client's id", "    state.update(address)\n", "    state.update(address[:1])\n"),
+        ("a question with the device asked", "    state.update(address)\n    state.update(frame[_QUESTION_AT:n])",
+         "    state.update(frame[:n])"),
+        ("a question without the round", "state.update(frame[_QUESTION_AT:n])", "state.update(frame[_QUESTION_AT + 4 : n])"),
+        ("a question with the tag", "state.update(frame[_QUESTION_AT:n])", "state.update(frame[_QUESTION_AT:])"),
+        ("the first bytes of Q are the answer key", "question[wire.TAG_BYTES : 3 * wire.TAG_BYTES]", "question[: 2 * wire.TAG_BYTES]"),
+        ("an answer key to the end of Q", "question[wire.TAG_BYTES : 3 * wire.TAG_BYTES]", "question[wire.TAG_BYTES :]"),
+        ("answers under the client's key", "question[wire.TAG_BYTES : 3 * wire.TAG_BYTES]", "bytes(16)"),
+        ("one half twice hides a fleet's key", 'digest(key, label + b"2")[:16]', 'digest(key, label + b"1")[:16]'),
+        ("a fleet's key hidden by one whole hash", 'digest(key, label + b"1")[:16] + digest(key, label + b"2")[:16]',
+         'digest(key, label + b"1")'),
+        ("a fleet's key hidden without its epoch", 'struct.pack("<I", epoch)', 'struct.pack("<I", 0)'),
+        ("round 0", "1 <= round_number <= wire.MAX_ROUND", "0 <= round_number <= wire.MAX_ROUND"),
+        ("round 2**30", "1 <= round_number <= wire.MAX_ROUND", "1 <= round_number <= wire.MAX_ROUND + 1"),
+        ("a last round of 2**30 - 2", "1 <= round_number <= wire.MAX_ROUND", "1 <= round_number < wire.MAX_ROUND"),
+        ("device ids below 2**31", "1 <= device <= 0xFFFFFFFF", "1 <= device <= 0x7FFFFFFF"),
+        ("frames of 2561 bytes", "1 + wire.TAG_BYTES <= len(frame) <= wire.MAX_FRAME", "1 + wire.TAG_BYTES <= len(frame) <= wire.MAX_FRAME + 1"),
+        ("model 11", "wire.LINEAR <= model <= wire.LAST_MODEL", "wire.LINEAR <= model <= wire.LAST_MODEL + 1"),
+        ("model 0", "wire.LINEAR <= model <= wire.LAST_MODEL", "0 <= model <= wire.LAST_MODEL"),
+        ("d of 129", "1 <= d <= wire.MAX_DIMENSION and", "1 <= d <= wire.MAX_DIMENSION + 1 and"),
+        ("d of 127 at most", "1 <= d <= wire.MAX_DIMENSION and", "1 <= d < wire.MAX_DIMENSION and"),
+        ("more than 1024 values", " and classes * d <= wire.MAX_VALUES", ""),
+        ("1023 values at most", "classes * d <= wire.MAX_VALUES, ", "classes * d < wire.MAX_VALUES, "),
+        ("one class", "2 <= classes <= wire.MAX_DIMENSION if many", "1 <= classes <= wire.MAX_DIMENSION if many"),
+        ("any classes of other models", "if many else classes == 1", "if many else True"),
+        ("a range of 13", "wire.MAX_RANGE if scaled", "wire.MAX_RANGE + 1 if scaled"),
+        ("ranges of every model", "wire.MAX_RANGE if scaled else 0", "wire.MAX_RANGE"),
+        ("no range for softmax regression", " or model == wire.VALUES or model == wire.SOFTMAX_GRADIENT\n", " or model == wire.VALUES\n"),
+        ("no range for collection", " or model == wire.VALUES or model == wire.SOFTMAX_GRADIENT\n", " or model == wire.SOFTMAX_GRADIENT\n"),
+        ("exponents of -30 in local training", "wire.MIN_LOCAL_EXPONENT if trains", "wire.MIN_EXPONENT if trains"),
+        ("an exponent of -31", "least <= exponent <=", "least - 1 <= exponent <="),
+        ("an exponent of -11", "exponent <= wire.MAX_EXPONENT, ", "exponent <= wire.MAX_EXPONENT + 1, "),
+        ("exponents in a collection", "exponent == 0 if collects", "True if collects"),
+        ("batches of 33", "0 <= batch <= most", "0 <= batch <= most + 1"),
+        ("batches of one record's models", "0 if collects or model == wire.SOFTMAX else wire.MAX_BATCH", "wire.MAX_BATCH"),
+        ("no epochs", "1 <= epochs <= 255", "0 <= epochs <= 255"),
+        ("a rate of 17", "0 <= rate <= wire.MAX_RATE", "0 <= rate <= wire.MAX_RATE + 1"),
+        ("tau of 0", "1 <= tau <= wire.MAX_TAU", "0 <= tau <= wire.MAX_TAU"),
+        ("tau above 2**23", "1 <= tau <= wire.MAX_TAU", "1 <= tau"),
+        ("epochs where nothing is trained", "not (epochs or rate or tau)", "not (rate or tau)"),
+        ("a rate where nothing is trained", "not (epochs or rate or tau)", "not (epochs or tau)"),
+        ("tau where nothing is trained", "not (epochs or rate or tau)", "not (epochs or rate)"),
+        ("k of 0", "(values if model == wire.SOFTMAX else 1) <= k", "(values if model == wire.SOFTMAX else 0) <= k"),
+        ("some of the probabilities", "(values if model == wire.SOFTMAX else 1) <= k", "1 <= k"),
+        ("k above the values", "1) <= k <= values, ", "1) <= k <= values + 1, "),
+        ("no card", "1 <= length <= wire.MAX_CARD, ", "0 <= length <= wire.MAX_CARD, "),
+        ("bytes behind the card", "len(frame) == end_of(layout) + rest + wire.TAG_BYTES", "len(frame) >= end_of(layout) + rest + wire.TAG_BYTES"),
+        ("features from d on", "require(j < d or not bit, ", "require(True, "),
+        ("features from the top bit", ">> (j & 7) & 1", ">> (7 - (j & 7)) & 1"),
+        ("k above the features asked for", 'require(self.k <= self.values, "k out of bounds")', ""),
+    ),
+    *of(
+        "coordinates",
+        ("draws from the first bytes of Q", "at = COORDINATES_AT", "at = 0"),
+        ("draws from the answer key", "at = COORDINATES_AT", "at = 8"),
+        ("draws from hashes alone", "at = COORDINATES_AT", "at = 32"),
+        ("blocks counted from 1", "counter = 0\n", "counter = 1\n"),
+        ("big-endian counters", 'counter.to_bytes(4, "little")', 'counter.to_bytes(4, "big")'),
+        ("counters of one byte", 'counter.to_bytes(4, "little")', 'counter.to_bytes(1, "little")'),
+        ("remainders", "            j &= mask", "            j %= last + 1"),
+        ("one byte a draw", "if mask > 255:", "if mask > 65535:"),
+        ("two bytes of 256", "if mask > 255:", "if mask >= 255:"),
+        ("most significant byte first", "j |= block[at] << 8", "j = j << 8 | block[at]"),
+        ("masks of d for all draws", "        while mask >> 1 >= last:\n            mask >>= 1\n", ""),
+        ("a last value that is never drawn", "while j > last:", "while j >= last:"),
+        ("no exchange", "order[j] = order[j] & 32768 | order[i] & 32767", "pass"),
+        ("all of them drawn, too", "    if k == d:\n", "    if False:\n"),
+    ),
+    *of(
+        "entropy",
+        ("a repetition of 8", "_REPETITIONS = const(9)", "_REPETITIONS = const(8)"),
+        ("a repetition of 10", "_REPETITIONS = const(9)", "_REPETITIONS = const(10)"),
+        ("a proportion of 70", "_PROPORTION = const(71)", "_PROPORTION = const(70)"),
+        ("a proportion of 72", "_PROPORTION = const(71)", "_PROPORTION = const(72)"),
+        ("windows of 511", "_WINDOW = const(512)", "_WINDOW = const(511)"),
+        ("windows of 1024", "_WINDOW = const(512)", "_WINDOW = const(1024)"),
+        ("a window's first byte does not count", "self._matches = 0\n            if value", "self._matches = -1\n            if value"),
+        ("a sample for all windows", "            if self._seen == 0:\n", "            if self._sample < 0:\n"),
+        ("runs that do not end", "self._run + 1 if value == self._last else 1", "self._run + (value == self._last)"),
+        ("a source that recovers", "        return not self.failed\n\n\n@", "        failed, self.failed = self.failed, False\n        return not failed\n\n\n@"),
+        ("a counter of 8 bits", "while value == 0 and j:", "while value == 0 and j > 15:"),
+        ("a counter that counts after", "value = (counter[j] + 1) & 255\n            counter[j] = value",
+         "value = (counter[j] + 1) & 255\n            counter[j] = value if j < 15 else (counter[j] + 1) & 254"),
+        ("seeds that replace the state", "self._state[i] ^= seed[i]", "self._state[i] = seed[i]"),
+        ("a key that is not changed", "        self.generate(self._state)  # its", "        pass  # its"),
+        ("64 raw bytes a hash", "_RAW = const(128)", "_RAW = const(64)"),
+        ("seeds of nine hashes' time", "_SEEDS = const(\n    10\n)", "_SEEDS = const(\n    8\n)"),
+        ("a raw byte every two reports", "_PACE = const(4)", "_PACE = const(2)"),
+        ("the other bytes left out", "            self._hash.update(self._also(32))\n", "            pass\n"),
+        ("seeds of one hash", 'self._seed = b"" if self._seed else seed', 'self._seed = b"" if self._seed else seed[:16]'),
+        ("no new seed", "            self._drbg.reseed(seed)\n", "            pass\n"),
+        ("a pool that outlives its seed", "            self.discard()\n            self._drbg", "            self._drbg"),
+        ("no slices", "_SLICE = const(16)", "_SLICE = const(1)"),
+        ("slices of 32", "_SLICE = const(16)", "_SLICE = const(32)"),
+        ("pieces of 96 bytes", "_FRESH = const(192)", "_FRESH = const(96)"),
+        ("a key for several reports", "        if self._requested:\n            self._new_key()\n        self._reports", "        self._reports"),
+        ("uniform(256) of two bytes", "while mask >> shift:", "while mask + 1 >> shift:"),
+        ("thresholds from the last byte", "shift = 22\n        while shift > 0:", "shift = 14\n        while shift > 0:"),
+    ),
+    *of(
+        "hash_drbg",
+        ("a constant with another label", 'b"\\x00" + v', 'b"\\x01" + v'),
+        ("a reseed with another label", 'b"\\x01" + self._v', 'b"\\x00" + self._v'),
+        ("a reseed without V", 'b"\\x01" + self._v.to_bytes(55, "big") + bytes(seed)', 'b"\\x01" + bytes(seed)'),
+        ("blocks of one V", "            self._data = (self._data + 1) % _SEED_RANGE\n", ""),
+        ("an update with another label", 'b"\\x03"', 'b"\\x02"'),
+        ("an update without C", " + self._c + ", " + "),
+        ("an update without the count", " + self._requests)", ")"),
+        ("requests counted from 0", "self._requests = 1", "self._requests = 0"),
+        ("requests not counted", "        self._requests += 1\n", ""),
+        ("a derivation of 448 bits", "(i, 0, 0, 1, 184)", "(i, 0, 0, 1, 192)"),
+    ),
+    *of(
+        "sampler",
+        ("window starts rounded down", "                    if u < 0:\n                        start += 1\n", ""),
+        ("windows beside their start", "            u += start\n", "            u += start + 1\n"),
+        ("windows that wrap", "        elif u >= start:\n            u += window\n", "        elif u > start:\n            u += window\n"),
+        ("inside where it is outside", "                if u < 0:\n                    inside = 1", "                if u > 0:\n                    inside = 1"),
+        ("uniform that takes what is too large", "            while u >= count and at <= end:", "            while u > count and at <= end:"),
+        ("an equal byte decides", "            rest = (rest & 0x3FFFFF) << 8\n            if u:", "            rest = (rest & 0x3FFFFF) << 8\n            if True:"),
+        ("a grid rounded down", "                if u < 0:\n                    y += 1\n", ""),
+        ("a grid read where the fraction is 0", "        rest = (a & 32767) << 1\n        while rest:\n            u = pool[at] - (rest >> 8)\n            at += 1\n"
+         "            rest = (rest & 255) << 8\n            if u:\n                if u < 0:\n                    y",
+         "        rest = (a & 32767) << 1\n        at += rest == 0\n        while rest:\n            u = pool[at] - (rest >> 8)\n            at += 1\n"
+         "            rest = (rest & 255) << 8\n            if u:\n                if u < 0:\n                    y"),
+        ("noise with a negative zero", "elif magnitude:", "else:"),
+        ("noise of the other sign", "if pool[at] & 1 == 0:", "if pool[at] & 1:"),
+        ("a sign from the top bit", "if pool[at] & 1 == 0:", "if pool[at] < 128:"),
+        ("noise that is not clamped above", "        elif y > highest:\n            y = highest\n", ""),
+        ("noise that is not clamped below", "        if y < 0:\n            y = 0\n        elif", "        if"),
+        ("noise of whole steps alone", "(offset + t * whole) // job[6]", "t * whole // job[6]"),
+        ("Bernoulli of exp(-1) from k = 1", "                    kept = 1\n                    k = 2", "                    kept = 1\n                    k = 1"),
+        ("a mixture's second card without its place", "                    out[i] += card.first.symbols\n", ""),
+        ("a mixture's cards exchanged", "if stream.below(card.threshold):", "if not stream.below(card.threshold):"),
+        ("categories as values", "    card.job[9] = 1\n", "    card.job[9] = 0\n"),
+        ("laplace noise coordinate by coordinate", "        if card.shape <= LAPLACE:\n            _run(card, stream, xs, out, 0, n)\n",
+         "        if card.shape <= LAPLACE:\n            for i in range(n):\n                _run(card, stream, xs, out, i, i + 1)\n"),
+    ),
+    *of(
+        "table",
+        ("the nearest knot", "f -= c << 15\n", "f = 0\n"),
+        ("thresholds of 30 bits", "rest &= 32767\n", "rest = 0\n"),
+        ("an equal threshold is above", "if u > 127:", "if u > 126:"),
+        ("symbols from the top", "out[i] = columns - left", "out[i] = left"),
+    ),
+    *of(
+        "client",
+        ("no policy", _ALLOWED, ""),
+        ("no largest cost", "cost > client.largest or ", ""),
+        ("the largest cost is too dear", "cost > client.largest or", "cost >= client.largest or"),
+        ("costs of 32 bits", "cost > client.largest or", "cost & 0xFFFFFFFF > client.largest or"),
+        ("no shapes", " or (client.shapes and not client.shapes >> card.shape & 1)", ""),
+        ("no shapes allowed by 0", "client.shapes and not client.shapes", "not client.shapes"),
+        ("shapes counted from 0", "client.shapes >> card.shape & 1", "client.shapes >> card.shape - 1 & 1"),
+        ("no slot", _SLOT, ""),
+        ("no certificates", _CERTIFIED, ""),
+        ("a certificate of the card before", "            self._certified = None\n            self._card = card", "            self._card = card"),
+        ("no health", _ENTROPY, ""),
+        ("no budget", _BUDGET, "        left = self._left(client, ledger)\n"),
+        ("the last micro-epsilon is kept", "        if cost > left:", "        if cost >= left:"),
+        ("no pause", _PAUSE, ""),
+        ("no tags", _TAG, ""),
+        ("no old rounds", _OLD, ""),
+        ("no bound on rounds", _TOO_FAR, ""),
+        ("the client's bound for all", f"({_AHEAD})", "wire.CLIENT_AHEAD"),
+        ("the fleet's bound for all", f"({_AHEAD})", "wire.FLEET_AHEAD"),
+        ("bounds exchanged", _AHEAD, "wire.CLIENT_AHEAD if request.device == wire.FLEET else wire.FLEET_AHEAD"),
+        ("a bound on rounds one less", "        if number - last > (", "        if number - last >= ("),
+        ("any question again", "            if frames.difference(question, ledger.question, wire.KEY_BYTES):\n",
+         "            if not len(ledger.report):\n"),
+        ("8 bytes of a question", "frames.difference(question, ledger.question, wire.KEY_BYTES)", "frames.difference(question[24:], ledger.question[24:], 0)"),
+        ("no question again", "frames.difference(question, ledger.question, wire.KEY_BYTES)", "True"),
+        ("an error of round 0", "self._device, self._number, code, detail)", "self._device, 0, code, detail)"),
+        ("errors without a detail", "            detail = error.detail\n", ""),
+        ("the board speaks for its clients", _SPEAKS, "        self._key = frames.answer_key(question)\n        self._device = 0\n"),
+        ("errors under the client's key", "        self._key = frames.answer_key(question)\n", "        self._key = clients.key\n"),
+        ("the price of one value", "cost = request.k * card.epsilon", "cost = card.epsilon"),
+        ("the price of all values", "cost = request.k * card.epsilon", "cost = request.values * card.epsilon"),
+        ("a debit of another amount", _PAY, _PAY.replace("cost, self", "card.epsilon, self")),
+        ("a debit of nothing", _PAY, "pass"),
+        ("a report that is not stored", _PAY, _PAY.replace("self._view[:n]", "self._view[:0]")),
+        ("a question that is not stored", _PAY, _PAY.replace("number, question", "number, bytes(32)")),
+        ("no payment without a report", _PAY, "if n: " + _PAY),
+        ("paid one by one", "min(self._ahead, left // cost)", "1"),
+        ("more paid ahead than the client may", "min(self._ahead, left // cost)", "self._ahead"),
+        ("boards of several pay ahead", "            if clients.count == 1:\n", "            if True:\n"),
+        ("the budget of the ledger alone", "min(client.budget, ledger.budget)", "ledger.budget"),
+        ("the budget of the client alone", "min(client.budget, ledger.budget)", "client.budget"),
+        ("a budget below 0", "return max(0, min(client.budget, ledger.budget) - ledger.spent)",
+         "return min(client.budget, ledger.budget) - ledger.spent & 0xFFFFFFFF"),
+        ("the last round that was paid ahead is read", "(self.board.in_place or ledger.reserved)", "False"),
+        ("records of another d", "        if self._round.d != records.d:\n", "        if self._round.d > records.d:\n"),
+        ("records beyond the file", " or client.start + client.records > records.count", " or client.start > records.count"),
+        ("no records", "if not client.records or ", "if "),
+        ("d before whether there are any", "        if not client.records or client.start + client.records > records.count:\n"
+         '            raise StorageError("client without records")\n        if self._round.d != records.d:\n'
+         '            raise FrameError(wire.ERR_DATA, "records of another dimension", records.d)\n',
+         "        if self._round.d != records.d:\n"
+         '            raise FrameError(wire.ERR_DATA, "records of another dimension", records.d)\n'
+         "        if not client.records or client.start + client.records > records.count:\n"
+         '            raise StorageError("client without records")\n'),
+        ("no bound on records", "CLIENTS, self._bound)", "CLIENTS)"),
+        ("symbols of 257 bytes", "if self._packed[2] > wire.MAX_PACKED:", "if self._packed[2] > wire.MAX_PACKED + 1:"),
+        ("symbols of 255 bytes at most", "if self._packed[2] > wire.MAX_PACKED:", "if self._packed[2] >= wire.MAX_PACKED:"),
+        ("MODEL is answered", "if len(frame) and frame[0] == wire.MODEL:", "if False:"),
+        ("the fleet's key is not looked at", "                    frames.verify(self._fleet_key, frame)\n", ""),
+        ("the fleet is named where its client is missing", "clients = self._find(member or device)\n",
+         "clients = self._find(member or device) if device != wire.FLEET or self._clients.find(member) else self._find(device)\n"),
+        ("an earlier epoch", "epoch > self._epoch:", "epoch:"),
+        ("the same epoch", "epoch > self._epoch:", "epoch >= self._epoch:"),
+        ("epochs below 2**31", "epoch > self._epoch:", "(epoch + 2**31) % 2**32 > (self._epoch + 2**31) % 2**32:"),
+        ("a key where there was none", "if self._fleet_key and epoch", "if epoch"),
+        ("a fleet's key for another client", "        if device != clients.first:\n", "        if False:\n"),
+        ("a fleet's key under any tag", "        frames.verify(clients.key, frame)\n", ""),
+        ("a hidden key is kept hidden", "frames.mask_fleet_key(clients.key, epoch, key)", "key"),
+        ("a new key from the next start on", "            self._fleet_key = read_fleet(path)[0]\n", ""),
+        ("a new epoch from the next start on", "            self._epoch = epoch\n", ""),
+        ("HELLO tells the epoch asked for", "first, count, budget, self._epoch", "first, count, budget, nonce"),
+        ("HELLO tells how many records there are", "self._bound, board.exceptions", "clients.records, board.exceptions"),
+        ("HELLO tells the ledger's budget", "budget = self._left(clients, self._load(first))", "budget = self._load(first).budget"),
+    ),
+    *[  # the order of refusals: each two neighbours exchanged
+        Wrong(what, "tern.client", first + between + second, second + between + first)
+        for what, first, between, second in (
+            ("fields before the tag", _TAG, _SPEAKS, _DECODE),
+            ("the slot before the policy", _ALLOWED, "", _SLOT),
+            ("certificates before the slot", _SLOT, "", _CERTIFIED),
+            ("records before certificates", _CERTIFIED, "", _RECORDS),
+            ("entropy before records", _RECORDS, "", _ENTROPY),
+            ("the budget before entropy", _ENTROPY, "", _BUDGET),
+            ("the pause before the budget", _BUDGET, "", _PAUSE),
+        )
+    ],
+    *of(
+        "client",
+        ("the ledger before the fields", _DECODE, "        self._load(clients.device)\n" + _DECODE),
+        ("the bound on rounds after the card", _TOO_FAR + _ANSWERER + _CARD, _ANSWERER + _CARD + _TOO_FAR),
+        ("the card before what is old", _LOAD, _LOAD + "        self._decode(request.card)\n"),
+        ("the policy before whether symbols fit", "        size = self._packed_size(card.symbols, request.k)\n",
+         "        if request.k * card.epsilon > client.largest:\n"
+         '            raise FrameError(wire.ERR_POLICY, "too dear", client.largest)\n'
+         "        size = self._packed_size(card.symbols, request.k)\n"),
+    ),
+    *of(
+        "storage",
+        ("a pause of any length", "or pause > MAX_PAUSE ", ""),
+        ("no reports at once", "not 1 <= ahead <= MAX_AHEAD", "not 0 <= ahead <= MAX_AHEAD"),
+        ("1001 reports at once", "not 1 <= ahead <= MAX_AHEAD", "not 1 <= ahead <= MAX_AHEAD + 1"),
+        ("999 reports at once", "not 1 <= ahead <= MAX_AHEAD", "not 1 <= ahead < MAX_AHEAD"),
+        ("any magic of a fleet", "if found != magic or", "if"),
+        ("no fleet of protocol 1", "    if len(data) == _OLD_FLEET_BYTES:\n        magic = _OLD_FLEET_MAGIC\n        data += bytes(6)\n", ""),
+        ("a new fleet's key alone", "FLEET_MAGIC, key, pause, slot, ahead, epoch, records))", "FLEET_MAGIC, key, 0, 0, 1, epoch, 0))"),
+        ("a fleet of protocol 1 stays so", "struct.pack(FLEET_FIELDS, FLEET_MAGIC, key", "struct.pack(FLEET_FIELDS, _OLD_FLEET_MAGIC, key"),
+        ("clients of any length", "if not self.count or self._size % CLIENT_BYTES:", "if not self.count:"),
+        ("a first id of 0", "if not self.first:", "if False:"),
+        ("shape 0", "_SHAPES = const(0x3E)", "_SHAPES = const(0x3F)"),
+        ("shape 6", "_SHAPES = const(0x3E)", "_SHAPES = const(0x7E)"),
+        ("no hierarchies", "_SHAPES = const(0x3E)", "_SHAPES = const(0x1E)"),
+        ("ids in any order", "if self.shapes & ~_SHAPES or (self.first and self.device != self.first + index):", "if self.shapes & ~_SHAPES:"),
+        ("a client more than there are", "if not 0 <= index < self.count:\n            return False",
+         "if not 0 <= index <= self.count:\n            return False"),
+        ("all records count", "if self._most and self.records > self._most:", "if False:"),
+        ("no more than the bound, and no fewer", "if self._most and self.records > self._most:", "if self._most:"),
+        ("any magic of records", "if magic != MAGIC or not", "if not"),
+        ("records of any length", " or self._size != RECORDS_BYTES + 2 * self.count * (self.d + 1)", ""),
+        ("records cut short", "self._size != RECORDS_BYTES", "self._size < RECORDS_BYTES"),
+        ("records that begin later", "self._read(RECORDS_BYTES + 2 * (self.d + 1) * index", "self._read(RECORDS_BYTES + 2 * (self.d + 1) * index + 2"),
+    ),
+    *of(
+        "many",
+        ("the last client is not asked", "for i in range(count):", "for i in range(count - 1):"),
+        ("errors left out", "            send(client.reply, n)\n", ""),
+        ("rows without their tags", "        reports[end + 4 : end + n - 5] = reply[9:n]\n", "        reports[end + 4 : end + n - 5] = bytes(n - 9)\n"),
+        ("the round of another", "reports[1:5] = reply[5:9]", "reports[1:5] = reply[1:5]"),
+        ("the size of a whole row", "n - _REPORT_BYTES)", "n)"),
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.sampled(60)
+@pytest.mark.parametrize("mutant", WRONG, ids=lambda mutant: f"{mutant.module[5:]}: {mutant.what}")
+def test_a_wrong_implementation_fails_a_vector(mutant):
+    assert caught(mutant, *CHECKS.get(mutant.module, ("test_rounds.py",)))
+
+
+@pytest.mark.parametrize("module", sorted({mutant.module for mutant in WRONG}))
+def test_the_right_one_fails_none(module):
+    assert caught(Wrong("nothing", module, "", ""), *CHECKS.get(module, ("test_rounds.py",))) is None

@@ -1,0 +1,568 @@
+"""Write the vectors of whole rounds: the files of a board, and frame by frame what it answers and writes.
+
+    PYTHONPATH=firmware:tests/device python tests/vectors/make_rounds.py
+
+Boards and frames are written from the texts alone; the answers are those of the device library. That they are right is
+for the second device to say, which was written from the texts, too (tests/second_device).
+"""
+
+import hashlib
+import struct
+import tempfile
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from known_board import answers_of, get, hello_of, one_by_one, put, start
+from parts import case, sealed, write
+from tern.entropy import POSITION
+
+VECTORS = Path(__file__).parents[2] / "shared_specs" / "vectors"
+FLEET = 2**32 - 1
+LAST = 2**30 - 1
+T = 2**30
+FLEET_KEY = hashlib.sha256(b"fleet").digest()
+EDGES = (2**30 - 1, 2**30, 2**31 - 1, 2**31, 2**32 - 2)
+ZERO = bytes(32)
+
+
+def key_of(device):
+    return hashlib.sha256(b"client %d" % device).digest()
+
+
+# --- Cards ------------------------------------------------------------------------------------------------------
+
+
+def table(levels, rows, epsilon=2_000_000):
+    p = {2: 0, 3: 1, 5: 2}[len(rows)]
+    card = struct.pack("<BIBB", 0x11, epsilon, p, len(levels)) + struct.pack(f"{len(levels)}b", *levels)
+    return card + b"".join(struct.pack(f"<{len(row)}I", *row) for row in rows)
+
+
+def window(n, w, p, epsilon=2_000_000):
+    return struct.pack("<BIHHI", 0x12, epsilon, n, w, p)
+
+
+def laplace(q=3, t=1000, s=125, lo=-8, hi=8, epsilon=2_000_000):
+    return struct.pack("<BIBIIii", 0x13, epsilon, q, t, s, lo, hi)
+
+
+def mixture(first, second, p=T // 3, epsilon=2_000_000):
+    return struct.pack("<BIIH", 0x14, epsilon, p, len(first)) + first + second
+
+
+def hierarchy(bounds, epsilon=2_000_000):
+    m = len(bounds) + 1
+    card = struct.pack("<BIB", 0x15, epsilon, m) + struct.pack(f"<{m - 1}h", *bounds)
+    card += b"".join(window(m, 1, T * 4 // 7 + i, 1) for i in range(m))
+    return card + b"".join(table((-1, 1), ((T * 3 // 5 - i,), (T * 2 // 5 + i,)), 1) for i in range(m))
+
+
+TWO = table((-1, 1), ((940_000_000,), (T - 940_000_000,)))
+THREE = table((-1, 0, 1), ((844_000_000, 959_000_000), (114_800_000, 958_900_000), (114_700_000, 229_700_000)))
+LEAKING = table((-1, 1), ((970_000_000,), (T - 970_000_000,)))
+WIDE = window(15, 5, 800_000_000)
+CATEGORIES = window(5, 1, 650_000_000)
+MIXED = mixture(TWO, WIDE)
+RANGES = hierarchy((5000, -5000))
+CARDS = {"table of two levels": TWO, "table of three": THREE, "window": WIDE, "laplace": laplace(), "mixture": MIXED,
+         "hierarchy": RANGES}  # fmt: skip
+
+
+# --- Boards -----------------------------------------------------------------------------------------------------
+
+
+def ledger(magic=b"TLG2", budget=10**9, spent=0, last=0, question=ZERO, state=0, report=b""):
+    return sealed(b"", magic + struct.pack("<III32sBBH", budget, spent, last, question, state, 0, len(report)) + report)
+
+
+@dataclass(frozen=True)
+class Board:
+    """Clients from `first` on, each with `held` records of d features; `fleet`: fields of fleet.bin after the key."""
+
+    first: int = 7
+    clients: int = 1
+    d: int = 2
+    held: int = 3
+    largest: int = 10**9
+    budget: int = 10**9
+    shapes: int = 0
+    start: int = 0
+    ledgers: tuple = (ledger(),)  # the last one is that of all others
+    fleet: tuple | None = None  # pause, slot, ahead, epoch, records
+    files: dict = field(default_factory=dict)  # others instead; None: not there
+
+    def image(self):
+        rows = b""
+        files = {}
+        for i in range(self.clients):
+            device = self.first + i
+            fields = (self.largest, self.budget, self.start + i * self.held, self.held, self.shapes)
+            rows += struct.pack("<I32sIIIHH", device, key_of(device), *fields)
+            files[f"ledger/{device:08x}"] = self.ledgers[min(i, len(self.ledgers) - 1)]
+        count = self.clients * self.held
+        values = [16384 - (3001 * i + 5171 * j) % 32769 for i in range(count) for j in range(self.d + 1)]
+        records = b"TRD1" + struct.pack("<HI", self.d, count) + struct.pack(f"<{len(values)}h", *values)
+        files = {"clients.bin": rows, "records.bin": records, **files}
+        if self.fleet:
+            files["fleet.bin"] = b"TFL2" + FLEET_KEY + struct.pack("<IHHIH", *self.fleet)
+        files |= self.files
+        return {name: data for name, data in files.items() if data is not None}
+
+
+BOARD = Board()
+POLICY = (0, 0, 1, 1, 0)
+THREE_CLIENTS = Board(first=5, clients=3, held=2, fleet=POLICY)
+
+
+# --- Frames -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Round:
+    number: int = 1
+    device: int = 7
+    model: int = 2
+    range: int = 0
+    exponent: int = -14
+    classes: int = 1
+    d: int = 2
+    k: int = 2
+    batch: int = 0
+    local: tuple = (0, 0, 0)
+    parameters: tuple = (3, -5)  # from which all are made; for a collection what is asked for
+    card: bytes = THREE
+    key: bytes | None = None
+
+    def frame(self):
+        if self.model in (8, 9):
+            question = sum(1 << j for j in self.parameters).to_bytes((self.d + 7) // 8, "little")
+        else:
+            n = self.classes * self.d
+            question = struct.pack(f"<{n}h", *[self.parameters[j % len(self.parameters)] + j // 2 for j in range(n)])
+        fixed = (2, self.device, self.number, self.model, self.range, self.exponent, self.classes, self.d, self.k)
+        body = struct.pack("<BIIBBbBHHBBBIH", *fixed, self.batch, *self.local, len(self.card)) + question + self.card
+        return sealed(self.key or (FLEET_KEY if self.device == FLEET else key_of(self.device)), body)
+
+
+def ask(number=1, **fields):
+    """A ROUND that is in order: fields of the models that have others."""
+    model = fields.get("model", 2)
+    usual = {}
+    if model == 4:
+        usual = {"classes": 3, "k": 3, "card": laplace()}
+    elif 5 <= model <= 7:
+        usual = {"local": (2, 3, 40_000)}
+    elif model in (8, 9):
+        usual = {"exponent": 0, "parameters": (0, 1), "card": CATEGORIES if model == 9 else THREE}
+    elif model == 10:
+        usual = {"classes": 3, "k": 4}
+    return Round(number, **{**usual, **fields})
+
+
+def hello(nonce=1):
+    return sealed(b"", struct.pack("<BI", 1, nonce))
+
+
+def fleet_key(epoch, device=7, key=None, new=ZERO, owner=7):
+    label = b"tern fleet key " + struct.pack("<I", epoch)
+    key = key or key_of(owner)
+    mask = hashlib.sha256(key + label + b"1").digest()[:16] + hashlib.sha256(key + label + b"2").digest()[:16]
+    return sealed(key, struct.pack("<BII", 5, device, epoch) + bytes(a ^ b for a, b in zip(mask, new, strict=True)))
+
+
+RESTART = "restart"
+
+
+def random_bytes(seed, n):
+    return b"".join(hashlib.sha256(seed.encode() + bytes([i])).digest() for i in range(-(-n // 32)))[:n]
+
+
+class Start:
+    """The board starts, and has these random bytes and no more; without them as many as it draws."""
+
+    def __init__(self, random=None):
+        self.random = random
+
+
+ROUNDS = []
+
+
+def rounds(comment, board, *steps, flags=()):
+    """Add a case: what the library answers to the steps, which are Rounds, frames (bytes) and Starts."""
+    if not isinstance(steps[0], Start):
+        steps = (Start(), *steps)
+    with tempfile.TemporaryDirectory() as folder:
+        files = board.image()
+        put(folder, files)
+        told, said = [], ""
+        client = running = None
+        written = dict(files)
+        for step in [*steps, None]:
+            if step is None or isinstance(step, Start):
+                if client:
+                    if running["start"] is None:  # what was not drawn is not there
+                        running["start"] = random[: client.entropy.cursor[POSITION]].hex()
+                    client.close()
+                if step:
+                    random = random_bytes(f"{comment} {len(told)}", 4000) if step.random is None else step.random
+                    client = start(folder, random)
+                    running = {"start": None if step.random is None else random.hex()}
+                    told.append(running)
+                continue
+            if isinstance(step, tuple):
+                said, step = step
+            frame = step.frame() if isinstance(step, Round) else step
+            answers = answers_of(client, frame)
+            now = {"comment": said, "frame": frame.hex()} if said else {"frame": frame.hex()}
+            said = ""
+            if answers and answers[0][0] == 0x81:
+                now["hello"] = hello_of(answers[0])
+            else:
+                now["answers"] = [answer.hex() for answer in one_by_one(answers)]
+            changed = {name: get(folder, name) for name in files if get(folder, name) != written[name]}
+            if changed:
+                now["files"] = {name: data.hex() for name, data in changed.items()}
+                written |= changed
+            told.append(now)
+    usual = BOARD.image()
+    others = {name: data.hex() for name, data in files.items() if data != usual.get(name)}
+    others |= {name: None for name in usual if name not in files}
+    ROUNDS.append(case(comment, "valid", flags, files=others, steps=told))
+    return told
+
+
+# --- Cases ------------------------------------------------------------------------------------------------------
+
+
+def models():
+    board = Board(d=3, held=5)
+    for model in range(1, 11):
+        more = {"d": 3, "model": model}
+        k = 3 if model == 4 else 6 if model == 10 else 2
+        first = ask(1, **more, k=9 if model == 10 else 3, parameters=(0, 1, 2) if model in (8, 9) else (900, -7000))
+        second = ask(2, **more, k=k, parameters=(0, 1, 2) if model in (8, 9) else (-900, 700))
+        third = ask(9, **more, k=3 if model == 4 else 1, parameters=(0, 2) if model in (8, 9) else (3000, 1))
+        rounds(f"model {model}: all values, some, one; then the first again", board, first, second, third, third)
+    for model in (1, 2, 3, 8, 10):
+        steps = [ask(i + 1, model=model, range=range_, d=3, k=2) for i, range_ in enumerate((1, 5, 12))]
+        rounds(f"model {model} with ranges", board, *steps)
+    for model in (2, 5, 10):
+        steps = [ask(number, model=model, batch=2, d=3, k=3) for number in (1, 2, 4, LAST)]
+        near = replace(board, ledgers=(ledger(last=LAST - 3),))
+        rounds(f"model {model}: batches of 2 of 5 records", board, *steps[:3])
+        if model in (2, 10):
+            rounds(f"model {model}: the last round of all", near, steps[3])
+    for model in (4, 8, 9):
+        steps = [ask(number, model=model, d=3, k=3 if model == 4 else 2) for number in (3, 5, 6)]
+        rounds(f"model {model}: one record after the other", board, *steps)
+    bounded = replace(board, clients=2, fleet=(0, 0, 1, 1, 2))
+    for model in (2, 5, 8, 10):
+        steps = [ask(3, device=device, model=model, d=3, k=3 if model == 5 else 2) for device in (7, 8, 7)]
+        rounds(f"model {model}: two records of five count", bounded, *steps)
+    many = Board(held=40)
+    for model in (2, 6):
+        rounds(f"model {model}: 40 records", many, ask(2, model=model))
+
+
+def cards():
+    board = Board(d=4, held=2)
+    for name, card in CARDS.items():
+        steps = [ask(i + 1, card=card, d=4, k=k, model=model) for i, (k, model) in enumerate(((4, 1), (2, 2), (1, 8), (3, 7)))]
+        rounds(f"{name}: all of four values, two, one, three", board, *steps)
+    rounds("a category above the card's, and a negative one", board,
+           *[ask(i + 1, model=9, d=4, k=1, parameters=(j,), card=window(n, 1, T // n + 9)) for i, (j, n) in
+             enumerate(((0, 2), (1, 5), (2, 256), (3, 3)))])  # fmt: skip
+    wide = laplace(0, 2**20, 1, -32767, 32768, 2_000_000)
+    large = Board(d=65, held=1)
+    rounds("256 bytes of symbols, the most; and one value more", large,
+           ask(1, model=10, classes=2, d=65, k=129, card=wide), ask(1, model=10, classes=2, d=65, k=128, card=wide))  # fmt: skip
+    dear = window(3, 1, T // 3, 20_000_000)
+    rounds("a cost above 2**32", replace(large, largest=FLEET), ask(1, model=10, classes=4, d=65, k=215, card=dear))
+    for what, card, more in (
+        ("model 4 with a table", THREE, {"model": 4}),
+        ("model 9 with a wider window", WIDE, {"model": 9}),
+        ("model 9 with a table", THREE, {"model": 9}),
+        ("model 9 with a laplace card", laplace(), {"model": 9}),
+        ("a byte behind the card", THREE + b"\0", {}),
+        ("another version", b"\x21" + THREE[1:], {}),
+        ("shape 6", b"\x16" + THREE[1:], {}),
+        ("a card of one byte", b"\x11", {}),
+    ):
+        rounds(f"{what}: no such card", BOARD, ask(1, card=card, **more), flags=["hostile"])
+
+
+# What stands against a round, in the order of wire.md -> fields of the board, of the ROUND.
+HELD_600 = (0, 65535, 1, 1, 600)
+AT_50 = {"ledgers": (ledger(spent=5, last=50, state=2),)}
+FAULTS = {
+    "no such client": ({}, {"device": 9, "key": key_of(7)}),
+    "wrong tag": ({}, {"key": ZERO}),
+    "a field out of bounds": ({}, {"batch": 33}),
+    "ledger cut short": ({}, {}),
+    "old round": (AT_50, {"number": 49}),
+    "changed round": (AT_50, {"number": 50}),
+    "too far ahead": ({}, {"number": 1 + 2**20}),
+    "a byte behind the card": ({}, {"card+": b"\0"}),
+    "too dear": ({"largest": 3_999_999}, {}),
+    "a shape not allowed": ({"shapes": 0x3C}, {}),
+    "no time": ({"fleet": HELD_600}, {"local": (255, 3, 40_000)}),
+    "not certified": ({}, {"card": LEAKING}),
+    "records missing": ({"start": 1000}, {}),
+    "no entropy": ({}, {}),
+    "no budget": ({"budget": 3_999_999}, {}),
+    "pause": ({"fleet": (86400, 65535, 1, 1, 600)}, {}),
+}
+NUMBERS = ("old round", "changed round", "too far ahead")
+
+
+def refusals():
+    """Each refusal alone, and each with the next ones that can apply at once: the first of wire.md's list answers."""
+    names = list(FAULTS)
+    for i, first in enumerate(names):
+        for second in [None, *names[i + 1 : i + 5]]:
+            if not ((first in NUMBERS and second in NUMBERS) or {first, second} == {"no entropy", "pause"}):
+                refusal(first, second)
+
+
+def refusal(*names):
+    board, asked = {}, {"model": 5, "card": TWO}
+    for name in names:
+        if name:
+            asked |= FAULTS[name][1]
+            board |= FAULTS[name][0]
+    asked["card"] += asked.pop("card+", b"")
+    if "ledger cut short" in names:
+        board["ledgers"] = (board.get("ledgers", BOARD.ledgers)[0][:-1],)
+    steps = [ask(**asked)]
+    made = Board(**board)
+    if "no entropy" in names:  # the other client has found out
+        made = replace(made, clients=2, start=0, ledgers=(*made.ledgers, ledger()))
+        files = made.image()
+        rows = files["clients.bin"]
+        row = struct.unpack("<I32sIIIHH", rows[52:])
+        healthy = struct.pack("<I32sIIIHH", *row[:2], 10**9, 10**9, row[4], row[5], 0)
+        faulty = struct.pack("<I32sIIIHH", *struct.unpack("<I32sIIIHH", rows[:52])[:4], board.get("start", 0), 3, made.shapes)
+        made = replace(made, files={"clients.bin": faulty + healthy})
+        steps = [Start(b""), ask(1, device=8, model=5, card=TWO), *steps]
+    rounds(" before ".join(name for name in names if name), made, *steps, flags=["hostile"])
+
+
+def bounds():
+    """Just within, and just without."""
+    spent = ledger(budget=10_000_000, spent=6_000_000, last=9, state=2)
+    for what, board in (
+        ("the ledger's budget covers one more report", Board(ledgers=(spent,))),
+        ("it does not, by one", Board(ledgers=(ledger(budget=9_999_999, spent=6_000_000, last=9, state=2),))),
+        ("the client's budget covers one more report", Board(budget=10_000_000, ledgers=(ledger(spent=6_000_000, last=9, state=2),))),
+        ("it does not, by one", Board(budget=9_999_999, ledgers=(ledger(spent=6_000_000, last=9, state=2),))),
+        ("more is spent than the client's budget", Board(budget=5_000_000, ledgers=(spent,))),
+        ("as much as the client allows in one report", Board(largest=4_000_000, ledgers=(spent,))),
+        ("a micro-epsilon more than it allows", Board(largest=3_999_999, ledgers=(spent,))),
+    ):
+        rounds(what, board, ask(10), ask(11), hello())
+    for number in (2**20 + 9, 2**20 + 10):
+        rounds(f"round {number} after 9, by its own key", Board(ledgers=(spent,)), ask(number))
+    fleet = Board(ledgers=(spent,), fleet=POLICY)
+    for number in (1024 + 9, 1024 + 10):
+        rounds(f"round {number} after 9, by the fleet's key", fleet, ask(number, device=FLEET))
+    for shapes in (0, 2, 4, 8, 16, 32, 62):
+        steps = [ask(i + 1, card=card, k=1) for i, card in enumerate((TWO, WIDE, laplace(), MIXED, RANGES))]
+        rounds(f"shapes allowed: {shapes}", Board(shapes=shapes), *steps)
+    for model in (4, 10):
+        rounds(f"one report of model {model} at the largest cost", Board(largest=2_000_000 if model == 4 else 8_000_000),
+               ask(1, model=model), ask(2, model=model, k=3 if model == 4 else 5))  # fmt: skip
+    rounds("a card whose claim is too small by one, and one that is just kept", BOARD,
+           ask(1, card=laplace(epsilon=1_999_999)), ask(2, card=laplace()))  # fmt: skip
+
+
+def numbers():
+    """Every u32 beyond small integers."""
+    for first in EDGES:
+        clients = 1 if first == 2**32 - 2 else 2
+        board = Board(first=first, clients=clients, held=1, fleet=POLICY)
+        last = first + clients - 1
+        rounds(f"ids from {first} on", board, ask(1, device=first), ask(1, device=FLEET), ask(2, device=FLEET, k=1),
+               ask(2, device=last, k=1), ask(3, device=last + 1 if clients > 1 else first - 1), hello(),
+               fleet_key(2, first, owner=first))  # fmt: skip
+    for number in (0, 2**30, 2**31 - 1, 2**31, FLEET):
+        rounds(f"round {number}", Board(ledgers=(ledger(last=LAST - 1),)), ask(number), flags=["hostile"])
+    end = Board(ledgers=(ledger(last=LAST - 2),))
+    rounds("the last rounds of all", end, ask(LAST - 1), ask(LAST), ask(LAST), ask(2**30), ask(LAST - 1))
+    for device in (0, 1, 6, 8, 2**30, 2**31, 2**32 - 2):
+        rounds(f"no client {device} here", BOARD, ask(1, device=device), flags=["hostile"])
+
+
+def frames():
+    whole = ask().frame()
+    for n in (1, 8, 9, 16):
+        rounds(f"a ROUND of {n} bytes", BOARD, sealed(key_of(7), whole[: n - 8]) if n > 8 else whole[:n], flags=["hostile"])
+    rounds("a ROUND of 17 bytes, the shortest that is looked at", BOARD, sealed(key_of(7), whole[:9]), flags=["hostile"])
+    rounds("a ROUND of 17 bytes with a wrong tag", BOARD, whole[:9] + bytes(8), flags=["hostile"])
+    rounds("for the fleet, of 16 and 17 bytes", THREE_CLIENTS, sealed(FLEET_KEY, ask(device=FLEET).frame()[:8]),
+           sealed(FLEET_KEY, ask(device=FLEET).frame()[:9]), flags=["hostile"])  # fmt: skip
+    rounds("a byte too many, a byte too few", BOARD, sealed(key_of(7), whole[:-8] + b"\0"), sealed(key_of(7), whole[:-9]),
+           flags=["hostile"])  # fmt: skip
+    rounds("each bit of a tag", BOARD, *[whole[:-8] + bytes(b ^ (i == j) << i for j, b in enumerate(whole[-8:])) for i in range(8)],
+           flags=["hostile"])  # fmt: skip
+    kinds = (0, 6, 0x7F, 0x81, 0x82, 0x84, 0x85, 0xFF)
+    rounds("types that no host sends", BOARD, *[sealed(b"", bytes([kind]) + whole[1:17]) for kind in kinds], flags=["hostile"])
+    model = sealed(key_of(7), struct.pack("<BIIBbBH2h", 4, 7, 1, 2, -14, 1, 2, 5, -5))
+    rounds("MODEL has no answer, a damaged one neither", BOARD, model, model[:-1], model[:3], sealed(b"", b"\4"))
+    rounds("HELLO_REQUEST", Board(fleet=(60, 1000, 1, 77, 50)), hello(), hello(0), hello(FLEET), hello()[:-1] + b"?",
+           sealed(b"", b"\1" + bytes(3)), sealed(b"", b"\1" + bytes(5)))  # fmt: skip
+    rounds("HELLO of a board without files", Board(files=dict.fromkeys(("clients.bin", "records.bin", "ledger/00000007"))), hello(), ask())
+    rounds("HELLO of a board without a ledger", Board(files={"ledger/00000007": None}), hello())
+    rounds("HELLO tells the budget of the first client", replace(THREE_CLIENTS, budget=9_000_000), ask(1, device=5), ask(2, device=6), hello())
+    for last, state in ((0, 0), (9, 1), (9, 2)):
+        book = ledger(b"TLG1", spent=4 * bool(state), last=last, question=key_of(1) if state else ZERO, state=state)
+        rounds(f"HELLO with a ledger of protocol 1, state {state}", Board(ledgers=(book,), budget=900), hello())
+
+
+def fields():
+    """Each field of a ROUND, one off."""
+    softmax = {"model": 10, "k": 1}
+    off = [
+        {"model": 0}, {"model": 11}, {"range": 13}, {"model": 4, "range": 1}, {"model": 5, "range": 1}, {"model": 9, "range": 1},
+        {"exponent": -31}, {"exponent": -11}, {"model": 5, "exponent": -17}, {"model": 5, "exponent": -11},
+        {"model": 8, "exponent": -12}, {"classes": 0}, {"classes": 2}, {**softmax, "classes": 1}, {**softmax, "classes": 129, "d": 1},
+        {"d": 0}, {"d": 129}, {"k": 0}, {"k": 3}, {"model": 4, "k": 2}, {"model": 8, "k": 3},
+        {"model": 8, "k": 2, "parameters": (1,)}, {"model": 8, "parameters": (0, 1, 2)}, {"model": 9, "parameters": (0, 1, 7)},
+        {"batch": 33}, {"model": 4, "batch": 1}, {"model": 8, "batch": 1}, {"local": (1, 0, 0)}, {"local": (0, 1, 0)}, {"local": (0, 0, 1)},
+        {"model": 5, "local": (0, 1, 1)}, {"model": 5, "local": (1, 17, 1)}, {"model": 5, "local": (1, 0, 0)},
+        {"model": 5, "local": (1, 0, 2**23 + 1)}, {"model": 5, "local": (1, 0, 2**31)}, {"model": 10, "local": (1, 0, 1)},
+        {"card": b""},
+    ]  # fmt: skip
+    steps = [(", ".join(f"{name} {value}" for name, value in some.items()), ask(1, **some)) for some in off]
+    for i in range(0, len(steps), 10):
+        rounds("fields out of bounds", BOARD, *steps[i : i + 10], flags=["hostile"])
+    for some in (
+        {"exponent": -30}, {"exponent": -12}, {"model": 5, "exponent": -16}, {"batch": 32}, {"model": 5, "batch": 32},
+        {"model": 5, "local": (255, 16, 2**23)}, {"model": 5, "local": (1, 0, 1)}, {"model": 10, "classes": 128, "k": 1},
+    ):  # fmt: skip
+        said = ", ".join(f"{name} {value}" for name, value in some.items())
+        rounds(f"just within: {said}", BOARD, ask(1, **some))
+    rounds("128 classes of one feature", Board(d=1, held=1), ask(1, model=10, classes=128, d=1, k=1))
+
+
+def fleets():
+    two = ask(2, device=FLEET, k=1)
+    rounds("a fleet of one", replace(BOARD, fleet=POLICY), ask(1, device=FLEET), ask(1, device=FLEET), ask(1), two, ask(2, k=1))
+    rounds("a fleet of three, and one of them alone", THREE_CLIENTS, ask(1, device=6), ask(1, device=FLEET), ask(1, device=FLEET),
+           ask(1, device=7), ask(1, device=FLEET, k=1), two, ask(2, device=5, k=1), ask(2, device=6, k=2))  # fmt: skip
+    rounds("one of three has no ledger, one is beyond the round", replace(THREE_CLIENTS, ledgers=(ledger(last=9), ledger()[:-1], ledger())),
+           ask(3, device=FLEET), hello())  # fmt: skip
+    rounds("one of three has no budget left", replace(THREE_CLIENTS, ledgers=(ledger(), ledger(budget=3_999_999))), ask(1, device=FLEET))
+    rounds("another key", THREE_CLIENTS, ask(1, device=FLEET, key=key_of(5)), ask(1, device=FLEET, key=ZERO), flags=["hostile"])
+    rounds("the fleet's key for one client", THREE_CLIENTS, ask(1, device=5, key=FLEET_KEY), flags=["hostile"])
+    rounds("no fleet.bin", replace(THREE_CLIENTS, fleet=None), ask(1, device=FLEET), ask(1, device=5))
+    rounds("no clients.bin", replace(THREE_CLIENTS, files={"clients.bin": None}), ask(1, device=FLEET), ask(1, device=5), hello())
+    old = b"TFL1" + FLEET_KEY + struct.pack("<IHH", 0, 0, 1)
+    rounds("fleet.bin of protocol 1", replace(THREE_CLIENTS, files={"fleet.bin": old}), ask(1, device=FLEET), hello())
+    good = THREE_CLIENTS.image()["fleet.bin"]
+    for what, file in (
+        ("cut short", good[:-1]), ("too long", good + b"\0"), ("empty", b""), ("of another magic", b"TFL3" + good[4:]),
+        ("of protocol 1, too long", b"TFL1" + good[4:]), ("of protocol 2, too short", good[:44]),
+        ("with a pause of 86401 s", good[:36] + struct.pack("<I", 86401) + good[40:]),
+        ("that pays for none", good[:42] + b"\0\0" + good[44:]), ("that pays for 1001", good[:42] + struct.pack("<H", 1001) + good[44:]),
+    ):  # fmt: skip
+        rounds(f"fleet.bin {what}", Board(files={"fleet.bin": file}), ask(), ask(device=FLEET), hello(), flags=["hostile"])
+    rows = THREE_CLIENTS.image()["clients.bin"]
+    for what, file in (
+        ("with a byte too many", rows + b"\0"), ("with a row cut short", rows[:-1]), ("empty", b""),
+        ("whose first id is 0", bytes(4) + rows[4:]), ("whose second row has the id of the third", rows[:52] + rows[104:] + rows[104:]),
+        ("whose second row allows shape 6", rows[:102] + b"\x42\0" + rows[104:]),
+        ("whose second row allows shape 0", rows[:102] + b"\x03\0" + rows[104:]),
+        ("whose first row allows shape 6", rows[:50] + b"\x40\0" + rows[52:]),
+    ):  # fmt: skip
+        rounds(f"clients.bin {what}", replace(THREE_CLIENTS, files={"clients.bin": file}), ask(1, device=FLEET), ask(1, device=6),
+               ask(2, device=7), hello(), flags=["hostile"])  # fmt: skip
+    records = BOARD.image()["records.bin"]
+    for what, board in (
+        ("missing", Board(files={"records.bin": None})), ("cut short", Board(files={"records.bin": records[:-1]})),
+        ("with a byte too many", Board(files={"records.bin": records + b"\0"})), ("of a header alone", Board(files={"records.bin": records[:10]})),
+        ("of another magic", Board(files={"records.bin": b"TRD2" + records[4:]})), ("of d = 0", Board(files={"records.bin": b"TRD1" + bytes(6)})),
+        ("of d = 5", Board(files={"records.bin": Board(d=5).image()["records.bin"]})), ("none of the client's", Board(held=0)),
+        ("too few", Board(start=1)), ("of d = 5 and too few", Board(start=9, files={"records.bin": Board(d=5).image()["records.bin"]})),
+        ("just enough of those that count", Board(start=1, fleet=(0, 0, 1, 1, 2))), ("too few of those that count", Board(start=2, fleet=(0, 0, 1, 1, 2))),
+    ):  # fmt: skip
+        rounds(f"records {what}", board, ask(), flags=["hostile"])
+
+
+def states():
+    first, other = ask(5), ask(5, parameters=(3, -4))
+    rounds("the same question again, another, an older one, after a restart, too", BOARD, first, first, other, ask(4), Start(b""),
+           first, other, ask(4), hello())  # fmt: skip
+    for what, changed in (
+        ("number of values", {"k": 1}), ("card", {"card": TWO}), ("batch", {"batch": 1}), ("model", {"model": 3}),
+        ("range", {"range": 1}), ("exponent", {"exponent": -13}),
+    ):  # fmt: skip
+        rounds(f"another {what}: another question", BOARD, first, replace(first, **changed), first)
+    for magic, states in ((b"TLG1", 4), (b"TLG2", 3)):
+        for state in range(states):
+            held = state == states - 2
+            used = {"spent": 2_000_000, "last": 9} if state else {}
+            asked = {"question": key_of(1)} if 0 < state < states - 1 else {}
+            book = ledger(magic, state=state, report=b"\x82" + bytes(range(20)) if held else b"", **used, **asked)
+            rounds(f"a {magic.decode()} ledger, state {state}", Board(ledgers=(book,)), ask(8), ask(9), ask(10), ask(10), ask(9), hello())
+    rounds("a ledger written over a longer one", Board(ledgers=(ledger(last=3) + bytes(50),)), ask(4), ask(5))
+    rounds("the ledger's longest report", Board(ledgers=(ledger(spent=1, last=9, question=key_of(1), state=1, report=bytes(273)),)), ask(10))
+    rounds("no random bytes: paid, and nothing sent; then none before a restart", BOARD, ask(1), Start(b""), ask(2), ask(2), ask(1), ask(3),
+           hello(), Start(), ask(2), ask(3))  # fmt: skip
+    rounds("one random byte of many", BOARD, Start(b"\0"), ask(1, card=WIDE), ask(2))
+    rounds("no random bytes, paid ahead", Board(fleet=(0, 0, 3, 1, 0)), Start(b""), ask(1), hello(), ask(1), ask(2), Start(), ask(3), ask(4))
+    rounds("the pause begins when the board starts; what is paid for is sent", Board(fleet=(86400, 0, 1, 1, 0)), ask(1), flags=["hostile"])
+    book = rounds("before a pause", replace(BOARD, fleet=POLICY), ask(1))[1]["files"]
+    del ROUNDS[-1]
+    paid = {name: bytes.fromhex(data) for name, data in book.items()}
+    rounds("within a pause what is paid for is sent", Board(fleet=(86400, 0, 1, 1, 0), files=paid), ask(1), ask(2))
+
+
+def paying_ahead():
+    board = Board(fleet=(0, 0, 3, 1, 0))
+    cheap = [ask(number, k=1) for number in range(1, 12)]
+    rounds("three are paid for at once", board, *cheap[:5], cheap[4], hello(), ask(5), ask(4), Start(), *cheap[3:8], hello())
+    rounds("a round beyond those reserved, a dearer report", board, cheap[0], ask(9), ask(10, k=1), Start(), ask(11), ask(12))
+    rounds("the budget pays for two", Board(fleet=(0, 0, 9, 1, 0), ledgers=(ledger(budget=4_000_000),)), *cheap[:3], hello())
+    rounds("the client's budget pays for two", Board(fleet=(0, 0, 9, 1, 0), budget=4_000_001), *cheap[:3], hello(), Start(), cheap[2])
+    rounds("the budget pays for one", Board(fleet=(0, 0, 9, 1, 0), ledgers=(ledger(budget=3_999_999),)), *cheap[:2])
+    rounds("no round beyond the last", Board(fleet=(0, 0, 9, 1, 0), ledgers=(ledger(last=LAST - 2),)), ask(LAST - 1), ask(LAST), Start(), ask(LAST))
+    rounds("a board of two pays for each", Board(clients=2, fleet=(0, 0, 3, 1, 0)), cheap[0], ask(1, device=8), ask(2, device=FLEET))
+    rounds("a fleet of one pays ahead", board, ask(1, device=FLEET), ask(1), ask(2, device=FLEET), Start(), ask(3), ask(4))
+    rounds("a refusal uses nothing up", board, cheap[0], ask(2, card=LEAKING), ask(2, batch=33), cheap[1], cheap[2], cheap[3])
+
+
+def fleet_keys():
+    board = replace(BOARD, fleet=(60, 0, 1, 5, 0), d=2)
+    board = replace(board, fleet=(0, 0, 1, 5, 9))
+    new = hashlib.sha256(b"new").digest()
+    rounds("a new key of the fleet", board, fleet_key(6, new=new), ask(1, device=FLEET), ask(1, device=FLEET, key=new), fleet_key(6),
+           fleet_key(5), hello(), Start(), ask(2, device=FLEET, key=new), fleet_key(FLEET), fleet_key(FLEET - 1))  # fmt: skip
+    rounds("the same epoch, an earlier one, none", board, fleet_key(5), fleet_key(4), fleet_key(0), ask(1, device=FLEET))
+    for epoch in EDGES:
+        rounds(f"epoch {epoch}", board, fleet_key(epoch, new=new), fleet_key(epoch - 1), ask(1, device=FLEET, key=new))
+    rounds("no key to replace", BOARD, fleet_key(6), ask(1, device=FLEET, key=ZERO))
+    rounds("for other devices, under other keys, of other lengths", Board(clients=2, fleet=POLICY), fleet_key(6, 8, owner=8), fleet_key(6, 8),
+           fleet_key(6, 0), fleet_key(6, FLEET), fleet_key(6, key=FLEET_KEY), fleet_key(6, key=ZERO), sealed(key_of(7), fleet_key(6)[:-9]),
+           sealed(key_of(7), fleet_key(6)[:-8] + b"\0"), hello(), flags=["hostile"])  # fmt: skip
+    rounds("without clients.bin", Board(fleet=POLICY, files={"clients.bin": None}), fleet_key(6), fleet_key(6, 0))
+    rounds("fleet.bin of protocol 1 becomes one of 2", Board(files={"fleet.bin": b"TFL1" + FLEET_KEY + struct.pack("<IHH", 0, 0, 7)}),
+           fleet_key(0), fleet_key(1, new=new), ask(1, device=FLEET, key=new))  # fmt: skip
+
+
+def main():
+    for group in (models, cards, refusals, bounds, numbers, frames, fields, fleets, states, paying_ahead, fleet_keys):
+        group()
+    write(
+        VECTORS / "rounds.json",
+        "wire.md, storage.md, ledger.md: board: the files of one. rounds: files that a board has in place of those (null: it has "
+        "none), and steps, one after the other. start: the board starts, or "
+        "starts again, and its draws take these random bytes in order; there are no more. frame: what comes, without COBS "
+        "-> answers, frame by frame in order of devices, with a REPORT for each row of REPORTS; or hello, the fields of a "
+        "HELLO that every device tells alike (entropy: whether it is not 0). files: those that have changed then",
+        board=[case("a board", "valid", files={name: data.hex() for name, data in BOARD.image().items()})],
+        rounds=ROUNDS,
+    )
+
+
+if __name__ == "__main__":
+    main()
