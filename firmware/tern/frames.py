@@ -41,13 +41,13 @@ _CARD_AT = const(24)
 class FrameError(ValueError):
     """A frame that must not be obeyed. `code` and `detail` are those of an ERROR frame."""
 
-    def __init__(self, code, what, detail=0):
+    def __init__(self, code, what="", detail=0):
         super().__init__(what)
         self.code = code
         self.detail = detail
 
 
-def require(condition, what):
+def require(condition, what=""):
     if not condition:
         raise FrameError(wire.ERR_FRAME, what)
 

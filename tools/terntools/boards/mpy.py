@@ -139,7 +139,10 @@ def compile_sources(
     """Compile modules under `out`; returns the size in bytes of each."""
     sizes = {}
     for module, text in sources.items():
-        data = compiled(text, architecture, f"{file_of(module)}.py", optimise)
+        name = (
+            file_of(module).removeprefix("tern/") if optimise else f"{file_of(module)}.py"
+        )  # for tracebacks
+        data = compiled(text, architecture, name, optimise)
         target = out / f"{file_of(module)}.mpy"
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_bytes(data)
