@@ -56,8 +56,8 @@ def outputs(card: Card, v: int, draw: Draw | None = None) -> list[Fraction]:
     `draw` replaces the sampler, for instance to enumerate a draw by category. Raises ValueError for laplace cards,
     whose sampler has no finite depth.
 
-    Cost: about 1.5 us a draw. A table card at a knot takes some thousand draws, between knots 512 times as many; a
-    window card at its ends some 100,000, and 512 times as many between window starts, which is too many to walk.
+    Cost: about 1.5 us a draw. A table card takes a thousand draws for each threshold, a window card at its ends some
+    100,000, and 512 times as many between window starts, which is too many to walk.
     """
     if card.shape == LAPLACE:
         raise ValueError("a laplace sampler reads without bound: it cannot be enumerated")
@@ -77,8 +77,8 @@ def _sampler(card: Card, v: int) -> Draw:
     leaf = {TABLE: sampler.table, WINDOW: sampler.window}[card.shape]
 
     def single(branch: Branch) -> int:  # what `sample` does, without a call and an exception for each draw
-        job[0], job[1] = 0, 1
-        leaf(xs, out, card.thresholds, branch.pool, branch.cursor, job)
+        job[0], job[1], job[2], job[3] = 0, 1, 0, branch.cursor[1]
+        leaf(xs, out, branch.pool, job)
         return out[0] if job[0] else UNDECIDED
 
     return single

@@ -48,9 +48,9 @@ class Card:
     """A decoded card.
 
     Every shape has `data` (its bytes), `shape`, `epsilon` (micro-epsilon, as claimed), `symbols` (how many outputs) and
-    `job`, the int32 parameters of its sampler: [next coordinate, end, ...]. Further by shape:
+    `job`, the int32 parameters of its sampler (tern.sampler). Further by shape:
 
-    - table: `knot_bits` p, `levels` (tuple), `thresholds` (array of 2**p + 1 rows of symbols - 1), `extremes` (of each
+    - table: `knot_bits` p, `levels` (tuple), `thresholds` (2**p + 1 rows of symbols - 1, in `job`), `extremes` (of each
       symbol, its least and its largest count over the knots)
     - window: `window` W, `threshold` P
     - laplace: `grid_bits` q, `t`, `s`, `lowest`, `highest`
@@ -61,6 +61,7 @@ class Card:
     symbols: int
     knot_bits: int
     levels: "tuple[int, ...]"
+    thresholds: "memoryview"
     extremes: "list[tuple[int, int]]"
     window: int
     threshold: int
@@ -77,10 +78,6 @@ class Card:
         self.data = data
         self.shape = shape
         self.epsilon = epsilon
-        self.thresholds = _NO_THRESHOLDS
-
-
-_NO_THRESHOLDS = array("I", (0,))
 
 
 def decode(data):
@@ -132,9 +129,15 @@ def _table(card):
     levels = struct.unpack_from("%db" % m, data, offset)
     for j in range(1, m):
         _require(levels[j - 1] < levels[j], "levels not increasing")
-    card.thresholds = array("I", data[offset + m :])  # every machine here is little-endian
+    job = array("i", bytes(24) + data[offset + m :])  # every machine here is little-endian
+    job[4] = p
+    job[5] = m - 1
+    card.job = job
+    card.thresholds = memoryview(job)[6:]
     card.extremes = []
-    thresholds = list(card.thresholds)  # a list has columns
+    thresholds = list(
+        card.thresholds
+    )  # a list has columns; from 2**31 on they are negative, and refused as such
     below = [0] * rows
     for j in range(m):
         above = thresholds[j :: m - 1] if j < m - 1 else [T] * rows
@@ -145,7 +148,6 @@ def _table(card):
     card.knot_bits = p
     card.symbols = m
     card.levels = levels
-    card.job = array("i", (0, 0, 15 - p, m - 1))
 
 
 def _window(card):
@@ -155,7 +157,7 @@ def _window(card):
     card.symbols = n
     card.window = w
     card.threshold = threshold
-    card.job = array("i", (0, 0, n - w, w, threshold, _mask(n - w), _mask(w), 0))
+    card.job = array("i", (0, 0, 0, 0, n - w, w, threshold, _mask(n - w), _mask(w), 0))
 
 
 def _laplace(card):
@@ -170,7 +172,7 @@ def _laplace(card):
     card.s = s
     card.lowest = lowest
     card.highest = highest
-    card.job = array("i", (0, 0, 14 - q, t, s, lowest, highest, _mask(t)))
+    card.job = array("i", (0, 0, 0, 0, q + 1, t, s, lowest, highest, _mask(t)))
 
 
 def _mixture(card):

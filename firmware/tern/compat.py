@@ -31,7 +31,10 @@ if MICROPYTHON:
 else:
     from typing import Any
 
-    ptr8 = ptr16 = ptr32 = Any
+    ptr8 = ptr16 = Any
+
+    def ptr32(buffer):
+        return buffer
 
     def const(value):
         return value

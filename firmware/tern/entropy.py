@@ -82,14 +82,12 @@ class Stream:
 
     def below(self, threshold):
         """Return whether a uniform 30-bit integer is below `threshold`, reading bytes only while in doubt."""
-        shift = 22
-        while shift > 0:
-            part = self.byte()
-            other = threshold >> shift & 255
-            if part != other:
-                return part < other
-            shift -= 8
-        return self.byte() >> 2 < threshold & 63
+        while threshold:
+            difference = self.byte() - (threshold >> 22)
+            if difference:
+                return difference < 0
+            threshold = (threshold & 0x3FFFFF) << 8
+        return False
 
 
 class Health:

@@ -2,18 +2,22 @@
 
 Each leaf function handles many coordinates in one call, without allocation, and has the arguments
 
-    leaf(xs, out, thresholds, pool, cursor, job)
+    leaf(xs, out, pool, job)
 
-xs: int16 inputs (Q1.14; saturated here once more), out: uint16 symbols, pool and cursor: those of an entropy
-Stream, job: the card's int32 parameters, [next coordinate, end, ...]. A leaf reads up to SLACK bytes past the
+xs: int16 inputs (Q1.14; saturated here once more), out: uint16 symbols, pool: that of an entropy Stream, job: int32,
+[next coordinate, end, position in the pool, its end, the card's parameters...]. A leaf reads up to SLACK bytes past the
 pool's end before it looks; then it undoes the coordinate and returns, to be called again after a refill. The
 order of the draws is that of shared_specs/cards.md. Leaves are viper on a device and plain Python elsewhere
-(tern.compat): draw for draw the same.
+(tern.compat), and `table` is in assembler on some boards (firmware/thumb): draw for draw the same.
+
+Each comparison with a threshold is one loop: while something is left of the threshold, the next byte is compared with
+its first 8 bits, and they are dropped where both are equal.
 """
 
 from tern.compat import const, micropython, ptr8, ptr16, ptr32
 from tern.entropy import EntropyError
-from tern.shapes import HIERARCHY, LAPLACE, MIXTURE, TABLE, WINDOW
+from tern.shapes import LAPLACE, MIXTURE, TABLE, WINDOW
+from tern.table import table
 
 _OFFSET = const(0)  # steps of noise()
 _OVER_T = const(1)
@@ -21,69 +25,17 @@ _OVER_K = const(2)
 
 
 @micropython.viper
-def table(xs: ptr16, out: ptr16, thresholds: ptr32, pool: ptr8, cursor: ptr32, job: ptr32):
-    """Table cards. job: [next, end, 15 - p, thresholds a row]."""
-    position = cursor[0]
-    end = cursor[1]
+def window(xs: ptr16, out: ptr16, pool: ptr8, job: ptr32):
+    """Window cards. job: [..., S, W, P, mask of S, mask of W, 1 if xs are window starts already]."""
     i = job[0]
     n = job[1]
-    shift = job[2]
-    columns = job[3]
-    low = shift - 8
+    position = job[2]
+    end = job[3]
+    others = job[4]
+    window = job[5]
     while i < n:
         at = position
-        a = (xs[i] + 16384) & 65535
-        if a > 49151:  # below -1
-            a = 0
-        elif a > 32768:
-            a = 32768
-        row = a >> shift
-        fraction = a & ((1 << shift) - 1)
-        if fraction:  # round to the knot below or above: a uniform `shift`-bit integer < fraction?
-            u = pool[at]
-            at += 1
-            top = fraction >> low
-            if u < top:
-                row += 1
-            elif u == top:
-                if pool[at] >> (8 - low) < fraction & ((1 << low) - 1):
-                    row += 1
-                at += 1
-        row *= columns
-        symbol = 0
-        r = 0
-        s = 24
-        # Narrow [r, r + 2**(s - 2)), the 30-bit integers still possible, until one symbol is left.
-        while s >= 0:
-            r |= pool[at] << s >> 2 & 0x3FFFFFFF  # the first byte would reach the sign
-            at += 1
-            while symbol < columns and thresholds[row + symbol] <= r:
-                symbol += 1
-            if symbol == columns or thresholds[row + symbol] >= r + (1 << s >> 2):
-                break
-            s -= 8
-        if at > end:
-            break
-        position = at
-        out[i] = symbol
-        i += 1
-    cursor[0] = position
-    job[0] = i
-
-
-@micropython.viper
-def window(xs: ptr16, out: ptr16, thresholds: ptr32, pool: ptr8, cursor: ptr32, job: ptr32):
-    """Window cards. job: [next, end, S, W, P, mask of S, mask of W, 1 if xs are window starts already]."""
-    position = cursor[0]
-    end = cursor[1]
-    i = job[0]
-    n = job[1]
-    others = job[2]
-    window = job[3]
-    threshold = job[4]
-    while i < n:
-        at = position
-        if job[7]:
+        if job[9]:
             start = xs[i] & 65535
             if start > others:
                 start = others
@@ -95,33 +47,29 @@ def window(xs: ptr16, out: ptr16, thresholds: ptr32, pool: ptr8, cursor: ptr32, 
                 a = 32768
             a *= others
             start = a >> 15
-            fraction = a & 32767
-            if fraction:
-                u = pool[at]
+            rest = (a & 32767) << 1
+            while rest:
+                u = pool[at] - (rest >> 8)
                 at += 1
-                top = fraction >> 7
-                if u < top:
-                    start += 1
-                elif u == top:
-                    if pool[at] >> 1 < fraction & 127:
+                rest = (rest & 255) << 8
+                if u:
+                    if u < 0:
                         start += 1
-                    at += 1
+                    break
         inside = 0
         count = others
-        mask = job[5]
-        s = 24
-        # A uniform 30-bit integer < P? The last byte gives 6 bits: the two below them decide nothing.
-        while s >= 0:
-            u = pool[at]
-            top = threshold << 2 >> s & 255
+        mask = job[7]
+        rest = job[6]
+        while rest:
+            u = pool[at] - (rest >> 22)
             at += 1
-            if u != top:
-                if u < top:
+            rest = (rest & 0x3FFFFF) << 8
+            if u:
+                if u < 0:
                     inside = 1
                     count = window
-                    mask = job[6]
+                    mask = job[8]
                 break
-            s -= 8
         u = 0
         if mask:
             u = count
@@ -137,22 +85,23 @@ def window(xs: ptr16, out: ptr16, thresholds: ptr32, pool: ptr8, cursor: ptr32, 
             u += window
         out[i] = u
         i += 1
-    cursor[0] = position
     job[0] = i
+    i = 2
+    job[i] = position
 
 
 @micropython.viper
-def grid(xs: ptr16, out: ptr16, thresholds: ptr32, pool: ptr8, cursor: ptr32, job: ptr32):
+def grid(xs: ptr16, out: ptr16, pool: ptr8, job: ptr32):
     """Round inputs to a laplace card's grid: first pass.
 
-    job: [next, end, 14 - q, t, s, lowest, highest, mask of t].
+    job: [..., q + 1, t, s, lowest, highest, mask of t].
     """
-    position = cursor[0]
-    end = cursor[1]
     i = job[0]
     n = job[1]
-    shift = job[2]
-    lowest = job[5] + (16384 >> shift)
+    position = job[2]
+    end = job[3]
+    shift = job[4]
+    lowest = job[7] + (1 << shift >> 1)
     while i < n:
         at = position
         a = (xs[i] + 16384) & 65535
@@ -160,33 +109,29 @@ def grid(xs: ptr16, out: ptr16, thresholds: ptr32, pool: ptr8, cursor: ptr32, jo
             a = 0
         elif a > 32768:
             a = 32768
-        y = a >> shift
-        fraction = a & ((1 << shift) - 1)
-        if fraction:
-            u = pool[at]
+        a <<= shift
+        y = a >> 15
+        rest = (a & 32767) << 1
+        while rest:
+            u = pool[at] - (rest >> 8)
             at += 1
-            if shift <= 8:
-                if u >> (8 - shift) < fraction:
+            rest = (rest & 255) << 8
+            if u:
+                if u < 0:
                     y += 1
-            else:
-                top = fraction >> (shift - 8)
-                if u < top:
-                    y += 1
-                elif u == top:
-                    if pool[at] >> (16 - shift) < fraction & ((1 << (shift - 8)) - 1):
-                        y += 1
-                    at += 1
+                break
         if at > end:
             break
         position = at
         out[i] = y - lowest
         i += 1
-    cursor[0] = position
     job[0] = i
+    i = 2
+    job[i] = position
 
 
 @micropython.viper
-def noise(xs: ptr16, out: ptr16, thresholds: ptr32, pool: ptr8, cursor: ptr32, job: ptr32):
+def noise(xs: ptr16, out: ptr16, pool: ptr8, job: ptr32):
     """Add exact discrete Laplace noise to `out` and clamp: second pass. job as for grid.
 
     Canonne, Kamath, Steinke, The Discrete Gaussian for Differential Privacy (2020), Algorithms 1 and 2. An offset,
@@ -211,12 +156,12 @@ def noise(xs: ptr16, out: ptr16, thresholds: ptr32, pool: ptr8, cursor: ptr32, j
 
     Bernoulli(exp(-1)) begins with k = 2, since Bernoulli(1 / 1) cannot fail.
     """
-    position = cursor[0]
-    end = cursor[1]
     i = job[0]
     n = job[1]
-    t = job[3]
-    highest = job[6] - job[5]
+    position = job[2]
+    end = job[3]
+    t = job[5]
+    highest = job[8] - job[7]
     while i < n:
         at = position
         y = int(out[i])
@@ -228,7 +173,7 @@ def noise(xs: ptr16, out: ptr16, thresholds: ptr32, pool: ptr8, cursor: ptr32, j
         done = 0
         while done == 0 and at <= end:
             bound = t
-            mask = job[7]
+            mask = job[9]
             if step == _OVER_K:
                 bound = k
                 mask = 1
@@ -273,7 +218,7 @@ def noise(xs: ptr16, out: ptr16, thresholds: ptr32, pool: ptr8, cursor: ptr32, j
                     step = _OVER_K
                 else:
                     if kept:
-                        magnitude = (offset + t * whole) // job[4]
+                        magnitude = (offset + t * whole) // job[6]
                         if pool[at] & 1 == 0:
                             y += magnitude
                             done = 1
@@ -293,8 +238,9 @@ def noise(xs: ptr16, out: ptr16, thresholds: ptr32, pool: ptr8, cursor: ptr32, j
             y = highest
         out[i] = y
         i += 1
-    cursor[0] = position
     job[0] = i
+    i = 2
+    job[i] = position
 
 
 _LEAVES = {TABLE: (table,), WINDOW: (window,), LAPLACE: (grid, noise)}
@@ -306,18 +252,18 @@ def sample(card, stream, xs, out, n):
     Raises EntropyError when `stream` can give no more; then no symbol counts.
     """
     try:
-        if card.shape == MIXTURE:
+        if card.shape <= LAPLACE:
+            _run(card, stream, xs, out, 0, n)
+        elif card.shape == MIXTURE:
             for i in range(n):
                 if stream.below(card.threshold):
                     _run(card.first, stream, xs, out, i, i + 1)
                 else:
                     _run(card.second, stream, xs, out, i, i + 1)
                     out[i] += card.first.symbols
-        elif card.shape == HIERARCHY:
+        else:
             for i in range(n):
                 out[i] = card.hierarchy.draw(stream, xs[i])
-        else:
-            _run(card, stream, xs, out, 0, n)
     except EntropyError:
         for i in range(n):  # may hold inputs that wait for their noise
             out[i] = 0
@@ -328,20 +274,29 @@ def sample_categories(card, stream, categories, out, n):
     """Draw `n` symbols of a window card for window starts (array 'h', 0..N-W); with W = 1, randomised response."""
     if card.shape != WINDOW:
         raise ValueError("categories need a window card")
-    card.job[7] = 1
+    card.job[9] = 1
     try:
         _run(card, stream, categories, out, 0, n)
     finally:
-        card.job[7] = 0
+        card.job[9] = 0
 
 
-def _run(card, stream, xs, out, start, end):
-    job = card.job
+@micropython.viper
+def _run(card, stream, xs, out, start: int, end: int):
+    parameters = card.job
+    job = ptr32(parameters)
+    cursor = ptr32(stream.cursor)
     for leaf in _LEAVES[card.shape]:
         job[0] = start
-        job[1] = end
+        at = 1
+        job[at] = end
         while True:
-            leaf(xs, out, card.thresholds, stream.pool, stream.cursor, job)
+            at = 0
+            while at < 2:
+                job[at + 2] = cursor[at]
+                at += 1
+            leaf(xs, out, stream.pool, parameters)
+            cursor[0] = job[2]
             if job[0] == end:
                 break
             stream.refill()

@@ -38,7 +38,7 @@ def test_ranges():
 
 def test_draws():
     levels = _hierarchy()
-    # inside (first byte below half): the own level; then the sign, whose rounding reads nothing at the ends
+    # inside (first byte below half): the own level; then the sign
     assert levels.draw(Replay(b"\x00\x00"), 16384) == 0
     assert levels.draw(Replay(b"\x00\xff"), 16384) == 1
     assert levels.draw(Replay(b"\x00\xff"), -16384) == 5
@@ -46,8 +46,9 @@ def test_draws():
     assert levels.draw(Replay(b"\xff\x00\x00"), 16384) == 2
     assert levels.draw(Replay(b"\xff\x01\x00"), 16384) == 4
     assert levels.draw(Replay(b"\xff\x00\x00"), -16384) == 0
-    # in between the value is rounded first
-    assert levels.draw(Replay(b"\x00\x00\xff"), 0) == 3
+    # in the middle -1 and 1 are equally likely
+    assert levels.draw(Replay(b"\x00\x7f"), 0) == 2
+    assert levels.draw(Replay(b"\x00\x80"), 0) == 3
 
 
 def test_inputs_are_saturated():

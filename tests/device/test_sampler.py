@@ -30,6 +30,129 @@ def test_vectors():
         assert stream.cursor[POSITION] == case["bytes_used"], case["comment"]
 
 
+def by_the_text(thresholds, bits, data, at):
+    """The answer of a draw by thresholds out of 2**bits, and where in `data` the next begins: cards.md, literally."""
+    known = m = 0
+    while True:
+        answer = 0
+        is_open = False
+        for threshold in thresholds:
+            if threshold << 8 * m <= known << bits:
+                answer += 1
+            elif threshold << 8 * m < (known + 1) << bits:
+                is_open = True
+        if not is_open:
+            return answer, at + m
+        known = known << 8 | data[at + m]
+        m += 1
+
+
+def interpolated(rows, p, x):
+    """The thresholds of a draw by a table card, out of 2**45: cards.md, literally."""
+    b = (min(max(x, -16384), 16384) + 16384) << p
+    i = b >> 15
+    f = b & 32767
+    if f == 0:
+        return [c << 15 for c in rows[i]]
+    return [(2**15 - f) * c + f * after for c, after in zip(rows[i], rows[i + 1])]
+
+
+def any_table(draws, p, m):
+    """Rows of thresholds of such a card, many of them as close to each other, to 0 and to T as they may be."""
+    rows = []
+    for _ in range((1 << p) + 1):
+        kind = draws.uniform(4)
+        if kind == 0:
+            row = range(1, m)
+        elif kind == 1:
+            row = range(T - m + 1, T)
+        elif kind == 2:
+            row = range((1 << 22) - 2, (1 << 22) + m - 3)
+        else:
+            found = []
+            while len(found) < m - 1:
+                c = 1 + draws.uniform(T - 1)
+                if c not in found:
+                    found.append(c)
+            row = sorted(found)
+        rows.append(list(row))
+    return rows
+
+
+def table_card(rows, p):
+    m = len(rows[0]) + 1
+    data = struct.pack("<BIBB%db" % m, 0x11, 20_000_000, p, m, *range(m))
+    return decode(data + b"".join([struct.pack("<I", c) for row in rows for c in row]))
+
+
+def test_tables_are_drawn_by_the_text():
+    draws = Keyed(b"sampler", b"tables")
+    for turn in range(40):
+        p = turn % 6
+        m = 2 + (turn * 7) % 15
+        rows = any_table(draws, p, m)
+        card = table_card(rows, p)
+        knots = (-16384, -16383, 16383, 16384, 0, 1, -1, 32767, -32768)
+        xs = array(
+            "h", [draws.uniform(32769) - 16384 if i % 2 else knots[draws.uniform(9)] for i in range(12)]
+        )
+        data = b""
+        for x in xs:  # begin as one of the thresholds does
+            t = interpolated(rows, p, x)[draws.uniform(m - 1)] << 3
+            same = draws.uniform(7)
+            data += bytes([t >> s & 255 for s in (40, 32, 24, 16, 8, 0)][:same])
+            if same < 6:
+                data += bytes([(t >> 40 - 8 * same) + (1, 255, 128)[draws.uniform(3)] & 255])
+        data += bytes([draws.byte() for _ in range(80)])
+        expected = []
+        at = 0
+        for x in xs:
+            symbol, at = by_the_text(interpolated(rows, p, x), 45, data, at)
+            expected.append(symbol)
+        out = array("H", [0] * len(xs))
+        stream = Replay(data)
+        sampler.sample(card, stream, xs, out, len(xs))
+        assert list(out) == expected
+        assert stream.cursor[POSITION] == at
+
+
+def test_single_thresholds_are_drawn_by_the_text():
+    out = array("H", (0,))
+    for threshold in (
+        1,
+        63,
+        64,
+        1 << 14,
+        1 << 22,
+        T >> 1,
+        T - 1,
+        T - 64,
+        T - (1 << 22),
+        0x12345678,
+        0x2AAAAA00,
+    ):
+        card = decode(struct.pack("<BIHHI", 0x12, 20_000_000, 2, 1, threshold))
+        for same in range(5):
+            for off in (1, 255):
+                data = bytearray([threshold << 2 >> s & 255 for s in (24, 16, 8, 0)][:same] + [0] * 5)
+                if same < 4:
+                    data[same] = (threshold << 2 >> 24 - 8 * same) + off & 255
+                answer, at = by_the_text([threshold], 30, data, 0)
+                stream = Replay(data)
+                assert stream.below(threshold) == (answer == 0)
+                assert stream.cursor[POSITION] == at
+                # The same of a window card at its first window start, and of its rounding between two.
+                stream = Replay(data)
+                sampler.sample(card, stream, array("h", (-16384,)), out, 1)
+                assert (out[0], stream.cursor[POSITION]) == (answer, at)
+                f = threshold >> 15 & 32767
+                up, begins = by_the_text([f], 15, data, 0)
+                inside, at = by_the_text([threshold], 30, data + bytes(5), begins)
+                stream = Replay(data + bytes(5))
+                sampler.sample(card, stream, array("h", (f - 16384,)), out, 1)
+                assert (out[0], stream.cursor[POSITION]) == (inside ^ 1 ^ up, at)
+
+
 class Drip(Stream):
     """The same bytes, given a few at a time: leaves have to undo and go on."""
 
@@ -81,11 +204,12 @@ def test_exact_distribution_at_the_knots():
 
 
 def test_inputs_are_saturated():
+    keyed = Keyed(b"sampler", b"saturated")
+    data = bytes([keyed.byte() for _ in range(4000)])
     for _, card in draws():
         n = 64
         out = array("H", [0] * n)
         end = array("H", [0] * n)
-        data = bytes((i * 89 + 7) & 255 for i in range(4000))
         for beyond, bound in ((16385, 16384), (32767, 16384), (-16385, -16384), (-32768, -16384)):
             sampler.sample(card, Replay(data), array("h", [beyond] * n), out, n)
             sampler.sample(card, Replay(data), array("h", [bound] * n), end, n)
@@ -118,19 +242,20 @@ def test_nothing_is_left_when_the_stream_ends():
 
 
 def test_leaves_agree_with_their_plain_twins():
-    source = sampler.__file__
-    if not MICROPYTHON or not source.endswith(".py"):
+    if not MICROPYTHON or not sampler.__file__.endswith(".py"):
         return
-    with open(source) as file:
-        text = file.read()
-    for name in ("xs: ptr16, out: ptr16, thresholds: ptr32, pool: ptr8, cursor: ptr32, job: ptr32",):
-        text = text.replace(name, "xs, out, thresholds, pool, cursor, job")
     plain = {}
-    exec(text.replace("@micropython.viper\n", ""), plain)  # the module's own text
+    for module in ("table", "sampler"):  # the library's own text
+        with open(sampler.__file__.replace("sampler.py", module + ".py")) as file:
+            text = file.read()
+        text = text.replace("xs: ptr16, out: ptr16, pool: ptr8, job: ptr32", "xs, out, pool, job")
+        text = text.replace("from tern.table import table\n", "").replace("@micropython.viper\n", "")
+        text = text.replace("ptr32(", "(").replace("start: int, end: int", "start, end")
+        exec(text, plain)
     generator = Generator()
     for case, card in draws():
         n = 100
-        data = bytes(generator.byte() for _ in range(3000))
+        data = bytes(generator.byte() for _ in range(4000))
         xs = array("h", [generator.uniform(32769) - 16384 for _ in range(n)])
         native = array("H", [0] * n)
         twin = array("H", [0] * n)

@@ -109,11 +109,13 @@ def port(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Port]:
 
 
 def report_of(port: Port, number: int, device: int = 7) -> list[int]:
-    port.send(bytes(small_board.round_frame(number, small_board.THREE, device=device)))
+    frame = bytes(small_board.round_frame(number, small_board.THREE, device=device))
+    small_board.asked[0] = frame
+    port.send(frame)
     answer = port.read()
     assert answer
     out = array("H", [0] * 4)
-    assert host_frames.decode_report(answer, small_board.key_of(device), 4, 3, out) == (device, number)
+    assert host_frames.decode_report(answer, small_board.answer_key(device), 4, 3, out) == (device, number)
     return list(out)
 
 

@@ -36,7 +36,7 @@ def read_ledger(arena, device):
 def round_frame(key, device, number, card=CARD, k=K, shift=0):
     out = bytearray(wire.MAX_FRAME)
     parameters = [100 + shift] * D
-    n = host_frames.encode_round(out, key, device, number, wire.LOGISTIC, -14, k, 0, 0, parameters, card)
+    n = host_frames.encode_round(out, key, device, number, wire.LOGISTIC, parameters, card, k, -14)
     return bytes(out[:n])
 
 
@@ -58,8 +58,17 @@ def host(arena):
 
 
 def answers(host, seconds=0.7, count=None):
-    """(topic, frame) of what boards send within so many seconds, or until there are `count`."""
-    return [(topic, payload[2:]) for topic, payload in host.messages(seconds, count)]
+    """(topic, frame) of what boards send within so many seconds, or until there are `count`; REPORTS one by one."""
+    found = []
+    while count is None or len(found) < count:
+        messages = host.messages(seconds, None if count is None else 1)
+        for topic, payload in messages:
+            frame = payload[2:]
+            rows = host_frames.reports_of(frame) if frame[:1] == bytes((wire.REPORTS,)) else [frame]
+            found += [(topic, row) for row in rows]
+        if count is None or not messages:
+            break
+    return found
 
 
 def wait_for_hello(host):
@@ -78,8 +87,14 @@ def ask(host, topic, frame, count):
     return [frame for _, frame in found]
 
 
-def errors(found, arena):
-    return [host_frames.decode_error(frame, arena.keys[frames.address(frame)[0]]) for frame in found]
+def errors(found, arena, asked):
+    """What the ERROR frames that answer the ROUND `asked` say."""
+    said = []
+    for frame in found:
+        device = frames.address(frame)[0]
+        key = frames.answer_key(host_frames.question_of(arena.keys[device], device, asked)) if device else b""
+        said.append(host_frames.decode_error(frame, key))
+    return said
 
 
 # A round of each kind
@@ -99,7 +114,9 @@ def test_hello_then_rounds_for_one_and_for_all(arena, host):
     assert sorted(frames.address(frame) for frame in three) == [(1, 1), (2, 1), (3, 1)]
     assert one[0] in three, "it is one question, whoever asks"
     for frame in three:
-        frames.verify(arena.keys[frames.address(frame)[0]], frame)
+        device = frames.address(frame)[0]
+        asked = host_frames.question_of(arena.keys[device], device, everybody)
+        frames.verify(frames.answer_key(asked), frame)
 
     arena.fleet.boards[0].restart()  # comes late, and hears of it
     found = answers(host, PATIENCE, 5)  # its will, its hello, its answers
@@ -216,7 +233,7 @@ def test_a_host_that_lies_repeats_and_counts_backwards(arena, host):
 
     def code(frame):
         (reply,) = ask(host, "tern/down/00000001", frame, 1)
-        return reply[0] if reply[0] == wire.REPORT else errors([reply], arena)[0][2]
+        return reply[0] if reply[0] == wire.REPORT else errors([reply], arena, frame)[0][2]
 
     liar = bytearray(CARD)
     struct.pack_into("<I", liar, 1, cards.decode(CARD).epsilon // 2)  # claims half of what it costs
@@ -249,19 +266,20 @@ def test_whoever_has_the_fleet_key_is_held_to_the_pause_and_to_small_steps(arena
         assert time.monotonic() < end
         number += 1
         asked = time.monotonic()
-        replies = ask(host, "tern/round", round_frame(arena.fleet_key, wire.FLEET, number), 3)
+        frame = round_frame(arena.fleet_key, wire.FLEET, number)
+        replies = ask(host, "tern/round", frame, 3)
         (reply,) = [reply for reply in replies if frames.address(reply)[0] == 1]
         if reply[0] == wire.REPORT:
             paid.append((asked, time.monotonic()))
         else:
-            assert errors([reply], arena)[0][2] == wire.ERR_TOO_SOON
+            assert errors([reply], arena, frame)[0][2] == wire.ERR_TOO_SOON
         assert read_ledger(arena, 1).spent == len(paid) * COST
         time.sleep(0.1)
     assert number > len(paid), "some were refused"
     assert all(here - asked > 1.8 for (asked, _), (_, here) in pairwise(paid))
     last = read_ledger(arena, 1).round
     far = round_frame(arena.fleet_key, wire.FLEET, last + wire.FLEET_AHEAD + 1)
-    found = {error[0]: error[2:] for error in errors(ask(host, "tern/round", far, 3), arena)}
+    found = {error[0]: error[2:] for error in errors(ask(host, "tern/round", far, 3), arena, far)}
     assert found[1] == (wire.ERR_AHEAD, last)
     assert read_ledger(arena, 1).round == last
 

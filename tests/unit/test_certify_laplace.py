@@ -73,13 +73,11 @@ def test_the_sampler_is_the_reference_draw_for_draw(card):
         sample(card, stream, xs, out, 1)
 
         def rounds_up(fraction, bits, again=again):
-            whole, rest = again.byte(), max(bits - 8, 0)
-            top = fraction >> rest
-            if bits <= 8:
-                return whole >> (8 - bits) < fraction
-            if whole != top:
-                return whole < top
-            return again.byte() >> (8 - rest) < fraction & ((1 << rest) - 1)
+            threshold, low, unit = Fraction(fraction, 1 << bits), Fraction(0), Fraction(1)
+            while low < threshold < low + unit:
+                unit /= 256
+                low += again.byte() * unit
+            return low < threshold
 
         assert reference(card, v, again.uniform, rounds_up) == out[0]
         assert again.cursor[0] == stream.cursor[0]

@@ -145,6 +145,7 @@ def test_a_board_gets_what_its_client_needs():
         whole = mpy.sources_for(board, whole=True)
         assert set(found) | {"tern.local", "tern.wire"} <= set(whole)
         assert ("tern.mqtt" in whole) == board.network
+        assert ("asm_thumb" in found["tern.table"]) == (board.processor in ("armv6m", "armv7emsp")), name
 
 
 def test_no_folded_module_asks_for_what_is_gone():

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tern import sampler, wire
-from tern.card import LAPLACE, MIXTURE, WINDOW, T, decode
+from tern.card import LAPLACE, MIXTURE, TABLE, T, decode
 from tern.coordinates import choose
 from tern.entropy import EntropyError
 from tern.gradient import Gradient
@@ -63,11 +63,11 @@ def _streams(card: bytes, rng: np.random.Generator) -> np.ndarray:
     shape = (CLIENTS, STREAM)
     words = rng.integers(0, 256, shape, np.uint8)
     outer = decode(card)
-    numbers = [*outer.first.thresholds, outer.threshold] if outer.shape == MIXTURE else [*outer.thresholds]
-    if outer.shape == WINDOW:
-        numbers.append(outer.threshold)
-    if outer.shape == LAPLACE:
-        numbers.append(outer.t)
+    numbers = [outer.t] if outer.shape == LAPLACE else []
+    for part in (outer.first, outer.second, outer) if outer.shape == MIXTURE else (outer,):
+        numbers += (
+            part.thresholds if part.shape == TABLE else [part.threshold] if part.shape != LAPLACE else []
+        )
     own = [number >> s & 255 for number in numbers for s in (22, 14, 6)] + [n << 2 & 255 for n in numbers]
     copied = rng.choice(np.array(own, np.uint8), shape)
     return np.where(rng.random(shape) < 0.4, copied, words)
@@ -96,6 +96,35 @@ def test_symbols_are_the_firmwares(name: str) -> None:
     streams = _streams(card, rng)
     found = vectorised.sample(decode(card), ReplayLanes(streams), xs)
     assert np.array_equal(found, _by_firmware(card, streams, xs))
+
+
+@pytest.mark.parametrize("name", [name for name in CARDS if "table" in name] + ["three-outputs", "duchi"])
+def test_ties_with_interpolated_thresholds_are_the_firmwares(name: str) -> None:
+    # Each lane begins with some bytes of a threshold of its own input.
+    rng = np.random.default_rng(list(name.encode()))
+    card = decode(CARDS[name])
+    columns = card.symbols - 1
+    thresholds = np.array(card.thresholds, np.int64).reshape(-1, columns)
+    xs = rng.integers(-16384, 16385, (CLIENTS, 1)).astype(np.int16)
+    xs[:6, 0] = -16384, -16383, -1, 0, 16383, 16384
+    b = (xs[:, 0].astype(np.int64) + 16384) << card.knot_bits
+    row, f = b >> 15, (b & 32767)[:, None]
+    after = thresholds[np.minimum(row + 1, len(thresholds) - 1)]
+    own = (((2**15 - f) * thresholds[row] + f * after) << 3)[
+        np.arange(CLIENTS), rng.integers(0, columns, CLIENTS)
+    ]
+    streams = rng.integers(0, 256, (CLIENTS, 20), np.uint8)
+    same = rng.integers(0, 7, CLIENTS)
+    for i in range(6):
+        digit = own >> (40 - 8 * i) & 255
+        beside = digit + rng.choice([-1, 1], CLIENTS) & 255
+        streams[:, i] = np.where(i < same, digit, np.where(i == same, beside, streams[:, i]))
+    lanes = ReplayLanes(streams)
+    assert np.array_equal(vectorised.sample(card, lanes, xs), _by_firmware(CARDS[name], streams, xs))
+    for i in range(CLIENTS):
+        stream = Replay(streams[i].tobytes())
+        sampler.sample(card, stream, array("h", [int(xs[i, 0])]), array("H", [0]), 1)
+        assert lanes._position[i] == stream.cursor[0]
 
 
 @pytest.mark.parametrize("name", ["window of one", "two levels", "256 levels"])

@@ -12,7 +12,8 @@ GENERATORS = sorted((ROOT / "tests" / "vectors").glob("make_*.py"))
 
 
 @pytest.mark.parametrize("generator", GENERATORS, ids=lambda path: path.stem)
-def test_vectors_are_up_to_date(generator: Path, tmp_path: Path) -> None:
+def test_vectors_are_up_to_date(generator: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(generator.parent)
     module = runpy.run_path(str(generator))
     module["main"].__globals__["VECTORS"] = tmp_path
     module["main"]()

@@ -13,7 +13,7 @@ from array import array
 from pathlib import Path
 
 from tern import sampler
-from tern.card import CardError, T, card_hash, certify, decode
+from tern.card import TABLE, CardError, T, card_hash, certify, decode
 from tern.entropy import POSITION
 from tern.fixed import EXP_BITS, MAX_EPSILON, exp_lower
 from tern.streams import Replay
@@ -344,22 +344,97 @@ def stream(comment, n):
 XS = [-16384, 16384, 0, 1, -1, 8192, -8191, 12345, -4096, 16383, -16383, 5, 2048, -2047, 9999, 6553]
 
 
-def sample_case(comment, data):
-    card = decode(data)
-    replay = Replay(stream(comment, 1000))
-    out = array("H", [0] * len(XS))
-    sampler.sample(card, replay, array("h", XS), out, len(XS))
-    used = replay.cursor[POSITION]
+def drawn(card, xs, data):
+    """The symbols for these inputs, and how many bytes they take."""
+    replay = Replay(data)
+    out = array("H", [0] * len(xs))
+    sampler.sample(card, replay, array("h", xs), out, len(xs))
+    return list(out), replay.cursor[POSITION]
+
+
+def sample_case(comment, data, xs=XS, begin=b""):
+    """A case whose stream begins with given bytes."""
+    symbols, used = drawn(decode(data), xs, begin + stream(comment, 1200))
     return {
         "comment": comment,
         "flags": ["thresholds"] if data[0] == 0x11 and data[6] < 4 else [],
         "card": data.hex(),
-        "xs": XS,
-        "stream": stream(comment, used + 2).hex(),
-        "symbols": list(out),
+        "xs": xs,
+        "stream": (begin + stream(comment, 1200))[: used + 2].hex(),
+        "symbols": symbols,
         "bytes_used": used,
         "result": "valid",
     }
+
+
+def near(data, xs):
+    """Bytes of which each input's begin as a threshold of its own does: as many as turn out equal, then one beside."""
+    card = decode(data)
+    found = b""
+    for i, x in enumerate(xs):
+        if card.shape == TABLE:
+            b = (x + 16384) << card.knot_bits
+            knot, f = (b >> 15, b & 32767) if x < 16384 else ((1 << card.knot_bits) - 1, 1 << 15)
+            j = knot * (card.symbols - 1) + i % (card.symbols - 1)
+            c, after = card.thresholds[j], card.thresholds[j + card.symbols - 1]
+            digits = ((c << 15) + (after - c) * f << 3).to_bytes(6, "big")
+        else:
+            b = (x + 16384) * (card.symbols - card.window)
+            digits = (b << 1 & 65535).to_bytes(2, "big") if i % 3 == 2 and b & 32767 else b""
+            if not digits and b & 32767:
+                digits = b"\0\0"  # below the fraction
+            digits += (card.threshold << 2).to_bytes(4, "big")
+        same = i * 5 % (len(digits) + 1)
+        following = [(digits[same] + (1, 255)[i // 2 % 2]) & 255] if same < len(digits) else []
+        attempt = found + digits[:same] + bytes(following) + stream(f"near {i}", 60)
+        found = attempt[: drawn(card, xs[: i + 1], attempt)[1]]
+    return found
+
+
+HALF = T // 2
+# Halves and quarters: a threshold whose last bits are 0 is met, and decided, before its last byte.
+ROUND = table(
+    4_000_000,
+    (-1, 0, 1),
+    [(HALF, T // 8, 3 * T // 8), (T // 4, T // 2, T // 4), (T // 8, T // 8, 3 * T // 4)],
+)
+CLOSE = table(
+    20_000_000,
+    range(-8, 8),
+    [(*[1 << 22] * 15, T - 15 * (1 << 22)), (*[3 + (1 << 26)] * 15, T - 15 * (3 + (1 << 26)))],
+)
+XS_TWICE = XS + [x + (x < 16384) for x in XS]
+ON_GRID = [-16384, 16384, 0, 0, 16384, -16384, 0, 16384] * 3
+LAPLACE_0 = laplace(2_000_000, 0, 1, 1, -9, 9)
+
+SAMPLES = [
+    *(
+        ("thresholds met: " + comment, data, XS_TWICE, near(data, XS_TWICE))
+        for comment, data in (
+            ("two levels", DUCHI_1),
+            ("three levels", THREE),
+            ("thresholds that end in zeros", ROUND),
+            ("five uneven levels", UNEVEN),
+            ("sixteen levels", CLOSE),
+            ("randomised response over 5 categories", GRR_5),
+            ("a window of probability 1/2", window(2_000_000, 4, 2, HALF)),
+            ("two levels, probability 3/4", window(2_000_000, 2, 1, 3 * T // 4)),
+        )
+    ),
+    (
+        "laplace on the grid of whole numbers: nothing is rounded, and there is no negative 0",
+        LAPLACE_0,
+        ON_GRID,
+    ),
+    ("laplace, and uniform(256) takes one byte", laplace(1_000_000, 7, 256, 1, -1280, 1280), XS),
+    ("laplace, and uniform(257) takes two bytes", laplace(1_000_000, 7, 257, 1, -1280, 1280), XS[:8]),
+    ("laplace, and uniform(65536) takes two bytes", laplace(500_000, 14, 65536, 1, -32768, 32767), XS[:8]),
+    (
+        "laplace, and uniform(2**20) takes three bytes",
+        laplace(1_000_000, 14, 1 << 20, 32, -32768, 32767),
+        XS[:8],
+    ),
+]
 
 
 EPSILONS = [
@@ -410,7 +485,7 @@ def main():
     write(
         "sampler.json",
         "cards.md: the symbols that these bytes draw for these inputs",
-        [sample_case(c, d) for c, d in GOOD],
+        [sample_case(c, d) for c, d in GOOD] + [sample_case(*case) for case in SAMPLES],
     )
 
 

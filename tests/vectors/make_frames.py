@@ -9,11 +9,13 @@ definition what wire.py builds), so that the two can disagree.
 import hashlib
 import random
 import struct
+from pathlib import Path
 
-from make_wire import KEY, KEY_B, case, packed, sealed, write
+from parts import KEY, KEY_B, case, packed, sealed, write
 
 from tern.wire import SCHEMA, schema_text
 
+VECTORS = Path(__file__).parents[2] / "shared_specs" / "vectors"
 words = random.Random(20261122)
 
 CARD = bytes.fromhex(
@@ -421,7 +423,7 @@ def small_vectors():
 
 def main():
     write(
-        "frames.json",
+        VECTORS / "frames.json",
         "wire.md. A frame is given with its tag. error: the code of the ERROR that answers it (1 frame, 2 tag); the "
         "tag is looked at first in a ROUND and last in the others. questions: what a client's key and id make of "
         "a ROUND",

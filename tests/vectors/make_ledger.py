@@ -6,10 +6,11 @@ Written from the text alone, without the device library, so that the two can dis
 """
 
 import hashlib
-import json
 import struct
 from dataclasses import dataclass, replace
 from pathlib import Path
+
+from parts import case, write
 
 VECTORS = Path(__file__).parents[2] / "shared_specs" / "vectors"
 
@@ -55,18 +56,6 @@ IDLE_1 = Book(magic=b"TLG1")
 DEBITED_1 = replace(ANSWERED, magic=b"TLG1", report=b"")
 REPORTED_1 = replace(ANSWERED, magic=b"TLG1", state=2)
 RESERVED_1 = replace(RESERVED, magic=b"TLG1", state=3)
-
-
-def write(name, notes, **groups):
-    parts = []
-    for group, tests in groups.items():
-        lines = ",\n".join("  " + json.dumps(test) for test in tests)
-        parts.append(f' "{group}": [\n{lines}\n ]')
-    (VECTORS / name).write_text(f'{{"notes": {json.dumps(notes)},\n' + ",\n".join(parts) + "}\n")
-
-
-def case(comment, result, flags=(), **fields):
-    return {"comment": comment, "flags": list(flags), **fields, "result": result}
 
 
 # --- Files ----------------------------------------------------------------------------------------------------
@@ -180,9 +169,13 @@ class Device:
             return "old"
         if number == book.last:
             return "again" if book.state == 1 and book.question == question else "changed"
-        if not 1 <= cost <= book.budget - book.spent or number > LAST_ROUND or not 18 <= len(report) <= 273:
+        if not 1 <= cost <= book.budget - book.spent or number > LAST_ROUND:
+            return "refused"
+        if report and not 18 <= len(report) <= 273:
             return "refused"
         self.book = Book(book.budget, book.spent + cost, number, question, 1, report)
+        if not report:  # it came to nothing
+            self.book = Book(book.budget, book.spent + cost, number, state=2)
         if number <= self.until and self.book.spent <= self.paid:
             return "paid"
         n = min(ahead, (book.budget - book.spent) // cost, LAST_ROUND - number + 1)
@@ -252,6 +245,19 @@ def transitions():
             RESTART,
             pay(10),
             pay(11),
+        ),
+        transition(
+            "a draw that came to nothing is paid for, and its round is over",
+            ANSWERED,
+            pay(10, report=b""),
+            pay(10),
+            RESTART,
+            pay(10),
+            pay(11),
+            pay(12, report=b"", ahead=5),
+            pay(12),
+            pay(13),
+            pay(13),
         ),
         transition("rounds may be skipped", ANSWERED, pay(500), pay(499), pay(LAST_ROUND), pay(LAST_ROUND)),
         transition(
@@ -440,7 +446,7 @@ def transitions():
 
 def main():
     write(
-        "ledger.json",
+        VECTORS / "ledger.json",
         "ledger.md. files: a file, and what a device that loads it has in RAM; an invalid one means refusal. "
         "transitions: each event is asked of the device in turn. answer: paid (this report was paid for and may be "
         "sent), again (the report is the one kept), old, changed, refused (neither file nor account changes). spent: "

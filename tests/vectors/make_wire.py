@@ -6,27 +6,13 @@ Written from the two texts with Python's own hashlib, struct and wide integers, 
 two can disagree.
 """
 
-import hashlib
-import json
 import random
 from pathlib import Path
 
+from parts import case, packed, write
+
 VECTORS = Path(__file__).parents[2] / "shared_specs" / "vectors"
 words = random.Random(20240229)
-
-KEY = bytes(range(32))
-
-
-def write(name, notes, **groups):
-    parts = []
-    for group, tests in groups.items():
-        lines = ",\n".join("  " + json.dumps(test) for test in tests)
-        parts.append(f' "{group}": [\n{lines}\n ]')
-    (VECTORS / name).write_text(f'{{"notes": {json.dumps(notes)},\n' + ",\n".join(parts) + "}\n")
-
-
-def case(comment, result, flags=(), **fields):
-    return {"comment": comment, "flags": list(flags), **fields, "result": result}
 
 
 # --- COBS -----------------------------------------------------------------------------------------------------
@@ -84,11 +70,6 @@ def cobs_vectors():
 # --- Packed symbols -------------------------------------------------------------------------------------------
 
 
-def packed(symbols, base):
-    number = sum(s * base**i for i, s in enumerate(symbols))
-    return number.to_bytes(((base ** len(symbols) - 1).bit_length() + 7) // 8, "little")
-
-
 def packing_vectors():
     tests = []
     for base in (2, 3, 4, 5, 15, 16, 17, 255, 256, 257, 641, 65535, 65536):
@@ -118,15 +99,13 @@ def packing_vectors():
     return tests
 
 
-def sealed(key, data):
-    return data + hashlib.sha256(key + data).digest()[:8]
-
-
 def main():
     write(
-        "cobs.json", "wire.md: coded is what stands on serial, the ending 0x00 included", tests=cobs_vectors()
+        VECTORS / "cobs.json",
+        "wire.md: coded is what stands on serial, the ending 0x00 included",
+        tests=cobs_vectors(),
     )
-    write("packing.json", "wire.md, Packed symbols", tests=packing_vectors())
+    write(VECTORS / "packing.json", "wire.md, Packed symbols", tests=packing_vectors())
 
 
 if __name__ == "__main__":

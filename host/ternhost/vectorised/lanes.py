@@ -124,17 +124,18 @@ def uniform_some(lanes: Lanes, which: Indices, n: int) -> npt.NDArray[np.int64]:
     return result
 
 
-def below_some(lanes: Lanes, which: Indices, part: Array, bits: int) -> npt.NDArray[np.bool_]:
-    """Whether a uniform `bits`-bit integer of each of the lanes `which` is below its `part`; reads while in doubt."""
+def below_some(lanes: Lanes, which: Indices, threshold: Array, bits: int) -> npt.NDArray[np.bool_]:
+    """Bernoulli(threshold / 2**bits) of each of the lanes `which`, bits <= 32; reads while in doubt."""
     result = np.zeros(len(which), bool)
-    pending = np.arange(len(which))
-    while bits > 0 and pending.size:
-        width = min(8, bits)
-        bits -= width
-        u = lanes.some(which[pending]) >> (8 - width)
-        top = (part[pending] >> bits) & ((1 << width) - 1)
+    pending = np.flatnonzero(threshold)
+    rest = threshold[pending].astype(np.int64) << (32 - bits)
+    while pending.size:
+        u = lanes.some(which[pending])
+        top = rest >> 24
         result[pending] = u < top
-        pending = pending[u == top]
+        rest = rest << 8 & 0xFFFFFFFF
+        doubt = (u == top) & (rest != 0)
+        pending, rest = pending[doubt], rest[doubt]
     return result
 
 

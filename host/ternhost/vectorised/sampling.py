@@ -14,6 +14,7 @@ from tern.lhp import Hierarchy
 from ternhost.vectorised.lanes import Array, Bytes, Indices, Lanes, below_some, mask_of, uniform_some
 
 _UNDECIDED = 255  # of a looked-up symbol; tables have at most 16
+_BUCKET = 7  # bits of an input: 256 buckets
 
 
 def sample(card: Card, lanes: Lanes, xs: npt.NDArray[np.int16]) -> Array:
@@ -77,72 +78,89 @@ def _shifted(xs: npt.NDArray[np.int16]) -> npt.NDArray[np.uint16]:
     return (np.clip(xs, -ONE, ONE) + np.int16(ONE)).view(np.uint16)
 
 
-def _round_up(lanes: Lanes, fraction: Array, bits: int) -> npt.NDArray[np.bool_]:
-    """Bernoulli(fraction / 2**bits) of every lane, reading nothing where the fraction is 0. 8 <= bits <= 16."""
-    low = bits - 8
+def _round_up(lanes: Lanes, fraction: Array) -> npt.NDArray[np.bool_]:
+    """Bernoulli(fraction / 2**15) of every lane, reading nothing where the fraction is 0."""
     u = lanes.each(None if lanes.joined else fraction != 0)
-    top = (fraction >> low).astype(np.uint8)
+    top = (fraction >> 7).astype(np.uint8)
     up = u < top
     tie = np.flatnonzero(u == top)
-    tie = tie[fraction[tie] != 0]
-    if low and tie.size:
-        up[tie] = below_some(lanes, tie, fraction[tie], low)
+    up[tie] = below_some(lanes, tie, fraction[tie] & 127, 7)
     return up
 
 
 def _below(lanes: Lanes, threshold: int) -> npt.NDArray[np.bool_]:
-    # Is a uniform 30-bit integer of every lane below the threshold?
+    """Bernoulli(threshold / T) of every lane."""
     u = lanes.each()
-    top = threshold >> 22
-    result = u < np.uint8(top)
-    tie = np.flatnonzero(u == np.uint8(top))
-    result[tie] = below_some(lanes, tie, np.full(len(tie), threshold & ((1 << 22) - 1)), 22)
+    top = np.uint8(threshold >> 22)
+    result = u < top
+    tie = np.flatnonzero(u == top)
+    result[tie] = below_some(lanes, tie, np.full(len(tie), threshold & 0x3FFFFF), 22)
     return result
 
 
 @lru_cache(maxsize=64)
 def _table_parts(data: bytes) -> tuple[Bytes, npt.NDArray[np.int64]]:
-    # What the first byte of a threshold draw decides at each knot (256 bytes a knot), and the thresholds, T at the end.
+    """What the first byte of a draw decides, 256 bytes for each `_BUCKET` inputs; and the thresholds, T at the end."""
     card = decode(data)
     knots = (1 << card.knot_bits) + 1
     thresholds = np.full((knots, card.symbols), T, np.int64)
     thresholds[:, :-1] = np.array(card.thresholds, np.int64).reshape(knots, card.symbols - 1)
-    bottoms = np.arange(257, dtype=np.int64) << 22
-    first = np.empty((knots, 256), np.uint8)
-    for row in range(knots):
-        symbols = np.searchsorted(thresholds[row], bottoms[:-1], "right")
-        decided = thresholds[row][symbols] >= bottoms[1:]
-        first[row] = np.where(decided, symbols, _UNDECIDED)
+    # Thresholds are linear in a bucket, its end included: its ends say what holds in all of it.
+    start = np.arange(0, 2 * ONE, 1 << _BUCKET)
+    ends = [_interpolated(card, thresholds, *_place(card, a)) for a in (start, start + (1 << _BUCKET))]
+    low, high = np.minimum(*ends), np.maximum(*ends)
+    first = np.empty((len(start), 256), np.uint8)
+    for u in range(256):
+        symbols = (high <= u << 40).sum(axis=1)
+        doubt = np.take_along_axis(low, symbols[:, None], 1)[:, 0] < (u + 1) << 40
+        first[:, u] = np.where(doubt, _UNDECIDED, symbols)
     return first.reshape(-1), thresholds
+
+
+def _place(card: Card, a: Array) -> tuple[Array, Array]:
+    # The knot below x, and where x lies between that and the next, out of 2**15. 1 is the end of the last interval.
+    b = a.astype(np.int64) << card.knot_bits
+    row = np.minimum(b >> 15, (1 << card.knot_bits) - 1)
+    return row, b - (row << 15)
+
+
+def _interpolated(
+    card: Card, thresholds: npt.NDArray[np.int64], row: Array, f: Array
+) -> npt.NDArray[np.int64]:
+    # out of 2**48: six bytes
+    f = f[:, None]
+    exact: npt.NDArray[np.int64] = (thresholds[row] * (2**15 - f) + thresholds[row + 1] * f) << 3
+    return exact
 
 
 def _table(card: Card, lanes: Lanes, xs: npt.NDArray[np.int16]) -> Bytes:
     first, thresholds = _table_parts(bytes(card.data))
-    shift = 15 - card.knot_bits
     a = _shifted(xs)
-    row = a >> np.uint16(shift)
-    row += _round_up(lanes, a & np.uint16((1 << shift) - 1), shift)
     u = lanes.each()
-    symbols: Bytes = first.take((row << np.uint16(8)) | u)
+    bucket = a - (a >> np.uint16(15))  # 1 is the end of the last
+    bucket >>= np.uint16(_BUCKET)
+    bucket <<= np.uint16(8)
+    bucket |= u
+    symbols: Bytes = first.take(bucket)
     pending = np.flatnonzero(symbols == _UNDECIDED)
-    r = u[pending].astype(np.int64) << 22
-    for s in (14, 6, 0):
+    exact = _interpolated(card, thresholds, *_place(card, a[pending]))
+    r = u[pending].astype(np.int64) << 40
+    for shift in (40, 32, 24, 16, 8, 0):
+        if shift < 40:
+            r |= lanes.some(pending).astype(np.int64) << shift
+        symbol = (exact <= r[:, None]).sum(axis=1)
+        symbols[pending] = symbol
+        doubt = np.take_along_axis(exact, symbol[:, None], 1)[:, 0] < r + (1 << shift)
+        pending, exact, r = pending[doubt], exact[doubt], r[doubt]
         if not pending.size:
             break
-        byte = lanes.some(pending).astype(np.int64)
-        r |= byte << s if s else byte >> 2
-        of_row = thresholds[row[pending]]
-        symbol = (of_row <= r[:, None]).sum(axis=1)
-        symbols[pending] = symbol
-        doubt = np.take_along_axis(of_row, symbol[:, None], 1)[:, 0] < r + (1 << s)
-        pending, r = pending[doubt], r[doubt]
     return symbols
 
 
 def _window(card: Card, lanes: Lanes, xs: npt.NDArray[np.int16]) -> Bytes:
     b = _shifted(xs).astype(np.int32) * (card.symbols - card.window)
     start = (b >> 15).astype(np.uint8)
-    start += _round_up(lanes, b & 32767, 15)
+    start += _round_up(lanes, b & 32767)
     return _around(card, lanes, start)
 
 
@@ -166,14 +184,8 @@ def _around(card: Card, lanes: Lanes, start: Bytes) -> Bytes:
 
 def _grid(card: Card, lanes: Lanes, xs: npt.NDArray[np.int16]) -> npt.NDArray[np.int64]:
     # The inputs rounded to the grid, as outputs counted from the lowest.
-    a = _shifted(xs)
-    bits = 14 - card.grid_bits
-    y = (a >> np.uint16(bits)).astype(np.int64)
-    fraction = a & np.uint16((1 << bits) - 1)
-    if bits > 8:
-        y += _round_up(lanes, fraction, bits)
-    elif bits:
-        y += _round_up(lanes, fraction << np.uint16(8 - bits), 8)
+    b = _shifted(xs).astype(np.int64) << (card.grid_bits + 1)
+    y = (b >> 15) + _round_up(lanes, b & 32767)
     return y - ((1 << card.grid_bits) + card.lowest)
 
 

