@@ -131,6 +131,33 @@ def cobs_decode(source: ptr8, state: ptr32, out: ptr8) -> int:
 
 
 @micropython.viper
+def still_to_come(state: ptr32, frame: ptr8) -> int:
+    """See Receiver.certain()."""
+    length = state[_LENGTH]
+    left = state[_LEFT]
+    if length == 0:  # after a carriage return the next byte tells what it is
+        if left and left != _RETURN - 1:
+            left = _LEAST
+        else:
+            left = 0
+    elif length == 1 and left == _RETURN - 2 and frame[0] == _CTRL_C:
+        left = -1
+    elif frame[0] == int(wire.ROUND):
+        least = _LEAST_ROUND
+        if length >= _ROUND_BYTES:
+            model = frame[_MODEL_AT]
+            d = frame[_D_AT] | frame[_D_AT + 1] << 8
+            least = _ROUND_BYTES + int(wire.TAG_BYTES) + (frame[_CARD_AT] | frame[_CARD_AT + 1] << 8)
+            if model >= int(wire.VALUES) and model <= int(wire.CATEGORIES):
+                least += d + 7 >> 3  # as question_bytes()
+            else:
+                least += 2 * frame[_CLASSES_AT] * d
+        if left < least - length:
+            left = least - length
+    return 1 + left
+
+
+@micropython.viper
 def pack(symbols: ptr16, k: int, base: int, out: ptr8, start: int, end: int) -> int:
     """Write sum of symbols[i] * base**i, least significant byte first, into out[start:end].
 
@@ -204,24 +231,7 @@ class Receiver:
 
         0 where the bytes since the last 0x00 are just 0x0D 0x03, which begin no frame of a host: tools interrupt so.
         """
-        state = self._state
-        length = state[_LENGTH]
-        left = state[_LEFT]
-        frame = self.frame
-        if length == 0:  # after a carriage return the next byte tells what it is
-            return 1 + _LEAST if left and left != _RETURN - 1 else 1
-        if length == 1 and left == _RETURN - 2 and frame[0] == _CTRL_C:
-            return 0
-        if frame[0] == wire.ROUND:
-            least = _LEAST_ROUND
-            if length >= _ROUND_BYTES:
-                d = frame[_D_AT] | frame[_D_AT + 1] << 8
-                least = (
-                    question_bytes(frame[_MODEL_AT], frame[_CLASSES_AT], d) + _ROUND_BYTES + wire.TAG_BYTES
-                )
-                least += frame[_CARD_AT] | frame[_CARD_AT + 1] << 8
-            left = max(left, least - length)
-        return 1 + left
+        return still_to_come(self._state, self.frame)
 
 
 def question_bytes(model, classes, d):
