@@ -144,7 +144,7 @@ class Ledger:
     def _set(self, spent, last, question, state, report):
         n = len(report)
         self._fit(n)
-        self.question[:] = question
+        struct.pack_into(FIELDS, self._bytes, 0, MAGIC, self.budget, spent, last, question, state, 0, n)
         self.report[:] = report
         self.spent = spent
         self.round = last
@@ -161,10 +161,7 @@ class Ledger:
 
     def _write(self, path):
         # Whatever goes wrong, the file at `path` is the old one or the new one, whole.
-        n = len(self.report)
-        struct.pack_into("<4sIII", self._bytes, 0, MAGIC, self.budget, self.spent, self.round)
-        struct.pack_into("<BBH", self._bytes, _QUESTION + 32, self.state, 0, n)
-        struct.pack_into("8s", self._bytes, _HEADER + n, hashlib.sha256(self._checked).digest())
+        struct.pack_into("8s", self._bytes, len(self._checked), hashlib.sha256(self._checked).digest())
         if self._in_place:
             self._write_over(path)
         elif MICROPYTHON:

@@ -100,6 +100,15 @@ def test_private_names_are_short_everywhere():
     assert fold.fold_program("x._first = y._own\n", {"a": a}) == "x._aa = y._own\n"
 
 
+def test_what_nothing_names_goes():
+    a = "def used():\n    return 1\n\n\n@viper\ndef first():\n    return second()\n\n\ndef second():\n    return 2\n"
+    b = "from a import used\n\n\nclass A:\n    def __init__(self):\n        used()\n\n    def method(self):\n        pass\n"
+    gone = "def used():\n    return 1\n\n\npass\n\n\n\n\npass\n\n"
+    assert fold.prune({"a": a, "b": b}, ["b.A().method()"]) == {"a": gone, "b": b}
+    assert fold.prune({"a": a, "b": b}, ["first", "A", "'method'"]) == {"a": a, "b": b}
+    assert "method" not in fold.prune({"a": a, "b": b}, ["A"])["b"]
+
+
 def test_the_compatibility_module_is_that_of_a_device():
     compat = fold.fold({"tern.compat": mpy.library()["tern.compat"]})["tern.compat"]
     assert "if True:" in compat

@@ -64,6 +64,39 @@ def fold_program(program: str, sources: Mapping[str, str]) -> str:
     )
 
 
+def prune(sources: Mapping[str, str], programs: Iterable[str]) -> dict[str, str]:
+    """The same modules without the functions and classes that nothing names: neither they nor these programs."""
+    outside = set().union(*(_named(ast.parse(text)) for text in programs))
+    while True:
+        trees = {name: ast.parse(text) for name, text in sources.items()}
+        named = outside.union(*map(_named, trees.values()))
+        pruned = {}
+        for name, text in sources.items():
+            edits = _Edits(text.encode())
+            for node in ast.walk(trees[name]):
+                if isinstance(node, ast.FunctionDef | ast.ClassDef) and node.name not in named:
+                    if not node.name.startswith("__"):
+                        edits.replace(node, "pass")
+            pruned[name] = edits.result()
+        if pruned == sources:
+            return pruned
+        sources = pruned
+
+
+def _named(tree: ast.Module) -> set[str]:
+    found = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name):
+            found.add(node.id)
+        elif isinstance(node, ast.Attribute):
+            found.add(node.attr)
+        elif isinstance(node, ast.alias):
+            found.add(node.name)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            found.add(node.value)
+    return found
+
+
 def _short_names(modules: Iterable[_Module]) -> dict[str, str]:
     private = set()
     for module in modules:
@@ -213,7 +246,8 @@ class _Edits:
         self._edits: list[tuple[int, int, bytes]] = []
 
     def replace(self, node: ast.expr | ast.stmt, text: str) -> None:
-        start = self._offset(node.lineno, node.col_offset)
+        first = min([node.lineno, *(one.lineno for one in getattr(node, "decorator_list", ()))])
+        start = self._offset(first, node.col_offset)
         end = self._offset(node.end_lineno or node.lineno, node.end_col_offset or 0)
         lines = self._source[start:end].count(b"\n")
         # A statement may go on after it only with a line end; an expression of several lines is never replaced.
