@@ -46,7 +46,9 @@ def test_the_command_on_emulated_boards(tmp_path, micropython):
     with Store(directory / "store.sqlite", create=False) as store:
         reports = store.reports(1)
     assert all(ledgers[device] == (card.epsilon, 1, payload) for device, payload in reports)
-    symbols, good = batches.unpack([payload for _, payload in reports], 3, card.symbols)
+    symbols, good = batches.unpack(
+        np.array([list(payload) for _, payload in reports], np.uint8), 3, card.symbols
+    )
     vectors = estimate.symbol_values(card)[symbols]
     assert good.all()
     assert softmax.score("SILHOUETTE_SCORE", vectors, vectors.argmax(axis=1)) == pytest.approx(

@@ -102,7 +102,7 @@ def hello(version):
     if version is None:
         return b""
     out = bytearray(200)
-    n = frames.encode_hello(out, 0, 2, 1, 0, 0, 1, "test")
+    n = frames.encode_hello(out, 0, 2, 1, 0, 0, 0, 0, 0, 0, 1, 0, "test")
     out[6] ^= version  # of the schema
     return bytes(out[: frames.seal(b"", out, n - wire.TAG_BYTES)])
 

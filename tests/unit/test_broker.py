@@ -183,9 +183,10 @@ def test_files_of_a_board(tmp_path):
     }
     x509.load_der_x509_certificate((tmp_path / "authority.der").read_bytes())
     path = tmp_path / storage.FLEET
-    assert storage.read_fleet(str(path)) == (bytes(range(32)), 60, 250, 24)
+    assert storage.read_fleet(str(path)) == (bytes(range(32)), 60, 250, 24, 1, 0)
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    assert path.read_bytes() == struct.pack("<4s32sIHH", b"TFL1", bytes(range(32)), 60, 250, 24)
+    fields = (b"TFL2", bytes(range(32)), 60, 250, 24, 1, 0)
+    assert path.read_bytes() == struct.pack("<4s32sIHHIH", *fields)
 
 
 @pytest.mark.parametrize(

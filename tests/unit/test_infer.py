@@ -148,7 +148,7 @@ def test_runs_that_are_refused(fleet, options, message):
 
 
 def test_a_classifier_too_large_for_a_frame(monkeypatch):
-    monkeypatch.setattr(wire, "MAX_PARAMETERS", 14)
+    monkeypatch.setattr(wire, "MAX_VALUES", 14)
     with pytest.raises(UsageError, match="3 classes of 5 features are more than the 14 parameters"):
         run("infer", "simulated:50")
 

@@ -181,4 +181,4 @@ def test_the_options_say_when_to_send_and_what_to_pay_for(tmp_path):
     ):
         member = provision_cli.member_of(parser.parse_args([*common, *words]))
         path.write_bytes(member.fleet_file(bytes(range(32))))
-        assert storage.read_fleet(str(path)) == (bytes(range(32)), *policy)
+        assert storage.read_fleet(str(path)) == (bytes(range(32)), *policy, 1, 0)

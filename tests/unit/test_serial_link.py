@@ -82,7 +82,7 @@ class Peer:
 
 def hello(nonce, first=1, clients=3):
     out = bytearray(wire.MAX_FRAME)
-    return bytes(out[: frames.encode_hello(out, nonce, first, clients, 5, 6, 1, "a; b; c")])
+    return bytes(out[: frames.encode_hello(out, nonce, first, clients, 5, 0, 6, 0, 0, 0, 1, 0, "a; b; c")])
 
 
 @pytest.fixture
@@ -205,12 +205,12 @@ def test_nobody_answers(link, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("version", "advice"), [(0, "update the board"), (1, "same version"), (2, "update this host")]
+    ("newer", "advice"), [(-1, "update the board"), (0, "same version"), (1, "update this host")]
 )
-def test_another_schema_says_which_side_to_update(peer, link, version, advice):
+def test_another_schema_says_which_side_to_update(peer, link, newer, advice):
     def other(nonce):
         frame = bytearray(hello(nonce)[: -wire.TAG_BYTES])
-        frame[5] = version
+        frame[5] = wire.VERSION + newer
         frame[6:14] = b"another!"
         frame += bytes(wire.TAG_BYTES)
         frames.seal(b"", frame, len(frame) - wire.TAG_BYTES)

@@ -199,7 +199,7 @@ def test_simulated_clients_classify_like_the_library():
     rows = rng.integers(-16384, 16385, (30, 4)).astype(np.int16)
     weights = rng.integers(-9000, 9000, (3, 3))
     card = decode(softmax.noise_card(20_000_000))
-    question = Question(wire.SOFTMAX, weights.reshape(-1).tolist(), -12, card.data, 3)
+    question = Question(wire.SOFTMAX, weights.reshape(-1).tolist(), -12, card.data, 3, classes=3)
     (cohort,) = ask(_driver(rows, individual=True), [(question, range(1, 31))]).cohorts
     exact = vectorised.probabilities(weights, -12, rows[:, :3], card.grid_bits) / 16384
     found = estimate.symbol_values(card)[cohort.answers.symbols]

@@ -2,6 +2,7 @@ import os
 import random
 import sqlite3
 import stat
+import struct
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from ternhost.aggregate import schema
+from ternhost.aggregate.protocol_1 import translate
+from ternhost.aggregate.questions import decode_body
 from ternhost.aggregate.report_log import reports_of
 from ternhost.aggregate.store import (
     ABANDONED,
@@ -117,9 +120,8 @@ def test_a_store_of_schema_2_is_taken_over_without_a_loss(path):
         with Store(path, create=False) as store:
             assert store.keys() == {**KEYS, 2: b"n" * 32}
             assert store.revoked() == {2: 1767225600.0}
-            assert store.ended_rounds() == [(1, "complete", 2)]
-            (under_way,) = store.open_rounds()
-            assert (under_way.number, under_way.quorum, under_way.run) == (2, 2, None)
+            assert store.ended_rounds() == [(1, "complete", 2), (2, "abandoned", 1)]
+            assert store.open_rounds() == []  # it was asked by protocol 1
             assert [list(devices) for devices in store.round_devices(1)] == [[1, 4_000_000_000], [2]]
             assert (store.reports(1), store.reports(2)) == ([(1, b"a"), (2, b"b")], [(2, b"c")])
             assert store.keys_before(Round(1, [], 1)) == {2: b"k" * 32}
@@ -128,10 +130,6 @@ def test_a_store_of_schema_2_is_taken_over_without_a_loss(path):
             assert store.runs() == []
             version = store._db.execute("PRAGMA user_version").fetchone()
             assert version == (schema.VERSION,)
-    with Store(path) as store:
-        store.begin_run(RUN)
-        store.end_run_round("a", 2, "complete", {}, {})
-        assert store.open_rounds() == []
     Store(path.with_name("new.sqlite")).close()
     assert _schema(path) == _schema(path.with_name("new.sqlite"))
 
@@ -144,27 +142,38 @@ def test_a_store_of_schema_3_is_taken_over_without_a_loss(path):
             assert store.keys() == KEYS
             assert store.reports(1) == [(1, b"a"), (2, b"bcd"), (4_000_000_000, b"e")]
             assert store.reports(2) == [(2, b"fgh"), (4_000_000_000, b"i")]
-            assert store.ended_rounds() == [(1, "complete", 3)]
-            (under_way,) = store.open_rounds()
-            assert (under_way.number, under_way.quorum, under_way.deadline, under_way.run) == (
-                2,
-                3,
-                30.0,
-                "a",
-            )
-            assert [(cohort.body, list(cohort.devices)) for cohort in under_way.cohorts] == [
+            assert store.ended_rounds() == [(1, "complete", 3), (2, "abandoned", 2)]
+            assert store.open_rounds() == []  # it was asked by protocol 1
+            *_, last = store.rounds()
+            assert [(cohort.body, list(cohort.devices)) for cohort in last.cohorts] == [
                 (b"third", [4_000_000_000, 1]),
                 (b"fourth", [2]),
             ]
             assert (store.run("a"), store.history("a"), store.weights(1)) == (RUN, [{"round": 1}], b"weights")
             with pytest.raises(StorageError):
                 add(store, 2, {2: b"xyz"})
-    with Store(path) as store:
-        add(store, 2, {1: b"j"})
-        store.end_run_round("a", 2, "complete", {}, {})
-        assert store.reports(2) == [(1, b"j"), (2, b"fgh"), (4_000_000_000, b"i")]
     Store(path.with_name("new.sqlite")).close()
     assert _schema(path) == _schema(path.with_name("new.sqlite"))
+
+
+def test_what_was_asked_by_protocol_1_is_known_for_life():
+    card = bytes.fromhex("1280841e0002000100" + "0000003a")
+    for model, k, d, parameters, local in (
+        (2, 1, 4, (1, -1, 32767, -32768), b""),
+        (4, 2, 4, (1, 2, 3, 4), b""),
+        (6, 3, 4, (1, 2, 3, 4), struct.pack("<BBI", 3, 2, 1000)),
+        (8, 2, 4, (1, 0, -7, 1), b""),
+        (9, 1, 4, (0, 0, 0, 1), b""),
+    ):
+        body = (
+            struct.pack(f"<IBbHHHH{d}hH", 9, model, -14, k, 5, 60, d, *parameters, len(card)) + card + local
+        )
+        asked = decode_body(translate(body))
+        assert (asked.round, asked.model, asked.k, bytes(asked.card)) == (9, model, k, card)
+        assert asked.classes * asked.d == d
+        assert (asked.epochs, asked.rate, asked.tau) == ((3, 2, 1000) if local else (0, 0, 0))
+    for other in (b"", b"third", bytes(100)):
+        assert translate(other) == other
 
 
 def _schema(path):

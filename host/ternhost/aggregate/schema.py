@@ -6,6 +6,7 @@ import sqlite3
 from array import array
 
 from ternhost.aggregate.members import pack_ids
+from ternhost.aggregate.protocol_1 import translate
 from ternhost.aggregate.report_log import insert, reports_of
 
 VERSION = 4
@@ -87,13 +88,18 @@ def _name_runs(database: sqlite3.Connection) -> None:
 
 
 def _gather_reports(database: sqlite3.Connection) -> None:
-    # Each report had a row of its own, and devices were u32 one after the other.
+    # Each report had a row of its own, devices were u32 one after the other, and rounds were asked by protocol 1.
     execute(database, _BATCH_TABLE)
-    asked = database.execute("SELECT round, position, devices FROM cohort").fetchall()
+    asked = database.execute("SELECT round, position, devices, body FROM cohort").fetchall()
     database.executemany(
-        "UPDATE cohort SET devices = ? WHERE round = ? AND position = ?",
-        ((pack_ids(array("I", devices)), number, position) for number, position, devices in asked),
+        "UPDATE cohort SET devices = ?, body = ? WHERE round = ? AND position = ?",
+        (
+            (pack_ids(array("I", devices)), translate(body), number, position)
+            for number, position, devices, body in asked
+        ),
     )
+    # Whom these asked is of protocol 2 by now, and cannot answer them any more.
+    execute(database, "UPDATE round SET ended = 'abandoned' WHERE ended IS NULL")
     for (number,) in database.execute("SELECT DISTINCT round FROM report").fetchall():
         rows = database.execute(
             "SELECT device, payload FROM report WHERE round = ? ORDER BY device", (number,)
