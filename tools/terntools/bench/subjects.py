@@ -97,7 +97,8 @@ class BoardDevice(Device):
                 out = bytearray(frames.cobs_size(len(message)))
                 n = frames.cobs_encode(message, len(message), out)
                 exchange(bytes(out[:n]), b"\x00")
-        return [list(times) for times in self._repl.evaluate("times")]
+        times = self._repl.evaluate("times")
+        return [times[i : i + 3] for i in range(0, len(times), 3)]
 
     def use_native(self) -> bool:
         built = native.find()
