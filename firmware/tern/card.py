@@ -39,7 +39,7 @@ class CardError(ValueError):
     """The bytes are not a card."""
 
 
-def _require(condition, what):
+def _require(condition, what=""):
     if not condition:
         raise CardError(what)
 

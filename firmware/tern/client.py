@@ -5,6 +5,7 @@ One Client serves every client of its board, one at a time: a real board has one
 
 import gc
 from array import array
+from struct import pack_into
 
 from tern import frames, wire
 from tern.card import CardError, certify, decode
@@ -74,12 +75,14 @@ class Client:
         self._ledger = Ledger(board.in_place)
         self._loaded = wire.BOARD  # whose ledger it is
         self._round = frames.Round()
+        self._question = bytearray(wire.KEY_BYTES)
+        self._answer_key = frames.answer_key(memoryview(self._question))
         self._key = b""  # whose key signs an error, who it is, and to which round
         self._device = wire.BOARD
         self._number = 0
         self._card = None
-        self._certified = False
-        self._packed = (0, 0, 0)
+        self._certified = None  # until it is known
+        self._k = self._size = 0  # values in a report, and the bytes that they take
         self._gradient = None
         self._row = self._mean = None
         self._answerers = {}  # by model, of those that are not gradients
@@ -88,9 +91,9 @@ class Client:
 
     def _room(self, k):
         # for a report of k values
-        self._chosen = array("H", (0 for _ in range(k)))
-        self._inputs = array("h", (0 for _ in range(k)))
-        self._symbols = array("H", (0 for _ in range(k)))
+        self._chosen = array("H", bytes(2 * k))
+        self._inputs = array("h", bytes(2 * k))
+        self._symbols = array("H", bytes(2 * k))
 
     def respond(self, frame, send):
         """Answer `frame` for every client here that it asks: send(reply, n) what `answer` wrote, one after the other.
@@ -198,9 +201,10 @@ class Client:
         clients = self._find(member or device)
         n = len(frame) - wire.TAG_BYTES
         question = frames.question(clients.key, clients.address, frame, n)
-        if not member and frames.difference(frame[n:], question, wire.TAG_BYTES):
+        if not member and frames.difference(frame, n, question, wire.TAG_BYTES):
             raise FrameError(wire.ERR_TAG, "tag does not verify")
-        self._key = frames.answer_key(question)
+        pack_into("32s", self._question, 0, question)
+        self._key = self._answer_key
         self._device = clients.device
         self._round.decode(frame)
         return self._report(clients, question)
@@ -208,12 +212,13 @@ class Client:
     def _report(self, client, question):
         request = self._round
         number = request.round
+        k = request.k
         ledger = self._load(client.device)
         last = ledger.round
         if number < last:
             raise FrameError(wire.ERR_OLD_ROUND, "round is over", last)
         if number == last:
-            if frames.difference(question, ledger.question, wire.KEY_BYTES):
+            if frames.difference(question, 0, ledger.question, wire.KEY_BYTES):
                 raise FrameError(wire.ERR_CHANGED_ROUND, "another round of the same number", last)
             n = len(ledger.report)
             self._view[:n] = ledger.report
@@ -221,9 +226,9 @@ class Client:
         if number - last > (wire.FLEET_AHEAD if request.device == wire.FLEET else wire.CLIENT_AHEAD):
             raise FrameError(wire.ERR_AHEAD, "too many rounds skipped", last)
         answerer = self._answerer(request.model) if request.model > wire.SVM else None
-        card = self._decode(request.card)
-        size = self._packed_size(card.symbols, request.k)
-        cost = request.k * card.epsilon
+        card = self._decode(request.card, k)
+        size = self._size
+        cost = k * card.epsilon
         values = self._mean_gradient
         if answerer:
             cost = answerer.cost(card)
@@ -242,8 +247,8 @@ class Client:
         left = self._left(client, ledger)
         if cost > left:
             raise FrameError(wire.ERR_BUDGET, "budget spent", left)
-        self._check_pause(client)
-        k = request.k
+        if self._paid:
+            self._check_pause(client)
         if k > len(self._symbols):
             self._room(k)
         choose(question, request.values, k, self._chosen)
@@ -257,21 +262,18 @@ class Client:
                 self._paid[client.device - client.first] = ticks_ms()
         return n
 
-    def _decode(self, data):
-        """Return the Card; the one decoded last is known by its bytes. _certified: None until it is known."""
-        if self._card is None or self._card.data != data:
-            self._card = None
+    def _decode(self, data, k):
+        """Return the Card of a report of k values; the one decoded last is known by its bytes."""
+        card = self._card
+        if card is None or k != self._k or data != card.data:
+            self._card = self._certified = None
             card = decode(data)
-            self._certified = None
+            self._size = frames.packed_size(card.symbols, k)
+            if self._size > wire.MAX_PACKED:
+                raise CardError("too many symbols for one report")
+            self._k = k
             self._card = card
-        return self._card
-
-    def _packed_size(self, symbols, k):
-        if self._packed[:2] != (symbols, k):
-            self._packed = (symbols, k, frames.packed_size(symbols, k))
-        if self._packed[2] > wire.MAX_PACKED:
-            raise CardError("too many symbols for one report")
-        return self._packed[2]
+        return card
 
     def _answerer(self, model):
         """Return what answers for `model`: it has cost(card), and values() like _mean_gradient."""
@@ -297,7 +299,7 @@ class Client:
         draw = sample_categories if request.model == wire.CATEGORIES else sample
         draw(card, self.entropy, self._inputs, self._symbols, k)
         n = frames.encode_report(
-            self.reply, self._key, self._device, request.round, self._symbols, k, card.symbols, size
+            self._view, self._key, self._device, request.round, self._symbols, k, card.symbols, size
         )
         self.entropy.end_report()
         return n
@@ -307,8 +309,8 @@ class Client:
         request = self._round
         d = request.d
         if self._gradient is None or self._gradient.d != d:
-            self._row = array("h", (0 for _ in range(d + 1)))
-            self._mean = array("h", (0 for _ in range(d)))
+            self._row = array("h", bytes(2 * d + 2))
+            self._mean = array("h", bytes(2 * d))
             self._gradient = Gradient(d)
         gradient = self._gradient
         count = client.records
@@ -355,10 +357,9 @@ class Client:
         raise FrameError(wire.ERR_DEVICE, "no such client", device)
 
     def _check_pause(self, client):
-        if self._paid:
-            left = self._pause_ms - ticks_diff(ticks_ms(), self._paid[client.device - client.first])
-            if 0 < left <= self._pause_ms:
-                raise FrameError(wire.ERR_TOO_SOON, "the client pauses", (left + 999) // 1000)
+        left = self._pause_ms - ticks_diff(ticks_ms(), self._paid[client.device - client.first])
+        if 0 < left <= self._pause_ms:
+            raise FrameError(wire.ERR_TOO_SOON, "the client pauses", (left + 999) // 1000)
 
     def _open_records(self, client):
         if self._records is None:

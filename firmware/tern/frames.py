@@ -41,13 +41,13 @@ _CARD_AT = const(24)
 class FrameError(ValueError):
     """A frame that must not be obeyed. `code` and `detail` are those of an ERROR frame."""
 
-    def __init__(self, code, what, detail=0):
+    def __init__(self, code, what="", detail=0):
         super().__init__(what)
         self.code = code
         self.detail = detail
 
 
-def require(condition, what):
+def require(condition, what=""):
     if not condition:
         raise FrameError(wire.ERR_FRAME, what)
 
@@ -131,18 +131,50 @@ def cobs_decode(source: ptr8, state: ptr32, out: ptr8) -> int:
 
 
 @micropython.viper
-def pack(symbols: ptr16, k: int, base: int, out: ptr8) -> int:
-    """Write sum of symbols[i] * base**i, least significant byte first, into `out`; return how many bytes it took.
+def still_to_come(state: ptr32, frame: ptr8) -> int:
+    """See Receiver.certain()."""
+    length = state[_LENGTH]
+    left = state[_LEFT]
+    if length == 0:  # after a carriage return the next byte tells what it is
+        if left and left != _RETURN - 1:
+            left = _LEAST
+        else:
+            left = 0
+    elif length == 1 and left == _RETURN - 2 and frame[0] == _CTRL_C:
+        left = -1
+    elif frame[0] == int(wire.ROUND):
+        least = _LEAST_ROUND
+        if length >= _ROUND_BYTES:
+            model = frame[_MODEL_AT]
+            d = frame[_D_AT] | frame[_D_AT + 1] << 8
+            least = _ROUND_BYTES + int(wire.TAG_BYTES) + (frame[_CARD_AT] | frame[_CARD_AT + 1] << 8)
+            if model >= int(wire.VALUES) and model <= int(wire.CATEGORIES):
+                least += d + 7 >> 3  # as question_bytes()
+            else:
+                least += 2 * frame[_CLASSES_AT] * d
+        if left < least - length:
+            left = least - length
+    return 1 + left
 
-    symbols: array('H'); base: 2..65536. -1 where a symbol is not below base. `out` holds packed_size(base, k) bytes.
+
+@micropython.viper
+def pack(symbols: ptr16, k: int, base: int, out: ptr8, start: int, end: int) -> int:
+    """Write sum of symbols[i] * base**i, least significant byte first, into out[start:end].
+
+    symbols: array('H'); base: 2..65536; the number has packed_size(base, k) bytes. Return how many of them its value
+    took; -1 where a symbol is not below base.
     """
-    used = 0
+    j = end
+    while j > start:
+        j -= 1
+        out[j] = 0
+    used = start
     i = k - 1
     while i >= 0:
         carry = symbols[i]
         if carry >= base:
             return -1
-        j = 0
+        j = start
         while j < used:
             carry += out[j] * base
             out[j] = carry & 255
@@ -153,7 +185,7 @@ def pack(symbols: ptr16, k: int, base: int, out: ptr8) -> int:
             used += 1
             carry >>= 8
         i -= 1
-    return used
+    return used - start
 
 
 @micropython.viper
@@ -199,24 +231,7 @@ class Receiver:
 
         0 where the bytes since the last 0x00 are just 0x0D 0x03, which begin no frame of a host: tools interrupt so.
         """
-        state = self._state
-        length = state[_LENGTH]
-        left = state[_LEFT]
-        frame = self.frame
-        if length == 0:  # after a carriage return the next byte tells what it is
-            return 1 + _LEAST if left and left != _RETURN - 1 else 1
-        if length == 1 and left == _RETURN - 2 and frame[0] == _CTRL_C:
-            return 0
-        if frame[0] == wire.ROUND:
-            least = _LEAST_ROUND
-            if length >= _ROUND_BYTES:
-                d = frame[_D_AT] | frame[_D_AT + 1] << 8
-                least = (
-                    question_bytes(frame[_MODEL_AT], frame[_CLASSES_AT], d) + _ROUND_BYTES + wire.TAG_BYTES
-                )
-                least += frame[_CARD_AT] | frame[_CARD_AT + 1] << 8
-            left = max(left, least - length)
-        return 1 + left
+        return still_to_come(self._state, self.frame)
 
 
 def question_bytes(model, classes, d):
@@ -253,23 +268,23 @@ def tag(key, data):
 
 def same(a, b):
     """Return whether two byte strings are equal, in a time that does not tell where they differ."""
-    return len(a) == len(b) and not difference(a, b, len(a))
+    return len(a) == len(b) and not difference(a, 0, b, len(a))
 
 
 @micropython.viper
-def difference(a: ptr8, b: ptr8, n: int) -> int:
-    """Return 0 if a[:n] and b[:n] are equal; all of them is looked at."""
+def difference(a: ptr8, start: int, b: ptr8, n: int) -> int:
+    """Return 0 if a[start : start + n] and b[:n] are equal; all of them is looked at."""
     bits = 0
     i = 0
     while i < n:
-        bits |= a[i] ^ b[i]
+        bits |= a[start + i] ^ b[i]
         i += 1
     return bits
 
 
 def seal(key, out, n):
-    """Write the tag of out[:n] behind it; return the length of the whole frame. `out`: bytearray."""
-    out[n : n + wire.TAG_BYTES] = tag(key, memoryview(out)[:n])
+    """Write the tag of out[:n] behind it; return the length of the whole frame. `out`: bytearray or its memoryview."""
+    struct.pack_into("8s", out, n, digest(key, out[:n]))
     return n + wire.TAG_BYTES
 
 
@@ -281,7 +296,7 @@ def verify(key, frame):
     n = len(frame) - wire.TAG_BYTES
     if n > 0:
         whole = digest(key, frame[:n])
-        if not difference(frame[n:], whole, wire.TAG_BYTES):
+        if not difference(frame, n, whole, wire.TAG_BYTES):
             return whole
     raise FrameError(wire.ERR_TAG, "tag does not verify")
 
@@ -318,8 +333,8 @@ def end_of(layout):
 
 
 def check_address(device, round_number):
-    require(1 <= device <= 0xFFFFFFFF, "device out of bounds")
-    require(1 <= round_number <= wire.MAX_ROUND, "round out of bounds")
+    if device < 1 or device >> 32 or not 1 <= round_number <= wire.MAX_ROUND:
+        raise FrameError(wire.ERR_FRAME, "device or round out of bounds")
 
 
 def encode_hello_request(out, nonce):
@@ -352,11 +367,7 @@ def encode_report(out, key, device, round_number, symbols, k, base, size):
     require(size <= wire.MAX_PACKED, "report too long")
     out[0] = wire.REPORT
     struct.pack_into(wire.REPORT_FIELDS, out, 1, device, round_number)
-    body = memoryview(out)[9 : 9 + size]
-    used = pack(symbols, k, base, body)
-    require(0 <= used <= size, "symbol out of bounds")
-    for i in range(used, size):
-        body[i] = 0
+    require(pack(symbols, k, base, out, 9, 9 + size) >= 0, "symbol out of bounds")
     return seal(key, out, 9 + size)
 
 
@@ -372,7 +383,8 @@ def encode_error(out, key, device, round_number, code, detail=0):
 
 def kind(frame):
     """Return the type of `frame` (bytes, bytearray or memoryview). Raises FrameError where it is too short or long."""
-    require(1 + wire.TAG_BYTES <= len(frame) <= wire.MAX_FRAME, "frame too short or too long")
+    if not 1 + wire.TAG_BYTES <= len(frame) <= wire.MAX_FRAME:
+        raise FrameError(wire.ERR_FRAME, "frame too short or too long")
     return frame[0]
 
 
@@ -412,13 +424,13 @@ def check_question(model, range_, exponent, classes, d, k, batch, epochs, rate, 
 
 def is_for_fleet(frame):
     """Return whether `frame` says that it is a ROUND for the whole fleet."""
-    return len(frame) > 16 and frame[0] == wire.ROUND and frame[1:5] == b"\xff\xff\xff\xff"
+    return len(frame) > 16 and frame[0] == wire.ROUND and frame[1] & frame[2] & frame[3] & frame[4] == 255
 
 
 def address(frame):
     """Return (device, round) of a ROUND, REPORT or ERROR, unchecked, so that its key can be found."""
-    require(kind(frame) in (wire.ROUND, wire.REPORT, wire.ERROR), "frame without an address")
-    require(len(frame) >= 9 + wire.TAG_BYTES, "frame too short")
+    if kind(frame) not in (wire.ROUND, wire.REPORT, wire.ERROR) or len(frame) < 9 + wire.TAG_BYTES:
+        raise FrameError(wire.ERR_FRAME, "frame without an address")
     return struct.unpack_from("<II", frame, 1)
 
 
@@ -434,8 +446,8 @@ class Round:
     """One decoded ROUND after another: each field of wire.md in the attribute of its name.
 
     parameters: array('h'), classes x d, row by row; in a collection asked, a byte a feature: whether it is asked for.
-    values: how many a client computes, of which it reports k. card: a memoryview. Buffers are made anew only where a
-    question needs larger ones than the last.
+    values: how many a client computes, of which it reports k. card: bytes. What a frame has in common with the one
+    before it is neither checked nor made again.
     """
 
     def __init__(self):
@@ -446,42 +458,50 @@ class Round:
         self.parameters = array("h")
         self.asked = bytearray(wire.MAX_DIMENSION)
         self.card = b""
+        self._head = bytearray(_ROUND_BYTES - _MODEL_AT)  # of the last frame: from its model to its parameters
+        self._length = 0  # of all of it, where that was in order
 
     def decode(self, frame):
         """Take the fields of `frame`; the tag is verify()'s business. Raises FrameError."""
-        (
-            self.device, self.round, self.model, self.range, self.exponent, self.classes, self.d, self.k, self.batch,
-            self.epochs, self.rate, self.tau, length,
-        ) = fields_of(frame, wire.ROUND, wire.ROUND_FIELDS)  # fmt: skip
-        model = self.model
-        d = self.d
+        self.device, self.round = address(frame)
         check_address(self.device, self.round)
-        self.values = check_question(
-            model,
-            self.range,
-            self.exponent,
-            self.classes,
-            d,
-            self.k,
-            self.batch,
-            self.epochs,
-            self.rate,
-            self.tau,
-        )
-        require(1 <= length <= wire.MAX_CARD, "card too long or missing")
-        size = question_bytes(model, self.classes, d)
-        check_length(frame, wire.ROUND_FIELDS, size + length)
-        if wire.VALUES <= model <= wire.CATEGORIES:
+        if (
+            len(frame) != self._length
+            or frame[0] != wire.ROUND
+            or difference(frame, _MODEL_AT, self._head, _ROUND_BYTES - _MODEL_AT)
+        ):
+            self._decode_head(frame)
+        at = len(frame) - wire.TAG_BYTES - len(self.card)
+        if difference(frame, at, self.card, len(self.card)):
+            self.card = bytes(frame[at : -wire.TAG_BYTES])
+        if wire.VALUES <= self.model <= wire.CATEGORIES:
             self.values = 0
-            for j in range(8 * size):
+            for j in range(8 * (at - _ROUND_BYTES)):
                 bit = frame[_ROUND_BYTES + (j >> 3)] >> (j & 7) & 1
-                require(j < d or not bit, "feature out of bounds")
+                require(j < self.d or not bit, "feature out of bounds")
                 self.asked[j] = bit
                 self.values += bit
             require(self.k <= self.values, "k out of bounds")
         else:
-            n = self.classes * d
-            if len(self.parameters) != n:
-                self.parameters = array("h", (0 for _ in range(n)))
-            copy_int16(frame, _ROUND_BYTES, self.parameters, n)
-        self.card = frame[_ROUND_BYTES + size : _ROUND_BYTES + size + length]
+            copy_int16(frame, _ROUND_BYTES, self.parameters, len(self.parameters))
+
+    def _decode_head(self, frame):
+        self._length = 0
+        (
+            _, _, self.model, self.range, self.exponent, self.classes, self.d, self.k, self.batch, self.epochs,
+            self.rate, self.tau, length,
+        ) = fields_of(frame, wire.ROUND, wire.ROUND_FIELDS)  # fmt: skip
+        self.values = check_question(
+            self.model, self.range, self.exponent, self.classes, self.d, self.k, self.batch, self.epochs, self.rate,
+            self.tau,
+        )  # fmt: skip
+        require(1 <= length <= wire.MAX_CARD, "card too long or missing")
+        size = question_bytes(self.model, self.classes, self.d)
+        check_length(frame, wire.ROUND_FIELDS, size + length)
+        n = self.classes * self.d
+        if len(self.parameters) != n:
+            self.parameters = array("h", bytes(2 * n))
+        if len(self.card) != length:
+            self.card = bytes(length)
+        self._head[:] = frame[_MODEL_AT:_ROUND_BYTES]
+        self._length = len(frame)

@@ -148,7 +148,7 @@ class Gradient:
         self.d = d
         self.count = self._fine = self._up = 0
         self._sums = array("i", (0, 0))
-        self._totals = array("i", (0 for _ in range(d)))
+        self._totals = array("i", bytes(4 * d))
 
     def reset(self, range_=0):
         """Begin a new batch, whose mean is to be multiplied by 2**range_ (0..12)."""

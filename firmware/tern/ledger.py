@@ -3,6 +3,7 @@
 import hashlib
 import os
 import struct
+from binascii import crc32
 
 from tern.compat import MICROPYTHON, const
 
@@ -17,8 +18,8 @@ MAX_BUDGET = const(1_000_000_000)  # micro-epsilon
 
 _QUESTION = const(16)  # offset
 _HEADER = const(52)
-_CHECK = const(8)
-_SIZE = const(333)  # of the longest
+_CHECK = const(4)
+_SIZE = const(333)  # of the longest: one of protocol 1
 _MIN_REPORT = const(18)
 _MAX_REPORT = const(273)
 _MAX_ROUND = const(0x3FFFFFFF)
@@ -69,9 +70,11 @@ class Ledger:
         magic, budget, spent, last, question, state, reserved, n = struct.unpack_from(FIELDS, self._bytes, 0)
         view = self._view
         end = _HEADER + n
-        if size < end + _CHECK or hashlib.sha256(view[:end]).digest()[:_CHECK] != view[end : end + _CHECK]:
-            raise LedgerError("ledger damaged")
         first = magic == MAGIC_1
+        data = view[:end]
+        check = hashlib.sha256(data).digest()[:8] if first else struct.pack("<I", crc32(data))
+        if size < end + len(check) or check != view[end : end + len(check)]:
+            raise LedgerError("ledger damaged")
         asked = question != _NO_QUESTION
         if (
             not (first or magic == MAGIC)
@@ -144,7 +147,7 @@ class Ledger:
     def _set(self, spent, last, question, state, report):
         n = len(report)
         self._fit(n)
-        self.question[:] = question
+        struct.pack_into(FIELDS, self._bytes, 0, MAGIC, self.budget, spent, last, question, state, 0, n)
         self.report[:] = report
         self.spent = spent
         self.round = last
@@ -161,10 +164,7 @@ class Ledger:
 
     def _write(self, path):
         # Whatever goes wrong, the file at `path` is the old one or the new one, whole.
-        n = len(self.report)
-        struct.pack_into("<4sIII", self._bytes, 0, MAGIC, self.budget, self.spent, self.round)
-        struct.pack_into("<BBH", self._bytes, _QUESTION + 32, self.state, 0, n)
-        struct.pack_into("8s", self._bytes, _HEADER + n, hashlib.sha256(self._checked).digest())
+        struct.pack_into("<I", self._bytes, len(self._checked), crc32(self._checked))
         if self._in_place:
             self._write_over(path)
         elif MICROPYTHON:

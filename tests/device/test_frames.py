@@ -105,7 +105,7 @@ def test_packing_vectors():
         k = len(symbols)
         assert frames.packed_size(base, k) == len(data), case["comment"]
         out = bytearray(len(data))
-        used = frames.pack(symbols, k, base, out)
+        used = frames.pack(symbols, k, base, out, 0, len(data))
         assert 0 <= used <= len(data) and bytes(out) == data, case["comment"]
         back = array("H", (0 for _ in range(k)))
         host_frames.unpack(data, k, base, back)
@@ -115,7 +115,7 @@ def test_packing_vectors():
 def test_pack_refuses_a_symbol_that_is_not_below_base():
     out = bytearray(8)
     for base in (2, 3, 255, 65535):
-        assert frames.pack(array("H", (0, base, 0)), 3, base, out) == -1
+        assert frames.pack(array("H", (0, base, 0)), 3, base, out, 0, 8) == -1
 
 
 def test_packing_is_within_two_percent_of_entropy():
@@ -321,7 +321,7 @@ def test_leaves_do_not_allocate():
     frames.cobs_encode(data, 1000, coded)
     receiver.give(coded, n)
     got = receiver.next()
-    used = frames.pack(symbols, 128, 65536, out)
+    used = frames.pack(symbols, 128, 65536, out, 0, 256)
     frames.copy_int16(data, 3, values, 128)
     micropython.heap_unlock()
     assert got == 1000 and used == 256

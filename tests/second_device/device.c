@@ -381,16 +381,25 @@ struct ledger { u32 budget, spent, last; u8 question[32]; int state, n; u8 repor
 /* While a board uses up what it has paid ahead: what is really spent, and what the file says. */
 static struct { int active; struct ledger real; u32 spent, last; } ahead;
 
+static u32 crc32(const u8 *p, size_t n) {
+    u32 crc = 0xFFFFFFFF;
+    while (n--) {
+        crc ^= *p++;
+        for (int i = 0; i < 8; i++) crc = crc >> 1 ^ (crc & 1 ? 0xEDB88320 : 0);
+    }
+    return ~crc;
+}
+
 static int decode_ledger(struct ledger *l, const u8 *f, size_t size) {
     static const u8 none[32];
     u8 digest[32];
-    int old = size >= 60 && !memcmp(f, "TLG1", 4);
-    if (!old && (size < 60 || memcmp(f, "TLG2", 4))) return 0;
+    int old = size >= 60 && !memcmp(f, "TLG1", 4), check = old ? 8 : 4;
+    if (!old && (size < 56 || memcmp(f, "TLG2", 4))) return 0;
     *l = (struct ledger){get32(f + 4), get32(f + 8), get32(f + 12), {0}, f[48], get16(f + 50), {0}};
     int idle = l->state == IDLE, reserved = old ? 3 : RESERVED, answered = old ? 2 : ANSWERED, asked = memcmp(f + 16, none, 32) != 0;
-    if (size < 60u + l->n || l->budget > 1000000000 || l->spent > l->budget || l->last > LAST_ROUND || l->state > reserved || f[49]) return 0;
-    hash(digest, f, 52 + l->n, "", 0);
-    if (!same(digest, f + 52 + l->n, 8) || (l->spent == 0) != idle || (l->last == 0 ? !idle : idle && old)) return 0;
+    if (size < 52u + l->n + check || l->budget > 1000000000 || l->spent > l->budget || l->last > LAST_ROUND || l->state > reserved || f[49]) return 0;
+    if (old) hash(digest, f, 52 + l->n, "", 0); else put32(digest, crc32(f, 52 + l->n));
+    if (!same(digest, f + 52 + l->n, check) || (l->spent == 0) != idle || (l->last == 0 ? !idle : idle && old)) return 0;
     if (((idle || l->state == reserved) && asked) || (l->state == answered ? l->n < 18 || l->n > 273 : l->n)) return 0;
     if (old && !idle) { l->state = RESERVED; l->n = 0; return 1; }          /* of protocol 1: every round so far is over */
     memcpy(l->question, f + 16, 32);
@@ -399,13 +408,12 @@ static int decode_ledger(struct ledger *l, const u8 *f, size_t size) {
 }
 
 static int encode_ledger(u8 *f, const struct ledger *l) {
-    u8 digest[32], *p = put32(put32(put32(put(f, "TLG2", 4), l->budget), l->spent), l->last);
+    u8 *p = put32(put32(put32(put(f, "TLG2", 4), l->budget), l->spent), l->last);
     p = put(p, l->question, 32);
     *p++ = l->state;
     *p++ = 0;
     p = put(put16(p, l->n), l->report, l->n);
-    hash(digest, f, p - f, "", 0);
-    return put(p, digest, 8) - f;
+    return put32(p, crc32(f, p - f)) - f;
 }
 
 /* What stands against a round of this number: OK if nothing does. ANSWERED and the same question: the report is there. */

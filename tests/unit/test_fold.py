@@ -70,11 +70,43 @@ def test_the_constants_own_module(constants):
     answer = folded("")["some.constants"]
     assert "pass  # the least" in answer
     assert "TEXT" not in answer
-    assert 'return "a\'b" + str(_PRIVATE)' in answer
-    for line in ("_PRIVATE = const(4)", "LIST = [1]", "TWICE = 1", "TWICE = 2"):
+    assert 'return "a\'b" + str(_aa)' in answer
+    for line in ("_aa = const(4)", "LIST = [1]", "TWICE = 1", "TWICE = 2"):
         assert line in answer
     for line in ("ONE = const(1)", "return 2 * ONE"):  # a parameter has its name
         assert line in answer
+
+
+def test_texts_of_refusals_go():
+    user = (
+        "require(x, 'no')\nraise FrameError(3, 'no', 5)\nraise FrameError(3, 'no')\n"
+        "raise LedgerError('no: %s' % error)\nraise StorageError('no')\nraise Lost('kept')\nf('kept')\n"
+    )
+    assert fold.fold({"user": user})["user"] == (
+        "require(x, )\nraise FrameError(3, '', 5)\nraise FrameError(3, )\n"
+        "raise LedgerError()\nraise StorageError()\nraise Lost('kept')\nf('kept')\n"
+    )
+
+
+def test_private_names_are_short_everywhere():
+    a = "class A:\n    def _first(self, _):\n        self._second = self.__doc__ = 1; return other._foreign\n"
+    b = "def f(a):\n    return a._first(), '_second', \"_first\", '_foreign', a._foreign, 'a _first'\n"
+    short = {
+        "a": "class A:\n    def _aa(self, _):\n        self._ab = self.__doc__ = 1; return other._foreign\n",
+        "b": "def f(a):\n    return a._aa(), '_ab', \"_aa\", '_foreign', a._foreign, 'a _first'\n",
+    }
+    assert fold.fold({"a": a, "b": b}) == short
+    assert fold.fold_program(b, {"a": a}) == short["b"]
+    assert fold.fold_program("x._first = y._own\n", {"a": a}) == "x._aa = y._own\n"
+
+
+def test_what_nothing_names_goes():
+    a = "def used():\n    return 1\n\n\n@viper\ndef first():\n    return second()\n\n\ndef second():\n    return 2\n"
+    b = "from a import used\n\n\nclass A:\n    def __init__(self):\n        used()\n\n    def method(self):\n        pass\n"
+    gone = "def used():\n    return 1\n\n\npass\n\n\n\n\npass\n\n"
+    assert fold.prune({"a": a, "b": b}, ["b.A().method()"]) == {"a": gone, "b": b}
+    assert fold.prune({"a": a, "b": b}, ["first", "A", "'method'"]) == {"a": a, "b": b}
+    assert "method" not in fold.prune({"a": a, "b": b}, ["A"])["b"]
 
 
 def test_the_compatibility_module_is_that_of_a_device():

@@ -114,7 +114,7 @@ def test_packing_is_the_number_in_base_m(packing: tuple[int, list[int]]) -> None
     size = frames.packed_size(base, k)
     assert 256 ** (size - 1) < base**k <= 256**size
     out = bytearray(size)
-    assert 0 <= frames.pack(array("H", symbols), k, base, out) <= size
+    assert 0 <= frames.pack(array("H", symbols), k, base, out, 0, size) <= size
     assert int.from_bytes(out, "little") == sum(s * base**i for i, s in enumerate(symbols))
     back = array("H", bytes(2 * k))
     host_frames.unpack(bytes(out), k, base, back)

@@ -7,6 +7,7 @@ Written from the text alone, without the device library, so that the two can dis
 
 import hashlib
 import struct
+import zlib
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -41,7 +42,9 @@ class Book:
         n = len(self.report) if self.n is None else self.n
         head = (self.budget, self.spent, self.last, self.question, self.state, self.reserved, n)
         data = struct.pack("<4sIII32sBBH", self.magic, *head) + self.report
-        return data + hashlib.sha256(data).digest()[:8]
+        if self.magic == b"TLG1":
+            return data + hashlib.sha256(data).digest()[:8]
+        return data + struct.pack("<I", zlib.crc32(data))
 
     def loaded(self):
         """As a device has it in RAM."""

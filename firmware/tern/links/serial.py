@@ -38,7 +38,6 @@ class Serial:
         self._receiver = frames.Receiver()
         self._frame = memoryview(self._receiver.frame)
         self._chunk = bytearray(wire.AT_ONCE)
-        self._views = [memoryview(self._chunk)[:i] for i in range(wire.AT_ONCE + 1)]
         self._coded = bytearray(frames.cobs_size(wire.MAX_FRAME))
         self._taken = 0
         self._cut = False  # whether the last frame sent was cut short
@@ -49,34 +48,31 @@ class Serial:
         None where none came in `timeout_ms` (-1: wait for ever). Raises EOFError when the other end has gone, and
         KeyboardInterrupt when it sends a carriage return and Ctrl-C in place of a frame, as tools do.
         """
+        receiver = self._receiver
+        chunk = self._chunk
         while True:
-            n = self._receiver.next()
+            n = receiver.next()
             if n > 0:
                 return self._frame[:n]
             if n == frames.DAMAGED:
                 return self._frame[:0]
             if n == frames.MORE:
-                certain = self._receiver.certain()
-                if not certain and not self._locked:
+                n = receiver.certain()
+                if not n and not self._locked:
                     raise KeyboardInterrupt
-                if not self._take(certain or 1, timeout_ms):
+                if timeout_ms >= 0 and not self._ready(timeout_ms):
                     return None
-
-    def _take(self, n, timeout_ms):
-        if timeout_ms >= 0 and not self._ready(timeout_ms):
-            return 0
-        try:
-            n = self._source.readinto(self._views[n if n < wire.AT_ONCE else wire.AT_ONCE])
-        except OSError:  # a pty whose other end was closed
-            n = 0
-        if n == 0:
-            raise EOFError
-        self._receiver.give(self._chunk, n)
-        self._taken += n
-        while self._taken >= wire.CREDIT:
-            self._taken -= wire.CREDIT
-            self._write(b"\x00", 1)
-        return n
+                try:
+                    n = self._source.readinto(chunk, n or 1)  # no more than the chunk holds
+                except OSError:  # a pty whose other end was closed
+                    n = 0
+                if n == 0:
+                    raise EOFError
+                receiver.give(chunk, n)
+                self._taken += n
+                if self._taken >= wire.CREDIT:
+                    self._taken -= wire.CREDIT
+                    self._write(b"\x00", 1)
 
     def _ready(self, timeout_ms):
         for _ in self._poll.ipoll(timeout_ms):
@@ -97,11 +93,10 @@ class Serial:
             self._cut = False
             if not self._write(b"\x00", 1):
                 return False
-        view = memoryview(data)
         at = 0
         since = time.ticks_ms()
         while at < n:
-            took = self._sink.write(view[at:n])
+            took = self._sink.write(data, at, n - at)
             if took:
                 at += took
                 since = time.ticks_ms()

