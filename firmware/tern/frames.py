@@ -458,7 +458,9 @@ class Round:
         self.parameters = array("h")
         self.asked = bytearray(wire.MAX_DIMENSION)
         self.card = b""
-        self._head = bytearray(_ROUND_BYTES - _MODEL_AT)  # of the last frame: from its model to its parameters
+        self._head = bytearray(
+            _ROUND_BYTES - _MODEL_AT
+        )  # of the last frame: from its model to its parameters
         self._length = 0  # of all of it, where that was in order
 
     def decode(self, frame):

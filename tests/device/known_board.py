@@ -13,7 +13,9 @@ HELLO_NAMES = (
     "nonce", "version", "schema", "first", "clients", "largest", "credit", "budget", "epoch", "heap", "records",
     "exceptions", "restarts", "entropy", "assessed", "release", "n",
 )  # fmt: skip
-HELLO_TOLD = ("nonce", "version", "first", "clients", "largest", "credit", "budget", "epoch", "records")  # alike by all
+HELLO_TOLD = (  # alike by all
+    "nonce", "version", "first", "clients", "largest", "credit", "budget", "epoch", "records",
+)  # fmt: skip
 
 
 class Known(Replay):

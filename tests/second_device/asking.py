@@ -7,6 +7,7 @@ tags, since a host that has the keys is the worst one.
 import hashlib
 import json
 import struct
+import zlib
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -19,14 +20,28 @@ LAST_ROUND = 2**30 - 1
 FIRSTS = (1, 7, 2**30 - 1, 2**30, 2**31 - 1, 2**31, 2**32 - 2)
 NUMBERS = (0, 1, 2, 1024, 1025, 2**20, 2**20 + 1, LAST_ROUND - 1, LAST_ROUND, 2**30, 2**31, FLEET)
 TIMES = (0, 1, 2, 3, 7, 16, 31, 32, 33, 127, 128, 255)
-CARDS = [bytes.fromhex(case["card"]) for case in json.loads((VECTORS / "cards.json").read_text())["tests"]]
+CASES = [
+    (bytes.fromhex(case["card"]), case) for case in json.loads((VECTORS / "cards.json").read_text())["tests"]
+]
+CARDS = [card for card, _ in CASES]
 GOOD = [THREE, TWO, WINDOW, GRR, LAPLACE, LHP]
 GOOD += [
-    bytes.fromhex(case["card"])
-    for case in json.loads((VECTORS / "cards.json").read_text())["tests"]
-    if case["certified"] and int.from_bytes(bytes.fromhex(case["card"])[1:5], "little") <= 10_000_000
+    card for card, case in CASES if case["certified"] and int.from_bytes(card[1:5], "little") <= 10_000_000
 ]
-FIELDS = "device number model range exponent classes d k batch epochs rate tau".split()
+FIELDS = [
+    "device",
+    "number",
+    "model",
+    "range",
+    "exponent",
+    "classes",
+    "d",
+    "k",
+    "batch",
+    "epochs",
+    "rate",
+    "tau",
+]
 
 
 def tag(key, data):
@@ -43,7 +58,7 @@ def key_of(device):
 
 def ledger_file(magic=b"TLG2", budget=10**9, spent=0, last=0, question=bytes(32), state=0, report=b""):
     file = magic + struct.pack("<III32sBBH", budget, spent, last, question, state, 0, len(report)) + report
-    return sealed(b"", file)
+    return sealed(b"", file) if magic == b"TLG1" else file + zlib.crc32(file).to_bytes(4, "little")
 
 
 @dataclass
@@ -111,12 +126,17 @@ def some_board(draw):
         there = device + (draw.randrange(60) == 0) if device > first else device
         rows += struct.pack("<I32sIIIHH", there, key_of(device), largest, budget, start, held, shapes)
         start += records
-        board.lasts[device] = draw.choice((0, 0, 0, 9, 9, 1000, 1000, 2**29, 2**29, LAST_ROUND - 9, LAST_ROUND))
+        board.lasts[device] = draw.choice(
+            (0, 0, 0, 9, 9, 1000, 1000, 2**29, 2**29, LAST_ROUND - 9, LAST_ROUND)
+        )
         file = some_ledger(draw, board.lasts[device])
         if file is not None:
             board.files[f"ledger/{device:08x}"] = file
             board.lasts[device] = min(int.from_bytes(file[12:16], "little"), LAST_ROUND)
-    values = [draw.choice((0, 1, -1, 3, 8192, 16384, -16384, draw.randrange(-16384, 16385))) for _ in range(start * (board.d + 1))]
+    values = [
+        draw.choice((0, 1, -1, 3, 8192, 16384, -16384, draw.randrange(-16384, 16385)))
+        for _ in range(start * (board.d + 1))
+    ]
     held = b"TRD1" + struct.pack("<HI", board.d, start) + struct.pack(f"<{len(values)}h", *values)
     damage = draw.randrange(150)
     if damage == 0:
@@ -196,9 +216,15 @@ def some_card(draw):
         at = draw.randrange(len(card))
         card = card[:at] + bytes([card[at] ^ 1 << draw.randrange(8)]) + card[at + 1 :]
     elif kind == 2:
-        card = card[:1] + draw.choice((0, 1, 1_000_000, 20_000_000, 20_000_001, FLEET)).to_bytes(4, "little") + card[5:]
+        card = (
+            card[:1]
+            + draw.choice((0, 1, 1_000_000, 20_000_000, 20_000_001, FLEET)).to_bytes(4, "little")
+            + card[5:]
+        )
     elif kind == 3:
-        card = draw.choice((LEAKING, largest_card(), card + b"\0", card[:-1], card[: draw.randrange(len(card) + 1)]))
+        card = draw.choice(
+            (LEAKING, largest_card(), card + b"\0", card[:-1], card[: draw.randrange(len(card) + 1)])
+        )
     return card
 
 
@@ -212,7 +238,11 @@ def some_round(draw, board, device, number):
     exponent = 0 if collects else draw.choice((-16, -15, -14, -12) if local else (-30, -22, -16, -14, -12))
     range_ = draw.choice((0, 0, 1, 5, 12)) if model in (1, 2, 3, 8, 10) else 0
     batch = 0 if collects or model == 4 else draw.choice((0, 1, 2, 5, 32))
-    times = (draw.choice((1, 1, 2, 5)), draw.randrange(17), draw.choice((1, 100, 40000, 2**23))) if local else (0, 0, 0)
+    times = (
+        (draw.choice((1, 1, 2, 5)), draw.randrange(17), draw.choice((1, 100, 40000, 2**23)))
+        if local
+        else (0, 0, 0)
+    )
     size = draw.choice((30, 3000, 32767))
     if collects:
         bits = [draw.randrange(4) > 0 for _ in range(d)]
@@ -220,10 +250,16 @@ def some_round(draw, board, device, number):
         question = sum(bit << j for j, bit in enumerate(bits)).to_bytes((d + 7) // 8, "little")
         values = sum(bits)
     else:
-        weights = [draw.choice((draw.randrange(-size, size + 1), 0, -32768, 32767)) for _ in range(classes * d)]
+        weights = [
+            draw.choice((draw.randrange(-size, size + 1), 0, -32768, 32767)) for _ in range(classes * d)
+        ]
         question = struct.pack(f"<{len(weights)}h", *weights)
         values = classes if model == 4 else classes * d
-    k = values if model == 4 else draw.choice((1, 1, 1, min(values, 2), min(values, 5), values, draw.randrange(1, values + 1)))
+    k = (
+        values
+        if model == 4
+        else draw.choice((1, 1, 1, min(values, 2), min(values, 5), values, draw.randrange(1, values + 1)))
+    )
     card = some_card(draw)
     if draw.randrange(8) and model in (4, 9):
         card = LAPLACE if model == 4 else GRR
@@ -235,9 +271,11 @@ def altered(draw, asked):
     name = draw.choice([*FIELDS, "length", "question"])
     if name == "question":
         at = draw.randrange(len(asked.question) + 1)
-        return replace(asked, question=asked.question[:at] + draw.choice((b"\0", b"\1", b"")) + asked.question[at + 1 :])
+        return replace(
+            asked, question=asked.question[:at] + draw.choice((b"\0", b"\1", b"")) + asked.question[at + 1 :]
+        )
     values = {
-        "device": FIRSTS + (0, FLEET), "number": NUMBERS, "model": TIMES + tuple(range(12)), "range": (*TIMES, 12, 13),
+        "device": (*FIRSTS, 0, FLEET), "number": NUMBERS, "model": TIMES + tuple(range(12)), "range": (*TIMES, 12, 13),
         "exponent": (-31, -30, -29, -17, -16, -13, -12, -11, -1, 0, 1), "classes": TIMES, "d": EDGES, "k": EDGES,
         "batch": TIMES, "epochs": TIMES, "rate": (*TIMES, 17), "tau": (0, 1, 2**23 - 1, 2**23, 2**23 + 1, FLEET),
         "length": (0, 1, len(asked.card) - 1, len(asked.card) + 1, 2048, 2049, 65535),
@@ -290,7 +328,9 @@ class Host:
                 asked = altered(draw, asked)
                 asked_of = asked.device
             body = asked.body()
-        if number > last and number - last < 1000:  # the host goes on counting, whether it was answered or not
+        if (
+            number > last and number - last < 1000
+        ):  # the host goes on counting, whether it was answered or not
             for one in board.devices if asked_of == FLEET else (device,):
                 board.lasts[one] = max(board.lasts[one], number)
         key = self.key(asked_of)
@@ -301,9 +341,11 @@ class Host:
     def _odd(self):
         draw = self._draw
         body = draw.choice((
-            b"\1" + draw.randbytes(4), b"\1" + draw.randbytes(draw.randrange(9)), b"\4" + draw.randbytes(draw.randrange(99)),
-            bytes([draw.randrange(256)]) + draw.randbytes(draw.randrange(99)), b"\2" + draw.randbytes(draw.randrange(30)),
-            draw.randbytes(draw.randrange(4)), b"\2" + bytes(draw.choice((2550, 2551, 2552, 2553))),
+            b"\1" + draw.randbytes(4), b"\1" + draw.randbytes(draw.randrange(9)),
+            b"\4" + draw.randbytes(draw.randrange(99)),
+            bytes([draw.randrange(256)]) + draw.randbytes(draw.randrange(99)),
+            b"\2" + draw.randbytes(draw.randrange(30)), draw.randbytes(draw.randrange(4)),
+            b"\2" + bytes(draw.choice((2550, 2551, 2552, 2553))),
             struct.pack("<BIBHH", 3, 1, 0, 1, 0), b"\x82" + bytes(20), b"\x85" + bytes(30),
         ))  # fmt: skip
         return sealed(b"", body) if draw.randrange(6) else body
@@ -319,7 +361,10 @@ class Host:
         epoch = draw.choice((board.epoch + 1, board.epoch + 1, board.epoch, 0, 1, FLEET)) & FLEET
         new, key = draw.randbytes(32), key_of(board.first)
         label = b"tern fleet key " + struct.pack("<I", epoch)
-        mask = hashlib.sha256(key + label + b"1").digest()[:16] + hashlib.sha256(key + label + b"2").digest()[:16]
+        mask = (
+            hashlib.sha256(key + label + b"1").digest()[:16]
+            + hashlib.sha256(key + label + b"2").digest()[:16]
+        )
         body = struct.pack("<BII", 5, device, epoch) + bytes(a ^ b for a, b in zip(mask, new, strict=True))
         if draw.randrange(8) == 0:
             body = draw.choice((body[:-1], body + b"\0", body[:9]))

@@ -48,7 +48,9 @@ class Second:
     def ask(self, coded):
         """As Library's: a HELLO_REQUEST behind it tells where its answers end."""
         self._nonce += 1
-        os.write(self._process.stdin.fileno(), coded + cobs(sealed(b"", b"\1" + struct.pack("<I", self._nonce))))
+        os.write(
+            self._process.stdin.fileno(), coded + cobs(sealed(b"", b"\1" + struct.pack("<I", self._nonce)))
+        )
         end = b"\x81" + struct.pack("<I", self._nonce)
         answers = []
         while not (answers and answers[-1].startswith(end)):

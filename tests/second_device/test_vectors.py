@@ -6,10 +6,10 @@ import itertools
 import json
 import struct
 import subprocess
-import zlib
 from pathlib import Path
 
 import pytest
+from asking import ledger_file
 
 HERE = Path(__file__).parent
 VECTORS = HERE.parent.parent / "shared_specs" / "vectors"
@@ -309,11 +309,6 @@ def uncobs(coded):
     return bytes(out)
 
 
-def fresh_ledger(budget):
-    file = b"TLG2" + struct.pack("<III32sBBH", budget, 0, 0, bytes(32), 0, 0, 0)
-    return file + struct.pack("<I", zlib.crc32(file))
-
-
 def provision(directory, clients=(7,), budget=10**8, fleet=None, ledger_budget=10**9, shapes=0, most=10**8):
     """A board's directory: three records of d = 2 a client; fleet: (pause, slot, ahead, epoch, records)."""
     (directory / "ledger").mkdir(parents=True)
@@ -321,7 +316,7 @@ def provision(directory, clients=(7,), budget=10**8, fleet=None, ledger_budget=1
     for i, device in enumerate(clients):
         rows += struct.pack("<I32sIIIHH", device, KEYS[device], most, budget, 3 * i, 3, shapes)
         records += struct.pack("<9h", 16384, 8192, 16384, -4096, 16384, -16384, 100, -16384, 16384)
-        (directory / "ledger" / f"{device:08x}").write_bytes(fresh_ledger(ledger_budget))
+        (directory / "ledger" / f"{device:08x}").write_bytes(ledger_file(budget=ledger_budget))
     (directory / "clients.bin").write_bytes(rows)
     (directory / "records.bin").write_bytes(b"TRD1" + struct.pack("<HI", 2, 3 * len(clients)) + records)
     if fleet:

@@ -102,7 +102,8 @@ def test_private_names_are_short_everywhere():
 
 def test_what_nothing_names_goes():
     a = "def used():\n    return 1\n\n\n@viper\ndef first():\n    return second()\n\n\ndef second():\n    return 2\n"
-    b = "from a import used\n\n\nclass A:\n    def __init__(self):\n        used()\n\n    def method(self):\n        pass\n"
+    b = "from a import used\n\n\nclass A:\n    def __init__(self):\n        used()\n\n"
+    b += "    def method(self):\n        pass\n"
     gone = "def used():\n    return 1\n\n\npass\n\n\n\n\npass\n\n"
     assert fold.prune({"a": a, "b": b}, ["b.A().method()"]) == {"a": gone, "b": b}
     assert fold.prune({"a": a, "b": b}, ["first", "A", "'method'"]) == {"a": a, "b": b}

@@ -5,13 +5,11 @@
 Written from the text alone, without the device library, so that the two can disagree.
 """
 
-import hashlib
 import struct
-import zlib
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from parts import case, write
+from parts import case, checked_ledger, write
 
 VECTORS = Path(__file__).parents[2] / "shared_specs" / "vectors"
 
@@ -42,9 +40,7 @@ class Book:
         n = len(self.report) if self.n is None else self.n
         head = (self.budget, self.spent, self.last, self.question, self.state, self.reserved, n)
         data = struct.pack("<4sIII32sBBH", self.magic, *head) + self.report
-        if self.magic == b"TLG1":
-            return data + hashlib.sha256(data).digest()[:8]
-        return data + struct.pack("<I", zlib.crc32(data))
+        return checked_ledger(data)
 
     def loaded(self):
         """As a device has it in RAM."""

@@ -13,7 +13,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from known_board import answers_of, get, hello_of, one_by_one, put, start
-from parts import case, sealed, write
+from parts import case, checked_ledger, sealed, write
+
 from tern.entropy import POSITION
 
 VECTORS = Path(__file__).parents[2] / "shared_specs" / "vectors"
@@ -58,7 +59,9 @@ def hierarchy(bounds, epsilon=2_000_000):
 
 
 TWO = table((-1, 1), ((940_000_000,), (T - 940_000_000,)))
-THREE = table((-1, 0, 1), ((844_000_000, 959_000_000), (114_800_000, 958_900_000), (114_700_000, 229_700_000)))
+THREE = table(
+    (-1, 0, 1), ((844_000_000, 959_000_000), (114_800_000, 958_900_000), (114_700_000, 229_700_000))
+)
 LEAKING = table((-1, 1), ((970_000_000,), (T - 970_000_000,)))
 WIDE = window(15, 5, 800_000_000)
 CATEGORIES = window(5, 1, 650_000_000)
@@ -72,7 +75,9 @@ CARDS = {"table of two levels": TWO, "table of three": THREE, "window": WIDE, "l
 
 
 def ledger(magic=b"TLG2", budget=10**9, spent=0, last=0, question=ZERO, state=0, report=b""):
-    return sealed(b"", magic + struct.pack("<III32sBBH", budget, spent, last, question, state, 0, len(report)) + report)
+    return checked_ledger(
+        magic + struct.pack("<III32sBBH", budget, spent, last, question, state, 0, len(report)) + report
+    )
 
 
 @dataclass(frozen=True)
@@ -138,9 +143,25 @@ class Round:
             question = sum(1 << j for j in self.parameters).to_bytes((self.d + 7) // 8, "little")
         else:
             n = self.classes * self.d
-            question = struct.pack(f"<{n}h", *[self.parameters[j % len(self.parameters)] + j // 2 for j in range(n)])
-        fixed = (2, self.device, self.number, self.model, self.range, self.exponent, self.classes, self.d, self.k)
-        body = struct.pack("<BIIBBbBHHBBBIH", *fixed, self.batch, *self.local, len(self.card)) + question + self.card
+            question = struct.pack(
+                f"<{n}h", *[self.parameters[j % len(self.parameters)] + j // 2 for j in range(n)]
+            )
+        fixed = (
+            2,
+            self.device,
+            self.number,
+            self.model,
+            self.range,
+            self.exponent,
+            self.classes,
+            self.d,
+            self.k,
+        )
+        body = (
+            struct.pack("<BIIBBbBHHBBBIH", *fixed, self.batch, *self.local, len(self.card))
+            + question
+            + self.card
+        )
         return sealed(self.key or (FLEET_KEY if self.device == FLEET else key_of(self.device)), body)
 
 
@@ -167,7 +188,9 @@ def fleet_key(epoch, device=7, key=None, new=ZERO, owner=7):
     label = b"tern fleet key " + struct.pack("<I", epoch)
     key = key or key_of(owner)
     mask = hashlib.sha256(key + label + b"1").digest()[:16] + hashlib.sha256(key + label + b"2").digest()[:16]
-    return sealed(key, struct.pack("<BII", 5, device, epoch) + bytes(a ^ b for a, b in zip(mask, new, strict=True)))
+    return sealed(
+        key, struct.pack("<BII", 5, device, epoch) + bytes(a ^ b for a, b in zip(mask, new, strict=True))
+    )
 
 
 RESTART = "restart"
@@ -196,6 +219,7 @@ def rounds(comment, board, *steps, flags=()):
         put(folder, files)
         told, said = [], ""
         client = running = None
+        random = b""
         written = dict(files)
         for step in [*steps, None]:
             if step is None or isinstance(step, Start):
@@ -204,7 +228,9 @@ def rounds(comment, board, *steps, flags=()):
                         running["start"] = random[: client.entropy.cursor[POSITION]].hex()
                     client.close()
                 if step:
-                    random = random_bytes(f"{comment} {len(told)}", 4000) if step.random is None else step.random
+                    random = (
+                        random_bytes(f"{comment} {len(told)}", 4000) if step.random is None else step.random
+                    )
                     client = start(folder, random)
                     running = {"start": None if step.random is None else random.hex()}
                     told.append(running)
@@ -239,10 +265,14 @@ def models():
     for model in range(1, 11):
         more = {"d": 3, "model": model}
         k = 3 if model == 4 else 6 if model == 10 else 2
-        first = ask(1, **more, k=9 if model == 10 else 3, parameters=(0, 1, 2) if model in (8, 9) else (900, -7000))
+        first = ask(
+            1, **more, k=9 if model == 10 else 3, parameters=(0, 1, 2) if model in (8, 9) else (900, -7000)
+        )
         second = ask(2, **more, k=k, parameters=(0, 1, 2) if model in (8, 9) else (-900, 700))
         third = ask(9, **more, k=3 if model == 4 else 1, parameters=(0, 2) if model in (8, 9) else (3000, 1))
-        rounds(f"model {model}: all values, some, one; then the first again", board, first, second, third, third)
+        rounds(
+            f"model {model}: all values, some, one; then the first again", board, first, second, third, third
+        )
     for model in (1, 2, 3, 8, 10):
         steps = [ask(i + 1, model=model, range=range_, d=3, k=2) for i, range_ in enumerate((1, 5, 12))]
         rounds(f"model {model} with ranges", board, *steps)
@@ -267,7 +297,10 @@ def models():
 def cards():
     board = Board(d=4, held=2)
     for name, card in CARDS.items():
-        steps = [ask(i + 1, card=card, d=4, k=k, model=model) for i, (k, model) in enumerate(((4, 1), (2, 2), (1, 8), (3, 7)))]
+        steps = [
+            ask(i + 1, card=card, d=4, k=k, model=model)
+            for i, (k, model) in enumerate(((4, 1), (2, 2), (1, 8), (3, 7)))
+        ]
         rounds(f"{name}: all of four values, two, one, three", board, *steps)
     rounds("a category above the card's, and a negative one", board,
            *[ask(i + 1, model=9, d=4, k=1, parameters=(j,), card=window(n, 1, T // n + 9)) for i, (j, n) in
@@ -277,7 +310,11 @@ def cards():
     rounds("256 bytes of symbols, the most; and one value more", large,
            ask(1, model=10, classes=2, d=65, k=129, card=wide), ask(1, model=10, classes=2, d=65, k=128, card=wide))  # fmt: skip
     dear = window(3, 1, T // 3, 20_000_000)
-    rounds("a cost above 2**32", replace(large, largest=FLEET), ask(1, model=10, classes=4, d=65, k=215, card=dear))
+    rounds(
+        "a cost above 2**32",
+        replace(large, largest=FLEET),
+        ask(1, model=10, classes=4, d=65, k=215, card=dear),
+    )
     for what, card, more in (
         ("model 4 with a table", THREE, {"model": 4}),
         ("model 9 with a wider window", WIDE, {"model": 9}),
@@ -341,7 +378,9 @@ def refusal(*names):
         rows = files["clients.bin"]
         row = struct.unpack("<I32sIIIHH", rows[52:])
         healthy = struct.pack("<I32sIIIHH", *row[:2], 10**9, 10**9, row[4], row[5], 0)
-        faulty = struct.pack("<I32sIIIHH", *struct.unpack("<I32sIIIHH", rows[:52])[:4], board.get("start", 0), 3, made.shapes)
+        faulty = struct.pack(
+            "<I32sIIIHH", *struct.unpack("<I32sIIIHH", rows[:52])[:4], board.get("start", 0), 3, made.shapes
+        )
         made = replace(made, files={"clients.bin": faulty + healthy})
         steps = [Start(b""), ask(1, device=8, model=5, card=TWO), *steps]
     rounds(" before ".join(name for name in names if name), made, *steps, flags=["hostile"])
@@ -353,7 +392,10 @@ def bounds():
     for what, board in (
         ("the ledger's budget covers one more report", Board(ledgers=(spent,))),
         ("it does not, by one", Board(ledgers=(ledger(budget=9_999_999, spent=6_000_000, last=9, state=2),))),
-        ("the client's budget covers one more report", Board(budget=10_000_000, ledgers=(ledger(spent=6_000_000, last=9, state=2),))),
+        (
+            "the client's budget covers one more report",
+            Board(budget=10_000_000, ledgers=(ledger(spent=6_000_000, last=9, state=2),)),
+        ),
         ("it does not, by one", Board(budget=9_999_999, ledgers=(ledger(spent=6_000_000, last=9, state=2),))),
         ("more is spent than the client's budget", Board(budget=5_000_000, ledgers=(spent,))),
         ("as much as the client allows in one report", Board(largest=4_000_000, ledgers=(spent,))),
@@ -395,8 +437,18 @@ def numbers():
 def frames():
     whole = ask().frame()
     for n in (1, 8, 9, 16):
-        rounds(f"a ROUND of {n} bytes", BOARD, sealed(key_of(7), whole[: n - 8]) if n > 8 else whole[:n], flags=["hostile"])
-    rounds("a ROUND of 17 bytes, the shortest that is looked at", BOARD, sealed(key_of(7), whole[:9]), flags=["hostile"])
+        rounds(
+            f"a ROUND of {n} bytes",
+            BOARD,
+            sealed(key_of(7), whole[: n - 8]) if n > 8 else whole[:n],
+            flags=["hostile"],
+        )
+    rounds(
+        "a ROUND of 17 bytes, the shortest that is looked at",
+        BOARD,
+        sealed(key_of(7), whole[:9]),
+        flags=["hostile"],
+    )
     rounds("a ROUND of 17 bytes with a wrong tag", BOARD, whole[:9] + bytes(8), flags=["hostile"])
     rounds("for the fleet, of 16 and 17 bytes", THREE_CLIENTS, sealed(FLEET_KEY, ask(device=FLEET).frame()[:8]),
            sealed(FLEET_KEY, ask(device=FLEET).frame()[:9]), flags=["hostile"])  # fmt: skip
@@ -405,17 +457,39 @@ def frames():
     rounds("each bit of a tag", BOARD, *[whole[:-8] + bytes(b ^ (i == j) << i for j, b in enumerate(whole[-8:])) for i in range(8)],
            flags=["hostile"])  # fmt: skip
     kinds = (0, 6, 0x7F, 0x81, 0x82, 0x84, 0x85, 0xFF)
-    rounds("types that no host sends", BOARD, *[sealed(b"", bytes([kind]) + whole[1:17]) for kind in kinds], flags=["hostile"])
+    rounds(
+        "types that no host sends",
+        BOARD,
+        *[sealed(b"", bytes([kind]) + whole[1:17]) for kind in kinds],
+        flags=["hostile"],
+    )
     model = sealed(key_of(7), struct.pack("<BIIBbBH2h", 4, 7, 1, 2, -14, 1, 2, 5, -5))
-    rounds("MODEL has no answer, a damaged one neither", BOARD, model, model[:-1], model[:3], sealed(b"", b"\4"))
+    rounds(
+        "MODEL has no answer, a damaged one neither", BOARD, model, model[:-1], model[:3], sealed(b"", b"\4")
+    )
     rounds("HELLO_REQUEST", Board(fleet=(60, 1000, 1, 77, 50)), hello(), hello(0), hello(FLEET), hello()[:-1] + b"?",
            sealed(b"", b"\1" + bytes(3)), sealed(b"", b"\1" + bytes(5)))  # fmt: skip
-    rounds("HELLO of a board without files", Board(files=dict.fromkeys(("clients.bin", "records.bin", "ledger/00000007"))), hello(), ask())
+    rounds(
+        "HELLO of a board without files",
+        Board(files=dict.fromkeys(("clients.bin", "records.bin", "ledger/00000007"))),
+        hello(),
+        ask(),
+    )
     rounds("HELLO of a board without a ledger", Board(files={"ledger/00000007": None}), hello())
-    rounds("HELLO tells the budget of the first client", replace(THREE_CLIENTS, budget=9_000_000), ask(1, device=5), ask(2, device=6), hello())
+    rounds(
+        "HELLO tells the budget of the first client",
+        replace(THREE_CLIENTS, budget=9_000_000),
+        ask(1, device=5),
+        ask(2, device=6),
+        hello(),
+    )
     for last, state in ((0, 0), (9, 1), (9, 2)):
-        book = ledger(b"TLG1", spent=4 * bool(state), last=last, question=key_of(1) if state else ZERO, state=state)
-        rounds(f"HELLO with a ledger of protocol 1, state {state}", Board(ledgers=(book,), budget=900), hello())
+        book = ledger(
+            b"TLG1", spent=4 * bool(state), last=last, question=key_of(1) if state else ZERO, state=state
+        )
+        rounds(
+            f"HELLO with a ledger of protocol 1, state {state}", Board(ledgers=(book,), budget=900), hello()
+        )
 
 
 def fields():
@@ -446,18 +520,49 @@ def fields():
 
 def fleets():
     two = ask(2, device=FLEET, k=1)
-    rounds("a fleet of one", replace(BOARD, fleet=POLICY), ask(1, device=FLEET), ask(1, device=FLEET), ask(1), two, ask(2, k=1))
+    rounds(
+        "a fleet of one",
+        replace(BOARD, fleet=POLICY),
+        ask(1, device=FLEET),
+        ask(1, device=FLEET),
+        ask(1),
+        two,
+        ask(2, k=1),
+    )
     rounds("a fleet of three, and one of them alone", THREE_CLIENTS, ask(1, device=6), ask(1, device=FLEET), ask(1, device=FLEET),
            ask(1, device=7), ask(1, device=FLEET, k=1), two, ask(2, device=5, k=1), ask(2, device=6, k=2))  # fmt: skip
     rounds("one of three has no ledger, one is beyond the round", replace(THREE_CLIENTS, ledgers=(ledger(last=9), ledger()[:-1], ledger())),
            ask(3, device=FLEET), hello())  # fmt: skip
-    rounds("one of three has no budget left", replace(THREE_CLIENTS, ledgers=(ledger(), ledger(budget=3_999_999))), ask(1, device=FLEET))
-    rounds("another key", THREE_CLIENTS, ask(1, device=FLEET, key=key_of(5)), ask(1, device=FLEET, key=ZERO), flags=["hostile"])
-    rounds("the fleet's key for one client", THREE_CLIENTS, ask(1, device=5, key=FLEET_KEY), flags=["hostile"])
+    rounds(
+        "one of three has no budget left",
+        replace(THREE_CLIENTS, ledgers=(ledger(), ledger(budget=3_999_999))),
+        ask(1, device=FLEET),
+    )
+    rounds(
+        "another key",
+        THREE_CLIENTS,
+        ask(1, device=FLEET, key=key_of(5)),
+        ask(1, device=FLEET, key=ZERO),
+        flags=["hostile"],
+    )
+    rounds(
+        "the fleet's key for one client", THREE_CLIENTS, ask(1, device=5, key=FLEET_KEY), flags=["hostile"]
+    )
     rounds("no fleet.bin", replace(THREE_CLIENTS, fleet=None), ask(1, device=FLEET), ask(1, device=5))
-    rounds("no clients.bin", replace(THREE_CLIENTS, files={"clients.bin": None}), ask(1, device=FLEET), ask(1, device=5), hello())
+    rounds(
+        "no clients.bin",
+        replace(THREE_CLIENTS, files={"clients.bin": None}),
+        ask(1, device=FLEET),
+        ask(1, device=5),
+        hello(),
+    )
     old = b"TFL1" + FLEET_KEY + struct.pack("<IHH", 0, 0, 1)
-    rounds("fleet.bin of protocol 1", replace(THREE_CLIENTS, files={"fleet.bin": old}), ask(1, device=FLEET), hello())
+    rounds(
+        "fleet.bin of protocol 1",
+        replace(THREE_CLIENTS, files={"fleet.bin": old}),
+        ask(1, device=FLEET),
+        hello(),
+    )
     good = THREE_CLIENTS.image()["fleet.bin"]
     for what, file in (
         ("cut short", good[:-1]), ("too long", good + b"\0"), ("empty", b""), ("of another magic", b"TFL3" + good[4:]),
@@ -465,7 +570,14 @@ def fleets():
         ("with a pause of 86401 s", good[:36] + struct.pack("<I", 86401) + good[40:]),
         ("that pays for none", good[:42] + b"\0\0" + good[44:]), ("that pays for 1001", good[:42] + struct.pack("<H", 1001) + good[44:]),
     ):  # fmt: skip
-        rounds(f"fleet.bin {what}", Board(files={"fleet.bin": file}), ask(), ask(device=FLEET), hello(), flags=["hostile"])
+        rounds(
+            f"fleet.bin {what}",
+            Board(files={"fleet.bin": file}),
+            ask(),
+            ask(device=FLEET),
+            hello(),
+            flags=["hostile"],
+        )
     rows = THREE_CLIENTS.image()["clients.bin"]
     for what, file in (
         ("with a byte too many", rows + b"\0"), ("with a row cut short", rows[:-1]), ("empty", b""),
@@ -502,33 +614,136 @@ def states():
             held = state == states - 2
             used = {"spent": 2_000_000, "last": 9} if state else {}
             asked = {"question": key_of(1)} if 0 < state < states - 1 else {}
-            book = ledger(magic, state=state, report=b"\x82" + bytes(range(20)) if held else b"", **used, **asked)
-            rounds(f"a {magic.decode()} ledger, state {state}", Board(ledgers=(book,)), ask(8), ask(9), ask(10), ask(10), ask(9), hello())
+            book = ledger(
+                magic, state=state, report=b"\x82" + bytes(range(20)) if held else b"", **used, **asked
+            )
+            rounds(
+                f"a {magic.decode()} ledger, state {state}",
+                Board(ledgers=(book,)),
+                ask(8),
+                ask(9),
+                ask(10),
+                ask(10),
+                ask(9),
+                hello(),
+            )
     rounds("a ledger written over a longer one", Board(ledgers=(ledger(last=3) + bytes(50),)), ask(4), ask(5))
-    rounds("the ledger's longest report", Board(ledgers=(ledger(spent=1, last=9, question=key_of(1), state=1, report=bytes(273)),)), ask(10))
+    rounds(
+        "the ledger's longest report",
+        Board(ledgers=(ledger(spent=1, last=9, question=key_of(1), state=1, report=bytes(273)),)),
+        ask(10),
+    )
     rounds("no random bytes: paid, and nothing sent; then none before a restart", BOARD, ask(1), Start(b""), ask(2), ask(2), ask(1), ask(3),
            hello(), Start(), ask(2), ask(3))  # fmt: skip
     rounds("one random byte of many", BOARD, Start(b"\0"), ask(1, card=WIDE), ask(2))
-    rounds("no random bytes, paid ahead", Board(fleet=(0, 0, 3, 1, 0)), Start(b""), ask(1), hello(), ask(1), ask(2), Start(), ask(3), ask(4))
-    rounds("the pause begins when the board starts; what is paid for is sent", Board(fleet=(86400, 0, 1, 1, 0)), ask(1), flags=["hostile"])
+    rounds(
+        "no random bytes, paid ahead",
+        Board(fleet=(0, 0, 3, 1, 0)),
+        Start(b""),
+        ask(1),
+        hello(),
+        ask(1),
+        ask(2),
+        Start(),
+        ask(3),
+        ask(4),
+    )
+    rounds(
+        "the pause begins when the board starts; what is paid for is sent",
+        Board(fleet=(86400, 0, 1, 1, 0)),
+        ask(1),
+        flags=["hostile"],
+    )
     book = rounds("before a pause", replace(BOARD, fleet=POLICY), ask(1))[1]["files"]
     del ROUNDS[-1]
     paid = {name: bytes.fromhex(data) for name, data in book.items()}
-    rounds("within a pause what is paid for is sent", Board(fleet=(86400, 0, 1, 1, 0), files=paid), ask(1), ask(2))
+    rounds(
+        "within a pause what is paid for is sent",
+        Board(fleet=(86400, 0, 1, 1, 0), files=paid),
+        ask(1),
+        ask(2),
+    )
 
 
 def paying_ahead():
     board = Board(fleet=(0, 0, 3, 1, 0))
     cheap = [ask(number, k=1) for number in range(1, 12)]
-    rounds("three are paid for at once", board, *cheap[:5], cheap[4], hello(), ask(5), ask(4), Start(), *cheap[3:8], hello())
-    rounds("a round beyond those reserved, a dearer report", board, cheap[0], ask(9), ask(10, k=1), Start(), ask(11), ask(12))
-    rounds("the budget pays for two", Board(fleet=(0, 0, 9, 1, 0), ledgers=(ledger(budget=4_000_000),)), *cheap[:3], hello())
-    rounds("the client's budget pays for two", Board(fleet=(0, 0, 9, 1, 0), budget=4_000_001), *cheap[:3], hello(), Start(), cheap[2])
-    rounds("the budget pays for one", Board(fleet=(0, 0, 9, 1, 0), ledgers=(ledger(budget=3_999_999),)), *cheap[:2])
-    rounds("no round beyond the last", Board(fleet=(0, 0, 9, 1, 0), ledgers=(ledger(last=LAST - 2),)), ask(LAST - 1), ask(LAST), Start(), ask(LAST))
-    rounds("a board of two pays for each", Board(clients=2, fleet=(0, 0, 3, 1, 0)), cheap[0], ask(1, device=8), ask(2, device=FLEET))
-    rounds("a fleet of one pays ahead", board, ask(1, device=FLEET), ask(1), ask(2, device=FLEET), Start(), ask(3), ask(4))
-    rounds("a refusal uses nothing up", board, cheap[0], ask(2, card=LEAKING), ask(2, batch=33), cheap[1], cheap[2], cheap[3])
+    rounds(
+        "three are paid for at once",
+        board,
+        *cheap[:5],
+        cheap[4],
+        hello(),
+        ask(5),
+        ask(4),
+        Start(),
+        *cheap[3:8],
+        hello(),
+    )
+    rounds(
+        "a round beyond those reserved, a dearer report",
+        board,
+        cheap[0],
+        ask(9),
+        ask(10, k=1),
+        Start(),
+        ask(11),
+        ask(12),
+    )
+    rounds(
+        "the budget pays for two",
+        Board(fleet=(0, 0, 9, 1, 0), ledgers=(ledger(budget=4_000_000),)),
+        *cheap[:3],
+        hello(),
+    )
+    rounds(
+        "the client's budget pays for two",
+        Board(fleet=(0, 0, 9, 1, 0), budget=4_000_001),
+        *cheap[:3],
+        hello(),
+        Start(),
+        cheap[2],
+    )
+    rounds(
+        "the budget pays for one",
+        Board(fleet=(0, 0, 9, 1, 0), ledgers=(ledger(budget=3_999_999),)),
+        *cheap[:2],
+    )
+    rounds(
+        "no round beyond the last",
+        Board(fleet=(0, 0, 9, 1, 0), ledgers=(ledger(last=LAST - 2),)),
+        ask(LAST - 1),
+        ask(LAST),
+        Start(),
+        ask(LAST),
+    )
+    rounds(
+        "a board of two pays for each",
+        Board(clients=2, fleet=(0, 0, 3, 1, 0)),
+        cheap[0],
+        ask(1, device=8),
+        ask(2, device=FLEET),
+    )
+    rounds(
+        "a fleet of one pays ahead",
+        board,
+        ask(1, device=FLEET),
+        ask(1),
+        ask(2, device=FLEET),
+        Start(),
+        ask(3),
+        ask(4),
+    )
+    rounds(
+        "a refusal uses nothing up",
+        board,
+        cheap[0],
+        ask(2, card=LEAKING),
+        ask(2, batch=33),
+        cheap[1],
+        cheap[2],
+        cheap[3],
+    )
 
 
 def fleet_keys():
@@ -537,20 +752,47 @@ def fleet_keys():
     new = hashlib.sha256(b"new").digest()
     rounds("a new key of the fleet", board, fleet_key(6, new=new), ask(1, device=FLEET), ask(1, device=FLEET, key=new), fleet_key(6),
            fleet_key(5), hello(), Start(), ask(2, device=FLEET, key=new), fleet_key(FLEET), fleet_key(FLEET - 1))  # fmt: skip
-    rounds("the same epoch, an earlier one, none", board, fleet_key(5), fleet_key(4), fleet_key(0), ask(1, device=FLEET))
+    rounds(
+        "the same epoch, an earlier one, none",
+        board,
+        fleet_key(5),
+        fleet_key(4),
+        fleet_key(0),
+        ask(1, device=FLEET),
+    )
     for epoch in EDGES:
-        rounds(f"epoch {epoch}", board, fleet_key(epoch, new=new), fleet_key(epoch - 1), ask(1, device=FLEET, key=new))
+        rounds(
+            f"epoch {epoch}",
+            board,
+            fleet_key(epoch, new=new),
+            fleet_key(epoch - 1),
+            ask(1, device=FLEET, key=new),
+        )
     rounds("no key to replace", BOARD, fleet_key(6), ask(1, device=FLEET, key=ZERO))
     rounds("for other devices, under other keys, of other lengths", Board(clients=2, fleet=POLICY), fleet_key(6, 8, owner=8), fleet_key(6, 8),
            fleet_key(6, 0), fleet_key(6, FLEET), fleet_key(6, key=FLEET_KEY), fleet_key(6, key=ZERO), sealed(key_of(7), fleet_key(6)[:-9]),
            sealed(key_of(7), fleet_key(6)[:-8] + b"\0"), hello(), flags=["hostile"])  # fmt: skip
-    rounds("without clients.bin", Board(fleet=POLICY, files={"clients.bin": None}), fleet_key(6), fleet_key(6, 0))
+    rounds(
+        "without clients.bin", Board(fleet=POLICY, files={"clients.bin": None}), fleet_key(6), fleet_key(6, 0)
+    )
     rounds("fleet.bin of protocol 1 becomes one of 2", Board(files={"fleet.bin": b"TFL1" + FLEET_KEY + struct.pack("<IHH", 0, 0, 7)}),
            fleet_key(0), fleet_key(1, new=new), ask(1, device=FLEET, key=new))  # fmt: skip
 
 
 def main():
-    for group in (models, cards, refusals, bounds, numbers, frames, fields, fleets, states, paying_ahead, fleet_keys):
+    for group in (
+        models,
+        cards,
+        refusals,
+        bounds,
+        numbers,
+        frames,
+        fields,
+        fleets,
+        states,
+        paying_ahead,
+        fleet_keys,
+    ):
         group()
     write(
         VECTORS / "rounds.json",

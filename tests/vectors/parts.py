@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import zlib
 
 KEY = bytes(range(32))
 KEY_B = hashlib.sha256(b"another key").digest()
@@ -27,3 +28,8 @@ def packed(symbols, base):
 
 def sealed(key, data):
     return data + hashlib.sha256(key + data).digest()[:8]
+
+
+def checked_ledger(data):
+    """A ledger with its check: protocol 1 had a hash."""
+    return sealed(b"", data) if data.startswith(b"TLG1") else data + zlib.crc32(data).to_bytes(4, "little")

@@ -74,9 +74,10 @@ def prune(sources: Mapping[str, str], programs: Iterable[str]) -> dict[str, str]
         for name, text in sources.items():
             edits = _Edits(text.encode())
             for node in ast.walk(trees[name]):
-                if isinstance(node, ast.FunctionDef | ast.ClassDef) and node.name not in named:
-                    if not node.name.startswith("__"):
-                        edits.replace(node, "pass")
+                if not isinstance(node, ast.FunctionDef | ast.ClassDef) or node.name in named:
+                    continue
+                if not node.name.startswith("__"):
+                    edits.replace(node, "pass")
             pruned[name] = edits.result()
         if pruned == sources:
             return pruned
