@@ -1,4 +1,6 @@
-"""Fresh folders for tests that write files. They go when the tests end; on a device, device_runner sees to it."""
+"""Fresh folders for tests that write files. They go when the tests end (on a device, device_runner sees to it)
+or, where a flash would not hold them all, by remove().
+"""
 
 import os
 import sys
@@ -7,8 +9,13 @@ _count = 0
 
 if sys.implementation.name == "cpython":
     import tempfile
+    from shutil import rmtree as remove
 
     _all = tempfile.TemporaryDirectory(prefix="tern-test-", ignore_cleanup_errors=True)
+else:
+    from device_runner import remove
+
+__all__ = ["folder", "remove"]
 
 
 def folder():

@@ -173,8 +173,9 @@ def decoded(kind, frame, key, case):
         )  # fmt: skip
     elif kind == "reports":
         rows = host_frames.reports_of(frame)
-        f["reports"] = [row.hex() for row in rows]
         n = host_frames.encode_reports(out, rows)
+        told = case["fields"]["reports"]  # a board has no room for both
+        f["reports"] = told if len(rows) == len(told) and all(a.hex() == b for a, b in zip(rows, told)) else rows
     elif kind == "model":
         values = model.decode_model(frame, key)
         for name, value in zip(("device", "round", "model", "exponent", "classes"), values):
@@ -234,10 +235,10 @@ def encode_hello_of(out, hello, fields):
 
 def test_frame_vectors():
     for case in vectors.cases("frames.json", "frames"):
-        gc.collect()  # frames, and a heap, of a device
         frame = unhex(case["frame"])
         key = unhex(case["key"])
         for data in (frame, memoryview(frame)):
+            gc.collect()  # frames, and a heap, of a device
             if case["result"] == "invalid":
                 fails(case["error"], decoded, case["kind"], data, key, case)
             else:

@@ -35,6 +35,7 @@ def check(board, case):
         for name in files:
             assert get(folder, name) == files[name], (where, name)
     client.close()
+    scratch.remove(folder)
 
 
 def test_vectors_of_rounds():

@@ -190,9 +190,8 @@ class Aggregator:
     def announcement(self, number: int, fleet_key: bytes) -> bytes:
         """The ROUND frame for the whole fleet (wire.md), of a round of one cohort."""
         (cohort,) = self._rounds[number].cohorts
-        out = bytearray(round_start(wire.FLEET) + cohort.body)
-        frames.seal(fleet_key, out, len(out))
-        return bytes(out)
+        head = round_start(wire.FLEET) + cohort.body
+        return bytes(head + frames.tag(fleet_key, head))
 
     def reload_keys(self) -> None:
         """Take the keys from the store anew; of devices that have none any more nothing is expected."""

@@ -13,7 +13,7 @@ _FOLDER = "tern-tests"  # where tests may leave files; on a Pico a folder alone 
 def run(mark, module_name, names):
     """Run the functions `names` of a module, one after the other, whatever they raise."""
     failed = 0
-    _remove(_FOLDER)  # of a run that was cut off
+    remove(_FOLDER)  # of a run that was cut off
     os.mkdir(_FOLDER)
     os.chdir(_FOLDER)
     module = __import__(module_name)
@@ -29,11 +29,12 @@ def run(mark, module_name, names):
             sys.print_exception(error)
             print(mark, "fail", name)
     os.chdir("..")
-    _remove(_FOLDER)
+    remove(_FOLDER)
     print(mark, "end", failed)
 
 
-def _remove(path):
+def remove(path):
+    """Remove a file or folder, with all that is in it, if there is one."""
     try:
         is_folder = os.stat(path)[0] & 0x4000
     except OSError:  # nothing there
@@ -42,7 +43,7 @@ def _remove(path):
         os.remove(path)
         return
     for name in os.listdir(path):
-        _remove(path + "/" + name)
+        remove(path + "/" + name)
     os.rmdir(path)
 
 
