@@ -175,7 +175,9 @@ def decoded(kind, frame, key, case):
         rows = host_frames.reports_of(frame)
         n = host_frames.encode_reports(out, rows)
         told = case["fields"]["reports"]  # a board has no room for both
-        f["reports"] = told if len(rows) == len(told) and all(a.hex() == b for a, b in zip(rows, told)) else rows
+        f["reports"] = (
+            told if len(rows) == len(told) and all(a.hex() == b for a, b in zip(rows, told)) else rows
+        )
     elif kind == "model":
         values = model.decode_model(frame, key)
         for name, value in zip(("device", "round", "model", "exponent", "classes"), values):
