@@ -88,7 +88,7 @@ def encode_model(out, key, device, round_number, model, parameters, exponent, cl
 def encode_fleet_key(out, key, device, epoch, fleet_key):
     """Write a FLEET_KEY, which brings a board the key of a later epoch, hidden under the key of its first client."""
     check_address(device, 1)
-    require(1 <= epoch <= wire.MAX_ROUND, "epoch out of bounds")
+    require(1 <= epoch < wire.FLEET, "epoch out of bounds")
     out[0] = wire.FLEET_KEY
     struct.pack_into(wire.FLEET_KEY_FIELDS, out, 1, device, epoch, mask_fleet_key(key, epoch, fleet_key))
     return seal(key, out, end_of(wire.FLEET_KEY_FIELDS))

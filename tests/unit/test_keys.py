@@ -1,9 +1,11 @@
 """Keys of devices: made, replaced, taken away, also beside a host that has the store open."""
 
 import hashlib
+import sqlite3
 import struct
 import threading
 import time
+from datetime import UTC, datetime
 
 import pytest
 from harness import answers
@@ -12,7 +14,8 @@ from tern import frames, host_frames, wire
 from ternhost.aggregate.aggregator import Aggregator
 from ternhost.aggregate.questions import Question, round_body
 from ternhost.aggregate.store import Store
-from ternhost.errors import UsageError
+from ternhost.drivers.roster import Board
+from ternhost.errors import StorageError, UsageError
 from ternhost.fleet import keys
 from ternhost.mechanisms import design
 
@@ -57,7 +60,7 @@ def test_add_list_rotate_revoke(store):
 
 def test_the_fleet_key_stays(store, tmp_path):
     fleet = keys.fleet_key(store)
-    assert (len(fleet.key), fleet.epoch) == (32, 1)
+    assert len(fleet.key) == 32
     assert keys.fleet_key(store) == fleet
     with Store(tmp_path / "store.sqlite", beside=True) as beside:
         assert keys.fleet_key(beside) == fleet
@@ -66,7 +69,52 @@ def test_the_fleet_key_stays(store, tmp_path):
 def test_the_fleet_key_of_a_store_without_epochs_is_the_first(store):
     store.save_state({"fleet key": bytes(range(32)).hex()})
     assert keys.fleet_key(store) == (bytes(range(32)), 1)
-    assert keys.rotate_fleet(store).epoch == 2
+    assert keys.rotate_fleet(store).epoch > 1
+
+
+def test_an_epoch_is_the_second_in_which_its_key_was_made(store, monkeypatch):
+    """Since 2020, UTC; or the next number, where the clock says no later one."""
+    clock = datetime(2030, 1, 2, tzinfo=UTC).timestamp()
+    monkeypatch.setattr(time, "time", lambda: clock)
+    first = (3653 + 1) * 86400  # ten years, three of them leap years, and a day
+    assert [keys.fleet_key(store).epoch, keys.rotate_fleet(store).epoch] == [first, first + 1]
+    clock += 86400.9
+    assert keys.rotate_fleet(store).epoch == first + 86400
+    clock = 0.0
+    assert keys.rotate_fleet(store).epoch == first + 86401
+    clock = datetime(2156, 1, 1, tzinfo=UTC).timestamp()
+    last = keys.rotate_fleet(store)
+    clock += 366 * 86400
+    with pytest.raises(StorageError, match="no later epoch"):
+        keys.rotate_fleet(store)
+    assert keys.fleet_key(store) == last
+    assert last.frame(1, bytes(32))
+
+
+def test_a_restored_store_uses_no_epoch_again(store, tmp_path, monkeypatch):
+    """Else who has a key and recorded what brought it would compute the later one of the same epoch."""
+    made = keys.add(store, [1, 2, 3])
+    keys.fleet_key(store)
+    now = time.time()
+
+    def revoke(name, device, seconds):
+        monkeypatch.setattr(time, "time", lambda: now + seconds)
+        with Store(tmp_path / name, create=False, beside=True) as one:
+            return keys.revoke(one, [device])
+
+    with (
+        sqlite3.connect(tmp_path / "store.sqlite") as there,
+        sqlite3.connect(tmp_path / "copy.sqlite") as copy,
+    ):
+        there.backup(copy)
+    (tmp_path / "copy.sqlite").chmod(0o600)
+    before = revoke("store.sqlite", 3, 60)
+    after = revoke("copy.sqlite", 1, 120)
+    board = Board()
+    board.there, board.epoch, board.answers = True, before.epoch, before.epoch
+    assert board.lacks(after.epoch), "and takes the new key"
+    mask = bytes(a ^ b for a, b in zip(before.frame(2, made[2])[9:41], before.key, strict=True))
+    assert bytes(a ^ b for a, b in zip(mask, after.frame(2, made[2])[9:41], strict=True)) != after.key
 
 
 def test_each_epoch_is_of_one_key(store, tmp_path):
@@ -88,7 +136,8 @@ def test_each_epoch_is_of_one_key(store, tmp_path):
         thread.start()
     for thread in threads:
         thread.join()
-    assert sorted(fleet.epoch for fleet in found) == list(range(1, 32))
+    assert len({fleet.epoch for fleet in found}) == 31
+    assert found[0] == min(found, key=lambda fleet: fleet.epoch)
     assert len({fleet.key for fleet in found}) == 31
     assert keys.fleet_key(store) == max(found, key=lambda fleet: fleet.epoch)
     assert not store.keys()
@@ -110,9 +159,9 @@ def test_what_brings_the_fleet_key(store):
     fleet = keys.rotate_fleet(store)
     key = keys.add(store, [7])[7]
     frame = fleet.frame(7, key)
-    assert frame[:9] == struct.pack("<BII", 0x05, 7, 1)
+    assert frame[:9] == struct.pack("<BII", 0x05, 7, fleet.epoch)
     mask = b"".join(
-        hashlib.sha256(key + b"tern fleet key \x01\0\0\0" + half).digest()[:16] for half in (b"1", b"2")
+        hashlib.sha256(key + b"tern fleet key " + frame[5:9] + half).digest()[:16] for half in (b"1", b"2")
     )
     assert bytes(a ^ b for a, b in zip(mask, frame[9:41], strict=True)) == fleet.key
     assert frame[41:] == hashlib.sha256(key + frame[:41]).digest()[:8]

@@ -1,16 +1,25 @@
-"""The key of a whole fleet (wire.md), which its store keeps with its epoch: each epoch is of one key only."""
+"""The key of a whole fleet (wire.md), which its store keeps with its epoch: each epoch is of one key only.
+
+That holds of copies of a store, too, where one is restored: an epoch is the second in which its key was made, as the
+clock says. It rests on that clock, and on no two copies making a key in the same second.
+"""
 
 from __future__ import annotations
 
 import secrets
+import time
 from typing import NamedTuple
 
 from tern import host_frames, wire
 from ternhost.aggregate.store import Store
+from ternhost.errors import StorageError
+
+OWN_KEY_ONLY = 2**32 - 1  # the epoch of a board that has no part in the fleet's key; none follows it
 
 _STATE = (
     "fleet key"  # of a store: [hexadecimal digits, epoch]; before there were epochs, the digits of the first
 )
+_FIRST_SECOND = 1_577_836_800  # 2020-01-01 UTC; 2**32 seconds later it is 2156
 
 
 class FleetKey(NamedTuple):
@@ -31,10 +40,18 @@ def fleet_key(store: Store) -> FleetKey:
 
 
 def rotate_fleet(store: Store) -> FleetKey:
-    """Make another key, of the next epoch: whoever has the one before can ask nothing with it any more."""
+    """Make another key, of a later epoch: whoever has the one before can ask nothing with it any more.
+
+    Raises StorageError where there is no later epoch: the clock was wrong by a century.
+    """
     with store.transaction():
         there = _read(store)
-        made = FleetKey(secrets.token_bytes(wire.KEY_BYTES), there.epoch + 1 if there else 1)
+        epoch = max(there.epoch + 1 if there else 1, int(time.time()) - _FIRST_SECOND)
+        if epoch >= OWN_KEY_ONLY:
+            raise StorageError(
+                "the fleet has no later epoch for another key", hint="set this machine's clock"
+            )
+        made = FleetKey(secrets.token_bytes(wire.KEY_BYTES), epoch)
         store.save_state({_STATE: (made.key.hex(), made.epoch)})
     return made
 

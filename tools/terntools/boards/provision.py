@@ -25,7 +25,7 @@ from tern import storage, wire
 from tern.fixed import ONE
 from tern.ledger import Ledger, LedgerError
 from ternhost import datasets
-from ternhost.aggregate.fleet_key import FleetKey
+from ternhost.aggregate.fleet_key import OWN_KEY_ONLY, FleetKey
 from ternhost.aggregate.numbers import last_number
 from ternhost.aggregate.store import Store
 from ternhost.errors import RefusedError, UsageError
@@ -50,7 +50,6 @@ _MQTT_TLS_PORT = 8883
 _HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?|\[[0-9A-Fa-f:]+\]")
 _MAX_RECORDS = 0xFFFF
 _LEAST_BOUND = 64
-_LAST_EPOCH = 0xFFFFFFFF
 _RECORD = "a row is a record: its features, then its label"
 
 
@@ -270,7 +269,7 @@ def plan(repl: Repl, member: Member, store: Store) -> deploy.Changes:
     known = store.keys()
     key = known[member.device] if member.device in known else keys.add(store, [member.device])[member.device]
     # Without the fleet's key it gets one that nobody asks with and that none follows; and the same each time.
-    alone = FleetKey(hashlib.sha256(b"tern alone" + key).digest(), _LAST_EPOCH)
+    alone = FleetKey(hashlib.sha256(b"tern alone" + key).digest(), OWN_KEY_ONLY)
     fleet = keys.fleet_key(store) if member.whole_fleet else alone
     files = _files(member, key, fleet, last_number(store))
     if has_ledger:
