@@ -11,8 +11,9 @@ from harness import answers
 
 from tern import frames, wire
 from tern.links.mqtt import name
+from tern.model import decode_model
 from ternhost.aggregate import fleet_key
-from ternhost.aggregate.questions import Question, round_body, round_start
+from ternhost.aggregate.questions import Averaged, Question, round_body, round_start
 from ternhost.aggregate.store import Store
 from ternhost.drivers.base import Terms
 from ternhost.drivers.broker import BrokerDriver
@@ -25,9 +26,10 @@ KEY = bytes(range(32))
 CARD = design("three-outputs", 1)
 QUESTION = Question(wire.LOGISTIC, [100] * 6, -14, CARD.card, 1)
 OTHER = Question(wire.LOGISTIC, [200] * 6, -14, CARD.card, 1)
+LATER = 2**31  # than the epoch of any fleet key that a host makes before 2088
 
 
-def hello(first, clients, epoch=1, nonce=0):
+def hello(first, clients, epoch=LATER, nonce=0):
     """What a board of so many clients says when it connects."""
     out = bytearray(200)
     return bytes(out[: frames.encode_hello(out, nonce, first, clients, 0, epoch, 0, 0, 0, 0, 1, 0, "test")])
@@ -46,6 +48,7 @@ class Boards(MqttLink):
         self._open = {}
         self._too_soon = too_soon
         self.refused = {}
+        self.models = []
 
     async def connect(self, patience=0.0):
         self._connected = True
@@ -63,6 +66,9 @@ class Boards(MqttLink):
             for first in self._first:
                 for device in range(first, first + self._each):
                     self._report(device, frame)
+
+    def hand_out(self, frame):
+        self.models.append(frame)
 
     def ask(self, board, frame):
         self.asked += 1
@@ -280,16 +286,69 @@ def test_boards_with_an_earlier_fleet_key_get_the_new_one(tmp_path, delay):
         assert ask(one, 1, (QUESTION, range(1, 101))).reports == 100
         assert time.monotonic() - start < 5
         assert ask(one, 2, (QUESTION, range(1, 101))).reports == 100
-    assert sorted(link.brought) == [(name(1), 2), (name(51), 2)], "once each"
+        new = fleet_key.fleet_key(one._store).epoch
+    assert sorted(link.brought) == [(name(1), new), (name(51), new)], "once each"
     assert link.alone == 0
 
 
-@pytest.mark.parametrize("epoch", [0, 1, 3, 2**32 - 1])
+@pytest.mark.parametrize("epoch", [0, 1, LATER, 2**32 - 1])
 def test_boards_that_do_not_take_the_fleet_key_are_asked_under_their_own(tmp_path, epoch):
     """Brought it once, if theirs is earlier; more clients than are asked at once, too."""
     link = Locked(200, each=100, epoch=epoch, takes=False)
     with rotated(tmp_path, link, 200, patience=0.3) as one:
         one.wait(2.0)
         assert ask(one, 1, (QUESTION, range(1, 201))).reports == 200
-    assert sorted(link.brought) == ([(name(1), 2), (name(101), 2)] if epoch < 2 else [])
+        new = fleet_key.fleet_key(one._store).epoch
+    assert sorted(link.brought) == ([(name(1), new), (name(101), new)] if epoch < 2 else [])
     assert link.alone >= 200
+
+
+@pytest.mark.parametrize("epoch", [1, LATER, 2**32 - 1])
+def test_boards_with_a_later_fleet_key_are_told_of_once(tmp_path, epoch):
+    """Not those of --own-key-only, whose epoch is the last."""
+    told = []
+    link = Locked(700, each=100, epoch=epoch, takes=False)
+    with rotated(tmp_path, link, 700, patience=0.3, warn=told.append) as one:
+        for _ in range(2):
+            link._on_hello(name(1), b"")
+            one.wait(1.0)
+            link._on_hello(name(1), hello(1, 100, epoch))
+            one.wait(1.0)
+    told = [message for message in told if "later fleet key" in message]
+    assert len(told) == (epoch == LATER)
+    if told:
+        assert told[0].count("00000") == 5, "names of boards"
+        assert "..." in told[0]
+
+
+def verified(one, frame):
+    """The round and the parameters of a MODEL under the fleet's key of now."""
+    _, number, *_, parameters = decode_model(frame, fleet_key.fleet_key(one._store).key)
+    return number, parameters.tolist()
+
+
+def test_a_model_is_handed_out_under_the_key_that_the_fleet_has(tmp_path):
+    """Also where the key is replaced beside the host that serves, or while there is none."""
+
+    def rotate():
+        with Store(tmp_path / "3.sqlite", create=False, beside=True) as store:
+            fleet_key.rotate_fleet(store)
+
+    link = Boards(3)
+    with driver(tmp_path, link, 3) as one:
+        assert link.models == [b""], (
+            "no model of another store, or of an earlier key, is left with the broker"
+        )
+        ask(one, 1, (QUESTION, [1, 2, 3]))
+        one.publish(Averaged(wire.LOGISTIC, [5, -6], -14))
+        assert verified(one, link.models[1]) == (1, [5, -6])
+        rotate()
+        one.wait(1.0)
+        assert verified(one, link.models[2]) == (1, [5, -6])
+        assert link.models[1][:-8] == link.models[2][:-8]
+    one._store.close()
+    rotate()
+    later = Boards(3)
+    with driver(tmp_path, later, 3) as one:
+        assert verified(one, later.models[0]) == (1, [5, -6])
+    assert len({frame[-8:] for frame in (*link.models[1:], *later.models)}) == 3

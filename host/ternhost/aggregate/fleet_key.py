@@ -10,7 +10,7 @@ import secrets
 import time
 from typing import NamedTuple
 
-from tern import host_frames, wire
+from tern import frames, host_frames, wire
 from ternhost.aggregate.store import Store
 from ternhost.errors import StorageError
 
@@ -32,6 +32,10 @@ class FleetKey(NamedTuple):
         """The FLEET_KEY that brings it to the board whose first client is `device`, with `key`."""
         out = bytearray(wire.MAX_FRAME)
         return bytes(out[: host_frames.encode_fleet_key(out, key, device, self.epoch, self.key)])
+
+    def seal(self, frame: bytes) -> bytes:
+        """A frame for the whole fleet, given without its tag, with the tag under this key."""
+        return frame + bytes(frames.tag(self.key, frame))
 
 
 def fleet_key(store: Store) -> FleetKey:

@@ -31,6 +31,8 @@ PATIENCE = 2.0  # seconds without news until boards are asked again; doubles wit
 _MOST_GREETING = 15.0
 _STANDING_GREETING = 0.3  # for a fleet that is served: who comes later takes part, too
 _TICK = 0.5
+_MOST_NAMES = 5  # of boards, in a warning
+_MODEL = "model"  # of a store: hexadecimal digits of the last MODEL, without its tag
 
 T = TypeVar("T")
 
@@ -122,6 +124,7 @@ class BrokerDriver(StoredDriver):
             self._asking.announce()
         else:
             self.link.announce(b"")
+        self._hand_out_model()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -224,10 +227,17 @@ class BrokerDriver(StoredDriver):
     def publish(self, averaged: Averaged) -> None:
         """Have the broker keep it, sealed with the fleet's key, for boards that have a use for it."""
         self._reload_keys()
-        self._wait_for(self._publish(averaged.frame(self._store.last_round(), self._fleet.key)))
+        frame = averaged.frame(self._store.last_round(), self._fleet.key)
+        self._store.save_state({_MODEL: frame[: -wire.TAG_BYTES].hex()})
+        self._wait_for(self._publish())
 
-    async def _publish(self, frame: bytes) -> None:
-        self.link.hand_out(frame)
+    async def _publish(self) -> None:
+        self._hand_out_model()
+
+    def _hand_out_model(self) -> None:
+        # What the broker keeps may be sealed with an earlier key, which somebody has who was revoked.
+        kept = self._store.state(_MODEL)
+        self.link.hand_out(self._fleet.seal(bytes.fromhex(kept)) if kept else b"")
 
     def _accept(self, batch: list[bytes]) -> bool:
         """Whether the frames brought anything that was expected."""
@@ -251,6 +261,7 @@ class BrokerDriver(StoredDriver):
             if fleet != self._fleet:
                 self._fleet = fleet
                 self._bring_fleet_key(self._roster.boards.values())
+                self._hand_out_model()
                 if self._asking:
                     self._asking.announce_under(fleet)
             if self._asking:
@@ -285,10 +296,20 @@ class BrokerDriver(StoredDriver):
         if self._asking and (new or again):
             self._asking.deal(new + again)
         self._bring_fleet_key(new + again)
+        self._warn_of_later_keys(new + again)
         for board in new:
             if board.takes(self._fleet.epoch) and self._asking:
                 self._asking.tell(board)
         return bool(new or again)
+
+    def _warn_of_later_keys(self, boards: Iterable[Board]) -> None:
+        ahead = [board.name for board in boards if board.is_ahead(self._fleet.epoch)]
+        if ahead:
+            names = ", ".join(ahead[:_MOST_NAMES]) + (", ..." if len(ahead) > _MOST_NAMES else "")
+            self._warn(
+                f"boards have a later fleet key than this store, by what they say ({names}): if it was restored from a "
+                "copy, revoke again what was revoked since, or run 'tern device rotate --fleet'"
+            )
 
     def _check_somebody_is_left(self, result: RoundResult) -> None:
         if result.reports or result.refusals:

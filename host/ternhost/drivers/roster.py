@@ -6,6 +6,7 @@ from bisect import bisect_left
 from collections import deque
 from collections.abc import Collection
 
+from ternhost.aggregate.fleet_key import OWN_KEY_ONLY
 from ternhost.links.mqtt import MqttLink
 
 GREETING = 3.0  # seconds after a new connection, in which the broker tells who is there
@@ -20,6 +21,7 @@ class Board:
         self.epoch = 0  # of its fleet key
         self.answers = 0  # of the FLEET_KEY that it has answered last
         self.brought = False  # it was sent one, and has not said yet that it took it
+        self.told_ahead = False
         self.there = False
         self.left_out = False  # the rounds go on without it until it answers again
         self.expected: set[int] = set()  # its devices that have not answered
@@ -32,6 +34,12 @@ class Board:
         """Whether it has an earlier fleet key, and has not declined this one."""
         own = max(self.epoch, 1)  # files of protocol 1 do not name the first
         return self.there and own < epoch != self.answers
+
+    def is_ahead(self, epoch: int) -> bool:
+        """Whether it has a later fleet key, if it has a part in one at all; true once."""
+        ahead = self.there and epoch < self.epoch != OWN_KEY_ONLY and not self.told_ahead
+        self.told_ahead = self.told_ahead or ahead
+        return ahead
 
     def takes(self, epoch: int) -> bool:
         """Whether it has taken a fleet key that it was sent; true once."""
