@@ -1,6 +1,7 @@
 """The fleet's key is replaced: real MicroPython boards, on a real Mosquitto, and a host that serves them."""
 
 import json
+import sqlite3
 import struct
 import threading
 
@@ -10,8 +11,9 @@ from test_broker_commands import tern
 
 from tern import frames, host_frames, storage, wire
 from tern.links import mqtt
+from tern.model import decode_model
 from ternhost import datasets
-from ternhost.aggregate.questions import Question
+from ternhost.aggregate.questions import Averaged, Question
 from ternhost.aggregate.store import Store
 from ternhost.drivers.base import Terms
 from ternhost.drivers.broker import BrokerDriver
@@ -70,8 +72,12 @@ class Fleet:
         self.question = Question(wire.LOGISTIC, [0] * (rows.shape[1] - 1), -14, CARD, 1)
         with Store(self.path) as store:
             provision_fleet(store, self.directories, rows, Policy(1_000_000, 100_000_000))
+            self.first = keys.fleet_key(store).epoch
         self.access = broker.configure(directory / "broker", self.path, port=free_port())
         attach(self.directories, directory / "broker", self.path, longest_pause_ms=500)
+        self.copy = directory / "copy.sqlite"
+        with sqlite3.connect(self.path) as store, sqlite3.connect(self.copy) as copy:
+            store.backup(copy)
         self.broker = Mosquitto(directory / "broker")
         self.emulated = EmulatedFleet(micropython, self.directories)
 
@@ -83,12 +89,12 @@ class Fleet:
         self.emulated.__exit__(*problem)
         self.broker.stop()
 
-    def host(self, standing=True):
+    def host(self, standing=True, warn=lambda message: None):
         """A driver for the store, which nobody else holds; patience: long, so that nobody is asked alone for it."""
         self.store = Store(self.path)
         self.link = Link(self.access)
         return BrokerDriver(
-            self.store, lambda: self.link, Terms(deadline=60.0), standing=standing, patience=30.0
+            self.store, lambda: self.link, Terms(deadline=60.0), standing=standing, patience=30.0, warn=warn
         )
 
     def beside(self, change, *arguments):
@@ -99,6 +105,12 @@ class Fleet:
     def epochs(self):
         """What is in the boards' files."""
         return [storage.read_fleet(str(board / storage.FLEET))[4] for board in self.directories]
+
+    def restore(self):
+        """Make the store the one that it was when the boards were made."""
+        self.store.close()
+        with sqlite3.connect(self.copy) as copy, sqlite3.connect(self.path) as store:
+            copy.backup(store)
 
     def round(self, host, number, devices=DEVICES):
         host.open(number, [(self.question, devices)])
@@ -146,15 +158,16 @@ def test_a_rotation_while_a_host_serves(fleet):
         assert fleet.round(host, 1) == len(DEVICES)
         old = fleet.beside(keys.fleet_key)
         new = fleet.beside(keys.rotate_fleet)
-        assert (new.epoch, new.key != old.key) == (2, True)
+        assert new.epoch > old.epoch == fleet.first
+        assert new.key != old.key
         assert fleet.round(host, 2) == len(DEVICES)
-        assert fleet.link.brought() == {name: [2] for name in NAMES}
+        assert fleet.link.brought() == {name: [new.epoch] for name in NAMES}
         frames.verify(new.key, fleet.link.announced)
         assert not fleet.link.alone(), "all have answered the announcement under the new key"
-        assert fleet.epochs() == [2] * BOARDS
-        assert [said.epoch for said in fleet.link.boards.values()] == [2] * BOARDS
+        assert fleet.epochs() == [new.epoch] * BOARDS
+        assert [said.epoch for said in fleet.link.boards.values()] == [new.epoch] * BOARDS
         assert fleet.round(host, 3) == len(DEVICES)
-    assert fleet.link.brought() == {name: [2] for name in NAMES}, "once each"
+    assert fleet.link.brought() == {name: [new.epoch] for name in NAMES}, "once each"
 
 
 def test_a_rotation_in_the_midst_of_a_round(fleet):
@@ -166,15 +179,15 @@ def test_a_rotation_in_the_midst_of_a_round(fleet):
         wait_for(lambda: host.wait(0.1) or len(fleet.link.boards) == BOARDS - 1)
 
         def rotate():
-            fleet.beside(keys.rotate_fleet)
-            wait_for(lambda: fleet.epochs() == [2, 2, 1])
+            new = fleet.beside(keys.rotate_fleet).epoch
+            wait_for(lambda: fleet.epochs() == [new, new, fleet.first])
             late.start()
 
         thread = threading.Timer(1.0, rotate)
         thread.start()
         assert fleet.round(host, 2) == len(DEVICES)
         thread.join()
-        assert fleet.epochs() == [2] * BOARDS
+        assert fleet.epochs() == [fleet.beside(keys.fleet_key).epoch] * BOARDS
         assert not fleet.link.alone()
 
 
@@ -202,30 +215,31 @@ def test_boards_that_were_away_catch_up_and_take_no_earlier_key(fleet, raw):
     away.kill()
     with fleet.host() as host:
         host.wait(1.0)
+        made = []
         for _ in range(2):
-            fleet.beside(keys.rotate_fleet)
+            made.append(fleet.beside(keys.rotate_fleet).epoch)
             host.wait(2.0)
-        assert fleet.epochs() == [1, 3, 3]
+        assert fleet.epochs() == [fleet.first, made[1], made[1]]
         earlier = dict(fleet.link.asked[:2])
         assert set(earlier) == set(NAMES[1:])
         away.start()
         assert fleet.round(host, 1) == len(DEVICES)
-        assert fleet.epochs() == [3, 3, 3]
-        assert fleet.link.brought() == {NAMES[0]: [3], NAMES[1]: [2, 3], NAMES[2]: [2, 3]}
+        assert fleet.epochs() == [made[1]] * BOARDS
+        assert fleet.link.brought() == {NAMES[0]: made[1:], NAMES[1]: made, NAMES[2]: made}
         assert not fleet.link.alone()
     fleet.store.close()
     client = raw()
     for board, frame in earlier.items():
         client.publish(f"tern/down/{board}", frame)
         answer = said(client, board)
-        assert (answer.nonce, answer.epoch) == (2, 3)
+        assert [answer.nonce, answer.epoch] == made
     for board, frame in earlier.items():  # under another board's key
         other = NAMES[1] if board == NAMES[2] else NAMES[2]
         client.publish(f"tern/down/{other}", frame)
         ((topic, payload),) = client.messages(3.0, 1)
         assert topic == f"tern/up/{other}"
         assert host_frames.decode_error(payload[2:], b"")[2] == wire.ERR_DEVICE
-    assert fleet.epochs() == [3, 3, 3]
+    assert fleet.epochs() == [made[1]] * BOARDS
     with fleet.host() as host:
         assert fleet.round(host, 2) == len(DEVICES)
         assert not fleet.link.alone()
@@ -237,11 +251,12 @@ def test_a_revoked_board_is_brought_no_key(fleet):
         result = json.loads(
             tern(fleet.path.parent, "device", "revoke", "1-2", "--store", fleet.path, "--json")
         )
-        assert (result["revoked"], result["fleet_epoch"]) == ([1, 2], 2)
+        new = result["fleet_epoch"]
+        assert result["revoked"] == [1, 2]
         host.wait(3.0)
         assert fleet.round(host, 2, DEVICES[2:]) == 4
-        assert fleet.epochs() == [1, 2, 2]
-        assert fleet.link.brought() == {name: [2] for name in NAMES[1:]}
+        assert fleet.epochs() == [fleet.first, new, new]
+        assert fleet.link.brought() == {name: [new] for name in NAMES[1:]}
         assert not fleet.link.alone()
 
 
@@ -252,8 +267,54 @@ def test_a_board_of_its_own_key_only_is_asked_alone(fleet, monkeypatch):
     fleet.emulated.boards[1].start()
     with fleet.host() as host:
         monkeypatch.setattr(host, "_patience", 1.0)
-        fleet.beside(keys.rotate_fleet)
+        new = fleet.beside(keys.rotate_fleet).epoch
         assert fleet.round(host, 1) == len(DEVICES)
         assert {struct.unpack_from("<I", frame, 1)[0] for frame in fleet.link.alone()} == {3, 4}
-        assert fleet.link.brought() == {NAMES[0]: [2], NAMES[2]: [2]}
-        assert fleet.epochs() == [2, 2**32 - 1, 2]
+        assert fleet.link.brought() == {NAMES[0]: [new], NAMES[2]: [new]}
+        assert fleet.epochs() == [new, 2**32 - 1, new]
+
+
+def test_a_board_that_is_revoked_in_a_restored_store_loses_its_key(fleet, raw):
+    """It has the key of the second epoch, which the restored store does not know."""
+    with fleet.host() as host:
+        stolen = fleet.beside(keys.revoke, [6])
+        host.wait(2.0)
+        assert fleet.epochs() == [stolen.epoch] * BOARDS
+    fleet.restore()
+    told = []
+    with fleet.host(warn=told.append) as host:
+        (warning,) = [message for message in told if "later fleet key" in message]
+        assert all(name in warning for name in NAMES)
+        new = fleet.beside(keys.revoke, [1, 2])
+        host.wait(2.0)
+        assert fleet.round(host, 1, DEVICES[2:]) == 4
+        assert not fleet.link.alone()
+        assert fleet.epochs() == [stolen.epoch, new.epoch, new.epoch]
+    fleet.store.close()
+    client = raw()
+    client.publish("tern/round", fleet.announcement(stolen.key, 2))
+    reports = [topic for topic, payload in client.messages(10.0, 3) if payload[2] != wire.ERROR]
+    assert set(reports) == {f"tern/up/{NAMES[0]}"}, "nobody but the thief's own board"
+
+
+def test_a_model_of_a_revoked_board_does_not_stay_with_the_broker(fleet, raw):
+    def kept():
+        client = raw()
+        client.subscribe("tern/model")
+        return [payload[2:] for topic, payload in client.messages(2.0, 1) if topic == "tern/model"]
+
+    with fleet.host() as host:
+        fleet.round(host, 1)
+        host.publish(Averaged(wire.LOGISTIC, [7], -14))
+        stolen = fleet.beside(keys.fleet_key)
+    forged = Averaged(wire.LOGISTIC, [8], -14).frame(wire.MAX_ROUND, stolen.key)
+    client = raw()
+    client.publish("tern/model", forged, retain=True)
+    wait_for(lambda: kept() == [forged])
+    fleet.store.close()
+    new = fleet.beside(keys.revoke, [1, 2])
+    with fleet.host() as host:
+        host.wait(1.0)
+    (frame,) = kept()
+    _, number, *_, parameters = decode_model(frame, new.key)
+    assert (number, list(parameters)) == (1, [7])
