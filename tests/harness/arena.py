@@ -70,7 +70,7 @@ class Arena:
         with Store(self.path) as store:
             provision_fleet(store, self.boards, rows, Policy(COST, self.budget))
             self.keys = store.keys()
-            self.fleet_key, _ = keys.fleet_key(store)
+            self.fleet_key, self.epoch = keys.fleet_key(store)
         self.access = broker.write_configuration(
             self.directory / "broker", self.keys, port=free_port(), persistence=False, hosts=3
         )
@@ -103,7 +103,7 @@ class Arena:
         """Tell the boards how to reach the broker: through the bad network."""
         by_proxy = Access(self.access.host, self.proxy.port, "", "", self.access.authority)
         for board in self.boards:
-            write_network(board, by_proxy, self.fleet_key, longest_pause_ms=1000, **options)
+            write_network(board, by_proxy, self.fleet_key, epoch=self.epoch, longest_pause_ms=1000, **options)
 
     # Deeds
 

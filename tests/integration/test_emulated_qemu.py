@@ -301,7 +301,7 @@ def test_rounds_over_wifi_and_tls(tmp_path):
         access = broker.write_configuration(
             tmp_path / "broker", store.keys(), port=mosquitto.free_port(), persistence=False
         )
-        fleet_key, _ = keys.fleet_key(store)
+        fleet = keys.fleet_key(store)
     through_qemu = Access("10.0.2.2", access.port, "", "", access.authority)
     (tmp_path / "card").write_bytes(card)
     server = mosquitto.Mosquitto(tmp_path / "broker")
@@ -309,7 +309,13 @@ def test_rounds_over_wifi_and_tls(tmp_path):
     try:
         for name, directory in zip(WIRELESS, boards, strict=True):
             write_network(
-                directory, through_qemu, fleet_key, server="localhost", ssid="air", wifi_password="x" * 8
+                directory,
+                through_qemu,
+                fleet.key,
+                epoch=fleet.epoch,
+                server="localhost",
+                ssid="air",
+                wifi_password="x" * 8,
             )
             with qemu.boot(name) as blank, Repl(blank.url) as repl:
                 files = deploy.library_files(Machine.of(repl))

@@ -126,7 +126,8 @@ def test_the_device_has_the_key_of_the_store_and_a_board_is_one_device_for_good(
     deploy.apply(board, provision.plan(board, member(7, **policy), store))
     row = board.read_file("/" + storage.CLIENTS)
     assert row[4:36] == store.keys()[7]
-    assert board.read_file("/" + storage.FLEET) == fleet_file(fleet_key(store).key, 2, 300, 5, 1, 64)
+    fleet = fleet_key(store)
+    assert board.read_file("/" + storage.FLEET) == fleet_file(fleet.key, 2, 300, 5, fleet.epoch, 64)
     assert not provision.plan(board, member(7, **policy), store)
     with pytest.raises(RefusedError, match="device 7 already"):
         provision.plan(board, member(8), store)

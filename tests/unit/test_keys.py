@@ -14,6 +14,7 @@ from tern import frames, host_frames, wire
 from ternhost.aggregate.aggregator import Aggregator
 from ternhost.aggregate.questions import Question, round_body
 from ternhost.aggregate.store import Store
+from ternhost.cli import main
 from ternhost.drivers.roster import Board
 from ternhost.errors import StorageError, UsageError
 from ternhost.fleet import keys
@@ -286,3 +287,16 @@ def test_announcement_is_the_same_question(store):
     assert host_frames.question_of(made[5], 5, announcement)[:8] == request[-8:]
     assert (announced.device, asked.device) == (wire.FLEET, 5)
     assert struct.unpack_from("<I", announcement, 1)[0] == 0xFFFFFFFF
+
+
+@pytest.mark.parametrize(("words", "stays"), [(["1"], True), (["1", "--fleet"], False), (["--fleet"], False)])
+def test_a_rotation_says_what_becomes_of_the_fleet_key(store, tmp_path, capsys, words, stays):
+    keys.add(store, [1, 2])
+    path = str(tmp_path / "store.sqlite")
+    assert main(["device", "add", "3", "--store", path]) == 0
+    assert "fleet" not in capsys.readouterr().out
+    before = keys.fleet_key(store)
+    assert main(["device", "rotate", *words, "--store", path]) == 0
+    said = capsys.readouterr().out
+    assert ("the fleet's key stays" in said) == stays == (keys.fleet_key(store) == before)
+    assert ("the fleet has a new key" in said) == (not stays)

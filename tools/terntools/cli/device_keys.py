@@ -14,6 +14,8 @@ from ternhost.cli import add_command, print_result
 from ternhost.errors import OK, StorageError, UsageError
 from ternhost.fleet import keys
 
+_FLEET_KEY_STAYS = "the fleet's key stays, which whoever took a key out of a board has as well ('tern device rotate --fleet')"
+
 
 def add_actions(actions: Any) -> None:
     """Add the commands to those of `tern device`."""
@@ -82,6 +84,8 @@ def _made(args: argparse.Namespace, made: dict[int, bytes], word: str, fleet: Fl
         _write(Path(args.keys), made)
     text = f"{word}: {len(made)} devices"
     text += (f"; keys in {args.keys}" if args.keys else "") + (_of_fleet(fleet) if fleet else "")
+    if word == "rotated" and not fleet:
+        text += f"; {_FLEET_KEY_STAYS}"
     result = {word: list(made), "store": args.store, "keys": args.keys}
     print_result({**result, "fleet_epoch": fleet.epoch} if fleet else result, text, args.json)
     return OK
