@@ -14,7 +14,7 @@ from ternhost.cli import add_command, print_result
 from ternhost.errors import OK, StorageError, UsageError
 from ternhost.fleet import keys
 
-_FLEET_KEY_STAYS = "the fleet's key stays, which whoever took a key out of a board has as well ('tern device rotate --fleet')"
+_STAYS = "the fleet's key stays, which a thief of a device's key has, too: see 'tern device rotate --fleet'"
 
 
 def add_actions(actions: Any) -> None:
@@ -85,7 +85,7 @@ def _made(args: argparse.Namespace, made: dict[int, bytes], word: str, fleet: Fl
     text = f"{word}: {len(made)} devices"
     text += (f"; keys in {args.keys}" if args.keys else "") + (_of_fleet(fleet) if fleet else "")
     if word == "rotated" and not fleet:
-        text += f"; {_FLEET_KEY_STAYS}"
+        text += f"; {_STAYS}"
     result = {word: list(made), "store": args.store, "keys": args.keys}
     print_result({**result, "fleet_epoch": fleet.epoch} if fleet else result, text, args.json)
     return OK
