@@ -95,6 +95,9 @@ def test_a_fleet_key_of_a_later_epoch_replaces_the_one_before():
             assert error_of(ask_all(again, old)[0], 0) == (wire.ERR_DEVICE, wire.FLEET)
             now = round_frame(1, small_board.THREE, device=wire.FLEET, key=new)
             assert ask_all(again, now)[0][0] == wire.REPORT
+        assert host_frames.Hello(bring(2**31, new)).epoch == 2**31
+        assert host_frames.Hello(bring(2**32 - 2, new)).epoch == 2**32 - 2
+        assert host_frames.Hello(bring(2**31, new)).epoch == 2**32 - 2
         assert spent(folder, device) == 4 * EPSILON
 
 

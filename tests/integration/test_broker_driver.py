@@ -316,9 +316,7 @@ def test_boards_with_a_later_fleet_key_are_told_of_once(tmp_path, epoch):
             one.wait(1.0)
     told = [message for message in told if "later fleet key" in message]
     assert len(told) == (epoch == LATER)
-    if told:
-        assert told[0].count("00000") == 5, "names of boards"
-        assert "..." in told[0]
+    assert all(message.startswith("7 boards say that they have a later fleet key") for message in told)
 
 
 def verified(one, frame):

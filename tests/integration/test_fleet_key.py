@@ -284,7 +284,7 @@ def test_a_board_that_is_revoked_in_a_restored_store_loses_its_key(fleet, raw):
     told = []
     with fleet.host(warn=told.append) as host:
         (warning,) = [message for message in told if "later fleet key" in message]
-        assert all(name in warning for name in NAMES)
+        assert warning.startswith("3 boards ")
         new = fleet.beside(keys.revoke, [1, 2])
         host.wait(2.0)
         assert fleet.round(host, 1, DEVICES[2:]) == 4

@@ -16,9 +16,7 @@ from ternhost.errors import StorageError
 
 OWN_KEY_ONLY = 2**32 - 1  # the epoch of a board that has no part in the fleet's key; none follows it
 
-_STATE = (
-    "fleet key"  # of a store: [hexadecimal digits, epoch]; before there were epochs, the digits of the first
-)
+_STATE = "fleet key"  # of a store: [hexadecimal digits, epoch]; before there were epochs, the digits
 _FIRST_SECOND = 1_577_836_800  # 2020-01-01 UTC; 2**32 seconds later it is 2156
 
 
@@ -52,9 +50,7 @@ def rotate_fleet(store: Store) -> FleetKey:
         there = _read(store)
         epoch = max(there.epoch + 1 if there else 1, int(time.time()) - _FIRST_SECOND)
         if epoch >= OWN_KEY_ONLY:
-            raise StorageError(
-                "the fleet has no later epoch for another key", hint="set this machine's clock"
-            )
+            raise StorageError("there is no later epoch for a fleet key", hint="set this machine's clock")
         made = FleetKey(secrets.token_bytes(wire.KEY_BYTES), epoch)
         store.save_state({_STATE: (made.key.hex(), made.epoch)})
     return made

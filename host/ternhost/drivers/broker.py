@@ -31,7 +31,6 @@ PATIENCE = 2.0  # seconds without news until boards are asked again; doubles wit
 _MOST_GREETING = 15.0
 _STANDING_GREETING = 0.3  # for a fleet that is served: who comes later takes part, too
 _TICK = 0.5
-_MOST_NAMES = 5  # of boards, in a warning
 _MODEL = "model"  # of a store: hexadecimal digits of the last MODEL, without its tag
 
 T = TypeVar("T")
@@ -229,9 +228,6 @@ class BrokerDriver(StoredDriver):
         self._reload_keys()
         frame = averaged.frame(self._store.last_round(), self._fleet.key)
         self._store.save_state({_MODEL: frame[: -wire.TAG_BYTES].hex()})
-        self._wait_for(self._publish())
-
-    async def _publish(self) -> None:
         self._hand_out_model()
 
     def _hand_out_model(self) -> None:
@@ -305,10 +301,9 @@ class BrokerDriver(StoredDriver):
     def _warn_of_later_keys(self, boards: Iterable[Board]) -> None:
         ahead = [board.name for board in boards if board.is_ahead(self._fleet.epoch)]
         if ahead:
-            names = ", ".join(ahead[:_MOST_NAMES]) + (", ..." if len(ahead) > _MOST_NAMES else "")
             self._warn(
-                f"boards have a later fleet key than this store, by what they say ({names}): if it was restored from a "
-                "copy, revoke again what was revoked since, or run 'tern device rotate --fleet'"
+                f"{len(ahead)} boards say that they have a later fleet key than this store, {ahead[0]} among them: if "
+                "it is a copy, revoke again what was revoked since, or run 'tern device rotate --fleet'"
             )
 
     def _check_somebody_is_left(self, result: RoundResult) -> None:
