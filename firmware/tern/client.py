@@ -12,7 +12,7 @@ from tern.card import CardError, certify, decode
 from tern.compat import const, ticks_diff, ticks_ms
 from tern.coordinates import choose, gather
 from tern.entropy import EntropyError
-from tern.frames import FrameError
+from tern.frames import FrameError, difference
 from tern.gradient import Gradient, turn
 from tern.ledger import Ledger, LedgerError
 from tern.sampler import sample, sample_categories
@@ -30,6 +30,8 @@ from tern.storage import (
 )
 
 _mem_free = getattr(gc, "mem_free", int)  # CPython does not tell
+
+_REFUSALS = (FrameError, CardError, LedgerError, EntropyError, StorageError, OSError, MemoryError)
 
 _BASE_MS = const(240)  # of any report: modules, garbage, room on the flash
 _MANY = const(65535)
@@ -75,6 +77,7 @@ class Client:
         self._ledger = Ledger(board.in_place)
         self._loaded = wire.BOARD  # whose ledger it is
         self._round = frames.Round()
+        self._frame = self._asked = None  # the last ROUND, and the question in it
         self._question = bytearray(wire.KEY_BYTES)
         self._answer_key = frames.answer_key(memoryview(self._question))
         self._key = b""  # whose key signs an error, who it is, and to which round
@@ -102,15 +105,20 @@ class Client:
         """
         if len(frame) and frame[0] == wire.MODEL:  # asks for no answer
             return
-        count = 0
         if frames.is_for_fleet(frame):
-            try:
-                clients = self._open_clients()
-                if self._fleet_key:
-                    frames.verify(self._fleet_key, frame)
-                    count = clients.count
-            except (StorageError, FrameError, MemoryError):  # the board answers, once, that it is an error
-                pass
+            self._respond_all(frame, send)
+        else:
+            send(self.reply, self.answer(frame))
+
+    def _respond_all(self, frame, send):
+        count = 0
+        try:
+            clients = self._open_clients()
+            if self._fleet_key:
+                frames.verify(self._fleet_key, frame)
+                count = clients.count
+        except (StorageError, FrameError, MemoryError):  # the board answers, once, that it is an error
+            pass
         if count > 1:
             try:
                 from tern.many import respond  # a board of one client has no use for it
@@ -126,20 +134,34 @@ class Client:
 
         member: the client whose answer is wanted to a frame that carries the fleet's tag, verified.
         """
+        # It and what it calls have few variables: what takes more than 11 words lies on the heap.
         self._key = b""
         self._device = wire.BOARD
-        self._number = detail = 0
+        self._number = 0
         try:
-            kind = frames.kind(frame)
-            if kind == wire.ROUND:
-                return self._answer_round(frame, member)
-            if kind == wire.HELLO_REQUEST:
-                return self._hello(frames.decode_hello_request(frame))
-            if kind == wire.BENCH_REQUEST:
-                return self._bench(frame)
-            if kind == wire.FLEET_KEY:
-                return self._take_fleet_key(frame)
-            code = wire.ERR_FRAME
+            return self._answer(frame, member)
+        except _REFUSALS as error:
+            return self._refuse(error)
+
+    def _answer(self, frame, member):
+        kind = frames.kind(frame)
+        if kind == wire.ROUND:
+            request = self._round
+            request.device, request.round = frames.address(frame)
+            self._number = request.round
+            return self._answer_round(frame, member)
+        if kind == wire.HELLO_REQUEST:
+            return self._hello(frames.decode_hello_request(frame))
+        if kind == wire.BENCH_REQUEST:
+            return self._bench(frame)
+        if kind == wire.FLEET_KEY:
+            return self._take_fleet_key(frame)
+        raise FrameError(wire.ERR_FRAME)
+
+    def _refuse(self, error):
+        detail = 0
+        try:
+            raise error
         except FrameError as error:
             code = error.code
             detail = error.detail
@@ -197,17 +219,21 @@ class Client:
         return answer(frame, self)
 
     def _answer_round(self, frame, member):
-        device, self._number = frames.address(frame)
-        clients = self._find(member or device)
-        n = len(frame) - wire.TAG_BYTES
-        question = frames.question(clients.key, clients.address, frame, n)
-        if not member and frames.difference(frame, n, question, wire.TAG_BYTES):
+        client = self._clients
+        device = member or self._round.device
+        if not client or client.device != device:
+            client = self._find(device)
+        if frame is not self._frame:  # a link's next one is the same view as a rule
+            self._asked = memoryview(frame)[frames.QUESTION_AT : -wire.TAG_BYTES]
+            self._frame = frame
+        question = frames.question(client.key, client.address, self._asked)
+        if not member and difference(frame, len(frame) - wire.TAG_BYTES, question, wire.TAG_BYTES):
             raise FrameError(wire.ERR_TAG, "tag does not verify")
         pack_into("32s", self._question, 0, question)
         self._key = self._answer_key
-        self._device = clients.device
-        self._round.decode(frame)
-        return self._report(clients, question)
+        self._device = device
+        self._round.decode_rest(frame)
+        return self._report(client, question)
 
     def _report(self, client, question):
         request = self._round
@@ -218,7 +244,7 @@ class Client:
         if number < last:
             raise FrameError(wire.ERR_OLD_ROUND, "round is over", last)
         if number == last:
-            if frames.difference(question, 0, ledger.question, wire.KEY_BYTES):
+            if difference(question, 0, ledger.question, wire.KEY_BYTES):
                 raise FrameError(wire.ERR_CHANGED_ROUND, "another round of the same number", last)
             n = len(ledger.report)
             self._view[:n] = ledger.report
@@ -228,11 +254,7 @@ class Client:
         answerer = self._answerer(request.model) if request.model > wire.SVM else None
         card = self._decode(request.card, k)
         size = self._size
-        cost = k * card.epsilon
-        values = self._mean_gradient
-        if answerer:
-            cost = answerer.cost(card)
-            values = answerer.values
+        cost = answerer.cost(card) if answerer else k * card.epsilon
         if cost > client.largest or (client.shapes and not client.shapes >> card.shape & 1):
             raise FrameError(wire.ERR_POLICY, "more than the device allows in one report", client.largest)
         if self._slot_ms and work_ms(request, card, size, self._bound) > self._slot_ms:
@@ -252,12 +274,18 @@ class Client:
         if k > len(self._symbols):
             self._room(k)
         choose(question, request.values, k, self._chosen)
-        gather(values(client, records, card), self._chosen, k, self._inputs)
+        values = (answerer.values if answerer else self._mean_gradient)(client, records, card)
+        gather(values, self._chosen, k, self._inputs)
         n = 0
         try:
-            n = self._sample(card, size)
+            draw = sample_categories if request.model == wire.CATEGORIES else sample
+            draw(card, self.entropy, self._inputs, self._symbols, k)
+            self.entropy.end_report()
+            n = frames.encode_report(
+                self.reply, self._key, client.device, number, self._symbols, k, card.symbols, size, self._unsealed
+            )
         finally:  # that it came to nothing may tell of the data, too
-            ledger.pay(number, question, cost, self._view[:n], min(self._ahead, left // cost))
+            ledger.pay(number, question, cost, self._sealed if n else b"", min(self._ahead, left // cost))
             if self._paid:
                 self._paid[client.device - client.first] = ticks_ms()
         return n
@@ -271,6 +299,9 @@ class Client:
             self._size = frames.packed_size(card.symbols, k)
             if self._size > wire.MAX_PACKED:
                 raise CardError("too many symbols for one report")
+            n = wire.TAG_BYTES + 1 + self._size
+            self._unsealed = self._view[:n]
+            self._sealed = self._view[: n + wire.TAG_BYTES]
             self._k = k
             self._card = card
         return card
@@ -291,18 +322,6 @@ class Client:
                 raise FrameError(wire.ERR_MODEL, "no module for this model here", model)
             self._answerers[model] = Answerer(self._round)
         return self._answerers[model]
-
-    def _sample(self, card, size):
-        """Draw the report of the current round into `reply`; return its length."""
-        request = self._round
-        k = request.k
-        draw = sample_categories if request.model == wire.CATEGORIES else sample
-        draw(card, self.entropy, self._inputs, self._symbols, k)
-        n = frames.encode_report(
-            self._view, self._key, self._device, request.round, self._symbols, k, card.symbols, size
-        )
-        self.entropy.end_report()
-        return n
 
     def _mean_gradient(self, client, records, _):
         """Return the mean gradient, scaled and clipped."""

@@ -173,6 +173,7 @@ class Ledger:
             self._held = exchange(path, bytes(self._whole), self._held)
 
     def _write_over(self, path):
+        # Few variables: what takes more than 11 words lies on the heap.
         try:
             if not self._file:
                 self._file = open(path, "r+b")
@@ -180,9 +181,9 @@ class Ledger:
             if self._file.write(self._whole) != len(self._whole):
                 raise OSError("short write")
             self._file.flush()
-        except OSError as error:
+        except OSError:
             self.close()
-            raise LedgerError("ledger not writable: %s" % error)
+            raise LedgerError("ledger not writable")
 
     def close(self):
         """Forget what was loaded."""

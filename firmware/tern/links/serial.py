@@ -35,8 +35,9 @@ class Serial:
         self._sink = sink
         self._poll = select.poll()
         self._poll.register(poll_source or source, select.POLLIN)
-        self._receiver = frames.Receiver()
-        self._frame = memoryview(self._receiver.frame)
+        self._state = frames.receiver_state(wire.MAX_FRAME)
+        self._frame = memoryview(bytearray(wire.MAX_FRAME))
+        self._last = self._frame[:0]  # the last frame: the next one may be as long
         self._chunk = bytearray(wire.AT_ONCE)
         self._coded = bytearray(frames.cobs_size(wire.MAX_FRAME))
         self._taken = 0
@@ -48,31 +49,38 @@ class Serial:
         None where none came in `timeout_ms` (-1: wait for ever). Raises EOFError when the other end has gone, and
         KeyboardInterrupt when it sends a carriage return and Ctrl-C in place of a frame, as tools do.
         """
-        receiver = self._receiver
-        chunk = self._chunk
+        try:
+            return self._receive(timeout_ms)
+        except OSError:  # a pty whose other end was closed
+            raise EOFError
+
+    def _receive(self, timeout_ms):
+        # Few variables: what takes more than 11 words lies on the heap.
+        state = self._state
         while True:
-            n = receiver.next()
-            if n > 0:
-                return self._frame[:n]
-            if n == frames.DAMAGED:
-                return self._frame[:0]
+            n = frames.cobs_decode(self._chunk, state, self._frame)
             if n == frames.MORE:
-                n = receiver.certain()
+                n = frames.still_to_come(state, self._frame)
                 if not n and not self._locked:
                     raise KeyboardInterrupt
                 if timeout_ms >= 0 and not self._ready(timeout_ms):
                     return None
-                try:
-                    n = self._source.readinto(chunk, n or 1)  # no more than the chunk holds
-                except OSError:  # a pty whose other end was closed
-                    n = 0
-                if n == 0:
+                n = self._source.readinto(self._chunk, n or 1)  # no more than the chunk holds
+                if not n:
                     raise EOFError
-                receiver.give(chunk, n)
-                self._taken += n
-                if self._taken >= wire.CREDIT:
-                    self._taken -= wire.CREDIT
+                state[0] = 0
+                state[1] = n
+                n += self._taken
+                if n >= wire.CREDIT:
+                    n -= wire.CREDIT
                     self._write(b"\x00", 1)
+                self._taken = n
+            elif n:
+                if n < 0:
+                    n = 0
+                if n != len(self._last):
+                    self._last = self._frame[:n]
+                return self._last
 
     def _ready(self, timeout_ms):
         for _ in self._poll.ipoll(timeout_ms):
@@ -95,10 +103,11 @@ class Serial:
                 return False
         at = 0
         since = time.ticks_ms()
-        while at < n:
-            took = self._sink.write(data, at, n - at)
+        while n:
+            took = self._sink.write(data, at, n)
             if took:
                 at += took
+                n -= took
                 since = time.ticks_ms()
             elif time.ticks_diff(time.ticks_ms(), since) > _SEND_MS:
                 self._cut = True
