@@ -5,7 +5,7 @@ One Client serves every client of its board, one at a time: a real board has one
 
 import gc
 from array import array
-from struct import pack_into
+from struct import pack_into, unpack_from
 
 from tern import frames, wire
 from tern.card import CardError, certify, decode
@@ -13,7 +13,7 @@ from tern.compat import const, ticks_diff, ticks_ms
 from tern.coordinates import choose, gather
 from tern.entropy import EntropyError
 from tern.frames import FrameError, difference
-from tern.gradient import Gradient, turn
+from tern.gradient import Gradient, batch_size, turn
 from tern.ledger import Ledger, LedgerError
 from tern.sampler import sample, sample_categories
 from tern.shapes import HIERARCHY, WINDOW
@@ -32,6 +32,8 @@ from tern.storage import (
 _mem_free = getattr(gc, "mem_free", int)  # CPython does not tell
 
 _REFUSALS = (FrameError, CardError, LedgerError, EntropyError, StorageError, OSError, MemoryError)
+
+_ADDRESS_END = const(16)  # an address and a tag are in longer frames only
 
 _BASE_MS = const(240)  # of any report: modules, garbage, room on the flash
 _MANY = const(65535)
@@ -65,7 +67,6 @@ class Client:
 
     def __init__(self, board):
         self.reply = bytearray(wire.MAX_FRAME)
-        self._view = memoryview(self.reply)
         self.board = board
         self._clients = None
         self._records = None
@@ -80,12 +81,13 @@ class Client:
         self._frame = self._asked = None  # the last ROUND, and the question in it
         self._question = bytearray(wire.KEY_BYTES)
         self._answer_key = frames.answer_key(memoryview(self._question))
+        self._address = None  # device and round of the frame under way
         self._key = b""  # whose key signs an error, who it is, and to which round
         self._device = wire.BOARD
         self._number = 0
-        self._card = None
-        self._certified = None  # until it is known
-        self._k = self._size = 0  # values in a report, and the bytes that they take
+        self._k = 0  # values in a report; 0: _form is none
+        self._form = None  # see _decode()
+        self._certified = None  # whether its card is, until it is known
         self._gradient = None
         self._row = self._mean = None
         self._answerers = {}  # by model, of those that are not gradients
@@ -134,10 +136,16 @@ class Client:
 
         member: the client whose answer is wanted to a frame that carries the fleet's tag, verified.
         """
-        # It and what it calls have few variables: what takes more than 11 words lies on the heap.
+        # Variables of more than 11 words lie on the heap, where MicroPython looks for room from the lowest place that was
+        # freed to the next single block. So few functions have as many, and a single block, the address, comes first:
+        # else each report goes through the garbage of all before it.
         self._key = b""
         self._device = wire.BOARD
         self._number = 0
+        self._address = unpack_from("<II", frame, 1) if len(frame) > _ADDRESS_END else None
+        return self._checked(frame, member)
+
+    def _checked(self, frame, member):
         try:
             return self._answer(frame, member)
         except _REFUSALS as error:
@@ -146,9 +154,6 @@ class Client:
     def _answer(self, frame, member):
         kind = frames.kind(frame)
         if kind == wire.ROUND:
-            request = self._round
-            request.device, request.round = frames.address(frame)
-            self._number = request.round
             return self._answer_round(frame, member)
         if kind == wire.HELLO_REQUEST:
             return self._hello(frames.decode_hello_request(frame))
@@ -219,8 +224,11 @@ class Client:
         return answer(frame, self)
 
     def _answer_round(self, frame, member):
+        if not self._address:
+            raise FrameError(wire.ERR_FRAME, "frame without an address")
+        device, self._number = self._address
+        device = member or device
         client = self._clients
-        device = member or self._round.device
         if not client or client.device != device:
             client = self._find(device)
         if frame is not self._frame:  # a link's next one is the same view as a rule
@@ -232,7 +240,7 @@ class Client:
         pack_into("32s", self._question, 0, question)
         self._key = self._answer_key
         self._device = device
-        self._round.decode_rest(frame)
+        self._round.decode(frame, self._address)
         return self._report(client, question)
 
     def _report(self, client, question):
@@ -247,13 +255,12 @@ class Client:
             if difference(question, 0, ledger.question, wire.KEY_BYTES):
                 raise FrameError(wire.ERR_CHANGED_ROUND, "another round of the same number", last)
             n = len(ledger.report)
-            self._view[:n] = ledger.report
+            memoryview(self.reply)[:n] = ledger.report
             return n
         if number - last > (wire.FLEET_AHEAD if request.device == wire.FLEET else wire.CLIENT_AHEAD):
             raise FrameError(wire.ERR_AHEAD, "too many rounds skipped", last)
         answerer = self._answerer(request.model) if request.model > wire.SVM else None
-        card = self._decode(request.card, k)
-        size = self._size
+        card, size, unsealed, sealed = self._decode(request.card, k)
         cost = answerer.cost(card) if answerer else k * card.epsilon
         if cost > client.largest or (client.shapes and not client.shapes >> card.shape & 1):
             raise FrameError(wire.ERR_POLICY, "more than the device allows in one report", client.largest)
@@ -274,7 +281,10 @@ class Client:
         if k > len(self._symbols):
             self._room(k)
         choose(question, request.values, k, self._chosen)
-        values = (answerer.values if answerer else self._mean_gradient)(client, records, card)
+        if answerer:
+            values = answerer.values(client, records, card)
+        else:
+            values = self._mean_gradient(client, records)
         gather(values, self._chosen, k, self._inputs)
         n = 0
         try:
@@ -282,32 +292,34 @@ class Client:
             draw(card, self.entropy, self._inputs, self._symbols, k)
             self.entropy.end_report()
             n = frames.encode_report(
-                self.reply, self._key, client.device, number, self._symbols, k, card.symbols, size, self._unsealed
+                self.reply, self._key, client.device, number, self._symbols, k, card.symbols, size, unsealed
             )
         finally:  # that it came to nothing may tell of the data, too
-            ledger.pay(number, question, cost, self._sealed if n else b"", min(self._ahead, left // cost))
+            ledger.pay(number, question, cost, sealed if n else b"", min(self._ahead, left // cost))
             if self._paid:
                 self._paid[client.device - client.first] = ticks_ms()
         return n
 
     def _decode(self, data, k):
-        """Return the Card of a report of k values; the one decoded last is known by its bytes."""
-        card = self._card
-        if card is None or k != self._k or data != card.data:
-            self._card = self._certified = None
+        """Return the Card of a report of k values, the bytes that they take, and views of the report in `reply`, without
+
+        and with its tag; what was decoded last is known by the card's bytes.
+        """
+        if k != self._k or data != self._form[0].data:
+            self._k = 0
+            self._certified = None
             card = decode(data)
-            self._size = frames.packed_size(card.symbols, k)
-            if self._size > wire.MAX_PACKED:
+            size = frames.packed_size(card.symbols, k)
+            if size > wire.MAX_PACKED:
                 raise CardError("too many symbols for one report")
-            n = wire.TAG_BYTES + 1 + self._size
-            self._unsealed = self._view[:n]
-            self._sealed = self._view[: n + wire.TAG_BYTES]
+            n = frames.REPORT_BYTES + size
+            view = memoryview(self.reply)
+            self._form = card, size, view[:n], view[: n + wire.TAG_BYTES]
             self._k = k
-            self._card = card
-        return card
+        return self._form
 
     def _answerer(self, model):
-        """Return what answers for `model`: it has cost(card), and values() like _mean_gradient."""
+        """Return what answers for `model`: it has cost(card) and values(client, records, card)."""
         if model not in self._answerers:
             try:  # loaded only when asked for
                 if model == wire.SOFTMAX:
@@ -323,7 +335,7 @@ class Client:
             self._answerers[model] = Answerer(self._round)
         return self._answerers[model]
 
-    def _mean_gradient(self, client, records, _):
+    def _mean_gradient(self, client, records):
         """Return the mean gradient, scaled and clipped."""
         request = self._round
         d = request.d
@@ -333,7 +345,8 @@ class Client:
             self._gradient = Gradient(d)
         gradient = self._gradient
         count = client.records
-        batch, index = turn(request.round, request.batch, count)
+        batch = batch_size(request.batch, count)
+        index = turn(request.round, batch, count)
         gradient.reset(request.range)
         for _ in range(batch):
             records.read(client.start + index, self._row)

@@ -30,6 +30,7 @@ _RETURN = const(0x0D)
 _CTRL_C = const(0x03)
 _LEAST = const(13)  # a HELLO_REQUEST: the shortest frame of a host
 QUESTION_AT = const(5)  # a ROUND is type, device, question, tag
+REPORT_BYTES = const(9)  # type and fixed fields of a REPORT
 _ROUND_BYTES = const(26)  # type and fixed fields of a ROUND,
 _LEAST_ROUND = const(36)  # those, a byte of parameters, one of the card, the tag;
 _MODEL_AT = const(9)  # and where those of them stand that say how long it is
@@ -379,8 +380,9 @@ def encode_report(out, key, device, round_number, symbols, k, base, size, data=N
     require(size <= wire.MAX_PACKED, "report too long")
     out[0] = wire.REPORT
     struct.pack_into(wire.REPORT_FIELDS, out, 1, device, round_number)
-    require(pack(symbols, k, base, out, 9, 9 + size) >= 0, "symbol out of bounds")
-    return seal(key, out, 9 + size, data)
+    size += REPORT_BYTES
+    require(pack(symbols, k, base, out, REPORT_BYTES, size) >= 0, "symbol out of bounds")
+    return seal(key, out, size, data)
 
 
 def encode_error(out, key, device, round_number, code, detail=0):
@@ -475,13 +477,12 @@ class Round:
         )  # of the last frame: from its model to its parameters
         self._length = 0  # of all of it, where that was in order
 
-    def decode(self, frame):
-        """Take the fields of `frame`; the tag is verify()'s business. Raises FrameError."""
-        self.device, self.round = address(frame)
-        self.decode_rest(frame)
+    def decode(self, frame, known=None):
+        """Take the fields of `frame`; the tag is verify()'s business. Raises FrameError.
 
-    def decode_rest(self, frame):
-        """Take them but for device and round, which are there already, unchecked. Raises FrameError."""
+        known: its device and round, for who has them already.
+        """
+        self.device, self.round = known or address(frame)
         check_address(self.device, self.round)
         n = len(frame)
         if (

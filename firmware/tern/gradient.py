@@ -52,14 +52,16 @@ _SIGMOID = (
 )
 
 
-def sigmoid_tail(t):
-    """1 / (1 + exp(t)) for t >= 0, both in 2**-14 units."""
-    if t >= _TAIL:
-        return 0
-    i = t >> 10 & ~1
-    here = _SIGMOID[i] | _SIGMOID[i + 1] << 8
-    step = here - (_SIGMOID[i + 2] | _SIGMOID[i + 3] << 8)
-    return here - (step * (t & 2047) + 1024 >> 11)
+def logistic(z):
+    """1 / (1 + exp(z)), both in 2**-14 units."""
+    t = abs(z)
+    tail = 0
+    if t < _TAIL:
+        i = t >> 10 & ~1
+        here = _SIGMOID[i] | _SIGMOID[i + 1] << 8
+        step = here - (_SIGMOID[i + 2] | _SIGMOID[i + 3] << 8)
+        tail = here - (step * (t & 2047) + 1024 >> 11)
+    return tail if z >= 0 else _ONE - tail
 
 
 # A viper ptr16 loads unsigned: (v + 32768 & 65535) - 32768 is the int16 again, on both interpreters.
@@ -127,10 +129,14 @@ def mean(totals: ptr32, n: int, out: ptr16, d: int, up: int):
         j += 1
 
 
-def turn(round_number, batch, count):
-    """Return (records, first) of a round's batch: records go round cyclically, a batch of some moves on by round."""
-    n = min(batch or count, count, MAX_BATCH)
-    return n, (round_number - 1) % count * n % count
+def turn(round_number, n, count):
+    """Return the first of the n records of a round's batch: they go round cyclically, a batch of some moves on by round."""
+    return (round_number - 1) % count * n % count
+
+
+def batch_size(batch, count):
+    """Return how many of its records a client takes where a round asks for `batch` (0: all)."""
+    return min(batch or count, count, MAX_BATCH)
 
 
 def fine_bits(range_):
@@ -172,7 +178,28 @@ class Gradient:
             raise ValueError("lengths do not fit d")
         if self.count >= MAX_BATCH:
             raise ValueError("more than 32 records in a batch")
-        residual = self._residual(model, params, exponent, row, start)
+        sums = self._sums
+        dot(row, start, params, sums, d)
+        high = sums[0] + (sums[1] >> 8)  # w.x = (256 high + (sums[1] & 255)) * 2**exponent, in 2**-14 units
+        shift = -8 - exponent
+        label = row[start + d]
+        if model == SVM:
+            z = high >> shift  # rounded down: exact for z < 1; for z > -1 the bits shifted out decide a tie
+            residual = 0
+            if label > 0:
+                if z < _ONE:
+                    residual = -_ONE
+            elif z > -_ONE or (z == -_ONE and high & (1 << shift) - 1 | sums[1] & 255):
+                residual = _ONE
+        else:
+            z = high + (1 << shift - 1) >> shift
+            if model == LINEAR:
+                limit = _MAX_RESIDUAL >> self._fine << 14
+                residual = max(-limit, min(limit, z - label))
+            elif label > 0:
+                residual = -logistic(z)
+            else:
+                residual = logistic(-z)
         if residual:
             accumulate(row, start, residual, self._totals, d, self._fine)
         self.count += 1
@@ -187,23 +214,3 @@ class Gradient:
         if len(out) < self.d:
             raise ValueError("lengths do not fit d")
         mean(self._totals, self.count, out, self.d, self._up)
-
-    def _residual(self, model, params, exponent, row, start):
-        sums = self._sums
-        dot(row, start, params, sums, self.d)
-        high = sums[0] + (sums[1] >> 8)  # w.x = (256 high + (sums[1] & 255)) * 2**exponent, in 2**-14 units
-        shift = -8 - exponent
-        label = row[start + self.d]
-        if model == SVM:
-            z = high >> shift  # rounded down: exact for z < 1; for z > -1 the bits shifted out decide a tie
-            if label > 0:
-                return -_ONE if z < _ONE else 0
-            rest = high & (1 << shift) - 1 | sums[1] & 255
-            return _ONE if z > -_ONE or (z == -_ONE and rest) else 0
-        z = high + (1 << shift - 1) >> shift
-        if model == LINEAR:
-            limit = _MAX_RESIDUAL >> self._fine << 14
-            return max(-limit, min(limit, z - label))
-        margin = z if label > 0 else -z
-        size = sigmoid_tail(margin) if margin >= 0 else _ONE - sigmoid_tail(-margin)
-        return -size if label > 0 else size

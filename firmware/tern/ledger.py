@@ -2,8 +2,8 @@
 
 import hashlib
 import os
-import struct
 from binascii import crc32
+from struct import pack, pack_into, unpack_from
 
 from tern.compat import MICROPYTHON, const
 
@@ -44,8 +44,7 @@ class Ledger:
         """in_place: on the board's file system (LittleFS) a file that is written over is the old one until it is
         flushed, and the new one from then on. So one open file serves for all writes, without a new one and a rename.
         """
-        self._bytes = bytearray(_SIZE)
-        self._view = memoryview(self._bytes)
+        self._view = memoryview(bytearray(_SIZE))
         self._checked = self._whole = self.report = self._view[:0]
         self._in_place = in_place
         self._file = None
@@ -62,17 +61,17 @@ class Ledger:
         self.close()
         try:
             with open(path, "rb") as file:
-                size = file.readinto(self._bytes)
+                size = file.readinto(self._view)
         except OSError as error:
             raise LedgerError("ledger unreadable: %s" % error)
         if size < _HEADER + _CHECK:
             raise LedgerError("ledger cut short")
-        magic, budget, spent, last, question, state, reserved, n = struct.unpack_from(FIELDS, self._bytes, 0)
+        magic, budget, spent, last, question, state, reserved, n = unpack_from(FIELDS, self._view, 0)
         view = self._view
         end = _HEADER + n
         first = magic == MAGIC_1
         data = view[:end]
-        check = hashlib.sha256(data).digest()[:8] if first else struct.pack("<I", crc32(data))
+        check = hashlib.sha256(data).digest()[:8] if first else pack("<I", crc32(data))
         if size < end + len(check) or check != view[end : end + len(check)]:
             raise LedgerError("ledger damaged")
         asked = question != _NO_QUESTION
@@ -147,7 +146,7 @@ class Ledger:
     def _set(self, spent, last, question, state, report):
         n = len(report)
         self._fit(n)
-        struct.pack_into(FIELDS, self._bytes, 0, MAGIC, self.budget, spent, last, question, state, 0, n)
+        pack_into(FIELDS, self._view, 0, MAGIC, self.budget, spent, last, question, state, 0, n)
         self.report[:] = report
         self.spent = spent
         self.round = last
@@ -164,7 +163,7 @@ class Ledger:
 
     def _write(self, path):
         # Whatever goes wrong, the file at `path` is the old one or the new one, whole.
-        struct.pack_into("<I", self._bytes, len(self._checked), crc32(self._checked))
+        pack_into("<I", self._view, len(self._checked), crc32(self._checked))
         if self._in_place:
             self._write_over(path)
         elif MICROPYTHON:
