@@ -260,7 +260,9 @@ class Client:
         if number - last > (wire.FLEET_AHEAD if request.device == wire.FLEET else wire.CLIENT_AHEAD):
             raise FrameError(wire.ERR_AHEAD, "too many rounds skipped", last)
         answerer = self._answerer(request.model) if request.model > wire.SVM else None
-        card, size, unsealed, sealed = self._decode(request.card, k)
+        if k != self._k or request.card != self._form[0].data:
+            self._decode(request.card, k)
+        card, size, unsealed, sealed = self._form
         cost = answerer.cost(card) if answerer else k * card.epsilon
         if cost > client.largest or (client.shapes and not client.shapes >> card.shape & 1):
             raise FrameError(wire.ERR_POLICY, "more than the device allows in one report", client.largest)
@@ -301,22 +303,19 @@ class Client:
         return n
 
     def _decode(self, data, k):
-        """Return the Card of a report of k values, the bytes that they take, and views of the report in `reply`, without
-
-        and with its tag; what was decoded last is known by the card's bytes.
+        """Set _form: the Card of a report of k values, the bytes that they take, and views of the report in `reply`,
+        without and with its tag.
         """
-        if k != self._k or data != self._form[0].data:
-            self._k = 0
-            self._certified = None
-            card = decode(data)
-            size = frames.packed_size(card.symbols, k)
-            if size > wire.MAX_PACKED:
-                raise CardError("too many symbols for one report")
-            n = frames.REPORT_BYTES + size
-            view = memoryview(self.reply)
-            self._form = card, size, view[:n], view[: n + wire.TAG_BYTES]
-            self._k = k
-        return self._form
+        self._k = 0
+        self._certified = None
+        card = decode(data)
+        size = frames.packed_size(card.symbols, k)
+        if size > wire.MAX_PACKED:
+            raise CardError("too many symbols for one report")
+        n = frames.REPORT_BYTES + size
+        view = memoryview(self.reply)
+        self._form = card, size, view[:n], view[: n + wire.TAG_BYTES]
+        self._k = k
 
     def _answerer(self, model):
         """Return what answers for `model`: it has cost(card) and values(client, records, card)."""

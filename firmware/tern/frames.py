@@ -492,11 +492,11 @@ class Round:
         ):
             self._decode_head(frame)
         card = self.card
-        at = n - wire.TAG_BYTES - len(card)
-        if difference(frame, at, card, len(card)):
-            self.card = bytes(frame[at : -wire.TAG_BYTES])
+        n -= wire.TAG_BYTES + len(card)
+        if difference(frame, n, card, len(card)):
+            self.card = bytes(frame[n : -wire.TAG_BYTES])
         if wire.VALUES <= self.model <= wire.CATEGORIES:
-            self._decode_asked(frame, at)
+            self._decode_asked(frame, n)
         else:
             copy_int16(frame, _ROUND_BYTES, self.parameters, len(self.parameters))
 

@@ -147,7 +147,7 @@ class Ledger:
         n = len(report)
         self._fit(n)
         pack_into(FIELDS, self._view, 0, MAGIC, self.budget, spent, last, question, state, 0, n)
-        self.report[:] = report
+        pack_into(self._layout, self._view, _HEADER, report if MICROPYTHON else bytes(report))
         self.spent = spent
         self.round = last
         self.state = state
@@ -159,6 +159,7 @@ class Ledger:
             checked = self._view[: _HEADER + n]
             self._whole = self._view[: _HEADER + n + _CHECK]
             self._checked = checked
+            self._layout = "%ds" % n
             self.report = report  # last: now there was memory for all
 
     def _write(self, path):
