@@ -9,7 +9,7 @@ from struct import pack_into, unpack_from
 
 from tern import frames, wire
 from tern.card import CardError, certify, decode
-from tern.compat import const, ticks_diff, ticks_ms
+from tern.compat import MICROPYTHON, const, ticks_diff, ticks_ms
 from tern.coordinates import choose, gather
 from tern.entropy import EntropyError
 from tern.frames import FrameError, difference
@@ -34,6 +34,8 @@ _mem_free = getattr(gc, "mem_free", int)  # CPython does not tell
 _REFUSALS = (FrameError, CardError, LedgerError, EntropyError, StorageError, OSError, MemoryError)
 
 _ADDRESS_END = const(16)  # an address and a tag are in longer frames only
+
+_HOLES = const(80)
 
 _BASE_MS = const(240)  # of any report: modules, garbage, room on the flash
 _MANY = const(65535)
@@ -81,6 +83,7 @@ class Client:
         self._frame = self._asked = None  # the last ROUND, and the question in it
         self._question = bytearray(wire.KEY_BYTES)
         self._answer_key = frames.answer_key(memoryview(self._question))
+        self._filler = None
         self._address = None  # device and round of the frame under way
         self._key = b""  # whose key signs an error, who it is, and to which round
         self._device = wire.BOARD
@@ -93,6 +96,8 @@ class Client:
         self._answerers = {}  # by model, of those that are not gradients
         self._room(wire.MAX_DIMENSION)
         self.entropy = board.generator()
+        if MICROPYTHON:
+            gc.threshold(-1)  # see compat
 
     def _room(self, k):
         # for a report of k values
@@ -111,6 +116,17 @@ class Client:
             self._respond_all(frame, send)
         else:
             send(self.reply, self.answer(frame))
+        if self._filler is None and self.reply[0] == wire.REPORT:
+            self._fill()
+
+    def _fill(self):
+        # MicroPython looks for room from the lowest free block on that the last allocation of a single block has left: so
+        # as long as there are holes of one, each allocation goes through all of the heap in use. Now that all is loaded
+        # that stays, fill them for good: a report takes 1 ms less on a Pico.
+        gc.collect()
+        self._filler = ()
+        for _ in range(_HOLES):
+            self._filler = (self._filler,)
 
     def _respond_all(self, frame, send):
         count = 0

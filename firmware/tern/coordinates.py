@@ -28,25 +28,6 @@ def gather(values: ptr16, indices: ptr16, k: int, out: ptr16):
         i += 1
 
 
-def draw(block, at, last):
-    """Return a value up to `last`, all equally likely, from the bytes block[at:32], and behind it, from its 17th bit on,
-    where the next one begins; -1 where they do not suffice.
-    """
-    mask = 1
-    while mask < last:
-        mask += mask + 1
-    while at < 32:
-        j = block[at]
-        if mask > 255:  # such draws come first: none is cut by the end of a block
-            at += 1
-            j |= block[at] << 8
-        at += 1
-        j &= mask
-        if j <= last:
-            return at << 16 | j
-    return -1
-
-
 def choose(question, d, k, out):
     """Write k of the coordinates 0..d-1, in ascending order, into the array('H') `out`. question: its digest (bytes).
 
@@ -57,29 +38,33 @@ def choose(question, d, k, out):
         for i in range(d):
             out[i] = i
         return
-    if k == 1:  # nothing to shuffle
-        i = draw(question, COORDINATES_AT, d - 1)
-        if i >= 0:
-            out[0] = i & 65535
-            return
-    _shuffle(question, d, k, out)
-
-
-def _shuffle(question, d, k, out):
-    order = array("H", range(d))  # its highest bits: which coordinates are chosen
+    order = array("H", range(d)) if k > 1 else None  # its highest bits: which coordinates are chosen
     block = question
     at = COORDINATES_AT
     counter = 0
+    mask = 1
+    while mask < d - 1:
+        mask += mask + 1
     for i in range(k):
-        found = -1
-        while found < 0:
-            found = draw(block, at, d - i - 1)
-            at = found >> 16
-            if found < 0:
+        last = d - i - 1
+        while mask >> 1 >= last:
+            mask >>= 1
+        j = d
+        while j > last:
+            if at == len(block):
                 block = hashlib.sha256(question + counter.to_bytes(4, "little")).digest()
                 counter += 1
                 at = 0
-        j = i + (found & 65535)
+            j = block[at]
+            if mask > 255:  # such draws come first: none is cut by the end of a block
+                at += 1
+                j |= block[at] << 8
+            at += 1
+            j &= mask
+        if k == 1:  # nothing to shuffle
+            out[0] = j
+            return
+        j += i
         c = order[j] & 32767
         order[j] = order[j] & 32768 | order[i] & 32767
         order[c] |= 32768

@@ -42,11 +42,16 @@ def read_oscillator(out: ptr8, n: int):
         i += 1
 
 
+_raw = bytearray(0)
+
+
 def oscillator(n):
-    """Return n raw bytes of the ring oscillator."""
-    data = bytearray(n)
-    read_oscillator(data, n)
-    return data
+    """Return n raw bytes of the ring oscillator; good until the following call."""
+    global _raw
+    if n != len(_raw):
+        _raw = bytearray(n)
+    read_oscillator(_raw, n)
+    return _raw
 
 
 class Board(PinBoard):

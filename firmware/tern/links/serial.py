@@ -5,6 +5,7 @@ then what COBS says of its block. After every CREDIT bytes taken the device send
 fills the port's small buffer.
 """
 
+import gc
 import select
 import sys
 import time
@@ -12,6 +13,7 @@ import time
 from tern import frames, wire
 from tern.compat import const
 
+_COLLECT = const(250)  # frames
 _SEND_MS = const(5000)  # a host that takes no byte for so long has gone
 
 
@@ -41,6 +43,7 @@ class Serial:
         self._chunk = bytearray(wire.AT_ONCE)
         self._coded = bytearray(frames.cobs_size(wire.MAX_FRAME))
         self._taken = 0
+        self._frames = 0  # sent since garbage was collected
         self._cut = False  # whether the last frame sent was cut short
 
     def receive(self, timeout_ms=-1):
@@ -63,7 +66,7 @@ class Serial:
                 n = frames.still_to_come(state, self._frame)
                 if not n and not self._locked:
                     raise KeyboardInterrupt
-                if timeout_ms >= 0 and not self._ready(timeout_ms):
+                if (timeout_ms >= 0 or self._frames > _COLLECT) and not self._ready(timeout_ms):
                     return None
                 n = self._source.readinto(self._chunk, n or 1)  # no more than the chunk holds
                 if not n:
@@ -83,6 +86,10 @@ class Serial:
                 return self._last
 
     def _ready(self, timeout_ms):
+        # Time to wait is time to collect garbage: it takes 9 ms on a Pico, and would else come within a report.
+        if self._frames > _COLLECT and timeout_ms and not self._ready(0):
+            self._frames = 0
+            gc.collect()
         for _ in self._poll.ipoll(timeout_ms):
             return True
         return False
@@ -92,6 +99,7 @@ class Serial:
 
     def send(self, frame, n):
         """Send frame[:n]. Return whether the other end took all of it. A HELLO starts the count of credits afresh."""
+        self._frames += 1
         if frame[0] == wire.HELLO:
             self._taken = 0
         return self._write(self._coded, frames.cobs_encode(frame, n, self._coded))
