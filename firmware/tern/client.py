@@ -120,11 +120,10 @@ class Client:
             self._fill()
 
     def _fill(self):
-        # MicroPython looks for room from the lowest free block on that the last allocation of a single block has left: so
-        # as long as there are holes of one, each allocation goes through all of the heap in use. Now that all is loaded
-        # that stays, fill them for good: a report takes 1 ms less on a Pico.
+        # MicroPython looks for room behind the last single block that it gave: so as long as there are holes of one
+        # block, each larger piece takes a way through all of the heap in use. Now that all is loaded that stays, they
+        # are filled for good: a report takes 1 ms less on a Pico.
         gc.collect()
-        self._filler = ()
         for _ in range(_HOLES):
             self._filler = (self._filler,)
 
@@ -152,9 +151,9 @@ class Client:
 
         member: the client whose answer is wanted to a frame that carries the fleet's tag, verified.
         """
-        # Variables of more than 11 words lie on the heap, where MicroPython looks for room from the lowest place that was
-        # freed to the next single block. So few functions have as many, and a single block, the address, comes first:
-        # else each report goes through the garbage of all before it.
+        # A function of more than 11 words of variables has them on the heap, and where they were given back MicroPython
+        # begins to look for room, until it has given a single block. So on a report's way there are few of them, and
+        # a single block, the address, comes first: else the way goes through the garbage of all reports before.
         self._key = b""
         self._device = wire.BOARD
         self._number = 0
@@ -169,7 +168,7 @@ class Client:
 
     def _answer(self, frame, member):
         kind = frames.kind(frame)
-        if kind == wire.ROUND:
+        if kind == wire.ROUND and self._address:
             return self._answer_round(frame, member)
         if kind == wire.HELLO_REQUEST:
             return self._hello(frames.decode_hello_request(frame))
@@ -177,7 +176,7 @@ class Client:
             return self._bench(frame)
         if kind == wire.FLEET_KEY:
             return self._take_fleet_key(frame)
-        raise FrameError(wire.ERR_FRAME)
+        raise FrameError(wire.ERR_FRAME, "no question, or without an address")
 
     def _refuse(self, error):
         detail = 0
@@ -240,8 +239,6 @@ class Client:
         return answer(frame, self)
 
     def _answer_round(self, frame, member):
-        if not self._address:
-            raise FrameError(wire.ERR_FRAME, "frame without an address")
         device, self._number = self._address
         device = member or device
         client = self._clients

@@ -52,16 +52,14 @@ _SIGMOID = (
 )
 
 
-def logistic(z):
-    """1 / (1 + exp(z)), both in 2**-14 units."""
-    t = abs(z)
-    tail = 0
-    if t < _TAIL:
-        i = t >> 10 & ~1
-        here = _SIGMOID[i] | _SIGMOID[i + 1] << 8
-        step = here - (_SIGMOID[i + 2] | _SIGMOID[i + 3] << 8)
-        tail = here - (step * (t & 2047) + 1024 >> 11)
-    return tail if z >= 0 else _ONE - tail
+def sigmoid_tail(t):
+    """1 / (1 + exp(t)) for t >= 0, both in 2**-14 units."""
+    if t >= _TAIL:
+        return 0
+    i = t >> 10 & ~1
+    here = _SIGMOID[i] | _SIGMOID[i + 1] << 8
+    step = here - (_SIGMOID[i + 2] | _SIGMOID[i + 3] << 8)
+    return here - (step * (t & 2047) + 1024 >> 11)
 
 
 # A viper ptr16 loads unsigned: (v + 32768 & 65535) - 32768 is the int16 again, on both interpreters.
@@ -130,7 +128,7 @@ def mean(totals: ptr32, n: int, out: ptr16, d: int, up: int):
 
 
 def turn(round_number, n, count):
-    """Return the first of the n records of a round's batch: they go round cyclically, a batch of some moves on by round."""
+    """Return the first of the n records of a round's batch: they go round, and a batch of some moves on by round."""
     return (round_number - 1) % count * n % count
 
 
@@ -187,8 +185,7 @@ class Gradient:
             z = high >> shift  # rounded down: exact for z < 1; for z > -1 the bits shifted out decide a tie
             residual = 0
             if label > 0:
-                if z < _ONE:
-                    residual = -_ONE
+                residual = -_ONE if z < _ONE else 0
             elif z > -_ONE or (z == -_ONE and high & (1 << shift) - 1 | sums[1] & 255):
                 residual = _ONE
         else:
@@ -196,10 +193,11 @@ class Gradient:
             if model == LINEAR:
                 limit = _MAX_RESIDUAL >> self._fine << 14
                 residual = max(-limit, min(limit, z - label))
-            elif label > 0:
-                residual = -logistic(z)
             else:
-                residual = logistic(-z)
+                margin = z if label > 0 else -z
+                residual = sigmoid_tail(margin) if margin >= 0 else _ONE - sigmoid_tail(-margin)
+                if label > 0:
+                    residual = -residual
         if residual:
             accumulate(row, start, residual, self._totals, d, self._fine)
         self.count += 1

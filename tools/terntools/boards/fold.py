@@ -3,7 +3,8 @@ do the texts of refusals, of which a device sends the code alone; and private na
 
 A constant is a public name in capitals that its module assigns once, on a line of its own, an int, a string or bytes.
 Each use, in its own module and in others, becomes its value; then the assignment goes, and so do imports that nothing
-needs any more, or the compiler alone. Lines keep their numbers. mpy-cross does the same for `_NAME = const(...)` within one module only.
+needs any more, or the compiler alone. Lines keep their numbers. mpy-cross does the same for `_NAME = const(...)` within
+one module only.
 
 A private name begins with one underscore, and the library gives it its meaning. It becomes the same short one in every
 module, and in a program that looks into the folded library (fold_program).
