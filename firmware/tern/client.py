@@ -116,7 +116,7 @@ class Client:
             self._respond_all(frame, send)
         else:
             send(self.reply, self.answer(frame))
-        if self._filler is None and self.reply[0] == wire.REPORT:
+        if not self._filler and self.reply[0] == wire.REPORT:
             self._fill()
 
     def _fill(self):
@@ -179,21 +179,18 @@ class Client:
         raise FrameError(wire.ERR_FRAME, "no question, or without an address")
 
     def _refuse(self, error):
+        code = wire.ERR_DATA  # of StorageError and OSError
         detail = 0
-        try:
-            raise error
-        except FrameError as error:
+        if isinstance(error, FrameError):
             code = error.code
             detail = error.detail
-        except CardError:
+        elif isinstance(error, CardError):
             code = wire.ERR_CARD
-        except LedgerError:
+        elif isinstance(error, LedgerError):
             code = wire.ERR_LEDGER
-        except EntropyError:
+        elif isinstance(error, EntropyError):
             code = wire.ERR_ENTROPY
-        except (StorageError, OSError):
-            code = wire.ERR_DATA
-        except MemoryError:  # to be asked again
+        elif isinstance(error, MemoryError):  # to be asked again
             gc.collect()
             code = wire.ERR_FRAME
         return frames.encode_error(self.reply, self._key, self._device, self._number, code, detail)

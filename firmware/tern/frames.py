@@ -376,13 +376,12 @@ def encode_report(out, key, device, round_number, symbols, k, base, size, data=N
 
     data: as for seal().
     """
-    check_address(device, round_number)
-    require(size <= wire.MAX_PACKED, "report too long")
     out[0] = wire.REPORT
     struct.pack_into(wire.REPORT_FIELDS, out, 1, device, round_number)
-    size += REPORT_BYTES
-    require(pack(symbols, k, base, out, REPORT_BYTES, size) >= 0, "symbol out of bounds")
-    return seal(key, out, size, data)
+    end = REPORT_BYTES + size
+    if size > wire.MAX_PACKED or pack(symbols, k, base, out, REPORT_BYTES, end) < 0:
+        raise FrameError(wire.ERR_FRAME, "symbols out of bounds")
+    return seal(key, out, end, data)
 
 
 def encode_error(out, key, device, round_number, code, detail=0):

@@ -183,11 +183,11 @@ class Gradient:
         label = row[start + d]
         if model == SVM:
             z = high >> shift  # rounded down: exact for z < 1; for z > -1 the bits shifted out decide a tie
-            residual = 0
             if label > 0:
                 residual = -_ONE if z < _ONE else 0
-            elif z > -_ONE or (z == -_ONE and high & (1 << shift) - 1 | sums[1] & 255):
-                residual = _ONE
+            else:
+                rest = high & (1 << shift) - 1 | sums[1] & 255
+                residual = _ONE if z > -_ONE or (z == -_ONE and rest) else 0
         else:
             z = high + (1 << shift - 1) >> shift
             if model == LINEAR:

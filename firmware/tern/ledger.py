@@ -123,10 +123,6 @@ class Ledger:
             or not (_MIN_REPORT <= len(report) <= _MAX_REPORT or not report)
         ):
             raise LedgerError("not a payment")
-        state = ANSWERED
-        if not report:
-            question = _NO_QUESTION
-            state = RESERVED
         self.path = ""  # to be loaded again, unless all goes well
         covered = round_number <= self._until and cost <= self._paid - spent
         if not covered:
@@ -134,23 +130,28 @@ class Ledger:
             ahead = min(ahead, left // cost, _MAX_ROUND - round_number + 1)
             if ahead > 1:
                 covered = True
-                self._set(spent + ahead * cost, round_number + ahead - 1, _NO_QUESTION, RESERVED, b"")
+                self._until = self.round = round_number + ahead - 1
+                self._paid = self.spent = spent + ahead * cost
+                self.state = RESERVED
+                self._set(_NO_QUESTION, b"")
                 self._write(path)
-                self._until = self.round
-                self._paid = self.spent
-        self._set(spent + cost, round_number, question, state, report)
+        self.spent = spent + cost
+        self.round = round_number
+        self.state = ANSWERED
+        if not report:
+            question = _NO_QUESTION
+            self.state = RESERVED
+        self._set(question, report)
         if not covered:
             self._write(path)
         self.path = path
 
-    def _set(self, spent, last, question, state, report):
-        n = len(report)
-        self._fit(n)
-        pack_into(FIELDS, self._view, 0, MAGIC, self.budget, spent, last, question, state, 0, n)
+    def _set(self, question, report):
+        # In pieces: a function of more than 11 words of variables has them on the heap.
+        self._fit(len(report))
+        pack_into("<4sIII", self._view, 0, MAGIC, self.budget, self.spent, self.round)
+        pack_into("<32sHH", self._view, _QUESTION, question, self.state, len(report))
         pack_into(self._layout, self._view, _HEADER, report if MICROPYTHON else bytes(report))
-        self.spent = spent
-        self.round = last
-        self.state = state
 
     def _fit(self, n):
         # Views for a report of n bytes: nothing is allocated while all reports are as long.
@@ -210,7 +211,8 @@ def create(path, budget, last=0):
     except OSError:
         ledger = Ledger()
         ledger.budget = budget
-        ledger._set(0, last, _NO_QUESTION, IDLE, b"")
+        ledger.round = last
+        ledger._set(_NO_QUESTION, b"")
         ledger._write(path)
         return
     raise LedgerError("there is a ledger already")

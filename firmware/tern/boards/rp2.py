@@ -42,16 +42,14 @@ def read_oscillator(out: ptr8, n: int):
         i += 1
 
 
-_raw = bytearray(0)
+_one = bytearray(1)
 
 
 def oscillator(n):
-    """Return n raw bytes of the ring oscillator; good until the following call."""
-    global _raw
-    if n != len(_raw):
-        _raw = bytearray(n)
-    read_oscillator(_raw, n)
-    return _raw
+    """Return n raw bytes of the ring oscillator; a single one is good until the following call."""
+    data = _one if n == 1 else bytearray(n)
+    read_oscillator(data, n)
+    return data
 
 
 class Board(PinBoard):
