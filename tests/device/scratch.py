@@ -9,13 +9,8 @@ _count = 0
 
 if sys.implementation.name == "cpython":
     import tempfile
-    from shutil import rmtree as remove
 
     _all = tempfile.TemporaryDirectory(prefix="tern-test-", ignore_cleanup_errors=True)
-else:
-    from device_runner import remove
-
-__all__ = ["folder", "remove"]
 
 
 def folder():
@@ -27,3 +22,12 @@ def folder():
         path = os.path.join(_all.name, path)
     os.mkdir(path)
     return path
+
+
+def remove(path):
+    """Remove a folder and all that is in it."""
+    if sys.implementation.name == "cpython":
+        from shutil import rmtree
+    else:
+        from device_runner import remove as rmtree
+    rmtree(path)

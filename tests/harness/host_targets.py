@@ -55,7 +55,9 @@ def packed(data):
         assert bool(good[0]) == fits
         again = bytearray(len(data))
         assert not fits or symbols[0].tolist() == out.tolist()
-        assert not fits or (0 <= frames.pack(out, k, base, again) <= len(data) and again == data)
+        assert not fits or (
+            0 <= frames.pack(out, k, base, again, 0, len(again)) <= len(data) and again == data
+        )
     else:
         assert not fits
 

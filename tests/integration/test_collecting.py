@@ -118,7 +118,7 @@ def _keys(directories):
 def test_keys_of_another_store(site):
     fleet = site(clients=3, boards=1)
     fleet.store.add_devices({device: bytes(32) for device in (1, 2, 3)})
-    with fleet.boards() as boards, pytest.raises(RefusedError, match="tags of other keys"):
+    with fleet.boards() as boards, pytest.raises(RefusedError, match="have other keys"):
         fleet.round(boards.ports, (1, 2, 3))
     assert {spent for spent, _, _ in fleet.ledgers().values()} == {0}
 
@@ -412,8 +412,8 @@ def test_a_board_that_crashes_says_why(site, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("old", "new", "advice"),
     [
-        ("VERSION = const(1)", "VERSION = const(2)", "update this host"),
-        ("VERSION = const(1)", "VERSION = const(0)", "update the board"),
+        ("VERSION = const(2)", "VERSION = const(3)", "update this host"),
+        ("VERSION = const(2)", "VERSION = const(1)", "update the board"),
         ("MAX_BATCH = const(32)", "MAX_BATCH = const(31)", "same version"),
     ],
 )

@@ -12,6 +12,7 @@ from tern.card import LAPLACE, MIXTURE, decode
 from tern.fixed import ONE
 from tern.streams import Replay
 from terntools.bench import subjects
+from terntools.boards import fold, mpy
 
 CARDS = sorted((Path(next(iter(ternspecs.__path__))) / "cards").glob("*-[26].card"))
 N = 40
@@ -54,6 +55,7 @@ def draw():
         on.install({})
         on.call(f"exec({PROGRAM!r}, globals())")
         leaves = "[id(leaf) for leaves in sampler._LEAVES.values() for leaf in leaves]"
+        leaves = fold.fold_program(leaves, mpy.library())  # private names are shorter on a board
         viper = on.call(leaves)
         assert on.use_native()
         assert len(set(on.call(leaves)) - set(viper)) == 2

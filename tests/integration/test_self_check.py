@@ -27,9 +27,11 @@ def miscompiling(monkeypatch):
     monkeypatch.setenv("TERN_MPY_CROSS", str(MISCOMPILING))
 
 
-def deployed(module):
-    """The text of a module as `tern deploy` compiles it."""
-    return fold.fold(mpy.library())[module]
+def altered(module, right, wrong):
+    """The text of a module as `tern deploy` compiles it, but for `wrong` in the place of `right`."""
+    text = fold.fold(mpy.library())[module]
+    assert right in text
+    return text.replace(right, wrong)
 
 
 def processor_of(repl):
@@ -161,7 +163,7 @@ def test_a_wrong_library_never_starts():
         machine, changes = deploy.plan(repl)
         deploy.install(repl, machine, changes)
         assert deploy.MAIN in repl.directory("/")
-        text = deployed("tern.sampler").replace("if u < top:", "if u <= top:")
+        text = altered("tern.sampler", "if u < 0:", "if u > 0:")
         wrong = {"/lib/tern/sampler.mpy": mpy.compiled(text, machine.processor, "sampler.py")}
         with pytest.raises(MiscompiledError, match="computes a wrong card"):
             deploy.install(repl, machine, deploy.compare(repl, wrong))
@@ -178,7 +180,7 @@ def test_a_library_that_crashes_never_starts(tmp_path):
     with emulators.boot("rv32", flash) as board, Repl(board.url) as repl:
         machine, changes = deploy.plan(repl)
         deploy.install(repl, machine, changes)
-        text = deployed("tern.gradient").replace("nothing = 0", "ptr32(3)[0] = nothing = 0")
+        text = altered("tern.gradient", "nothing = 0", "ptr32(3)[0] = nothing = 0")
         wrong = {"/lib/tern/gradient.mpy": mpy.compiled(text, machine.processor, "gradient.py")}
         with pytest.raises(MiscompiledError, match=r"computes no gradient \(crash: "):
             deploy.install(repl, machine, deploy.compare(repl, wrong))
@@ -211,7 +213,7 @@ def test_a_board_that_is_to_get_a_key_is_tried_too(folder, tmp_path):
     with emulators.boot("rv32") as board:
         with Repl(board.url) as repl:
             machine = deploy.Machine.of(repl)
-            text = deployed("tern.gradient").replace("+ 8192) >> 14", "+ 8192) >> 13")
+            text = altered("tern.gradient", "residual >> 14", "residual >> 13")
             wrong = {"/lib/tern/gradient.mpy": mpy.compiled(text, machine.processor, "gradient.py")}
             for path, data in {**deploy.library_files(machine), **wrong}.items():
                 repl.write_file(folder + path.removeprefix("/lib"), data)

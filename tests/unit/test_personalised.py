@@ -3,6 +3,7 @@
 import json
 from fractions import Fraction
 from itertools import product
+from statistics import fmean
 
 import numpy as np
 import pytest
@@ -178,12 +179,14 @@ def test_personalised_budgets_learn_more_than_their_lowest(toy):
 
 def test_small_budgets_do_not_spoil_the_others():
     # inverse variance: with many more clients at a tiny epsilon the model is no worse than without them
-    few = run("fedsgd", "simulated:2000", dataset="toy", epsilon="8", reports=2000)
-    mixed = run(
-        "fedsgd", "simulated:40000", dataset="toy", epsilons="0.05:0.5,8:0.5", reports=4000, group=1000
-    )
-    assert mixed["accuracy"] > few["accuracy"] - 0.03
-    assert mixed["epsilon_per_client"] == pytest.approx(8)
+    few, mixed = [], []
+    for seed in range(3):
+        common = {"dataset": "toy", "seed": seed}
+        few.append(run("fedsgd", "simulated:2000", epsilon="8", reports=2000, **common))
+        both = {"epsilons": "0.05:0.5,8:0.5", "reports": 4000, "group": 1000}
+        mixed.append(run("fedsgd", "simulated:40000", **common, **both))
+        assert mixed[-1]["epsilon_per_client"] == pytest.approx(8)
+    assert fmean(one["accuracy"] for one in mixed) > fmean(one["accuracy"] for one in few) - 0.04
 
 
 @pytest.mark.parametrize("name", ["fedsgd", "fedavg"])

@@ -124,7 +124,7 @@ class Refusals:
 
     def check(self, result: RoundResult, forged: int) -> None:
         """Warn of refusals beside reports. Raises AllRefused where there is nothing else, RefusedError where the only
-        answers were `forged` ones."""
+        answers were about `forged` frames."""
         if result.refusals and not result.reports:
             raise AllRefused(result)
         if result.refusals:
@@ -135,7 +135,7 @@ class Refusals:
                 self._warn(f"round {result.number}: {words}")
         elif not result.reports and forged:
             raise RefusedError(
-                f"no device reported in round {result.number}: their answers carry tags of other keys",
+                f"no device reported in round {result.number}: they have other keys than this store",
                 hint="use the store that these boards were provisioned with",
             )
 

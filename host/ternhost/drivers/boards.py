@@ -256,7 +256,7 @@ class BoardsDriver(StoredDriver):
 
         Raises DeviceError where no board is left, AllRefused where no device reported and some refused, StorageError.
         """
-        self._forged = self.aggregator.statistics.forged
+        self._begin_round()
         wanted = self.aggregator.unanswered(number)
         self._begin(number, wanted, time.monotonic())
         asked = len(wanted) + self.aggregator.reports(number)
@@ -313,7 +313,7 @@ class BoardsDriver(StoredDriver):
                 board.patience = PATIENCE
                 heard += [(board, device) for device in _devices(event.frames, number)]
             batch += event.frames
-        self._settle(self.aggregator.accept(batch, time.monotonic()))
+        self._settle(self._take_in(batch))
         for board, device in heard:  # what has not settled the matter: to be asked again
             board.lost_one(device)
 

@@ -188,7 +188,7 @@ class BrokerDriver(StoredDriver):
     def collect(self, number: int, tell: Tell = lambda progress: None) -> RoundResult | None:
         if self._stopped:
             return None
-        self._forged = self.aggregator.statistics.forged
+        self._begin_round()
         result = self._wait_for(self._collect(number, tell))
         if result is None:
             return None
@@ -233,7 +233,7 @@ class BrokerDriver(StoredDriver):
         """Whether the frames brought anything that was expected."""
         self._reload_keys()
         now = time.monotonic()
-        accepted = self.aggregator.accept(batch, now)
+        accepted = self._take_in(batch)
         if asking := self._asking:
             asking.answered([device for _, device in accepted.reports], now)
             asking.answered([refusal.device for refusal in accepted.refusals], now)

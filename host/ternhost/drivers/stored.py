@@ -5,7 +5,8 @@ from __future__ import annotations
 import time
 from dataclasses import asdict
 
-from ternhost.aggregate.aggregator import Aggregator
+from tern import wire
+from ternhost.aggregate.aggregator import Accepted, Aggregator
 from ternhost.aggregate.numbers import last_number
 from ternhost.aggregate.questions import Averaged
 from ternhost.aggregate.rounds import RoundResult, with_answers
@@ -34,6 +35,7 @@ class StoredDriver:
         self._warn = warn
         self._refusals = Refusals(warn)
         self._forged = 0  # frames, before this round
+        self._denied = 0  # in this round, by boards that say that a question has the tag of another key
 
     @property
     def sight(self) -> Sight:
@@ -56,9 +58,19 @@ class StoredDriver:
     def publish(self, averaged: Averaged) -> None:
         """Nothing: only a broker keeps it."""
 
+    def _begin_round(self) -> None:
+        self._forged = self.aggregator.statistics.forged
+        self._denied = 0
+
+    def _take_in(self, batch: list[bytes]) -> Accepted:
+        """Give frames to the aggregator."""
+        accepted = self.aggregator.accept(batch, time.monotonic())
+        self._denied += sum(refusal.code == wire.ERR_TAG for refusal in accepted.unread)
+        return accepted
+
     def _check_refusals(self, result: RoundResult) -> None:
         """Warn of refusals. Raises AllRefused, RefusedError."""
-        self._refusals.check(result, self.aggregator.statistics.forged - self._forged)
+        self._refusals.check(result, self.aggregator.statistics.forged - self._forged + self._denied)
 
     def _tell_of_later_rounds(self, result: RoundResult) -> None:
         """Warn of devices that tell of later rounds, where no other refusal matters."""

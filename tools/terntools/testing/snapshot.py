@@ -60,7 +60,8 @@ def _deploy(name: str, flash: Path) -> Mapping[str, str]:
     # Its lock is a file beside it, which does not belong into the cache.
     with tempfile.TemporaryDirectory(prefix="tern-flash-") as folder:
         made = Path(folder, _FLASH)
-        flash_image.write(name, made, files)
+        # Without the program that starts at power on: what is on it may not be right.
+        flash_image.write(name, made, {path: data for path, data in files.items() if path != deploy.MAIN})
         with emulators.boot(name, made, skip_idle=True) as board, Repl(board.url) as repl:
             deploy.install(repl, machine, deploy.compare(repl, files, prune=deploy.LIBRARY))
             repl.remove(deploy.MAIN)  # what copies it starts at the prompt

@@ -3,13 +3,15 @@
 //   node runner.mjs --bootrom FILE [--firmware FILE] [--flash FILE] [--volume DIR] [--seed N] [--skip-idle]
 //                   [--attached]
 //
-// The first line on stdout is {"port": PATH}, in a folder that nobody else may enter, once a host would see the board's port, or its boot loader. Time on the device is simulated cycles: while it computes it does not
-// depend on this machine. While it is idle it passes as on the clock on the wall, or at once with --skip-idle.
+// The first line on stdout is {"port": PATH}, in a folder that nobody else may enter, once a host would see the board's
+// port, or its boot loader. Time on the device is simulated cycles: while it computes it does not depend on this
+// machine. While it is idle it passes as on the clock on the wall, or at once with --skip-idle.
 // --firmware is what a new flash holds. --flash keeps the flash in a file, written at each change: to kill the runner
 // is to cut the power. --volume is where the USB boot loader shows its volume: a board with an empty flash, or whose
 // firmware asks for it, waits there for a .uf2 file, and takes it block by block.
 // --seed makes a run repeatable: the ring oscillator's random bits, and when input arrives, at whole milliseconds of
-// the device's time, only while it waits, and all that was sent together at once. --attached ends the runner when its stdin is closed.
+// the device's time, only while it waits, and all that was sent together at once. --attached ends the runner when its
+// stdin is closed.
 import fs from 'node:fs';
 import net from 'node:net';
 import os from 'node:os';
@@ -197,6 +199,7 @@ class Pico {
       watchdog.scratchData.set(this.mcu.peripherals[WATCHDOG].scratchData);
     }
     watchdog.onWatchdogTrigger = () => {
+      watchdog.timer.enable = false; // else rp2040js sets its alarm for the same moment again, and again
       this.resetting = true;
     };
     this.resetting = false;
