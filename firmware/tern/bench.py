@@ -74,9 +74,7 @@ def run(case, repeats, card_bytes, client):
     for i in range(repeats + 1):
         before()
         gc.collect()
-        for j in range(
-            _SINGLES
-        ):  # MicroPython looks for room behind the last single block, as after some reports
+        for j in range(_SINGLES):  # room is looked for behind the last single block: as after some reports
             _ = (j,)
         board.marker(True)
         start = ticks_us()
