@@ -11,7 +11,7 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 
-from tern import compat, host_frames, supervisor, wire
+from tern import __version__, compat, host_frames, supervisor, wire
 from tern.boards import Base
 from tern.client import Client
 from tern.entropy import FAILED, EntropyError
@@ -195,7 +195,9 @@ def test_an_older_rp2350_reports_nothing_and_says_why(monkeypatch: pytest.Monkey
     board = board_module.Board(led=None, marker=None)
     assert board.generator().state == FAILED
     assert "1.28" in board.text()
-    assert board.text().endswith("; 27 C")
+    assert board.text().endswith(f"; tern {__version__}; 27 C")
+    board.last_error = "OSError"
+    assert board.text().endswith(f"; tern {__version__}; OSError; 27 C")
 
 
 def test_a_board_without_the_bench_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

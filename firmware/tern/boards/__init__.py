@@ -25,9 +25,13 @@ class Base:
     ticks_diff = staticmethod(getattr(time, "ticks_diff", None))
 
     def text(self):
-        """What the board is, for people: `board; interpreter; tern version`, and `; temperature` where it has one."""
+        """What the board is, for people: `board; interpreter; tern version`, and where there is one `; last_error` and
+        `; temperature`.
+        """
         version = ".".join([str(part) for part in sys.implementation.version[:3]])
         text = "%s; %s %s; tern %s" % (self.name, sys.implementation.name, version, __version__)
+        if self.last_error:
+            text += "; " + self.last_error
         warmth = self.temperature()
         return text if warmth is None else text + "; %d C" % ((warmth + 500) // 1000)
 
