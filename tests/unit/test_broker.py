@@ -18,7 +18,7 @@ from ternhost.aggregate.store import Store
 from ternhost.errors import StorageError, UsageError
 from ternhost.fleet import broker, keys
 from ternhost.fleet.attach import fleet_file, write_network
-from ternhost.links.access import AUTHORITY, CERTIFICATE, CONFIG, HOST, KEY, Access
+from ternhost.links.access import AUTHORITY, CERTIFICATE, CONFIG, HOST, KEY, Access, host_file
 from terntools.mosquitto import configure_if_missing
 
 KEYS = {7: bytes(range(32)), 8: bytes(32)}
@@ -113,6 +113,10 @@ def test_what_cannot_be(tmp_path):
         broker.write_configuration(tmp_path / "file" / "x", KEYS)
     with pytest.raises(StorageError):
         Access.load(tmp_path / "nothing")
+    for place, directory in (("my-broker", "my-broker"), ("my-broker/host-2.json", "my-broker")):
+        with pytest.raises(StorageError) as caught:  # keys would otherwise be written beside it
+            Access.load(host_file(tmp_path / place))
+        assert caught.value.hint == f"make it: tern broker config {tmp_path / directory}"
     (tmp_path / "host.json").write_text('{"host": 1}')
     with pytest.raises(UsageError):
         Access.load(tmp_path / "host.json")

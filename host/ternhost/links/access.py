@@ -55,7 +55,9 @@ class Access:
 def host_file(place: str | Path) -> Path:
     """The host.json of a broker that is named by its directory, or by that file."""
     place = Path(place)
-    return place / HOST if place.is_dir() else place
+    if place.is_dir() or not (place.exists() or place.suffix == Path(HOST).suffix):
+        return place / HOST
+    return place
 
 
 def write_file(path: Path, data: bytes, secret: bool = False) -> None:
