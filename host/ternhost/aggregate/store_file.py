@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+from contextlib import suppress
 from pathlib import Path
 
 from ternhost.errors import StorageError
@@ -38,12 +39,16 @@ def _may_be_a_store(path: Path) -> bool:
 
 
 def take_lock(path: Path) -> sqlite3.Connection:
-    """The right to write to the store, until it is closed. Raises sqlite3.Error where another process has it."""
+    """The right to write to the store, until it is closed. Raises sqlite3.Error where another process has it, and
+    StorageError where there can be no lock.
+    """
     # An open transaction on an empty database beside the store: on every platform one process has it, it
     # ends with the process however that dies, and nobody is kept from reading the store meanwhile.
     if not _may_be_a_store(path):  # what it is not is told when it is opened: nothing is left beside it
         return sqlite3.connect(":memory:")
-    lock = sqlite3.connect(f"{path}-lock", isolation_level=None, timeout=0)
+    beside = f"{path}-lock"
+    _close_to_others(beside)
+    lock = sqlite3.connect(beside, isolation_level=None, timeout=0)
     try:
         lock.execute("PRAGMA journal_mode = OFF")
         lock.execute("BEGIN EXCLUSIVE")
@@ -51,3 +56,15 @@ def take_lock(path: Path) -> sqlite3.Connection:
         lock.close()
         raise
     return lock
+
+
+def _close_to_others(path: str) -> None:
+    # Who may read a lock may hold it, and keep tern from its store. One that is there is not opened: when it is closed,
+    # this process loses whatever lock it has on it.
+    try:
+        with suppress(FileExistsError):
+            os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+        if os.name == "posix" and os.stat(path).st_mode & 0o077:
+            os.chmod(path, 0o600)
+    except OSError as error:
+        raise StorageError(f"{path}: {error.strerror}", hint="check the path and its owner") from error
