@@ -6,7 +6,8 @@ import math
 import queue
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
 from tern import frames, host_frames, wire
 from ternhost.errors import DeviceError
@@ -23,7 +24,7 @@ class ListeningLink(ABC):
         self._events = events
         self._lost: DeviceError | None = None
         self._replies: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
-        self._asking = False
+        self._wanted = b""  # types of frames that answer what is asked; no other is kept
 
     @abstractmethod
     def send(self, frame: bytes) -> None:
@@ -47,10 +48,9 @@ class ListeningLink(ABC):
         """Pass on frames of the board, in order; an empty one came damaged, and is for the aggregator to count."""
         answers = []
         for frame in received:
-            to_a_question = frame[:1] in (bytes((wire.HELLO,)), bytes((wire.BENCH,)))
-            if to_a_question or (self._asking and frame):
+            if frame and frame[0] in self._wanted:
                 self._replies.put(frame)
-            if not to_a_question:
+            if frame[:1] not in (bytes((wire.HELLO,)), bytes((wire.BENCH,))):
                 answers.append(frame)
         if answers:
             self._events.put(Received(self, answers))
@@ -70,8 +70,9 @@ class ListeningLink(ABC):
         """Ask the board who it is, again and again until `timeout`. Raises DeviceError and RefusedError."""
         # So many questions, whatever the clock says: a host that was held up must not give up a board that answers.
         for _ in range(math.ceil(timeout / HELLO_EVERY)):
-            nonce = self._ask_hello()
-            reply = self._reply(wire.HELLO, nonce, min(timeout, HELLO_EVERY))
+            with self._wanting(wire.HELLO):
+                nonce = self._ask_hello()
+                reply = self._reply(wire.HELLO, nonce, min(timeout, HELLO_EVERY))
             try:
                 hello = read_hello(reply or b"")
             except frames.FrameError:
@@ -85,12 +86,17 @@ class ListeningLink(ABC):
 
     def ask(self, frame: bytes, kind: int, nonce: int, timeout: float) -> bytes | None:
         """As Link's."""
-        self._asking = True
-        try:
+        with self._wanting(kind, wire.ERROR):
             self.send(frame)
             return self._reply(kind, nonce, timeout)
+
+    @contextmanager
+    def _wanting(self, *kinds: int) -> Iterator[None]:
+        self._wanted = bytes(kinds)
+        try:
+            yield
         finally:
-            self._asking = False
+            self._wanted = b""
 
     def _reply(self, kind: int, nonce: int, timeout: float) -> bytes | None:
         end = time.monotonic() + timeout
