@@ -195,23 +195,22 @@ def test_files_of_a_board(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "policy",
+    ("name", "least", "most", "message"),
     [
-        {"pause": -1},
-        {"pause": 86401},
-        {"slot": 65536},
-        {"slot": -1},
-        {"ahead": 0},
-        {"ahead": 1001},
-        {"epoch": -1},
-        {"epoch": 2**32},
-        {"records": -1},
-        {"records": 65536},
+        ("pause", 0, 86400, "a pause must be 0 to 86400 seconds, not {}"),
+        ("slot", 0, 65535, "a slot must be 0 to 65535 ms, not {}"),
+        ("ahead", 1, 1000, "1 to 1000 reports can be paid for at once, not {}"),
+        ("epoch", 0, 2**32 - 1, "an epoch must be 0 to 4294967295, not {}"),
+        ("records", 0, 65535, "a bound of records must be 0 to 65535, not {}"),
     ],
 )
-def test_policies_that_cannot_be(policy):
-    with pytest.raises(UsageError):
-        fleet_file(bytes(32), **policy)
+def test_policies_that_cannot_be(name, least, most, message):
+    for value in (least, most):
+        assert fleet_file(bytes(32), **{name: value})
+    for value in (least - 1, most + 1):
+        with pytest.raises(UsageError) as caught:
+            fleet_file(bytes(32), **{name: value})
+        assert str(caught.value) == message.format(value)
 
 
 def test_an_old_access_list_is_brought_up_to_date(tmp_path):
