@@ -3,14 +3,27 @@
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+from ternhost.errors import StorageError
 
 
 def private(path: str, flags: int) -> int:
     """An opener for open(): a file that it makes is for its owner alone."""
     return os.open(path, flags, 0o600)
+
+
+def close_to_others(path: str | Path) -> None:
+    """Leave a file or a directory to its owner alone: an older version may have left it open. Raises StorageError."""
+    try:
+        mode = stat.S_IMODE(os.stat(path).st_mode)
+        if os.name == "posix" and mode & 0o077:
+            os.chmod(path, mode & 0o700)
+    except OSError as error:
+        raise StorageError(f"{path}: {error.strerror}", hint="check the path and its owner") from error
 
 
 def write_whole(path: Path, data: bytes, mode: int = 0o666) -> None:

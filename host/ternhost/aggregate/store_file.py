@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from contextlib import suppress
 from pathlib import Path
 
 from ternhost.errors import StorageError
+from ternhost.files import close_to_others
 
 _SQLITE = b"SQLite format 3\0"  # how every file of SQLite begins
 
@@ -47,7 +47,14 @@ def take_lock(path: Path) -> sqlite3.Connection:
     if not _may_be_a_store(path):  # what it is not is told when it is opened: nothing is left beside it
         return sqlite3.connect(":memory:")
     beside = f"{path}-lock"
-    _close_to_others(beside)
+    # Who may read a lock may hold it, and keep tern from its store. One that is there is not opened: when it is closed,
+    # this process loses whatever lock it has on it.
+    try:
+        os.close(os.open(beside, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+    except FileExistsError:
+        close_to_others(beside)
+    except OSError as error:
+        raise StorageError(f"{beside}: {error.strerror}", hint="check the path and its owner") from error
     lock = sqlite3.connect(beside, isolation_level=None, timeout=0)
     try:
         lock.execute("PRAGMA journal_mode = OFF")
@@ -56,15 +63,3 @@ def take_lock(path: Path) -> sqlite3.Connection:
         lock.close()
         raise
     return lock
-
-
-def _close_to_others(path: str) -> None:
-    # Who may read a lock may hold it, and keep tern from its store. One that is there is not opened: when it is closed,
-    # this process loses whatever lock it has on it.
-    try:
-        with suppress(FileExistsError):
-            os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
-        if os.name == "posix" and os.stat(path).st_mode & 0o077:
-            os.chmod(path, 0o600)
-    except OSError as error:
-        raise StorageError(f"{path}: {error.strerror}", hint="check the path and its owner") from error
