@@ -5,15 +5,15 @@ One Client serves every client of its board, one at a time: a real board has one
 
 import gc
 from array import array
-from struct import pack_into
+from struct import pack_into, unpack_from
 
 from tern import frames, wire
 from tern.card import CardError, certify, decode
-from tern.compat import const, ticks_diff, ticks_ms
+from tern.compat import MICROPYTHON, const, ticks_diff, ticks_ms
 from tern.coordinates import choose, gather
 from tern.entropy import EntropyError
-from tern.frames import FrameError
-from tern.gradient import Gradient, turn
+from tern.frames import FrameError, difference
+from tern.gradient import Gradient, batch_size, turn
 from tern.ledger import Ledger, LedgerError
 from tern.sampler import sample, sample_categories
 from tern.shapes import HIERARCHY, WINDOW
@@ -30,6 +30,12 @@ from tern.storage import (
 )
 
 _mem_free = getattr(gc, "mem_free", int)  # CPython does not tell
+
+_REFUSALS = (FrameError, CardError, LedgerError, EntropyError, StorageError, OSError, MemoryError)
+
+_ADDRESS_END = const(16)  # an address and a tag are in longer frames only
+
+_HOLES = const(80)
 
 _BASE_MS = const(240)  # of any report: modules, garbage, room on the flash
 _MANY = const(65535)
@@ -63,7 +69,6 @@ class Client:
 
     def __init__(self, board):
         self.reply = bytearray(wire.MAX_FRAME)
-        self._view = memoryview(self.reply)
         self.board = board
         self._clients = None
         self._records = None
@@ -75,19 +80,24 @@ class Client:
         self._ledger = Ledger(board.in_place)
         self._loaded = wire.BOARD  # whose ledger it is
         self._round = frames.Round()
+        self._frame = self._asked = None  # the last ROUND, and the question in it
         self._question = bytearray(wire.KEY_BYTES)
         self._answer_key = frames.answer_key(memoryview(self._question))
+        self._filler = None
+        self._address = None  # device and round of the frame under way
         self._key = b""  # whose key signs an error, who it is, and to which round
         self._device = wire.BOARD
         self._number = 0
-        self._card = None
-        self._certified = None  # until it is known
-        self._k = self._size = 0  # values in a report, and the bytes that they take
+        self._k = 0  # values in a report; 0: _form is none
+        self._form = None  # see _decode()
+        self._certified = None  # whether its card is, until it is known
         self._gradient = None
         self._row = self._mean = None
         self._answerers = {}  # by model, of those that are not gradients
         self._room(wire.MAX_DIMENSION)
         self.entropy = board.generator()
+        if MICROPYTHON:
+            gc.threshold(-1)  # see compat
 
     def _room(self, k):
         # for a report of k values
@@ -102,15 +112,30 @@ class Client:
         """
         if len(frame) and frame[0] == wire.MODEL:  # asks for no answer
             return
-        count = 0
         if frames.is_for_fleet(frame):
-            try:
-                clients = self._open_clients()
-                if self._fleet_key:
-                    frames.verify(self._fleet_key, frame)
-                    count = clients.count
-            except (StorageError, FrameError, MemoryError):  # the board answers, once, that it is an error
-                pass
+            self._respond_all(frame, send)
+        else:
+            send(self.reply, self.answer(frame))
+        if not self._filler and self.reply[0] == wire.REPORT:
+            self._fill()
+
+    def _fill(self):
+        # MicroPython looks for room behind the last single block that it gave: so as long as there are holes of one
+        # block, each larger piece takes a way through all of the heap in use. Now that all is loaded that stays, they
+        # are filled for good: a report takes 1 ms less on a Pico.
+        gc.collect()
+        for _ in range(_HOLES):
+            self._filler = (self._filler,)
+
+    def _respond_all(self, frame, send):
+        count = 0
+        try:
+            clients = self._open_clients()
+            if self._fleet_key:
+                frames.verify(self._fleet_key, frame)
+                count = clients.count
+        except (StorageError, FrameError, MemoryError):  # the board answers, once, that it is an error
+            pass
         if count > 1:
             try:
                 from tern.many import respond  # a board of one client has no use for it
@@ -126,32 +151,46 @@ class Client:
 
         member: the client whose answer is wanted to a frame that carries the fleet's tag, verified.
         """
+        # A function of more than 11 words of variables has them on the heap, and where they were given back MicroPython
+        # begins to look for room, until it has given a single block. So on a report's way there are few of them, and
+        # a single block, the address, comes first: else the way goes through the garbage of all reports before.
         self._key = b""
         self._device = wire.BOARD
-        self._number = detail = 0
+        self._number = 0
+        self._address = unpack_from("<II", frame, 1) if len(frame) > _ADDRESS_END else None
+        return self._checked(frame, member)
+
+    def _checked(self, frame, member):
         try:
-            kind = frames.kind(frame)
-            if kind == wire.ROUND:
-                return self._answer_round(frame, member)
-            if kind == wire.HELLO_REQUEST:
-                return self._hello(frames.decode_hello_request(frame))
-            if kind == wire.BENCH_REQUEST:
-                return self._bench(frame)
-            if kind == wire.FLEET_KEY:
-                return self._take_fleet_key(frame)
-            code = wire.ERR_FRAME
-        except FrameError as error:
+            return self._answer(frame, member)
+        except _REFUSALS as error:
+            return self._refuse(error)
+
+    def _answer(self, frame, member):
+        kind = frames.kind(frame)
+        if kind == wire.ROUND and self._address:
+            return self._answer_round(frame, member)
+        if kind == wire.HELLO_REQUEST:
+            return self._hello(frames.decode_hello_request(frame))
+        if kind == wire.BENCH_REQUEST:
+            return self._bench(frame)
+        if kind == wire.FLEET_KEY:
+            return self._take_fleet_key(frame)
+        raise FrameError(wire.ERR_FRAME, "no question, or without an address")
+
+    def _refuse(self, error):
+        code = wire.ERR_DATA  # of StorageError and OSError
+        detail = 0
+        if isinstance(error, FrameError):
             code = error.code
             detail = error.detail
-        except CardError:
+        elif isinstance(error, CardError):
             code = wire.ERR_CARD
-        except LedgerError:
+        elif isinstance(error, LedgerError):
             code = wire.ERR_LEDGER
-        except EntropyError:
+        elif isinstance(error, EntropyError):
             code = wire.ERR_ENTROPY
-        except (StorageError, OSError):
-            code = wire.ERR_DATA
-        except MemoryError:  # to be asked again
+        elif isinstance(error, MemoryError):  # to be asked again
             gc.collect()
             code = wire.ERR_FRAME
         return frames.encode_error(self.reply, self._key, self._device, self._number, code, detail)
@@ -197,17 +236,22 @@ class Client:
         return answer(frame, self)
 
     def _answer_round(self, frame, member):
-        device, self._number = frames.address(frame)
-        clients = self._find(member or device)
-        n = len(frame) - wire.TAG_BYTES
-        question = frames.question(clients.key, clients.address, frame, n)
-        if not member and frames.difference(frame, n, question, wire.TAG_BYTES):
+        device, self._number = self._address
+        device = member or device
+        client = self._clients
+        if not client or client.device != device:
+            client = self._find(device)
+        if frame is not self._frame:  # a link's next one is the same view as a rule
+            self._asked = memoryview(frame)[frames.QUESTION_AT : -wire.TAG_BYTES]
+            self._frame = frame
+        question = frames.question(client.key, client.address, self._asked)
+        if not member and difference(frame, len(frame) - wire.TAG_BYTES, question, wire.TAG_BYTES):
             raise FrameError(wire.ERR_TAG, "tag does not verify")
         pack_into("32s", self._question, 0, question)
         self._key = self._answer_key
-        self._device = clients.device
-        self._round.decode(frame)
-        return self._report(clients, question)
+        self._device = device
+        self._round.decode(frame, self._address)
+        return self._report(client, question)
 
     def _report(self, client, question):
         request = self._round
@@ -218,21 +262,18 @@ class Client:
         if number < last:
             raise FrameError(wire.ERR_OLD_ROUND, "round is over", last)
         if number == last:
-            if frames.difference(question, 0, ledger.question, wire.KEY_BYTES):
+            if difference(question, 0, ledger.question, wire.KEY_BYTES):
                 raise FrameError(wire.ERR_CHANGED_ROUND, "another round of the same number", last)
             n = len(ledger.report)
-            self._view[:n] = ledger.report
+            memoryview(self.reply)[:n] = ledger.report
             return n
         if number - last > (wire.FLEET_AHEAD if request.device == wire.FLEET else wire.CLIENT_AHEAD):
             raise FrameError(wire.ERR_AHEAD, "too many rounds skipped", last)
         answerer = self._answerer(request.model) if request.model > wire.SVM else None
-        card = self._decode(request.card, k)
-        size = self._size
-        cost = k * card.epsilon
-        values = self._mean_gradient
-        if answerer:
-            cost = answerer.cost(card)
-            values = answerer.values
+        if k != self._k or request.card != self._form[0].data:
+            self._decode(request.card, k)
+        card, size, unsealed, sealed = self._form
+        cost = answerer.cost(card) if answerer else k * card.epsilon
         if cost > client.largest or (client.shapes and not client.shapes >> card.shape & 1):
             raise FrameError(wire.ERR_POLICY, "more than the device allows in one report", client.largest)
         if self._slot_ms and work_ms(request, card, size, self._bound) > self._slot_ms:
@@ -252,31 +293,42 @@ class Client:
         if k > len(self._symbols):
             self._room(k)
         choose(question, request.values, k, self._chosen)
-        gather(values(client, records, card), self._chosen, k, self._inputs)
+        if answerer:
+            values = answerer.values(client, records, card)
+        else:
+            values = self._mean_gradient(client, records)
+        gather(values, self._chosen, k, self._inputs)
         n = 0
         try:
-            n = self._sample(card, size)
+            draw = sample_categories if request.model == wire.CATEGORIES else sample
+            draw(card, self.entropy, self._inputs, self._symbols, k)
+            self.entropy.end_report()
+            n = frames.encode_report(
+                self.reply, self._key, client.device, number, self._symbols, k, card.symbols, size, unsealed
+            )
         finally:  # that it came to nothing may tell of the data, too
-            ledger.pay(number, question, cost, self._view[:n], min(self._ahead, left // cost))
+            ledger.pay(number, question, cost, sealed if n else b"", min(self._ahead, left // cost))
             if self._paid:
                 self._paid[client.device - client.first] = ticks_ms()
         return n
 
     def _decode(self, data, k):
-        """Return the Card of a report of k values; the one decoded last is known by its bytes."""
-        card = self._card
-        if card is None or k != self._k or data != card.data:
-            self._card = self._certified = None
-            card = decode(data)
-            self._size = frames.packed_size(card.symbols, k)
-            if self._size > wire.MAX_PACKED:
-                raise CardError("too many symbols for one report")
-            self._k = k
-            self._card = card
-        return card
+        """Set _form: the Card of a report of k values, the bytes that they take, and views of the report in `reply`,
+        without and with its tag.
+        """
+        self._k = 0
+        self._certified = None
+        card = decode(data)
+        size = frames.packed_size(card.symbols, k)
+        if size > wire.MAX_PACKED:
+            raise CardError("too many symbols for one report")
+        n = frames.REPORT_BYTES + size
+        view = memoryview(self.reply)
+        self._form = card, size, view[:n], view[: n + wire.TAG_BYTES]
+        self._k = k
 
     def _answerer(self, model):
-        """Return what answers for `model`: it has cost(card), and values() like _mean_gradient."""
+        """Return what answers for `model`: it has cost(card) and values(client, records, card)."""
         if model not in self._answerers:
             try:  # loaded only when asked for
                 if model == wire.SOFTMAX:
@@ -292,19 +344,7 @@ class Client:
             self._answerers[model] = Answerer(self._round)
         return self._answerers[model]
 
-    def _sample(self, card, size):
-        """Draw the report of the current round into `reply`; return its length."""
-        request = self._round
-        k = request.k
-        draw = sample_categories if request.model == wire.CATEGORIES else sample
-        draw(card, self.entropy, self._inputs, self._symbols, k)
-        n = frames.encode_report(
-            self._view, self._key, self._device, request.round, self._symbols, k, card.symbols, size
-        )
-        self.entropy.end_report()
-        return n
-
-    def _mean_gradient(self, client, records, _):
+    def _mean_gradient(self, client, records):
         """Return the mean gradient, scaled and clipped."""
         request = self._round
         d = request.d
@@ -314,7 +354,8 @@ class Client:
             self._gradient = Gradient(d)
         gradient = self._gradient
         count = client.records
-        batch, index = turn(request.round, request.batch, count)
+        batch = batch_size(request.batch, count)
+        index = turn(request.round, batch, count)
         gradient.reset(request.range)
         for _ in range(batch):
             records.read(client.start + index, self._row)

@@ -20,12 +20,17 @@ def feed():
 
 
 if MICROPYTHON:
+    import gc
+
     import micropython
     from micropython import const
 
     ticks_ms = time.ticks_ms
     ticks_diff = time.ticks_diff
     sleep_ms = time.sleep_ms
+
+    # While modules are loaded: else what loading leaves behind lies scattered among what stays (see Client).
+    gc.threshold(4096)
 
     ptr8 = ptr16 = ptr32 = None  # known to the viper compiler
 else:

@@ -29,7 +29,8 @@ _LIMIT = const(6)  # and the longest frame
 _RETURN = const(0x0D)
 _CTRL_C = const(0x03)
 _LEAST = const(13)  # a HELLO_REQUEST: the shortest frame of a host
-_QUESTION_AT = const(5)  # a ROUND is type, device, question, tag
+QUESTION_AT = const(5)  # a ROUND is type, device, question, tag
+REPORT_BYTES = const(9)  # type and fixed fields of a REPORT
 _ROUND_BYTES = const(26)  # type and fixed fields of a ROUND,
 _LEAST_ROUND = const(36)  # those, a byte of parameters, one of the card, the tag;
 _MODEL_AT = const(9)  # and where those of them stand that say how long it is
@@ -204,6 +205,11 @@ def cobs_size(n):
     return n + 2 + n // 254
 
 
+def receiver_state(limit):
+    """Return the state of cobs_decode() at the beginning of a stream."""
+    return array("i", (0, 0, 0, 0, 0, 0, limit))
+
+
 class Receiver:
     """Frames out of a stream of bytes. The buffer is made once; nothing longer than it is ever stored.
 
@@ -213,7 +219,7 @@ class Receiver:
 
     def __init__(self, limit=wire.MAX_FRAME):
         self.frame = bytearray(limit)
-        self._state = array("i", (0, 0, 0, 0, 0, 0, limit))
+        self._state = receiver_state(limit)
         self._source = b""
 
     def give(self, source, n=None):
@@ -282,9 +288,13 @@ def difference(a: ptr8, start: int, b: ptr8, n: int) -> int:
     return bits
 
 
-def seal(key, out, n):
-    """Write the tag of out[:n] behind it; return the length of the whole frame. `out`: bytearray or its memoryview."""
-    struct.pack_into("8s", out, n, digest(key, out[:n]))
+def seal(key, out, n, data=None):
+    """Write the tag of out[:n] behind it; return the length of the whole frame. `out`: bytearray or its memoryview.
+
+    data: out[:n], where there is a view of it.
+    """
+    data = digest(key, data or out[:n])
+    struct.pack_into("8s", out, n, data)
     return n + wire.TAG_BYTES
 
 
@@ -301,14 +311,14 @@ def verify(key, frame):
     raise FrameError(wire.ERR_TAG, "tag does not verify")
 
 
-def question(key, address, frame, n):
-    """Return the digest of a ROUND, frame[:n] without its tag, as the client with `key` takes it.
+def question(key, address, asked):
+    """Return the digest of a ROUND as the client with `key` takes it.
 
-    address: type and device of a ROUND for it, 5 bytes.
+    address: type and device of a ROUND for it, 5 bytes; asked: what follows them, without the tag.
     """
     state = hashlib.sha256(key)
     state.update(address)
-    state.update(frame[_QUESTION_AT:n])
+    state.update(asked)
     return state.digest()
 
 
@@ -361,14 +371,17 @@ def encode_hello(
     return seal(b"", out, n + len(text))
 
 
-def encode_report(out, key, device, round_number, symbols, k, base, size):
-    """Write a REPORT of symbols[:k] (array('H')), each below base; key: answer_key(); size: packed_size(base, k)."""
-    check_address(device, round_number)
-    require(size <= wire.MAX_PACKED, "report too long")
+def encode_report(out, key, device, round_number, symbols, k, base, size, data=None):
+    """Write a REPORT of symbols[:k] (array('H')), each below base; key: answer_key(); size: packed_size(base, k).
+
+    data: as for seal().
+    """
     out[0] = wire.REPORT
     struct.pack_into(wire.REPORT_FIELDS, out, 1, device, round_number)
-    require(pack(symbols, k, base, out, 9, 9 + size) >= 0, "symbol out of bounds")
-    return seal(key, out, 9 + size)
+    end = REPORT_BYTES + size
+    if size > wire.MAX_PACKED or pack(symbols, k, base, out, REPORT_BYTES, end) < 0:
+        raise FrameError(wire.ERR_FRAME, "symbols out of bounds")
+    return seal(key, out, end, data)
 
 
 def encode_error(out, key, device, round_number, code, detail=0):
@@ -463,29 +476,37 @@ class Round:
         )  # of the last frame: from its model to its parameters
         self._length = 0  # of all of it, where that was in order
 
-    def decode(self, frame):
-        """Take the fields of `frame`; the tag is verify()'s business. Raises FrameError."""
-        self.device, self.round = address(frame)
+    def decode(self, frame, known=None):
+        """Take the fields of `frame`; the tag is verify()'s business. Raises FrameError.
+
+        known: its device and round, for who has them already.
+        """
+        self.device, self.round = known or address(frame)
         check_address(self.device, self.round)
+        n = len(frame)
         if (
-            len(frame) != self._length
+            n != self._length
             or frame[0] != wire.ROUND
             or difference(frame, _MODEL_AT, self._head, _ROUND_BYTES - _MODEL_AT)
         ):
             self._decode_head(frame)
-        at = len(frame) - wire.TAG_BYTES - len(self.card)
-        if difference(frame, at, self.card, len(self.card)):
-            self.card = bytes(frame[at : -wire.TAG_BYTES])
+        card = self.card
+        n -= wire.TAG_BYTES + len(card)
+        if difference(frame, n, card, len(card)):
+            self.card = bytes(frame[n : -wire.TAG_BYTES])
         if wire.VALUES <= self.model <= wire.CATEGORIES:
-            self.values = 0
-            for j in range(8 * (at - _ROUND_BYTES)):
-                bit = frame[_ROUND_BYTES + (j >> 3)] >> (j & 7) & 1
-                require(j < self.d or not bit, "feature out of bounds")
-                self.asked[j] = bit
-                self.values += bit
-            require(self.k <= self.values, "k out of bounds")
+            self._decode_asked(frame, n)
         else:
             copy_int16(frame, _ROUND_BYTES, self.parameters, len(self.parameters))
+
+    def _decode_asked(self, frame, end):
+        self.values = 0
+        for j in range(8 * (end - _ROUND_BYTES)):
+            bit = frame[_ROUND_BYTES + (j >> 3)] >> (j & 7) & 1
+            require(j < self.d or not bit, "feature out of bounds")
+            self.asked[j] = bit
+            self.values += bit
+        require(self.k <= self.values, "k out of bounds")
 
     def _decode_head(self, frame):
         self._length = 0

@@ -127,10 +127,14 @@ def mean(totals: ptr32, n: int, out: ptr16, d: int, up: int):
         j += 1
 
 
-def turn(round_number, batch, count):
-    """Return (records, first) of a round's batch: records go round cyclically, a batch of some moves on by round."""
-    n = min(batch or count, count, MAX_BATCH)
-    return n, (round_number - 1) % count * n % count
+def turn(round_number, n, count):
+    """Return the first of the n records of a round's batch: they go round, and a batch of some moves on by round."""
+    return (round_number - 1) % count * n % count
+
+
+def batch_size(batch, count):
+    """Return how many of its records a client takes where a round asks for `batch` (0: all)."""
+    return min(batch or count, count, MAX_BATCH)
 
 
 def fine_bits(range_):
@@ -172,7 +176,28 @@ class Gradient:
             raise ValueError("lengths do not fit d")
         if self.count >= MAX_BATCH:
             raise ValueError("more than 32 records in a batch")
-        residual = self._residual(model, params, exponent, row, start)
+        sums = self._sums
+        dot(row, start, params, sums, d)
+        high = sums[0] + (sums[1] >> 8)  # w.x = (256 high + (sums[1] & 255)) * 2**exponent, in 2**-14 units
+        shift = -8 - exponent
+        label = row[start + d]
+        if model == SVM:
+            z = high >> shift  # rounded down: exact for z < 1; for z > -1 the bits shifted out decide a tie
+            if label > 0:
+                residual = -_ONE if z < _ONE else 0
+            else:
+                rest = high & (1 << shift) - 1 | sums[1] & 255
+                residual = _ONE if z > -_ONE or (z == -_ONE and rest) else 0
+        else:
+            z = high + (1 << shift - 1) >> shift
+            if model == LINEAR:
+                limit = _MAX_RESIDUAL >> self._fine << 14
+                residual = max(-limit, min(limit, z - label))
+            else:
+                margin = z if label > 0 else -z
+                residual = sigmoid_tail(margin) if margin >= 0 else _ONE - sigmoid_tail(-margin)
+                if label > 0:
+                    residual = -residual
         if residual:
             accumulate(row, start, residual, self._totals, d, self._fine)
         self.count += 1
@@ -187,23 +212,3 @@ class Gradient:
         if len(out) < self.d:
             raise ValueError("lengths do not fit d")
         mean(self._totals, self.count, out, self.d, self._up)
-
-    def _residual(self, model, params, exponent, row, start):
-        sums = self._sums
-        dot(row, start, params, sums, self.d)
-        high = sums[0] + (sums[1] >> 8)  # w.x = (256 high + (sums[1] & 255)) * 2**exponent, in 2**-14 units
-        shift = -8 - exponent
-        label = row[start + self.d]
-        if model == SVM:
-            z = high >> shift  # rounded down: exact for z < 1; for z > -1 the bits shifted out decide a tie
-            if label > 0:
-                return -_ONE if z < _ONE else 0
-            rest = high & (1 << shift) - 1 | sums[1] & 255
-            return _ONE if z > -_ONE or (z == -_ONE and rest) else 0
-        z = high + (1 << shift - 1) >> shift
-        if model == LINEAR:
-            limit = _MAX_RESIDUAL >> self._fine << 14
-            return max(-limit, min(limit, z - label))
-        margin = z if label > 0 else -z
-        size = sigmoid_tail(margin) if margin >= 0 else _ONE - sigmoid_tail(-margin)
-        return -size if label > 0 else size

@@ -7,6 +7,7 @@ import struct
 
 from tern import wire
 from tern.frames import (
+    QUESTION_AT,
     check_address,
     check_length,
     check_question,
@@ -69,7 +70,7 @@ def question_of(key, device, frame):
 
     frame: bytes, the tag included. It begins with the tag of the ROUND for this client alone.
     """
-    return question(key, struct.pack("<BI", wire.ROUND, device), frame, len(frame) - wire.TAG_BYTES)
+    return question(key, struct.pack("<BI", wire.ROUND, device), frame[QUESTION_AT : -wire.TAG_BYTES])
 
 
 def encode_model(out, key, device, round_number, model, parameters, exponent, classes=1):

@@ -2,8 +2,8 @@
 
 import hashlib
 import os
-import struct
 from binascii import crc32
+from struct import pack, pack_into, unpack_from
 
 from tern.compat import MICROPYTHON, const
 
@@ -44,8 +44,7 @@ class Ledger:
         """in_place: on the board's file system (LittleFS) a file that is written over is the old one until it is
         flushed, and the new one from then on. So one open file serves for all writes, without a new one and a rename.
         """
-        self._bytes = bytearray(_SIZE)
-        self._view = memoryview(self._bytes)
+        self._view = memoryview(bytearray(_SIZE))
         self._checked = self._whole = self.report = self._view[:0]
         self._in_place = in_place
         self._file = None
@@ -62,17 +61,17 @@ class Ledger:
         self.close()
         try:
             with open(path, "rb") as file:
-                size = file.readinto(self._bytes)
+                size = file.readinto(self._view)
         except OSError as error:
             raise LedgerError("ledger unreadable: %s" % error)
         if size < _HEADER + _CHECK:
             raise LedgerError("ledger cut short")
-        magic, budget, spent, last, question, state, reserved, n = struct.unpack_from(FIELDS, self._bytes, 0)
+        magic, budget, spent, last, question, state, reserved, n = unpack_from(FIELDS, self._view, 0)
         view = self._view
         end = _HEADER + n
         first = magic == MAGIC_1
         data = view[:end]
-        check = hashlib.sha256(data).digest()[:8] if first else struct.pack("<I", crc32(data))
+        check = hashlib.sha256(data).digest()[:8] if first else pack("<I", crc32(data))
         if size < end + len(check) or check != view[end : end + len(check)]:
             raise LedgerError("ledger damaged")
         asked = question != _NO_QUESTION
@@ -124,10 +123,6 @@ class Ledger:
             or not (_MIN_REPORT <= len(report) <= _MAX_REPORT or not report)
         ):
             raise LedgerError("not a payment")
-        state = ANSWERED
-        if not report:
-            question = _NO_QUESTION
-            state = RESERVED
         self.path = ""  # to be loaded again, unless all goes well
         covered = round_number <= self._until and cost <= self._paid - spent
         if not covered:
@@ -135,23 +130,28 @@ class Ledger:
             ahead = min(ahead, left // cost, _MAX_ROUND - round_number + 1)
             if ahead > 1:
                 covered = True
-                self._set(spent + ahead * cost, round_number + ahead - 1, _NO_QUESTION, RESERVED, b"")
+                self._until = self.round = round_number + ahead - 1
+                self._paid = self.spent = spent + ahead * cost
+                self.state = RESERVED
+                self._set(_NO_QUESTION, b"")
                 self._write(path)
-                self._until = self.round
-                self._paid = self.spent
-        self._set(spent + cost, round_number, question, state, report)
+        self.spent = spent + cost
+        self.round = round_number
+        self.state = ANSWERED
+        if not report:
+            question = _NO_QUESTION
+            self.state = RESERVED
+        self._set(question, report)
         if not covered:
             self._write(path)
         self.path = path
 
-    def _set(self, spent, last, question, state, report):
-        n = len(report)
-        self._fit(n)
-        struct.pack_into(FIELDS, self._bytes, 0, MAGIC, self.budget, spent, last, question, state, 0, n)
-        self.report[:] = report
-        self.spent = spent
-        self.round = last
-        self.state = state
+    def _set(self, question, report):
+        # In pieces: a function of more than 11 words of variables has them on the heap.
+        self._fit(len(report))
+        pack_into("<4sIII", self._view, 0, MAGIC, self.budget, self.spent, self.round)
+        pack_into("<32sHH", self._view, _QUESTION, question, self.state, len(report))
+        pack_into(self._layout, self._view, _HEADER, report if MICROPYTHON else bytes(report))
 
     def _fit(self, n):
         # Views for a report of n bytes: nothing is allocated while all reports are as long.
@@ -160,11 +160,12 @@ class Ledger:
             checked = self._view[: _HEADER + n]
             self._whole = self._view[: _HEADER + n + _CHECK]
             self._checked = checked
+            self._layout = "%ds" % n
             self.report = report  # last: now there was memory for all
 
     def _write(self, path):
         # Whatever goes wrong, the file at `path` is the old one or the new one, whole.
-        struct.pack_into("<I", self._bytes, len(self._checked), crc32(self._checked))
+        pack_into("<I", self._view, len(self._checked), crc32(self._checked))
         if self._in_place:
             self._write_over(path)
         elif MICROPYTHON:
@@ -173,6 +174,7 @@ class Ledger:
             self._held = exchange(path, bytes(self._whole), self._held)
 
     def _write_over(self, path):
+        # Few variables: what takes more than 11 words lies on the heap.
         try:
             if not self._file:
                 self._file = open(path, "r+b")
@@ -180,9 +182,9 @@ class Ledger:
             if self._file.write(self._whole) != len(self._whole):
                 raise OSError("short write")
             self._file.flush()
-        except OSError as error:
+        except OSError:
             self.close()
-            raise LedgerError("ledger not writable: %s" % error)
+            raise LedgerError("ledger not writable")
 
     def close(self):
         """Forget what was loaded."""
@@ -209,7 +211,8 @@ def create(path, budget, last=0):
     except OSError:
         ledger = Ledger()
         ledger.budget = budget
-        ledger._set(0, last, _NO_QUESTION, IDLE, b"")
+        ledger.round = last
+        ledger._set(_NO_QUESTION, b"")
         ledger._write(path)
         return
     raise LedgerError("there is a ledger already")

@@ -14,7 +14,7 @@ from array import array
 
 from tern import compat
 from tern.compat import micropython, ptr16, ptr32
-from tern.gradient import Gradient
+from tern.gradient import Gradient, batch_size
 from tern.wire import LOCAL, MAX_BATCH, MAX_EXPONENT, MAX_RATE, MAX_TAU, MIN_LOCAL_EXPONENT
 
 
@@ -147,7 +147,7 @@ class Answerer:
             read,
             count,
             request.epochs,
-            min(request.batch or count, count, MAX_BATCH),
+            batch_size(request.batch, count),
             request.rate,
         )
         self._trainer.report(request.tau, self._shares)

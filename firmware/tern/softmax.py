@@ -8,7 +8,7 @@ of tern.gradient, row by row.
 from array import array
 
 from tern.compat import const
-from tern.gradient import accumulate, clear, fine_bits, mean, turn
+from tern.gradient import accumulate, batch_size, clear, fine_bits, mean, turn
 from tern.inference import Classifier
 
 _ONE = const(16384)
@@ -43,7 +43,8 @@ class Answerer:
         fine = fine_bits(request.range)
         clear(self._totals, n)
         count = client.records
-        batch, index = turn(request.round, request.batch, count)
+        batch = batch_size(request.batch, count)
+        index = turn(request.round, batch, count)
         for _ in range(batch):
             records.read(client.start + index, row)
             classifier.probabilities(row, probabilities)

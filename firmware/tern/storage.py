@@ -120,7 +120,7 @@ class Clients(_File):
             struct.unpack(CLIENT, self._row)
         )
         if self.shapes & ~_SHAPES or (self.first and self.device != self.first + index):
-            self.device = 0
+            self.device = -1  # nobody's
             raise StorageError("damaged")
         self.address = bytes((ROUND,)) + self._row[:4]  # how a ROUND for it begins
         if self._most and self.records > self._most:

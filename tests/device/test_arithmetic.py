@@ -7,7 +7,7 @@ from vectors import cases
 from tern import collect, inference, local, softmax, wire
 from tern.card import decode
 from tern.frames import Round
-from tern.gradient import Gradient, turn
+from tern.gradient import Gradient, batch_size, turn
 
 
 class Records:
@@ -53,7 +53,8 @@ def mean_gradient(case):
     d = case["d"]
     gradient = Gradient(d)
     gradient.reset(case["range"])
-    n, index = turn(case["round"], case["batch"], len(rows))
+    n = batch_size(case["batch"], len(rows))
+    index = turn(case["round"], n, len(rows))
     for i in range(n):
         row = array("h", rows[(index + i) % len(rows)])
         gradient.add(case["model"], array("h", case["parameters"]), case["exponent"], row)
@@ -87,5 +88,6 @@ def test_vectors_of_collection():
 def test_vectors_of_choice():
     for case in cases("arithmetic.json", "choice"):
         c = case["count"]
-        n, first = turn(case["round"], case["batch"], c)
+        n = batch_size(case["batch"], c)
+        first = turn(case["round"], n, c)
         assert [(first + i) % c for i in range(n)] == case["records"], case["comment"]

@@ -1,5 +1,6 @@
 """The round loop: what a client answers to every kind of request, and what it costs in budget and heap."""
 
+import gc
 import os
 import struct
 from array import array
@@ -396,3 +397,42 @@ def test_bench_answers_every_case():
     n = host_frames.encode_bench_request(out, 5, wire.BENCH_SAMPLE, 3, b"no card")
     assert error_of(ask(client, memoryview(out)[:n]), 0) == (wire.ERR_CARD, 0)
     assert spent(folder) == 0
+
+
+def test_a_buffer_that_is_used_again_is_read_again():
+    client = Client(provision(scratch.folder()))
+    frame = bytearray(round_frame(1, small_board.TWO))
+    view = memoryview(frame)
+    for one in (frame, view):  # the very same object each time, as links have it
+        for _ in range(2):
+            number = client._ledger.round + 1
+            view[:] = round_frame(number, small_board.TWO)
+            n = client.answer(one)
+            assert client.reply[0] == wire.REPORT and frames.address(client.reply[:n]) == (7, number)
+        frame[10] ^= 1  # the tag is that of another question
+        n = client.answer(one)
+        assert client.reply[0] == wire.ERROR and client.reply[9] == wire.ERR_TAG
+
+
+def test_a_report_leaves_little_garbage():
+    if not MICROPYTHON:
+        return
+    board = provision(scratch.folder(), d=28)
+    board.in_place = True
+    client = Client(board)
+    requests = [round_frame(number, small_board.THREE, d=28, k=1) for number in range(1, 29)]
+    view = memoryview(bytearray(len(requests[0])))
+    left = 0
+    for i in range(len(requests)):
+        view[:] = requests[i]
+        gc.collect()
+        gc.disable()
+        before = gc.mem_alloc()
+        client.respond(view, lambda reply, n: None)
+        after = gc.mem_alloc()
+        gc.enable()
+        assert client.reply[0] == wire.REPORT
+        if i >= 4:
+            left += after - before
+    print("a report leaves", left // 24, "bytes")
+    assert left <= 24 * 500

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tern import card as cards
-from tern import frames, ledger, sampler, wire
+from tern import client, frames, ledger, sampler, wire
 from ternhost.aggregate import batches
 from ternhost.aggregate.aggregator import Aggregator
 from ternhost.aggregate.questions import Question, round_body
@@ -151,7 +151,7 @@ def test_the_targets_see_what_is_wrong(tmp_path, monkeypatch):
     forged = verdicts.message(verdicts.RAW, forged)
     talk = seeds.client_inputs()[1]
     bugs = [
-        ("client", forged, frames, "difference", lambda a, b, n: 0),
+        ("client", forged, client, "difference", lambda a, start, b, n: 0),
         ("client", talk, ledger.Ledger, "pay", lambda *arguments: None),
         ("client", talk, frames, "answer_key", lambda question: question[:16]),
         ("card", card, sampler, "sample", lambda card, stream, xs, out, n: out.__setitem__(0, card.symbols)),

@@ -192,6 +192,17 @@ def test_a_refusal_under_the_key_of_its_round_is_heard_after_a_rotation(store):
     )
 
 
+def test_a_revoked_key_does_not_count_once_its_device_has_another(store):
+    made = keys.add(store, [1, 2])
+    aggregator = Aggregator(store)
+    aggregator.open(1, [(QUESTION, [1, 2])], 0.0)
+    keys.revoke(store, [1])
+    aggregator.reload_keys()
+    new = keys.add(store, [1])
+    aggregator.reload_keys()
+    assert not aggregator.accept([report(made[1], 1, 1), report(new[1], 1, 1)], 0.0).reports
+
+
 @pytest.mark.parametrize("jump", [-1e9, 0.0, 1e9])
 def test_a_round_is_resumed_with_the_keys_that_it_was_asked_with(store, monkeypatch, jump):
     """However often they were rotated since, and whatever the clock says."""

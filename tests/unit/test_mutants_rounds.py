@@ -29,8 +29,9 @@ _TOO_FAR = f"""        if number - last > ({_AHEAD}):
             raise FrameError(wire.ERR_AHEAD, "too many rounds skipped", last)
 """
 _ANSWERER = "        answerer = self._answerer(request.model) if request.model > wire.SVM else None\n"
-_CARD = """        card = self._decode(request.card)
-        size = self._packed_size(card.symbols, request.k)
+_CARD = """        if k != self._k or request.card != self._form[0].data:
+            self._decode(request.card, k)
+        card, size, unsealed, sealed = self._form
 """
 _ALLOWED = f"""        if {_POLICY}:
             raise FrameError(wire.ERR_POLICY, "more than the device allows in one report", client.largest)
@@ -51,16 +52,17 @@ _BUDGET = """        left = self._left(client, ledger)
         if cost > left:
             raise FrameError(wire.ERR_BUDGET, "budget spent", left)
 """
-_PAUSE = "        self._check_pause(client)\n"
-_TAG = """        if not member and frames.difference(frame[n:], question, wire.TAG_BYTES):
+_PAUSE = "        if self._paid:\n            self._check_pause(client)\n"
+_TAG = """        if not member and difference(frame, len(frame) - wire.TAG_BYTES, question, wire.TAG_BYTES):
             raise FrameError(wire.ERR_TAG, "tag does not verify")
 """
-_SPEAKS = """        self._key = frames.answer_key(question)
-        self._device = clients.device
+_SPEAKS = """        pack_into("32s", self._question, 0, question)
+        self._key = self._answer_key
+        self._device = device
 """
-_DECODE = "        self._round.decode(frame)\n"
+_DECODE = "        self._round.decode(frame, self._address)\n"
 _LOAD = "        ledger = self._load(client.device)\n        last = ledger.round\n"
-_PAY = "ledger.pay(number, question, cost, self._view[:n], min(self._ahead, left // cost))"
+_PAY = 'ledger.pay(number, question, cost, sealed if n else b"", min(self._ahead, left // cost))'
 
 WRONG = [
     *of(
@@ -80,14 +82,12 @@ WRONG = [
         ("bits a symbol rounded up", "values = base**k", "values = 1 << k * (base - 1).bit_length()"),
         ("tags of the last bytes", "return digest(key, data)[: wire.TAG_BYTES]", "return digest(key, data)[-wire.TAG_BYTES :]"),
         ("data before key", "state = hashlib.sha256(key)\n    state.update(data)", "state = hashlib.sha256(data)\n    state.update(key)"),
-        ("seven bytes of a tag count", "    while i < n:\n        bits |= a[i] ^ b[i]", "    while i < n - (n == 8):\n        bits |= a[i] ^ b[i]"),
-        ("differences that cancel out", "bits |= a[i] ^ b[i]", "bits ^= a[i] ^ b[i]"),
-        ("a checksum that is not checked", "if not difference(frame[n:], whole, wire.TAG_BYTES):", "if True:"),
+        ("seven bytes of a tag count", "    while i < n:\n        bits |= a[start + i] ^ b[i]", "    while i < n - (n == 8):\n        bits |= a[start + i] ^ b[i]"),
+        ("differences that cancel out", "bits |= a[start + i] ^ b[i]", "bits ^= a[start + i] ^ b[i]"),
+        ("a checksum that is not checked", "if not difference(frame, n, whole, wire.TAG_BYTES):", "if True:"),
         ("a question without the client's id", "    state.update(address)\n", "    state.update(address[:1])\n"),
-        ("a question with the device asked", "    state.update(address)\n    state.update(frame[_QUESTION_AT:n])",
-         "    state.update(frame[:n])"),
-        ("a question without the round", "state.update(frame[_QUESTION_AT:n])", "state.update(frame[_QUESTION_AT + 4 : n])"),
-        ("a question with the tag", "state.update(frame[_QUESTION_AT:n])", "state.update(frame[_QUESTION_AT:])"),
+        ("a question of nothing", "    state.update(asked)\n", ""),
+        ("a question without the round", "    state.update(asked)\n", "    state.update(asked[4:])\n"),
         ("the first bytes of Q are the answer key", "question[wire.TAG_BYTES : 3 * wire.TAG_BYTES]", "question[: 2 * wire.TAG_BYTES]"),
         ("an answer key to the end of Q", "question[wire.TAG_BYTES : 3 * wire.TAG_BYTES]", "question[wire.TAG_BYTES :]"),
         ("answers under the client's key", "question[wire.TAG_BYTES : 3 * wire.TAG_BYTES]", "bytes(16)"),
@@ -98,7 +98,7 @@ WRONG = [
         ("round 0", "1 <= round_number <= wire.MAX_ROUND", "0 <= round_number <= wire.MAX_ROUND"),
         ("round 2**30", "1 <= round_number <= wire.MAX_ROUND", "1 <= round_number <= wire.MAX_ROUND + 1"),
         ("a last round of 2**30 - 2", "1 <= round_number <= wire.MAX_ROUND", "1 <= round_number < wire.MAX_ROUND"),
-        ("device ids below 2**31", "1 <= device <= 0xFFFFFFFF", "1 <= device <= 0x7FFFFFFF"),
+        ("device ids below 2**31", "device >> 32", "device >> 31"),
         ("frames of 2561 bytes", "1 + wire.TAG_BYTES <= len(frame) <= wire.MAX_FRAME", "1 + wire.TAG_BYTES <= len(frame) <= wire.MAX_FRAME + 1"),
         ("model 11", "wire.LINEAR <= model <= wire.LAST_MODEL", "wire.LINEAR <= model <= wire.LAST_MODEL + 1"),
         ("model 0", "wire.LINEAR <= model <= wire.LAST_MODEL", "0 <= model <= wire.LAST_MODEL"),
@@ -130,7 +130,7 @@ WRONG = [
         ("k above the values", "1) <= k <= values, ", "1) <= k <= values + 1, "),
         ("no card", "1 <= length <= wire.MAX_CARD, ", "0 <= length <= wire.MAX_CARD, "),
         ("bytes behind the card", "len(frame) == end_of(layout) + rest + wire.TAG_BYTES", "len(frame) >= end_of(layout) + rest + wire.TAG_BYTES"),
-        ("features from d on", "require(j < d or not bit, ", "require(True, "),
+        ("features from d on", "require(j < self.d or not bit, ", "require(True, "),
         ("features from the top bit", ">> (j & 7) & 1", ">> (7 - (j & 7)) & 1"),
         ("k above the features asked for", 'require(self.k <= self.values, "k out of bounds")', ""),
     ),
@@ -180,7 +180,7 @@ WRONG = [
         ("pieces of 96 bytes", "_FRESH = const(192)", "_FRESH = const(96)"),
         ("a key for several reports", "        if self._requested:\n            self._new_key()\n        self._reports", "        self._reports"),
         ("uniform(256) of two bytes", "while mask >> shift:", "while mask + 1 >> shift:"),
-        ("thresholds from the last byte", "shift = 22\n        while shift > 0:", "shift = 14\n        while shift > 0:"),
+        ("thresholds from the last byte", "self.byte() - (threshold >> 22)", "self.byte() - (threshold & 255)"),
     ),
     *of(
         "hash_drbg",
@@ -239,7 +239,7 @@ WRONG = [
         ("shapes counted from 0", "client.shapes >> card.shape & 1", "client.shapes >> card.shape - 1 & 1"),
         ("no slot", _SLOT, ""),
         ("no certificates", _CERTIFIED, ""),
-        ("a certificate of the card before", "            self._certified = None\n            self._card = card", "            self._card = card"),
+        ("a certificate of the card before", "        self._certified = None\n        card = decode(data)", "        card = decode(data)"),
         ("no health", _ENTROPY, ""),
         ("no budget", _BUDGET, "        left = self._left(client, ledger)\n"),
         ("the last micro-epsilon is kept", "        if cost > left:", "        if cost >= left:"),
@@ -251,19 +251,19 @@ WRONG = [
         ("the fleet's bound for all", f"({_AHEAD})", "wire.FLEET_AHEAD"),
         ("bounds exchanged", _AHEAD, "wire.CLIENT_AHEAD if request.device == wire.FLEET else wire.FLEET_AHEAD"),
         ("a bound on rounds one less", "        if number - last > (", "        if number - last >= ("),
-        ("any question again", "            if frames.difference(question, ledger.question, wire.KEY_BYTES):\n",
+        ("any question again", "            if difference(question, 0, ledger.question, wire.KEY_BYTES):\n",
          "            if not len(ledger.report):\n"),
-        ("8 bytes of a question", "frames.difference(question, ledger.question, wire.KEY_BYTES)", "frames.difference(question[24:], ledger.question[24:], 0)"),
-        ("no question again", "frames.difference(question, ledger.question, wire.KEY_BYTES)", "True"),
+        ("8 bytes of a question", "difference(question, 0, ledger.question, wire.KEY_BYTES)", "difference(question, 24, ledger.question[24:], 8)"),
+        ("no question again", "difference(question, 0, ledger.question, wire.KEY_BYTES)", "True"),
         ("an error of round 0", "self._device, self._number, code, detail)", "self._device, 0, code, detail)"),
         ("errors without a detail", "            detail = error.detail\n", ""),
-        ("the board speaks for its clients", _SPEAKS, "        self._key = frames.answer_key(question)\n        self._device = 0\n"),
-        ("errors under the client's key", "        self._key = frames.answer_key(question)\n", "        self._key = clients.key\n"),
-        ("the price of one value", "cost = request.k * card.epsilon", "cost = card.epsilon"),
-        ("the price of all values", "cost = request.k * card.epsilon", "cost = request.values * card.epsilon"),
-        ("a debit of another amount", _PAY, _PAY.replace("cost, self", "card.epsilon, self")),
+        ("the board speaks for its clients", "        self._device = device\n", "        self._device = 0\n"),
+        ("errors under the client's key", "        self._key = self._answer_key\n", "        self._key = client.key\n"),
+        ("the price of one value", "else k * card.epsilon", "else card.epsilon"),
+        ("the price of all values", "else k * card.epsilon", "else request.values * card.epsilon"),
+        ("a debit of another amount", _PAY, _PAY.replace("cost, sealed", "card.epsilon, sealed")),
         ("a debit of nothing", _PAY, "pass"),
-        ("a report that is not stored", _PAY, _PAY.replace("self._view[:n]", "self._view[:0]")),
+        ("a report that is not stored", _PAY, _PAY.replace("sealed if n else ", "")),
         ("a question that is not stored", _PAY, _PAY.replace("number, question", "number, bytes(32)")),
         ("no payment without a report", _PAY, "if n: " + _PAY),
         ("paid one by one", "min(self._ahead, left // cost)", "1"),
@@ -285,12 +285,12 @@ WRONG = [
          "        if not client.records or client.start + client.records > records.count:\n"
          '            raise StorageError("client without records")\n'),
         ("no bound on records", "CLIENTS, self._bound)", "CLIENTS)"),
-        ("symbols of 257 bytes", "if self._packed[2] > wire.MAX_PACKED:", "if self._packed[2] > wire.MAX_PACKED + 1:"),
-        ("symbols of 255 bytes at most", "if self._packed[2] > wire.MAX_PACKED:", "if self._packed[2] >= wire.MAX_PACKED:"),
+        ("symbols of 257 bytes", "if size > wire.MAX_PACKED:", "if size > wire.MAX_PACKED + 1:"),
+        ("symbols of 255 bytes at most", "if size > wire.MAX_PACKED:", "if size >= wire.MAX_PACKED:"),
         ("MODEL is answered", "if len(frame) and frame[0] == wire.MODEL:", "if False:"),
-        ("the fleet's key is not looked at", "                    frames.verify(self._fleet_key, frame)\n", ""),
-        ("the fleet is named where its client is missing", "clients = self._find(member or device)\n",
-         "clients = self._find(member or device) if device != wire.FLEET or self._clients.find(member) else self._find(device)\n"),
+        ("the fleet's key is not looked at", "                frames.verify(self._fleet_key, frame)\n", ""),
+        ("the fleet is named where its client is missing", "            client = self._find(device)\n",
+         "            client = self._find(device if self._clients.find(device) else self._address[0])\n"),
         ("an earlier epoch", "epoch > self._epoch:", "epoch:"),
         ("the same epoch", "epoch > self._epoch:", "epoch >= self._epoch:"),
         ("epochs below 2**31", "epoch > self._epoch:", "(epoch + 2**31) % 2**32 > (self._epoch + 2**31) % 2**32:"),
@@ -318,13 +318,13 @@ WRONG = [
     ],
     *of(
         "client",
-        ("the ledger before the fields", _DECODE, "        self._load(clients.device)\n" + _DECODE),
+        ("the ledger before the fields", _DECODE, "        self._load(client.device)\n" + _DECODE),
         ("the bound on rounds after the card", _TOO_FAR + _ANSWERER + _CARD, _ANSWERER + _CARD + _TOO_FAR),
-        ("the card before what is old", _LOAD, _LOAD + "        self._decode(request.card)\n"),
-        ("the policy before whether symbols fit", "        size = self._packed_size(card.symbols, request.k)\n",
-         "        if request.k * card.epsilon > client.largest:\n"
-         '            raise FrameError(wire.ERR_POLICY, "too dear", client.largest)\n'
-         "        size = self._packed_size(card.symbols, request.k)\n"),
+        ("the card before what is old", _LOAD, _LOAD + "        self._decode(request.card, request.k)\n"),
+        ("the policy before whether symbols fit", "            self._decode(request.card, k)\n",
+         "            if k * decode(request.card).epsilon > client.largest:\n"
+         '                raise FrameError(wire.ERR_POLICY, "too dear", client.largest)\n'
+         "            self._decode(request.card, k)\n"),
     ),
     *of(
         "storage",

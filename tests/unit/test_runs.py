@@ -207,7 +207,7 @@ def test_an_empty_name_is_none(words, said, here):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--after-round", str(2**21)], "--after-round must be at most 1048576"),
+        (["--after-round", str(2**21)], "--after-round must be at most 1048575"),
         (["--budget", "1"], "this would cost"),
         (["--fleet", "inprocess:50", "--reports", "40"], "50 boards for 40 clients"),
         (["--fleet", "simulated:10"], "there are 10 clients"),

@@ -5,6 +5,7 @@ then what COBS says of its block. After every CREDIT bytes taken the device send
 fills the port's small buffer.
 """
 
+import gc
 import select
 import sys
 import time
@@ -12,6 +13,7 @@ import time
 from tern import frames, wire
 from tern.compat import const
 
+_COLLECT = const(250)  # frames
 _SEND_MS = const(5000)  # a host that takes no byte for so long has gone
 
 
@@ -35,11 +37,13 @@ class Serial:
         self._sink = sink
         self._poll = select.poll()
         self._poll.register(poll_source or source, select.POLLIN)
-        self._receiver = frames.Receiver()
-        self._frame = memoryview(self._receiver.frame)
+        self._state = frames.receiver_state(wire.MAX_FRAME)
+        self._frame = memoryview(bytearray(wire.MAX_FRAME))
+        self._last = self._frame[:0]  # the last frame: the next one may be as long
         self._chunk = bytearray(wire.AT_ONCE)
         self._coded = bytearray(frames.cobs_size(wire.MAX_FRAME))
         self._taken = 0
+        self._frames = 0  # sent since garbage was collected
         self._cut = False  # whether the last frame sent was cut short
 
     def receive(self, timeout_ms=-1):
@@ -48,33 +52,44 @@ class Serial:
         None where none came in `timeout_ms` (-1: wait for ever). Raises EOFError when the other end has gone, and
         KeyboardInterrupt when it sends a carriage return and Ctrl-C in place of a frame, as tools do.
         """
-        receiver = self._receiver
-        chunk = self._chunk
+        try:
+            return self._receive(timeout_ms)
+        except OSError:  # a pty whose other end was closed
+            raise EOFError
+
+    def _receive(self, timeout_ms):
+        # Few variables: what takes more than 11 words lies on the heap.
+        state = self._state
         while True:
-            n = receiver.next()
-            if n > 0:
-                return self._frame[:n]
-            if n == frames.DAMAGED:
-                return self._frame[:0]
+            n = frames.cobs_decode(self._chunk, state, self._frame)
             if n == frames.MORE:
-                n = receiver.certain()
+                n = frames.still_to_come(state, self._frame)
                 if not n and not self._locked:
                     raise KeyboardInterrupt
-                if timeout_ms >= 0 and not self._ready(timeout_ms):
+                if (timeout_ms >= 0 or self._frames > _COLLECT) and not self._ready(timeout_ms):
                     return None
-                try:
-                    n = self._source.readinto(chunk, n or 1)  # no more than the chunk holds
-                except OSError:  # a pty whose other end was closed
-                    n = 0
-                if n == 0:
+                n = self._source.readinto(self._chunk, n or 1)  # no more than the chunk holds
+                if not n:
                     raise EOFError
-                receiver.give(chunk, n)
-                self._taken += n
-                if self._taken >= wire.CREDIT:
-                    self._taken -= wire.CREDIT
+                state[0] = 0
+                state[1] = n
+                n += self._taken
+                if n >= wire.CREDIT:
+                    n -= wire.CREDIT
                     self._write(b"\x00", 1)
+                self._taken = n
+            elif n:
+                if n < 0:
+                    n = 0
+                if n != len(self._last):
+                    self._last = self._frame[:n]
+                return self._last
 
     def _ready(self, timeout_ms):
+        # Time to wait is time to collect garbage: it takes 9 ms on a Pico, and would else come within a report.
+        if self._frames > _COLLECT and timeout_ms and not self._ready(0):
+            self._frames = 0
+            gc.collect()
         for _ in self._poll.ipoll(timeout_ms):
             return True
         return False
@@ -84,6 +99,7 @@ class Serial:
 
     def send(self, frame, n):
         """Send frame[:n]. Return whether the other end took all of it. A HELLO starts the count of credits afresh."""
+        self._frames += 1
         if frame[0] == wire.HELLO:
             self._taken = 0
         return self._write(self._coded, frames.cobs_encode(frame, n, self._coded))
@@ -95,10 +111,11 @@ class Serial:
                 return False
         at = 0
         since = time.ticks_ms()
-        while at < n:
-            took = self._sink.write(data, at, n - at)
+        while n:
+            took = self._sink.write(data, at, n)
             if took:
                 at += took
+                n -= took
                 since = time.ticks_ms()
             elif time.ticks_diff(time.ticks_ms(), since) > _SEND_MS:
                 self._cut = True

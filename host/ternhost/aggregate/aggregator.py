@@ -200,7 +200,8 @@ class Aggregator:
 
     def _look_for_revoked(self) -> None:
         for round_ in self._rounds.values():
-            round_.revoked = self._keyring.members.find(round_.members.ids) < 0
+            # Also of one that has a key again: this round was asked under the one before.
+            round_.revoked |= self._keyring.members.find(round_.members.ids) < 0
             round_.give_up(np.flatnonzero(round_.revoked))
 
     def accept(self, batch: Iterable[bytes], now: float) -> Accepted:

@@ -24,7 +24,7 @@ def check_skip(store: Store | None, after: int | None) -> int:
     store: None for one that is yet to be made. Raises UsageError for a number that is too far away.
     """
     last = 0 if store is None else last_number(store)
-    most = min(last + wire.CLIENT_AHEAD, wire.MAX_ROUND - 1)
+    most = min(last + wire.CLIENT_AHEAD, wire.MAX_ROUND) - 1  # the round after it is asked
     if after is not None and after > most:
         raise UsageError(
             f"--after-round must be at most {most}, not {after}: the store's last round is {last}",

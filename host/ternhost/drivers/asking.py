@@ -11,6 +11,7 @@ from itertools import islice
 
 from tern import wire
 from tern.links.mqtt import name as board_name
+from tern.storage import MAX_PAUSE
 from ternhost.aggregate.aggregator import Aggregator
 from ternhost.aggregate.fleet_key import FleetKey
 from ternhost.aggregate.rounds import Refusal
@@ -115,10 +116,11 @@ class Asking:
         self._patience = self._start_patience
         of = self._roster.of
         for device in devices:
-            for board in of(device):
+            boards = of(device)
+            for board in boards:
                 board.heard = now
                 board.expected.discard(device)
-                if board.left_out:
+                if board.left_out and len(boards) == 1:  # else it may have been the other one
                     self._take_back(board)
                 if not self.announced:
                     self._free(board, device)
@@ -130,7 +132,11 @@ class Asking:
         device = refusal.device
         self._unread[device] += 1
         again = refusal.code == wire.ERR_TOO_SOON
-        wait = refusal.detail if again else min(MAX_PATIENCE, 2 ** min(self._unread[device] - 1, 10) - 1)
+        wait = (
+            min(refusal.detail, MAX_PAUSE)
+            if again
+            else min(MAX_PATIENCE, 2 ** min(self._unread[device] - 1, 10) - 1)
+        )
         self._waits[device] = now + wait
         heapq.heappush(self._later, (now + wait, device))
         for board in self._roster.of(device):
@@ -220,9 +226,15 @@ class Asking:
             )
 
     def _give_up(self, board: Board) -> None:
-        self._aggregator.give_up(self.number, board.expected)
+        # But for those that another board claims, too: one of the two lies.
+        alone = [device for device in board.expected if not self._may_answer(device, board)]
+        self._aggregator.give_up(self.number, alone)
         board.given_up, board.expected = board.expected, set()
         board.to_ask.clear()
+
+    def _may_answer(self, device: int, but: Board) -> bool:
+        others = (board for board in self._roster.of(device) if board is not but)
+        return any(board.there and not board.left_out for board in others)
 
     def _take_back(self, board: Board) -> None:
         # What it still answers in this round counts, but nobody waits for that.

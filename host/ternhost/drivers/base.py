@@ -184,7 +184,7 @@ def explain(result: RoundResult) -> tuple[int, str, str | None]:
     one = next(refusal for refusal in result.refusals.values() if refusal.code == code)
     if code == wire.ERR_OLD_ROUND and (later := later_rounds(result)):
         return code, *later
-    words = {"epsilon": one.detail / 1e6, "detail": one.detail}
+    words = {"epsilon": one.detail / 1e6, "detail": one.detail, "number": result.number}
     what, hint = _REFUSALS.get(code, (wire.error_name(code), None))
     return (
         code,
@@ -199,8 +199,8 @@ _REFUSALS = {
         "a round with a number of its own is asked next",
     ),
     wire.ERR_CHANGED_ROUND: (
-        "they were asked something else in round {detail} before",
-        "if the store was restored from a copy, go on with --after-round {detail}",
+        "they were asked something else in round {number} before, or failed when they drew their report",
+        "ask the next round; if the store was restored from a copy, go on with --after-round {number}",
     ),
     wire.ERR_CARD: ("they cannot read the card", "check it with 'tern card show'"),
     wire.ERR_NOT_CERTIFIED: (
@@ -208,8 +208,9 @@ _REFUSALS = {
         "check it with 'tern card certify'",
     ),
     wire.ERR_POLICY: (
-        "a report would cost more than the epsilon of {epsilon:g} that they allow for one",
-        "use a card of a smaller epsilon, or fewer coordinates",
+        "a report would cost more than the epsilon of {epsilon:g} that they allow for one, or needs a mechanism that "
+        "they do not allow",
+        "use a card of a smaller epsilon, fewer coordinates, or what they were provisioned with (--mechanisms)",
     ),
     wire.ERR_BUDGET: (
         "their budget is spent; an epsilon of {epsilon:g} is left",

@@ -20,6 +20,7 @@ from types import TracebackType
 from typing import Self
 
 from tern import frames, host_frames, wire
+from tern.storage import MAX_PAUSE
 from ternhost.aggregate.aggregator import Accepted
 from ternhost.aggregate.rounds import RoundResult
 from ternhost.aggregate.store import Store
@@ -38,6 +39,7 @@ _CHECK_EVERY = 0.5  # seconds between two looks whether the processes of emulate
 _TICK = 0.05
 _HELLO_TIMEOUT = 20.0  # boards may have been started just now
 _REOPEN_TIMEOUT = 1.0
+_MOST_CLIENTS = 1 << 20  # of a board: what is mapped is what it says
 
 
 class Board:
@@ -76,6 +78,12 @@ class Board:
             link.close()
             raise
         clients = range(hello.first or 0, (hello.first or 0) + (hello.clients or 0))
+        if len(clients) > _MOST_CLIENTS or clients.stop > wire.FLEET:
+            link.close()
+            raise DeviceError(
+                f"the board on {self.port} says that it has {len(clients):,} clients from {clients.start} on",
+                hint="no board has so many: provision it anew, or do not use it",
+            )
         if self.clients and clients != self.clients:
             link.close()
             raise DeviceError(
@@ -327,7 +335,7 @@ class BoardsDriver(StoredDriver):
             board.answered(devices)
         for error in accepted.unread:
             if error.code == wire.ERR_TOO_SOON and (board := self._board_of.get(error.device)):
-                board.wait(error.device, time.monotonic() + error.detail)
+                board.wait(error.device, time.monotonic() + min(error.detail, MAX_PAUSE))
 
     # Boards that fail
 

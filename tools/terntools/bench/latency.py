@@ -51,14 +51,27 @@ _RENEWAL = 12  # reports of k = 1 from one new key of the generator to the next,
 # The parts of a report as they are shown, in order, and how each is made of what the program times: plus, minus.
 PARTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "tag": (("question", "tag"), ()),
-    "decode": (("decode",), ()),
-    "certify": (("certify",), ()),
+    "decode": (("decode", "certify"), ()),  # a card is certified in its first report alone
     "gradient": (("gradient",), ()),
     "coordinates": (("coordinates",), ()),
     "entropy": (("refill", "end of report"), ()),
     "sampling": (("sample",), ("refill",)),
     "packing": (("encode",), ("tag",)),
     "ledger": (("ledger load", "ledger pay"), ()),
+    # what Client._report does by itself
+    "steps": (
+        ("report",),
+        (
+            "ledger load",
+            "certify",
+            "coordinates",
+            "gradient",
+            "sample",
+            "end of report",
+            "encode",
+            "ledger pay",
+        ),
+    ),
 }
 
 

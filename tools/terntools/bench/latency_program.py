@@ -55,6 +55,7 @@ def watch():
     """From now on, time the parts of a report too, which makes the whole slower."""
     client = _state[1]
     entropy = client.entropy
+    _timed(client, "_report", "report")
     _timed(client, "_load", "ledger load")
     _timed(client._ledger, "pay", "ledger pay")
     _timed(client, "_decode", "certify")

@@ -3,7 +3,8 @@ do the texts of refusals, of which a device sends the code alone; and private na
 
 A constant is a public name in capitals that its module assigns once, on a line of its own, an int, a string or bytes.
 Each use, in its own module and in others, becomes its value; then the assignment goes, and so do imports that nothing
-needs any more. Lines keep their numbers. mpy-cross does the same for `_NAME = const(...)` within one module only.
+needs any more, or the compiler alone. Lines keep their numbers. mpy-cross does the same for `_NAME = const(...)` within
+one module only.
 
 A private name begins with one underscore, and the library gives it its meaning. It becomes the same short one in every
 module, and in a program that looks into the folded library (fold_program).
@@ -27,6 +28,9 @@ from ternhost.errors import TernError
 _REFUSING = (
     "require", "_require", "FrameError", "CardError", "LedgerError", "StorageError", "EntropyError", "ValueError"
 )  # fmt: skip
+
+# Names of tern.compat that the compiler for a device knows by itself: in decorators, annotations and casts of viper.
+COMPILED = {"const", "micropython", "ptr8", "ptr16", "ptr32"}
 
 # Constants of tern.compat that are others on a device.
 _ON_DEVICE = {"tern.compat": {"MICROPYTHON": True}}
@@ -203,11 +207,15 @@ def _fold(module: _Module, constants: Mapping[str, Constants]) -> str:
                 still.add(node.id)
     for statement in ast.walk(module.tree):
         if isinstance(statement, ast.ImportFrom):
+            known = COMPILED if statement.module == "tern.compat" else set()
             left = [
                 alias
                 for alias in statement.names
-                if (alias.asname or alias.name) in still
-                or not ((alias.asname or alias.name) in direct or (alias.asname or alias.name) in through)
+                if (alias.asname or alias.name) not in known
+                and (
+                    (alias.asname or alias.name) in still
+                    or not ((alias.asname or alias.name) in direct or (alias.asname or alias.name) in through)
+                )
             ]
             if len(left) < len(statement.names):
                 edits.replace(statement, _import(statement, left))
