@@ -28,8 +28,8 @@ class Base:
         """What the board is, for people: `board; interpreter; tern version`, and where there is one `; last_error` and
         `; temperature`.
         """
-        version = ".".join([str(part) for part in sys.implementation.version[:3]])
-        text = "%s; %s %s; tern %s" % (self.name, sys.implementation.name, version, __version__)
+        names = (self.name, sys.implementation.name) + sys.implementation.version[:3] + (__version__,)
+        text = "%s; %s %d.%d.%d; tern %s" % names
         if self.last_error:
             text += "; " + self.last_error
         warmth = self.temperature()
