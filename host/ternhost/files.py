@@ -16,12 +16,17 @@ def private(path: str, flags: int) -> int:
     return os.open(path, flags, 0o600)
 
 
-def close_to_others(path: str | Path) -> None:
-    """Leave a file or a directory to its owner alone: an older version may have left it open. Raises StorageError."""
+def close_to_others(path: str | Path, make: bool = False) -> None:
+    """Leave a file or a directory to its owner alone: an older version may have left it open. Raises StorageError.
+
+    make: make the file where there is none. One that is there is not opened: when it is closed, this process loses
+    whatever lock it has on it.
+    """
     try:
-        mode = stat.S_IMODE(os.stat(path).st_mode)
-        if os.name == "posix" and mode & 0o077:
-            os.chmod(path, mode & 0o700)
+        if make and not os.path.exists(path):
+            os.close(os.open(path, os.O_CREAT | os.O_WRONLY, 0o600))
+        if os.name == "posix":
+            os.chmod(path, stat.S_IMODE(os.stat(path).st_mode) & 0o700)
     except OSError as error:
         raise StorageError(f"{path}: {error.strerror}", hint="check the path and its owner") from error
 

@@ -200,8 +200,8 @@ def test_files_of_a_board(tmp_path):
         ("pause", 0, 86400, "a pause must be 0 to 86400 seconds, not {}"),
         ("slot", 0, 65535, "a slot must be 0 to 65535 ms, not {}"),
         ("ahead", 1, 1000, "1 to 1000 reports can be paid for at once, not {}"),
-        ("epoch", 0, 2**32 - 1, "an epoch must be 0 to 4294967295, not {}"),
-        ("records", 0, 65535, "a bound of records must be 0 to 65535, not {}"),
+        ("epoch", 0, 2**32 - 1, "an epoch has 32 bits and a bound of records 16, not {} and 0"),
+        ("records", 0, 65535, "an epoch has 32 bits and a bound of records 16, not 1 and {}"),
     ],
 )
 def test_policies_that_cannot_be(name, least, most, message):

@@ -47,14 +47,7 @@ def take_lock(path: Path) -> sqlite3.Connection:
     if not _may_be_a_store(path):  # what it is not is told when it is opened: nothing is left beside it
         return sqlite3.connect(":memory:")
     beside = f"{path}-lock"
-    # Who may read a lock may hold it, and keep tern from its store. One that is there is not opened: when it is closed,
-    # this process loses whatever lock it has on it.
-    try:
-        os.close(os.open(beside, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
-    except FileExistsError:
-        close_to_others(beside)
-    except OSError as error:
-        raise StorageError(f"{beside}: {error.strerror}", hint="check the path and its owner") from error
+    close_to_others(beside, make=True)  # who may read a lock may hold it, and keep tern from its store
     lock = sqlite3.connect(beside, isolation_level=None, timeout=0)
     try:
         lock.execute("PRAGMA journal_mode = OFF")

@@ -44,10 +44,8 @@ def fleet_file(
         raise UsageError(f"a slot must be 0 to 65535 ms, not {slot}")
     if not 1 <= ahead <= storage.MAX_AHEAD:
         raise UsageError(f"1 to {storage.MAX_AHEAD} reports can be paid for at once, not {ahead}")
-    if not 0 <= epoch <= 0xFFFFFFFF:
-        raise UsageError(f"an epoch must be 0 to {0xFFFFFFFF}, not {epoch}")
-    if not 0 <= records <= 0xFFFF:
-        raise UsageError(f"a bound of records must be 0 to 65535, not {records}")
+    if not (0 <= epoch <= 0xFFFFFFFF and 0 <= records <= 0xFFFF):
+        raise UsageError(f"an epoch has 32 bits and a bound of records 16, not {epoch} and {records}")
     return struct.pack(
         storage.FLEET_FIELDS, storage.FLEET_MAGIC, fleet_key, pause, slot, ahead, epoch, records
     )

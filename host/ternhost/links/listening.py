@@ -6,8 +6,7 @@ import math
 import queue
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 
 from tern import frames, host_frames, wire
 from ternhost.errors import DeviceError
@@ -70,9 +69,9 @@ class ListeningLink(ABC):
         """Ask the board who it is, again and again until `timeout`. Raises DeviceError and RefusedError."""
         # So many questions, whatever the clock says: a host that was held up must not give up a board that answers.
         for _ in range(math.ceil(timeout / HELLO_EVERY)):
-            with self._wanting(wire.HELLO):
-                nonce = self._ask_hello()
-                reply = self._reply(wire.HELLO, nonce, min(timeout, HELLO_EVERY))
+            self._wanted = bytes((wire.HELLO,))
+            nonce = self._ask_hello()
+            reply = self._reply(wire.HELLO, nonce, min(timeout, HELLO_EVERY))
             try:
                 hello = read_hello(reply or b"")
             except frames.FrameError:
@@ -86,27 +85,21 @@ class ListeningLink(ABC):
 
     def ask(self, frame: bytes, kind: int, nonce: int, timeout: float) -> bytes | None:
         """As Link's."""
-        with self._wanting(kind, wire.ERROR):
-            self.send(frame)
-            return self._reply(kind, nonce, timeout)
-
-    @contextmanager
-    def _wanting(self, *kinds: int) -> Iterator[None]:
-        self._wanted = bytes(kinds)
-        try:
-            yield
-        finally:
-            self._wanted = b""
+        self._wanted = bytes((kind, wire.ERROR))
+        self.send(frame)
+        return self._reply(kind, nonce, timeout)
 
     def _reply(self, kind: int, nonce: int, timeout: float) -> bytes | None:
         end = time.monotonic() + timeout
-        while True:
-            try:  # what is there is taken, however late it is
+        try:
+            while True:  # what is there is taken, however late it is
                 reply = self._replies.get(timeout=max(0.0, end - time.monotonic()))
-            except queue.Empty:
-                return None
-            if reply is None:
-                assert self._lost is not None
-                raise self._lost
-            if reply[0] == wire.ERROR or (reply[0] == kind and reply[1:5] == nonce.to_bytes(4, "little")):
-                return reply
+                if reply is None:
+                    assert self._lost is not None
+                    raise self._lost
+                if reply[0] == wire.ERROR or (reply[0] == kind and reply[1:5] == nonce.to_bytes(4, "little")):
+                    return reply
+        except queue.Empty:
+            return None
+        finally:
+            self._wanted = b""
