@@ -225,6 +225,8 @@ def replace(path, data):
     """
     new = path + ".new"
     try:
+        if not MICROPYTHON:
+            _close_to_others(new)
         with open(new, "wb") as file:
             if file.write(data) != len(data):
                 raise OSError("short write")
@@ -249,7 +251,7 @@ if (
         fcntl = None  # type: ignore[assignment]
 
     def exchange(path, data, held):
-        """Replace `path`, which held `held` (None: it was not there), by a file that only its owner reads; return data.
+        """Replace `path`, which held `held` (None: it was not there); return data.
 
         Raises LedgerError, also where another process has written the ledger meanwhile.
         """
@@ -266,8 +268,6 @@ if (
             )  # the folder, since each write puts another file in the ledger's place
             if _content(path) != held:
                 raise LedgerError("another process has answered from this ledger")
-            os.close(os.open(path + ".new", os.O_CREAT | os.O_WRONLY, 0o600))
-            os.chmod(path + ".new", 0o600)  # of one left over
             replace(path, data)
             os.fsync(folder)  # a rename is durable when its folder is
         except OSError as error:
@@ -275,6 +275,11 @@ if (
         finally:
             os.close(folder)
         return data
+
+    def _close_to_others(path):
+        # Keys and ledgers are their owner's alone, whatever the umask: so is what is written in their place.
+        os.close(os.open(path, os.O_CREAT | os.O_WRONLY, 0o600))
+        os.chmod(path, 0o600)  # of one left over
 
     def _content(path):
         try:

@@ -53,7 +53,6 @@ MAX_EXPONENT = const(-12)
 MAX_CARD = const(2048)
 MAX_BASE = const(65536)  # symbols of a card
 MAX_PACKED = const(256)  # bytes of packed symbols
-MAX_ROWS = const(32)  # reports that a board puts into one REPORTS
 MAX_REPEATS = const(255)
 
 LINEAR = const(1)

@@ -3,14 +3,32 @@
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+from ternhost.errors import StorageError
 
 
 def private(path: str, flags: int) -> int:
     """An opener for open(): a file that it makes is for its owner alone."""
     return os.open(path, flags, 0o600)
+
+
+def close_to_others(path: str | Path, make: bool = False) -> None:
+    """Leave a file or a directory to its owner alone: an older version may have left it open. Raises StorageError.
+
+    make: make the file where there is none. One that is there is not opened: when it is closed, this process loses
+    whatever lock it has on it.
+    """
+    try:
+        if make and not os.path.exists(path):
+            os.close(os.open(path, os.O_CREAT | os.O_WRONLY, 0o600))
+        if os.name == "posix":
+            os.chmod(path, stat.S_IMODE(os.stat(path).st_mode) & 0o700)
+    except OSError as error:
+        raise StorageError(f"{path}: {error.strerror}", hint="check the path and its owner") from error
 
 
 def write_whole(path: Path, data: bytes, mode: int = 0o666) -> None:

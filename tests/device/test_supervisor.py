@@ -6,7 +6,7 @@ from array import array
 import scratch
 import small_board
 
-from tern import client, compat, host_frames, supervisor, wire
+from tern import client, compat, frames, host_frames, supervisor, wire
 
 NEEDS = {
     "test_a_driver_that_throws_does_not_end_it": "sockets",
@@ -116,6 +116,17 @@ def test_it_answers_the_next_round_after_any_exception_of_the_link():
         assert (board.exceptions, board.restarts, board.last_error) == (1, 1, kind.__name__)
         assert first.sent[0][0] == wire.REPORT and first.sent[0] == second.sent[0] != second.sent[1]
         assert first.closed == second.closed == 1 and clock.pauses == [1, 0]
+
+
+def test_hello_tells_the_class_of_the_last_exception_and_nothing_of_its_message():
+    out = bytearray(wire.MAX_FRAME)
+    request = bytes(out[: frames.encode_hello_request(out, 77)])
+    before, after = Link([request, OSError]), Link([request])
+    run(before, after)
+    text = host_frames.Hello(before.sent[0]).text
+    hello = host_frames.Hello(after.sent[0])
+    assert "Error" not in text and hello.text == text + "; OSError"
+    assert (hello.exceptions, hello.restarts) == (1, 1)
 
 
 def test_it_goes_on_where_no_link_can_be_opened():

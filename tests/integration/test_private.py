@@ -59,6 +59,18 @@ def test_the_files_of_a_board(tmp_path, kind):
     assert open_to_others(directories[0]) == []
 
 
+@pytest.mark.parametrize("kind", ["emulated", "pico-emulated"])
+def test_a_fleet_of_an_older_version_is_closed_to_others(tmp_path, kind):
+    directories = board_directories(tmp_path, 2)
+    with Store(tmp_path / "store.sqlite") as store:
+        rows = np.zeros((2, 5), np.int16)
+        provision_fleet(store, directories, rows, Policy(10_000_000, 100_000_000))
+    for directory in directories:
+        directory.chmod(0o755)  # the files below, too, were open
+    with fleet.parse(f"{kind}:2").boards(directories):
+        assert [stat.S_IMODE(directory.stat().st_mode) for directory in directories] == [0o700, 0o700]
+
+
 def test_a_flash_of_an_older_version_is_closed_to_others(tmp_path):
     flash = tmp_path / "flash.bin"
     with emulators.boot("pico", flash):

@@ -11,7 +11,7 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 
-from tern import host_frames, wire
+from tern import __version__, compat, host_frames, supervisor, wire
 from tern.boards import Base
 from tern.client import Client
 from tern.entropy import FAILED, EntropyError
@@ -105,6 +105,36 @@ def test_esp32_without_a_radio_reports_nothing(monkeypatch: pytest.MonkeyPatch, 
         generator.byte()
 
 
+@pytest.mark.parametrize("console", [False, True])
+def test_ctrl_c_starts_no_watchdog_on_an_esp32_whose_link_is_its_port(
+    monkeypatch: pytest.MonkeyPatch, machine: None, console: bool
+) -> None:
+    started = []
+
+    class Watchdog:
+        def __init__(self, timeout: int) -> None:
+            started.append(timeout)
+
+        def feed(self) -> None:
+            pass
+
+    def interrupted(timeout_ms: int) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(sys.modules["machine"], "WDT", Watchdog, raising=False)
+    monkeypatch.setattr(compat, "feed", compat.feed)  # what the board puts there is taken away again
+    board = esp32_board(monkeypatch, {}).Board()
+    for name in ("begin", "end"):  # there is no console to give
+        monkeypatch.setattr(board, name, lambda: None)
+    monkeypatch.setattr(board, "keep", lambda word=0: 0)
+    link = SimpleNamespace(console=console, receive=interrupted, close=lambda: None)
+    monkeypatch.setattr(board, "link", lambda: link)
+    with pytest.raises(KeyboardInterrupt):
+        supervisor.run(board)
+    # With a broker it is on, and is given half an hour, since it cannot be stopped.
+    assert started == ([] if console else [8388, 1 << 21])
+
+
 def rp2_board(monkeypatch: pytest.MonkeyPatch, chip: str, version: tuple[int, int, int]) -> ModuleType:
     board_module = importlib.import_module("tern.boards.rp2")
     implementation = SimpleNamespace(version=version, _machine=f"Raspberry Pi Pico with {chip}")
@@ -165,7 +195,9 @@ def test_an_older_rp2350_reports_nothing_and_says_why(monkeypatch: pytest.Monkey
     board = board_module.Board(led=None, marker=None)
     assert board.generator().state == FAILED
     assert "1.28" in board.text()
-    assert board.text().endswith("; 27 C")
+    assert board.text().endswith(f"; tern {__version__}; 27 C")
+    board.last_error = "OSError"
+    assert board.text().endswith(f"; tern {__version__}; OSError; 27 C")
 
 
 def test_a_board_without_the_bench_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

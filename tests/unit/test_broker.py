@@ -18,7 +18,7 @@ from ternhost.aggregate.store import Store
 from ternhost.errors import StorageError, UsageError
 from ternhost.fleet import broker, keys
 from ternhost.fleet.attach import fleet_file, write_network
-from ternhost.links.access import AUTHORITY, CERTIFICATE, CONFIG, HOST, KEY, Access
+from ternhost.links.access import AUTHORITY, CERTIFICATE, CONFIG, HOST, KEY, Access, host_file
 from terntools.mosquitto import configure_if_missing
 
 KEYS = {7: bytes(range(32)), 8: bytes(32)}
@@ -113,6 +113,10 @@ def test_what_cannot_be(tmp_path):
         broker.write_configuration(tmp_path / "file" / "x", KEYS)
     with pytest.raises(StorageError):
         Access.load(tmp_path / "nothing")
+    for place, directory in (("my-broker", "my-broker"), ("my-broker/host-2.json", "my-broker")):
+        with pytest.raises(StorageError) as caught:  # keys would otherwise be written beside it
+            Access.load(host_file(tmp_path / place))
+        assert caught.value.hint == f"make it: tern broker config {tmp_path / directory}"
     (tmp_path / "host.json").write_text('{"host": 1}')
     with pytest.raises(UsageError):
         Access.load(tmp_path / "host.json")
@@ -191,23 +195,22 @@ def test_files_of_a_board(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "policy",
+    ("name", "least", "most", "message"),
     [
-        {"pause": -1},
-        {"pause": 86401},
-        {"slot": 65536},
-        {"slot": -1},
-        {"ahead": 0},
-        {"ahead": 1001},
-        {"epoch": -1},
-        {"epoch": 2**32},
-        {"records": -1},
-        {"records": 65536},
+        ("pause", 0, 86400, "a pause must be 0 to 86400 seconds, not {}"),
+        ("slot", 0, 65535, "a slot must be 0 to 65535 ms, not {}"),
+        ("ahead", 1, 1000, "1 to 1000 reports can be paid for at once, not {}"),
+        ("epoch", 0, 2**32 - 1, "an epoch has 32 bits and a bound of records 16, not {} and 0"),
+        ("records", 0, 65535, "an epoch has 32 bits and a bound of records 16, not 1 and {}"),
     ],
 )
-def test_policies_that_cannot_be(policy):
-    with pytest.raises(UsageError):
-        fleet_file(bytes(32), **policy)
+def test_policies_that_cannot_be(name, least, most, message):
+    for value in (least, most):
+        assert fleet_file(bytes(32), **{name: value})
+    for value in (least - 1, most + 1):
+        with pytest.raises(UsageError) as caught:
+            fleet_file(bytes(32), **{name: value})
+        assert str(caught.value) == message.format(value)
 
 
 def test_an_old_access_list_is_brought_up_to_date(tmp_path):

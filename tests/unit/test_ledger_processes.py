@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from tern import ledger
+from tern import ledger, storage
 from tern.ledger import Ledger, LedgerError
+from ternhost.fleet.attach import fleet_file
 
 QUESTION = bytes(range(32))
 OTHER = bytes(range(1, 33))
@@ -128,6 +129,22 @@ def test_only_its_owner_reads_a_ledger(path: str, left_over: bool) -> None:
     book.load(path)
     book.pay(2, QUESTION, 10, REPORT)
     assert mode(path) == 0o600
+
+
+@pytest.mark.parametrize("left_over", [False, True])
+def test_only_its_owner_reads_a_fleets_new_key(tmp_path: Path, left_over: bool) -> None:
+    before = os.umask(0o022)
+    try:
+        path = str(tmp_path / storage.FLEET)
+        Path(path).write_bytes(fleet_file(bytes(32), epoch=1))
+        os.chmod(path, 0o600)
+        if left_over:
+            Path(path + ".new").write_bytes(b"half")
+        storage.write_fleet(path, bytes(range(32)), 2)
+        assert storage.read_fleet(path)[0] == bytes(range(32))
+        assert mode(path) == 0o600
+    finally:
+        os.umask(before)
 
 
 def mode(path: str) -> int:

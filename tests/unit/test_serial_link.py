@@ -235,6 +235,23 @@ def test_what_comes_is_put_on_the_events(peer, link, events):
     assert received == [report, b""]
 
 
+def test_answers_that_nobody_asks_for_are_not_kept(peer, link, events):
+    unasked = coded(hello(0))
+    end = bytes([wire.REPORT]) + bytes(20)
+
+    def flood():
+        for _ in range(500):
+            peer.write(unasked)
+        peer.send(end)
+        assert events.get(timeout=60).frames == [end]  # all before it has been taken
+        assert link._replies.empty()
+
+    flood()
+    answering(peer, lambda nonce: unasked + coded(hello(nonce)))
+    assert link.hello(60).clients == 3
+    flood()  # what was asked once is not asked any more
+
+
 def test_a_hang_up_is_told_once(peer, link, events):
     peer.hang_up()
     event = events.get(timeout=60)

@@ -269,8 +269,39 @@ def test_a_round_is_asked_once(store):
 
 def test_only_the_owner_may_read_it(path, store):
     for file in path.parent.iterdir():
-        if file.name != f"{path.name}-lock":
-            assert stat.S_IMODE(file.stat().st_mode) == 0o600, file
+        assert stat.S_IMODE(file.stat().st_mode) == 0o600, file
+
+
+def test_nobody_else_may_hold_its_lock(path):
+    """Whoever may read the file may take a read lock on it, and keep tern from starting."""
+    before = os.umask(0o022)
+    try:
+        Store(path).close()
+        lock = path.with_name(f"{path.name}-lock")
+        assert stat.S_IMODE(lock.stat().st_mode) == 0o600
+        lock.chmod(0o644)  # as an earlier version made it
+        Store(path).close()
+        assert stat.S_IMODE(lock.stat().st_mode) == 0o600
+    finally:
+        os.umask(before)
+
+
+def test_a_store_that_was_refused_leaves_the_lock_to_who_has_it(path, store):
+    path.with_name(f"{path.name}-lock").chmod(0o644)
+    with pytest.raises(StorageError, match="locked"):
+        Store(path)
+    other = f"from ternhost.aggregate.store import Store; Store({str(path)!r})"
+    told = subprocess.run([sys.executable, "-c", other], capture_output=True, text=True)
+    assert "locked" in told.stderr, "closing a file that is locked gives its lock away"
+
+
+def test_a_lock_that_cannot_be_made(path):
+    Store(path).close()
+    path.with_name(f"{path.name}-lock").unlink()
+    path.with_name(f"{path.name}-lock").symlink_to(path.parent / "nothing" / "lock")
+    with pytest.raises(StorageError, match="-lock") as caught:
+        Store(path)
+    assert caught.value.hint
 
 
 def test_a_store_that_others_may_read_is_refused(path):

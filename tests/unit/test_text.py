@@ -61,12 +61,13 @@ def test_errors_and_progress_are_fit_to_be_shown(capsys):
 class HostileBoard:
     """Answers every HELLO_REQUEST on a pty with HOSTILE; at a prompt it has a banner as hostile."""
 
-    def __init__(self, banner=b""):
+    def __init__(self, banner=b"", exceptions=0, restarts=0, assessed=wire.MIXED):
         self._far, near = os.openpty()
         tty.setraw(near)
         self.port = os.ttyname(near)
         self._near = near
         self._banner = banner
+        self._state = exceptions, restarts, 1, assessed
         self._end, self._ending = os.pipe()
         self._thread = threading.Thread(target=self._run)
         self._thread.start()
@@ -84,7 +85,7 @@ class HostileBoard:
 
     def _answer(self, nonce):
         frame = bytearray(wire.MAX_FRAME)
-        n = frames.encode_hello(frame, nonce, 1, 1, 1_000_000, 1, 50_000, 64, 0, 0, 1, 0, HOSTILE)
+        n = frames.encode_hello(frame, nonce, 1, 1, 1_000_000, 1, 50_000, 64, *self._state, HOSTILE)
         out = bytearray(frames.cobs_size(n))
         n = frames.cobs_encode(bytes(frame[:n]), n, out)
         os.write(self._far, b"\x00" + bytes(out[:n]))
@@ -119,6 +120,23 @@ def test_what_a_board_says_of_itself(board, command, capsys):
     assert not any(line.startswith("round 9") for line in said.out.splitlines())
     if "--json" in command:
         assert obeyed(str(json.loads(said.out))) == []
+
+
+@pytest.mark.parametrize(
+    ("board", "troubles", "tested_on"),
+    [
+        ((b"", 0, 0), None, "what its generator makes of the noise (a dead source may go unnoticed)"),
+        ((b"", 1, 1200, wire.RAW), "  since power on 1 exception and 1,200 restarts", "the raw noise itself"),
+        ((b"", 0, 1), "  since power on 1 restart", "what its generator"),
+        ((b"", 2, 0), "  since power on 2 exceptions", "what its generator"),
+    ],
+    indirect=["board"],
+)
+def test_a_board_tells_its_troubles_and_what_its_entropy_was_tested_on(board, troubles, tested_on, capsys):
+    assert main(["device", "info", "--fleet", f"port:{board.port}"]) == 0
+    _, _, entropy, *rest = capsys.readouterr().out.splitlines()
+    assert entropy.startswith(f"  entropy CTR_DRBG AES-256, tested on {tested_on}")
+    assert rest == ([troubles] if troubles else [])
 
 
 @pytest.mark.parametrize(

@@ -25,9 +25,13 @@ class Base:
     ticks_diff = staticmethod(getattr(time, "ticks_diff", None))
 
     def text(self):
-        """What the board is, for people: `board; interpreter; tern version`, and `; temperature` where it has one."""
-        version = ".".join([str(part) for part in sys.implementation.version[:3]])
-        text = "%s; %s %s; tern %s" % (self.name, sys.implementation.name, version, __version__)
+        """What the board is, for people: `board; interpreter; tern version`, and where there is one `; last_error` and
+        `; temperature`.
+        """
+        names = (self.name, sys.implementation.name) + sys.implementation.version[:3] + (__version__,)
+        text = "%s; %s %d.%d.%d; tern %s" % names
+        if self.last_error:
+            text += "; " + self.last_error
         warmth = self.temperature()
         return text if warmth is None else text + "; %d C" % ((warmth + 500) // 1000)
 

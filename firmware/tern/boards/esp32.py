@@ -8,7 +8,9 @@ off again. The chip mixes its noise before anybody can read it: what the health 
 import os
 import sys
 
+from tern import compat
 from tern.boards import PinBoard
+from tern.compat import feed
 from tern.entropy import Generator
 
 
@@ -58,8 +60,9 @@ class Board(PinBoard):
         return int.from_bytes(kept, "little")
 
     def unwatch(self):
-        self.watch_ms = 1 << 21  # it cannot be stopped: half an hour for who is at the console
-        self.watch()
+        if compat.feed is not feed:  # it is on, and cannot be stopped: half an hour for who is at the console
+            self.watch_ms = 1 << 21
+            self.watch()
 
     def generator(self):
         try:

@@ -7,6 +7,7 @@ import sqlite3
 from pathlib import Path
 
 from ternhost.errors import StorageError
+from ternhost.files import close_to_others
 
 _SQLITE = b"SQLite format 3\0"  # how every file of SQLite begins
 
@@ -38,12 +39,16 @@ def _may_be_a_store(path: Path) -> bool:
 
 
 def take_lock(path: Path) -> sqlite3.Connection:
-    """The right to write to the store, until it is closed. Raises sqlite3.Error where another process has it."""
+    """The right to write to the store, until it is closed. Raises sqlite3.Error where another process has it, and
+    StorageError where there can be no lock.
+    """
     # An open transaction on an empty database beside the store: on every platform one process has it, it
     # ends with the process however that dies, and nobody is kept from reading the store meanwhile.
     if not _may_be_a_store(path):  # what it is not is told when it is opened: nothing is left beside it
         return sqlite3.connect(":memory:")
-    lock = sqlite3.connect(f"{path}-lock", isolation_level=None, timeout=0)
+    beside = f"{path}-lock"
+    close_to_others(beside, make=True)  # who may read a lock may hold it, and keep tern from its store
+    lock = sqlite3.connect(beside, isolation_level=None, timeout=0)
     try:
         lock.execute("PRAGMA journal_mode = OFF")
         lock.execute("BEGIN EXCLUSIVE")

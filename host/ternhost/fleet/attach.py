@@ -40,11 +40,10 @@ def fleet_file(
     """
     if not 0 <= pause <= storage.MAX_PAUSE:
         raise UsageError(f"a pause must be 0 to {storage.MAX_PAUSE} seconds, not {pause}")
-    if not (0 <= slot <= 0xFFFF and 1 <= ahead <= storage.MAX_AHEAD):
-        raise UsageError(
-            f"a slot must be 0 to 65535 ms, not {slot}; and 1 to {storage.MAX_AHEAD} reports are paid for at once, "
-            f"not {ahead}"
-        )
+    if not 0 <= slot <= 0xFFFF:
+        raise UsageError(f"a slot must be 0 to 65535 ms, not {slot}")
+    if not 1 <= ahead <= storage.MAX_AHEAD:
+        raise UsageError(f"1 to {storage.MAX_AHEAD} reports can be paid for at once, not {ahead}")
     if not (0 <= epoch <= 0xFFFFFFFF and 0 <= records <= 0xFFFF):
         raise UsageError(f"an epoch has 32 bits and a bound of records 16, not {epoch} and {records}")
     return struct.pack(

@@ -55,7 +55,7 @@ class Access:
 def host_file(place: str | Path) -> Path:
     """The host.json of a broker that is named by its directory, or by that file."""
     place = Path(place)
-    return place / HOST if place.is_dir() else place
+    return place if not place.is_dir() and (place.exists() or place.suffix == ".json") else place / HOST
 
 
 def write_file(path: Path, data: bytes, secret: bool = False) -> None:

@@ -23,7 +23,7 @@ class ListeningLink(ABC):
         self._events = events
         self._lost: DeviceError | None = None
         self._replies: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
-        self._asking = False
+        self._wanted = b""  # types of frames that answer what is asked; no other is kept
 
     @abstractmethod
     def send(self, frame: bytes) -> None:
@@ -47,10 +47,9 @@ class ListeningLink(ABC):
         """Pass on frames of the board, in order; an empty one came damaged, and is for the aggregator to count."""
         answers = []
         for frame in received:
-            to_a_question = frame[:1] in (bytes((wire.HELLO,)), bytes((wire.BENCH,)))
-            if to_a_question or (self._asking and frame):
+            if frame and frame[0] in self._wanted:
                 self._replies.put(frame)
-            if not to_a_question:
+            if frame[:1] not in (bytes((wire.HELLO,)), bytes((wire.BENCH,))):
                 answers.append(frame)
         if answers:
             self._events.put(Received(self, answers))
@@ -70,6 +69,7 @@ class ListeningLink(ABC):
         """Ask the board who it is, again and again until `timeout`. Raises DeviceError and RefusedError."""
         # So many questions, whatever the clock says: a host that was held up must not give up a board that answers.
         for _ in range(math.ceil(timeout / HELLO_EVERY)):
+            self._wanted = bytes((wire.HELLO,))
             nonce = self._ask_hello()
             reply = self._reply(wire.HELLO, nonce, min(timeout, HELLO_EVERY))
             try:
@@ -85,22 +85,21 @@ class ListeningLink(ABC):
 
     def ask(self, frame: bytes, kind: int, nonce: int, timeout: float) -> bytes | None:
         """As Link's."""
-        self._asking = True
-        try:
-            self.send(frame)
-            return self._reply(kind, nonce, timeout)
-        finally:
-            self._asking = False
+        self._wanted = bytes((kind, wire.ERROR))
+        self.send(frame)
+        return self._reply(kind, nonce, timeout)
 
     def _reply(self, kind: int, nonce: int, timeout: float) -> bytes | None:
         end = time.monotonic() + timeout
-        while True:
-            try:  # what is there is taken, however late it is
+        try:
+            while True:  # what is there is taken, however late it is
                 reply = self._replies.get(timeout=max(0.0, end - time.monotonic()))
-            except queue.Empty:
-                return None
-            if reply is None:
-                assert self._lost is not None
-                raise self._lost
-            if reply[0] == wire.ERROR or (reply[0] == kind and reply[1:5] == nonce.to_bytes(4, "little")):
-                return reply
+                if reply is None:
+                    assert self._lost is not None
+                    raise self._lost
+                if reply[0] == wire.ERROR or (reply[0] == kind and reply[1:5] == nonce.to_bytes(4, "little")):
+                    return reply
+        except queue.Empty:
+            return None
+        finally:
+            self._wanted = b""

@@ -10,6 +10,12 @@ from ternhost.errors import OK, UsageError
 from terntools.boards import questions as device
 from terntools.cli import device_keys
 
+# What the health tests of a board see, as `info` names it.
+_TESTED_ON = {
+    "raw noise": "the raw noise itself",
+    "mixed output": "what its generator makes of the noise (a dead source may go unnoticed)",
+}
+
 
 def add_parser(subparsers: Any) -> None:
     parser = add_command(
@@ -70,11 +76,23 @@ def run_info(args: argparse.Namespace) -> int:
         clients = f"clients {board['first_device']} to {last}" if board["clients"] else "not provisioned"
         lines.append(f"{board['port']}: {board['build']}")
         lines.append(
-            f"  {clients}; epsilon left (first client) {board['epsilon_left']:g}; entropy {board['entropy']}; "
+            f"  {clients}; epsilon left (first client) {board['epsilon_left']:g}; "
             f"heap free {board['heap_free_bytes']:,} bytes; schema {board['schema']}"
         )
+        lines.append(f"  entropy {board['entropy']}, tested on {_TESTED_ON[board['entropy_assessed']]}")
+        lines.extend(_troubles(board))
     print_result({"boards": found}, "\n".join(lines), args.json)
     return OK
+
+
+def _troubles(board: dict[str, Any]) -> list[str]:
+    # The line that says what went wrong since power on, if anything did.
+    told = [
+        f"{board[what]:,} {what if board[what] > 1 else what[:-1]}"
+        for what in ("exceptions", "restarts")
+        if board[what]
+    ]
+    return [f"  since power on {' and '.join(told)}"] if told else []
 
 
 def run_ping(args: argparse.Namespace) -> int:

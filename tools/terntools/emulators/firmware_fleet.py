@@ -16,7 +16,7 @@ from typing import Self
 
 from tern import storage
 from ternhost.errors import DeviceError, TernError
-from ternhost.files import private
+from ternhost.files import close_to_others, private
 from terntools.boards import deploy, self_check
 from terntools.boards.repl import Repl
 from terntools.emulators import machines as emulators
@@ -69,6 +69,7 @@ class FirmwareFleet:
         try:
             for directory in self._directories:
                 self._boards.append(emulators.boot(self._name, directory / FLASH_NAME, seed=self._seed))
+                close_to_others(directory)
             with Repl(self._boards[0].url) as repl:  # once for all: they are alike
                 machine = deploy.Machine.of(repl)
                 self_check.require_compiler(repl, machine.processor)

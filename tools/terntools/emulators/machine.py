@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import Self
 
 from ternhost.errors import UsageError
+from ternhost.files import close_to_others
 
 _LOCK_SECONDS = 3.0  # the board of a host that was killed ends a little after it
 
@@ -88,7 +89,7 @@ def locked(flash: Path | None, size: int) -> Iterator[tuple[int, ...]]:
                     ) from None
                 time.sleep(0.05)
         if flash.exists():
-            flash.chmod(0o600)  # it holds keys; an older version left it open to others
+            close_to_others(flash)  # it holds keys
         if flash.exists() and flash.stat().st_size not in (0, size):
             raise UsageError(
                 f"{flash} is not of the size of this board's flash: another board's?",

@@ -19,7 +19,7 @@ from typing import Self
 
 import tern
 from ternhost.errors import DeviceError, StorageError
-from ternhost.files import private
+from ternhost.files import close_to_others, private
 from terntools.emulators.micropython import device_command
 
 LOG_NAME = "board.log"
@@ -155,6 +155,7 @@ class EmulatedFleet:
         try:
             for directory in self._directories:
                 self.boards.append(EmulatedBoard(self._binary, directory))
+                close_to_others(directory)
         except BaseException:
             self._close()
             raise
