@@ -334,10 +334,7 @@ def _card(card: Card) -> str:
 
 
 def design(
-    mechanism: str,
-    epsilon: str | int | float | Decimal,
-    levels: int | None = None,
-    **options: Any,
+    mechanism: str, epsilon: str | int | float | Decimal, levels: int | None = None, **options: Any
 ) -> Design:
     """Design a certified, exactly unbiased card: `tern card design`. Its bytes are `.card`, its table `.decode()`.
 

