@@ -222,6 +222,7 @@ def test_health_vectors():
                 found = i
                 break
         assert found == case["fails_at"], case["comment"]
+        assert health.check(bytes(range(64))) == (found is None), "once it has failed it has failed for good"
         assert Health().check(raw) == (case["result"] == "valid"), case["comment"]
 
 

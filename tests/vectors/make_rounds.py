@@ -309,6 +309,9 @@ def cards():
     large = Board(d=65, held=1)
     rounds("256 bytes of symbols, the most; and one value more", large,
            ask(1, model=10, classes=2, d=65, k=129, card=wide), ask(1, model=10, classes=2, d=65, k=128, card=wide))  # fmt: skip
+    bytewise = laplace(0, 2**20, 1, -127, 128, 2_000_000)
+    rounds("257 bytes of symbols, and 256", large,
+           *[ask(1, model=10, classes=4, d=65, k=k, card=bytewise) for k in (257, 256)])  # fmt: skip
     dear = window(3, 1, T // 3, 20_000_000)
     rounds(
         "a cost above 2**32",
@@ -598,6 +601,12 @@ def fleets():
         ("just enough of those that count", Board(start=1, fleet=(0, 0, 1, 1, 2))), ("too few of those that count", Board(start=2, fleet=(0, 0, 1, 1, 2))),
     ):  # fmt: skip
         rounds(f"records {what}", board, ask(), flags=["hostile"])
+    rounds(
+        "records too few, of which one is used",
+        Board(start=1),
+        *[ask(i, batch=1) for i in (1, 2, 3)],
+        flags=["hostile"],
+    )
 
 
 def states():
@@ -627,6 +636,19 @@ def states():
                 ask(9),
                 hello(),
             )
+    again = ask(9).frame()
+    asked = hashlib.sha256(key_of(7) + again[:-8]).digest()
+    for what, question in (
+        ("the same", asked), ("another first byte", bytes([asked[0] ^ 1]) + asked[1:]),
+        ("another byte 8", asked[:8] + bytes([asked[8] ^ 128]) + asked[9:]), ("another last byte", asked[:-1] + bytes([asked[-1] ^ 1])),
+    ):  # fmt: skip
+        book = ledger(spent=2_000_000, last=9, question=question, state=1, report=b"\x82" + bytes(range(20)))
+        rounds(f"a ledger with the question asked: {what}", Board(ledgers=(book,)), again, ask(10))
+    rounds(
+        "the most reports paid at once",
+        Board(fleet=(0, 0, 1000, 1, 0), budget=4 * 10**9, ledgers=(ledger(budget=4 * 10**9),)),
+        ask(1),
+    )
     rounds("a ledger written over a longer one", Board(ledgers=(ledger(last=3) + bytes(50),)), ask(4), ask(5))
     rounds(
         "the ledger's longest report",
