@@ -83,7 +83,8 @@ def test_a_device_of_a_small_epsilon_refuses_the_card_of_another(tmp_path, micro
             store=tmp_path / "store.sqlite", watcher=Watcher(warn=said.append),
         )  # fmt: skip
     assert said == [
-        "round 1: 10 of 20 devices refuse: a report would cost more than the epsilon of 1 that they allow for one"
+        "round 1: 10 of 20 devices refuse: a report would cost more than the epsilon of 1 that they allow for one, "
+        "or needs a mechanism that they do not allow"
     ]
     (entry,) = result["history"]
     assert (entry["reports"], entry["refusals"]) == (10, 10)

@@ -187,22 +187,22 @@ def test_round_numbers_are_checked_before_boards_are_made(tmp_path, monkeypatch)
     options = {"dataset": "iris", "reports": 50, "group": 10}
     with Store("store.sqlite") as store:
         while (last := numbers.last_number(store)) < 2**30 - 2:
-            numbers.skip(store, min(last + wire.CLIENT_AHEAD, 2**30 - 2))
+            numbers.skip(store, min(last + wire.CLIENT_AHEAD - 1, 2**30 - 2))
     with pytest.raises(UsageError, match="would go beyond"):
         Run.begin("fedsgd", FedSGDOptions(**options), Where("emulated:1"), store="store.sqlite")
     assert not list(tmp_path.glob("runs/*"))
-    result = run("fedsgd", "simulated:50", None, {"after_round": 2**20}, **options)
-    assert [entry["round"] for entry in result["history"]] == [2**20 + 1 + i for i in range(5)]
+    result = run("fedsgd", "simulated:50", None, {"after_round": 2**20 - 1}, **options)
+    assert [entry["round"] for entry in result["history"]] == [2**20 + i for i in range(5)]
 
 
 def test_numbers_are_skipped_on_demand_and_never_far(tmp_path):
     with Store(tmp_path / "store.sqlite") as store:
         assert numbers.last_number(store) == 0
-        for after, last in ((7, 7), (3, 7), (None, 7), (7 + 2**20, 7 + 2**20)):
+        for after, last in ((7, 7), (3, 7), (None, 7), (6 + 2**20, 6 + 2**20)):
             numbers.skip(store, after)
             assert numbers.last_number(store) == last
-        with pytest.raises(UsageError, match=f"must be at most {last + 2**20}"):
-            numbers.skip(store, last + 2**20 + 1)
+        with pytest.raises(UsageError, match=f"must be at most {last + 2**20 - 1}"):
+            numbers.skip(store, last + 2**20)
         assert numbers.last_number(store) == last
 
 

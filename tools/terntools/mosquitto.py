@@ -136,8 +136,9 @@ class Mosquitto:
 
     def keep(self, tell: Callable[[str], None]) -> None:
         """From now on start it again where it ends by itself, after a pause that grows. `tell` gets a sentence."""
-        self._keeper = threading.Thread(target=self._keep, args=(tell,), daemon=True)
-        self._keeper.start()
+        keeper = threading.Thread(target=self._keep, args=(tell,), daemon=True)
+        keeper.start()
+        self._keeper = keeper  # once it can be joined: Ctrl-C may come at any time
 
     def _keep(self, tell: Callable[[str], None]) -> None:
         pause = _PAUSE

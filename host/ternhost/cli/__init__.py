@@ -124,6 +124,7 @@ def _report(code: int, message: str, hint: str | None = None, *, as_json: bool =
     if as_json:
         with contextlib.suppress(OSError):
             print(json.dumps({"error": message, "hint": hint, "exit_code": code}), flush=True)
+    _drop_output()
     return code
 
 
@@ -160,10 +161,11 @@ def _prepare_streams() -> None:
 
 def _drop_output() -> None:
     """Forget what could not be written, so that Python does not try it again when it exits."""
-    try:
-        sys.stdout.flush()
-    except OSError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def main(argv: Sequence[str] | None = None) -> int:
