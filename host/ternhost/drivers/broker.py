@@ -192,6 +192,7 @@ class BrokerDriver(StoredDriver):
             return None
         self._begin_round()
         result = self._wait_for(self._collect(number, tell))
+        self._look_at_broker()  # a short round ends between two looks
         if result is None:
             return None
         if self._standing:
