@@ -67,6 +67,12 @@ def test_links_lead_somewhere(path):
             assert anchor[1:] in anchors(other), f"{target}{anchor}"
 
 
+@pytest.mark.parametrize("path", sorted((ROOT / "shared_specs").glob("*.md")), ids=name)
+def test_the_site_and_the_readme_lead_to_every_specification(path):
+    for page in ("mkdocs.yml", "README.md"):
+        assert f"shared_specs/{path.name}" in (ROOT / page).read_text(), page
+
+
 def test_what_the_api_s_page_names_is_there():
     named = re.findall(r"^::: (\S+)$", (ROOT / "docs/api.md").read_text(), re.MULTILINE)
     assert len(named) > 20
