@@ -32,12 +32,12 @@ check:  ## before a commit, 85 s on 4 cores: style, types, quick unit tests, dev
 quick-tests: setup
 	$(pytest) -m "not slow" tests/unit tests/device
 
-test:  ## what a change can break, 8 minutes on 4 cores: all tests, with samples of long enumerations
+test:  ## what a change can break, 11 minutes on 4 cores: all tests, with samples of long enumerations
 	$(beside) tests
 tests: emulators
 	$(pytest) --target $(targets)
 
-exhaustive:  ## every test with all of its values, on every target, 10 minutes on 4 cores
+exhaustive:  ## every test with all of its values, on every target, an hour on 4 cores
 	$(beside) exhaustive-tests
 exhaustive-tests: emulators
 	$(pytest) --target $(targets) --exhaustive

@@ -72,7 +72,6 @@ WRONG = [
         ("a zero behind a full block", "zero = 1 if value < 255 else 0", "zero = 1"),
         ("a frame cut within its block", "if bad or left:", "if bad:"),
         ("frames of any length", "put = zero\n", "put = zero if length else 0\n"),
-        ("symbols not below their base", "if carry >= base:", "if carry > base + 1:"),
         ("most significant symbol first", "i = k - 1\n    while i >= 0:\n        carry = symbols[i]",
          "i = k - 1\n    while i >= 0:\n        carry = symbols[k - 1 - i]"),
         ("most significant byte first", "        out[i] = ((value + 32768) & 65535) - 32768",
