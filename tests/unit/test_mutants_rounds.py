@@ -72,6 +72,7 @@ WRONG = [
         ("a zero behind a full block", "zero = 1 if value < 255 else 0", "zero = 1"),
         ("a frame cut within its block", "if bad or left:", "if bad:"),
         ("frames of any length", "put = zero\n", "put = zero if length else 0\n"),
+        ("no symbols but 0 and 1", "if carry >= base:", "if carry >= 2:"),
         ("most significant symbol first", "i = k - 1\n    while i >= 0:\n        carry = symbols[i]",
          "i = k - 1\n    while i >= 0:\n        carry = symbols[k - 1 - i]"),
         ("most significant byte first", "        out[i] = ((value + 32768) & 65535) - 32768",
