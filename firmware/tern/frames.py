@@ -471,10 +471,9 @@ class Round:
         self.parameters = array("h")
         self.asked = bytearray(wire.MAX_DIMENSION)
         self.card = b""
-        self._head = bytearray(
-            _ROUND_BYTES - _MODEL_AT
-        )  # of the last frame: from its model to its parameters
-        self._length = 0  # of all of it, where that was in order
+        # Of the last frame: from its model to its parameters; and the length of all of it, where that was in order.
+        self._head = bytearray(_ROUND_BYTES - _MODEL_AT)
+        self._length = 0
 
     def decode(self, frame, known=None):
         """Take the fields of `frame`; the tag is verify()'s business. Raises FrameError.

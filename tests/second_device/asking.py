@@ -28,20 +28,9 @@ GOOD = [THREE, TWO, WINDOW, GRR, LAPLACE, LHP]
 GOOD += [
     card for card, case in CASES if case["certified"] and int.from_bytes(card[1:5], "little") <= 10_000_000
 ]
-FIELDS = [
-    "device",
-    "number",
-    "model",
-    "range",
-    "exponent",
-    "classes",
-    "d",
-    "k",
-    "batch",
-    "epochs",
-    "rate",
-    "tau",
-]
+FIELDS = (
+    "device", "number", "model", "range", "exponent", "classes", "d", "k", "batch", "epochs", "rate", "tau",
+)  # fmt: skip
 
 
 def tag(key, data):

@@ -9,7 +9,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from asking import ledger_file
+from asking import cobs, key_of, ledger_file, tag, uncobs
 
 HERE = Path(__file__).parent
 VECTORS = HERE.parent.parent / "shared_specs" / "vectors"
@@ -280,33 +280,8 @@ FLEET = 2**32 - 1
 CARD = bytes.fromhex(
     "1180841e000103ff0001006b4e32c02d293980b5d706804a283940d2d6060095b10d"
 )  # epsilon 2, three levels
-KEYS = {device: hashlib.sha256(b"client %d" % device).digest() for device in range(5, 9)}
+KEYS = {device: key_of(device) for device in range(5, 9)}
 FLEET_KEY = hashlib.sha256(b"fleet").digest()
-
-
-def tag(key, data):
-    return hashlib.sha256(key + data).digest()[:8]
-
-
-def cobs(frame):
-    out = bytearray()
-    for block in frame.split(b"\0"):
-        while len(block) > 253:
-            out += b"\xff" + block[:254]
-            block = block[254:]
-        out += bytes([len(block) + 1]) + block
-    return bytes(out) + b"\0"
-
-
-def uncobs(coded):
-    out, i = bytearray(), 0
-    while i < len(coded):
-        code = coded[i]
-        out += coded[i + 1 : i + code]
-        i += code
-        if code < 255 and i < len(coded):
-            out.append(0)
-    return bytes(out)
 
 
 def provision(directory, clients=(7,), budget=10**8, fleet=None, ledger_budget=10**9, shapes=0, most=10**8):

@@ -286,10 +286,10 @@ def test_announcement_is_the_same_question(store):
     made = keys.add(store, [5])
     aggregator = Aggregator(store)
     aggregator.open(1, [(QUESTION, [5])], 0.0)
-    fleet_key = keys.fleet_key(store).key
+    fleet = keys.fleet_key(store)
     announced, asked = frames.Round(), frames.Round()
-    announcement = aggregator.announcement(1, fleet_key)
-    frames.verify(fleet_key, announcement)
+    announcement = aggregator.announcement(1, fleet)
+    frames.verify(fleet.key, announcement)
     announced.decode(announcement)
     request = aggregator.request(1, 5)
     frames.verify(made[5], request)

@@ -117,10 +117,8 @@ class Mqtt:
                         return self._frame[: frames.encode_hello_request(self._frame, 0)]
                 elif self._session.receive(left):
                     n = self._session.take(self._frame)
-                    if n and self._frame[0] in (
-                        wire.ROUND,
-                        wire.FLEET_KEY,
-                    ):  # what may be asked over a network
+                    # What may be asked over a network:
+                    if n and self._frame[0] in (wire.ROUND, wire.FLEET_KEY):
                         return self._frame[:n]
                     passed = True
             except _BROKEN as error:

@@ -16,6 +16,7 @@ import numpy as np
 
 from tern import frames, host_frames, wire
 from ternhost.aggregate import batches
+from ternhost.aggregate.fleet_key import FleetKey
 from ternhost.aggregate.members import Devices, Integers, Keyring, Positions, integers
 from ternhost.aggregate.questions import Question, round_body, round_start
 from ternhost.aggregate.report_log import Reports
@@ -187,11 +188,10 @@ class Aggregator:
         """The ROUND frame for a device: the same bytes whenever it is asked for."""
         return self._rounds[number].request(device)[0]
 
-    def announcement(self, number: int, fleet_key: bytes) -> bytes:
+    def announcement(self, number: int, fleet: FleetKey) -> bytes:
         """The ROUND frame for the whole fleet (wire.md), of a round of one cohort."""
         (cohort,) = self._rounds[number].cohorts
-        head = round_start(wire.FLEET) + cohort.body
-        return bytes(head + frames.tag(fleet_key, head))
+        return fleet.seal(round_start(wire.FLEET) + cohort.body)
 
     def reload_keys(self) -> None:
         """Take the keys from the store anew; of devices that have none any more nothing is expected."""

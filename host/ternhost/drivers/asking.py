@@ -99,7 +99,7 @@ class Asking:
             self._link.ask(board.name, self._announcement())
 
     def _announcement(self) -> bytes:
-        return self._aggregator.announcement(self.number, self._fleet.key)
+        return self._aggregator.announcement(self.number, self._fleet)
 
     def end(self) -> None:
         """Take the announcement back."""
