@@ -6,11 +6,13 @@ only in our own tests. What checks the vectors are the functions of tests/device
 
 import importlib.util
 import runpy
+import signal
 import sys
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+_SECONDS = 240  # the right library takes less than 40 on a busy machine
 DEVICE_TESTS = Path(__file__).parent / "device"
 LIBRARY = Path(__file__).parents[1] / "firmware" / "tern"
 
@@ -54,9 +56,30 @@ def imported(mutant):
         sys.modules.update(kept)
 
 
+class Endless(Exception):
+    """A mutant does not come to an end."""
+
+
+@contextmanager
+def limited():
+    def stop(number, frame):
+        raise Endless(f"no end within {_SECONDS} s")
+
+    previous = signal.signal(signal.SIGALRM, stop)
+    signal.alarm(_SECONDS)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, previous)
+
+
 def caught(mutant, *files):
-    """What the vectors say against the mutant, None if nothing; files: those of tests/device that check them."""
-    with imported(mutant):
+    """What the vectors say against the mutant, None if nothing; files: those of tests/device that check them.
+
+    A mutant that does not come to an end is caught, too: nobody mistakes it for a device.
+    """
+    with imported(mutant), limited():
         for file in files:
             for name, check in runpy.run_path(str(DEVICE_TESTS / file)).items():
                 if name.startswith("test_") and "vectors" in name:
