@@ -15,12 +15,10 @@ from matplotlib.figure import Figure
 from ternhost import datasets, mechanisms
 from ternhost.algorithms import judging
 from ternhost.algorithms.designs import coordinates_by_rule
-from ternhost.algorithms.optimisers import Averaging, Noise
-from ternhost.algorithms.parameters import MODELS
 from ternhost.datasets import CLASSIFICATION, REGRESSION, Dataset
 from ternhost.errors import UsageError
 from ternhost.experiments.base import Curve, Options, Outcome, Panel, Row, draw, mean_and_error
-from ternhost.experiments.rounds import GROUPS, sgd, simulate
+from ternhost.experiments.rounds import sgd, simulate
 from ternhost.mechanisms.base import MICRO
 
 SUMMARY = "accuracy and squared error of trained models against epsilon, by ten-fold cross-validation"
@@ -58,7 +56,7 @@ def run(options: Options) -> Outcome:
     rows: list[Row] = []
     for model, dataset in _tasks(options):
         parts = [fold(dataset, i, options.seed) for i in range(folds)]
-        options.progress(f"{model} without noise")
+        options.progress(f"{model} without privacy")
         exact, _ = mean_and_error([_exactly(part, model, options.seed + i) for i, part in enumerate(parts)])
         for epsilon in epsilons:
             k = coordinates_by_rule("paper", round(epsilon * MICRO), dataset.dimension)
@@ -73,7 +71,7 @@ def run(options: Options) -> Outcome:
                     {
                         "data": dataset.name,
                         "model": model,
-                        "measure": "squared error" if dataset.task == REGRESSION else "accuracy",
+                        "measure": judging.WORDS[judging.measure(dataset)],
                         "reports": len(parts[0].training),
                         "d": dataset.dimension,
                         "epsilon": epsilon,
@@ -95,10 +93,9 @@ def _privately(dataset: Dataset, seed: int, **options: Any) -> float:
 
 
 def _exactly(dataset: Dataset, model: str, seed: int) -> float:
-    """The figure of a model that was trained without noise, at the learning rate for that."""
-    rate = Averaging.automatic_rate(Noise(MODELS[model], dataset.dimension, GROUPS, variance=0.0))
-    learner = sgd(dataset, len(dataset.training), seed, model=model, learning_rate=rate)
-    return judging.judge(dataset, learner.exact(lambda weights: None))
+    """The figure of the model at the optimum without privacy."""
+    learner = sgd(dataset, len(dataset.training), seed, model=model)
+    return judging.judge(dataset, learner.optimum())
 
 
 def _figure(rows: list[Row], names: list[str]) -> Figure:
@@ -121,7 +118,7 @@ def _figure(rows: list[Row], names: list[str]) -> Figure:
                 "epsilon of a client's report",
                 f"{own[0]['measure']} on the fold held out",
                 curves,
-                lines={"without noise": own[0]["nonprivate"]},
+                lines={"without privacy": own[0]["nonprivate"]},
             )
         )
     return draw(panels)
@@ -132,10 +129,10 @@ def _lines(rows: list[Row]) -> list[str]:
     for model in dict.fromkeys(row["model"] for row in rows):
         for epsilon in dict.fromkeys(row["epsilon"] for row in rows):
             own = [row for row in rows if row["model"] == model and row["epsilon"] == epsilon]
-            pick = max if own[0]["measure"] == "accuracy" else min
+            pick = min if own[0]["measure"] == judging.WORDS[judging.SQUARED_ERROR] else max
             best = pick(own, key=lambda row: row["figure"])
             lines.append(
                 f"{model}, epsilon {epsilon:g}: best {best['measure']} {best['figure']:.4f} by {best['mechanism']}, "
-                f"{best['nonprivate']:.4f} without noise"
+                f"{best['nonprivate']:.4f} without privacy"
             )
     return lines

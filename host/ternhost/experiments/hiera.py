@@ -173,7 +173,7 @@ def _regression(options: Options) -> list[Row]:
                     "reports": reports,
                     "squared_error": mean,
                     "standard_error": error,
-                    "nonprivate": float(np.mean([result["squared_error_nonprivate"] for result in found])),
+                    "nonprivate": float(np.mean([result["squared_error_optimum"] for result in found])),
                     "epsilon_true": of.epsilon / MICRO,
                 }
             )

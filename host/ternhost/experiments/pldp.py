@@ -123,7 +123,7 @@ def _row(mode: str, mechanism: str, found: list[dict[str, Any]]) -> Row:
         "mechanism": mechanism,
         "accuracy": mean,
         "standard_error": error,
-        "nonprivate": float(np.mean([result["accuracy_nonprivate"] for result in found])),
+        "nonprivate": float(np.mean([result["accuracy_optimum"] for result in found])),
         "clipped": float(np.mean([result["clipped"] for result in found])),
         "clients": found[0]["clients"],
         "epsilon_user_level": found[0]["epsilon_user_level"],
