@@ -40,7 +40,7 @@ _NARROWEST = 7
 _TAUS: Floats = 2.0 ** -np.arange(_NARROWEST + 1, dtype=np.float64)
 _WITHIN = 1.2
 _UNBALANCED = 0.05
-_FEATURE = 0.25
+_FEATURE = .25
 _SHARE = (
     0.07  # standard deviation of the share of positive labels from 1/2, before anything is known: a prior
 )
@@ -48,6 +48,26 @@ _MEMORY = 0.1  # of the run: sizes of longer ago count little
 _LEAST_MEMORY = 5  # rounds
 _LARGEST_MEAN = 1.0
 _BETWEEN = 0.5  # standard errors that are added to an estimated size: too small a range costs more than too large a one
+
+
+class Belief:
+    """A number near 0 with this standard deviation, before independent estimates of it come."""
+
+    def __init__(self, deviation: float) -> None:
+        self.precision = deviation**-2
+        self.total = 0.0  # of the estimates, each times its precision
+
+    def add(self, estimate: float, variance: float) -> None:
+        self.total += estimate / variance
+        self.precision += 1 / variance
+
+    @property
+    def mean(self) -> float:
+        return self.total / self.precision
+
+    @property
+    def variance(self) -> float:
+        return 1 / self.precision
 
 
 class Ranges:
@@ -81,8 +101,9 @@ class Ranges:
         self._sizes = 0.0  # estimated sum of min(|x|, tau) of recent values, weighted
         self._seen = 0.0  # how many they were
         self._spread = 0.0  # standard deviation of the estimate from one value
-        self._share = 0.0  # of positive labels, less 1/2: an estimate times its precision
-        self._precision = 1 / _SHARE**2
+        # Of the share of positive labels, less 1/2: from all rounds, and from those whose model is near 0.
+        self._always, self._early = Belief(_SHARE), Belief(_SHARE)
+        self._told = 0  # rounds that told of it
 
     def learn(self, weights: Floats, mean: Floats, reports: Floats, cohorts: Sequence[CohortCounts]) -> None:
         """Take a round that was asked at these weights: the mean gradient, what it rests on, and the counts."""
@@ -94,7 +115,7 @@ class Ranges:
         tau = 2.0 ** -told[0].question.range
         self._learn_sizes(tau, told)
         if self._learns_share and reports[0]:
-            self._learn_positives(tau, float(weights[0]), float(mean[0]), float(reports[0]))
+            self._learn_positives(tau, weights, float(mean[0]), float(reports[0]))
         self._choose()
 
     def _learn_sizes(self, tau: float, cohorts: Sequence[CohortCounts]) -> None:
@@ -115,15 +136,17 @@ class Ranges:
         self._seen = kept * self._seen + seen
         self._spread = spread
 
-    def _learn_positives(self, tau: float, bias: float, mean: float, reports: float) -> None:
-        likely = 1 / (1 + math.exp(-bias))  # of a record, to be positive
-        other, own = (
-            min(likely, tau),
-            min(1 - likely, tau),
-        )  # a negative record's gradient, and a positive one's
-        precision = reports * ((other + own) / tau) ** 2 / self._variance
-        self._precision += precision
-        self._share += precision * ((other - mean) / (other + own) - 0.5)
+    def _learn_positives(self, tau: float, weights: Floats, mean: float, reports: float) -> None:
+        likely = 1 / (1 + math.exp(-weights[0]))  # of a record, to be positive: all that is known of it
+        other, own = min(likely, tau), min(1 - likely, tau)  # a negative record's gradient, and a positive one's
+        told = (other - mean) / (other + own) - 0.5
+        noise = self._variance / reports * (tau / (other + own)) ** 2
+        self._always.add(told, noise)
+        # What the means of the features change of that is unknown, and alike in all rounds: with weights, a round tells
+        # little more than those before.
+        unknown = min(float(np.square(weights[1:]).sum()) / 64, 1 / 16)
+        self._told += 1
+        self._early.add(told, noise + self._told * unknown)
 
     def _choose(self) -> None:
         if not self._seen:
@@ -144,7 +167,8 @@ class Ranges:
         """The share of the rarer class's labels, as far from 1/2 as is expected."""
         if not self._learns_share:
             return 1 / self._classes
-        away = math.hypot(self._share / self._precision, self._precision**-0.5)
+        early = self._early.mean**2 - self._early.variance
+        away = math.sqrt(max(self._always.mean**2, early) + self._always.variance)
         return max(0.5 - away, 0.02)
 
     def state(self) -> dict[str, Any]:
@@ -154,8 +178,9 @@ class Ranges:
             "sizes": self._sizes,
             "seen": self._seen,
             "spread": self._spread,
-            "share": self._share,
-            "precision": self._precision,
+            "told": self._told,
+            "always": [self._always.total, self._always.precision],
+            "early": [self._early.total, self._early.precision],
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
@@ -164,7 +189,9 @@ class Ranges:
             self._sizes, self._seen, self._spread = (
                 float(state[name]) for name in ("sizes", "seen", "spread")
             )
-            self._share, self._precision = float(state["share"]), float(state["precision"])
+            for belief, name in ((self._always, "always"), (self._early, "early")):
+                belief.total, belief.precision = map(float, state[name])
+            self._told = int(state["told"])
             self.exponent = int(state["exponent"])
         except (KeyError, TypeError, ValueError) as error:
             raise UsageError(f"the stored state of the range cannot be read: {error}") from error
