@@ -40,7 +40,12 @@ class GroupOptions(LearningOptions):
 
     reports: int = option(20_000, "reports of the whole run, one a device", group=WHAT, kind=int, metavar="R")
     group: int = option(
-        0, "devices asked in a round", group=WHAT, kind=int, metavar="G", shown=f"{_GROUP}, or a hundredth of the reports if that is more"
+        0,
+        "devices asked in a round",
+        group=WHAT,
+        kind=int,
+        metavar="G",
+        shown=f"{_GROUP}, or a hundredth of the reports if that is more",
     )
     learning_rate: float | None = option(
         None, "of the optimiser", group=WHAT, kind=float, metavar="X", shown="follows from the noise"

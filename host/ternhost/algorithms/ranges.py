@@ -16,7 +16,7 @@ of k of d values, with a card of variance V at 0:
   then moves. It counts less than the noise by `_FEATURE`, the mean square of a feature (a prior).
 
 Whatever card has an estimate of |x| tells m (`estimate.magnitude`); of a card that has none, such as one of two
-outputs, each `SCOUTED`-th round is asked with a card that has. The constant feature's gradient tells p: where both
+outputs, each `SCOUTED`-th round is asked with a card that has. Of LHP's levels nothing is known but a prior. The constant feature's gradient tells p: where both
 sizes are clipped its mean is about tau (1 - 2 p), and at a model of 0 it is 1/2 - p.
 """
 
@@ -29,7 +29,7 @@ from typing import Any
 import numpy as np
 from scipy.optimize import brentq
 
-from tern.wire import LOGISTIC, MAX_RANGE, SOFTMAX_GRADIENT
+from tern.wire import LOGISTIC, MAX_RANGE, SOFTMAX_GRADIENT, SVM
 from ternhost.aggregate import estimate
 from ternhost.aggregate.rounds import CohortCounts
 from ternhost.algorithms.base import Floats
@@ -40,13 +40,14 @@ _NARROWEST = 7
 _TAUS: Floats = 2.0 ** -np.arange(_NARROWEST + 1, dtype=np.float64)
 _WITHIN = 1.2
 _UNBALANCED = 0.05
-_FEATURE = .25
+_FEATURE = 0.25
 _SHARE = (
     0.07  # standard deviation of the share of positive labels from 1/2, before anything is known: a prior
 )
 _MEMORY = 0.1  # of the run: sizes of longer ago count little
 _LEAST_MEMORY = 5  # rounds
 _LARGEST_MEAN = 1.0
+_PRIOR_SIZE = 0.25  # of what is lossless at first: the mean size of values where no card tells it
 _BETWEEN = 0.5  # standard errors that are added to an estimated size: too small a range costs more than too large a one
 
 
@@ -95,9 +96,13 @@ class Ranges:
         self._classes = classes if model == SOFTMAX_GRADIENT else 1
         self._two_sizes = model in (LOGISTIC, SOFTMAX_GRADIENT)
         self._learns_share = model == LOGISTIC
+        # The hinge's residual is 0 or 1: a gradient that is not 0 is as large as its feature.
+        self._taus = _TAUS[:3] if model == SVM else _TAUS
         self._memory = max(_LEAST_MEMORY, _MEMORY * rounds)
         # Lossless at a model of 0: a residual is then at most 1/2 for two classes, else at most 1.
-        self.exponent = fixed if fixed is not None else int(model == LOGISTIC)
+        start = int(model == LOGISTIC)
+        self._lossless = 2.0**-start
+        self.exponent = start if fixed is None else fixed
         self._sizes = 0.0  # estimated sum of min(|x|, tau) of recent values, weighted
         self._seen = 0.0  # how many they were
         self._spread = 0.0  # standard deviation of the estimate from one value
@@ -138,7 +143,10 @@ class Ranges:
 
     def _learn_positives(self, tau: float, weights: Floats, mean: float, reports: float) -> None:
         likely = 1 / (1 + math.exp(-weights[0]))  # of a record, to be positive: all that is known of it
-        other, own = min(likely, tau), min(1 - likely, tau)  # a negative record's gradient, and a positive one's
+        other, own = (
+            min(likely, tau),
+            min(1 - likely, tau),
+        )  # a negative record's gradient, and a positive one's
         told = (other - mean) / (other + own) - 0.5
         noise = self._variance / reports * (tau / (other + own)) ** 2
         self._always.add(told, noise)
@@ -149,15 +157,16 @@ class Ranges:
         self._early.add(told, noise + self._told * unknown)
 
     def _choose(self) -> None:
-        if not self._seen:
-            return
         tau = 2.0**-self.exponent
-        clipped = self._sizes / self._seen + _BETWEEN * tau * self._spread / math.sqrt(self._seen)
-        mean = _mean_size(clipped, tau)
-        error = self._noise * (_TAUS / -np.expm1(-_TAUS / mean)) ** 2
-        error += self._values * (_UNBALANCED * mean * np.exp(-_TAUS / mean)) ** 2
+        mean = _PRIOR_SIZE * self._lossless
+        if self._seen:
+            clipped = self._sizes / self._seen + _BETWEEN * tau * self._spread / math.sqrt(self._seen)
+            mean = _mean_size(clipped, tau)
+        taus = self._taus
+        error = self._noise * (taus / -np.expm1(-taus / mean)) ** 2
+        error += self._values * (_UNBALANCED * mean * np.exp(-taus / mean)) ** 2
         if self._two_sizes:
-            error += _FEATURE * self._classes * _class_error(self._positives(), _TAUS)
+            error += _FEATURE * self._classes * _class_error(self._positives(), taus)
         new = int(np.argmax(error <= _WITHIN * error.min()))
         if new != self.exponent:  # what is remembered is what the new range would have told
             self._sizes = self._seen * mean * -math.expm1(-(2.0**-new) / mean)
