@@ -26,7 +26,10 @@ class LevelOptions(Budgeted):
     """Options of reports by LHP."""
 
     budgets: str = option(
-        "5,4,3,2,1", "budgets of the levels, in these proportions (hiera)", group=PRIVACY, metavar="B,B,..."
+        "5,4,3,2,1",
+        "budgets in these proportions, from the lowest range of values up (hiera)",
+        group=PRIVACY,
+        metavar="B,B,...",
     )
     mu: float = option(
         0.0, "share of reports that are reused (hiera)", group=PRIVACY, kind=float, metavar="MU"
