@@ -19,6 +19,11 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 DATASET = "flights-planned"  # where nobody names another
+BUNDLED = (
+    DATASET, "synthetic-logistic", "breast-cancer", "digits", "iris", "wine", "synthetic-linear", "diabetes",
+)  # fmt: skip
+SMALL = 2000  # records of a set that is small
+CLIENTS = 20_000  # that hold the records of a small set, many of them the same
 
 
 @dataclass(frozen=True)

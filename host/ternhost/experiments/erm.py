@@ -21,7 +21,7 @@ from ternhost.algorithms.designs import coordinates_by_rule
 from ternhost.algorithms.judging import SQUARED_ERROR, WORDS, measure
 from ternhost.datasets import CLASSIFICATION, REGRESSION, Dataset
 from ternhost.errors import UsageError
-from ternhost.experiments.base import DATASET, Contender, Options, Outcome, load
+from ternhost.experiments.base import BUNDLED, CLIENTS, SMALL, Contender, Options, Outcome, load
 from ternhost.experiments.cells import Cell, Row, Tables
 from ternhost.experiments.pictures import Curve, Panel, draw
 from ternhost.experiments.rounds import figure_of, optimal_figures, sgd, simulate
@@ -34,13 +34,8 @@ _COMPARED = (
     "laplace", "duchi", "pm", "pm-sub", "pm-opt", "hm", "three-outputs", "hm-tp", "3r", "rr3", "pdpm", "optimal",
 )  # fmt: skip
 _FOLDS = 10
-_SMALL = 2000  # records of a set that is divided twice
-_CLIENTS = 20_000  # of a small set
 _MOST = 90_000
 _MODELS = {CLASSIFICATION: ("logistic", "svm"), REGRESSION: ("linear",)}
-_BUNDLED = (
-    DATASET, "synthetic-logistic", "breast-cancer", "digits", "iris", "wine", "synthetic-linear", "diabetes",
-)  # fmt: skip
 _FILES = (
     "ipums",
     "ipums-regression",
@@ -65,7 +60,7 @@ def _sets(options: Options) -> Iterator[tuple[str, Dataset]]:
     if options.dataset is not None:
         yield options.dataset, load(options.dataset)
         return
-    for name in _BUNDLED:
+    for name in BUNDLED:
         yield name, datasets.load(name)
     for name in _FILES:
         with contextlib.suppress(UsageError):  # its file is not here
@@ -78,9 +73,9 @@ def cells(options: Options) -> list[Cell]:
     for name, dataset in _sets(options):
         if dataset.task not in _MODELS:
             raise UsageError(f"{name} is not for training as it is", hint="name another with --dataset")
-        small = len(dataset.labels) < _SMALL
+        small = len(dataset.labels) < SMALL
         folds = options.runs_or(2 * _FOLDS if small else _FOLDS, 2)
-        reports = _CLIENTS if small else min(_MOST, len(dataset.labels) * (_FOLDS - 1) // _FOLDS)
+        reports = CLIENTS if small else min(_MOST, len(dataset.labels) * (_FOLDS - 1) // _FOLDS)
         common = {"name": name, "folds": folds, "reports": min(reports, 10_000) if options.quick else reports}
         found += [
             Cell(

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from scipy.special import stdtrit
 
 from ternhost.experiments.cells import Row
@@ -72,7 +73,7 @@ def summaries(
         best = max(values, key=lambda name: sign * values[name].mean())
         behind = {name: sign * (values[best] - each) for name, each in values.items()}
         level = _LEVEL / max(1, len(values) - 1)
-        worse = {name: _beyond_noise(each, shared, level) for name, each in behind.items() if name != best}
+        worse = {name: beyond_noise(each, shared, level) for name, each in behind.items() if name != best}
         for name, each in values.items():
             mean, error = mean_and_error(each.tolist(), shared)
             half = half_interval(error, len(each))
@@ -96,7 +97,8 @@ def summaries(
     return found
 
 
-def _beyond_noise(differences: np.ndarray[Any, Any], shared: float, level: float) -> bool:
+def beyond_noise(differences: npt.NDArray[Any], shared: float = 0.0, level: float = _LEVEL) -> bool:
+    """Whether the mean of paired differences is above 0, two-sided at this level."""
     mean, error = mean_and_error(differences.tolist(), shared)
     return len(differences) > 1 and mean > half_interval(error, len(differences), level)
 

@@ -145,8 +145,8 @@ def epsilon_certified(lhp: Composite) -> int | None:
 
 
 def design(epsilon: int, levels: int | None = None, budgets: Sequence[float] = BUDGETS) -> Design:
-    """LHP whose *joint* loss is at most epsilon: budgets in these proportions from the lowest range up, as large as that
-    allows."""
+    """LHP whose *joint* loss is at most epsilon: budgets in these proportions (the lowest range's first), as large as
+    that allows."""
     if levels is not None and levels != 2 * len(budgets):
         raise UsageError(f"LHP has two levels for each budget, here {2 * len(budgets)}, not {levels}")
     if not 2 <= len(budgets) <= MAX_RANGES or not all(0 < budget < math.inf for budget in budgets):
