@@ -1,6 +1,6 @@
 """LDP-FedSGD in floats, as the papers describe it: what tern's learner is compared with. For simulations only.
 
-Source: Zhao et al., IEEE IoT J. 8, 2021, Algorithm 7, with the mechanisms of Duchi et al. (2018), Wang et al. (2019) and
+Source: Zhao et al., IEEE IoT J. 8, 2021, Algorithm 7; mechanisms of Duchi et al. (2018), Wang et al. (2019) and of
 Zhao et al. Each client reports once, k of d coordinates of its gradient clipped to [-1, 1], at epsilon / k each; the
 mean of a group of clients, the coordinates that were not reported counted as 0 and all multiplied by d / k, is a step.
 """
