@@ -24,6 +24,8 @@ Floats = npt.NDArray[np.float64]
 # Values in [-1, 1] and a generator: the unbiased reports of them.
 Perturb = Callable[[Floats, np.random.Generator], Floats]
 
+_DRAWS = 1
+
 
 def by_duchi(epsilon: float) -> Perturb:
     """Duchi's mechanism (and Harmony's) for one value: C or -C."""
@@ -81,6 +83,11 @@ MECHANISMS: dict[str, Callable[[float], Perturb]] = {
 }
 
 
+def generator(seed: int) -> np.random.Generator:
+    """For the draws of a run: other ones than those that synthetic records of this seed were made by."""
+    return np.random.default_rng([seed, _DRAWS])
+
+
 @dataclass(frozen=True)
 class Run:
     """A run of LDP-FedSGD: `rate`, or rate / sqrt(t) in round t where it `decays`; `k` follows the paper's rule."""
@@ -104,7 +111,7 @@ def train(run: Run, dataset: Dataset, perturb: Callable[[float], Perturb], seed:
 
     perturb: for the epsilon of a coordinate.
     """
-    rng = np.random.default_rng(seed)
+    rng = generator(seed)
     k = run.coordinates(dataset.dimension)
     report = perturb(run.epsilon / k)
 

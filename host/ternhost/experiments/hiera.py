@@ -135,7 +135,7 @@ def _estimated(
         ]
         tell(f"HierA, mu {mu:g}", mu, of.epsilon / MICRO, means)
     noisy = _graded(of, values / ONE)
-    tell(_LAPLACE, None, None, [float(noisy(np.random.default_rng(one)).mean()) for one in seeds])
+    tell(_LAPLACE, None, None, [float(noisy(baseline.generator(one)).mean()) for one in seeds])
     for at, epsilon in _epsilons(of, of.epsilon / MICRO).items():
         for name in ("pm", "harmony"):
             card = card_of(name, epsilon).data.hex()
@@ -180,7 +180,7 @@ def _trained(unit: float, who: str, reports: int, runs: int, seed: int) -> list[
         run = baseline.Run("linear", true, reports, rate, decays, GROUPS, k=1)
         errors = []
         for one in range(seed, seed + runs):
-            rng = np.random.default_rng(one)
+            rng = baseline.generator(one)
 
             def mean(x: Floats, y: Floats, weights: Floats, rng: np.random.Generator = rng) -> Floats:
                 chosen, values = baseline.gradients("linear", x, y, weights, 1, rng)
