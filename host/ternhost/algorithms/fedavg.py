@@ -25,7 +25,7 @@ from ternhost.aggregate.rounds import CohortCounts, RoundResult
 from ternhost.algorithms.base import Audience, Cohort, Devices, Floats, most_turns, take
 from ternhost.algorithms.designs import CARD_ALTERNATIVES, Mechanised, ReportDesign, shares
 from ternhost.algorithms.learning import Learning, LearningOptions
-from ternhost.algorithms.parameters import MODELS
+from ternhost.algorithms.parameters import LINEAR_MODELS
 from ternhost.algorithms.training import Settings, Trainer
 from ternhost.datasets import Dataset, Holdings, Indices
 from ternhost.errors import UsageError
@@ -89,6 +89,9 @@ class Options(Mechanised, LearningOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.model not in LINEAR_MODELS:
+            known = ", ".join(LINEAR_MODELS)
+            raise UsageError(f"no device trains a {self.model} model by itself", hint=f"one of: {known}")
         require(self.clients >= 0, "clients", "0 (all) or more", self.clients)
         require(self.records >= 1, "records", "1 or more", self.records)
         require(self.rounds >= 1, "rounds", "1 or more", self.rounds)
@@ -184,7 +187,7 @@ class FedAvg(Learning):
         # The server's step is the mean move itself: a rate of 1, and nothing that stops it before its last round.
         self._trainer = Trainer(
             Settings(
-                MODELS[options.model],
+                LINEAR_MODELS[options.model],
                 self.d,
                 self.rounds,
                 expected=1.0,

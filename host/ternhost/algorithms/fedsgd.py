@@ -93,8 +93,13 @@ class FedSGD(Learning):
                 regularisation=options.regularisation,
                 optimiser=options.optimiser,
                 gives_up=standing is None,
+                classes=self.classes,
             )
         )
+
+    @property
+    def modules(self) -> tuple[str, ...]:
+        return ("softmax",) if self.classes > 1 else ()
 
     def _designs(self) -> list[ReportDesign]:
         classes = self.options.classes()
@@ -141,6 +146,7 @@ class FedSGD(Learning):
             design.card.data,
             design.k,
             self.options.batch,
+            classes=self.classes,
         )
 
     def a_question(self, design: ReportDesign) -> Question:
@@ -151,6 +157,7 @@ class FedSGD(Learning):
             parameters.exponent,
             design.card.data,
             design.k,
+            classes=self.classes,
         )
 
     def learn(self, result: RoundResult, devices: Sequence[int] | Devices) -> None:

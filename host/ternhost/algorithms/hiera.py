@@ -67,7 +67,7 @@ class HierA(FedSGD):
 
     @property
     def modules(self) -> tuple[str, ...]:
-        return ("lhp",)
+        return ("lhp", *super().modules)
 
     def _estimate(self, number: int, cohorts: Sequence[CohortCounts]) -> tuple[Floats, Floats]:
         parts = [(levels.of_card(cohort.card), cohort.counts) for cohort in cohorts]

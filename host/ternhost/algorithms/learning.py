@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from tern import card as cards
-from tern.wire import MAX_BATCH, MAX_DIMENSION
+from tern.wire import MAX_BATCH, MAX_DIMENSION, MAX_VALUES, SOFTMAX
 from ternhost import datasets
 from ternhost.aggregate.questions import Averaged, Question, report_bytes
 from ternhost.algorithms import judging
@@ -41,7 +41,12 @@ class LearningOptions(Budgeted):
         kind=int,
         metavar="N",
     )
-    model: str = option("logistic", "what is learnt", group=WHAT, choices=tuple(MODELS))
+    labels: int | None = option(
+        None, "number of classes in these records, for --model softmax", group=WHAT, kind=int, metavar="N"
+    )
+    model: str = option(
+        "logistic", "what is learnt; softmax tells several classes", group=WHAT, choices=tuple(MODELS)
+    )
     batch: int = option(
         0, "records that a report uses, 0 for all of a device's", group=WHAT, kind=int, metavar="B"
     )
@@ -55,6 +60,13 @@ class LearningOptions(Budgeted):
             raise UsageError(f"there is no model {self.model!r}", hint=f"one of: {', '.join(MODELS)}")
         require(0 <= self.batch <= MAX_BATCH, "batch", f"0 (all) to {MAX_BATCH} records", self.batch)
         require(self.seed >= 0, "seed", "0 or more", self.seed)
+        if self.labels is not None:
+            require(2 <= self.labels <= MAX_DIMENSION, "labels", f"2 to {MAX_DIMENSION}", self.labels)
+        if (self.labels is not None) != (self.dimension is not None and self.model == "softmax"):
+            raise UsageError(
+                "--labels is for softmax regression on records that only the devices know, which needs it",
+                hint="name --model softmax, --dimension and --labels together",
+            )
         if self.dimension is not None:
             require(
                 1 <= self.dimension <= MAX_DIMENSION, "dimension", f"1 to {MAX_DIMENSION}", self.dimension
@@ -74,14 +86,26 @@ class Learning(Algorithm):
         self.options = options
         self._audience = audience
         self.dataset = data
+        several = options.model == "softmax"
         if data is None and options.dimension is None:
-            self.dataset = datasets.load(options.dataset)
+            self.dataset = (
+                datasets.load(options.dataset, classes=True) if several else datasets.load(options.dataset)
+            )
         elif data is None and audience.knows_records:
             raise UsageError(
                 "--dimension is for devices with records of their own, and these are given theirs",
                 hint="name a --dataset, or a fleet of boards: port:... or mqtt:...",
             )
-        self.d: int = self.dataset.dimension if self.dataset else options.dimension
+        self.classes: int = 1  # of softmax regression: each has a weight a feature
+        if several:
+            self.classes = len(self.dataset.classes) if self.dataset else options.labels
+        features: int = self.dataset.dimension if self.dataset else options.dimension
+        self.d = self.classes * features
+        if self.d > MAX_VALUES:
+            raise UsageError(
+                f"{self.classes} classes of {features} features are {self.d:,} weights: no device computes as many",
+                hint=f"at most {MAX_VALUES:,}",
+            )
         self._last: dict[str, Any] | None = None  # the estimate of the last round that had one
         self._turns: Turns | None = None
 
@@ -102,7 +126,8 @@ class Learning(Algorithm):
     @property
     def averaged(self) -> Averaged:
         parameters = quantise(self._trainer.model)
-        return Averaged(self._trainer.settings.model, parameters.mantissas, parameters.exponent)
+        model = SOFTMAX if self.classes > 1 else self._trainer.settings.model
+        return Averaged(model, parameters.mantissas, parameters.exponent, self.classes)
 
     def state(self) -> dict[str, Any]:
         return {"trainer": self._trainer.state(), "last": self._last}
@@ -145,10 +170,17 @@ class Learning(Algorithm):
             "d": self.d,
             "features": list(self.dataset.feature_names)
             if self.dataset
-            else [f"x{i}" for i in range(self.d)],
+            else [f"x{i}" for i in range(self.d // self.classes)],
+            "labels": self._labels(),
             "weights": self._trainer.model.tolist(),
             "last_gradient": self._last,
         }
+
+    def _labels(self) -> list[str] | None:
+        """The names of the classes of softmax regression: the weights are those of one after the other."""
+        if self.classes == 1:
+            return None
+        return list(self.dataset.classes) if self.dataset else [str(i) for i in range(self.classes)]
 
     def _judged(self) -> dict[str, Any]:
         """Each figure of the model, beside the answer that knows no features and the optimum without privacy."""

@@ -13,7 +13,12 @@ from ternhost.mechanisms.cards import decode_any
 from ternhost.report import plots
 from ternhost.report.page import Page, Row, common_results, common_settings, percent, spent, text
 
-_MODELS = {"linear": "linear regression", "logistic": "logistic regression", "svm": "linear SVM"}
+_MODELS = {
+    "linear": "linear regression",
+    "logistic": "logistic regression",
+    "svm": "linear SVM",
+    "softmax": "softmax regression",
+}
 _STOPPED = {
     "rounds": "all planned rounds were done",
     "converged": "the gradient had become too small to matter",
@@ -37,7 +42,11 @@ def page(result: Mapping[str, Any]) -> Page:
     options: Mapping[str, Any] = result["options"]
     model = _MODELS.get(options["model"], options["model"])
     title = f"{options['dataset']}, {model}, {result['mechanism']}"
-    regression = result["measure"] == "squared_error"
+    prediction = "the sign of the sum of weight times feature"
+    if result.get("labels"):
+        prediction = "the class with the largest sum of its weights times features"
+    elif result["measure"] == "squared_error":
+        prediction = "the sum of weight times feature"
     return Page(
         title,
         _lead(result),
@@ -46,9 +55,10 @@ def page(result: Mapping[str, Any]) -> Page:
         _settings(result),
         (
             "<h2>The model</h2>",
-            f"<p>A prediction is {'' if regression else 'the sign of '}the sum of weight times feature. "
-            "Features lie in [-1, 1].</p>",
-            _weights(result["features"], result["weights"]),
+            f"<p>A prediction is {prediction}. Features lie in [-1, 1].</p>",
+            _weights(_coordinates(result), result["weights"])
+            if not result.get("labels")
+            else _weights_of_classes(result["labels"], result["features"], result["weights"]),
         ),
     )
 
@@ -101,7 +111,7 @@ def _gradient(result: Mapping[str, Any]) -> tuple[Figure, str]:
     weights = np.abs(result["weights"])
     shown = np.sort(np.argsort(-weights, kind="stable")[:_MOST_COORDINATES])
     mean, low, high = (np.array(last[key], np.float64)[shown] for key in ("mean", "low", "high"))
-    features = result["features"]
+    features = _coordinates(result)
     which = f" ({len(shown)} of {len(weights)} coordinates, those of the largest weights)"
     return (
         plots.gradient([features[i] for i in shown], mean, low, high, last["confidence"]),
@@ -109,6 +119,13 @@ def _gradient(result: Mapping[str, Any]) -> tuple[Figure, str]:
         f"reported values{which if len(shown) < len(weights) else ''}. An interval covers the mean of all clients at "
         "the model of that round. Where it holds 0 the round alone tells nothing; the model is the sum of all rounds.",
     )
+
+
+def _coordinates(result: Mapping[str, Any]) -> list[str]:
+    """A name for each weight."""
+    features: Sequence[str] = result["features"]
+    labels = result.get("labels")
+    return [f"{label}: {name}" for label in labels for name in features] if labels else list(features)
 
 
 def _curve(result: Mapping[str, Any]) -> dict[str, tuple[Figure, str]]:
@@ -217,4 +234,19 @@ def _weights(names: Sequence[str], weights: Sequence[float]) -> str:
         side = "up" if weight >= 0 else "down"
         bar = f"<i class={side} style='width:{50 * abs(weight) / largest:.1f}%'></i>"
         rows.append(f"<tr><td>{text(name)}<td class=number>{weight:+.3f}<td class=bar>{bar}")
+    return f"<div class=wide><table class=model>{''.join(rows)}</table></div>"
+
+
+def _weights_of_classes(labels: Sequence[str], names: Sequence[str], weights: Sequence[float]) -> str:
+    """A row a feature, a column a class; the larger a weight, the more of its colour."""
+    matrix = np.reshape(weights, (len(labels), len(names)))
+    largest = float(np.abs(matrix).max(initial=0.0)) or 1.0
+    rows = ["<tr><th>feature" + "".join(f"<th>{text(label)}" for label in labels)]
+    for name, column in zip(names, matrix.T, strict=True):
+        cells = [
+            f"<td class=number style='background:rgba({'0,90,160' if value > 0 else '160,60,0'},"
+            f"{abs(value) / largest / 2:.2f})'>{value:+.2f}"
+            for value in column
+        ]
+        rows.append(f"<tr><td>{text(name)}{''.join(cells)}")
     return f"<div class=wide><table class=model>{''.join(rows)}</table></div>"
