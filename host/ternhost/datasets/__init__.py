@@ -80,7 +80,7 @@ def load(name: str, *, classes: bool = False) -> Dataset:
     if kind == "ipums":
         return ipums.ipums(file).above_mean(ipums.INCOME)
     if kind == "ipums-regression":
-        return ipums.ipums(file, name=kind).regression(ipums.INCOME)
+        return ipums.ipums(file, dataset=kind).regression(ipums.INCOME)
     if kind in _WITHOUT_FILES:
         return _WITHOUT_FILES[kind]()
     if kind in _CLASSES:
