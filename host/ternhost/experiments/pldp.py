@@ -41,9 +41,11 @@ _TAUS = {"tau1": (1 / 32, 1 / 16, 1 / 8), "tau2": (1 / 16, 1 / 8, 1 / 4), "tau3"
 
 def cells(options: Options) -> list[Cell]:
     dataset = two_classes(options.dataset or DATASET)
+    records = min(_RECORDS, max(1, len(dataset.training) // 100))
     asked = {
         "rounds": 10 if options.quick else 40,
-        "records": min(_RECORDS, max(1, len(dataset.training) // 100)),
+        "records": records,
+        "clients": len(dataset.training) // records // 10 * 10,  # so that each takes part equally often
         "share": 0.1,
         "batch": 4,
         "local_rate": 1,
