@@ -24,6 +24,8 @@ SMALL = {
     "discretisation": "breast-cancer",
     "pldp": "breast-cancer",
     "inference": "iris",
+    "reports-needed": "diabetes",
+    "rates": "diabetes",
 }
 
 
