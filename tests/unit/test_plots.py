@@ -12,7 +12,7 @@ import ternhost.mechanisms.cards
 from tern import card as cards
 from ternhost import mechanisms
 from ternhost.errors import StorageError
-from ternhost.experiments.base import Curve, Panel, draw
+from ternhost.experiments.pictures import Curve, Panel, draw
 from ternhost.mechanisms import base, certify, lhp
 from ternhost.report import plots
 

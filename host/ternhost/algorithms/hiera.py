@@ -1,6 +1,8 @@
 """HierA in training: FedSGD whose gradients are reported by LHP, as level and sign, and estimated by HierA.
 
-Source: Hao, Wu, Wan, Sensors 2023, 23, 1115; see levels.py.
+Source: Hao, Wu, Wan, Sensors 2023, 23, 1115; see levels.py. In the paper the level is that of the attribute that a
+coordinate belongs to. A device takes it from what it reports, the gradient there, since its card is certified for level
+and sign of one number; `tern experiment hiera` has the paper's, which costs more, beside it.
 """
 
 from __future__ import annotations
@@ -26,7 +28,10 @@ class LevelOptions(Budgeted):
     """Options of reports by LHP."""
 
     budgets: str = option(
-        "5,4,3,2,1", "budgets of the levels, in these proportions (hiera)", group=PRIVACY, metavar="B,B,..."
+        "5,4,3,2,1",
+        "budgets in these proportions, from the lowest range of values up (hiera)",
+        group=PRIVACY,
+        metavar="B,B,...",
     )
     mu: float = option(
         0.0, "share of reports that are reused (hiera)", group=PRIVACY, kind=float, metavar="MU"

@@ -58,7 +58,7 @@ _CLASSES_OF_FILES: dict[str, tuple[Callable[[Path | None], Dataset], tuple[str, 
     "mnist": (images.mnist, ("1", "3", "5", "7", "9")),
     "fashion-mnist": (images.fashion_mnist, ("sandal", "sneaker", "ankle boot")),
 }
-FILES = (*_CLASSES_OF_FILES, "ipums")
+FILES = (*_CLASSES_OF_FILES, "ipums", "ipums-regression")
 DATASETS = (*_WITHOUT_FILES, *_CLASSES, *FILES)
 
 
@@ -79,6 +79,8 @@ def load(name: str, *, classes: bool = False) -> Dataset:
     file = Path(path).expanduser() if colon else None
     if kind == "ipums":
         return ipums.ipums(file).above_mean(ipums.INCOME)
+    if kind == "ipums-regression":
+        return ipums.ipums(file, dataset=kind).regression(ipums.INCOME)
     if kind in _WITHOUT_FILES:
         return _WITHOUT_FILES[kind]()
     if kind in _CLASSES:
