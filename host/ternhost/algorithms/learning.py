@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -13,8 +13,9 @@ from ternhost.aggregate.questions import Averaged, Question, report_bytes
 from ternhost.algorithms import judging
 from ternhost.algorithms.base import Algorithm, Audience, Floats, Turns, counted, frame_sizes
 from ternhost.algorithms.designs import Budgeted, ReportDesign
+from ternhost.algorithms.optimum import optimum
 from ternhost.algorithms.parameters import MODELS, quantise
-from ternhost.algorithms.training import Trainer
+from ternhost.algorithms.training import Settings, Trainer
 from ternhost.datasets import Dataset, Indices
 from ternhost.errors import UsageError
 from ternhost.mechanisms.base import MICRO
@@ -113,11 +114,13 @@ class Learning(Algorithm):
     def figures(self) -> dict[str, float]:
         if self.dataset is None:
             return {}
-        return {judging.measure(self.dataset): judging.judge(self.dataset, self._trainer.model)}
+        return judging.figures(self.dataset, self._trainer.settings.model, self._trainer.model)
 
-    def exact(self, after_round: Callable[[Floats], None]) -> Floats:
-        """The model of the same run without noise; `after_round` hears of the one after every round."""
-        raise NotImplementedError
+    def optimum(self) -> Floats:
+        """The same kind of model without privacy: fitted to all training records, with the same regularisation."""
+        assert self.dataset is not None
+        regularisation = getattr(self.options, "regularisation", Settings.regularisation)
+        return optimum(self._trainer.settings.model, self.dataset, regularisation)
 
     def a_question(self, design: ReportDesign) -> Question:
         """A question as it is asked of a class, for its size."""
@@ -126,7 +129,7 @@ class Learning(Algorithm):
     def result(self, history: Sequence[dict[str, Any]]) -> dict[str, Any]:
         design = self.designs[0]
         return {
-            **self._judged(history),
+            **self._judged(),
             **frame_sizes(design, self.a_question(design)),
             "bytes_per_report_float32": report_bytes(4 * self.d),
             "epsilon_per_client": max(self.costs()) / MICRO,
@@ -147,30 +150,26 @@ class Learning(Algorithm):
             "last_gradient": self._last,
         }
 
-    def _judged(self, history: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    def _judged(self) -> dict[str, Any]:
+        """Each figure of the model, beside the answer that knows no features and the optimum without privacy."""
         if self.dataset is None:
             return {"measure": None, "task": None}
-        name = judging.measure(self.dataset)
-        model = self._trainer.model
-        found = {
-            "measure": name,
-            "task": self.dataset.task,
-            name: judging.judge(self.dataset, model),
-            f"{name}_interval": list(judging.judge_interval(self.dataset, model)),
-            f"{name}_baseline": judging.baseline(self.dataset),
+        model = self._trainer.settings.model
+        best = self.optimum()
+        parts: dict[str, dict[str, Any]] = {
+            "": judging.figures(self.dataset, model, self._trainer.model),
+            "_interval": judging.intervals(self.dataset, model, self._trainer.model),
+            "_baseline": judging.baselines(self.dataset, model),
+            "_optimum": judging.figures(self.dataset, model, best),
+            "_optimum_interval": judging.intervals(self.dataset, model, best),
         }
-        if self.holdings is not None:
-            exact: list[float] = []
-            dataset = self.dataset
-            nonprivate = self.exact(lambda weights: exact.append(judging.judge(dataset, weights)))
-            found[f"{name}_nonprivate"] = judging.judge(dataset, nonprivate)
-            for entry, judged in zip(history, exact, strict=False):
-                entry[f"{name}_nonprivate"] = judged
-        return found
+        names = list(parts[""])
+        found = {f"{name}{part}": values[name] for name in names for part, values in parts.items()}
+        return {"measure": names[0], "measures": names, "task": self.dataset.task, **found}
 
     @classmethod
     def summary(cls, result: Mapping[str, Any]) -> list[str]:
-        lines = [*_figure(result)]
+        lines = _figures(result)
         unit = "weights" if result["classes"][0]["tau"] is not None else "coordinates"
         lines.append(
             f"{counted(result['reports'], 'report')} of {result['bytes_per_report']} bytes in "
@@ -191,18 +190,17 @@ class Learning(Algorithm):
         return page(result)
 
 
-def _figure(result: Mapping[str, Any]) -> list[str]:
+def _figures(result: Mapping[str, Any]) -> list[str]:
     name = result["measure"]
     if name is None:
         return []
-    trivial = "majority" if name == judging.ACCURACY else "mean label"
-    low, high = result[f"{name}_interval"]
-    beside = [f"{trivial} {result[f'{name}_baseline']:.4f}"]
-    if f"{name}_nonprivate" in result:
-        beside.insert(0, f"without noise {result[f'{name}_nonprivate']:.4f}")
+    words = [judging.WORDS[each] for each in result["measures"]]
+    wide = max(map(len, words))
     lines = [
-        f"{judging.WORDS[name]} {result[name]:.4f}   (held out: 95 % interval {low:.4f} to {high:.4f}; "
-        f"{', '.join(beside)})"
+        f"{word:<{wide}} {result[each]:.4f}   (held out: 95 % interval {low:.4f} to {high:.4f}; without privacy "
+        f"{result[f'{each}_optimum']:.4f}, {judging.TRIVIAL[each]} {result[f'{each}_baseline']:.4f})"
+        for word, each in zip(words, result["measures"], strict=True)
+        for low, high in [result[f"{each}_interval"]]
     ]
     values = result["reports"] * result["k"]
     if values < result["d"]:
@@ -210,19 +208,20 @@ def _figure(result: Mapping[str, Any]) -> list[str]:
             f"  the model has {result['d']} weights, and all reports together {counted(values, 'value')}: "
             "the figure is chance"
         )
-    elif low <= result[f"{name}_baseline"] <= high or not better(result):
+    elif not told_apart(result):
         lines.append(
-            f"  {result['reports']:,} reports at this epsilon do not tell this model from the {trivial}: "
-            "the figure is chance"
+            f"  {result['reports']:,} reports at this epsilon do not tell this model from the answer that knows no "
+            "features: the figure is chance"
         )
     return lines
 
 
-def better(result: Mapping[str, Any]) -> bool:
-    """Whether the model of a result is judged better than the answer that knows no features."""
+def told_apart(result: Mapping[str, Any]) -> bool:
+    """Whether the model of a result is better than the answer that knows no features, beyond chance."""
     name = result["measure"]
-    more = result[name] > result[f"{name}_baseline"]
-    return bool(more if name == judging.ACCURACY else result[name] < result[f"{name}_baseline"])
+    low, high = result[f"{name}_interval"]
+    baseline = result[f"{name}_baseline"]
+    return judging.better(name, result[name], baseline) and not low <= baseline <= high
 
 
 def _class(own: Mapping[str, Any]) -> str:

@@ -6,18 +6,21 @@ the paper states for the pair of level and value, once at the true one.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
+from tern.fixed import ONE
 from ternhost import datasets
 from ternhost.algorithms import levels as system
 from ternhost.algorithms.base import Audience
 from ternhost.algorithms.collect import HIERA
 from ternhost.algorithms.hiera import HierA
 from ternhost.datasets import synthetic
-from ternhost.experiments.base import Curve, Options, Outcome, Panel, Row, card_of, draw, mean_and_error
-from ternhost.experiments.rounds import GROUPS, collection, repeated, simulate
+from ternhost.experiments.base import Options, Outcome, card_of, load
+from ternhost.experiments.cells import Cell, Row, Tables
+from ternhost.experiments.pictures import Curve, Panel, draw
+from ternhost.experiments.rounds import GROUPS, collection, figure_of, optimal_figures, repeated, simulate
+from ternhost.experiments.statistics import mean_and_error
 from ternhost.mechanisms.base import MICRO
 
 SUMMARY = "HierA's error against mu, over distributions, beside its true joint loss"
@@ -36,53 +39,80 @@ def _asked(of: system.Levels) -> dict[str, Any]:
     return {"epsilon": str(of.epsilon / MICRO), "budgets": ",".join(map(str, _BUDGETS))}
 
 
-def _values(options: Options, clients: int) -> dict[str, datasets.Fixed]:
-    if options.dataset is not None:
-        features = datasets.load(options.dataset).features
-        return {f"{options.dataset}, its second feature": features[:clients, 1]}
-    shapes = {
-        "uniform": {"shape": "uniform"},
-        "Gaussian, mean -0.5": {"mean": -0.5},
-        "Gaussian, mean 0.5": {"mean": 0.5},
-        "power law": {"shape": "power"},
-    }
-    return {
-        name: synthetic.attributes(clients, 1, seed=options.seed, **choice).numeric[:, 0]  # type: ignore[arg-type]
-        for name, choice in shapes.items()
-    }
+_SHAPES: dict[str, dict[str, Any]] = {
+    "uniform": {"shape": "uniform"},
+    "Gaussian, mean -0.5": {"mean": -0.5},
+    "Gaussian, mean 0.5": {"mean": 0.5},
+    "power law": {"shape": "power"},
+}
 
 
-def run(options: Options) -> Outcome:
-    clients = 20_000 if options.quick else 100_000
-    runs = options.runs_or(200, 20)
-    shares = [0.0, 0.5, 1.0] if options.quick else [0.0, 0.2, 0.4, 0.6, 0.8, 1.0]
-    rows: list[Row] = []
-    losses = []
-    for unit in _UNITS:
-        of = levels(unit)
-        stated, true = of.epsilon_stated, of.epsilon
-        losses.append({"unit": unit, "epsilon_stated": stated / MICRO, "epsilon_true": true / MICRO})
-        for name, values in _values(options, clients).items():
-            options.progress(f"unit {unit:g}, {name}")
-            truth = float(values.mean()) / (1 << 14)
-            seeds = range(options.seed, options.seed + runs)
-            asked = collection(values[:, None], method=HIERA, **_asked(of))
-            counts = [found.counts[0] for found in repeated(asked, seeds)]
-            for mu in shares:
-                found = [
-                    float(system.combine([(of, own[0])], mu, seed=seed)[0])
-                    for own, seed in zip(counts, seeds, strict=True)
-                ]
-                rows.append(_row(name, unit, f"HierA, mu {mu:g}", mu, found, truth))
-            for kind, epsilon in (("stated", stated), ("true", true)):
-                card = card_of("duchi", min(epsilon, 20 * MICRO))
-                asked = collection(values[:, None], epsilon=str(epsilon / MICRO), card=card.data.hex())
-                found = [one.result([])["attributes"][0]["mean"] for one in repeated(asked, seeds)]
-                rows.append(_row(name, unit, f"Duchi at the {kind} epsilon", None, found, truth))
-    regression = _regression(options)
+def _values(source: str, clients: int, seed: int) -> datasets.Fixed:
+    if source in _SHAPES:
+        return synthetic.attributes(clients, 1, seed=seed, **_SHAPES[source]).numeric[:, 0]
+    return load(source).features[:clients, 1]
+
+
+def cells(options: Options) -> list[Cell]:
+    common = {
+        "clients": 20_000 if options.quick else 100_000,
+        "runs": options.runs_or(200, 20),
+        "shares": (0.0, 0.5, 1.0) if options.quick else (0.0, 0.2, 0.4, 0.6, 0.8, 1.0),
+        "seed": options.seed,
+    }
+    sources = [options.dataset] if options.dataset else list(_SHAPES)
+    return [
+        Cell("hiera", _estimated, {"unit": unit, "source": source, **common}, cost=10)
+        for unit in _UNITS
+        for source in sources
+    ] + [
+        Cell(
+            "regression",
+            _trained,
+            {
+                "unit": unit, "mu": mu, "reports": 20_000 if options.quick else 80_000,
+                "runs": options.runs_or(5, 2), "seed": options.seed,
+            },
+        )
+        for unit in _UNITS
+        for mu in (0.0, 1.0)
+    ]  # fmt: skip
+
+
+def _estimated(
+    unit: float, source: str, clients: int, runs: int, shares: Sequence[float], seed: int
+) -> list[Row]:
+    of = levels(unit)
+    values = _values(source, clients, seed)
+    truth = float(values.mean()) / ONE
+    seeds = range(seed, seed + runs)
+    asked = collection(values[:, None], method=HIERA, **_asked(of))
+    counts = [found.counts[0] for found in repeated(asked, seeds)]
+    rows = []
+    for mu in shares:
+        found = [
+            float(system.combine([(of, own[0])], mu, seed=one)[0])
+            for own, one in zip(counts, seeds, strict=True)
+        ]
+        rows.append(_row(source, unit, f"HierA, mu {mu:g}", mu, found, truth))
+    for kind, epsilon in (("stated", of.epsilon_stated), ("true", of.epsilon)):
+        card = card_of("duchi", min(epsilon, 20 * MICRO))
+        asked = collection(values[:, None], epsilon=str(epsilon / MICRO), card=card.data.hex())
+        found = [one.result([])["attributes"][0]["mean"] for one in repeated(asked, seeds)]
+        rows.append(_row(source, unit, f"Duchi at the {kind} epsilon", None, found, truth))
+    return rows
+
+
+def outcome(options: Options, tables: Tables) -> Outcome:
+    rows, regression = tables["hiera"], tables["regression"]
+    losses = [
+        {"unit": unit, "epsilon_stated": of.epsilon_stated / MICRO, "epsilon_true": of.epsilon / MICRO}
+        for unit in _UNITS
+        for of in [levels(unit)]
+    ]
     return Outcome(
         "hiera",
-        {"clients": clients, "runs": runs, "budgets": _BUDGETS},
+        {"budgets": _BUDGETS, "runs": rows[0]["runs"]},
         {"hiera": rows, "losses": losses, "regression": regression},
         {"hiera": draw(_panels(rows), 2), "hiera-regression": draw([_regression_panel(regression)])},
         [
@@ -145,39 +175,27 @@ def _panels(rows: list[Row]) -> list[Panel]:
     return panels
 
 
-def _regression(options: Options) -> list[Row]:
-    dataset = datasets.load("synthetic-linear")
-    reports = min(len(dataset.training), 20_000 if options.quick else 80_000)
-    rows = []
-    for unit in _UNITS:
-        of = levels(unit)
-        for mu in (0.0, 1.0):
-            options.progress(f"regression, unit {unit:g}, mu {mu:g}")
-            found = []
-            for seed in range(options.seed, options.seed + (2 if options.quick else 5)):
-                asked = HierA.Options(
-                    model="linear",
-                    reports=reports,
-                    group=max(1, reports // GROUPS),
-                    mu=mu,
-                    seed=seed,
-                    **_asked(of),
-                )
-                learner = simulate(HierA(asked, Audience(clients=reports), dataset), seed)
-                found.append(learner.result([]))
-            mean, error = mean_and_error([result["squared_error"] for result in found])
-            rows.append(
-                {
-                    "unit": unit,
-                    "mu": mu,
-                    "reports": reports,
-                    "squared_error": mean,
-                    "standard_error": error,
-                    "nonprivate": float(np.mean([result["squared_error_nonprivate"] for result in found])),
-                    "epsilon_true": of.epsilon / MICRO,
-                }
-            )
-    return rows
+def _trained(unit: float, mu: float, reports: int, runs: int, seed: int) -> list[Row]:
+    of = levels(unit)
+    dataset = load("synthetic-linear")
+    found = []
+    for one in range(seed, seed + runs):
+        asked = HierA.Options(
+            model="linear", reports=reports, group=max(1, reports // GROUPS), mu=mu, seed=one, **_asked(of)
+        )
+        found.append(figure_of(simulate(HierA(asked, Audience(clients=reports), dataset), one)))
+    mean, error = mean_and_error(found)
+    return [
+        {
+            "unit": unit,
+            "mu": mu,
+            "reports": reports,
+            "squared_error": mean,
+            "standard_error": error,
+            "optimum": optimal_figures(dataset, "linear")["squared_error"],
+            "epsilon_true": of.epsilon / MICRO,
+        }
+    ]
 
 
 def _regression_panel(rows: list[Row]) -> Panel:
@@ -195,5 +213,5 @@ def _regression_panel(rows: list[Row]) -> Panel:
             for mu in (0.0, 1.0)
         ],
         log_y=True,
-        lines={"without noise": min(row["nonprivate"] for row in rows)},
+        lines={"without privacy": rows[0]["optimum"]},
     )

@@ -15,20 +15,14 @@ from tern.wire import LOCAL
 from ternhost import datasets, vectorised
 from ternhost.algorithms.base import Audience
 from ternhost.algorithms.fedavg import MODES, FedAvg
+from ternhost.algorithms.judging import WORDS, measure
 from ternhost.drivers.base import Cohorts
 from ternhost.drivers.simulated import SimulatedDriver
-from ternhost.experiments.base import (
-    Contender,
-    Curve,
-    Options,
-    Outcome,
-    Panel,
-    Row,
-    draw,
-    mean_and_error,
-    two_classes,
-)
-from ternhost.experiments.rounds import rounds
+from ternhost.experiments.base import DATASET, Contender, Options, Outcome, load, two_classes
+from ternhost.experiments.cells import Cell, Row, Tables
+from ternhost.experiments.pictures import Curve, Panel, draw
+from ternhost.experiments.rounds import figure_of, optimal_figures, rounds
+from ternhost.experiments.statistics import grouped, pick, summaries, values_of
 from ternhost.mechanisms.base import MICRO
 
 SUMMARY = "PLDP-FL in its modes of tau and epsilon, by round and by tau"
@@ -37,38 +31,73 @@ _MECHANISMS = ("pdpm", "duchi", "rr3")
 _RECORDS = 8  # of a client
 
 
-def run(options: Options) -> Outcome:
-    dataset = two_classes(options.dataset or "synthetic-logistic")
-    runs = options.runs_or(5, 1)
-    count = 10 if options.quick else 40
-    if len(dataset.training) < 100 * _RECORDS:
-        records = max(1, len(dataset.training) // 100)
-    else:
-        records = _RECORDS
-    asked = {"rounds": count, "records": records, "share": 0.1, "batch": 4, "local_rate": 1, "k": 1}
-    by_round: list[Row] = []
-    summary: list[Row] = []
-    for mode in MODES:
-        for mechanism, contender in options.compared(*_MECHANISMS).items():
-            options.progress(f"{mode}, {mechanism}")
-            own = {**asked, **_design(contender), "choices": mode}
-            found = [_train(dataset, options.seed + i, own) for i in range(runs)]
-            mean = np.mean([result["history"] for result in found], axis=0)
-            by_round += [
-                {"mode": mode, "mechanism": mechanism, "round": i + 1, "accuracy": float(value)}
-                for i, value in enumerate(mean)
-            ]
-            summary.append(_row(mode, mechanism, found))
-    by_tau = _by_tau(options, asked, dataset, runs)
+def cells(options: Options) -> list[Cell]:
+    dataset = two_classes(options.dataset or DATASET)
+    asked = {
+        "rounds": 10 if options.quick else 40,
+        "records": min(_RECORDS, max(1, len(dataset.training) // 100)),
+        "share": 0.1,
+        "batch": 4,
+        "local_rate": 1,
+        "k": 1,
+    }
+    taus = (0.0625, 0.25, 1.0) if options.quick else (0.015625, 0.03125, 0.0625, 0.125, 0.25, 0.5, 1.0)
+    compared = options.compared(*_MECHANISMS)
+    settings: list[tuple[str, dict[str, Any]]] = [("modes", {"choices": mode}) for mode in MODES]
+    settings += [("taus", {"tau": tau, "epsilon": "8"}) for tau in taus]
+    return [
+        Cell(
+            table,
+            _trained,
+            {
+                "dataset": dataset.name, "label": label, "of": of, "asked": {**asked, **own},
+                "seed": options.seed + i,
+            },
+        )
+        for table, own in settings
+        for label, of in compared.items()
+        for i in range(options.runs_or(5, 1))
+    ]  # fmt: skip
+
+
+def _trained(dataset: str, label: str, of: Contender, asked: dict[str, Any], seed: int) -> list[Row]:
+    data = load(dataset)
+    own = {**asked, "mechanism": of.name, "levels": of.levels, "mechanism_options": dict(of.options)}
+    choice = {"mode": asked["choices"]} if "choices" in asked else {"tau": asked["tau"]}
+    return [{**choice, "mechanism": label, "run": seed, **_train(data, seed, own)}]
+
+
+def outcome(options: Options, tables: Tables) -> Outcome:
+    by_round = [
+        {"mode": mode, "mechanism": mechanism, "round": i + 1, "figure": float(value)}
+        for (mode, mechanism), own in grouped(tables["modes"], "mode", "mechanism").items()
+        for i, value in enumerate(np.mean([row["history"] for row in own], axis=0))
+    ]
+    data = load(options.dataset or DATASET)
+    ends = {
+        name: summaries(
+            [{key: value for key, value in row.items() if key != "history"} for row in tables[name]],
+            by,
+            "mechanism",
+            "figure",
+            larger=lambda row: True,
+        )
+        for name, by in (("modes", ("mode",)), ("taus", ("tau",)))
+    }
+    word = WORDS[measure(data)]
+    best = optimal_figures(data, "logistic")[measure(data)]
     return Outcome(
         "pldp",
-        {"rounds": count, "runs": runs, "records": records, "dataset": dataset.name, "weights_a_report": 1},
-        {"pldp": summary, "rounds": by_round, "tau": by_tau},
-        {"pldp": draw(_round_panels(by_round), 2), "pldp-tau": draw([_tau_panel(by_tau)])},
+        {"dataset": data.name, "weights_a_report": 1},
+        {"pldp": ends["modes"], "rounds": by_round, "tau": ends["taus"]},
+        {
+            "pldp": draw(_round_panels(by_round, word, best), 2),
+            "pldp-tau": draw([_tau_panel(ends["taus"], word, best)]),
+        },
         [
-            f"{row['mode']}, {row['mechanism']}: accuracy {row['accuracy']:.4f} ({row['nonprivate']:.4f} exact), "
+            f"{row['mode']}, {row['mechanism']}: {word} {row['figure']:.4f} ({best:.4f} without privacy), "
             f"at most epsilon {row['epsilon_user_level']:g} a client (user level)"
-            for row in summary
+            for row in ends["modes"]
         ],
     )
 
@@ -96,19 +125,14 @@ class _Watched(SimulatedDriver):
             self.clipped += int((np.abs(moved) > tau).sum())
 
 
-def _design(of: Contender) -> dict[str, Any]:
-    """The options that mean this mechanism."""
-    return {"mechanism": of.name, "levels": of.levels, "mechanism_options": dict(of.options)}
-
-
 def _train(dataset: datasets.Dataset, seed: int, asked: Mapping[str, Any]) -> dict[str, Any]:
-    """The result of a run, with the accuracy of every round and the share of moves that were clipped."""
+    """What a run has learned: its figure, also of every round, and the share of moves that were clipped."""
     learner = FedAvg(FedAvg.Options(seed=seed, **asked), Audience(), dataset)
     assert learner.holdings is not None
     clients = _Watched(learner.holdings, learner.clients, seed)
-    history = [learner.figures()["accuracy"] for _ in rounds(learner, clients)]
+    history = [figure_of(learner) for _ in rounds(learner, clients)]
     return {
-        **learner.result([]),
+        "figure": history[-1],
         "history": history,
         "clipped": clients.clipped / clients.moves,
         "clients": learner.clients,
@@ -116,33 +140,7 @@ def _train(dataset: datasets.Dataset, seed: int, asked: Mapping[str, Any]) -> di
     }
 
 
-def _row(mode: str, mechanism: str, found: list[dict[str, Any]]) -> Row:
-    mean, error = mean_and_error([float(result["accuracy"]) for result in found])
-    return {
-        "mode": mode,
-        "mechanism": mechanism,
-        "accuracy": mean,
-        "standard_error": error,
-        "nonprivate": float(np.mean([result["accuracy_nonprivate"] for result in found])),
-        "clipped": float(np.mean([result["clipped"] for result in found])),
-        "clients": found[0]["clients"],
-        "epsilon_user_level": found[0]["epsilon_user_level"],
-        "runs": len(found),
-    }
-
-
-def _by_tau(options: Options, asked: Mapping[str, Any], dataset: datasets.Dataset, runs: int) -> list[Row]:
-    rows = []
-    for tau in (0.0625, 0.25, 1.0) if options.quick else (0.015625, 0.03125, 0.0625, 0.125, 0.25, 0.5, 1.0):
-        for mechanism, contender in options.compared(*_MECHANISMS).items():
-            options.progress(f"tau {tau:g}, {mechanism}")
-            own = {**asked, **_design(contender), "tau": tau, "epsilon": "8"}
-            found = [_train(dataset, options.seed + i, own) for i in range(runs)]
-            rows.append({"tau": tau, **_row("same", mechanism, found)})
-    return rows
-
-
-def _round_panels(rows: list[Row]) -> list[Panel]:
+def _round_panels(rows: list[Row], word: str, best: float) -> list[Panel]:
     titles = {
         "same": "the same tau and epsilon",
         "epsilon": "an epsilon of one's own: 2, 8, 16",
@@ -150,29 +148,31 @@ def _round_panels(rows: list[Row]) -> list[Panel]:
         "both": "both of one's own",
     }
     panels = []
-    for mode in dict.fromkeys(row["mode"] for row in rows):
+    for mode in values_of(rows, "mode"):
         curves = []
-        for mechanism in dict.fromkeys(row["mechanism"] for row in rows):
-            own = [row for row in rows if row["mode"] == mode and row["mechanism"] == mechanism]
-            curves.append(Curve(mechanism, [row["round"] for row in own], [row["accuracy"] for row in own]))
-        panels.append(Panel(titles[mode], "round", "accuracy on held-out records", curves))
+        for mechanism in values_of(rows, "mechanism"):
+            own = pick(rows, mode=mode, mechanism=mechanism)
+            curves.append(Curve(mechanism, [row["round"] for row in own], [row["figure"] for row in own]))
+        up = f"{word} on held-out records"
+        panels.append(Panel(titles[mode], "round", up, curves, lines={"without privacy": best}))
     return panels
 
 
-def _tau_panel(rows: list[Row]) -> Panel:
+def _tau_panel(rows: list[Row], word: str, best: float) -> Panel:
     return Panel(
         "Safe range: too small clips the moves, too large adds noise (epsilon 8)",
         "tau, in units of a weight",
-        "accuracy on held-out records",
+        f"{word} on held-out records",
         [
             Curve(
                 mechanism,
-                [row["tau"] for row in rows if row["mechanism"] == mechanism],
-                [row["accuracy"] for row in rows if row["mechanism"] == mechanism],
-                [row["standard_error"] for row in rows if row["mechanism"] == mechanism],
+                [row["tau"] for row in own],
+                [row["figure"] for row in own],
+                [row["standard_error"] for row in own],
             )
-            for mechanism in dict.fromkeys(row["mechanism"] for row in rows)
+            for mechanism in values_of(rows, "mechanism")
+            for own in [pick(rows, mechanism=mechanism)]
         ],
         log_x=True,
-        lines={"without noise": rows[0]["nonprivate"]},
+        lines={"without privacy": best},
     )

@@ -20,8 +20,15 @@ _STOPPED = {
     "quorum": "too many rounds in a row had no report",
     None: "it was stopped",
 }
-_WORDS = {"accuracy": "accuracy", "squared_error": "mean squared error"}
-_INTERVAL = "of that figure, for records like the held-out ones"
+_WORDS = {"accuracy": "accuracy", "auc": "AUC", "log_loss": "log-loss", "squared_error": "mean squared error"}
+_TRIVIAL = {
+    "accuracy": "always the majority",
+    "auc": "guessing",
+    "log_loss": "always the shares of the classes",
+    "squared_error": "always the mean",
+}
+_OPTIMUM = "the same kind of model, fitted to all training records without privacy"
+_INTERVAL = "on held-out records; intervals are for records like these"
 _MOST_COORDINATES = 40  # in the picture of a gradient
 
 
@@ -110,22 +117,21 @@ def _curve(result: Mapping[str, Any]) -> dict[str, tuple[Figure, str]]:
         return {}
     history: Sequence[Mapping[str, Any]] = result["history"]
     words = f"{_WORDS[name]} on held-out records"
-    exact = [entry[f"{name}_nonprivate"] for entry in history if f"{name}_nonprivate" in entry]
-    figure = plots.accuracy(
+    figure = plots.judged(
         [entry[name] for entry in history],
-        exact,
+        result[f"{name}_optimum"],
         result[f"{name}_baseline"],
         reports=list(accumulate(entry["reports"] for entry in history)),
         label=f"private, epsilon {result['epsilon_per_client']:.6g}",
         measure=words,
-        floor="always the mean" if name == "squared_error" else "always the majority",
+        floor=_TRIVIAL[name],
     )
     return {
         name: (
             figure,
-            f"The {words} after every round. The dashed line is the same optimiser on the same groups with exact "
-            "gradients: the gap between the two, close up below, is what privacy costs. The dotted line is the least "
-            "that a model must beat.",
+            f"The {words} after every round. The dashed line is the same kind of model at its optimum, fitted to all "
+            "training records without privacy: the gap is what privacy costs. The dotted line is what an answer "
+            "reaches that knows no features.",
         )
     }
 
@@ -138,51 +144,36 @@ def _lead(result: Mapping[str, Any]) -> str:
     name = result["measure"]
     if name is None:
         return sent
-    exact = result.get(f"{name}_nonprivate")
-    if name == "squared_error":
-        without = "" if exact is None else f"without any noise it would be {exact:.4g}, and "
-        return sent + (
-            f"The model's mean squared error on the records that were held out is {result[name]:.4g}; {without}that of "
-            f"always answering the mean is {result[f'{name}_baseline']:.4g}."
-        )
-    without = "" if exact is None else f"without any noise it would be on {100 * exact:.1f} %, and "
     return sent + (
-        f"The model is right on {100 * result[name]:.1f} % of the records that were held out; {without}always "
-        f"answering the majority is on {100 * result[f'{name}_baseline']:.1f} %."
+        f"On the records that were held out, the model's {_WORDS[name]} is {_figure(name, result[name])}; without any "
+        f"privacy it would be {_figure(name, result[f'{name}_optimum'])}, and "
+        f"{_TRIVIAL[name]} {_figure(name, result[f'{name}_baseline'])}."
     )
 
 
 def _judged(result: Mapping[str, Any]) -> list[Row]:
-    name = result["measure"]
-    if name is None:
-        return []
-    low, high = result[f"{name}_interval"]
-    exact = result.get(f"{name}_nonprivate")
-    if name == "squared_error":
-        rows: list[Row] = [
-            (
-                "error",
-                f"{result[name]:.4g}",
-                "mean squared error of the private model on held-out records; labels lie in [-1, 1]",
-            ),
-            ("95 % interval", f"{low:.4g} to {high:.4g}", _INTERVAL),
-            ("mean", f"{result[f'{name}_baseline']:.4g}", "always the mean of the labels"),
-        ]
-        return rows + (
-            []
-            if exact is None
-            else [("without noise", f"{exact:.4g}", "the same optimiser with exact gradients")]
-        )
-    rows = [
-        ("accuracy", percent(result[name]), "share of held-out records that the private model gets right"),
-        ("95 % interval", f"{percent(low)} to {percent(high)}", _INTERVAL),
-        ("majority", percent(result[f"{name}_baseline"]), "always the more frequent answer"),
-    ]
-    return rows + (
-        []
-        if exact is None
-        else [("without noise", percent(exact), "the same optimiser with exact gradients")]
-    )
+    rows: list[Row] = []
+    for name in result.get("measures", ()):
+        for part, words in (
+            ("", "of the private model"),
+            ("_optimum", _OPTIMUM),
+            ("_baseline", _TRIVIAL[name]),
+        ):
+            interval = result.get(f"{name}{part}_interval")
+            between = (
+                f"; 95 % interval {' to '.join(_figure(name, end) for end in interval)}" if interval else ""
+            )
+            title = {"": "", "_optimum": " without privacy", "_baseline": " of no features"}[part]
+            rows.append(
+                (f"{_WORDS[name]}{title}", _figure(name, result[f"{name}{part}"]), f"{words}{between}")
+            )
+    if rows:
+        rows.append(("judged by", ", ".join(_WORDS[name] for name in result["measures"]), _INTERVAL))
+    return rows
+
+
+def _figure(name: str, value: float) -> str:
+    return percent(value) if name == "accuracy" else f"{value:.4g}"
 
 
 def _results(result: Mapping[str, Any]) -> list[Row]:
