@@ -94,7 +94,8 @@ def plan(planned: Planned, progress: Callable[[str], None] = lambda message: Non
     ]
     rows = tables(cells, Kept(None, {}), progress, planned.workers)["curve"]
     name = judging.measure(data)
-    baseline, optimum = judging.baseline(data), optimal_figures(data, model)[name]
+    baseline = judging.baselines(data)[name]
+    optimum = optimal_figures(data, model)[name]
     curve = []
     for n in planned.reports:
         mean, error = mean_and_error([row["figure"] for row in rows if row["reports"] == n])
