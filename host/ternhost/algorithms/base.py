@@ -207,6 +207,10 @@ class Algorithm:
         """What is worth telling after every round, by name, the most important first."""
         return {}
 
+    def chosen(self) -> dict[str, float]:
+        """What it chose by itself for the round that it has learned from last, by name."""
+        return {}
+
     @property
     def weights(self) -> Floats | None:
         """The model so far, of what learns one."""
