@@ -205,8 +205,9 @@ class FedSGD(Learning):
             return
         tau = self._tau = 2.0 ** -result.cohorts[0].question.range  # the same for all
         mean, reports = self._estimate(result.number, result.cohorts, tau)
+        kept = self._ranges.kept(tau)
         self._ranges.learn(self._trainer.weights, mean, reports, result.cohorts)
-        self._trainer.update(mean, reports, tau)
+        self._trainer.update(mean, reports, tau, kept)
 
     def _estimate(self, number: int, cohorts: Sequence[CohortCounts], tau: float) -> tuple[Floats, Floats]:
         """The mean gradient, and how many reports each coordinate of it rests on."""
@@ -228,7 +229,7 @@ class FedSGD(Learning):
             self._tau = float(state["range"]["tau"])
 
     def result(self, history: Sequence[dict[str, Any]]) -> dict[str, Any]:
-        rate = self._trainer.settings.rate(self._tau)
+        rate = self._trainer.settings.rate(self._tau, self._ranges.kept(self._tau))
         taus = Counter(f"{entry['tau']:g}" for entry in history if "tau" in entry)
         return {**super().result(history), "tau": self._tau, "taus": dict(taus), "learning_rate": rate}
 
