@@ -173,16 +173,8 @@ def _figure(rows: list[Row]) -> Figure:
     panels = []
     for model in values_of(rows, "model"):
         own = pick(rows, model=model)
-        curves = [
-            Curve(
-                name,
-                [row["epsilon"] for row in part],
-                [row["figure"] for row in part],
-                [row["standard_error"] for row in part],
-            )
-            for name in values_of(own, "mechanism")
-            for part in [pick(own, mechanism=name)]
-        ]
+        names = values_of(own, "mechanism")
+        curves = [Curve.of(name, pick(own, mechanism=name), "epsilon", "figure") for name in names]
         first = own[0]
         panels.append(
             Panel(

@@ -184,16 +184,7 @@ def _panel(rows: Sequence[Row]) -> Panel:
         f"{model} on {first['data']}, epsilon {first['epsilon']:g}",
         "reports, one a device",
         f"{WORDS[loss]} on held-out records",
-        [
-            Curve(
-                learner,
-                [row["reports"] for row in own],
-                [row["loss"] for row in own],
-                [row["standard_error"] for row in own],
-            )
-            for learner in (_TERN, _PAPERS)
-            for own in [pick(rows, learner=learner)]
-        ],
+        [Curve.of(learner, pick(rows, learner=learner), "reports", "loss") for learner in (_TERN, _PAPERS)],
         log_x=True,
         lines={
             f"LDP-FedSGD with {last['reports']:,} reports": last["loss"],
