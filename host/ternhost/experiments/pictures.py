@@ -40,8 +40,8 @@ class Curve:
     @classmethod
     def of(cls, label: str, rows: Sequence[Row], x: str, y: str, error: str = "standard_error") -> Curve:
         """A curve of these columns of rows."""
-        columns = [[row.get(name, 0.0) for row in rows] for name in (x, y, error)]
-        return cls(label, *columns)
+        across, up, bars = ([row.get(name, 0.0) for row in rows] for name in (x, y, error))
+        return cls(label, across, up, bars)
 
     @property
     def has_line(self) -> bool:
