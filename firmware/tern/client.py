@@ -15,7 +15,7 @@ from tern.entropy import EntropyError
 from tern.frames import FrameError, difference
 from tern.gradient import Gradient, batch_size, turn
 from tern.ledger import Ledger, LedgerError
-from tern.sampler import sample, sample_categories
+from tern.sampler import sample
 from tern.shapes import HIERARCHY, WINDOW
 from tern.storage import (
     CLIENTS,
@@ -295,12 +295,13 @@ class Client:
         choose(question, request.values, k, self._chosen)
         if answerer:
             values = answerer.values(client, records, card)
+            draw = answerer.draw
         else:
             values = self._mean_gradient(client, records)
+            draw = sample
         gather(values, self._chosen, k, self._inputs)
         n = 0
         try:
-            draw = sample_categories if request.model == wire.CATEGORIES else sample
             draw(card, self.entropy, self._inputs, self._symbols, k)
             self.entropy.end_report()
             n = frames.encode_report(
@@ -328,7 +329,7 @@ class Client:
         self._k = k
 
     def _answerer(self, model):
-        """Return what answers for `model`: it has cost(card) and values(client, records, card)."""
+        """Return what answers for `model`: it has cost(card), values(client, records, card) and draw, their sampler."""
         if model not in self._answerers:
             try:  # loaded only when asked for
                 if model == wire.SOFTMAX:

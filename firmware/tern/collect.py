@@ -8,6 +8,7 @@ from array import array
 
 from tern.card import CardError
 from tern.fixed import saturate
+from tern.sampler import sample, sample_categories
 from tern.shapes import WINDOW
 from tern.wire import CATEGORIES, MAX_DIMENSION
 
@@ -18,6 +19,7 @@ class Answerer:
     def __init__(self, request):
         """request: the frames.Round, whose fields change from round to round."""
         self._request = request
+        self.draw = sample_categories if request.model == CATEGORIES else sample
         self._row = array("h", (0 for _ in range(MAX_DIMENSION + 1)))
         self._values = array("h", (0 for _ in range(MAX_DIMENSION)))
 

@@ -430,8 +430,8 @@ def check_question(model, range_, exponent, classes, d, k, batch, epochs, rate, 
     require(0 <= batch <= most, "batch out of bounds")
     local = 1 <= epochs <= 255 and 0 <= rate <= wire.MAX_RATE and 1 <= tau <= wire.MAX_TAU
     require(local if trains else not (epochs or rate or tau), "local training out of bounds")
-    values = classes if model == wire.SOFTMAX else classes * d
-    require((values if model == wire.SOFTMAX else 1) <= k <= values, "k out of bounds")
+    values = k if model == wire.SOFTMAX else classes * d
+    require(1 <= k <= values and (model != wire.SOFTMAX or k == 1 or k == classes), "k out of bounds")
     return values
 
 

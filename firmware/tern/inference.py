@@ -1,4 +1,7 @@
-"""Inference results that tell little: a linear softmax classifier in integers, with exact discrete Laplace noise.
+"""Inference results that tell little: a linear softmax classifier in integers, under exact noise.
+
+A client reports the probabilities of all classes under discrete Laplace noise, or the class of the largest one, its
+label, by randomised response.
 
 A classifier has c classes and f features; its parameters are c rows of f int16 mantissas and one shared exponent, as
 in tern.gradient, and the probability of class i is exp(z_i) / sum exp(z_j) with z_i = w_i . x.
@@ -17,8 +20,8 @@ from array import array
 from tern.card import CardError
 from tern.compat import const
 from tern.gradient import dot
-from tern.sampler import sample
-from tern.shapes import LAPLACE
+from tern.sampler import sample, sample_categories
+from tern.shapes import LAPLACE, WINDOW
 from tern.wire import MAX_DIMENSION, MAX_EXPONENT, MIN_EXPONENT
 
 # 2**15 exp(-i), i = 0..11, rounded, as uint16; beyond 12 the exponential counts as 0.
@@ -116,16 +119,33 @@ class Answerer:
         self._probabilities = array("h", (0 for _ in range(MAX_DIMENSION)))
 
     def cost(self, card):
-        """Return what a report costs: the card's epsilon once, for the whole vector. Raises CardError for another."""
-        if card.shape != LAPLACE:
+        """Return what a report costs: the card's epsilon once, for the label or the whole vector. Raises CardError."""
+        request = self._request
+        label = request.k == 1
+        self.draw = sample_categories if label else sample
+        if label:
+            if card.shape != WINDOW or card.window != 1 or card.symbols != request.classes:
+                raise CardError("a label needs a window of 1 over the classes")
+        elif card.shape != LAPLACE:
             raise CardError("a probability vector needs a laplace card")
         return card.epsilon
 
     def values(self, client, records, card):
-        """Return the class probabilities of the record whose turn it is, on the grid of the laplace card."""
+        """Return the class probabilities of the record whose turn it is, on the grid of the laplace card; or its label,
+        the first class of the largest probability.
+        """
         request = self._request
         classifier = Classifier(request.parameters, request.exponent, request.classes)
         row = memoryview(self._row)[: request.d + 1]
         records.read(client.start + (request.round - 1) % client.records, row)
-        classifier.probabilities(self._row, self._probabilities, card.grid_bits)
-        return self._probabilities
+        p = self._probabilities
+        if request.k > 1:
+            classifier.probabilities(self._row, p, card.grid_bits)
+            return p
+        classifier.probabilities(self._row, p)
+        label = 0
+        for i in range(1, request.classes):
+            if p[i] > p[label]:
+                label = i
+        p[0] = label
+        return p

@@ -15,6 +15,7 @@ from array import array
 from tern import compat
 from tern.compat import micropython, ptr16, ptr32
 from tern.gradient import Gradient, batch_size
+from tern.sampler import sample
 from tern.wire import LOCAL, MAX_BATCH, MAX_EXPONENT, MAX_RATE, MAX_TAU, MIN_LOCAL_EXPONENT
 
 
@@ -120,6 +121,7 @@ class Answerer:
     def __init__(self, request):
         """request: the frames.Round, whose fields change from round to round."""
         self._request = request
+        self.draw = sample
         self._trainer = None
         self._shares = None
 

@@ -10,6 +10,7 @@ from array import array
 from tern.compat import const
 from tern.gradient import accumulate, batch_size, clear, fine_bits, mean, turn
 from tern.inference import Classifier
+from tern.sampler import sample
 
 _ONE = const(16384)
 
@@ -20,6 +21,7 @@ class Answerer:
     def __init__(self, request):
         """request: the frames.Round, whose fields change from round to round."""
         self._request = request
+        self.draw = sample
         self._totals = array("i")
 
     def cost(self, card):

@@ -84,8 +84,12 @@ class Result(Mapping[str, Any]):
 
     @property
     def weights(self) -> npt.NDArray[np.float64] | None:
-        """The model, d weights in the order of `result["features"]`; None where the run learnt none."""
-        return np.array(self["weights"], np.float64) if "weights" in self else None
+        """The model: weights in the order of `result["features"]`, of softmax regression a row for each of
+        `result["labels"]`; None where the run learnt none."""
+        if "weights" not in self:
+            return None
+        weights = np.array(self["weights"], np.float64)
+        return weights.reshape(len(self["labels"]), -1) if self.get("labels") else weights
 
     @property
     def history(self) -> pd.DataFrame:

@@ -28,7 +28,19 @@ class Records:
 def request_of(case):
     """A Round with the fields of the case."""
     request = Round()
-    for name in ("round", "model", "range", "exponent", "classes", "d", "batch", "epochs", "rate", "tau"):
+    for name in (
+        "round",
+        "model",
+        "range",
+        "exponent",
+        "classes",
+        "d",
+        "k",
+        "batch",
+        "epochs",
+        "rate",
+        "tau",
+    ):
         if name in case:
             setattr(request, name, case[name])
     request.parameters = array("h", case.get("parameters", ()))

@@ -43,9 +43,10 @@ def lie(draws, number, d):
     k = draws.one_of((1, features, draws.one_of(EDGES)))
     classes = 1
     if model in (wire.SOFTMAX, wire.SOFTMAX_GRADIENT) and draws.below(8):
-        classes = draws.one_of((2, 3, 8))
-        k = classes
-    card = GRR if model == wire.CATEGORIES and draws.below(2) else draws.one_of(CARDS)
+        classes = draws.one_of((2, 3, 5, 8))
+        k = draws.one_of((1, classes))
+    of_categories = model == wire.CATEGORIES or (model == wire.SOFTMAX and k == 1)
+    card = GRR if of_categories and draws.below(2) else draws.one_of(CARDS)
     features = min(features, (wire.MAX_FRAME - 64 - len(card)) // 2 // classes)
     exponent = draws.one_of((-16, -14, -12, draws.below(256) - 128))
     batch = draws.one_of((0, 1, draws.one_of(EDGES)))

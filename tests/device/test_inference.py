@@ -5,7 +5,8 @@ from array import array
 
 from tern.card import LAPLACE, WINDOW, decode
 from tern.compat import MICROPYTHON
-from tern.inference import Classifier, exp_minus
+from tern.frames import Round
+from tern.inference import Answerer, Classifier, exp_minus
 from tern.sampler import sample
 from tern.streams import Keyed, Replay
 
@@ -178,3 +179,45 @@ def test_no_allocation():
         classifier.probabilities(row, out, 8)
     finally:
         micropython.heap_unlock()
+
+
+def test_a_label_is_drawn_by_randomised_response_and_costs_its_card_once():
+    request = Round()
+    request.round, request.d, request.classes, request.exponent, request.k = 1, 1, 3, -12, 1
+    request.parameters = array("h", (5, 900, 900))
+    answerer = Answerer(request)
+    card = decode(
+        bytes((1 << 4 | WINDOW,))
+        + (1_000_000).to_bytes(4, "little")
+        + b"\x03\x00\x01\x00"
+        + (1 << 29).to_bytes(4, "little")
+    )
+    assert answerer.cost(card) == 1_000_000
+    values = answerer.values(One, One, card)
+    assert values[0] == 1
+    stream = Keyed(b"labels", b"")
+    out = array("H", (0,))
+    seen = [0, 0, 0]
+    for _ in range(400):
+        answerer.draw(card, stream, values, out, 1)
+        seen[out[0]] += 1
+    assert 160 < seen[1] < 240
+    assert seen[0] > 60 and seen[2] > 60
+    request.classes = 2
+    assert _raises(answerer.cost, card)
+    request.classes = 3
+    request.k = 3
+    assert _raises(answerer.cost, card)
+    request.k = 1
+    assert _raises(answerer.cost, _laplace(4, 1, 1, -100, 100))
+
+
+class One:
+    """A client of one record."""
+
+    start = 0
+    records = 1
+
+    @staticmethod
+    def read(_, row):
+        row[0] = ONE

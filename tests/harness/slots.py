@@ -67,6 +67,14 @@ def category(epsilon):
     return window(epsilon, 256, 1)
 
 
+def label_of_128(epsilon):
+    return window(epsilon, 128, 1)
+
+
+def label_of_8(epsilon):
+    return window(epsilon, 8, 1)
+
+
 def longest_table(epsilon):
     """33 knots and 16 levels."""
     return table(epsilon, 5, 16)
@@ -131,6 +139,8 @@ CASES = (
     ),
     Case("inference 128 x 8", wire.SOFTMAX, laplace, 8, 128, 128, micro=16_000_000),
     Case("inference 8 x 128", wire.SOFTMAX, laplace, 128, 8, 8, micro=16_000_000),
+    Case("inference of a label, 128 x 8", wire.SOFTMAX, label_of_128, 8, 128),
+    Case("inference of a label, 8 x 128", wire.SOFTMAX, label_of_8, 128, 8),
     Case("collection", wire.VALUES, longest_hierarchy, k=128, micro=2_000_000),
     Case("categories", wire.CATEGORIES, category, k=128, micro=2_000_000),
     *(Case(f"local training {model}", model, table, 28, local=(1, 2, 1 << 18)) for model in (5, 6, 7)),

@@ -123,7 +123,7 @@ def test_the_demo_in_small(tmp_path, micropython):
     result = json.loads(done.stdout)
     assert result["accuracy"] > 0.8
     directory = tmp_path / result["directory"]
-    assert {"report.html", "result.json", "accuracy.png", "card.png", "epsilon.png", "bytes.png"} <= {
+    assert {"report.html", "result.json", "auc.png", "card.png", "epsilon.png", "bytes.png"} <= {
         path.name for path in directory.iterdir()
     }
     page = (directory / "report.html").read_text()

@@ -57,6 +57,13 @@ def test_the_command_on_emulated_boards(tmp_path, micropython):
     assert np.abs(vectors.sum(axis=1).mean() - 1) < 0.2  # the noise has mean 0
 
 
+def test_labels_on_emulated_boards(tmp_path, micropython):
+    result = rig.finish("infer", dataset="iris", epsilon="6", answer="label", fleet="emulated:2")
+    assert (result["reports"], result["refusals"], result["bytes_per_report"]) == (75, 0, 18)
+    assert result["epsilon_spent"] == [[result["epsilon_per_client"], 75]]
+    assert result["agreement"] > 0.9  # .995 expected
+
+
 def test_interrupted_and_resumed(tmp_path, micropython):
     def stop(status):
         if status.reports:

@@ -21,7 +21,10 @@ CLIENTS, CLASSES, D = 60, 3, 4
 CERTAIN = design("duchi", 20).card  # never wrong at -1 and 1, where range 12 puts most gradients
 
 
-@pytest.mark.parametrize(("label", "kind"), [(0, "emulated:2"), (1, "emulated:2"), (2, "pico-emulated:1")])
+@pytest.mark.parametrize(
+    ("label", "kind"),
+    [(0, "emulated:2"), (1, "emulated:2"), pytest.param(2, "pico-emulated:1", marks=pytest.mark.slow)],
+)
 def test_boards_and_their_twin_tell_the_same(tmp_path, label, kind):
     """All clients hold one record, so that a coordinate has one true sign, whoever happens to report it."""
     rng = np.random.default_rng(label)
@@ -61,9 +64,16 @@ def test_boards_and_their_twin_tell_the_same(tmp_path, label, kind):
 def test_a_run_on_boards_learns_the_classes(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     data = datasets.load("digits", classes=True)
-    options = {"dataset": "digits", "model": "softmax", "reports": 1600, "group": 400, "epsilon": "8", "k": 8}
-    result = rig.finish(fleet="emulated:2", mechanism="duchi", **options)
-    assert (result["reports"], result["d"], result["k"]) == (1600, 10 * data.dimension, 8)
+    options = {
+        "dataset": "digits",
+        "model": "softmax",
+        "reports": 1600,
+        "group": 200,
+        "epsilon": "20",
+        "k": 10,
+    }
+    result = rig.finish(fleet="emulated:2", **options)
+    assert (result["reports"], result["d"], result["k"]) == (1600, 10 * data.dimension, 10)
     assert result["labels"] == [str(digit) for digit in range(10)]
-    assert result["accuracy"] > result["accuracy_baseline"] + 0.1
+    assert result["accuracy"] > result["accuracy_baseline"] + 0.1  # 0.27 to 0.40 on simulated clients
     assert result["accuracy_optimum"] > 0.95

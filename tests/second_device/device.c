@@ -148,8 +148,8 @@ static int parse_round(struct round *r, const u8 *f, int n) {               /* f
             if (asks(r, j) && j >= r->d) return 0;
             r->values += asks(r, j);
         }
-    } else r->values = model == 4 ? r->classes : r->classes * r->d;
-    return r->k >= 1 && r->k <= r->values && (model != 4 || r->k == r->values);
+    } else r->values = model == 4 ? r->k : r->classes * r->d;
+    return r->k >= 1 && r->k <= r->values && (model != 4 || r->k == 1 || r->k == r->classes);
 }
 
 static u64 cost(const struct round *r) { return (u64)r->card.epsilon * (r->model == 4 ? 1 : r->k); }
@@ -262,7 +262,12 @@ static void compute(i32 *values, const struct round *r, const struct records *s)
         return;
     }
     for (int j = 0; j < r->classes * r->d; j++) m[j] = get_i16(r->question + 2 * j);
-    if (r->model == 4) probabilities(values, m, r->exponent, r->classes, one, r->d, r->card.at[5]);
+    if (r->model == 4) {
+        i32 p[128], label = 0;
+        probabilities(p, m, r->exponent, r->classes, one, r->d, r->k == 1 ? 14 : r->card.at[5]);
+        for (int i = 1; i < r->classes; i++) if (p[i] > p[label]) label = i;
+        for (int i = 0; i < r->k; i++) values[i] = r->k == 1 ? label : p[i];
+    }
     else if (r->model >= 5 && r->model <= 7) local_training(values, r, m, s, n);
     else mean_gradient(values, r->model, m, r->exponent, r->classes, r->range, s, from, n);
 }
@@ -546,8 +551,10 @@ static int answer(struct ledger *l, const struct client *c, const u8 q[32], cons
     if (code != OK) return code;
     *detail = 0;
     int size = decode(&r.card) ? packed_size(r.card.symbols, r.k) : -1;
-    if (size < 0 || (r.model == 4 && r.card.shape != LAPLACE)) return ERR_CARD;
-    if (r.model == 9 && (r.card.shape != WINDOW || get16(r.card.at + 7) != 1)) return ERR_CARD;
+    int label = r.model == 4 && r.k == 1, category = label || r.model == 9;
+    if (size < 0 || (r.model == 4 && !label && r.card.shape != LAPLACE)) return ERR_CARD;
+    if (category && (r.card.shape != WINDOW || get16(r.card.at + 7) != 1)) return ERR_CARD;
+    if (label && r.card.symbols != r.classes) return ERR_CARD;
     u64 price = cost(&r);
     *detail = c->most_cost;
     if (price > c->most_cost || (c->shapes && !(c->shapes >> r.card.shape & 1))) return ERR_POLICY;
@@ -571,7 +578,7 @@ static int answer(struct ledger *l, const struct client *c, const u8 q[32], cons
         compute(values, &r, &s);
         choose(chosen, q, r.values, r.k);
         for (int i = 0; i < r.k; i++) values[i] = values[chosen[i]];        /* chosen[i] >= i: they ascend */
-        draw_all(&r.card, values, r.k, r.model == 9, symbols);
+        draw_all(&r.card, values, r.k, category, symbols);
         l->report[0] = REPORT;
         pack(put32(put32(l->report + 1, c->id), r.number), size, r.card.symbols, symbols, r.k);
         hash(digest, q + 8, 16, l->report, 9 + size);

@@ -96,7 +96,7 @@ def test_arithmetic(device, group):
             exponent=fields["exponent"],
             classes=case.get("classes", 1),
             d=case["d"],
-            k=case.get("classes", 1) if case["model"] == 4 else 1,
+            k=case.get("k", 1),
             batch=min(fields["batch"], 32),
             local=(fields["epochs"], fields["rate"], fields["tau"]),
             question=question,

@@ -209,3 +209,39 @@ def test_a_shipped_card_needs_no_scipy():
     found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert found.returncode == 0
     assert json.loads(found.stdout)["notes"] == ["a shipped card"]
+
+
+def test_account_names_a_card_in_every_way_and_says_that_it_needs_a_shuffler(capsys, tmp_path):
+    path, plot = str(tmp_path / "c"), tmp_path / "shuffled.png"
+    main(["card", "design", "three-outputs", "--epsilon", "4", "-o", path])
+    capsys.readouterr()
+    crowd = ("--reports", "2000", "--delta", "1e-6")
+    _, named = run_json(capsys, "card", "account", "three-outputs", "--epsilon", "4", *crowd)
+    _, filed = run_json(capsys, "card", "account", path, *crowd)
+    _, plain = run_json(capsys, "card", "account", "--epsilon", "4", *crowd)
+    assert filed | {"what": named["what"]} == named
+    assert named["epsilon_central"] == named["epsilon_card"] < plain["epsilon_central"] < 4
+    assert plain["epsilon_card"] is None
+    assert plain["epsilon_closed"] is None  # so few reports at epsilon 4
+    assert named["holds_for_terns_transport"] is False
+    assert main(["card", "account", "--epsilon", "1", *crowd, "--plot", str(plot)]) == errors.OK
+    assert plot.read_bytes().startswith(b"\x89PNG")
+    told = capsys.readouterr().out
+    assert "not anonymous" in told
+    assert "closed bound" in told
+
+
+@pytest.mark.parametrize(
+    ("argv", "says"),
+    [
+        ([], "nothing says what a report costs"),
+        (["--epsilon", "1", "--levels", "4"], "--levels is of a mechanism"),
+        (["three-outputs"], "three-outputs is a mechanism"),
+        (["--epsilon", "1", "--delta", "2"], "--delta must be between 0 and 1, not 2"),
+        (["--epsilon", "1", "--reports", "0"], "--reports must be from 1"),
+        (["--epsilon", "1", "--values", "0"], "--values must be 1 or more, not 0"),
+    ],
+)
+def test_account_says_what_is_missing(capsys, argv, says):
+    assert main(["card", "account", "--reports", "100", "--delta", "1e-6", *argv]) == errors.USAGE
+    assert says in capsys.readouterr().err

@@ -156,6 +156,9 @@ def test_wisdm_windows(tmp_path):
     shares = np.histogram(samples, bins=10)[0] / 200
     assert [walk[f"bin{b}_x"] for b in range(10)] == pytest.approx(2 * shares - 1, abs=1e-4)
     assert datasets.load(f"wisdm:{path}").labels.tolist() == [ONE, ONE, -ONE, -ONE]
+    six = datasets.load(f"wisdm:{path}", classes=True)
+    assert len(six.classes) == 6
+    assert [six.classes[label] for label in six.labels[1:3]] == ["Walking", "Jogging"]
 
 
 def test_wisdm_without_a_whole_window(tmp_path):

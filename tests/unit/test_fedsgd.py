@@ -205,14 +205,14 @@ def test_a_result_says_how_sure_it_is_and_what_it_is_beside(dataset, model):
     assert set(result["measures"]) == {name} | ({"auc", "log_loss"} if model == "logistic" else set())
     low, high = result[f"{name}_interval"]
     assert low < result[name] < high
-    assert result[f"{name}_baseline"] == judging.baseline(datasets.load(dataset))
+    assert result[f"{name}_baseline"] == judging.baselines(datasets.load(dataset))[name]
     assert result["task"] == datasets.load(dataset).task
 
 
 def test_the_baseline_of_a_regression_is_the_mean_label_s():
     diabetes = datasets.load("diabetes")
     squares = (diabetes.judged[1] / ONE) ** 2
-    assert judging.baseline(diabetes) < squares.mean()  # of always answering 0
+    assert judging.baselines(diabetes)["squared_error"] < squares.mean()  # of always answering 0
 
 
 def test_a_run_is_beside_the_optimum_without_privacy(monkeypatch):
@@ -287,7 +287,7 @@ def test_twenty_thousand_flights_at_epsilon_two_with_every_seed():
     for seed in range(20):
         algorithm = trained(seed, reports=20_000, group=1_000, epsilon="2")
         reached.append(judging.accuracy(flights, algorithm.weights))
-    assert judging.majority(flights) == pytest.approx(0.763, abs=0.001)
+    assert judging.baselines(flights)["accuracy"] == pytest.approx(0.763, abs=0.001)
     assert min(reached) >= 0.89
     assert judging.accuracy(flights, algorithm.optimum()) >= 0.9
 
@@ -347,7 +347,7 @@ def test_synthetic_regression(monkeypatch):
     algorithm = trained(1, model="linear", reports=50_000, group=2_500, epsilon="2")
     assert judging.judge(data, algorithm.optimum()) <= 0.1 * spread
     assert judging.judge(data, algorithm.weights) <= 0.2 * spread
-    assert judging.baseline(data) == pytest.approx(spread, rel=0.01)
+    assert judging.baselines(data)["squared_error"] == pytest.approx(spread, rel=0.01)
 
 
 def test_the_variance_of_the_plan_is_that_of_the_card():

@@ -45,8 +45,17 @@ def test_the_library_says_which_of_its_modules_a_board_may_lack() -> None:
     client = {"tern.client", "tern.links", "tern.links.new", "tern.tcp"}
     assert set(modules.needed(sources, ["tern.client"], ["tern.new"])) == client
     assert set(modules.needed(sources, ["tern.client"])) == client | {"tern.new", "tern.helper"}
+    assert modules.at_top(sources, ["tern.new", "tern.none"]) == {"tern.new", "tern.helper"}
+    assert modules.at_top(sources, ["tern.client"]) == {"tern.client", "tern.links"}
     of_a_board = modules.usable(sources, modules.Board("armv6m", "new", network=False))
     assert set(sources) - set(of_a_board) == {"tern.links.new", "tern.tcp", "tern.boards.emulated"}
+
+
+def test_what_a_module_on_demand_needs_comes_with_it() -> None:
+    board = mpy.Board("armv6m", "rp2", False, True)
+    plain = mpy.sources_for(board).keys()
+    assert mpy.sources_for(board, more=["softmax"]).keys() - plain == {"tern.softmax", "tern.inference"}
+    assert mpy.sources_for(board, more=["collect"]).keys() - plain == {"tern.collect"}
 
 
 def test_no_module_comes_back_to_itself_by_its_imports() -> None:

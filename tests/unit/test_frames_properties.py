@@ -45,7 +45,7 @@ def rounds(draw: st.DrawFn) -> dict[str, Any]:
         "range_": draw(st.integers(0, wire.MAX_RANGE if scaled else 0)),
         "exponent": 0 if collects else draw(st.integers(least, wire.MAX_EXPONENT)),
         "classes": classes,
-        "k": values if model == wire.SOFTMAX else draw(st.integers(1, values)),
+        "k": draw(st.sampled_from((1, values)) if model == wire.SOFTMAX else st.integers(1, values)),
         "batch": 0 if collects or model == wire.SOFTMAX else draw(st.integers(0, wire.MAX_BATCH)),
         "parameters": parameters,
         "card": draw(st.binary(min_size=1, max_size=300)),

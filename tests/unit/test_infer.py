@@ -1,18 +1,20 @@
 """`tern infer` on simulated fleets, and what it refuses."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from simulating import ask, begin, finished, fleet_of, run
 
+from tern import card as cards
 from tern import wire
 from ternhost.aggregate.rounds import COMPLETE, RoundResult
 from ternhost.algorithms import softmax
 from ternhost.algorithms.base import Audience, Standing
 from ternhost.algorithms.infer import Infer, Options
 from ternhost.cli import main
-from ternhost.errors import UsageError
+from ternhost.errors import RefusedError, UsageError
 
 
 @pytest.fixture(autouse=True)
@@ -77,6 +79,50 @@ def test_the_setting_of_mindspore_is_half_of_the_true_epsilon(epsilon, scale):
     assert mine.designs[0].card.data == theirs.designs[0].card.data
     assert finished(mine).result([])["epsilon_true"] == float(epsilon)
     assert theirs.accounts(None)[0].user_level == mine.accounts(None)[0].user_level
+
+
+def test_a_label_is_asked_for_by_a_window_over_the_classes_and_costs_its_epsilon_once():
+    algorithm = begin("infer", 75, epsilon="4", answer="label")
+    ((question, _),) = algorithm.cohorts(range(1, 76))
+    card = cards.decode(question.card)
+    assert (question.model, question.k, question.classes) == (wire.SOFTMAX, 1, 3)
+    assert (card.shape, card.window, card.symbols) == (cards.WINDOW, 1, 3)
+    assert algorithm.accounts(None)[0].user_level == card.epsilon
+    assert algorithm.modules == ("inference",)
+
+
+@pytest.mark.parametrize(("epsilon", "least", "vectors"), [("1", 0.19, 0.2), ("4", 0.84, 0.52)])
+def test_labels_of_digits_agree_far_more_often_than_vectors_and_their_shares_are_unbiased(
+    epsilon, least, vectors
+):
+    label = run("infer", "simulated:898", dataset="digits", epsilon=epsilon, answer="label")
+    vector = run("infer", "simulated:898", dataset="digits", epsilon=epsilon)
+    assert vector["agreement"] < vectors
+    assert label["agreement"] > max(least, vector["agreement"])
+    assert (label["score"], label["score_without_noise"], label["bytes_per_report"]) == (None, None, 18)
+    assert sum(own["share"] for own in label["shares"].values()) == pytest.approx(1)
+    exact = run("infer", "simulated:898", dataset="digits", answer="label", privacy_eval_type="NOT_ENCRYPT")
+    truth = [own["share"] for own in exact["shares"].values()]
+    inside = [
+        own["low"] <= true <= own["high"] for own, true in zip(label["shares"].values(), truth, strict=True)
+    ]
+    assert sum(inside) >= 8
+
+
+def test_labels_of_personalised_budgets_are_weighed():
+    result = run("infer", "simulated:898", dataset="digits", epsilons="0.5:0.9,6:0.1", answer="label")
+    own = run("infer", "simulated:898", dataset="digits", epsilon="0.5", answer="label")
+    width = [entry["high"] - entry["low"] for entry in (result["shares"]["3"], own["shares"]["3"])]
+    assert width[0] < 0.5 * width[1]
+
+
+@pytest.mark.parametrize("k", [1, 3])
+def test_simulated_clients_refuse_the_other_answers_card(k):
+    label, vector = (begin("infer", 75, answer=own) for own in ("label", "vector"))
+    ((asked, devices),) = (label, vector)[k == 3].cohorts(range(1, 76))
+    ((other, _),) = (vector, label)[k == 3].cohorts(range(1, 76))
+    with pytest.raises(RefusedError, match="none for this model"):
+        ask(fleet_of(label), [(replace(asked, card=other.card), devices)])
 
 
 def test_the_agreement_is_of_those_that_were_heard():

@@ -48,8 +48,7 @@ def test_figures_by_hand():
     assert list(found) == ["accuracy", "log_loss"]  # all that are held out are of one class
     assert found["accuracy"] == judging.accuracy(FOUR, weights) == pytest.approx(2 / 3)
     assert found["log_loss"] == pytest.approx(np.mean(np.log(1 + np.exp([-0.5, 0.5, -0.5]))))
-    assert judging.majority(FOUR) == judging.baseline(FOUR) == 0  # the one training record says 1
-    assert judging.squared_error(FOUR, weights) == pytest.approx((0.25 + 2.25 + 0.25) / 3)
+    assert judging.baselines(FOUR)["accuracy"] == 0  # the one training record says 1
     assert judging.judge(data, weights) == 1
     assert judging.figures(data, wire.LOGISTIC, 0 * weights)["auc"] == 0.5
 
@@ -112,8 +111,10 @@ def test_a_regression_is_judged_by_its_squared_error_beside_the_mean_label():
     data = replace(FOUR, task=REGRESSION)
     weights = np.array([0.0, 1.0])
     assert judging.measure(data) == judging.SQUARED_ERROR
-    assert judging.judge(data, weights) == judging.squared_error(data, weights)
-    assert judging.baseline(data) == 4  # the one training label is 1, and all the others are -1
+    assert judging.judge(data, weights) == pytest.approx((0.25 + 2.25 + 0.25) / 3)
+    assert judging.baselines(data) == {
+        "squared_error": 4
+    }  # the one training label is 1, and all the others are -1
 
 
 def test_intervals_are_about_the_figure():

@@ -183,6 +183,12 @@ WRONG = [
         ("predictions of classes rounded down", "(1 << shift - 1) >> shift\n", "0 >> shift\n"),
         ("the record after", "(request.round - 1) % client.records", "request.round % client.records"),
         ("always the first record", "(request.round - 1) % client.records", "0"),
+        ("the last of equal labels", "if p[i] > p[label]", "if p[i] >= p[label]"),
+        ("the least likely label", "if p[i] > p[label]", "if p[i] < p[label]"),
+        ("a label that is never the last", "for i in range(1, request.classes)",
+         "for i in range(1, request.classes - 1)"),
+        ("labels on a coarse grid", "probabilities(self._row, p)", "probabilities(self._row, p, 8)"),
+        ("a probability for a label", "p[0] = label", "pass"),
     ),
     *of(
         "softmax",

@@ -108,7 +108,7 @@ def test_runs_are_listed(said, capsys):
         ("second", FINISHED, "collect"),
     ]
     assert (listed["runs"][0]["rounds"], listed["runs"][0]["reports"]) == (4, 200)
-    assert listed["runs"][0]["figures"].keys() == {"accuracy"}
+    assert listed["runs"][0]["figures"].keys() == {"auc", "accuracy", "log_loss"}
     for place in ("runs", "runs/first", "runs/first/store.sqlite"):
         assert tern(["runs", place]) == 0
         assert re.search(r"^first .* finished +fedsgd on flights", capsys.readouterr().out, re.MULTILINE), (

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from simulating import begin, finished, run
 
+import ternhost
 from tern import model, wire
 from tern.fixed import ONE
 from ternhost import datasets
@@ -42,6 +43,7 @@ def test_a_result_names_its_classes(algorithm):
     assert result["labels"] == ["class_0", "class_1", "class_2"]
     assert len(result["features"]) == d
     assert len(result["weights"]) == result["d"] == 3 * d
+    assert ternhost.Result(result).weights.shape == (3, d)
     assert {"accuracy", "log_loss"} <= result["history"][-1].keys()
     assert result["log_loss_optimum"] < result["log_loss"] < result["log_loss_baseline"]
     text = report.render(training.page(result))

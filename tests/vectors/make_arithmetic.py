@@ -204,10 +204,31 @@ def inference(comment, rows, exponent, records, q, number=1):
         "exponent": exponent,
         "classes": len(rows),
         "d": len(rows[0]),
+        "k": len(rows),
     }
     parameters = [own for row in rows for own in row]
     return finish(
         comment, {**fields, "parameters": parameters, "records": records, "card": card.hex()}, values
+    )
+
+
+def label_of(comment, rows, records, number=1):
+    """The class of the largest probability, under randomised response over the classes."""
+    p = probabilities(rows, -12, records[(number - 1) % len(records)][:-1], 14)
+    card = struct.pack("<BIHHI", 0x12, 20_000_000, len(rows), 1, 2**29)
+    fields = {
+        "round": number,
+        "model": INFERENCE,
+        "exponent": -12,
+        "classes": len(rows),
+        "d": len(rows[0]),
+        "k": 1,
+    }
+    parameters = [own for row in rows for own in row]
+    return finish(
+        comment,
+        {**fields, "parameters": parameters, "records": records, "card": card.hex()},
+        [p.index(max(p))],
     )
 
 
@@ -375,6 +396,16 @@ def inferences():
     ):
         rows = [[0, 0, 0], [-(t >> 3), -(t >> 3), -(t & 7)]]  # z = 0 and -t
         yield inference(f"t = {t} / 2**14", rows, -12, [[ONE, ONE, 2**12, 0]], 14)
+    for classes, d in ((2, 1), (3, 4), (10, 2), (16, 2), (128, 8)):
+        rows = [numbers.some(d, -9000, 9000) for _ in range(classes)]
+        records = numbers.records(4, d, label)
+        for number in (1, 2, 3, 8):
+            yield label_of(f"the label of {classes} classes, round {number}", rows, records, number)
+    yield label_of("the label where all are equal", [[5]] * 3, [[ONE, 0]])
+    yield label_of("the label where the last two are equal", [[5], [9], [9]], [[ONE, 0]])
+    yield label_of("the label where two are equal but for less than a step", [[0, 0], [1, 0]], [[1, 0, 0]])
+    yield label_of("the label, by the finest grid", [[0], [4]], [[ONE, 0]])
+    yield label_of("a certain label", [[-32768], [32767]], [[ONE, 0]])
 
 
 def collections():

@@ -285,6 +285,11 @@ def models():
     for model in (4, 8, 9):
         steps = [ask(number, model=model, d=3, k=3 if model == 4 else 2) for number in (3, 5, 6)]
         rounds(f"model {model}: one record after the other", board, *steps)
+    label = {"model": 4, "k": 1, "classes": 5, "card": CATEGORIES, "d": 3}
+    steps = [ask(number, **{**label, "parameters": (900, -300, 70)}) for number in (3, 5, 6)]
+    rounds(
+        "model 4: the label of one record after the other, and a vector", board, *steps, ask(7, model=4, d=3)
+    )
     bounded = replace(board, clients=2, fleet=(0, 0, 1, 1, 2))
     for model in (2, 5, 8, 10):
         steps = [ask(3, device=device, model=model, d=3, k=3 if model == 5 else 2) for device in (7, 8, 7)]
@@ -320,6 +325,12 @@ def cards():
     )
     for what, card, more in (
         ("model 4 with a table", THREE, {"model": 4}),
+        ("model 4 with a window", window(3, 1, 650_000_000), {"model": 4}),
+        ("a label with a laplace card", laplace(), {"model": 4, "k": 1}),
+        ("a label with a table", THREE, {"model": 4, "k": 1}),
+        ("a label with a wider window", WIDE, {"model": 4, "k": 1, "classes": 15}),
+        ("a label with fewer classes than symbols", CATEGORIES, {"model": 4, "k": 1, "classes": 4}),
+        ("a label with more classes than symbols", CATEGORIES, {"model": 4, "k": 1, "classes": 6}),
         ("model 9 with a wider window", WIDE, {"model": 9}),
         ("model 9 with a table", THREE, {"model": 9}),
         ("model 9 with a laplace card", laplace(), {"model": 9}),

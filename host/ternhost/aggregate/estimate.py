@@ -19,6 +19,8 @@ import numpy.typing as npt
 
 from tern import card as cards
 from tern.card import Card
+from tern.fixed import ONE
+from ternhost.mechanisms import cards as any_cards
 from ternhost.mechanisms import certify
 
 Floats = npt.NDArray[np.float64]
@@ -26,6 +28,10 @@ Counts = npt.NDArray[np.int64]
 
 BOUND = "bound"  # from the card alone: its exact worst-case second moment or variance
 EMPIRICAL = "empirical"  # from the sample variance of the reported values
+_SIZES = 16  # inputs of each sign at which a card is asked what it tells of |x|
+_STEADY = 1e-4
+_BIASED = 0.1  # the largest error of a mean of |x| that still serves
+_BLUNT = 5.0  # the largest standard deviation of one report's
 _LARGE = 30  # reports from which on a sample variance is trusted: three reports may well be equal
 
 
@@ -80,6 +86,38 @@ def symbol_values(card: Card) -> Floats:
     return _card_floats(bytes(card.data))[0]
 
 
+@dataclass(frozen=True)
+class Magnitude:
+    """What tells |x| from the reports of a card: the mean of `scores` over reported symbols is about that of |x|.
+
+    deviation: the standard deviation of the score of one report, at most over x.
+    """
+
+    scores: Floats
+    deviation: float
+
+
+@lru_cache(maxsize=256)
+def _magnitude(data: bytes) -> Magnitude | None:
+    inputs = np.arange(-ONE, ONE + 1, ONE // _SIZES)
+    card = any_cards.decode_any(data)
+    rows = np.array([any_cards.distribution(card, int(x)) for x in inputs])
+    sizes = np.abs(inputs) / ONE
+    # Least squares for scores whose mean is |x|, with a little weight on their variance.
+    outputs = rows.mean(axis=0)
+    scores = np.linalg.solve(rows.T @ rows + _STEADY * len(inputs) * np.diag(outputs), rows.T @ sizes)
+    errors = rows @ scores - sizes
+    deviation = float(np.sqrt((rows @ scores**2 - (rows @ scores) ** 2).max()))
+    if np.abs(errors).max() > _BIASED or deviation > _BLUNT:
+        return None
+    return Magnitude(scores, deviation)
+
+
+def magnitude(card: Card) -> Magnitude | None:
+    """How the reports of `card` tell the mean of |x|; None for one that tells it badly or not at all, as Duchi's."""
+    return _magnitude(bytes(card.data))
+
+
 def estimate(
     card: Card,
     counts: npt.ArrayLike,
@@ -106,12 +144,14 @@ def combine(
     confidence: float = 0.95,
     method: str = EMPIRICAL,
     of_reporters: bool = False,
+    tau: float = 1.0,
 ) -> Estimate:
     """Combine count matrices of several cards over the same d coordinates, by inverse variance (personalised budgets).
 
     The weight of a cohort at a coordinate is its reports there over the card's worst-case variance: it depends on
     no report's content, so the combination stays unbiased (for one population: cohorts must differ in
-    their budgets, not in their data). Raises ValueError for no cohorts, or counts of another shape.
+    their budgets, not in their data). tau: what the reporters' values were divided by, before they were clipped to
+    [-1, 1]; the means are multiplied by it. Raises ValueError for no cohorts, or counts of another shape.
     """
     if not cohorts or not 0 < confidence < 1 or method not in (BOUND, EMPIRICAL):
         raise ValueError("nothing to combine, or an unknown method or confidence")
@@ -137,8 +177,8 @@ def combine(
     total = weight.sum(axis=0)
     with np.errstate(divide="ignore", invalid="ignore"):
         share = weight / total
-        mean = (share * means).sum(axis=0)
-        error = np.sqrt((share**2 * variances).sum(axis=0))
+        mean = tau * (share * means).sum(axis=0)
+        error = tau * np.sqrt((share**2 * variances).sum(axis=0))
     half = NormalDist().inv_cdf((1 + confidence) / 2) * error
     return Estimate(mean, error, mean - half, mean + half, np.sum(reports, axis=0), method, confidence)
 

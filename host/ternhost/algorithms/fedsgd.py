@@ -7,27 +7,31 @@ asked round after round.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
 
+from tern.wire import MAX_RANGE
+from ternhost import mechanisms
 from ternhost.aggregate import estimate
 from ternhost.aggregate.questions import Question
 from ternhost.aggregate.rounds import CohortCounts, RoundResult
-from ternhost.algorithms import training
+from ternhost.algorithms import ranges, training
 from ternhost.algorithms.base import Audience, Cohort, Devices, Floats, most_turns, take
 from ternhost.algorithms.designs import CARD_ALTERNATIVES, Mechanised, ReportDesign
 from ternhost.algorithms.learning import WHAT, Learning, LearningOptions
 from ternhost.algorithms.optimisers import OPTIMISERS
 from ternhost.algorithms.parameters import MODELS, quantise
+from ternhost.algorithms.ranges import Ranges
 from ternhost.algorithms.training import Trainer
 from ternhost.datasets import Dataset, Holdings
 from ternhost.errors import UsageError
 from ternhost.options import option, require
 
 _GROUP = 500
+_ROUNDS = 100  # of a run with more reports than that many groups
 
 
 @dataclass(frozen=True)
@@ -36,7 +40,12 @@ class GroupOptions(LearningOptions):
 
     reports: int = option(20_000, "reports of the whole run, one a device", group=WHAT, kind=int, metavar="R")
     group: int = option(
-        0, "devices asked in a round", group=WHAT, kind=int, metavar="G", shown=f"{_GROUP}, or all"
+        0,
+        "devices asked in a round",
+        group=WHAT,
+        kind=int,
+        metavar="G",
+        shown=f"{_GROUP}, or a hundredth of the reports if that is more",
     )
     learning_rate: float | None = option(
         None, "of the optimiser", group=WHAT, kind=float, metavar="X", shown="follows from the noise"
@@ -45,13 +54,20 @@ class GroupOptions(LearningOptions):
         1e-4, "times the weights, added to the gradient", group=WHAT, kind=float, metavar="X"
     )
     optimiser: str = option("averaging", "how the model moves", group=WHAT, choices=lambda: OPTIMISERS)
+    range: str = option(
+        "auto",
+        f"values reach to 2**-R, R from 0 to {MAX_RANGE}; auto chooses round by round from what reports tell",
+        group=WHAT,
+        metavar="auto|R",
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
         require(self.reports >= 1, "reports", "1 or more", self.reports)
         if not self.group:
-            object.__setattr__(self, "group", min(_GROUP, self.reports))
+            object.__setattr__(self, "group", min(max(_GROUP, -(-self.reports // _ROUNDS)), self.reports))
         require(1 <= self.group <= self.reports, "group", f"1 to {self.reports}, all the reports", self.group)
+        ranges.named(self.range)
 
 
 @dataclass(frozen=True)
@@ -80,6 +96,20 @@ class FedSGD(Learning):
             self.rounds, self.reports = math.ceil(options.reports / options.group), options.reports
             self.clients = options.reports
         self.holdings = self._hold()
+        variance = 1 / sum(own.share / own.variance for own in self.designs)  # of their combination
+        rounds = self.rounds if standing is None else standing.horizon
+        self._ranges = Ranges(
+            MODELS[options.model],
+            self.d,
+            self.classes,
+            rounds=rounds or 1,
+            values_reported=(self.reports or (rounds or 1) * self._group) * self.designs[0].k,
+            variance=variance,
+            fixed=ranges.named(options.range),
+        )
+        self._scouts = [
+            own if ranges.named(options.range) is not None else scout(own) for own in self.designs
+        ]
         self._trainer = Trainer(
             training.plan(
                 MODELS[options.model],
@@ -87,7 +117,7 @@ class FedSGD(Learning):
                 rounds=self.rounds,
                 group=self._group,
                 k=self.designs[0].k,
-                variance=1 / sum(own.share / own.variance for own in self.designs),  # of their combination
+                variance=variance,
                 horizon=standing.horizon if standing else None,
                 learning_rate=options.learning_rate,
                 regularisation=options.regularisation,
@@ -135,7 +165,11 @@ class FedSGD(Learning):
 
     def cohorts(self, devices: Sequence[int] | Devices) -> list[Cohort]:
         asked = take(devices, self._asked(len(devices), self._trainer.round))
-        return [(self._question(design), own) for _, design, own in self.parts(asked)]
+        scouts = self._trainer.round % ranges.SCOUTED == 0
+        return [
+            (self._question(self._scouts[i] if scouts else design), own)
+            for i, design, own in self.parts(asked)
+        ]
 
     def _question(self, design: ReportDesign) -> Question:
         parameters = self._trainer.question()
@@ -147,6 +181,7 @@ class FedSGD(Learning):
             design.k,
             self.options.batch,
             classes=self.classes,
+            range=self._ranges.exponent,
         )
 
     def a_question(self, design: ReportDesign) -> Question:
@@ -165,16 +200,36 @@ class FedSGD(Learning):
         if not result.reports:
             self._trainer.fail()
             return
-        mean, reports = self._estimate(result.number, result.cohorts)
-        self.move(self._trainer, mean, reports)
+        tau = 2.0 ** -result.cohorts[0].question.range  # the same for all
+        mean, reports = self._estimate(result.number, result.cohorts, tau)
+        self._ranges.learn(self._trainer.weights, mean, reports, result.cohorts)
+        self._trainer.update(mean, reports, tau)
 
-    def move(self, trainer: Trainer, mean: Floats, reports: Floats) -> None:
-        """Move a model by the mean gradient of the reports."""
-        trainer.update(mean, reports)
-
-    def _estimate(self, number: int, cohorts: Sequence[CohortCounts]) -> tuple[Floats, Floats]:
+    def _estimate(self, number: int, cohorts: Sequence[CohortCounts], tau: float) -> tuple[Floats, Floats]:
         """The mean gradient, and how many reports each coordinate of it rests on."""
         parts = [(cohort.card, cohort.counts) for cohort in cohorts]
-        means = estimate.combine(parts, method=estimate.BOUND)  # few reports a coordinate
+        means = estimate.combine(parts, method=estimate.BOUND, tau=tau)  # few reports a coordinate
         self._last = {"round": number, **means.summary()}
         return means.mean, means.reports.astype(np.float64)
+
+    def figures(self) -> dict[str, float]:
+        return {**super().figures(), "tau": 2.0**-self._ranges.exponent}
+
+    def state(self) -> dict[str, Any]:
+        return {**super().state(), "range": self._ranges.state()}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        super().restore(state)
+        if "range" in state:  # else of a run of an earlier version
+            self._ranges.restore(state["range"])
+
+    def result(self, history: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        return {**super().result(history), "tau": 2.0**-self._ranges.exponent}
+
+
+def scout(design: ReportDesign) -> ReportDesign:
+    """A report of the same cost that tells the size of values, too; the same one where it does that already."""
+    if design.mechanism == "lhp" or estimate.magnitude(design.card) is not None:
+        return design
+    card = mechanisms.design("rr3", epsilon_micro=design.card.epsilon).decode()
+    return replace(design, card=card, mechanism="rr3")

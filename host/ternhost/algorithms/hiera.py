@@ -71,10 +71,10 @@ class HierA(FedSGD):
     def modules(self) -> tuple[str, ...]:
         return ("lhp", *super().modules)
 
-    def _estimate(self, number: int, cohorts: Sequence[CohortCounts]) -> tuple[Floats, Floats]:
+    def _estimate(self, number: int, cohorts: Sequence[CohortCounts], tau: float) -> tuple[Floats, Floats]:
         parts = [(levels.of_card(cohort.card), cohort.counts) for cohort in cohorts]
         seed = self.options.seed + self._trainer.round
-        return levels.combine(parts, self.options.mu, seed=seed), _reports(cohorts)
+        return tau * levels.combine(parts, self.options.mu, seed=seed), _reports(cohorts)
 
     def result(self, history: Sequence[dict[str, Any]]) -> dict[str, Any]:
         """Also what the paper states for a report, beside the true loss."""

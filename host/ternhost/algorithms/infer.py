@@ -1,5 +1,8 @@
 """Protected inference over a fleet: every client classifies a record of its own and reports once, under exact noise.
 
+What it reports is the vector of its class probabilities under Laplace noise, which shows clusters and how sure they
+are; or, by randomised response, its label, the class of the largest one, which is far more accurate for its epsilon.
+
 The host trains the classifier on training records; clients that tern fills hold the held-out ones, so that their
 results can be compared with those without noise. What other boards hold, the host does not know.
 """
@@ -11,10 +14,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from tern import card as cards
 from tern import frames, wire
 from tern.fixed import ONE
+from ternhost import mechanisms
 from ternhost.aggregate import estimate
 from ternhost.aggregate.questions import Question, report_bytes, request_bytes
 from ternhost.aggregate.rounds import RoundResult
@@ -28,6 +33,9 @@ from ternhost.mechanisms.accounting import Release
 from ternhost.mechanisms.base import MICRO, parse_epsilon
 from ternhost.options import option, require
 from ternhost.vectorised import probabilities
+
+LABEL = "label"
+VECTOR = "vector"
 
 _WHAT = "what to classify"
 _CLIENTS = 1000  # by default, as in MindSpore
@@ -52,12 +60,18 @@ class Options:
         kind=float,
         metavar="SHARE",
     )
+    answer: str = option(
+        VECTOR,
+        "what a client reports: its class by randomised response, or the probabilities of all under Laplace noise",
+        group=_WHAT,
+        choices=(LABEL, VECTOR),
+    )
     cluster_client_num: int = option(
         0, "clients that are asked", group=_WHAT, kind=int, metavar="N", shown="1000, or all"
     )
     eval_type: str = option(
         softmax.SILHOUETTE_SCORE,
-        "how the clusters are judged",
+        "how the clusters of vectors are judged",
         group=_WHAT,
         choices=(softmax.NOT_EVAL, softmax.SILHOUETTE_SCORE, softmax.CALINSKI_HARABASZ),
     )
@@ -136,6 +150,7 @@ class Infer(Algorithm):
             data = replace(named, held_out=held_out(len(named.labels), options.held_out))
         self._dataset = data
         self._weights = softmax.train_classifier(data)
+        self._label = options.answer == LABEL
         self._check_size()
         order = np.random.default_rng(options.seed).permutation(self._dataset.test)
         there = audience.clients or len(order)
@@ -160,7 +175,12 @@ class Infer(Algorithm):
         self._found: dict[str, Any] | None = None
         if not self.designs and self.clients is not None and self.rounds is not None:
             everyone = np.arange(self.clients)  # without noise there is nothing to ask
-            self._found = self._evaluate(self._exact(everyone), everyone)
+            exact = self._exact(everyone)
+            labels = exact.argmax(axis=1)
+            sums = np.bincount(labels, minlength=exact.shape[1]) if self._label else exact.sum(axis=0)
+            self._found = self._evaluate(labels if self._label else exact, everyone) | _told(
+                sums / len(exact)
+            )
             self._round = self.rounds
 
     def _check_size(self) -> None:
@@ -182,8 +202,16 @@ class Infer(Algorithm):
                         hint="compare with the score without noise, or ask a simulated fleet",
                     )
                 return []
-            card = cards.decode(softmax.noise_card(own.epsilon))
-            found.append(ReportDesign(card, 1, 0.0, "laplace", own.epsilon, share))  # the vector is one value
+            if self._label:
+                design = mechanisms.design(
+                    "grr", levels=len(self._weights.mantissas), epsilon_micro=own.epsilon
+                )
+                found.append(ReportDesign(design.decode(), 1, 0.0, "grr", own.epsilon, share))
+            else:
+                card = cards.decode(softmax.noise_card(own.epsilon))
+                found.append(
+                    ReportDesign(card, 1, 0.0, "laplace", own.epsilon, share)
+                )  # the vector is one value
         return found
 
     @property
@@ -205,7 +233,7 @@ class Infer(Algorithm):
             mantissas.reshape(-1).tolist(),
             self._weights.exponent,
             design.card.data,
-            len(mantissas),
+            1 if self._label else len(mantissas),
             classes=len(mantissas),
         )
 
@@ -214,10 +242,16 @@ class Infer(Algorithm):
         answers = [(cohort.card, cohort.answers) for cohort in result.cohorts]
         if not result.reports:
             return
-        vectors = [estimate.symbol_values(card)[own.symbols] for card, own in answers if own is not None]
+        told = [
+            own.symbols[:, 0] if self._label else estimate.symbol_values(card)[own.symbols]
+            for card, own in answers
+            if own is not None
+        ]
         heard = np.concatenate([own.devices for _, own in answers if own is not None])
         still = np.isin(heard, np.asarray(devices))  # one may have been revoked since it answered
-        self._found = self._evaluate(np.concatenate(vectors)[still], clients_of(devices, heard[still]))
+        self._found = self._evaluate(np.concatenate(told)[still], clients_of(devices, heard[still]))
+        matrices = [(cohort.card, cohort.counts) for cohort in result.cohorts]
+        self._found |= _told(*(_of_labels if self._label else _of_vectors)(matrices))
 
     def _exact(self, clients: Devices) -> softmax.Floats:
         assert self.holdings is not None
@@ -225,9 +259,10 @@ class Infer(Algorithm):
         found: softmax.Floats = probabilities(self._weights.mantissas, self._weights.exponent, rows) / ONE
         return found
 
-    def _evaluate(self, vectors: softmax.Floats, clients: Devices) -> dict[str, Any]:
+    def _evaluate(self, told: npt.NDArray[Any], clients: Devices) -> dict[str, Any]:
         known = None if self.holdings is None else self._exact(clients)
-        found: Evaluation = softmax.cluster(self._settings, vectors, known)
+        evaluate: Any = softmax.labelled if self._label else softmax.cluster
+        found: Evaluation = evaluate(self._settings, told, known)
         return found.summary()
 
     def state(self) -> dict[str, Any]:
@@ -245,18 +280,20 @@ class Infer(Algorithm):
             "dataset": self.options.dataset,
             "classes": classes,
             "features": features,
-            **(self._found or {"clients": 0, "clusters": {}, "score": None, "agreement": None}),
+            "answer": self.options.answer,
+            **(self._found or {"clients": 0, "clusters": {}, "shares": {}, "score": None, "agreement": None}),
         }
         if self.designs:
             design = self.designs[0]
+            question = self._question(design)
             found |= {
                 "epsilon_per_client": max(self.costs()) / MICRO,
                 "budgets": [own.summary(self.times) for own in self.designs],
                 "card": design.card.data.hex(),
                 "card_hash": cards.card_hash(design.card.data).hex(),
                 "mechanism": design.mechanism,
-                "bytes_per_report": report_bytes(frames.packed_size(design.card.symbols, classes)),
-                "bytes_per_request": request_bytes(self._question(design)),
+                "bytes_per_report": report_bytes(frames.packed_size(design.card.symbols, question.k)),
+                "bytes_per_request": request_bytes(question),
             }
         return found
 
@@ -266,11 +303,14 @@ class Infer(Algorithm):
         if result.get("epsilon_true") is not None:
             lines.append(
                 f"{result['reports']:,} results of {result['bytes_per_report']} bytes in {result['seconds']:.1f} s; "
-                f"true epsilon {result['epsilon_per_client']:g} a client "
-                f"(laplace_eval_eps {result['laplace_eval_eps']:g})"
+                f"true epsilon {result['epsilon_per_client']:g} a client"
+                + ("" if _labels(result) else f" (laplace_eval_eps {result['laplace_eval_eps']:g})")
             )
         sizes = ", ".join(f"{label}: {size}" for label, size in result["clusters"].items())
-        return [*lines, f"clients by cluster: {sizes or 'none'}"]
+        lines.append(f"clients by cluster: {sizes or 'none'}")
+        what = "label" if _labels(result) else "mean probability"
+        shares = ", ".join(f"{i}: {_interval(own)}" for i, own in result.get("shares", {}).items())
+        return [*lines, f"{what} by class: {shares or 'none'}"]
 
     @classmethod
     def page(cls, result: Mapping[str, Any]) -> Any:
@@ -279,15 +319,52 @@ class Infer(Algorithm):
         return page(result)
 
 
+Interval = tuple[softmax.Floats, softmax.Floats, softmax.Floats]
+
+
+def _of_vectors(matrices: Sequence[tuple[cards.Card, estimate.Counts]]) -> Interval:
+    """The mean probability of each class, and its interval."""
+    found = estimate.combine(matrices)
+    return found.mean, found.low, found.high
+
+
+def _of_labels(matrices: Sequence[tuple[cards.Card, estimate.Counts]]) -> Interval:
+    """The share of each label, and its interval: budgets weighted by the inverse of a report's variance."""
+    weight, found = 0.0, np.zeros((2, matrices[0][0].symbols))
+    for card, counts in matrices:
+        if n := int(counts.sum()):
+            seen, gain = counts[0] / n, (card.threshold * card.symbols / cards.T - 1) / (card.symbols - 1)
+            found += n * gain**2 * np.array([estimate.frequencies(card, counts[0]), seen * (1 - seen)])
+            weight += n * gain**2
+    mean, half = found[0] / weight, 1.96 * np.sqrt(found[1]) / weight
+    return mean, mean - half, mean + half
+
+
+def _told(*interval: softmax.Floats) -> dict[str, Any]:
+    """The share of each class with its interval, or alone where it is exact."""
+    names = ("share", "low", "high")
+    rows = zip(*interval, strict=True)
+    return {"shares": {str(i): dict(zip(names, map(float, row), strict=False)) for i, row in enumerate(rows)}}
+
+
 def _score(result: Mapping[str, Any]) -> str:
     def figure(value: float | None) -> str:
         return "none (a single cluster has no score)" if value is None else f"{value:.4f}"
 
-    line = "not scored"
-    if result.get("eval_type") not in (None, softmax.NOT_EVAL):
+    line = "labels have no score" if _labels(result) else "not scored"
+    if not _labels(result) and result.get("eval_type") not in (None, softmax.NOT_EVAL):
         line = f"{result['eval_type']} {figure(result['score'])}"
         if result["agreement"] is not None:
             line += f"   (without noise {figure(result['score_without_noise'])})"
     if result["agreement"] is not None:
-        line += f"; {100 * result['agreement']:.1f} % of the clients keep their cluster"
+        kept = "label" if _labels(result) else "cluster"
+        line += f"; {100 * result['agreement']:.1f} % of the clients keep their {kept}"
     return line
+
+
+def _labels(result: Mapping[str, Any]) -> bool:
+    return result.get("answer") == LABEL
+
+
+def _interval(share: Mapping[str, float]) -> str:
+    return f"{share['share']:.3f}" + (f" +- {share['high'] - share['share']:.3f}" if "high" in share else "")

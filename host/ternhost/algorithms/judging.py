@@ -88,12 +88,6 @@ def accuracy(dataset: Dataset, weights: Floats) -> float:
     return _figure(ACCURACY, scores(features, weights), labels)
 
 
-def squared_error(dataset: Dataset, weights: Floats) -> float:
-    """The mean squared error of w.x on held-out records."""
-    features, labels = dataset.judged
-    return _figure(SQUARED_ERROR, scores(features, weights), labels)
-
-
 def _figure(name: str, z: Floats, labels: Floats) -> float:
     return _auc(z, labels > 0) if name == AUC else float(_each(name, z, labels).mean())
 
@@ -189,13 +183,3 @@ def baselines(dataset: Dataset, model: int = LOGISTIC) -> dict[str, float]:
             )
             found[name] = float(np.mean(each))
     return found
-
-
-def baseline(dataset: Dataset) -> float:
-    """The one of `baselines` that belongs to `measure`."""
-    return baselines(dataset)[measure(dataset)]
-
-
-def majority(dataset: Dataset) -> float:
-    """The accuracy of always answering what most training records say: the least that a model must beat."""
-    return baselines(dataset)[ACCURACY]

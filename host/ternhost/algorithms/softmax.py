@@ -28,6 +28,7 @@ from ternhost.mechanisms.base import MICRO, parse_epsilon
 
 Floats = npt.NDArray[np.float64]
 Fixed = npt.NDArray[np.int16]
+Labels = npt.NDArray[np.int64]
 
 NOT_ENCRYPT = "NOT_ENCRYPT"
 LAPLACE = "LAPLACE"
@@ -189,6 +190,16 @@ def score(eval_type: str, vectors: Floats, labels: Sequence[int] | npt.NDArray[A
     return float(metrics.calinski_harabasz_score(vectors, labels))
 
 
+def labelled(settings: Settings, labels: Labels, exact: Floats | None = None) -> Evaluation:
+    """The same of reported labels (n), which have no score: that is of vectors."""
+    agreement = None if exact is None else float((labels == exact.argmax(axis=1)).mean())
+    return Evaluation(settings, len(labels), _sizes(labels), None, None, agreement)
+
+
+def _sizes(labels: Labels) -> dict[int, int]:
+    return {int(label): int(size) for label, size in zip(*np.unique(labels, return_counts=True), strict=True)}
+
+
 def cluster(settings: Settings, vectors: Floats, exact: Floats | None = None) -> Evaluation:
     """Cluster vectors (n x c) by their largest entry and score them, beside the `exact` ones if they are known."""
     labels = vectors.argmax(axis=1)
@@ -196,7 +207,7 @@ def cluster(settings: Settings, vectors: Floats, exact: Floats | None = None) ->
     return Evaluation(
         settings,
         len(vectors),
-        {int(label): int(size) for label, size in zip(*np.unique(labels, return_counts=True), strict=True)},
+        _sizes(labels),
         score(settings.eval_type, vectors, labels),
         None if exact is None or true is None else score(settings.eval_type, exact, true),
         None if true is None else float((labels == true).mean()),

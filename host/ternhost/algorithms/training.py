@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -33,12 +33,20 @@ class Settings:
     dimension: int
     rounds: int | None  # None: no end
     expected: float
-    learning_rate: float
+    learning_rate: float  # where devices report on the whole of [-1, 1]
     regularisation: float = 1e-4
     tolerance: float = 1e-4  # a gradient below this in every coordinate counts as none
     patience: int | None = 5  # so many rounds without a gradient end the run
     failures: int | None = 3  # so many rounds without a report, one after the other, end the run
     optimiser: str = "averaging"
+    noise: Noise | None = None  # that the rate follows from; None where it was named
+
+    def rate(self, tau: float) -> float:
+        """The learning rate of a round whose reports reach to tau: the less noise, the larger."""
+        if self.noise is None:
+            return self.learning_rate
+        noise = replace(self.noise, variance=self.noise.variance * tau**2)
+        return OPTIMISERS.named(self.optimiser).automatic_rate(noise)
 
     def __post_init__(self) -> None:
         most = MAX_VALUES if self.model == SOFTMAX_GRADIENT else MAX_DIMENSION
@@ -77,6 +85,7 @@ def plan(
     if group < 1 or not 1 <= k <= dimension or variance < 0:
         raise UsageError(f"groups of {group:g}, {k} of {dimension} coordinates: that is no run")
     expected = group * k / dimension
+    noise = None
     if learning_rate is None:
         noise = Noise(model, dimension // classes, horizon or rounds or 1, variance / expected)
         learning_rate = OPTIMISERS.named(optimiser).automatic_rate(noise)
@@ -91,6 +100,7 @@ def plan(
         regularisation,
         tolerance,
         optimiser=optimiser,
+        noise=noise,
         **limits,
     )
 
@@ -120,8 +130,10 @@ class Trainer:
         """The model learnt so far, as quantised as devices would get it."""
         return quantise(self.optimiser.model).values
 
-    def update(self, mean: npt.ArrayLike, reports: npt.ArrayLike) -> None:
+    def update(self, mean: npt.ArrayLike, reports: npt.ArrayLike, tau: float = 1.0) -> None:
         """End a round with its estimated mean gradient (d values) and how many reports each coordinate rests on.
+
+        tau: the range that the devices were asked for.
 
         A coordinate that nobody reported has 0 reports and any mean, nan included. Every report moves the model by
         the same amount: a coordinate with half of the expected reports makes half a step.
@@ -136,9 +148,10 @@ class Trainer:
         settings = self.settings
         before = self.weights
         direction = gradient * (counts / settings.expected) + settings.regularisation * before
-        self.optimiser.step(direction, settings.learning_rate)
+        rate = settings.rate(tau)
+        self.optimiser.step(direction, rate)
         step = float(np.abs(self.weights - before).max())
-        self._still = self._still + 1 if step < settings.tolerance * settings.learning_rate else 0
+        self._still = self._still + 1 if step < settings.tolerance * rate else 0
         self._failed = 0
         self._end_round()
 

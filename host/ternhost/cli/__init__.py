@@ -44,6 +44,7 @@ COMMANDS: Registry[Command] = Registry(
         "runs": "ternhost.cli.runs",
         "collect": "ternhost.cli.collect",
         "card": "ternhost.cli.card",
+        "plan": "ternhost.cli.plan",
         "experiment": "ternhost.cli.experiment",
         "serve": "ternhost.cli.serve",
     },

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tern.card import Card
 from ternhost import mechanisms
@@ -14,8 +14,11 @@ from ternhost.cli.terminal import Progress
 from ternhost.errors import FAILED, OK, UsageError
 from ternhost.files import replacing
 from ternhost.mechanisms import cards, shipped
-from ternhost.mechanisms.base import Design, parse_epsilon
+from ternhost.mechanisms.base import MICRO, Design, parse_epsilon
 from ternhost.mechanisms.lhp import Composite
+
+if TYPE_CHECKING:
+    from ternhost.mechanisms.shuffling import Shuffled
 
 
 def add_parser(subparsers: Any) -> None:
@@ -60,6 +63,21 @@ def add_parser(subparsers: Any) -> None:
     show.add_argument("--json", action="store_true", help="print one JSON object")
     show.set_defaults(func=run_show)
 
+    account = add_command(
+        actions,
+        "account",
+        "say what a report costs in central privacy behind a shuffler that hides who sent what",
+        "tern card account three-outputs --epsilon 4 --reports 20000 --delta 1e-6\n"
+        "tern card account --epsilon 1 --reports 294000 --delta 1e-6 --plot shuffled.png",
+    )
+    _mechanism_arguments(account, required=False, optional=True)
+    account.add_argument("--reports", type=int, metavar="N", required=True, help="of how many honest clients")
+    account.add_argument("--delta", type=float, metavar="D", required=True, help="well below 1 / N")
+    account.add_argument("--values", type=int, default=1, metavar="K", help="values in a report (default 1)")
+    account.add_argument("--plot", metavar="FILE.png", help="also draw epsilon against the number of reports")
+    account.add_argument("--json", action="store_true", help="print one JSON object")
+    account.set_defaults(func=run_account)
+
     ship = add_command(
         actions, "ship", "make the cards that come with tern again", "tern card ship -o shared_specs/cards"
     )
@@ -73,9 +91,12 @@ def add_parser(subparsers: Any) -> None:
     listing.set_defaults(func=run_list)
 
 
-def _mechanism_arguments(parser: argparse.ArgumentParser, required: bool) -> None:
+def _mechanism_arguments(parser: argparse.ArgumentParser, required: bool, optional: bool = False) -> None:
     what = "mechanism" if required else "card file, or mechanism (with --epsilon)"
-    parser.add_argument("name", metavar="NAME", help=f"{what}: " + ", ".join(mechanisms.NAMES))
+    many = "?" if optional else None
+    if optional:
+        what = f"{what}, or nothing (--epsilon alone: any mechanism)"
+    parser.add_argument("name", metavar="NAME", nargs=many, help=f"{what}: " + ", ".join(mechanisms.NAMES))
     parser.add_argument(
         "--epsilon", metavar="E", required=required, help="in decimal; rounded down to millionths"
     )
@@ -109,13 +130,7 @@ def run_certify(args: argparse.Namespace) -> int:
 
 
 def run_show(args: argparse.Namespace) -> int:
-    if args.epsilon is None:
-        card = cards.decode_any(_card_file(args), args.name)
-        result = cards.describe(card)
-    else:
-        design = _design(args)
-        card = cards.decode_any(design.card)
-        result = cards.describe_design(design)
+    card, result = _card(args)
     if args.plot:
         _plot(card, result, args.plot)
     picture = cards.picture(card, sys.stdout.encoding or "ascii")
@@ -123,12 +138,21 @@ def run_show(args: argparse.Namespace) -> int:
     return OK
 
 
+def _card(args: argparse.Namespace) -> tuple[Card | Composite, dict[str, Any]]:
+    """The card that is named, of a mechanism with --epsilon or in a file, and what it is worth. Raises UsageError."""
+    if args.epsilon is None:
+        card = cards.decode_any(_card_file(args), args.name)
+        return card, cards.describe(card)
+    design = _design(args)
+    return cards.decode_any(design.card), cards.describe_design(design)
+
+
 def _card_file(args: argparse.Namespace) -> bytes:
-    """The card that `show` is asked for without --epsilon. Raises UsageError, or OSError."""
+    """The card that is named without --epsilon. Raises UsageError, or OSError."""
     options = mechanisms.options_named(args) + (["--levels"] if args.levels is not None else [])
     if options:
         raise UsageError(
-            f"{' and '.join(options)} would change nothing: this shows a card file",
+            f"{' and '.join(options)} would change nothing: {args.name} is a card file",
             hint="to design a card of a mechanism, give its --epsilon",
         )
     if args.name in mechanisms.NAMES and not Path(args.name).exists():
@@ -141,6 +165,79 @@ def _plot(card: Card | Composite, worth: dict[str, Any], path: str) -> None:
 
     title = f"{worth['shape']} card, epsilon {worth['epsilon_certified']}, {worth['levels']} outputs"
     plots.save(plots.card_distribution(card, title), Path(path))
+
+
+def run_account(args: argparse.Namespace) -> int:
+    from ternhost.mechanisms import shuffling  # loads scipy
+
+    what, card, local = _accounted(args)
+    told = shuffling.account(local, args.reports, args.delta, card, args.values)
+    if args.plot:
+        from ternhost.report import plots  # loads matplotlib
+
+        ladder = sorted({max(1, round(args.reports * 10 ** (i / 2))) for i in range(-4, 3)})
+        with Progress("reports") as progress:
+            curve = []
+            for n in ladder:
+                progress.step(f"{n:,}")
+                curve.append(shuffling.account(local, n, args.delta, card, args.values))
+        title = f"{what}, local epsilon {told.local:g}, delta {args.delta:g}"
+        plots.save(plots.shuffled(curve, title), Path(args.plot))
+    result = {
+        "what": what,
+        "values": args.values,
+        "reports": args.reports,
+        "delta": args.delta,
+        "epsilon_local": told.local,
+        "epsilon_closed": told.closed,
+        "epsilon_any_mechanism": told.any_mechanism,
+        "epsilon_card": told.card,
+        "epsilon_central": told.epsilon,
+        "needs": "an anonymous shuffler",
+        "holds_for_terns_transport": False,
+    }
+    print_result(result, _shuffled_words(what, told), args.json)
+    return OK
+
+
+def _accounted(args: argparse.Namespace) -> tuple[str, Card | Composite | None, int]:
+    """What reports, its card if it is known, and the local epsilon of one value (micro). Raises UsageError."""
+    if args.name is not None:
+        card, worth = _card(args)
+        if worth["epsilon_certified"] is None:
+            raise UsageError(f"{args.name} keeps no epsilon up to 20", hint="tern card show says more of it")
+        return worth.get("mechanism", args.name), card, round(worth["epsilon_certified"] * MICRO)
+    options = mechanisms.options_named(args) + (["--levels"] if args.levels is not None else [])
+    if options or args.epsilon is None:
+        raise UsageError(
+            f"{options[0]} is of a mechanism" if options else "nothing says what a report costs",
+            hint="name a mechanism with --epsilon, or a card file; or give --epsilon alone, for any mechanism",
+        )
+    return "any mechanism", None, parse_epsilon(args.epsilon)
+
+
+def _shuffled_words(what: str, told: Shuffled) -> str:
+    lines = [
+        f"{what}: local epsilon {told.local:g} a report; of {told.reports:,} reports behind a shuffler, at delta"
+        f" {told.delta:g}:"
+    ]
+    if told.card is not None:
+        lines.append(f"  {told.card:<10.4g} this card, from its integers (privacy blanket)")
+    lines.append(f"  {told.any_mechanism:<10.4g} any mechanism of that local epsilon (privacy blanket)")
+    lines.append(
+        f"  {told.closed:<10.4g} closed bound (hiding among the clones)"
+        if told.closed is not None
+        else f"  {'-':10} the closed bound does not apply: so few reports, or so large an epsilon"
+    )
+    lines.append(
+        f"The central epsilon is {told.epsilon:.4g}"
+        + (", no less than the local one." if told.epsilon > 0.999 * told.local else ".")
+    )
+    lines.append(
+        "This holds only behind a shuffler that hides who sent what. Authenticated reports are not anonymous,\n"
+        f"and tern's own transport has no shuffler: to its host a report costs its sender the local {told.local:g}."
+    )
+    return "\n".join(lines)
 
 
 def run_ship(args: argparse.Namespace) -> int:

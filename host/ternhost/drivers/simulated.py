@@ -49,13 +49,27 @@ def count(d: int, symbols: int, chosen: npt.NDArray[np.uint8], drawn: vectorised
 def values_of(question: Question) -> int:
     """How many values a client computes for a question, of which it reports k (frames.Round)."""
     if question.model == SOFTMAX:
-        return question.classes
+        return question.k
     if question.model in (VALUES, CATEGORIES):
         return int(np.count_nonzero(question.parameters))
     return len(question.parameters)
 
 
-def _check(card: cards.Card) -> None:
+def is_label(question: Question) -> bool:
+    """Whether a client reports the class of its record, and not the probabilities of all."""
+    return question.model == SOFTMAX and question.k == 1
+
+
+def _check(question: Question, card: cards.Card) -> None:
+    if is_label(question):
+        usable = card.shape == cards.WINDOW and card.window == 1 and card.symbols == question.classes
+    else:
+        usable = question.model != SOFTMAX or card.shape == cards.LAPLACE
+    if not usable:
+        raise RefusedError(
+            "the simulated clients refuse: the card is none for this model",
+            hint="a label needs a window of 1 over the classes, their probabilities a laplace card",
+        )
     if not cards.certify(card):
         raise RefusedError(
             "the simulated clients refuse: the card does not keep the epsilon that it claims",
@@ -132,7 +146,7 @@ class SimulatedDriver:
         results = []
         for index, (question, devices) in enumerate(cohorts):
             card = cards.decode(question.card)
-            _check(card)
+            _check(question, card)
             counts = np.zeros((values_of(question), card.symbols), np.int64)
             bits = random_bits(self._seed, number, index)
             symbols = []
@@ -168,7 +182,7 @@ class SimulatedDriver:
         except ValueError as error:
             raise UsageError(f"this round cannot be asked: {error}") from error
         lanes = RandomLanes(bits, len(clients))
-        if question.model == CATEGORIES:
+        if question.model == CATEGORIES or is_label(question):
             columns = [vectorised.sample_categories(card, lanes, column) for column in inputs.T]
             return chosen, np.stack(columns, axis=1)
         return chosen, vectorised.sample(card, lanes, inputs)
@@ -190,6 +204,8 @@ class SimulatedDriver:
         if question.model == SOFTMAX:
             weights = parameters.reshape(question.classes, -1)
             features = rows[:, 0, :-1]
+            if is_label(question):
+                return vectorised.labels(weights, question.exponent, features)[:, None]
             return vectorised.probabilities(weights, question.exponent, features, card.grid_bits)
         if question.model in (VALUES, CATEGORIES):
             held = rows[:, 0][:, np.flatnonzero(parameters)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 from matplotlib.figure import Figure
 
 from ternhost.mechanisms.cards import decode_any
@@ -14,10 +15,11 @@ from ternhost.report.page import Page, Row, common_results, common_settings, per
 
 def page(result: Mapping[str, Any]) -> Page:
     """What there is to see of it."""
-    protected = "card" in result
+    protected, labels = "card" in result, result.get("answer") == "label"
     lead = f"{result['clients']:,} clients classified a record of their own"
+    sent = "its class by randomised response" if labels else "the probabilities under noise"
     lead += (
-        f", and sent the probabilities under noise: a true epsilon of {result['epsilon_per_client']:.6g} each."
+        f", and sent {sent}: a true epsilon of {result['epsilon_per_client']:.6g} each."
         if protected
         else "; without noise, which no device does."
     )
@@ -32,15 +34,30 @@ def page(result: Mapping[str, Any]) -> Page:
 
 def _pictures(result: Mapping[str, Any]) -> dict[str, tuple[Figure, str]]:
     pictures = {}
+    labels = result.get("answer") == "label"
+    if "card" in result and result.get("shares"):
+        what = "share of the clients" if labels else "mean probability"
+        mean, low, high = np.array([[*own.values()] for own in result["shares"].values()]).T
+        names = [f"class {i}" for i in result["shares"]]
+        pictures["shares"] = (
+            plots.gradient(names, mean, low, high, 0.95, what),
+            f"The {what} of each class, estimated without bias, with an interval that covers 95 %.",
+        )
     if result["clusters"]:
         pictures["clusters"] = (
             plots.clusters(result["clusters"]),
-            "How many clients fell into each cluster: the class of the largest probability that they sent.",
+            "How many clients fell into each cluster: the class that they sent, under noise."
+            if labels
+            else "How many clients fell into each cluster: the class of the largest probability that they sent.",
         )
     if "card" in result:
         card = decode_any(bytes.fromhex(result["card"]))
+        what = "randomised response of a class" if labels else "discrete Laplace noise on a probability"
         pictures["card"] = (
-            plots.card_distribution(card, "discrete Laplace noise on a probability"),
+            plots.card_distribution(
+                card,
+                "randomised response of a class" if labels else "discrete Laplace noise on a probability",
+            ),
             "The mechanism itself, computed from the integers that the clients obeyed, not from a formula.",
         )
         pictures["epsilon"] = (

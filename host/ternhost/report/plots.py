@@ -9,6 +9,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +23,9 @@ from ternhost.errors import StorageError
 from ternhost.files import replacing
 from ternhost.mechanisms import cards, certify, lhp
 from ternhost.mechanisms.lhp import Composite
+
+if TYPE_CHECKING:
+    from ternhost.mechanisms.shuffling import Shuffled
 
 Floats = npt.NDArray[np.float64]
 
@@ -231,6 +235,25 @@ def _losses(card: Card | Composite) -> Floats:
         every = np.array([cards.distribution(card, round(x * ONE)) for x in certify.knots(card)])
     losses: Floats = np.log(every.max(axis=0) / every.min(axis=0))
     return losses
+
+
+def shuffled(curve: Sequence[Shuffled], title: str) -> Figure:
+    """The central epsilon behind a shuffler against the number of reports, beside the local one."""
+    figure, axes = _figure(4.2)
+    reports = [point.reports for point in curve]
+    for line, marker, colour, name, bounds in (
+        ("-", "o", _DARK, "this card", [point.card for point in curve]),
+        ("--", "s", _MIDDLE, "any mechanism", [point.any_mechanism for point in curve]),
+        ("-.", "^", "#4f83b5", "closed bound", [point.closed for point in curve]),
+    ):
+        if any(bounds):
+            at = np.array([math.nan if bound is None else bound for bound in bounds])
+            axes.plot(reports, at, line, marker=marker, markersize=4, color=colour, label=name)
+    axes.axhline(curve[0].local, linestyle=":", color=_INK, label="local: without a shuffler")
+    axes.set(xscale="log", yscale="log", xlabel="reports", ylabel="central epsilon, behind a shuffler")
+    axes.set_title(title, fontsize="medium", pad=24)
+    legend_above(axes, 4)
+    return figure
 
 
 def epsilon_spent(spent: Mapping[float, int], allowed: float) -> Figure:

@@ -12,6 +12,7 @@ lanes that are still in doubt go on. All arithmetic that decides a symbol is int
 from ternhost.vectorised.lanes import Array, Lanes, RandomLanes, ReplayLanes, choose, random_bits
 from ternhost.vectorised.models import (
     gradients,
+    labels,
     probabilities,
     residuals,
     shares,
@@ -27,6 +28,7 @@ __all__ = [
     "ReplayLanes",
     "choose",
     "gradients",
+    "labels",
     "probabilities",
     "random_bits",
     "residuals",

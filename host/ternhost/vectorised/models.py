@@ -210,6 +210,14 @@ def probabilities(parameters: npt.ArrayLike, exponent: int, features: Array, gri
     return rounded
 
 
+def labels(parameters: npt.ArrayLike, exponent: int, features: Array) -> npt.NDArray[np.int16]:
+    """The class of the largest probability of each row of features, the first of equal ones, as tern.inference."""
+    found: npt.NDArray[np.int16] = (
+        probabilities(parameters, exponent, features).argmax(axis=1).astype(np.int16)
+    )
+    return found
+
+
 @lru_cache(maxsize=1)
 def _exponentials() -> npt.NDArray[np.int64]:
     # the firmware's own function, tabulated once

@@ -61,6 +61,18 @@ def on_demand(sources: Sources) -> tuple[str, ...]:
     return tuple(sorted(name.removeprefix("tern.") for name in found))
 
 
+def at_top(sources: Sources, names: Iterable[str]) -> set[str]:
+    """These modules, and those that they cannot do without: what they import at their top, and so on."""
+    found: set[str] = set()
+    left = set(names) & sources.keys()
+    while left:
+        found |= left
+        left = {
+            other for name in left for other in _names(ast.parse(sources[name]).body)
+        } & sources.keys() - found
+    return found
+
+
 def networked(sources: Sources) -> set[str]:
     """The modules that are of no use without a network."""
     at_top = {name: set(_names(ast.parse(source).body)) for name, source in sources.items()}

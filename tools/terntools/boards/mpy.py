@@ -85,8 +85,9 @@ def sources_for(board: Board, whole: bool = False, more: Iterable[str] = ()) -> 
         return modules.usable(sources, board)
     sources = modules.usable(fold.fold(sources), board)
     programs = [MAIN.read_text(), ANSWERS.read_text()]
-    wanted = modules.imports(programs[0]) | {f"tern.{name}" for name in more}
-    found = modules.needed(sources, wanted, {f"tern.{name}" for name in set(ON_DEMAND) - set(more)})
+    added = modules.at_top(sources, {f"tern.{name}" for name in more})  # softmax brings inference
+    unwanted = {f"tern.{name}" for name in ON_DEMAND} - added
+    found = modules.needed(sources, modules.imports(programs[0]) | added, unwanted)
     return fold.prune(found, programs)
 
 

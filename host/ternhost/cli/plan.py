@@ -1,0 +1,108 @@
+"""`tern plan`: how many devices a model needs, before there is one."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from ternhost import datasets
+from ternhost.algorithms.judging import TRIVIAL, WORDS
+from ternhost.algorithms.parameters import MODELS
+from ternhost.cli import add_command, print_result
+from ternhost.cli.terminal import Progress
+from ternhost.errors import OK, UsageError
+from ternhost.experiments.planning import LADDER, RUNS, Planned, plan, words
+from ternhost.options import require
+
+
+def add_parser(subparsers: Any) -> None:
+    parser = add_command(
+        subparsers,
+        "plan",
+        "say how many devices are needed for how good a model, by simulation",
+        "tern plan --dataset flights-planned --epsilon 1 --plot plan.png\n"
+        "tern plan --dimension 20 --epsilon 2 --goal 0.8",
+    )
+    what = parser.add_mutually_exclusive_group()
+    what.add_argument(
+        "--dataset",
+        metavar="D",
+        help="records like those that the devices hold (default synthetic-logistic): "
+        + ", ".join(datasets.DATASETS),
+    )
+    what.add_argument(
+        "--dimension", type=int, metavar="N", help="made-up records of N features, with the constant one"
+    )
+    parser.add_argument(
+        "--epsilon", metavar="E", default="2", help="of all that a device reports (default 2)"
+    )
+    parser.add_argument(
+        "--model", choices=tuple(MODELS), help="what is learnt (default: what suits the data)"
+    )
+    parser.add_argument(
+        "--goal", type=float, metavar="X", help="how good it should be: accuracy, AUC or mean squared error"
+    )
+    parser.add_argument(
+        "--reports",
+        metavar="N,N,...",
+        help=f"numbers of devices to try (default {LADDER[0]} to {LADDER[-1]})",
+    )
+    parser.add_argument(
+        "--runs", type=int, default=RUNS, metavar="R", help=f"of each number (default {RUNS})"
+    )
+    parser.add_argument(
+        "--seed", type=int, default=1, metavar="S", help="seed of all that is random (default 1)"
+    )
+    parser.add_argument(
+        "--workers", type=int, metavar="N", help="how many processes to use (default: one a core)"
+    )
+    parser.add_argument("--plot", metavar="FILE.png", help="also draw the curve")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.set_defaults(func=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    if args.dimension is not None:
+        require(2 <= args.dimension <= 128, "dimension", "2 to 128", args.dimension)
+    require(args.workers is None or args.workers >= 1, "workers", "1 or more", args.workers)
+    named = {"dataset": args.dataset} if args.dataset else {}
+    planned = Planned(
+        args.epsilon, dimension=args.dimension, model=args.model, goal=args.goal, reports=_ladder(args.reports),
+        runs=args.runs, seed=args.seed, workers=args.workers, **named,
+    )  # fmt: skip
+    with Progress("plan") as progress:
+        found = plan(planned, progress.step)
+    if args.plot:
+        _plot(found, Path(args.plot))
+    print_result(found, "\n".join(words(found)), args.json)
+    return OK
+
+
+def _ladder(text: str | None) -> tuple[int, ...]:
+    if text is None:
+        return LADDER
+    try:
+        return tuple(int(part) for part in text.split(","))
+    except ValueError:
+        raise UsageError(
+            f"--reports must be whole numbers, not {text}", hint="for example --reports 1000,10000,100000"
+        ) from None
+
+
+def _plot(found: dict[str, Any], path: Path) -> None:
+    from ternhost.experiments.pictures import Curve, Panel, draw
+    from ternhost.report import plots  # loads matplotlib
+
+    name, curve = found["measure"], found["curve"]
+    reports, means, high = ([row[column] for row in curve] for column in ("reports", "mean", "high"))
+    half = [top - mean for top, mean in zip(high, means, strict=True)]
+    private = Curve("private model, 95 % interval", reports, means, half)
+    lines = {"without privacy": found["optimum"], TRIVIAL[name]: found["baseline"]}
+    if found["goal"]:
+        lines["goal"] = found["goal"]["figure"]
+    title = f"{found['dataset'] or 'made-up records'}, d = {found['d']}, {found['model']}, epsilon {found['epsilon']:g}"
+    panel = Panel(
+        title, "devices, each of which reports once", WORDS[name], [private], log_x=True, lines=lines
+    )
+    plots.save(draw([panel]), path)

@@ -1,0 +1,125 @@
+"""`tern plan`: what a curve says of the number of devices, and the command on real simulations."""
+
+import json
+
+import pytest
+
+from ternhost import errors
+from ternhost.cli import main
+from ternhost.experiments import planning
+
+
+def curve(*means, half=0.01):
+    reports = (1_000, 10_000, 100_000)
+    rows = zip(reports, means, strict=True)
+    return [{"reports": n, "mean": mean, "low": mean - half, "high": mean + half} for n, mean in rows]
+
+
+def test_a_goal_between_two_points_is_on_a_line_over_the_logarithm():
+    found = planning.reached(curve(0.5, 0.6, 0.8), 0.7, 1)
+    assert found["reports"] == 32_000  # 10**4.5, up to two digits
+    assert found["least"] < found["reports"] < found["most"]
+
+
+def test_of_a_loss_less_is_better():
+    found = planning.reached(curve(0.8, 0.6, 0.5), 0.7, -1)
+    assert found["reports"] == 3_200
+    assert found["least"] < found["reports"] < found["most"]
+
+
+def test_a_goal_that_was_reached_by_chance_is_not_reached():
+    assert planning.reached(curve(0.75, 0.6, 0.8), 0.7, 1)["reports"] > 10_000
+
+
+def test_a_goal_at_the_first_point_and_one_beyond_the_last():
+    assert planning.reached(curve(0.5, 0.6, 0.8), 0.4, 1)["reports"] == 1_000
+    beyond = planning.reached(curve(0.5, 0.6, 0.8), 0.9, 1)
+    assert (beyond["reports"], beyond["least"], beyond["most"]) == (None, None, None)
+
+
+@pytest.fixture(scope="module")
+def plain():
+    asked = planning.Planned("4", "synthetic-logistic", reports=(300, 30_000, 3000), runs=4, workers=1)
+    return planning.plan(asked)
+
+
+def test_more_devices_give_a_better_model_up_to_the_one_without_privacy(plain):
+    means = [row["mean"] for row in plain["curve"]]
+    assert [row["reports"] for row in plain["curve"]] == [300, 3000, 30_000]
+    assert means == sorted(means)
+    assert plain["baseline"] < means[-1] < plain["optimum"]
+    assert 300 <= plain["beats_baseline"] <= 30_000
+    assert plain["most_of_the_way"]["figure"] == pytest.approx(
+        0.1 * plain["baseline"] + 0.9 * plain["optimum"]
+    )
+
+
+def test_a_smaller_epsilon_needs_more_devices_and_the_number_of_processes_changes_nothing(plain):
+    less = planning.plan(planning.Planned("1", reports=(300, 3000, 30_000), runs=4, workers=1))
+    assert less["curve"][-1]["mean"] < plain["curve"][-1]["mean"]
+    beside = planning.plan(planning.Planned("4", reports=(300, 3000, 30_000), runs=4, workers=2))
+    assert beside == plain
+
+
+def test_the_command_answers_a_goal_draws_and_prints_json(capsys, tmp_path):
+    plot = tmp_path / "plan.png"
+    own = [
+        "plan",
+        "--dimension",
+        "5",
+        "--epsilon",
+        "4",
+        "--reports",
+        "300,3000,30000",
+        "--runs",
+        "3",
+        "--workers",
+        "1",
+    ]
+    assert main([*own, "--goal", "0.75", "--plot", str(plot)]) == errors.OK
+    told = capsys.readouterr().out
+    assert "made-up records of 5 features (yours may need more devices, or fewer)" in told
+    assert "devices for accuracy 0.75" in told
+    assert plot.read_bytes().startswith(b"\x89PNG")
+    assert main([*own, "--goal", "0.999"]) == errors.OK
+    assert "No number of devices" in capsys.readouterr().out
+    assert main([*own, "--json"]) == errors.OK
+    found = json.loads(capsys.readouterr().out)
+    assert (found["d"], found["dataset"], found["goal"], len(found["curve"])) == (5, None, None, 3)
+
+
+def test_numbers_are_planned_by_their_squared_error(capsys):
+    own = [
+        "plan",
+        "--dataset",
+        "diabetes",
+        "--epsilon",
+        "4",
+        "--reports",
+        "1000,10000",
+        "--runs",
+        "2",
+        "--workers",
+        "1",
+    ]
+    assert main(own) == errors.OK
+    told = capsys.readouterr().out
+    assert "linear model of diabetes" in told
+    assert "beats the mean label by more than noise" in told
+
+
+@pytest.mark.parametrize(
+    ("argv", "says"),
+    [
+        (["--reports", "a"], "--reports must be whole numbers, not a"),
+        (["--reports", "0,5"], "--reports must be numbers of 1 or more, not 0"),
+        (["--runs", "1"], "--runs must be 2 or more, not 1"),
+        (["--epsilon", "0"], "epsilon 0 is not a number"),
+        (["--dimension", "1"], "--dimension must be 2 to 128, not 1"),
+        (["--workers", "0"], "--workers must be 1 or more, not 0"),
+        (["--dataset", "flights", "--dimension", "3"], "not allowed with"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(capsys, argv, says):
+    assert main(["plan", *argv]) == errors.USAGE
+    assert says in capsys.readouterr().err
