@@ -93,9 +93,8 @@ def outcome(options: Options, tables: Tables) -> Outcome:
             "levels",
             "ratio to the continuous mechanism",
             [
-                Curve(kind, [r["levels"] for r in own], [r["over_continuous"] for r in own])
+                Curve.of(kind, pick(rows, epsilon=epsilon, kind=kind), "levels", "over_continuous")
                 for kind in (*_KINDS, _ROUNDED)
-                for own in [pick(rows, epsilon=epsilon, kind=kind)]
             ],
             log_x=True,
             lines={"continuous": 1.0},
@@ -109,14 +108,8 @@ def outcome(options: Options, tables: Tables) -> Outcome:
             "levels",
             f"{WORDS[first['measure']]} on held-out records",
             [
-                Curve(
-                    f"trained, epsilon {epsilon:g}",
-                    [row["levels"] for row in own],
-                    [row["figure"] for row in own],
-                    [row["standard_error"] for row in own],
-                )
+                Curve.of(f"trained, epsilon {epsilon:g}", pick(trained, epsilon=epsilon), "levels", "figure")
                 for epsilon in _EPSILONS
-                for own in [pick(trained, epsilon=epsilon)]
             ],
             log_x=True,
             lines={"without privacy": first["optimum"]},

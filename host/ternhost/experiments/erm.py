@@ -1,17 +1,19 @@
 """Empirical risk minimisation against epsilon: linear and logistic regression and SVM, every mechanism, every data set.
 
 LDP-FedSGD (Zhao et al. 2021, Algorithm 7; their figures of trained models): every client reports once, k coordinates of
-its gradient by the paper's rule. Each of ten folds is held out in turn; small sets are divided anew, ten folds again,
-and their records are held by many clients each. The optimal card is one for gradients: of the least mean second moment,
-small values being likely.
+its gradient by the paper's rule, on a range of 1. Beside it is what tern does where nobody asks for anything: its own
+mechanism, and ranges that follow what is reported. Each of ten folds is held out in turn; small sets are divided anew,
+ten folds again, and their records are held by many clients each. The optimal card is one for gradients: of the least
+mean second moment, small values being likely.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -25,7 +27,7 @@ from ternhost.experiments.base import BUNDLED, CLIENTS, SMALL, Contender, Option
 from ternhost.experiments.cells import Cell, Row, Tables
 from ternhost.experiments.pictures import Curve, Panel, draw
 from ternhost.experiments.rounds import figure_of, optimal_figures, sgd, simulate
-from ternhost.experiments.statistics import pick, summaries, values_of, winners
+from ternhost.experiments.statistics import grouped, mean_and_error, pick, summaries, values_of, winners
 from ternhost.mechanisms.base import MICRO
 
 SUMMARY = "trained models of every mechanism, kind and data set against epsilon, cross-validated"
@@ -33,8 +35,12 @@ SUMMARY = "trained models of every mechanism, kind and data set against epsilon,
 _COMPARED = (
     "laplace", "duchi", "pm", "pm-sub", "pm-opt", "hm", "three-outputs", "hm-tp", "3r", "rr3", "pdpm", "optimal",
 )  # fmt: skip
+_TERN = "tern"
+_LIKE_TERN = "three-outputs"  # on a range of 1
 _FOLDS = 10
 _MOST = 90_000
+_SHARED = 1 / (_FOLDS - 1)
+_BY = ("data", "model", "epsilon")
 _MODELS = {CLASSIFICATION: ("logistic", "svm"), REGRESSION: ("linear",)}
 _FILES = (
     "ipums",
@@ -98,7 +104,7 @@ def cells(options: Options) -> list[Cell]:
             )
             for model in _MODELS[dataset.task]
             for epsilon in epsilons
-            for label, contender in options.compared(*_COMPARED).items()
+            for label, contender in [*options.compared(*_COMPARED).items(), (_TERN, None)]
         ]  # fmt: skip
     return found
 
@@ -111,14 +117,25 @@ def _optimal(name: str, model: str, folds: int, seed: int) -> list[Row]:
 
 
 def _trained(
-    name: str, model: str, epsilon: float, label: str, of: Contender, folds: int, reports: int, seed: int
+    name: str,
+    model: str,
+    epsilon: float,
+    label: str,
+    of: Contender | None,
+    folds: int,
+    reports: int,
+    seed: int,
 ) -> list[Row]:
+    """of: None for tern as it is where nobody asks for anything."""
     rows = []
     for i in range(folds):
         part = fold(name, i, seed)
         k = coordinates_by_rule("paper", round(epsilon * MICRO), part.dimension)
-        card = of.card(round(epsilon * MICRO) // k, mechanisms.GRADIENTS).data.hex()
-        asked = sgd(part, reports, seed + i, model=model, epsilon=f"{epsilon:g}", k=k, card=card)
+        own: dict[str, Any] = {"model": model, "epsilon": f"{epsilon:g}"}
+        if of:
+            card = of.card(round(epsilon * MICRO) // k, mechanisms.GRADIENTS)
+            own |= {"k": k, "card": card.data.hex(), "range": "0"}
+        learner = sgd(part, reports, seed + i, **own)
         rows.append(
             {
                 "data": name,
@@ -127,45 +144,66 @@ def _trained(
                 "reports": reports,
                 "d": part.dimension,
                 "epsilon": epsilon,
-                "k": k,
+                "k": learner.designs[0].k,
                 "mechanism": label,
                 "run": i,
-                "figure": figure_of(simulate(asked, seed + i)),
+                "figure": figure_of(simulate(learner, seed + i)),
             }
         )
     return rows
 
 
 def outcome(options: Options, tables: Tables) -> Outcome:
-    by = ("data", "model", "epsilon")
     folds = tables["folds"]
-    rows = summaries(
-        folds,
-        by,
-        "mechanism",
-        "figure",
-        larger=lambda row: row["measure"] != SQUARED_ERROR,
-        shared=1 / (_FOLDS - 1),
-    )
+    rows = _summaries(folds)
     for row in rows:
         optima = pick(tables["optima"], data=row["data"], model=row["model"])
         row["optimum"] = float(np.mean([one["optimum"] for one in optima]))
-    best = winners(rows, by, "mechanism", "figure")
+    papers = [row for row in folds if row["mechanism"] != _TERN]
+    best = winners(_summaries(papers), _BY, "mechanism", "figure")
+    ranges = _ranges(folds)
     return Outcome(
         "erm",
         {"folds": _FOLDS},
-        {"erm": rows, "best": best, "folds": folds},
+        {"erm": rows, "best": best, "ranges": ranges, "folds": folds},
         {f"erm-{name}": _figure(pick(rows, data=name)) for name in values_of(rows, "data")},
         [
-            f"{row['model']} on {row['data']}, epsilon {row['epsilon']:g}: {row['figure']:.4f} by {row['best']}, "
-            + (
-                "better than every other beyond noise"
-                if row["wins"]
-                else f"tied with {row['tied'] or 'others'}"
-            )
-            for row in best
+            *(
+                f"{row['model']} on {row['data']}, epsilon {row['epsilon']:g}: {row['figure']:.4f} by {row['best']}, "
+                + (
+                    "better than every other beyond noise"
+                    if row["wins"]
+                    else f"tied with {row['tied'] or 'others'}"
+                )
+                for row in best
+            ),
+            f"tern's ranges, beside {_LIKE_TERN} on a range of 1, beyond two standard errors: "
+            f"better in {sum(row['verdict'] == 'better' for row in ranges)} of {len(ranges)} cases, "
+            f"worse in {sum(row['verdict'] == 'worse' for row in ranges)}",
         ],
     )
+
+
+def _summaries(folds: Sequence[Row]) -> list[Row]:
+    return summaries(folds, _BY, "mechanism", "figure", larger=_larger, shared=_SHARED)
+
+
+def _larger(row: Row) -> bool:
+    return bool(row["measure"] != SQUARED_ERROR)
+
+
+def _ranges(folds: Sequence[Row]) -> list[Row]:
+    """How much better tern is than its mechanism on a range of 1, fold by fold."""
+    found = []
+    for group, own in grouped(folds, *_BY).items():
+        tern, plain = (
+            np.array([row["figure"] for row in pick(own, mechanism=name)]) for name in (_TERN, _LIKE_TERN)
+        )
+        mean, error = mean_and_error(((tern - plain) * (1 if _larger(own[0]) else -1)).tolist(), _SHARED)
+        verdict = "tied" if abs(mean) <= 2 * error or len(tern) < 2 else "better" if mean > 0 else "worse"
+        common = dict(zip(_BY, group, strict=True))
+        found.append({**common, "better_by": mean, "standard_error": error, "verdict": verdict})
+    return found
 
 
 def _figure(rows: list[Row]) -> Figure:
@@ -173,16 +211,8 @@ def _figure(rows: list[Row]) -> Figure:
     panels = []
     for model in values_of(rows, "model"):
         own = pick(rows, model=model)
-        curves = [
-            Curve(
-                name,
-                [row["epsilon"] for row in part],
-                [row["figure"] for row in part],
-                [row["standard_error"] for row in part],
-            )
-            for name in values_of(own, "mechanism")
-            for part in [pick(own, mechanism=name)]
-        ]
+        names = values_of(own, "mechanism")
+        curves = [Curve.of(name, pick(own, mechanism=name), "epsilon", "figure") for name in names]
         first = own[0]
         panels.append(
             Panel(

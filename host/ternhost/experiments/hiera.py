@@ -295,28 +295,13 @@ _ACROSS = "unit e of the budgets (5, 4, 3, 2, 1) e"
 
 
 def _curves(rows: list[Row], who: str, figure: str) -> list[Curve]:
-    return [
-        Curve(
-            name,
-            [row["unit"] for row in own],
-            [row[figure] for row in own],
-            [row["standard_error"] for row in own],
-        )
-        for name in values_of(rows, who)
-        for own in [pick(rows, **{who: name})]
-    ]
+    return [Curve.of(name, pick(rows, **{who: name}), "unit", figure) for name in values_of(rows, who)]
 
 
 def _against_mu(rows: list[Row], name: str) -> Panel:
     curves = [
-        Curve(
-            f"e = {unit:g}",
-            [row["mu"] for row in own],
-            [row["absolute_error"] for row in own],
-            [row["standard_error"] for row in own],
-        )
+        Curve.of(f"e = {unit:g}", pick(rows, data=name, unit=unit), "mu", "absolute_error")
         for unit in values_of(rows, "unit")
-        for own in [pick(rows, data=name, unit=unit)]
     ]
     return Panel(f"HierA: {name}", "mu, share of reports reused", "mean absolute error", curves, log_y=True)
 

@@ -58,7 +58,7 @@ def outcome(options: Options, tables: Tables) -> Outcome:
             f"{eval_type}: {rows[0]['clients']:,} clients of {name}",
             "true epsilon of a result (twice laplace_eval_eps)",
             "score",
-            [_curve("under noise", pick(rows, eval_type=eval_type), "score", "standard_error")],
+            [Curve.of("under noise", pick(rows, eval_type=eval_type), "epsilon_true", "score")],
             log_x=True,
             log_y=eval_type == CALINSKI_HARABASZ,
             lines={"without noise": pick(rows, eval_type=eval_type)[0]["score_without_noise"]},
@@ -71,7 +71,7 @@ def outcome(options: Options, tables: Tables) -> Outcome:
             "Clients that keep the cluster of their noiseless result",
             "true epsilon of a result (twice laplace_eval_eps)",
             "share of clients",
-            [_curve("under noise", first, "agreement", "agreement_standard_error")],
+            [Curve.of("under noise", first, "epsilon_true", "agreement", "agreement_standard_error")],
             log_x=True,
         )
     )
@@ -85,13 +85,4 @@ def outcome(options: Options, tables: Tables) -> Outcome:
             f"{row['score']:.4g}, {row['score_without_noise']:.4g} without noise"
             for row in rows
         ],
-    )
-
-
-def _curve(label: str, rows: list[Row], what: str, error: str) -> Curve:
-    return Curve(
-        label,
-        [row["epsilon_true"] for row in rows],
-        [row[what] for row in rows],
-        [row[error] for row in rows],
     )

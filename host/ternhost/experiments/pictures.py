@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ternhost.experiments.cells import Row
+
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
@@ -34,6 +36,12 @@ class Curve:
     error: Sequence[float] | None = None
     joined: bool = True
     everywhere: bool = False
+
+    @classmethod
+    def of(cls, label: str, rows: Sequence[Row], x: str, y: str, error: str = "standard_error") -> Curve:
+        """A curve of these columns of rows."""
+        across, up, bars = ([row.get(name, 0.0) for row in rows] for name in (x, y, error))
+        return cls(label, across, up, bars)
 
     @property
     def has_line(self) -> bool:

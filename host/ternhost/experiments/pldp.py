@@ -195,10 +195,9 @@ _TITLES = {
 def _round_panels(rows: list[Row], titles: Mapping[str, str], word: str, best: float) -> list[Panel]:
     panels = []
     for mode in values_of(rows, "mode"):
-        curves = []
-        for mechanism in values_of(rows, "mechanism"):
-            own = pick(rows, mode=mode, mechanism=mechanism)
-            curves.append(Curve(mechanism, [row["round"] for row in own], [row["figure"] for row in own]))
+        own = pick(rows, mode=mode)
+        names = values_of(own, "mechanism")
+        curves = [Curve.of(name, pick(own, mechanism=name), "round", "figure") for name in names]
         up = f"{word} on held-out records"
         panels.append(Panel(titles[mode], "round", up, curves, lines={"without privacy": best}))
     return panels
@@ -210,14 +209,8 @@ def _tau_panel(rows: list[Row], word: str, best: float) -> Panel:
         "tau, in units of a weight",
         f"{word} on held-out records",
         [
-            Curve(
-                mechanism,
-                [row["tau"] for row in own],
-                [row["figure"] for row in own],
-                [row["standard_error"] for row in own],
-            )
-            for mechanism in values_of(rows, "mechanism")
-            for own in [pick(rows, mechanism=mechanism)]
+            Curve.of(name, pick(rows, mechanism=name), "tau", "figure")
+            for name in values_of(rows, "mechanism")
         ],
         log_x=True,
         lines={"without privacy": best},

@@ -1,7 +1,8 @@
 """Which learning rate is best: the rate that follows from the noise of a run, and parts and multiples of it.
 
 What justifies the constant that the automatic rate rests on (optimisers.py): the loss at rates from a quarter of it to
-four times it, over the best of them, on every bundled set and at every usual epsilon. One constant must do for all.
+four times it, over the best of them, on every bundled set and at every usual epsilon. One constant must do for all sets
+of a model.
 """
 
 from __future__ import annotations
@@ -53,6 +54,7 @@ def _trained(name: str, epsilon: float, factor: float, reports: int, runs: int, 
     return [
         {
             "data": name,
+            "model": model,
             "epsilon": epsilon,
             "reports": reports,
             "factor": factor,
@@ -73,11 +75,12 @@ def outcome(options: Options, tables: Tables) -> Outcome:
             row["over_best"] = row["loss"] / best
             row["over_best_error"] = row["standard_error"] / best
     summary = []
-    for (factor,), own in grouped(rows, "factor").items():
+    for (model, factor), own in grouped(rows, "model", "factor").items():
         logs = [float(np.log(row["over_best"])) for row in own]
         worst = max(own, key=lambda row: float(row["over_best"]))
         summary.append(
             {
+                "model": model,
                 "factor": factor,
                 "mean_over_best": float(np.exp(np.mean(logs))),
                 "worst_over_best": worst["over_best"],
@@ -90,8 +93,8 @@ def outcome(options: Options, tables: Tables) -> Outcome:
         {"rates": rows, "summary": summary},
         {"rates": draw([_panel(pick(rows, epsilon=epsilon)) for epsilon in values_of(rows, "epsilon")], 2)},
         [
-            f"{row['factor']:.3g} times the automatic rate: {row['mean_over_best'] - 1:.1%} more loss than the best "
-            f"rate of each set has, {row['worst_over_best'] - 1:.1%} at worst ({row['worst_on']})"
+            f"{row['model']}, {row['factor']:.3g} times the automatic rate: {row['mean_over_best'] - 1:.1%} more loss "
+            f"than the best rate of each set has, {row['worst_over_best'] - 1:.1%} at worst ({row['worst_on']})"
             for row in summary
         ],
     )
@@ -100,14 +103,8 @@ def outcome(options: Options, tables: Tables) -> Outcome:
 def _panel(rows: list[Row]) -> Panel:
     factors = values_of(rows, "factor")
     curves = [
-        Curve(
-            name,
-            factors,
-            [row["over_best"] for row in own],
-            [row["over_best_error"] for row in own],
-        )
+        Curve.of(name, pick(rows, data=name), "factor", "over_best", "over_best_error")
         for name in values_of(rows, "data")
-        for own in [pick(rows, data=name)]
     ]
     means = [float(np.mean([row["over_best"] for row in pick(rows, factor=factor)])) for factor in factors]
     curves.append(Curve(_MEAN, factors, means, everywhere=True))

@@ -128,8 +128,7 @@ def _figure(rows: list[Row], names: list[str]) -> Figure:
     absolute, relative = [], []
     for name in names:
         own = pick(rows, mechanism=name)
-        x = [row["epsilon"] for row in own]
-        absolute.append(Curve(name, x, [row["card"] for row in own]))
+        absolute.append(Curve.of(name, own, "epsilon", "card"))
         ratios = [row["card"] / bound[row["epsilon"]] for row in own if row["epsilon"] in bound]
         relative.append(Curve(name, list(bound), ratios))
     absolute.append(Curve(_BOUND, list(bound), list(bound.values()), everywhere=True))
