@@ -143,6 +143,38 @@ def test_with_a_damaged_package(damage, tmp_path, monkeypatch):
     assert "--force-reinstall" in caught.value.hint
 
 
+def test_planned_flights_are_the_same_without_what_is_known_at_departure(flights, cache):
+    """UA 1545 of a Tuesday again."""
+    planned = datasets.load("flights-planned")
+    assert planned.features.shape == (327_346, 31)
+    assert planned.feature_names[0] == "constant"
+    assert not any("delay" in name for name in planned.feature_names)
+    assert np.abs(planned.features.astype(int)).max() == ONE
+    assert planned.features[:, 1:].std(axis=0).min() > 0
+    # The same flights in the same order.
+    assert (planned.labels == flights.labels).all()
+    assert (planned.held_out == flights.held_out).all()
+    row = dict(zip(planned.feature_names, planned.features[0] / ONE, strict=True))
+    assert row["hour"] == -1  # 5 o'clock, 8 hours before 13
+    assert (row["month_sin"], row["month_cos"]) == (0, 1)
+    assert row["distance"] == pytest.approx(400 / 1500, abs=1e-4)
+    names = {name for name in planned.feature_names[12:] if row[name]}
+    assert names == {"carrier_UA", "origin_EWR", "tuesday"}
+    assert {row[name] for name in names} == {0.5}
+
+
+def test_planned_flights_can_be_told_apart_but_not_well(cache):
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.metrics import log_loss, roc_auc_score
+
+    data = datasets.load("flights-planned")
+    x, y = data.features / ONE, data.labels > 0
+    model = LogisticRegression(fit_intercept=False, max_iter=1000).fit(x[data.training], y[data.training])
+    late = model.predict_proba(x[data.test])[:, 1]
+    assert roc_auc_score(y[data.test], late) == pytest.approx(0.706, abs=0.001)
+    assert log_loss(y[data.test], late) == pytest.approx(0.497, abs=0.001)
+
+
 def test_an_unknown_name_lists_the_known_ones():
     with pytest.raises(UsageError, match="no data set 'trains'") as caught:
         datasets.load("trains")

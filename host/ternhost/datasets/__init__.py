@@ -26,16 +26,19 @@ from ternhost.datasets.base import (
 )
 from ternhost.datasets.holdings import Holdings
 from ternhost.datasets.nycflights import flights
+from ternhost.datasets.planned import planned_flights
 from ternhost.errors import UsageError
 
 __all__ = [
     "CLASSIFICATION", "DATASETS", "FILES", "MULTICLASS", "REGRESSION", "Dataset", "Fixed", "Floats", "Holdings",
-    "Indices", "Table", "expand", "flights", "held_out", "load", "normalised", "to_fixed",
+    "Indices", "Table", "expand", "flights", "held_out", "load", "normalised",
+    "planned_flights", "to_fixed",
 ]  # fmt: skip
 
 # What can be trained on as it is, by name.
 _WITHOUT_FILES: dict[str, Callable[[], Dataset]] = {
     "flights": flights,
+    "flights-planned": planned_flights,
     "breast-cancer": lambda: bundled.breast_cancer().against_rest("benign"),
     "diabetes": bundled.diabetes,
     "digits": lambda: bundled.digits().against_rest("1", "3", "5", "7", "9"),

