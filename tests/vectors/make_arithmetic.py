@@ -216,7 +216,9 @@ def inference(comment, rows, exponent, records, q, number=1):
 
 def collection(comment, model, asked, records, *, range_=0, number=1, symbols=2, device=7):
     card = struct.pack("<BIHHI", 0x12, 20_000_000, symbols, 1, 2**29)
-    values = collected(model, asked, records[(number - 1) % len(records)][:-1], range_, symbols, device, number)
+    values = collected(
+        model, asked, records[(number - 1) % len(records)][:-1], range_, symbols, device, number
+    )
     fields = {"round": number, "model": model, "range": range_, "d": len(asked), "asked": asked}
     if model == CATEGORIES and range_:
         fields["device"] = device
