@@ -206,7 +206,7 @@ WRONG = [
         ("categories that are never hashed", "CATEGORIES and request.range", "CATEGORIES and False"),
         ("the hash of another round", "hash_of(client.device, request.round)", "hash_of(client.device, 1)"),
         ("the hash of the fleet", "hash_of(client.device,", "hash_of(2**32 - 1,"),
-        ("hashes without b", "+ b) % PRIME %", ") % PRIME %"),
+        ("hashes without b", "+ b) % PRIME % card", ") % PRIME % card"),
         ("hashes of negative categories", "max(0, min(value, PRIME - 1))", "min(value, PRIME - 1)"),
         ("8191 is hashed, too", "max(0, min(value, PRIME - 1))", "max(0, min(value, PRIME))"),
         ("another prime", "PRIME = const(8191)", "PRIME = const(8209)"),
