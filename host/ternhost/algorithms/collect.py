@@ -394,18 +394,12 @@ def _bounds(found: estimate.Estimate) -> list[list[float] | None]:
     ]
 
 
-def common(entry: Mapping[str, Any], most: int) -> tuple[list[int], int]:
-    """Which categories of an attribute seem to be the most frequent, in order; and how many are left out."""
-    told = [i for i, share in enumerate(entry["frequencies"]) if share is not None]
-    order = sorted(told, key=lambda i: -entry["frequencies"][i])
-    return order[:most], len(order[most:])
-
-
 def _line(entry: Mapping[str, Any]) -> str:
     if "frequencies" in entry:
-        shown, more = common(entry, _COMMON)
-        found = [f"{entry['categories'][i]} {entry['frequencies'][i]:.3f}" for i in shown]
-        return f"{entry['name']}: " + ", ".join([*found, *[f"{more} more"] * bool(more)])
+        told = [(share, i) for i, share in enumerate(entry["frequencies"]) if share is not None]
+        found = [f"{entry['categories'][i]} {share:.3f}" for share, i in sorted(told, reverse=True)]
+        more = len(found) - _COMMON
+        return f"{entry['name']}: " + ", ".join(found[:_COMMON] + [f"{more} more"] * (more > 0))
     line = f"{entry['name']}: {entry['mean']:+.3f}"
     if entry["interval"]:
         line += f"  (95 % interval {entry['interval'][0]:+.3f} to {entry['interval'][1]:+.3f})"
