@@ -76,11 +76,10 @@ class Result(Mapping[str, Any]):
 
     @property
     def figures(self) -> dict[str, float]:
-        """What was found, by name, such as `accuracy`, `accuracy_baseline` and `accuracy_nonprivate`."""
+        """What was found, by name, such as `accuracy`, `accuracy_baseline` and `accuracy_optimum`."""
         found = places.figures_of(self["history"][-1] if self["history"] else None)
-        if measure := self.get("measure"):
-            names = (measure, f"{measure}_baseline", f"{measure}_nonprivate")
-            found |= {name: self[name] for name in names if name in self}
+        for measure in self.get("measures", ()):
+            found |= {f"{measure}{part}": self[f"{measure}{part}"] for part in ("", "_baseline", "_optimum")}
         return found | {name: self[name] for name in _AT_THE_END if self.get(name) is not None}
 
     @property

@@ -71,7 +71,7 @@ def test_a_run_that_nothing_happens_to(run):
     result = json.loads(out)
     assert {
         "accuracy",
-        "accuracy_nonprivate",
+        "accuracy_optimum",
         "accuracy_baseline",
         "reports",
         "bytes_per_report",

@@ -48,7 +48,9 @@ def test_a_run_from_python_is_that_of_the_command_line(tmp_path):
     assert [status.round for status in heard if status.event == END] == [1, 2, 3, 4]
     assert result.weights.shape == (result["d"],)
     assert result.weights.tolist() == result["weights"]
-    assert set(result.figures) == {"accuracy", "accuracy_baseline", "accuracy_nonprivate"}
+    parts = ("", "_baseline", "_optimum")
+    assert set(result.figures) == {f"{name}{part}" for name in result["measures"] for part in parts}
+    assert result["measures"] == ["accuracy", "auc", "log_loss"]
     assert result.history["reports"].tolist() == [250] * 4
     assert result.history["accuracy"].iloc[-1] == result["accuracy"]
     assert result.missing is None
@@ -102,8 +104,8 @@ def test_a_figure_that_is_chance_is_called_so():
     assert "the model has 28 weights, and all reports together 1 value: the figure is chance" in str(one)
     good = ternhost.train(fleet="simulated:5000", reports=5000, epsilon=8)
     assert "chance" not in str(good)
-    bad = ternhost.Result({**good, "accuracy": good["accuracy_baseline"] - 0.1})
-    assert "do not tell this model from the majority: the figure is chance" in str(bad)
+    bad = ternhost.Result({**good, "auc": good["auc_baseline"] - 0.1})
+    assert "do not tell this model from the answer that knows no features: the figure is chance" in str(bad)
 
 
 def test_attributes_as_a_frame(tmp_path):

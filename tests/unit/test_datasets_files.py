@@ -269,7 +269,8 @@ def test_ipums_income(folder):
     assert data.task == CLASSIFICATION
     assert data.labels.tolist() == [ONE, -ONE, -ONE]
     assert data.features[:, 3:].tolist() == [[ONE, -ONE, ONE], [-ONE, -ONE, -ONE], [-ONE, ONE, -ONE]]
-    regression = ipums.ipums().regression("INCTOT")
+    regression = datasets.load("ipums-regression")
+    assert (regression.name, regression.feature_names) == ("ipums-regression", data.feature_names)
     assert (regression.task, regression.labels.tolist()) == (REGRESSION, [ONE, -ONE // 2, 0])
     assert ipums.ipums(ignore=["MARST"]).classes_of("SEX").classes == ("1", "2")
     for label in ("SEX", "WEIGHT"):

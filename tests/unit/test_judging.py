@@ -1,17 +1,20 @@
-"""What a model is worth: the exact gradient is the device's, the figures and their intervals by hand."""
+"""What a model is worth: the figures and their intervals by hand and by others, and the optimum without privacy."""
 
-from array import array
 from dataclasses import replace
+from statistics import NormalDist
 
 import numpy as np
 import pytest
+from sklearn import metrics
+from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.svm import LinearSVC
 
 from tern import wire
 from tern.fixed import ONE
-from tern.gradient import Gradient
+from ternhost import datasets
 from ternhost.algorithms import judging
-from ternhost.algorithms.parameters import MODELS, quantise
-from ternhost.datasets import CLASSIFICATION, REGRESSION, Dataset, synthetic, to_fixed
+from ternhost.algorithms.optimum import fit, optimum
+from ternhost.datasets import CLASSIFICATION, REGRESSION, Dataset, bundled, synthetic, to_fixed
 
 FOUR = Dataset(
     "four",
@@ -23,40 +26,86 @@ FOUR = Dataset(
 )
 
 
-@pytest.mark.parametrize("model", MODELS.values())
-def test_exact_gradient_is_what_a_device_computes(model):
-    dataset = (synthetic.linear if model == wire.LINEAR else synthetic.logistic)(200, 8)
-    rng = np.random.default_rng(3)
-    parameters = quantise(rng.uniform(-4, 4, dataset.dimension))
-    gradient = Gradient(dataset.dimension)
-    out = array("h", bytes(2 * dataset.dimension))
-    for i in range(200):
-        gradient.reset()
-        row = array("h", dataset.records([i]).tobytes())
-        gradient.add(model, parameters.mantissas, parameters.exponent, row)
-        gradient.finish(out)
-        want = judging.exact_gradient(
-            model, dataset.features[i : i + 1], dataset.labels[i : i + 1], parameters.values
-        )
-        assert np.abs(np.array(out) / ONE - want).max() <= 2**-9
+# Of every task, held-out records with more than one label.
+DATA = {
+    wire.LINEAR: lambda: datasets.load("diabetes"),
+    wire.LOGISTIC: lambda: datasets.load("breast-cancer"),
+    wire.SVM: lambda: datasets.load("breast-cancer"),
+    wire.SOFTMAX_GRADIENT: lambda: bundled.digits(),
+}
 
 
-def test_a_mean_gradient_is_the_same_by_parts(monkeypatch):
-    dataset = synthetic.logistic(300, 4)
-    weights = np.array([0.5, -1.0, 2.0, 0.25])
-    whole = judging.exact_gradient(wire.LOGISTIC, dataset.features[7:], dataset.labels[7:], weights)
-    monkeypatch.setattr(judging, "_AT_ONCE", 64)
-    found = judging.mean_gradient(wire.LOGISTIC, dataset, np.arange(7, 300), weights)
-    assert found == pytest.approx(whole, abs=1e-12)
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("TERN_CACHE", str(tmp_path))
 
 
 def test_figures_by_hand():
     weights = np.array([0.0, 1.0])
-    assert judging.measure(FOUR) == judging.ACCURACY
-    assert judging.accuracy(FOUR, weights) == pytest.approx(2 / 3)
+    data = replace(FOUR, labels=to_fixed([1, -1, 1, -1]))
+    assert judging.measures(data, wire.LOGISTIC) == ("auc", "accuracy", "log_loss")  # one class alone trains
+    found = judging.figures(FOUR, wire.LOGISTIC, weights)
+    assert list(found) == ["accuracy", "log_loss"]  # all that are held out are of one class
+    assert found["accuracy"] == judging.accuracy(FOUR, weights) == pytest.approx(2 / 3)
+    assert found["log_loss"] == pytest.approx(np.mean(np.log(1 + np.exp([-0.5, 0.5, -0.5]))))
     assert judging.majority(FOUR) == judging.baseline(FOUR) == 0  # the one training record says 1
     assert judging.squared_error(FOUR, weights) == pytest.approx((0.25 + 2.25 + 0.25) / 3)
-    assert judging.judge(FOUR, weights) == pytest.approx(2 / 3)
+    assert judging.judge(data, weights) == 1
+    assert judging.figures(data, wire.LOGISTIC, 0 * weights)["auc"] == 0.5
+
+
+@pytest.mark.parametrize("model", [wire.LOGISTIC, wire.SVM, wire.SOFTMAX_GRADIENT])
+def test_figures_are_those_of_scikit_learn(model):
+    data = DATA[model]()
+    several = model == wire.SOFTMAX_GRADIENT
+    weights = np.random.default_rng(3).normal(size=data.dimension * (10 if several else 1))
+    x, y = data.features[data.test] / ONE, data.labels[data.test]
+    found = judging.figures(data, model, weights)
+    if several:
+        z = x @ weights.reshape(10, -1).T
+        odds = np.exp(z)
+        assert found["accuracy"] == metrics.accuracy_score(y, z.argmax(axis=1))
+        want = metrics.log_loss(y, odds / odds.sum(axis=1, keepdims=True))
+        assert "auc" not in found
+    else:
+        z = x @ weights
+        assert found["accuracy"] == metrics.accuracy_score(y > 0, z > 0)
+        assert found["auc"] == pytest.approx(metrics.roc_auc_score(y > 0, z), abs=1e-4)
+        want = metrics.log_loss(y > 0, 1 / (1 + np.exp(-z)))
+    if model == wire.SVM:
+        assert "log_loss" not in found  # its scores are no probabilities
+    else:
+        assert found["log_loss"] == pytest.approx(want)
+
+
+def test_an_auc_of_scores_far_apart_and_of_ties():
+    rng = np.random.default_rng(1)
+    positive = rng.random(2000) < 0.3
+    z = rng.normal(size=2000) + positive
+    for scores in (z, np.round(z), 1e6 * z, z * 1e-6 - 5, np.where(z > 0, 1.0, -1.0)):
+        assert judging._auc(scores, positive) == pytest.approx(
+            metrics.roc_auc_score(positive, scores), abs=1e-4
+        )
+
+
+def test_what_is_unbalanced_is_judged_by_its_auc_first():
+    assert judging.measure(datasets.load("breast-cancer")) == "accuracy"
+    assert judging.measure(datasets.load("flights-planned")) == "auc"
+
+
+def test_baselines_know_the_shares_alone():
+    data = datasets.load("breast-cancer")
+    y = data.labels > 0
+    share = y[data.training].mean()
+    found = judging.baselines(data, wire.LOGISTIC)
+    assert found["auc"] == 0.5
+    assert found["accuracy"] == max(y[data.test].mean(), 1 - y[data.test].mean())
+    assert found["log_loss"] == pytest.approx(metrics.log_loss(y[data.test], np.full(len(data.test), share)))
+    digits = bundled.digits()
+    found = judging.baselines(digits, wire.SOFTMAX_GRADIENT)
+    assert set(found) == {"accuracy", "log_loss"}
+    assert 0.05 < found["accuracy"] < 0.15
+    assert found["log_loss"] == pytest.approx(np.log(10), rel=0.02)
 
 
 def test_a_regression_is_judged_by_its_squared_error_beside_the_mean_label():
@@ -68,14 +117,36 @@ def test_a_regression_is_judged_by_its_squared_error_beside_the_mean_label():
 
 
 def test_intervals_are_about_the_figure():
-    low, high = judging.judge_interval(FOUR, np.array([0.0, 1.0]))
+    low, high = judging.intervals(FOUR, wire.LOGISTIC, np.array([0.0, 1.0]))["accuracy"]
     assert 0 < low < 2 / 3 < high < 1
     data = synthetic.linear(4000, 4)
     weights = np.array([0.0, 0.3, 0.2, -0.1])
-    low, high = judging.judge_interval(data, weights)
+    low, high = judging.intervals(data, wire.LINEAR, weights)["squared_error"]
     errors = (data.features[data.test] / ONE @ weights - data.labels[data.test] / ONE) ** 2
     assert (low + high) / 2 == pytest.approx(errors.mean())
     assert (high - low) / 2 == pytest.approx(1.96 * errors.std() / len(errors) ** 0.5, rel=1e-2)
+
+
+@pytest.mark.parametrize(("positive", "negative"), [(20, 30), (100, 900)])
+@pytest.mark.parametrize("true", [0.5, 0.7, 0.95])
+def test_intervals_of_an_auc_cover_it(positive, negative, true):
+    """Normal scores, of which the one class is shifted: 95 of a hundred intervals hold the true AUC."""
+    rng = np.random.default_rng(positive)
+    shift = NormalDist().inv_cdf(true) * 2**0.5
+    labels = np.arange(positive + negative) < positive
+    held = 0
+    for _ in range(400):
+        z = rng.normal(size=len(labels)) + shift * labels
+        low, high = judging.auc_interval(judging._auc(z, labels), positive, negative)
+        held += low <= true <= high
+    assert 0.92 <= held / 400 <= 0.985
+
+
+def test_an_auc_at_its_end_has_an_interval():
+    low, high = judging.auc_interval(1.0, 10, 5)
+    assert 0.6 < low < 0.9
+    assert high == 1
+    assert judging.auc_interval(0.0, 5, 10) == pytest.approx((0, 1 - low), abs=1e-9)
 
 
 @pytest.mark.parametrize("d", [2, 5])
@@ -83,3 +154,54 @@ def test_the_score_of_0_counts_as_minus_1(d):
     data = synthetic.logistic(500, d)
     share = float(np.mean(data.labels[data.test] < 0))
     assert judging.accuracy(data, np.zeros(d)) == pytest.approx(share)
+
+
+# The optimum without privacy
+
+
+def loss(model, data, weights, regularisation):
+    """As scikit-learn's objectives have it."""
+    x, y = data.features[data.training] / ONE, data.labels[data.training] / ONE
+    z = x @ weights.reshape(-1, data.dimension).T
+    if model == wire.LINEAR:
+        each = (z[:, 0] - y) ** 2 / 2
+    elif model == wire.SVM:
+        each = np.maximum(0, 1 - np.sign(y) * z[:, 0])
+    elif model == wire.LOGISTIC:
+        each = np.log1p(np.exp(-np.sign(y) * z[:, 0]))
+    else:
+        each = np.log(np.exp(z).sum(axis=1)) - z[np.arange(len(z)), data.labels[data.training]]
+    return each.mean() + regularisation / 2 * (weights**2).sum()
+
+
+@pytest.mark.parametrize("model", DATA)
+def test_the_optimum_is_that_of_scikit_learn(model):
+    data = DATA[model]()
+    x, y = data.features[data.training] / ONE, data.labels[data.training]
+    n, weight = len(x), 1e-3
+    theirs = {
+        wire.LINEAR: Ridge(alpha=weight * n, fit_intercept=False, tol=1e-10),
+        wire.LOGISTIC: LogisticRegression(C=1 / (weight * n), fit_intercept=False, max_iter=10_000),
+        wire.SVM: LinearSVC(
+            C=1 / (weight * n), loss="hinge", fit_intercept=False, max_iter=200_000, tol=1e-6
+        ),
+        wire.SOFTMAX_GRADIENT: LogisticRegression(C=1 / (weight * n), fit_intercept=False, max_iter=10_000),
+    }[model].fit(x, y / ONE if model == wire.LINEAR else y)
+    want = loss(model, data, np.ravel(theirs.coef_), weight)
+    assert loss(model, data, fit(model, data, weight), weight) == pytest.approx(want, abs=2e-3 * want)
+
+
+def test_an_optimum_is_fitted_once(tmp_path, monkeypatch):
+    data = datasets.load("breast-cancer")
+    first = optimum(wire.LOGISTIC, data, 1e-4)
+    (kept,) = (tmp_path / "optima").iterdir()
+    monkeypatch.setattr("ternhost.algorithms.optimum.fit", lambda *arguments: pytest.fail("fitted again"))
+    assert (optimum(wire.LOGISTIC, data, 1e-4) == first).all()
+    monkeypatch.undo()
+    monkeypatch.setenv("TERN_CACHE", str(tmp_path))
+    optimum(wire.LOGISTIC, data, 1e-3)
+    optimum(wire.SVM, data, 1e-4)
+    optimum(wire.LOGISTIC, replace(data, labels=-data.labels), 1e-4)
+    assert len(list((tmp_path / "optima").iterdir())) == 4
+    kept.write_bytes(kept.read_bytes()[:50])
+    assert optimum(wire.LOGISTIC, data, 1e-4) == pytest.approx(first)

@@ -155,7 +155,8 @@ def test_a_coordinate_that_one_class_did_not_report_is_that_of_the_other() -> No
 def test_levels_of_an_epsilon() -> None:
     of = hiera.design(4_000_000, (3, 1))
     assert 3_999_000 < of.epsilon <= 4_000_000
-    assert of.budgets[0] == pytest.approx(3 * of.budgets[1], rel=1e-3)
+    assert of.budgets[1] == pytest.approx(3 * of.budgets[0], rel=1e-3), "named from the lowest range up"
+    assert of.composite.variance(1, Fraction(-1, 2)) < of.composite.variance(0, Fraction(1, 2))
 
 
 def test_budgets_in_words() -> None:

@@ -55,6 +55,18 @@ def test_records_of_a_csv_file(tmp_path):
         provision.read_records(tmp_path / "none.csv")
 
 
+def test_labels_that_count_classes(tmp_path):
+    path = tmp_path / "records.csv"
+    path.write_text("bias,x,label\n1,-0.5,0\n1,0.25,9\n")
+    assert provision.read_records(path, classes=True).tolist() == [[16384, -8192, 0], [16384, 4096, 9]]
+    for label in ("-1", "128", "0.5", "x", ""):
+        path.write_text(f"1,0.5,3\n1,0.5,{label}\n")
+        with pytest.raises(UsageError, match="line 2: the label must be the number of a class, 0 to 127"):
+            provision.read_records(path, classes=True)
+    labels = provision.dataset_records("digits", 7, 50, classes=True)[:, -1]
+    assert set(labels.tolist()) == set(range(10))
+
+
 def test_empty_lines_are_no_records(tmp_path):
     path = tmp_path / "records.csv"
     path.write_text("\n1,0\n\n0,1\n\n")

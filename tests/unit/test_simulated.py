@@ -194,6 +194,23 @@ def test_simulated_clients_train_like_the_library():
         ask(driver, [(Question(wire.LOGISTIC, [0] * d, -12, card, 1), range(1, 6))])
 
 
+def test_simulated_clients_learn_classes_like_the_library():
+    # at range 12 most gradients are -1 or 1, where this card is never wrong: the symbols are their signs
+    rng = np.random.default_rng(3)
+    rows = rng.integers(-16384, 16385, (200, 5)).astype(np.int16)
+    rows[:, -1] = rng.integers(0, 3, 200)
+    weights = rng.integers(-9000, 9000, (3, 4))
+    card = design("duchi", 20).card
+    question = Question(
+        wire.SOFTMAX_GRADIENT, weights.reshape(-1).tolist(), -12, card, 12, classes=3, range=12
+    )
+    (cohort,) = ask(_driver(rows, individual=True), [(question, range(1, 201))]).cohorts
+    exact = vectorised.softmax_gradients(weights, -12, rows, range_=12)
+    certain = np.abs(exact) == 16384
+    assert certain.mean() > 0.9
+    assert np.array_equal((cohort.answers.symbols == 1)[certain], (exact > 0)[certain])
+
+
 def test_simulated_clients_classify_like_the_library():
     rng = np.random.default_rng(2)
     rows = rng.integers(-16384, 16385, (30, 4)).astype(np.int16)

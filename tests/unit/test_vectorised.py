@@ -2,13 +2,14 @@
 
 import random
 from array import array
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tern import sampler, wire
+from tern import sampler, softmax, wire
 from tern.card import LAPLACE, MIXTURE, TABLE, T, decode
 from tern.coordinates import choose
 from tern.entropy import EntropyError
@@ -242,6 +243,35 @@ def test_gradients_are_the_firmwares(model: int, exponent: int, batch: int) -> N
             )
             part = vectorised.gradients(model, parameters, exponent, records, chosen, batch)
             assert np.array_equal(part, np.take_along_axis(found, chosen, 1))
+
+
+@pytest.mark.parametrize("exponent", [-30, -14, -12])
+@pytest.mark.parametrize(("batch", "range_"), [(1, 0), (1, 7), (3, 0), (3, 12)])
+def test_softmax_gradients_are_the_firmwares(exponent: int, batch: int, range_: int) -> None:
+    rng = np.random.default_rng(batch + range_)
+    clients = 6
+    for classes, d in ((2, 1), (10, 65), (128, 8), (8, 128)):
+        records = rng.integers(-16384, 16385, (clients * batch, d + 1)).astype(np.int16)
+        records[:, -1] = rng.integers(0, classes, clients * batch)
+        parameters = rng.integers(-9000, 9000, (classes, d))
+        found = vectorised.softmax_gradients(parameters, exponent, records, batch, range_)
+        for i in range(clients):
+            rows = records[i * batch : (i + 1) * batch].tolist()
+            assert found[i].tolist() == _answered(parameters, exponent, rows, range_)
+        chosen = np.sort(rng.integers(0, classes * d, (clients, 5)), axis=1).astype(np.uint16)
+        part = vectorised.softmax_gradients(parameters, exponent, records, batch, range_, chosen)
+        assert np.array_equal(part, np.take_along_axis(found, chosen.astype(np.intp), 1))
+
+
+def _answered(parameters: np.ndarray, exponent: int, rows: list[list[int]], range_: int) -> list[int]:
+    """What a device with these records tells, from its own library."""
+    request = SimpleNamespace(
+        d=parameters.shape[1], classes=len(parameters), parameters=array("h", parameters.reshape(-1).tolist()),
+        exponent=exponent, range=range_, round=len(rows), batch=len(rows),
+    )  # fmt: skip
+    client = SimpleNamespace(start=0, records=len(rows))
+    held = SimpleNamespace(read=lambda at, out: out.__setitem__(slice(None), array("h", rows[at])))
+    return softmax.Answerer(request).values(client, held, None).tolist()
 
 
 def test_svm_ties_at_the_kink() -> None:

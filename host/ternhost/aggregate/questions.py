@@ -34,17 +34,19 @@ class Question:
 
 @dataclass(frozen=True)
 class Averaged:
-    """What a run has learned, for use on devices: of the model 1, 2 or 3, d int16 mantissas of `2**exponent`."""
+    """What a run has learned, for use on devices: of the model 1, 2, 3 or 4 (softmax), classes x d int16 mantissas of
+    `2**exponent`."""
 
     model: int
     parameters: Sequence[int]
     exponent: int
+    classes: int = 1
 
     def frame(self, number: int, fleet_key: bytes) -> bytes:
         """The MODEL (wire.md) for the whole fleet, made after that round."""
         out = bytearray(wire.MAX_FRAME)
         n = host_frames.encode_model(
-            out, fleet_key, wire.FLEET, number, self.model, self.parameters, self.exponent
+            out, fleet_key, wire.FLEET, number, self.model, self.parameters, self.exponent, self.classes
         )
         return bytes(out[:n])
 

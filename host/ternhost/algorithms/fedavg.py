@@ -12,22 +12,20 @@ and the cost is known before the run starts.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
-import numpy.typing as npt
 
 from tern.wire import LOCAL, MAX_BATCH, MAX_EXPONENT, MAX_RATE, MAX_TAU
-from ternhost import vectorised
 from ternhost.aggregate import estimate
 from ternhost.aggregate.questions import Question
 from ternhost.aggregate.rounds import CohortCounts, RoundResult
 from ternhost.algorithms.base import Audience, Cohort, Devices, Floats, most_turns, take
 from ternhost.algorithms.designs import CARD_ALTERNATIVES, Mechanised, ReportDesign, shares
 from ternhost.algorithms.learning import Learning, LearningOptions
-from ternhost.algorithms.parameters import MODELS
+from ternhost.algorithms.parameters import LINEAR_MODELS
 from ternhost.algorithms.training import Settings, Trainer
 from ternhost.datasets import Dataset, Holdings, Indices
 from ternhost.errors import UsageError
@@ -44,7 +42,6 @@ VARIANCE = "variance"  # inverse variance: where the clients are of one populati
 WEIGHTS = (CLIENTS, VARIANCE)
 
 _AVERAGE = "fedavg"  # heading of its options
-_AT_ONCE = 1 << 17  # clients times numbers of each, in the twin without noise
 
 
 @dataclass(frozen=True)
@@ -92,6 +89,9 @@ class Options(Mechanised, LearningOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.model not in LINEAR_MODELS:
+            known = ", ".join(LINEAR_MODELS)
+            raise UsageError(f"no device trains a {self.model} model by itself", hint=f"one of: {known}")
         require(self.clients >= 0, "clients", "0 (all) or more", self.clients)
         require(self.records >= 1, "records", "1 or more", self.records)
         require(self.rounds >= 1, "rounds", "1 or more", self.rounds)
@@ -187,7 +187,7 @@ class FedAvg(Learning):
         # The server's step is the mean move itself: a rate of 1, and nothing that stops it before its last round.
         self._trainer = Trainer(
             Settings(
-                MODELS[options.model],
+                LINEAR_MODELS[options.model],
                 self.d,
                 self.rounds,
                 expected=1.0,
@@ -270,43 +270,13 @@ class FedAvg(Learning):
             self._trainer.fail()
             return
         change = combine([(self._class(cohort), cohort) for cohort in result.cohorts], self.options.weights)
-        self._step(self._trainer, change)
-
-    def _step(self, trainer: Trainer, change: Floats) -> None:
-        started = self._mantissas(trainer.weights) * 2.0**EXPONENT
-        trainer.update(trainer.weights - started - change, np.ones(self.d))
+        started = self._mantissas(self._trainer.weights) * 2.0**EXPONENT
+        self._trainer.update(self._trainer.weights - started - change, np.ones(self.d))
 
     def _class(self, cohort: CohortCounts) -> Class:
         tau = cohort.question.local[-1]
         return next(
             own for own in self._classes if own.tau == tau and own.design.card.data == cohort.card.data
-        )
-
-    def exact(self, after_round: Callable[[Floats], None]) -> Floats:
-        """The same clients in the same rounds, whose moves are averaged as they are, without noise or ranges."""
-        assert self.holdings is not None
-        assert self.dataset is not None
-        trainer = Trainer(self._trainer.settings)
-        clients = self.clients or self._audience.devices
-        for number in range(self._trainer.round if self.rounds is None else self.rounds):
-            asked = self._asked(clients, number)
-            mantissas = self._mantissas(trainer.weights)
-            step = max(1, _AT_ONCE // (self.holdings.each * (self.d + 1)))
-            moves = [self._moves(asked[i : i + step], mantissas) for i in range(0, len(asked), step)]
-            self._step(trainer, np.concatenate(moves).mean(axis=0) * FINE)
-            after_round(trainer.model)
-        return trainer.model
-
-    def _moves(self, clients: Indices, mantissas: Indices) -> npt.NDArray[np.int64]:
-        assert self.holdings is not None
-        return vectorised.train_locally(
-            self._trainer.settings.model,
-            mantissas,
-            EXPONENT,
-            self.holdings.rows(clients),
-            self.options.local_epochs,
-            self._batch,
-            self.options.local_rate,
         )
 
 

@@ -7,7 +7,7 @@ asked round after round.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -16,7 +16,7 @@ import numpy as np
 from ternhost.aggregate import estimate
 from ternhost.aggregate.questions import Question
 from ternhost.aggregate.rounds import CohortCounts, RoundResult
-from ternhost.algorithms import judging, training
+from ternhost.algorithms import training
 from ternhost.algorithms.base import Audience, Cohort, Devices, Floats, most_turns, take
 from ternhost.algorithms.designs import CARD_ALTERNATIVES, Mechanised, ReportDesign
 from ternhost.algorithms.learning import WHAT, Learning, LearningOptions
@@ -93,8 +93,13 @@ class FedSGD(Learning):
                 regularisation=options.regularisation,
                 optimiser=options.optimiser,
                 gives_up=standing is None,
+                classes=self.classes,
             )
         )
+
+    @property
+    def modules(self) -> tuple[str, ...]:
+        return ("softmax",) if self.classes > 1 else ()
 
     def _designs(self) -> list[ReportDesign]:
         classes = self.options.classes()
@@ -141,6 +146,7 @@ class FedSGD(Learning):
             design.card.data,
             design.k,
             self.options.batch,
+            classes=self.classes,
         )
 
     def a_question(self, design: ReportDesign) -> Question:
@@ -151,6 +157,7 @@ class FedSGD(Learning):
             parameters.exponent,
             design.card.data,
             design.k,
+            classes=self.classes,
         )
 
     def learn(self, result: RoundResult, devices: Sequence[int] | Devices) -> None:
@@ -162,7 +169,7 @@ class FedSGD(Learning):
         self.move(self._trainer, mean, reports)
 
     def move(self, trainer: Trainer, mean: Floats, reports: Floats) -> None:
-        """Move a model by a mean gradient: that of the reports, or the exact one of the twin without noise."""
+        """Move a model by the mean gradient of the reports."""
         trainer.update(mean, reports)
 
     def _estimate(self, number: int, cohorts: Sequence[CohortCounts]) -> tuple[Floats, Floats]:
@@ -171,18 +178,3 @@ class FedSGD(Learning):
         means = estimate.combine(parts, method=estimate.BOUND)  # few reports a coordinate
         self._last = {"round": number, **means.summary()}
         return means.mean, means.reports.astype(np.float64)
-
-    def exact(self, after_round: Callable[[Floats], None]) -> Floats:
-        assert self.holdings is not None
-        assert self.dataset is not None
-        trainer = Trainer(self._trainer.settings)
-        for number in range(self._trainer.round if self.rounds is None else self.rounds):
-            if trainer.stopped:
-                break
-            asked = self._asked(self._audience.devices, number)
-            positions = self.holdings.positions(asked)[:, 0]
-            weights = trainer.question().values
-            mean = judging.mean_gradient(trainer.settings.model, self.dataset, positions, weights)
-            self.move(trainer, mean, np.full(self.d, trainer.settings.expected * len(asked) / self._group))
-            after_round(trainer.model)
-        return trainer.model

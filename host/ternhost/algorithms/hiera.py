@@ -26,7 +26,10 @@ class LevelOptions(Budgeted):
     """Options of reports by LHP."""
 
     budgets: str = option(
-        "5,4,3,2,1", "budgets of the levels, in these proportions (hiera)", group=PRIVACY, metavar="B,B,..."
+        "5,4,3,2,1",
+        "budgets in these proportions, from the lowest range of values up (hiera)",
+        group=PRIVACY,
+        metavar="B,B,...",
     )
     mu: float = option(
         0.0, "share of reports that are reused (hiera)", group=PRIVACY, kind=float, metavar="MU"
@@ -64,7 +67,7 @@ class HierA(FedSGD):
 
     @property
     def modules(self) -> tuple[str, ...]:
-        return ("lhp",)
+        return ("lhp", *super().modules)
 
     def _estimate(self, number: int, cohorts: Sequence[CohortCounts]) -> tuple[Floats, Floats]:
         parts = [(levels.of_card(cohort.card), cohort.counts) for cohort in cohorts]

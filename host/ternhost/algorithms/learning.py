@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from tern import card as cards
-from tern.wire import MAX_BATCH, MAX_DIMENSION
+from tern.wire import MAX_BATCH, MAX_DIMENSION, MAX_VALUES, SOFTMAX
 from ternhost import datasets
 from ternhost.aggregate.questions import Averaged, Question, report_bytes
 from ternhost.algorithms import judging
 from ternhost.algorithms.base import Algorithm, Audience, Floats, Turns, counted, frame_sizes
 from ternhost.algorithms.designs import Budgeted, ReportDesign
+from ternhost.algorithms.optimum import optimum
 from ternhost.algorithms.parameters import MODELS, quantise
-from ternhost.algorithms.training import Trainer
+from ternhost.algorithms.training import Settings, Trainer
 from ternhost.datasets import Dataset, Indices
 from ternhost.errors import UsageError
 from ternhost.mechanisms.base import MICRO
@@ -40,7 +41,12 @@ class LearningOptions(Budgeted):
         kind=int,
         metavar="N",
     )
-    model: str = option("logistic", "what is learnt", group=WHAT, choices=tuple(MODELS))
+    labels: int | None = option(
+        None, "number of classes in these records, for --model softmax", group=WHAT, kind=int, metavar="N"
+    )
+    model: str = option(
+        "logistic", "what is learnt; softmax tells several classes", group=WHAT, choices=tuple(MODELS)
+    )
     batch: int = option(
         0, "records that a report uses, 0 for all of a device's", group=WHAT, kind=int, metavar="B"
     )
@@ -54,6 +60,13 @@ class LearningOptions(Budgeted):
             raise UsageError(f"there is no model {self.model!r}", hint=f"one of: {', '.join(MODELS)}")
         require(0 <= self.batch <= MAX_BATCH, "batch", f"0 (all) to {MAX_BATCH} records", self.batch)
         require(self.seed >= 0, "seed", "0 or more", self.seed)
+        if self.labels is not None:
+            require(2 <= self.labels <= MAX_DIMENSION, "labels", f"2 to {MAX_DIMENSION}", self.labels)
+        if (self.labels is not None) != (self.dimension is not None and self.model == "softmax"):
+            raise UsageError(
+                "--labels is for softmax regression on records that only the devices know, which needs it",
+                hint="name --model softmax, --dimension and --labels together",
+            )
         if self.dimension is not None:
             require(
                 1 <= self.dimension <= MAX_DIMENSION, "dimension", f"1 to {MAX_DIMENSION}", self.dimension
@@ -73,14 +86,26 @@ class Learning(Algorithm):
         self.options = options
         self._audience = audience
         self.dataset = data
+        several = options.model == "softmax"
         if data is None and options.dimension is None:
-            self.dataset = datasets.load(options.dataset)
+            self.dataset = (
+                datasets.load(options.dataset, classes=True) if several else datasets.load(options.dataset)
+            )
         elif data is None and audience.knows_records:
             raise UsageError(
                 "--dimension is for devices with records of their own, and these are given theirs",
                 hint="name a --dataset, or a fleet of boards: port:... or mqtt:...",
             )
-        self.d: int = self.dataset.dimension if self.dataset else options.dimension
+        self.classes: int = 1  # of softmax regression: each has a weight a feature
+        if several:
+            self.classes = len(self.dataset.classes) if self.dataset else options.labels
+        features: int = self.dataset.dimension if self.dataset else options.dimension
+        self.d = self.classes * features
+        if self.d > MAX_VALUES:
+            raise UsageError(
+                f"{self.classes} classes of {features} features are {self.d:,} weights: no device computes as many",
+                hint=f"at most {MAX_VALUES:,}",
+            )
         self._last: dict[str, Any] | None = None  # the estimate of the last round that had one
         self._turns: Turns | None = None
 
@@ -101,7 +126,8 @@ class Learning(Algorithm):
     @property
     def averaged(self) -> Averaged:
         parameters = quantise(self._trainer.model)
-        return Averaged(self._trainer.settings.model, parameters.mantissas, parameters.exponent)
+        model = SOFTMAX if self.classes > 1 else self._trainer.settings.model
+        return Averaged(model, parameters.mantissas, parameters.exponent, self.classes)
 
     def state(self) -> dict[str, Any]:
         return {"trainer": self._trainer.state(), "last": self._last}
@@ -113,11 +139,13 @@ class Learning(Algorithm):
     def figures(self) -> dict[str, float]:
         if self.dataset is None:
             return {}
-        return {judging.measure(self.dataset): judging.judge(self.dataset, self._trainer.model)}
+        return judging.figures(self.dataset, self._trainer.settings.model, self._trainer.model)
 
-    def exact(self, after_round: Callable[[Floats], None]) -> Floats:
-        """The model of the same run without noise; `after_round` hears of the one after every round."""
-        raise NotImplementedError
+    def optimum(self) -> Floats:
+        """The same kind of model without privacy: fitted to all training records, with the same regularisation."""
+        assert self.dataset is not None
+        regularisation = getattr(self.options, "regularisation", Settings.regularisation)
+        return optimum(self._trainer.settings.model, self.dataset, regularisation)
 
     def a_question(self, design: ReportDesign) -> Question:
         """A question as it is asked of a class, for its size."""
@@ -126,7 +154,7 @@ class Learning(Algorithm):
     def result(self, history: Sequence[dict[str, Any]]) -> dict[str, Any]:
         design = self.designs[0]
         return {
-            **self._judged(history),
+            **self._judged(),
             **frame_sizes(design, self.a_question(design)),
             "bytes_per_report_float32": report_bytes(4 * self.d),
             "epsilon_per_client": max(self.costs()) / MICRO,
@@ -142,35 +170,38 @@ class Learning(Algorithm):
             "d": self.d,
             "features": list(self.dataset.feature_names)
             if self.dataset
-            else [f"x{i}" for i in range(self.d)],
+            else [f"x{i}" for i in range(self.d // self.classes)],
+            "labels": self._labels(),
             "weights": self._trainer.model.tolist(),
             "last_gradient": self._last,
         }
 
-    def _judged(self, history: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    def _labels(self) -> list[str] | None:
+        """The names of the classes of softmax regression: the weights are those of one after the other."""
+        if self.classes == 1:
+            return None
+        return list(self.dataset.classes) if self.dataset else [str(i) for i in range(self.classes)]
+
+    def _judged(self) -> dict[str, Any]:
+        """Each figure of the model, beside the answer that knows no features and the optimum without privacy."""
         if self.dataset is None:
             return {"measure": None, "task": None}
-        name = judging.measure(self.dataset)
-        model = self._trainer.model
-        found = {
-            "measure": name,
-            "task": self.dataset.task,
-            name: judging.judge(self.dataset, model),
-            f"{name}_interval": list(judging.judge_interval(self.dataset, model)),
-            f"{name}_baseline": judging.baseline(self.dataset),
+        model = self._trainer.settings.model
+        best = self.optimum()
+        parts: dict[str, dict[str, Any]] = {
+            "": judging.figures(self.dataset, model, self._trainer.model),
+            "_interval": judging.intervals(self.dataset, model, self._trainer.model),
+            "_baseline": judging.baselines(self.dataset, model),
+            "_optimum": judging.figures(self.dataset, model, best),
+            "_optimum_interval": judging.intervals(self.dataset, model, best),
         }
-        if self.holdings is not None:
-            exact: list[float] = []
-            dataset = self.dataset
-            nonprivate = self.exact(lambda weights: exact.append(judging.judge(dataset, weights)))
-            found[f"{name}_nonprivate"] = judging.judge(dataset, nonprivate)
-            for entry, judged in zip(history, exact, strict=False):
-                entry[f"{name}_nonprivate"] = judged
-        return found
+        names = list(parts[""])
+        found = {f"{name}{part}": values[name] for name in names for part, values in parts.items()}
+        return {"measure": names[0], "measures": names, "task": self.dataset.task, **found}
 
     @classmethod
     def summary(cls, result: Mapping[str, Any]) -> list[str]:
-        lines = [*_figure(result)]
+        lines = _figures(result)
         unit = "weights" if result["classes"][0]["tau"] is not None else "coordinates"
         lines.append(
             f"{counted(result['reports'], 'report')} of {result['bytes_per_report']} bytes in "
@@ -191,18 +222,17 @@ class Learning(Algorithm):
         return page(result)
 
 
-def _figure(result: Mapping[str, Any]) -> list[str]:
+def _figures(result: Mapping[str, Any]) -> list[str]:
     name = result["measure"]
     if name is None:
         return []
-    trivial = "majority" if name == judging.ACCURACY else "mean label"
-    low, high = result[f"{name}_interval"]
-    beside = [f"{trivial} {result[f'{name}_baseline']:.4f}"]
-    if f"{name}_nonprivate" in result:
-        beside.insert(0, f"without noise {result[f'{name}_nonprivate']:.4f}")
+    words = [judging.WORDS[each] for each in result["measures"]]
+    wide = max(map(len, words))
     lines = [
-        f"{judging.WORDS[name]} {result[name]:.4f}   (held out: 95 % interval {low:.4f} to {high:.4f}; "
-        f"{', '.join(beside)})"
+        f"{word:<{wide}} {result[each]:.4f}   (held out: 95 % interval {low:.4f} to {high:.4f}; without privacy "
+        f"{result[f'{each}_optimum']:.4f}, {judging.TRIVIAL[each]} {result[f'{each}_baseline']:.4f})"
+        for word, each in zip(words, result["measures"], strict=True)
+        for low, high in [result[f"{each}_interval"]]
     ]
     values = result["reports"] * result["k"]
     if values < result["d"]:
@@ -210,19 +240,20 @@ def _figure(result: Mapping[str, Any]) -> list[str]:
             f"  the model has {result['d']} weights, and all reports together {counted(values, 'value')}: "
             "the figure is chance"
         )
-    elif low <= result[f"{name}_baseline"] <= high or not better(result):
+    elif not told_apart(result):
         lines.append(
-            f"  {result['reports']:,} reports at this epsilon do not tell this model from the {trivial}: "
-            "the figure is chance"
+            f"  {result['reports']:,} reports at this epsilon do not tell this model from the answer that knows no "
+            "features: the figure is chance"
         )
     return lines
 
 
-def better(result: Mapping[str, Any]) -> bool:
-    """Whether the model of a result is judged better than the answer that knows no features."""
+def told_apart(result: Mapping[str, Any]) -> bool:
+    """Whether the model of a result is better than the answer that knows no features, beyond chance."""
     name = result["measure"]
-    more = result[name] > result[f"{name}_baseline"]
-    return bool(more if name == judging.ACCURACY else result[name] < result[f"{name}_baseline"])
+    low, high = result[f"{name}_interval"]
+    baseline = result[f"{name}_baseline"]
+    return judging.better(name, result[name], baseline) and not low <= baseline <= high
 
 
 def _class(own: Mapping[str, Any]) -> str:

@@ -33,7 +33,7 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Levels:
-    """Equal ranges of [-1, 1], from the top one down, with a budget each (micro-epsilon)."""
+    """Equal ranges of [-1, 1], from the top one down as a card has them, with a budget each (micro-epsilon)."""
 
     budgets: tuple[int, ...]
     composite: lhp.Composite
@@ -91,12 +91,13 @@ def of_card(card: cards.Card) -> Levels:
 
 @lru_cache(maxsize=64)
 def design(epsilon: int, proportions: tuple[float, ...] = lhp.BUDGETS) -> Levels:
-    """Levels with budgets in these proportions, as large as a report's true loss of `epsilon` (micro) allows."""
+    """Levels with budgets in these proportions, from the lowest range up, as large as a report's true loss of `epsilon`
+    (micro) allows."""
     return of_card(cards.decode(lhp.design(epsilon, None, proportions).card))
 
 
 def proportions_of(text: str) -> tuple[float, ...]:
-    """Budgets in words: `5,4,3,2,1`. Raises UsageError."""
+    """Budgets in words, from the lowest range up: `5,4,3,2,1`. Raises UsageError."""
     try:
         return tuple(float(budget) for budget in text.split(","))
     except ValueError:

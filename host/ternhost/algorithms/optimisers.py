@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from tern.wire import LINEAR, LOGISTIC, SVM
+from tern.wire import LINEAR, LOGISTIC, SOFTMAX_GRADIENT, SVM
 from ternhost.algorithms.parameters import LARGEST_WEIGHT
 from ternhost.errors import UsageError
 from ternhost.registry import Registry
@@ -23,11 +23,11 @@ Floats = npt.NDArray[np.float64]
 
 # A step must not overshoot: the loss curves by at most this times the mean of |x|**2, which is below d. (The hinge has
 # a kink instead of a curvature; it is treated as the logistic loss that resembles it.)
-_CURVATURE = {LINEAR: 1.0, LOGISTIC: 0.25, SVM: 0.25}
+_CURVATURE = {LINEAR: 1.0, LOGISTIC: 0.25, SVM: 0.25, SOFTMAX_GRADIENT: 0.5}
 # How much noise the last iterate's prediction may carry, on the scale that the model's loss works on. Logistic: chosen
 # on a tenth of the training records of flights and of the synthetic set (0.25 to 1 differ little); held-out
-# records took no part.
-_NOISE = {LINEAR: 0.2, LOGISTIC: 0.5, SVM: 0.5}
+# records took no part. Softmax: what tells is a difference of two scores, and 0.5 to 2 differ little on digits.
+_NOISE = {LINEAR: 0.2, LOGISTIC: 0.5, SVM: 0.5, SOFTMAX_GRADIENT: 1.0}
 
 
 @dataclass(frozen=True)

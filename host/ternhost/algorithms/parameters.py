@@ -9,11 +9,12 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from tern.wire import LINEAR, LOGISTIC, MAX_EXPONENT, MIN_EXPONENT, SVM
+from tern.wire import LINEAR, LOGISTIC, MAX_EXPONENT, MIN_EXPONENT, SOFTMAX_GRADIENT, SVM
 
 Floats = npt.NDArray[np.float64]
 
-MODELS = {"linear": LINEAR, "logistic": LOGISTIC, "svm": SVM}
+LINEAR_MODELS = {"linear": LINEAR, "logistic": LOGISTIC, "svm": SVM}  # a weight a feature
+MODELS = {**LINEAR_MODELS, "softmax": SOFTMAX_GRADIENT}
 
 _MANTISSA = 32767
 LARGEST_WEIGHT = _MANTISSA * 2.0**MAX_EXPONENT  # just under 8

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tern.wire import MAX_DIMENSION
+from tern.wire import MAX_DIMENSION, MAX_VALUES, SOFTMAX_GRADIENT
 from ternhost.algorithms.optimisers import OPTIMISERS, Floats, Noise, Optimiser
 from ternhost.algorithms.parameters import MODELS, Parameters, quantise
 from ternhost.errors import UsageError
@@ -41,8 +41,9 @@ class Settings:
     optimiser: str = "averaging"
 
     def __post_init__(self) -> None:
-        if self.model not in MODELS.values() or not 1 <= self.dimension <= MAX_DIMENSION:
-            raise UsageError(f"a model has 1 to {MAX_DIMENSION} coordinates, not {self.dimension}")
+        most = MAX_VALUES if self.model == SOFTMAX_GRADIENT else MAX_DIMENSION
+        if self.model not in MODELS.values() or not 1 <= self.dimension <= most:
+            raise UsageError(f"a model has 1 to {most} coordinates, not {self.dimension}")
         if (self.rounds is not None and self.rounds < 1) or self.expected <= 0:
             raise UsageError("a run needs a round, and a round needs a report")
         if not 0 < self.learning_rate < math.inf:
@@ -64,18 +65,20 @@ def plan(
     regularisation: float = 1e-4,
     optimiser: str = "averaging",
     gives_up: bool = True,
+    classes: int = 1,
 ) -> Settings:
     """The settings of a run of `rounds` rounds (None: no end), each of `group` reports of k coordinates.
 
     variance: of one reported value at input 0, from the card. horizon: the rounds for which the learning rate is
     chosen, by default all. The learning rate follows unless it is given. gives_up: it stops before its last round where
-    the model stands still, or nobody reports. Raises UsageError for sizes that make no run.
+    the model stands still, or nobody reports. classes: those of softmax regression share the coordinates. Raises
+    UsageError for sizes that make no run.
     """
     if group < 1 or not 1 <= k <= dimension or variance < 0:
         raise UsageError(f"groups of {group:g}, {k} of {dimension} coordinates: that is no run")
     expected = group * k / dimension
     if learning_rate is None:
-        noise = Noise(model, dimension, horizon or rounds or 1, variance / expected)
+        noise = Noise(model, dimension // classes, horizon or rounds or 1, variance / expected)
         learning_rate = OPTIMISERS.named(optimiser).automatic_rate(noise)
     tolerance = 0.0 if variance else Settings.tolerance  # an estimate of 0 is then no sign of a gradient of 0
     limits: dict[str, Any] = {} if rounds and gives_up else {"patience": None, "failures": None}

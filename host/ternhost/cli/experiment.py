@@ -11,7 +11,7 @@ from typing import Any
 from ternhost import experiments, mechanisms
 from ternhost.cli import add_command, print_result
 from ternhost.cli.terminal import Progress
-from ternhost.errors import OK, StorageError, UsageError
+from ternhost.errors import OK, InterruptedByUser, StorageError, UsageError
 from ternhost.experiments import Contender, Options
 from ternhost.runs.directory import new_directory
 
@@ -21,7 +21,7 @@ def add_parser(subparsers: Any) -> None:
         subparsers,
         "experiment",
         "do again what the papers report, as CSV, JSON and PNG",
-        "tern experiment variance\ntern experiment erm --dataset flights --quick --output erm-flights",
+        "tern experiment variance --output variance\ntern experiment erm --dataset digits --quick --output erm-digits",
     )
     parser.add_argument("name", metavar="NAME", choices=experiments.NAMES, help=", ".join(experiments.NAMES))
     parser.add_argument(
@@ -34,7 +34,14 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument(
         "--seed", type=int, default=1, metavar="S", help="seed of all that is random (default 1)"
     )
-    parser.add_argument("--output", metavar="DIR", help="write the files to DIR (default: runs/<time>)")
+    parser.add_argument(
+        "--output",
+        metavar="DIR",
+        help="write the files to DIR (default: runs/<time>); the same command with the same DIR goes on where it ended",
+    )
+    parser.add_argument(
+        "--workers", type=int, metavar="N", help="how many processes to use (default: one a core)"
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument(
         "--mechanism",
@@ -51,9 +58,17 @@ def add_parser(subparsers: Any) -> None:
 def run(args: argparse.Namespace) -> int:
     with Progress(args.name) as progress:
         contender = _contender(args)
-        options = Options(args.dataset, args.runs, args.quick, args.seed, contender, progress.step)
+        options = Options(
+            args.dataset, args.runs, args.quick, args.seed, contender, progress.step, args.workers
+        )
         with _place(args.output) as directory:  # made first: it may be that it cannot be
-            outcome = experiments.run(args.name, options)
+            try:
+                outcome = experiments.run(args.name, options, directory)
+            except KeyboardInterrupt:
+                raise InterruptedByUser(
+                    f"interrupted: what is finished is kept in {directory}",
+                    hint=f"the same command with --output {directory} goes on",
+                ) from None
             paths = [str(path) for path in experiments.write(outcome, directory)]
     result = {"experiment": args.name, "files": paths, "lines": list(outcome.lines)}
     print_result(result, "\n".join([*outcome.lines, "", *paths]), args.json)

@@ -119,5 +119,7 @@ class ProgressPrinter:
             parts.append("#" * full + "." * (_BAR - full))
         parts.append(f"{status.total_reports:,}" + (f"/{wanted:,}" if wanted else "") + " reports")
         parts.append(f"{status.total_reports / max(status.seconds, 1e-9):,.0f}/s")
-        parts += [f"{WORDS.get(name, name)} {value:.4f}" for name, value in status.figures.items()]
+        if status.figures:  # the first is the most important one; all of them are wider than a terminal
+            name, value = next(iter(status.figures.items()))
+            parts.append(f"{WORDS.get(name, name)} {value:.4f}")
         return "  ".join(parts)

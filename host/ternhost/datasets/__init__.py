@@ -40,36 +40,54 @@ __all__ = [
 _WITHOUT_FILES: dict[str, Callable[[], Dataset]] = {
     "flights": flights,
     "flights-planned": planned_flights,
-    "breast-cancer": lambda: bundled.breast_cancer().against_rest("benign"),
     "diabetes": bundled.diabetes,
-    "digits": lambda: bundled.digits().against_rest("1", "3", "5", "7", "9"),
-    "iris": lambda: bundled.iris().against_rest("virginica"),
-    "wine": lambda: bundled.wine().against_rest("class_0"),
     "synthetic-linear": synthetic.linear,
     "synthetic-logistic": synthetic.logistic,
 }
-# The same, of a file that a person has to get: each takes its path, or None to look for it.
-FILES: dict[str, Callable[[Path | None], Dataset]] = {
-    "basic-motions": lambda path: motions.motions(path).against_rest("Running", "Badminton"),
-    "wisdm": lambda path: wisdm.wisdm(path).against_rest("Walking"),
-    "ipums": lambda path: ipums.ipums(path).above_mean(ipums.INCOME),
-    "vehicle": lambda path: vehicle.vehicle(path).against_rest("3"),
-    "mnist": lambda path: images.mnist(path).against_rest("1", "3", "5", "7", "9"),
-    "fashion-mnist": lambda path: images.fashion_mnist(path).against_rest("sandal", "sneaker", "ankle boot"),
+# Sets of several classes, and which of these two-class models tell from the rest.
+_CLASSES: dict[str, tuple[Callable[[], Dataset], tuple[str, ...]]] = {
+    "breast-cancer": (bundled.breast_cancer, ("benign",)),
+    "digits": (bundled.digits, ("1", "3", "5", "7", "9")),
+    "iris": (bundled.iris, ("virginica",)),
+    "wine": (bundled.wine, ("class_0",)),
 }
-DATASETS = (*_WITHOUT_FILES, *FILES)
+# The same, of a file that a person has to get: each takes its path, or None to look for it.
+_CLASSES_OF_FILES: dict[str, tuple[Callable[[Path | None], Dataset], tuple[str, ...]]] = {
+    "basic-motions": (motions.motions, ("Running", "Badminton")),
+    "wisdm": (wisdm.wisdm, ("Walking",)),
+    "vehicle": (vehicle.vehicle, ("3",)),
+    "mnist": (images.mnist, ("1", "3", "5", "7", "9")),
+    "fashion-mnist": (images.fashion_mnist, ("sandal", "sneaker", "ankle boot")),
+}
+FILES = (*_CLASSES_OF_FILES, "ipums", "ipums-regression")
+DATASETS = (*_WITHOUT_FILES, *_CLASSES, *FILES)
 
 
-def load(name: str) -> Dataset:
+def load(name: str, *, classes: bool = False) -> Dataset:
     """The data set of that name, or `NAME:PATH` with the place of its file.
 
-    Raises UsageError if there is none of that name, or its file is missing or not in its format.
+    Where it has several classes, its labels tell some from the rest; with `classes` they count them from 0. Raises
+    UsageError if there is none of that name, it has no such classes, or its file is missing or not in its format.
     """
     kind, colon, path = name.partition(":")
-    if kind in FILES:
-        return FILES[kind](Path(path).expanduser() if colon else None)
-    if kind not in _WITHOUT_FILES:
+    if kind not in DATASETS:
         raise UsageError(f"there is no data set {name!r}", hint=f"one of: {', '.join(DATASETS)}")
-    if colon:
+    if colon and kind not in FILES:
         raise UsageError(f"the data set {kind} has no file to name", hint=f"ask for {kind}")
-    return _WITHOUT_FILES[kind]()
+    if classes and kind not in (*_CLASSES, *_CLASSES_OF_FILES):
+        several = ", ".join((*_CLASSES, *_CLASSES_OF_FILES))
+        raise UsageError(f"the data set {kind} does not say which classes it has", hint=f"one of: {several}")
+    file = Path(path).expanduser() if colon else None
+    if kind == "ipums":
+        return ipums.ipums(file).above_mean(ipums.INCOME)
+    if kind == "ipums-regression":
+        return ipums.ipums(file, dataset=kind).regression(ipums.INCOME)
+    if kind in _WITHOUT_FILES:
+        return _WITHOUT_FILES[kind]()
+    if kind in _CLASSES:
+        make, positive = _CLASSES[kind]
+        whole = make()
+    else:
+        read, positive = _CLASSES_OF_FILES[kind]
+        whole = read(file)
+    return whole if classes else whole.against_rest(*positive)

@@ -60,6 +60,16 @@ class Dataset:
         test = self.test
         return self.features[test].astype(np.float64), self.labels[test].astype(np.float64)
 
+    @cached_property
+    def shares(self) -> Floats:
+        """The share of each class among the records that may train; of two, that of label -1 comes first."""
+        labels = self.labels[self.training]
+        codes = labels if self.task == MULTICLASS else labels > 0
+        counts = np.bincount(
+            codes.astype(np.int64), minlength=max(2, len(self.classes) * (self.task == MULTICLASS))
+        )
+        return counts / len(labels)
+
     def records(self, positions: npt.ArrayLike) -> Fixed:
         """Records as a device holds them: m x (d + 1), the label last."""
         chosen = np.asarray(positions)

@@ -60,17 +60,22 @@ TECHNICAL = {"COUNTRY", "YEAR", "SAMPLE", "SERIAL", "PERNUM", "HHWT", "PERWT", "
 
 
 def ipums(
-    path: Path | None = None, *, numeric: dict[str, Numeric] | None = None, ignore: Collection[str] = ()
+    path: Path | None = None,
+    *,
+    numeric: dict[str, Numeric] | None = None,
+    ignore: Collection[str] = (),
+    dataset: str = "ipums",
 ) -> Table:
-    """All variables of an extract but the technical ones and `ignore`. The CSV may be packed with gzip.
+    """All variables of an extract but the technical ones and `ignore`, as a table with the name `dataset`.
 
+    The CSV may be packed with gzip.
     Variables of NUMERIC and of `numeric` (which goes first) are numeric; all others are categorical, and their
     values those that occur. Records in which a numeric variable is missing are skipped.
     Raises UsageError if the file is missing or no such extract, or a categorical variable has more than 64 values.
     """
     import pandas
 
-    file = find_file("ipums", path, FILES, SOURCE)
+    file = find_file(dataset, path, FILES, SOURCE)
     known = NUMERIC | (numeric or {})
     try:
         frame = pandas.read_csv(file, compression="infer", low_memory=False)
@@ -99,7 +104,7 @@ def ipums(
         codes.append(values.astype(np.int16))
         categories.append(tuple(str(value) for value in found))
     return Table(
-        "ipums",
+        dataset,
         tuple(numbers),
         np.stack(columns, axis=1),
         tuple(groups),

@@ -85,7 +85,8 @@ def wisdm(path: Path | None = None) -> Dataset:
     """Windows of 10 seconds of one user and activity, with 40 of the paper's 43 features; label: the activity.
 
     Of each axis the mean, the standard deviation, the mean absolute difference from the mean, and the shares of ten
-    equal bins; and the mean length of the acceleration. (The paper's three times between peaks are left out.)
+    equal bins; and the mean length of the acceleration. The other three, the times between peaks, are left out: the
+    paper does not say where its search for peaks begins, and has no value where a window has fewer than three of them.
     """
     samples = read(path)
     change = (np.diff(samples.users) != 0) | (np.diff(samples.activities) != 0)

@@ -191,8 +191,9 @@ class SimulatedDriver:
             )
         if question.model == SOFTMAX_GRADIENT and self.holdings.each == 1:
             weights = parameters.reshape(question.classes, -1)
-            held = vectorised.softmax_gradients(weights, question.exponent, rows[:, 0], range_=question.range)
-            return np.take_along_axis(held, chosen.astype(np.intp), axis=1)
+            return vectorised.softmax_gradients(
+                weights, question.exponent, rows[:, 0], range_=question.range, chosen=chosen
+            )
         if question.model == SOFTMAX:
             weights = parameters.reshape(question.classes, -1)
             features = rows[:, 0, :-1]

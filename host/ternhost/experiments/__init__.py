@@ -1,26 +1,31 @@
 """What the papers report, done again: `tern experiment NAME` writes its figures as CSV and JSON and draws them.
 
-Each module has `SUMMARY`, one line, and `run(options) -> Outcome`.
+Each module has `SUMMARY`, one line; `cells(options)`, what is to be run; and `outcome(options, tables)`, what the rows
+of these cells tell.
 """
 
 from __future__ import annotations
 
 import importlib
+from pathlib import Path
 from typing import Any
 
 from ternhost.errors import UsageError
 from ternhost.experiments.base import Contender, Options, Outcome, write
+from ternhost.experiments.cells import Kept, tables
 
 __all__ = ["COMPARING", "NAMES", "Contender", "Options", "Outcome", "run", "summary", "write"]
 
-NAMES = ("variance", "mean", "erm", "discretisation", "hiera", "pldp", "inference", "coordinates")
+NAMES = (
+    "variance", "mean", "erm", "discretisation", "hiera", "pldp", "inference", "coordinates", "reports-needed", "rates",
+)  # fmt: skip
 COMPARING = ("variance", "mean", "erm", "pldp")  # those that compare mechanisms
 
 
 def _module(name: str) -> Any:
     if name not in NAMES:
         raise UsageError(f"there is no experiment {name!r}", hint=f"one of: {', '.join(NAMES)}")
-    return importlib.import_module(f"ternhost.experiments.{name}")
+    return importlib.import_module(f"ternhost.experiments.{name.replace('-', '_')}")
 
 
 def summary(name: str) -> str:
@@ -29,13 +34,18 @@ def summary(name: str) -> str:
     return text
 
 
-def run(name: str, options: Options) -> Outcome:
-    """Run an experiment. Raises UsageError for a name or an option that makes no sense."""
+def run(name: str, options: Options, directory: Path | None = None) -> Outcome:
+    """Run an experiment, on all cores. directory: where each finished cell is kept, and found again by the next call.
+
+    Raises UsageError for a name or an option that makes no sense, and for a directory with cells of other options.
+    """
     module = _module(name)
     if options.contender is not None and name not in COMPARING:
         raise UsageError(
             f"the experiment {name!r} compares no mechanisms",
             hint=f"leave --mechanism out; it is for {', '.join(COMPARING)}",
         )
-    outcome: Outcome = module.run(options)
+    cells = module.cells(options)
+    kept = Kept(directory, {"experiment": name, **options.asked})
+    outcome: Outcome = module.outcome(options, tables(cells, kept, options.progress, options.workers))
     return outcome

@@ -16,19 +16,13 @@ import numpy as np
 from ternhost import mechanisms
 from ternhost.algorithms import judging
 from ternhost.algorithms.designs import K_RULES, coordinates_by_rule
+from ternhost.algorithms.judging import WORDS
 from ternhost.datasets import synthetic
-from ternhost.experiments.base import (
-    Curve,
-    Options,
-    Outcome,
-    Panel,
-    Row,
-    card_of,
-    draw,
-    mean_and_error,
-    two_classes,
-)
-from ternhost.experiments.rounds import collection, repeated, sgd, simulate, squared_error
+from ternhost.experiments.base import DATASET, Options, Outcome, card_of, load, two_classes
+from ternhost.experiments.cells import Cell, Row, Tables
+from ternhost.experiments.pictures import Curve, Panel, draw
+from ternhost.experiments.rounds import collection, figure_of, repeated, sgd, simulate, squared_error
+from ternhost.experiments.statistics import grouped, mean_and_error, pick
 from ternhost.mechanisms.base import MICRO
 
 SUMMARY = "what the rules for k cost, against the best k"
@@ -49,22 +43,38 @@ def worst(variance: Callable[[float, float], float], epsilon: float, d: int, k: 
     return float(max(d / k * (variance(epsilon / k, x) + x * x) - x * x for x in _POINTS))
 
 
-def run(options: Options) -> Outcome:
-    epsilons = [
-        round(0.5 + i * (0.5 if options.quick else 0.05), 2) for i in range(16 if options.quick else 151)
-    ]
-    rows: list[Row] = []
-    for d in _DIMENSIONS:
-        for name, variance in VARIANCES.items():
-            for epsilon in epsilons:
-                options.progress(f"{name}, d {d}, epsilon {epsilon:g}")
-                rows.append({"mechanism": name, "d": d, "epsilon": epsilon, **_losses(variance, epsilon, d)})
-    measured = _measure(options)
-    trained = _train(options)
-    lines = [
-        f"{name}, d {d}: the {rule} rule loses up to {max(row[f'{rule}_loss'] for row in _of(rows, name, d)):.1%}"
+def cells(options: Options) -> list[Cell]:
+    count, step = (16, 0.5) if options.quick else (151, 0.05)
+    laws = [
+        Cell("coordinates", _by_law, {"name": name, "d": d, "count": count, "step": step}, cost=0.01 * count)
         for d in _DIMENSIONS
         for name in VARIANCES
+    ]
+    values = {"clients": 10_000 if options.quick else 50_000, "runs": options.runs_or(40, 4)}
+    training = {
+        "dataset": two_classes(options.dataset or DATASET).name,
+        "reports": 10_000 if options.quick else 30_000,
+        "runs": options.runs_or(10, 2),
+    }
+    found = []
+    for epsilon in (2.0, 4.9) if options.quick else (1.0, 2.0, 3.0, 4.0, 4.9, 6.0, 7.4, 8.0):
+        own = {"epsilon": epsilon, "seed": options.seed}
+        found.append(Cell("measured", _measured, {**own, **values}, cost=2))
+        found.append(Cell("trained", _trained, {**own, **training}, cost=10))
+    return laws + found
+
+
+def _by_law(name: str, d: int, count: int, step: float) -> list[Row]:
+    epsilons = [round(0.5 + i * step, 2) for i in range(count)]
+    losses = [(epsilon, _losses(VARIANCES[name], epsilon, d)) for epsilon in epsilons]
+    return [{"mechanism": name, "d": d, "epsilon": epsilon, **row} for epsilon, row in losses]
+
+
+def outcome(options: Options, tables: Tables) -> Outcome:
+    rows, measured, trained = (tables[name] for name in ("coordinates", "measured", "trained"))
+    lines = [
+        f"{name}, d {d}: the {rule} rule loses up to {max(row[f'{rule}_loss'] for row in own):.1%}"
+        for (d, name), own in grouped(rows, "d", "mechanism").items()
         for rule in K_RULES
     ]
     lines += [
@@ -74,7 +84,7 @@ def run(options: Options) -> Outcome:
     ]
     lines += [
         f"trained on {row['data']}, epsilon {row['epsilon']:g}, {row['rule']} rule (k = {row['k']}): "
-        f"accuracy {row['accuracy']:.4f}"
+        f"{WORDS[row['measure']]} {row['figure']:.4f}"
         for row in trained
     ]
     across = "epsilon of a client's report"
@@ -83,7 +93,10 @@ def run(options: Options) -> Outcome:
             f"{name}, d = {d}: loss against the best k",
             across,
             "more variance, in %",
-            [_curve(rule, _thin(_of(rows, name, d)), f"{rule}_k", f"{rule}_loss", 100) for rule in K_RULES],
+            [
+                _curve(rule, _thin(pick(rows, mechanism=name, d=d)), f"{rule}_k", f"{rule}_loss", 100)
+                for rule in K_RULES
+            ],
         )
         for name in VARIANCES
         if name != "duchi"
@@ -94,17 +107,14 @@ def run(options: Options) -> Outcome:
             f"Measured: {measured[0]['clients']:,} clients, Gaussian attributes, {_MECHANISM}",
             across,
             "mean squared error of a mean",
-            [
-                _curve(rule, [r for r in measured if r["rule"] == rule], "k", "squared_error")
-                for rule in K_RULES
-            ],
+            [_curve(rule, pick(measured, rule=rule), "k", "squared_error") for rule in K_RULES],
             log_y=True,
         ),
         Panel(
             f"Measured: {trained[0]['data']}, {trained[0]['reports']:,} reports",
             across,
-            "accuracy on held-out records",
-            [_curve(rule, [r for r in trained if r["rule"] == rule], "k", "accuracy") for rule in K_RULES],
+            f"{WORDS[trained[0]['measure']]} on held-out records",
+            [_curve(rule, pick(trained, rule=rule), "k", "figure") for rule in K_RULES],
         ),
     ]
     figure = draw(panels, 2)
@@ -128,10 +138,6 @@ def _losses(variance: Callable[[float, float], float], epsilon: float, d: int) -
     return row
 
 
-def _of(rows: list[Row], name: str, d: int) -> list[Row]:
-    return [row for row in rows if row["mechanism"] == name and row["d"] == d]
-
-
 def _thin(rows: list[Row]) -> list[Row]:
     return rows[:: max(1, len(rows) // 50)]
 
@@ -150,58 +156,41 @@ def _curve(rule: str, rows: list[Row], k: str, what: str, unit: float = 1) -> Cu
     return Curve(f"the {rule} rule", x, y, error)
 
 
-def _measure(options: Options) -> list[Row]:
-    clients = 10_000 if options.quick else 50_000
-    runs = options.runs_or(40, 4)
-    values = synthetic.attributes(clients, _D, mean=1 / 3, seed=options.seed).numeric
-    rows = []
-    for epsilon in (2.0, 4.9) if options.quick else (1.0, 2.0, 3.0, 4.0, 4.9, 6.0, 7.4, 8.0):
-        for rule in K_RULES:
-            options.progress(f"measuring {rule}, epsilon {epsilon:g}")
-            k = coordinates_by_rule(rule, round(epsilon * MICRO), _D)
-            card = card_of(_MECHANISM, round(epsilon * MICRO) // k)
-            asked = collection(values, epsilon=f"{epsilon:g}", k=k, card=card.data.hex())
-            seeds = range(options.seed, options.seed + 1000 * runs, 1000)
-            mean, error = mean_and_error([squared_error(found) for found in repeated(asked, seeds)])
-            rows.append(
-                {
-                    "rule": rule,
-                    "epsilon": epsilon,
-                    "k": k,
-                    "clients": clients,
-                    "squared_error": mean,
-                    "standard_error": error,
-                    "runs": runs,
-                }
-            )
-    return rows
+def _measured(epsilon: float, clients: int, runs: int, seed: int) -> list[Row]:
+    values = synthetic.attributes(clients, _D, mean=1 / 3, seed=seed).numeric
+
+    def errors(k: int, card: str) -> list[float]:
+        asked = collection(values, epsilon=f"{epsilon:g}", k=k, card=card)
+        return [squared_error(found) for found in repeated(asked, range(seed, seed + 1000 * runs, 1000))]
+
+    return _by_rule(epsilon, _D, {"clients": clients}, "squared_error", errors)
 
 
-def _train(options: Options) -> list[Row]:
-    dataset = two_classes(options.dataset or "synthetic-logistic")
-    runs = options.runs_or(10, 2)
-    reports = min(len(dataset.training), 10_000 if options.quick else 30_000)
-    rows: list[Row] = []
-    for epsilon in (2.0, 4.9) if options.quick else (1.0, 2.0, 3.0, 4.0, 4.9, 6.0, 7.4, 8.0):
-        of_k: dict[int, Row] = {}
-        for rule in K_RULES:
-            options.progress(f"training, {rule}, epsilon {epsilon:g}")
-            k = coordinates_by_rule(rule, round(epsilon * MICRO), dataset.dimension)
-            if k not in of_k:
-                card = card_of(_MECHANISM, round(epsilon * MICRO) // k)
-                found = []
-                for seed in range(options.seed, options.seed + runs):
-                    asked = sgd(dataset, reports, seed, epsilon=f"{epsilon:g}", k=k, card=card.data.hex())
-                    found.append(judging.accuracy(dataset, simulate(asked, seed).weights))
-                mean, error = mean_and_error(found)
-                of_k[k] = {
-                    "data": dataset.name,
-                    "reports": reports,
-                    "epsilon": epsilon,
-                    "k": k,
-                    "accuracy": mean,
-                    "standard_error": error,
-                    "runs": runs,
-                }
-            rows.append({"rule": rule, **of_k[k]})
+def _trained(dataset: str, epsilon: float, reports: int, runs: int, seed: int) -> list[Row]:
+    data = load(dataset)
+    reports = min(len(data.training), reports)
+
+    def figures(k: int, card: str) -> list[float]:
+        asked = (
+            sgd(data, reports, one, epsilon=f"{epsilon:g}", k=k, card=card)
+            for one in range(seed, seed + runs)
+        )
+        return [figure_of(simulate(one, one.seed)) for one in asked]
+
+    common = {"data": dataset, "reports": reports, "measure": judging.measure(data)}
+    return _by_rule(epsilon, data.dimension, common, "figure", figures)
+
+
+def _by_rule(
+    epsilon: float, d: int, common: Row, figure: str, measure: Callable[[int, str], list[float]]
+) -> list[Row]:
+    """A row for each rule; what is measured depends on the rule's k alone."""
+    rows, of_k = [], {}
+    for rule in K_RULES:
+        k = coordinates_by_rule(rule, round(epsilon * MICRO), d)
+        if k not in of_k:
+            found = measure(k, card_of(_MECHANISM, round(epsilon * MICRO) // k).data.hex())
+            mean, error = mean_and_error(found)
+            of_k[k] = {figure: mean, "standard_error": error, "runs": len(found)}
+        rows.append({"rule": rule, **common, "epsilon": epsilon, "k": k, **of_k[k]})
     return rows

@@ -10,19 +10,12 @@ from __future__ import annotations
 import numpy as np
 
 from tern.card import decode
-from ternhost.algorithms import judging
-from ternhost.experiments.base import (
-    Curve,
-    Options,
-    Outcome,
-    Panel,
-    Row,
-    card_of,
-    draw,
-    mean_and_error,
-    two_classes,
-)
-from ternhost.experiments.rounds import sgd, simulate
+from ternhost.algorithms.judging import WORDS, measure
+from ternhost.experiments.base import DATASET, Options, Outcome, card_of, load, two_classes
+from ternhost.experiments.cells import Cell, Row, Tables
+from ternhost.experiments.pictures import Curve, Panel, draw
+from ternhost.experiments.rounds import figure_of, optimal_figures, sgd, simulate
+from ternhost.experiments.statistics import mean_and_error, pick, values_of
 from ternhost.mechanisms import certify, design, piecewise
 from ternhost.mechanisms.base import MICRO
 from ternhost.mechanisms.discretise import discretised_variance
@@ -30,57 +23,103 @@ from ternhost.mechanisms.discretise import discretised_variance
 SUMMARY = "levels of PM-SUB against variance and accuracy, as cards and by the paper's Algorithm 5"
 
 
-def run(options: Options) -> Outcome:
+_KINDS = {"card, paper's window": "paper", "card, best window": "best"}
+_ROUNDED = "Algorithm 5"
+_EPSILONS = (1.0, 4.0)
+
+
+def cells(options: Options) -> list[Cell]:
     levels = [3, 7, 15, 63, 255] if options.quick else [3, 5, 7, 11, 15, 31, 63, 127, 255]
-    rows: list[Row] = []
-    panels = []
-    for epsilon in (1.0, 4.0):
-        best = piecewise.worst_variance(epsilon, piecewise.t_sub(epsilon))
-        kinds: dict[str, list[float]] = {
-            "card, paper's window": [],
-            "card, best window": [],
-            "Algorithm 5": [],
-        }
-        for n in levels:
-            options.progress(f"epsilon {epsilon:g}, {n} levels")
-            for kind, window in (("card, paper's window", "paper"), ("card, best window", "best")):
-                card = decode(design("pm-sub", str(epsilon), n, window=window).card)
-                kinds[kind].append(float(certify.moments(card).worst_variance()[0]) / best)
-            t = piecewise.t_sub(epsilon)
-            worst = max(discretised_variance(epsilon, t, n // 2, x) for x in np.linspace(0, 1, 101))
-            kinds["Algorithm 5"].append(worst / best)
-        for kind, ratios in kinds.items():
-            rows += [
-                {"epsilon": epsilon, "levels": n, "kind": kind, "over_continuous": ratio}
-                for n, ratio in zip(levels, ratios, strict=True)
-            ]
-        panels.append(
-            Panel(
-                f"Worst-case variance of PM-SUB, epsilon {epsilon:g}",
-                "levels",
-                "ratio to the continuous mechanism",
-                [Curve(kind, levels, ratios) for kind, ratios in kinds.items()],
-                log_x=True,
-                lines={"continuous": 1.0},
-            )
+    name = two_classes(options.dataset or DATASET).name
+    common = {"runs": options.runs_or(10, 2), "reports": 20_000 if options.quick else 80_000}
+    found = [
+        Cell("discretisation", _variances, {"epsilon": epsilon, "levels": n}, cost=n / 255)
+        for epsilon in _EPSILONS
+        for n in levels
+    ]
+    return found + [
+        Cell(
+            "trained", _trained, {"dataset": name, "epsilon": e, "levels": n, "seed": options.seed, **common}
         )
-    accuracies = _accuracies(options, levels)
-    panels.append(
+        for e in _EPSILONS
+        for n in levels
+    ]
+
+
+def _variances(epsilon: float, levels: int) -> list[Row]:
+    t = piecewise.t_sub(epsilon)
+    best = piecewise.worst_variance(epsilon, t)
+    worst = {}
+    for kind, window in _KINDS.items():
+        card = decode(design("pm-sub", str(epsilon), levels, window=window).card)
+        worst[kind] = float(certify.moments(card).worst_variance()[0])
+    points = np.linspace(0, 1, 101)
+    worst[_ROUNDED] = max(discretised_variance(epsilon, t, levels // 2, x) for x in points)
+    return [
+        {"epsilon": epsilon, "levels": levels, "kind": kind, "over_continuous": value / best}
+        for kind, value in worst.items()
+    ]
+
+
+def _trained(dataset: str, epsilon: float, levels: int, runs: int, reports: int, seed: int) -> list[Row]:
+    data = load(dataset)
+    card = card_of("pm-sub", round(epsilon * MICRO), levels).data.hex()
+    reports = min(len(data.training), reports)
+    found = [
+        figure_of(simulate(sgd(data, reports, one, epsilon=f"{epsilon:g}", k=1, card=card), one))
+        for one in range(seed, seed + runs)
+    ]
+    mean, error = mean_and_error(found)
+    return [
+        {
+            "dataset": dataset,
+            "reports": reports,
+            "epsilon": epsilon,
+            "levels": levels,
+            "measure": measure(data),
+            "figure": mean,
+            "standard_error": error,
+            "optimum": optimal_figures(data, "logistic")[measure(data)],
+            "runs": runs,
+        }
+    ]
+
+
+def outcome(options: Options, tables: Tables) -> Outcome:
+    rows, trained = tables["discretisation"], tables["trained"]
+    panels = [
         Panel(
-            f"Logistic regression on {accuracies[0]['dataset']}, {accuracies[0]['reports']:,} reports",
+            f"Worst-case variance of PM-SUB, epsilon {epsilon:g}",
             "levels",
-            "accuracy on held-out records",
+            "ratio to the continuous mechanism",
             [
-                Curve(
-                    f"accuracy, epsilon {epsilon:g}",
-                    levels,
-                    [row["accuracy"] for row in accuracies if row["epsilon"] == epsilon],
-                    [row["standard_error"] for row in accuracies if row["epsilon"] == epsilon],
-                )
-                for epsilon in (1.0, 4.0)
+                Curve(kind, [r["levels"] for r in own], [r["over_continuous"] for r in own])
+                for kind in (*_KINDS, _ROUNDED)
+                for own in [pick(rows, epsilon=epsilon, kind=kind)]
             ],
             log_x=True,
-            lines={"without noise": accuracies[0]["accuracy_nonprivate"]},
+            lines={"continuous": 1.0},
+        )
+        for epsilon in _EPSILONS
+    ]
+    first = trained[0]
+    panels.append(
+        Panel(
+            f"Logistic regression on {first['dataset']}, {first['reports']:,} reports",
+            "levels",
+            f"{WORDS[first['measure']]} on held-out records",
+            [
+                Curve(
+                    f"trained, epsilon {epsilon:g}",
+                    [row["levels"] for row in own],
+                    [row["figure"] for row in own],
+                    [row["standard_error"] for row in own],
+                )
+                for epsilon in _EPSILONS
+                for own in [pick(trained, epsilon=epsilon)]
+            ],
+            log_x=True,
+            lines={"without privacy": first["optimum"]},
         )
     )
     lines = [
@@ -90,39 +129,8 @@ def run(options: Options) -> Outcome:
     ]
     return Outcome(
         "discretisation",
-        {"levels": levels},
-        {"discretisation": rows, "accuracy": accuracies},
+        {"levels": values_of(rows, "levels")},
+        {"discretisation": rows, "trained": trained},
         {"discretisation": draw(panels)},
         lines,
     )
-
-
-def _accuracies(options: Options, levels: list[int]) -> list[Row]:
-    dataset = two_classes(options.dataset or "synthetic-logistic")
-    reports = min(len(dataset.training), 20_000 if options.quick else 80_000)
-    runs = options.runs_or(10, 2)
-    rows = []
-    for epsilon in (1.0, 4.0):
-        for n in levels:
-            options.progress(f"training at epsilon {epsilon:g}, {n} levels")
-            card = card_of("pm-sub", round(epsilon * MICRO), n)
-            found = []
-            for seed in range(options.seed, options.seed + runs):
-                asked = sgd(dataset, reports, seed, epsilon=f"{epsilon:g}", k=1, card=card.data.hex())
-                learner = simulate(asked, seed)
-                found.append(judging.accuracy(dataset, learner.weights))
-            exact = learner.exact(lambda weights: None)
-            mean, error = mean_and_error(found)
-            rows.append(
-                {
-                    "dataset": dataset.name,
-                    "reports": reports,
-                    "epsilon": epsilon,
-                    "levels": n,
-                    "accuracy": mean,
-                    "standard_error": error,
-                    "accuracy_nonprivate": judging.accuracy(dataset, exact),
-                    "runs": runs,
-                }
-            )
-    return rows

@@ -1,34 +1,80 @@
-"""HierA: error against the share mu of reports reused, distributions, and what a report truly costs.
+"""HierA: its errors of means and regression beside other mechanisms, what reusing reports does, what a report costs.
 
-Five ranges with budgets (5, 4, 3, 2, 1) e from the top one down. Beside it Duchi's mechanism, once at the epsilon that
-the paper states for the pair of level and value, once at the true one.
+Five ranges with budgets (5, 4, 3, 2, 1) e, from the lowest one up (Hao, Wu, Wan 2023). Beside it: Laplace noise at the
+budget of each value's own range, which keeps no epsilon at all, since the scale of the noise tells the range; PM and
+Harmony at the least of the budgets, and at what a report of HierA truly costs.
+
+In training the level is that of the attribute that a coordinate of the gradient belongs to, as in the paper; the sign
+is that of the gradient, which is free to be anything whatever the attribute. That costs more than where both are of one
+value: `loss_by_attribute`. Devices certify a card for one value and take the level from the gradient itself
+(algorithms/hiera.py): that is beside it, at its own cost.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable, Sequence
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
+from tern.fixed import ONE
 from ternhost import datasets
+from ternhost.algorithms import judging
 from ternhost.algorithms import levels as system
 from ternhost.algorithms.base import Audience
 from ternhost.algorithms.collect import HIERA
 from ternhost.algorithms.hiera import HierA
+from ternhost.algorithms.parameters import MODELS
 from ternhost.datasets import synthetic
-from ternhost.experiments.base import Curve, Options, Outcome, Panel, Row, card_of, draw, mean_and_error
-from ternhost.experiments.rounds import GROUPS, collection, repeated, simulate
+from ternhost.experiments import baseline
+from ternhost.experiments.base import Options, Outcome, card_of, load
+from ternhost.experiments.cells import Cell, Row, Tables
+from ternhost.experiments.pictures import Curve, Panel, draw
+from ternhost.experiments.rounds import GROUPS, collection, figure_of, optimal_figures, repeated, simulate
+from ternhost.experiments.statistics import beyond_noise, grouped, pick, summaries, values_of
+from ternhost.mechanisms import certify
 from ternhost.mechanisms.base import MICRO
 
-SUMMARY = "HierA's error against mu, over distributions, beside its true joint loss"
+SUMMARY = "HierA's errors beside Laplace, PM and Harmony at its least and at its true epsilon, and against mu"
 
 _BUDGETS = (5, 4, 3, 2, 1)
-_UNITS = (0.1, 0.5, 1.0)
+_UNITS = (0.1, 0.2, 0.5, 1.0)
+_MOST = 20 * MICRO
+_SHAPES: dict[str, dict[str, Any]] = {
+    "uniform": {"shape": "uniform"},
+    "Gaussian, mean -0.5": {"mean": -0.5},
+    "Gaussian, mean 0": {"mean": 0.0},
+    "Gaussian, mean 0.5": {"mean": 0.5},
+    "power law": {"shape": "power"},
+}
+_RATES = (0.01, 0.03, 0.1, 0.3, 1.0)  # each trainer gets its best, constant or decaying
+_LAPLACE, _ATTRIBUTE, _GRADIENT = "graded Laplace", "HierA", "HierA, level of the gradient"
+
+Floats = npt.NDArray[np.float64]
 
 
 def levels(unit: float) -> system.Levels:
     """The paper's five levels, with budgets in this unit."""
-    return system.levels([round(budget * unit * MICRO) for budget in _BUDGETS])
+    return system.levels([round(budget * unit * MICRO) for budget in reversed(_BUDGETS)])
+
+
+def loss_by_attribute(of: system.Levels) -> float:
+    """The epsilon of a report whose level is of one number and whose sign is of another one, both free."""
+    rows = [certify.at_knot(card, level) for level, card in enumerate(of.composite.level_cards)]
+    ratios = []
+    for reported, card in enumerate(of.composite.value_cards):
+        told = [row[reported] for row in rows]
+        signs = [certify.distribution(card, end)[0] for end in (-ONE, ONE)]
+        ratios.append(Fraction(max(told), min(told)) * Fraction(max(signs), min(signs)))
+    return math.log(max(ratios))
+
+
+def _epsilons(of: system.Levels, true: float) -> dict[str, int]:
+    """At which epsilons (micro) the other mechanisms stand beside it."""
+    return {"the least epsilon": min(of.budgets), "the true epsilon": min(round(true * MICRO), _MOST)}
 
 
 def _asked(of: system.Levels) -> dict[str, Any]:
@@ -36,164 +82,252 @@ def _asked(of: system.Levels) -> dict[str, Any]:
     return {"epsilon": str(of.epsilon / MICRO), "budgets": ",".join(map(str, _BUDGETS))}
 
 
-def _values(options: Options, clients: int) -> dict[str, datasets.Fixed]:
-    if options.dataset is not None:
-        features = datasets.load(options.dataset).features
-        return {f"{options.dataset}, its second feature": features[:clients, 1]}
-    shapes = {
-        "uniform": {"shape": "uniform"},
-        "Gaussian, mean -0.5": {"mean": -0.5},
-        "Gaussian, mean 0.5": {"mean": 0.5},
-        "power law": {"shape": "power"},
+def cells(options: Options) -> list[Cell]:
+    common = {
+        "clients": 20_000 if options.quick else 100_000,
+        "runs": options.runs_or(200, 20),
+        "shares": (0.0, 0.5, 1.0) if options.quick else (0.0, 0.2, 0.4, 0.6, 0.8, 1.0),
+        "seed": options.seed,
     }
-    return {
-        name: synthetic.attributes(clients, 1, seed=options.seed, **choice).numeric[:, 0]  # type: ignore[arg-type]
-        for name, choice in shapes.items()
-    }
+    sources = [options.dataset] if options.dataset else list(_SHAPES)
+    reports, runs = (20_000, options.runs_or(2, 2)) if options.quick else (80_000, options.runs_or(10, 2))
+    training = {"reports": reports, "runs": runs, "seed": options.seed}
+    units = _UNITS[1::2] if options.quick else _UNITS
+    means = [
+        Cell("means", _estimated, {"unit": unit, "source": source, **common}, cost=8)
+        for unit in units
+        for source in sources
+    ]
+    trained = [
+        Cell("regression", _trained, {"unit": unit, "who": who, **training})
+        for unit in units
+        for who in _trainers(levels(unit))
+    ]
+    return means + trained + [Cell("regression", _on_devices, {"unit": unit, **training}) for unit in units]
 
 
-def run(options: Options) -> Outcome:
-    clients = 20_000 if options.quick else 100_000
-    runs = options.runs_or(200, 20)
-    shares = [0.0, 0.5, 1.0] if options.quick else [0.0, 0.2, 0.4, 0.6, 0.8, 1.0]
+def _values(source: str, clients: int, seed: int) -> datasets.Fixed:
+    if source in _SHAPES:
+        return synthetic.attributes(clients, 1, seed=seed, **_SHAPES[source]).numeric[:, 0]
+    return load(source).features[:clients, 1]
+
+
+def _estimated(
+    unit: float, source: str, clients: int, runs: int, shares: Sequence[float], seed: int
+) -> list[Row]:
+    of = levels(unit)
+    values = _values(source, clients, seed)
+    truth = float(values.mean()) / ONE
+    seeds = range(seed, seed + runs)
     rows: list[Row] = []
-    losses = []
-    for unit in _UNITS:
-        of = levels(unit)
-        stated, true = of.epsilon_stated, of.epsilon
-        losses.append({"unit": unit, "epsilon_stated": stated / MICRO, "epsilon_true": true / MICRO})
-        for name, values in _values(options, clients).items():
-            options.progress(f"unit {unit:g}, {name}")
-            truth = float(values.mean()) / (1 << 14)
-            seeds = range(options.seed, options.seed + runs)
-            asked = collection(values[:, None], method=HIERA, **_asked(of))
-            counts = [found.counts[0] for found in repeated(asked, seeds)]
-            for mu in shares:
-                found = [
-                    float(system.combine([(of, own[0])], mu, seed=seed)[0])
-                    for own, seed in zip(counts, seeds, strict=True)
-                ]
-                rows.append(_row(name, unit, f"HierA, mu {mu:g}", mu, found, truth))
-            for kind, epsilon in (("stated", stated), ("true", true)):
-                card = card_of("duchi", min(epsilon, 20 * MICRO))
-                asked = collection(values[:, None], epsilon=str(epsilon / MICRO), card=card.data.hex())
-                found = [one.result([])["attributes"][0]["mean"] for one in repeated(asked, seeds)]
-                rows.append(_row(name, unit, f"Duchi at the {kind} epsilon", None, found, truth))
-    regression = _regression(options)
-    return Outcome(
-        "hiera",
-        {"clients": clients, "runs": runs, "budgets": _BUDGETS},
-        {"hiera": rows, "losses": losses, "regression": regression},
-        {"hiera": draw(_panels(rows), 2), "hiera-regression": draw([_regression_panel(regression)])},
-        [
-            *(
-                f"unit {row['unit']:g}: the paper states epsilon {row['epsilon_stated']:g}, a report costs "
-                f"{row['epsilon_true']:.3f}"
-                for row in losses
-            ),
-            "reusing reports (mu > 0) adds noise: mu = 0 has the least error"
-            if all(_error_at(rows, row, 0.0) <= _error_at(rows, row, 1.0) for row in rows if row["mu"] == 0)
-            else "reusing reports (mu > 0) did not add noise everywhere: too few runs to tell",
-        ],
-    )
 
+    def tell(who: str, mu: float | None, epsilon: float | None, found: Sequence[float]) -> None:
+        common = {"data": source, "unit": unit, "estimate": who, "mu": mu, "epsilon": epsilon}
+        errors = [value - truth for value in found]
+        rows.extend({**common, "run": i, "bias": e, "absolute_error": abs(e)} for i, e in enumerate(errors))
 
-def _row(name: str, unit: float, kind: str, mu: float | None, found: list[float], truth: float) -> Row:
-    squared, error = mean_and_error([(value - truth) ** 2 for value in found])
-    bias, bias_error = mean_and_error([value - truth for value in found])
-    return {
-        "data": name,
-        "unit": unit,
-        "estimate": kind,
-        "mu": mu,
-        "squared_error": squared,
-        "standard_error": error,
-        "bias": bias,
-        "bias_standard_error": bias_error,
-        "runs": len(found),
-    }
-
-
-def _error_at(rows: list[Row], like: Row, mu: float) -> float:
-    return next(
-        float(row["squared_error"])
-        for row in rows
-        if (row["data"], row["unit"], row["mu"]) == (like["data"], like["unit"], mu)
-    )
-
-
-def _panels(rows: list[Row]) -> list[Panel]:
-    panels = []
-    for name in dict.fromkeys(row["data"] for row in rows):
-        curves = []
-        for unit in _UNITS:
-            own = [row for row in rows if row["data"] == name and row["unit"] == unit]
-            reused = [row for row in own if row["mu"] is not None]
-            x = [row["mu"] for row in reused]
-            errors = [row["standard_error"] for row in reused]
-            curves.append(Curve(f"HierA, e = {unit:g}", x, [row["squared_error"] for row in reused], errors))
-            for kind in ("stated", "true"):
-                height = next(
-                    row["squared_error"] for row in own if row["estimate"] == f"Duchi at the {kind} epsilon"
-                )
-                curves.append(
-                    Curve(f"Duchi at the {kind} epsilon, e = {unit:g}", x[:: len(x) - 1], [height] * 2)
-                )
-        panels.append(
-            Panel(name, "mu, share of reports reused", "mean squared error of the mean", curves, log_y=True)
-        )
-    return panels
-
-
-def _regression(options: Options) -> list[Row]:
-    dataset = datasets.load("synthetic-linear")
-    reports = min(len(dataset.training), 20_000 if options.quick else 80_000)
-    rows = []
-    for unit in _UNITS:
-        of = levels(unit)
-        for mu in (0.0, 1.0):
-            options.progress(f"regression, unit {unit:g}, mu {mu:g}")
-            found = []
-            for seed in range(options.seed, options.seed + (2 if options.quick else 5)):
-                asked = HierA.Options(
-                    model="linear",
-                    reports=reports,
-                    group=max(1, reports // GROUPS),
-                    mu=mu,
-                    seed=seed,
-                    **_asked(of),
-                )
-                learner = simulate(HierA(asked, Audience(clients=reports), dataset), seed)
-                found.append(learner.result([]))
-            mean, error = mean_and_error([result["squared_error"] for result in found])
-            rows.append(
-                {
-                    "unit": unit,
-                    "mu": mu,
-                    "reports": reports,
-                    "squared_error": mean,
-                    "standard_error": error,
-                    "nonprivate": float(np.mean([result["squared_error_nonprivate"] for result in found])),
-                    "epsilon_true": of.epsilon / MICRO,
-                }
-            )
+    asked = collection(values[:, None], method=HIERA, **_asked(of))
+    counts = [found.counts[0] for found in repeated(asked, seeds)]
+    for mu in shares:
+        means = [
+            float(system.combine([(of, own[0])], mu, seed=one)[0])
+            for own, one in zip(counts, seeds, strict=True)
+        ]
+        tell(f"HierA, mu {mu:g}", mu, of.epsilon / MICRO, means)
+    noisy = _graded(of, values / ONE)
+    tell(_LAPLACE, None, None, [float(noisy(baseline.generator(one)).mean()) for one in seeds])
+    for at, epsilon in _epsilons(of, of.epsilon / MICRO).items():
+        for name in ("pm", "harmony"):
+            card = card_of(name, epsilon).data.hex()
+            asked = collection(values[:, None], epsilon=f"{epsilon / MICRO:f}", card=card)
+            found = [one.result([])["attributes"][0]["mean"] for one in repeated(asked, seeds)]
+            tell(f"{name} at {at}", None, epsilon / MICRO, found)
     return rows
 
 
-def _regression_panel(rows: list[Row]) -> Panel:
+def _graded(of: system.Levels, x: Floats, levels_of: Floats | None = None) -> Callable[[Any], Floats]:
+    """x with Laplace noise at the budget of its own range, or of that of `levels_of`."""
+    scales = 2 * MICRO / np.array(of.budgets)[_level(of, x if levels_of is None else levels_of)]
+    return lambda rng: x + rng.laplace(0, scales)
+
+
+def _level(of: system.Levels, x: Floats) -> npt.NDArray[np.int64]:
+    found: npt.NDArray[np.int64] = (x[..., None] * ONE < np.array(of.device.bounds)).sum(axis=-1)
+    return found
+
+
+# Training
+
+_Mean = Callable[[Floats, Floats, Floats, np.random.Generator], Floats]
+
+
+def _trainers(of: system.Levels) -> list[str]:
+    others = [f"{name} at {at}" for at in _epsilons(of, 1.0) for name in ("pm", "harmony")]
+    return [_ATTRIBUTE, _LAPLACE, *others]
+
+
+def _trained(unit: float, who: str, reports: int, runs: int, seed: int) -> list[Row]:
+    """Linear regression by mini-batches in floats; the best of some learning rates, by its mean error."""
+    of, dataset = levels(unit), load("synthetic-linear")
+    true = loss_by_attribute(of)
+    epsilon = None if who == _LAPLACE else true
+    name, _, at = who.partition(" at ")
+    if at:
+        epsilon = _epsilons(of, true)[at] / MICRO
+        perturb = baseline.MECHANISMS["duchi" if name == "harmony" else name](epsilon)
+    found: dict[tuple[float, bool], list[float]] = {}
+    for rate, decays in ((rate, decays) for rate in _RATES for decays in (False, True)):
+        run = baseline.Run("linear", true, reports, rate, decays, GROUPS, k=1)
+        errors = []
+        for one in range(seed, seed + runs):
+            rng = baseline.generator(one)
+
+            def mean(x: Floats, y: Floats, weights: Floats, rng: np.random.Generator = rng) -> Floats:
+                chosen, values = baseline.gradients("linear", x, y, weights, 1, rng)
+                if who == _LAPLACE:
+                    noisy = _graded(of, values, np.take_along_axis(x, chosen, axis=1))(rng)
+                elif who == _ATTRIBUTE:
+                    noisy = _by_attribute(of, values, np.take_along_axis(x, chosen, axis=1), rng)
+                else:
+                    noisy = perturb(values, rng)
+                return baseline.mean_of(chosen, noisy, x.shape)
+
+            weights = baseline.descend(run, dataset, mean, rng)
+            errors.append(judging.figures(dataset, MODELS["linear"], weights)["squared_error"])
+        found[rate, decays] = errors
+    best = min(found, key=lambda key: float(np.mean(found[key])))
+    common = {"unit": unit, "trainer": who, "epsilon": epsilon, "reports": reports, "rate": best[0]}
+    return [{**common, "run": i, "squared_error": error} for i, error in enumerate(found[best])]
+
+
+def _by_attribute(of: system.Levels, values: Floats, attributes: Floats, rng: np.random.Generator) -> Floats:
+    """LHP's reports of values at the levels of their attributes, as they are."""
+    level = _level(of, attributes)
+    kept = np.array([card.threshold for card in of.composite.level_cards]) / 2**30
+    other = rng.integers(1, of.count, level.shape)
+    reported = np.where(rng.random(level.shape) < kept[level], level, (level + other) % of.count)
+    c = of.values[reported, 1]
+    found: Floats = np.where(rng.random(level.shape) < 0.5 + values / (2 * c), c, -c)
+    return found
+
+
+def _on_devices(unit: float, reports: int, runs: int, seed: int) -> list[Row]:
+    """HierA as devices run it: the level is that of the gradient."""
+    of, dataset = levels(unit), load("synthetic-linear")
+    common = {
+        "unit": unit,
+        "trainer": _GRADIENT,
+        "epsilon": of.epsilon / MICRO,
+        "reports": reports,
+        "rate": None,
+    }
+    rows = []
+    for i, one in enumerate(range(seed, seed + runs)):
+        asked = HierA.Options(
+            model="linear", reports=reports, group=max(1, reports // GROUPS), seed=one, **_asked(of)
+        )
+        figure = figure_of(simulate(HierA(asked, Audience(clients=reports), dataset), one))
+        rows.append({**common, "run": i, "squared_error": figure})
+    return rows
+
+
+# What they tell
+
+
+def outcome(options: Options, tables: Tables) -> Outcome:
+    rows = summaries(tables["means"], ("data", "unit"), "estimate", "absolute_error")
+    for row in rows:
+        own = pick(tables["means"], data=row["data"], unit=row["unit"], estimate=row["estimate"])
+        row["bias"] = float(np.mean([one["bias"] for one in own]))
+    regression = summaries(tables["regression"], ("unit",), "trainer", "squared_error")
+    losses = [
+        {
+            "unit": unit,
+            "epsilon_stated": of.epsilon_stated / MICRO,
+            "epsilon_true": of.epsilon / MICRO,
+            "epsilon_by_attribute": loss_by_attribute(of),
+        }
+        for unit in values_of(rows, "unit")
+        for of in [levels(unit)]
+    ]
+    reused = [row for row in rows if row["mu"] is not None]
+    lines = [
+        f"unit {row['unit']:g}: the paper states epsilon {row['epsilon_stated']:g}; a report costs "
+        f"{row['epsilon_true']:.3f}, in training by the level of the attribute {row['epsilon_by_attribute']:.3f}"
+        for row in losses
+    ]
+    more = []
+    for own in grouped(tables["means"], "data", "unit").values():
+        none, every = (np.array([row["absolute_error"] for row in pick(own, mu=mu)]) for mu in (0.0, 1.0))
+        more.append((beyond_noise(every - none), beyond_noise(none - every)))
+    lines.append(
+        f"reusing all reports (mu 1) had a larger error than reusing none (mu 0) beyond noise in "
+        f"{sum(worse for worse, _ in more)} of {len(more)} cases, a smaller one in {sum(less for _, less in more)}"
+    )
+    for row in regression:
+        lines.append(
+            f"regression, unit {row['unit']:g}, {row['trainer']}: squared error {row['squared_error']:.4f} "
+            f"+- {row['standard_error']:.4f}, {row['verdict']}"
+        )
+    best = optimal_figures(load("synthetic-linear"), "linear")["squared_error"]
+    return Outcome(
+        "hiera",
+        {"budgets": _BUDGETS},
+        {"hiera": rows, "losses": losses, "regression": regression},
+        {
+            "hiera": draw([_against_epsilon(rows, name) for name in values_of(rows, "data")], 2),
+            "hiera-mu": draw([_against_mu(reused, name) for name in values_of(rows, "data")], 2),
+            "hiera-regression": draw([_regression_panel(regression, best)]),
+        },
+        lines,
+    )
+
+
+def _against_epsilon(rows: list[Row], name: str) -> Panel:
+    own = [row for row in pick(rows, data=name) if row["mu"] in (None, 0, 1)]
+    title = f"Mean of 1 attribute: {name}"
+    return Panel(
+        title, _ACROSS, "mean absolute error", _curves(own, "estimate", "absolute_error"), True, True
+    )
+
+
+_ACROSS = "unit e of the budgets (5, 4, 3, 2, 1) e"
+
+
+def _curves(rows: list[Row], who: str, figure: str) -> list[Curve]:
+    return [
+        Curve(
+            name,
+            [row["unit"] for row in own],
+            [row[figure] for row in own],
+            [row["standard_error"] for row in own],
+        )
+        for name in values_of(rows, who)
+        for own in [pick(rows, **{who: name})]
+    ]
+
+
+def _against_mu(rows: list[Row], name: str) -> Panel:
+    curves = [
+        Curve(
+            f"e = {unit:g}",
+            [row["mu"] for row in own],
+            [row["absolute_error"] for row in own],
+            [row["standard_error"] for row in own],
+        )
+        for unit in values_of(rows, "unit")
+        for own in [pick(rows, data=name, unit=unit)]
+    ]
+    return Panel(f"HierA: {name}", "mu, share of reports reused", "mean absolute error", curves, log_y=True)
+
+
+def _regression_panel(rows: list[Row], best: float) -> Panel:
     return Panel(
         f"Linear regression by mini-batches, {rows[0]['reports']:,} reports",
-        "true epsilon of a client's report",
+        _ACROSS,
         "squared error on held-out records",
-        [
-            Curve(
-                f"HierA, mu {mu:g}",
-                [row["epsilon_true"] for row in rows if row["mu"] == mu],
-                [row["squared_error"] for row in rows if row["mu"] == mu],
-                [row["standard_error"] for row in rows if row["mu"] == mu],
-            )
-            for mu in (0.0, 1.0)
-        ],
+        _curves(rows, "trainer", "squared_error"),
+        log_x=True,
         log_y=True,
-        lines={"without noise": min(row["nonprivate"] for row in rows)},
+        lines={"without privacy": best},
     )

@@ -8,63 +8,64 @@ from __future__ import annotations
 from ternhost.algorithms.base import Audience
 from ternhost.algorithms.infer import Infer
 from ternhost.algorithms.softmax import CALINSKI_HARABASZ, SILHOUETTE_SCORE
-from ternhost.experiments.base import Curve, Options, Outcome, Panel, Row, draw, mean_and_error
+from ternhost.experiments.base import Options, Outcome
+from ternhost.experiments.cells import Cell, Row, Tables
+from ternhost.experiments.pictures import Curve, Panel, draw
 from ternhost.experiments.rounds import repeated
+from ternhost.experiments.statistics import mean_and_error, pick
 
 SUMMARY = "cluster scores of protected inference results against the true epsilon"
 
 
-def run(options: Options) -> Outcome:
-    name = options.dataset or "digits"
-    runs = options.runs_or(10, 2)
-    seeds = range(options.seed, options.seed + runs)
-    rows: list[Row] = []
-    for eval_type in (SILHOUETTE_SCORE, CALINSKI_HARABASZ):
-        for eps in (
-            ("0.5", "2", "8") if options.quick else ("0.25", "0.5", "1", "2", "3", "4", "6", "8", "10")
-        ):
-            options.progress(f"{eval_type}, laplace_eval_eps {eps}")
-            asked = Infer.Options(dataset=name, laplace_eval_eps=eps, eval_type=eval_type, seed=options.seed)
-            results = [found.result([]) for found in repeated(Infer(asked, Audience()), seeds)]
-            mean, error = mean_and_error([result["score"] or 0.0 for result in results])
-            agreement, agreement_error = mean_and_error([result["agreement"] or 0.0 for result in results])
-            rows.append(
-                {
-                    "data": name,
-                    "clients": results[0]["clients"],
-                    "eval_type": eval_type,
-                    "laplace_eval_eps": float(eps),
-                    "epsilon_true": results[0]["epsilon_true"],
-                    "score": mean,
-                    "standard_error": error,
-                    "score_without_noise": results[0]["score_without_noise"],
-                    "agreement": agreement,
-                    "agreement_standard_error": agreement_error,
-                    "runs": runs,
-                }
-            )
+def cells(options: Options) -> list[Cell]:
+    epsilons = ("0.5", "2", "8") if options.quick else ("0.25", "0.5", "1", "2", "3", "4", "6", "8", "10")
+    common = {"name": options.dataset or "digits", "runs": options.runs_or(10, 2), "seed": options.seed}
+    return [
+        Cell("inference", _inferred, {**common, "eval_type": eval_type, "eps": eps})
+        for eval_type in (SILHOUETTE_SCORE, CALINSKI_HARABASZ)
+        for eps in epsilons
+    ]
+
+
+def _inferred(name: str, eval_type: str, eps: str, runs: int, seed: int) -> list[Row]:
+    asked = Infer.Options(dataset=name, laplace_eval_eps=eps, eval_type=eval_type, seed=seed)
+    results = [found.result([]) for found in repeated(Infer(asked, Audience()), range(seed, seed + runs))]
+    mean, error = mean_and_error([result["score"] or 0.0 for result in results])
+    agreement, agreement_error = mean_and_error([result["agreement"] or 0.0 for result in results])
+    return [
+        {
+            "data": name,
+            "clients": results[0]["clients"],
+            "classes": results[0]["classes"],
+            "eval_type": eval_type,
+            "laplace_eval_eps": float(eps),
+            "epsilon_true": results[0]["epsilon_true"],
+            "score": mean,
+            "standard_error": error,
+            "score_without_noise": results[0]["score_without_noise"],
+            "agreement": agreement,
+            "agreement_standard_error": agreement_error,
+            "runs": runs,
+        }
+    ]
+
+
+def outcome(options: Options, tables: Tables) -> Outcome:
+    rows = tables["inference"]
+    name = rows[0]["data"]
     panels = [
         Panel(
             f"{eval_type}: {rows[0]['clients']:,} clients of {name}",
             "true epsilon of a result (twice laplace_eval_eps)",
             "score",
-            [
-                _curve(
-                    "under noise",
-                    [row for row in rows if row["eval_type"] == eval_type],
-                    "score",
-                    "standard_error",
-                )
-            ],
+            [_curve("under noise", pick(rows, eval_type=eval_type), "score", "standard_error")],
             log_x=True,
             log_y=eval_type == CALINSKI_HARABASZ,
-            lines={
-                "without noise": next(r["score_without_noise"] for r in rows if r["eval_type"] == eval_type)
-            },
+            lines={"without noise": pick(rows, eval_type=eval_type)[0]["score_without_noise"]},
         )
         for eval_type in (SILHOUETTE_SCORE, CALINSKI_HARABASZ)
     ]
-    first = [row for row in rows if row["eval_type"] == SILHOUETTE_SCORE]
+    first = pick(rows, eval_type=SILHOUETTE_SCORE)
     panels.append(
         Panel(
             "Clients that keep the cluster of their noiseless result",
@@ -76,7 +77,7 @@ def run(options: Options) -> Outcome:
     )
     return Outcome(
         "inference",
-        {"dataset": name, "clients": rows[0]["clients"], "runs": runs, "classes": results[0]["classes"]},
+        {name: rows[0][name] for name in ("data", "clients", "runs", "classes")},
         {"inference": rows},
         {"inference": draw(panels)},
         [

@@ -7,13 +7,18 @@ d means, over the runs. The optimal card has the least mean second moment where 
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from matplotlib.figure import Figure
 
 from ternhost import datasets, mechanisms
 from ternhost.algorithms.designs import coordinates_by_rule
 from ternhost.datasets import synthetic
-from ternhost.experiments.base import Curve, Options, Outcome, Panel, Row, draw, mean_and_error
+from ternhost.experiments.base import Contender, Options, Outcome, load
+from ternhost.experiments.cells import Cell, Row, Tables
+from ternhost.experiments.pictures import Curve, Panel, draw
 from ternhost.experiments.rounds import collection, repeated, squared_error
+from ternhost.experiments.statistics import pick, summaries, values_of, winners
 from ternhost.mechanisms.base import MICRO
 
 SUMMARY = "squared error of estimated means against epsilon, synthetic and real"
@@ -25,52 +30,71 @@ _REAL = "flights"
 _MEANS = (0.0, 1 / 3, 2 / 3, 1.0)
 
 
-def _sets(options: Options, clients: int) -> dict[str, datasets.Fixed]:
-    name = options.dataset or _REAL
-    real = {name: datasets.load(name).features[:clients, 1:]}  # the constant is known
+def _sources(options: Options) -> list[str]:
+    """Data sets, and Gaussians by their means."""
     if options.dataset is not None:
-        return real
-    return real | {
-        f"Gaussian, mean {mean:.2g}": synthetic.attributes(clients, _D, mean=mean, seed=options.seed).numeric
-        for mean in _MEANS
-    }
+        return [options.dataset]
+    return [_REAL, *(f"Gaussian, mean {mean:.2g}" for mean in _MEANS)]
 
 
-def run(options: Options) -> Outcome:
+@lru_cache(maxsize=4)
+def _values(source: str, clients: int, seed: int) -> datasets.Fixed:
+    for mean in _MEANS:
+        if source == f"Gaussian, mean {mean:.2g}":
+            return synthetic.attributes(clients, _D, mean=mean, seed=seed).numeric
+    return load(source).features[:clients, 1:]  # the constant is known
+
+
+def cells(options: Options) -> list[Cell]:
     clients = 20_000 if options.quick else 100_000
     epsilons = [1.0, 4.0] if options.quick else [0.5, 1.0, 2.0, 4.0, 6.0, 8.0]
     runs = options.runs_or(40, 3)
-    compared = options.compared(*_COMPARED)
-    names = list(compared)
-    seeds = range(options.seed, options.seed + 1000 * runs, 1000)
-    rows: list[Row] = []
-    for source, values in _sets(options, clients).items():
-        for epsilon in epsilons:
-            options.progress(f"{source}, epsilon {epsilon:g}")
-            k = coordinates_by_rule("wide", round(epsilon * MICRO), values.shape[1])
-            for name, contender in compared.items():
-                card = contender.card(round(epsilon * MICRO) // k, mechanisms.VALUES)
-                asked = collection(values, epsilon=f"{epsilon:g}", k=k, card=card.data.hex())
-                mean, error = mean_and_error([squared_error(found) for found in repeated(asked, seeds)])
-                rows.append(
-                    {
-                        "data": source,
-                        "clients": len(values),
-                        "d": values.shape[1],
-                        "epsilon": epsilon,
-                        "k": k,
-                        "mechanism": name,
-                        "squared_error": mean,
-                        "standard_error": error,
-                        "runs": runs,
-                    }
-                )
+    return [
+        Cell(
+            "runs",
+            _collected,
+            {
+                "source": source, "clients": clients, "epsilon": epsilon, "label": label, "of": of, "runs": runs,
+                "seed": options.seed,
+            },
+            cost=15 if label == "optimal" else 1,
+        )
+        for source in _sources(options)
+        for epsilon in epsilons
+        for label, of in options.compared(*_COMPARED).items()
+    ]  # fmt: skip
+
+
+def _collected(
+    source: str, clients: int, epsilon: float, label: str, of: Contender, runs: int, seed: int
+) -> list[Row]:
+    values = _values(source, clients, seed)
+    k = coordinates_by_rule("wide", round(epsilon * MICRO), values.shape[1])
+    card = of.card(round(epsilon * MICRO) // k, mechanisms.VALUES)
+    asked = collection(values, epsilon=f"{epsilon:g}", k=k, card=card.data.hex())
+    common = {"data": source, "clients": len(values), "d": values.shape[1], "epsilon": epsilon, "k": k}
+    seeds = range(seed, seed + 1000 * runs, 1000)
+    return [
+        {**common, "mechanism": label, "run": i, "squared_error": squared_error(found)}
+        for i, found in enumerate(repeated(asked, seeds))
+    ]
+
+
+def outcome(options: Options, tables: Tables) -> Outcome:
+    by = ("data", "epsilon")
+    rows = summaries(tables["runs"], by, "mechanism", "squared_error")
+    best = winners(rows, by, "mechanism", "squared_error")
+    names = values_of(rows, "mechanism")
     return Outcome(
         "mean",
-        {"runs": runs, "epsilons": epsilons},
-        {"mean": rows},
+        {"runs": rows[0]["runs"]},
+        {"mean": rows, "best": best},
         {"mean": _figure(rows, names), "mean-relative": _figure(rows, names, relative=True)},
-        _lines(rows),
+        [
+            f"{row['data']}, epsilon {row['epsilon']:g}: least error {row['squared_error']:.3g} by {row['best']}"
+            + ("" if row["wins"] else f", which noise does not tell from {row['tied'] or 'the others'}")
+            for row in best
+        ],
     )
 
 
@@ -78,19 +102,16 @@ def _figure(rows: list[Row], names: list[str], relative: bool = False) -> Figure
     """The errors, a panel a source; `relative` to Duchi's mechanism, where the curves lie apart."""
     up = "mean squared error of a mean" + (f", over {_BESIDE}'s" if relative else "")
     panels = []
-    for source in dict.fromkeys(row["data"] for row in rows):
-        own = [row for row in rows if row["data"] == source]
-        unit = {
-            row["epsilon"]: row["squared_error"] if relative else 1.0
-            for row in own
-            if row["mechanism"] == _BESIDE
-        }
+    for source in values_of(rows, "data"):
+        own = pick(rows, data=source)
+        beside = pick(own, mechanism=_BESIDE)
+        unit = {row["epsilon"]: row["squared_error"] if relative else 1.0 for row in beside}
         curves = [
             Curve(
                 name,
                 list(unit),
-                [row["squared_error"] / unit[row["epsilon"]] for row in own if row["mechanism"] == name],
-                [row["standard_error"] / unit[row["epsilon"]] for row in own if row["mechanism"] == name],
+                [row["squared_error"] / unit[row["epsilon"]] for row in pick(own, mechanism=name)],
+                [row["standard_error"] / unit[row["epsilon"]] for row in pick(own, mechanism=name)],
             )
             for name in names
             if not (relative and name == _BESIDE)
@@ -99,15 +120,3 @@ def _figure(rows: list[Row], names: list[str], relative: bool = False) -> Figure
         lines = {_BESIDE: 1.0} if relative else {}
         panels.append(Panel(title, "epsilon of a client's report", up, curves, log_y=True, lines=lines))
     return draw(panels, 2 if len(panels) > 1 else 1)
-
-
-def _lines(rows: list[Row]) -> list[str]:
-    lines = []
-    for source in dict.fromkeys(row["data"] for row in rows):
-        for epsilon in dict.fromkeys(row["epsilon"] for row in rows):
-            own = [row for row in rows if row["data"] == source and row["epsilon"] == epsilon]
-            best = min(own, key=lambda row: row["squared_error"])
-            lines.append(
-                f"{source}, epsilon {epsilon:g}: least error {best['squared_error']:.3g} by {best['mechanism']}"
-            )
-    return lines

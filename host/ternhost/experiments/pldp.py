@@ -1,12 +1,16 @@
-"""PLDP-FL: accuracy by round in each mode of choosing tau and epsilon, by mechanism, and against tau.
+"""PLDP-FL: models by round for nine combinations of epsilon and tau, in each mode of choosing them, and against tau.
 
-The modes are those of Shen et al. (2023): all clients alike, each with an epsilon of its own, each with a safe range
-tau of its own, or both.
+Shen et al. (2023) have clients choose an epsilon from one of three sets and a safe range tau from one of three, and
+report all of their d weights, each at that epsilon: what a client spends is d times it in every round that it takes
+part in, and is told as the user-level epsilon. The values in the sets are tern's choice. The modes are: all clients
+alike, each with an epsilon of its own, each with a tau of its own, or both; there, and against tau, a client reports
+one weight, which is what a device would do.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,63 +18,130 @@ import numpy as np
 from tern.wire import LOCAL
 from ternhost import datasets, vectorised
 from ternhost.algorithms.base import Audience
-from ternhost.algorithms.fedavg import MODES, FedAvg
+from ternhost.algorithms.fedavg import MODES, FedAvg, class_of_design
+from ternhost.algorithms.judging import WORDS, measure
 from ternhost.drivers.base import Cohorts
 from ternhost.drivers.simulated import SimulatedDriver
-from ternhost.experiments.base import (
-    Contender,
-    Curve,
-    Options,
-    Outcome,
-    Panel,
-    Row,
-    draw,
-    mean_and_error,
-    two_classes,
-)
-from ternhost.experiments.rounds import rounds
+from ternhost.experiments.base import DATASET, Contender, Options, Outcome, load, two_classes
+from ternhost.experiments.cells import Cell, Row, Tables
+from ternhost.experiments.pictures import Curve, Panel, draw
+from ternhost.experiments.rounds import figure_of, optimal_figures, rounds
+from ternhost.experiments.statistics import grouped, pick, summaries, values_of
 from ternhost.mechanisms.base import MICRO
 
-SUMMARY = "PLDP-FL in its modes of tau and epsilon, by round and by tau"
+SUMMARY = "PLDP-FL for nine combinations of epsilon and tau, in its modes, by round and by tau"
 
 _MECHANISMS = ("pdpm", "duchi", "rr3")
 _RECORDS = 8  # of a client
+_ALL_WEIGHTS = ("pdpm", "duchi")  # compared where all weights are reported
+# What clients choose from, a third of them each value: the epsilon of one weight, and tau.
+_EPSILONS = {"eps1": (0.5, 0.75, 1.0), "eps2": (1.0, 2.0, 3.0), "eps3": (3.0, 4.0, 5.0)}
+_TAUS = {"tau1": (1 / 32, 1 / 16, 1 / 8), "tau2": (1 / 16, 1 / 8, 1 / 4), "tau3": (1 / 8, 1 / 4, 1 / 2)}
 
 
-def run(options: Options) -> Outcome:
-    dataset = two_classes(options.dataset or "synthetic-logistic")
-    runs = options.runs_or(5, 1)
-    count = 10 if options.quick else 40
-    if len(dataset.training) < 100 * _RECORDS:
-        records = max(1, len(dataset.training) // 100)
+def cells(options: Options) -> list[Cell]:
+    dataset = two_classes(options.dataset or DATASET)
+    records = min(_RECORDS, max(1, len(dataset.training) // 100))
+    asked = {
+        "rounds": 10 if options.quick else 40,
+        "records": records,
+        "clients": len(dataset.training) // records // 10 * 10,  # so that each takes part equally often
+        "share": 0.1,
+        "batch": 4,
+        "local_rate": 1,
+        "k": 1,
+    }
+    taus = (0.0625, 0.25, 1.0) if options.quick else (0.015625, 0.03125, 0.0625, 0.125, 0.25, 0.5, 1.0)
+    compared = options.compared(*_MECHANISMS)
+    settings: list[tuple[str, dict[str, Any]]] = [("modes", {"choices": mode}) for mode in MODES]
+    if not options.quick:
+        settings += [("combinations", {"choices": _choices(e, tau)}) for e in _EPSILONS for tau in _TAUS]
     else:
-        records = _RECORDS
-    asked = {"rounds": count, "records": records, "share": 0.1, "batch": 4, "local_rate": 1, "k": 1}
-    by_round: list[Row] = []
-    summary: list[Row] = []
-    for mode in MODES:
-        for mechanism, contender in options.compared(*_MECHANISMS).items():
-            options.progress(f"{mode}, {mechanism}")
-            own = {**asked, **_design(contender), "choices": mode}
-            found = [_train(dataset, options.seed + i, own) for i in range(runs)]
-            mean = np.mean([result["history"] for result in found], axis=0)
-            by_round += [
-                {"mode": mode, "mechanism": mechanism, "round": i + 1, "accuracy": float(value)}
-                for i, value in enumerate(mean)
-            ]
-            summary.append(_row(mode, mechanism, found))
-    by_tau = _by_tau(options, asked, dataset, runs)
+        settings += [("combinations", {"choices": _choices(f"eps{i}", f"tau{i}")}) for i in (1, 3)]
+    settings += [("taus", {"tau": tau, "epsilon": "8"}) for tau in taus]
+    return [
+        Cell(
+            table,
+            _trained,
+            {
+                "table": table,
+                "dataset": dataset.name, "label": label, "of": of, "asked": {**asked, **own},
+                "seed": options.seed + i,
+            },
+        )
+        for table, own in settings
+        for label, of in (options.compared(*_ALL_WEIGHTS) if table == "combinations" else compared).items()
+        for i in range(options.runs_or(5, 1))
+    ]  # fmt: skip
+
+
+def _choices(epsilons: str, taus: str) -> str:
+    """A combination as an option: a third of the clients each pair of values."""
+    pairs = zip(_TAUS[taus], _EPSILONS[epsilons], strict=True)
+    return ",".join(f"{tau:g}:{epsilon:g}:{1 / 3:.7f}" for tau, epsilon in pairs)
+
+
+class _AllWeights(FedAvg):
+    """Clients that report all weights, each at the epsilon chosen, as the paper has it: more than a device allows."""
+
+    def __init__(self, options: Any, audience: Audience, data: datasets.Dataset | None = None) -> None:
+        super().__init__(options, audience, data)
+        self.designs = [replace(own, k=self.d, epsilon=self.d * own.card.epsilon) for own in self.designs]
+        self._classes = [class_of_design(own) for own in self.designs]
+
+
+def _trained(
+    table: str, dataset: str, label: str, of: Contender, asked: dict[str, Any], seed: int
+) -> list[Row]:
+    own = {**asked, "mechanism": of.name, "levels": of.levels, "mechanism_options": dict(of.options)}
+    choice = {"tau": asked["tau"]} if table == "taus" else {"mode": asked["choices"]}
+    found = _train(load(dataset), seed, own, _AllWeights if table == "combinations" else FedAvg)
+    return [{**choice, "mechanism": label, "run": seed, **found}]
+
+
+def outcome(options: Options, tables: Tables) -> Outcome:
+    data = load(options.dataset or DATASET)
+    names = {_choices(e, tau): f"{e}, {tau}" for e in _EPSILONS for tau in _TAUS}
+    combined = [{**row, "mode": names[row["mode"]]} for row in tables["combinations"]]
+    word = WORDS[measure(data)]
+    best = optimal_figures(data, "logistic")[measure(data)]
+    modes, nine, taus = (
+        _ends(tables["modes"], "mode"), _ends(combined, "mode"), _ends(tables["taus"], "tau")
+    )  # fmt: skip
+    rounds_of = {"rounds": _by_round(tables["modes"]), "combination-rounds": _by_round(combined)}
+    titles = {
+        row["mode"]: f"{row['mode']}: user-level epsilon {row['epsilon_user_level']:.0f}" for row in nine
+    }
+    lines = [
+        f"{row['mode']}, {row['mechanism']}: {word} {row['figure']:.4f} ({best:.4f} without privacy), "
+        f"at most epsilon {row['epsilon_user_level']:g} a client (user level)"
+        for row in (*nine, *modes)
+    ]
     return Outcome(
         "pldp",
-        {"rounds": count, "runs": runs, "records": records, "dataset": dataset.name, "weights_a_report": 1},
-        {"pldp": summary, "rounds": by_round, "tau": by_tau},
-        {"pldp": draw(_round_panels(by_round), 2), "pldp-tau": draw([_tau_panel(by_tau)])},
-        [
-            f"{row['mode']}, {row['mechanism']}: accuracy {row['accuracy']:.4f} ({row['nonprivate']:.4f} exact), "
-            f"at most epsilon {row['epsilon_user_level']:g} a client (user level)"
-            for row in summary
-        ],
+        {"dataset": data.name, "epsilons": _EPSILONS, "taus": _TAUS, "weights": data.dimension},
+        {"pldp": modes, "combinations": nine, **rounds_of, "tau": taus},
+        {
+            "pldp": draw(_round_panels(rounds_of["rounds"], _TITLES, word, best), 2),
+            "pldp-combinations": draw(_round_panels(rounds_of["combination-rounds"], titles, word, best), 3),
+            "pldp-tau": draw([_tau_panel(taus, word, best)]),
+        },
+        lines,
     )
+
+
+def _ends(rows: Sequence[Row], by: str) -> list[Row]:
+    """The figures after the last round."""
+    ends = [{key: value for key, value in row.items() if key != "history"} for row in rows]
+    return summaries(ends, (by,), "mechanism", "figure", larger=lambda row: True)
+
+
+def _by_round(rows: Sequence[Row]) -> list[Row]:
+    return [
+        {"mode": mode, "mechanism": mechanism, "round": i + 1, "figure": float(value)}
+        for (mode, mechanism), own in grouped(rows, "mode", "mechanism").items()
+        for i, value in enumerate(np.mean([row["history"] for row in own], axis=0))
+    ]
 
 
 class _Watched(SimulatedDriver):
@@ -96,19 +167,16 @@ class _Watched(SimulatedDriver):
             self.clipped += int((np.abs(moved) > tau).sum())
 
 
-def _design(of: Contender) -> dict[str, Any]:
-    """The options that mean this mechanism."""
-    return {"mechanism": of.name, "levels": of.levels, "mechanism_options": dict(of.options)}
-
-
-def _train(dataset: datasets.Dataset, seed: int, asked: Mapping[str, Any]) -> dict[str, Any]:
-    """The result of a run, with the accuracy of every round and the share of moves that were clipped."""
-    learner = FedAvg(FedAvg.Options(seed=seed, **asked), Audience(), dataset)
+def _train(
+    dataset: datasets.Dataset, seed: int, asked: Mapping[str, Any], of: type[FedAvg] = FedAvg
+) -> dict[str, Any]:
+    """What a run has learned: its figure, also of every round, and the share of moves that were clipped."""
+    learner = of(FedAvg.Options(seed=seed, **asked), Audience(), dataset)
     assert learner.holdings is not None
     clients = _Watched(learner.holdings, learner.clients, seed)
-    history = [learner.figures()["accuracy"] for _ in rounds(learner, clients)]
+    history = [figure_of(learner) for _ in rounds(learner, clients)]
     return {
-        **learner.result([]),
+        "figure": history[-1],
         "history": history,
         "clipped": clients.clipped / clients.moves,
         "clients": learner.clients,
@@ -116,63 +184,41 @@ def _train(dataset: datasets.Dataset, seed: int, asked: Mapping[str, Any]) -> di
     }
 
 
-def _row(mode: str, mechanism: str, found: list[dict[str, Any]]) -> Row:
-    mean, error = mean_and_error([float(result["accuracy"]) for result in found])
-    return {
-        "mode": mode,
-        "mechanism": mechanism,
-        "accuracy": mean,
-        "standard_error": error,
-        "nonprivate": float(np.mean([result["accuracy_nonprivate"] for result in found])),
-        "clipped": float(np.mean([result["clipped"] for result in found])),
-        "clients": found[0]["clients"],
-        "epsilon_user_level": found[0]["epsilon_user_level"],
-        "runs": len(found),
-    }
+_TITLES = {
+    "same": "the same tau and epsilon",
+    "epsilon": "an epsilon of one's own: 2, 8, 16",
+    "tau": "a tau of one's own: 1/8, 1/4, 1/2",
+    "both": "both of one's own",
+}
 
 
-def _by_tau(options: Options, asked: Mapping[str, Any], dataset: datasets.Dataset, runs: int) -> list[Row]:
-    rows = []
-    for tau in (0.0625, 0.25, 1.0) if options.quick else (0.015625, 0.03125, 0.0625, 0.125, 0.25, 0.5, 1.0):
-        for mechanism, contender in options.compared(*_MECHANISMS).items():
-            options.progress(f"tau {tau:g}, {mechanism}")
-            own = {**asked, **_design(contender), "tau": tau, "epsilon": "8"}
-            found = [_train(dataset, options.seed + i, own) for i in range(runs)]
-            rows.append({"tau": tau, **_row("same", mechanism, found)})
-    return rows
-
-
-def _round_panels(rows: list[Row]) -> list[Panel]:
-    titles = {
-        "same": "the same tau and epsilon",
-        "epsilon": "an epsilon of one's own: 2, 8, 16",
-        "tau": "a tau of one's own: 1/8, 1/4, 1/2",
-        "both": "both of one's own",
-    }
+def _round_panels(rows: list[Row], titles: Mapping[str, str], word: str, best: float) -> list[Panel]:
     panels = []
-    for mode in dict.fromkeys(row["mode"] for row in rows):
+    for mode in values_of(rows, "mode"):
         curves = []
-        for mechanism in dict.fromkeys(row["mechanism"] for row in rows):
-            own = [row for row in rows if row["mode"] == mode and row["mechanism"] == mechanism]
-            curves.append(Curve(mechanism, [row["round"] for row in own], [row["accuracy"] for row in own]))
-        panels.append(Panel(titles[mode], "round", "accuracy on held-out records", curves))
+        for mechanism in values_of(rows, "mechanism"):
+            own = pick(rows, mode=mode, mechanism=mechanism)
+            curves.append(Curve(mechanism, [row["round"] for row in own], [row["figure"] for row in own]))
+        up = f"{word} on held-out records"
+        panels.append(Panel(titles[mode], "round", up, curves, lines={"without privacy": best}))
     return panels
 
 
-def _tau_panel(rows: list[Row]) -> Panel:
+def _tau_panel(rows: list[Row], word: str, best: float) -> Panel:
     return Panel(
         "Safe range: too small clips the moves, too large adds noise (epsilon 8)",
         "tau, in units of a weight",
-        "accuracy on held-out records",
+        f"{word} on held-out records",
         [
             Curve(
                 mechanism,
-                [row["tau"] for row in rows if row["mechanism"] == mechanism],
-                [row["accuracy"] for row in rows if row["mechanism"] == mechanism],
-                [row["standard_error"] for row in rows if row["mechanism"] == mechanism],
+                [row["tau"] for row in own],
+                [row["figure"] for row in own],
+                [row["standard_error"] for row in own],
             )
-            for mechanism in dict.fromkeys(row["mechanism"] for row in rows)
+            for mechanism in values_of(rows, "mechanism")
+            for own in [pick(rows, mechanism=mechanism)]
         ],
         log_x=True,
-        lines={"without noise": rows[0]["nonprivate"]},
+        lines={"without privacy": best},
     )

@@ -6,9 +6,14 @@ from collections.abc import Iterable, Iterator
 from typing import Any, TypeVar
 
 from ternhost.aggregate.rounds import RoundResult
+from ternhost.algorithms import judging
 from ternhost.algorithms.base import Algorithm, Audience
 from ternhost.algorithms.collect import Collect
 from ternhost.algorithms.fedsgd import FedSGD
+from ternhost.algorithms.learning import Learning
+from ternhost.algorithms.optimum import optimum
+from ternhost.algorithms.parameters import MODELS
+from ternhost.algorithms.training import Settings
 from ternhost.datasets import Dataset, Fixed, Table
 from ternhost.drivers.simulated import SimulatedDriver
 
@@ -48,6 +53,17 @@ def repeated(algorithm: A, seeds: Iterable[int]) -> Iterator[A]:
     for seed in seeds:
         algorithm.restore(begun)
         yield simulate(algorithm, seed)
+
+
+def figure_of(learner: Learning) -> float:
+    """The figure that tells most of a learner's model (`judging.measure`), on the records held out."""
+    return next(iter(learner.figures().values()))
+
+
+def optimal_figures(dataset: Dataset, model: str) -> dict[str, float]:
+    """The figures of the optimum of a model without privacy."""
+    of = MODELS[model]
+    return judging.figures(dataset, of, optimum(of, dataset, Settings.regularisation))
 
 
 def sgd(dataset: Dataset, reports: int, seed: int, **options: Any) -> FedSGD:

@@ -6,6 +6,7 @@ an epsilon; these crossings are solved for here.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from matplotlib.figure import Figure
@@ -13,7 +14,10 @@ from scipy.optimize import brentq
 
 from ternhost import mechanisms
 from ternhost.errors import UsageError
-from ternhost.experiments.base import Contender, Curve, Options, Outcome, Panel, Row, draw
+from ternhost.experiments.base import Contender, Options, Outcome
+from ternhost.experiments.cells import Cell, Row, Tables
+from ternhost.experiments.pictures import Curve, Panel, draw
+from ternhost.experiments.statistics import pick, values_of
 from ternhost.mechanisms import certify, lower_bound, parse_epsilon, shipped
 
 _BOUND = "lower bound, any mechanism"
@@ -62,54 +66,68 @@ def of_card(of: Contender, epsilon: str) -> float:
     return float(certify.moments(of.card(parse_epsilon(epsilon))).worst_variance()[0])
 
 
-def run(options: Options) -> Outcome:
+def _grid(options: Options) -> list[float]:
+    return [1.0, 2.0] if options.quick else [0.25 * i for i in range(2, 25)]
+
+
+def cells(options: Options) -> list[Cell]:
     if options.dataset is not None:
         raise UsageError("the experiment 'variance' uses no data set", hint="leave --dataset out")
-    epsilons = [1.0, 2.0] if options.quick else [0.25 * i for i in range(2, 25)]
+    epsilons = _grid(options)
     drawn = _drawn(options, epsilons)
-    rows: list[Row] = []
-    for epsilon in epsilons:
-        options.progress(f"epsilon {epsilon:g}")
-        for label, contender in drawn.items():
-            formula = mechanisms.REGISTRY.named(contender.name).worst_variance
-            rows.append(
-                {
-                    "epsilon": epsilon,
-                    "mechanism": label,
-                    "card": of_card(contender, str(epsilon)),
-                    "stated": formula and formula(epsilon),
-                }
-            )
-        if (2 * epsilon).is_integer():  # it may take a minute
-            steps = lower_bound.STEPS // 2 if options.quick else lower_bound.STEPS
-            bound = lower_bound.worst_variance(epsilon, steps)
-            rows.append({"epsilon": epsilon, "mechanism": _BOUND, "card": None, "stated": bound})
+    steps = lower_bound.STEPS // 2 if options.quick else lower_bound.STEPS
+    bounds = [
+        Cell("variance", _bounded, {"epsilon": epsilon, "steps": steps}, cost=5 * math.exp(epsilon / 2.2))
+        for epsilon in epsilons
+        if (2 * epsilon).is_integer()
+    ]
+    return bounds + [
+        Cell("variance", _measured, {"epsilon": epsilon, "label": label, "of": of}, cost=0.2)
+        for epsilon in epsilons
+        for label, of in drawn.items()
+    ]
+
+
+def _bounded(epsilon: float, steps: int) -> list[Row]:
+    bound = lower_bound.worst_variance(epsilon, steps)
+    return [{"epsilon": epsilon, "mechanism": _BOUND, "card": None, "stated": bound}]
+
+
+def _measured(epsilon: float, label: str, of: Contender) -> list[Row]:
+    formula = mechanisms.REGISTRY.named(of.name).worst_variance
+    card, stated = of_card(of, str(epsilon)), formula and formula(epsilon)
+    return [{"epsilon": epsilon, "mechanism": label, "card": card, "stated": stated}]
+
+
+def outcome(options: Options, tables: Tables) -> Outcome:
+    rows = sorted(tables["variance"], key=lambda row: float(row["epsilon"]))
+    names = [name for name in values_of(rows, "mechanism") if name != _BOUND]
     crossings = [
         {"first": first, "second": second, "epsilon": crossing(first, second, low, high)}
         for first, second, low, high in CROSSINGS
     ]
     lines = [f"{row['first']} and {row['second']} cross at epsilon {row['epsilon']:.6f}" for row in crossings]
-    for epsilon in [row["epsilon"] for row in rows if row["mechanism"] == _BOUND]:
-        own = [row for row in rows if row["epsilon"] == epsilon]
-        best = min((row for row in own if row["card"]), key=lambda row: row["card"])
-        bound = next(row["stated"] for row in own if row["mechanism"] == _BOUND)
+    for bound in pick(rows, mechanism=_BOUND):
+        own = [row for row in pick(rows, epsilon=bound["epsilon"]) if row["card"]]
+        best = min(own, key=lambda row: float(row["card"]))
         lines.append(
-            f"epsilon {epsilon:g}: least is {best['mechanism']} with {best['card']:.5g}; none is below {bound:.5g}"
+            f"epsilon {bound['epsilon']:g}: least is {best['mechanism']} with {best['card']:.5g}; "
+            f"none is below {bound['stated']:.5g}"
         )
     return Outcome(
         "variance",
-        {"epsilons": epsilons, "levels": {label: contender.levels for label, contender in drawn.items()}},
+        {"epsilons": _grid(options)},
         {"variance": rows, "crossings": crossings},
-        {"variance": _figure(rows, list(drawn))},
+        {"variance": _figure(rows, names)},
         lines,
     )
 
 
 def _figure(rows: list[Row], names: list[str]) -> Figure:
-    bound = {row["epsilon"]: row["stated"] for row in rows if row["mechanism"] == _BOUND}
+    bound = {row["epsilon"]: row["stated"] for row in pick(rows, mechanism=_BOUND)}
     absolute, relative = [], []
     for name in names:
-        own = [row for row in rows if row["mechanism"] == name]
+        own = pick(rows, mechanism=name)
         x = [row["epsilon"] for row in own]
         absolute.append(Curve(name, x, [row["card"] for row in own]))
         ratios = [row["card"] / bound[row["epsilon"]] for row in own if row["epsilon"] in bound]

@@ -1,7 +1,8 @@
 """LHP, the local part of HierA: the privacy level of a value is perturbed first, then the value at the level drawn.
 
-Source: Hao, Wu and Wan, Sensors 2023, 23, 1115. [-1, 1] is cut into m equal ranges, from the top one down, and level
-t, the range that x lies in, has its own budget epsilon_t. Generalised randomised response at epsilon_t draws the level
+Source: Hao, Wu and Wan, Sensors 2023, 23, 1115. [-1, 1] is cut into m equal ranges, and level t, the range that x lies
+in, has its own budget epsilon_t. Budgets are named as in the paper, from the lowest range up; a card has them from the
+top range down. Generalised randomised response at epsilon_t draws the level
 t* that is reported; Duchi's mechanism at epsilon_t* draws the sign v*. Both are released. The paper states
 max(epsilon_t) as the price; the true one, `joint_ratio`, is more, since (t*, v*) tells of both.
 
@@ -25,7 +26,13 @@ from ternhost.mechanisms import certify, duchi, grr
 from ternhost.mechanisms.base import MICRO, Design, finish
 from ternhost.mechanisms.record import Mechanism, Option, untried
 
-BUDGETS = (5.0, 4.0, 3.0, 2.0, 1.0)  # the paper's, in units of the smallest; levels from the top range down
+BUDGETS = (
+    5.0,
+    4.0,
+    3.0,
+    2.0,
+    1.0,
+)  # the paper's, in units of the smallest: the highest values are the most private
 MAX_RANGES = 16
 
 
@@ -103,7 +110,7 @@ class Composite:
 
 
 def composite(budgets: Sequence[int]) -> Composite:
-    """The cards of LHP at budgets in micro-epsilon, from the top range down."""
+    """The cards of LHP at budgets in micro-epsilon, from the top range down, as a card has them."""
     return Composite(
         tuple(cards.decode(grr.card(budget, len(budgets))) for budget in budgets),
         tuple(cards.decode(duchi.card(budget)) for budget in budgets),
@@ -138,7 +145,8 @@ def epsilon_certified(lhp: Composite) -> int | None:
 
 
 def design(epsilon: int, levels: int | None = None, budgets: Sequence[float] = BUDGETS) -> Design:
-    """LHP whose *joint* loss is at most epsilon: budgets in the given proportions, as large as that allows."""
+    """LHP whose *joint* loss is at most epsilon: budgets in these proportions (the lowest range's first), as large as
+    that allows."""
     if levels is not None and levels != 2 * len(budgets):
         raise UsageError(f"LHP has two levels for each budget, here {2 * len(budgets)}, not {levels}")
     if not 2 <= len(budgets) <= MAX_RANGES or not all(0 < budget < math.inf for budget in budgets):
@@ -148,7 +156,7 @@ def design(epsilon: int, levels: int | None = None, budgets: Sequence[float] = B
     top = max(budgets)
 
     def at(largest: int) -> Composite:
-        return composite([max(1, math.floor(largest * budget / top)) for budget in budgets])
+        return composite([max(1, math.floor(largest * budget / top)) for budget in reversed(budgets)])
 
     low, high = 0, epsilon + 1
     while high - low > 1:
@@ -162,9 +170,9 @@ def design(epsilon: int, levels: int | None = None, budgets: Sequence[float] = B
         f"value at level {t + 1}" for t in range(lhp.ranges)
     ]
     parts = tuple(zip(names, (card.data for card in lhp.level_cards + lhp.value_cards), strict=True))
-    kept = [card.epsilon / MICRO for card in lhp.value_cards]
+    kept = [card.epsilon / MICRO for card in reversed(lhp.value_cards)]
     notes = (
-        f"budgets {', '.join(f'{budget:g}' for budget in kept)} from the top range down",
+        f"budgets {', '.join(f'{budget:g}' for budget in kept)} from the lowest range up",
         f"epsilon is that of the level and the sign together; the paper would state {max(kept):g}",
         f"a composite of {len(parts)} cards: {lhp.ranges} to draw the level by category, {lhp.ranges} to draw the sign",
     )
@@ -178,7 +186,7 @@ def _budgets(text: str) -> tuple[float, ...]:
 LHP = Mechanism(
     "lhp",
     design,
-    (Option("budgets", "proportions of the levels' budgets, from the top range down", _budgets, "B,B,..."),),
+    (Option("budgets", "proportions of the levels' budgets, from the lowest range up", _budgets, "B,B,..."),),
     tries=untried,
     single_valued=False,
 )

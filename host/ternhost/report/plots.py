@@ -53,9 +53,9 @@ class Frame:
         return self.overhead + self.content
 
 
-def accuracy(
+def judged(
     private: Sequence[float],
-    exact: Sequence[float],
+    optimum: float,
     baseline: float,
     *,
     reports: Sequence[int] = (),
@@ -63,33 +63,27 @@ def accuracy(
     measure: str = "accuracy on held-out records",
     floor: str = "always the majority",
 ) -> Figure:
-    """Accuracy after every round: private, the same run without noise, and the majority's; below, the two close up.
+    """A figure of the model after every round, between the optimum without privacy and what no features tell.
 
     reports: how many reports had come in by the end of each round; they label a second axis.
     """
-    figure = blank(_WIDTH, 5.6)
-    whole, close = figure.subplots(2, 1, sharex=True, height_ratios=(1.7, 1))
-    for axes in (whole, close):
-        dress(axes)
-        for values, line, marker, colour, fill, name in (
-            (private, "-", "o", _DARK, _DARK, label),
-            (exact, "--", "s", _MIDDLE, "white", "without noise"),
-        ):
-            axes.plot(
-                np.arange(1, len(values) + 1), values, linestyle=line, marker=marker, markersize=5, color=colour,
-                markerfacecolor=fill, markevery=max(1, math.ceil(len(values) / 20)), label=name,
-            )  # fmt: skip
-    whole.axhline(baseline, linestyle=":", color=_INK, label=floor)
-    close.set_title("the same, close up", fontsize="medium")
-    close.set_xlabel("round")
-    close.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
-    close.set_xlim(0.5, max(len(private), len(exact)) + 0.5)
-    _room(whole, [*private, *exact, baseline], measure)
-    _room(close, [*private, *exact], measure)
-    whole.set_ylabel(measure)
+    figure = blank(_WIDTH, 4.2)
+    axes = figure.subplots()
+    dress(axes)
+    axes.axhline(optimum, linestyle="--", color=_MIDDLE, label="without privacy")
+    axes.plot(
+        np.arange(1, len(private) + 1), private, linestyle="-", marker="o", markersize=5, color=_DARK,
+        markevery=max(1, math.ceil(len(private) / 20)), label=label,
+    )  # fmt: skip
+    axes.axhline(baseline, linestyle=":", color=_INK, label=floor)
+    axes.set_xlabel("round")
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+    axes.set_xlim(0.5, len(private) + 0.5)
+    _room(axes, [*private, optimum, baseline], measure)
+    axes.set_ylabel(measure)
     if reports:
-        _reports_axis(whole, reports)
-    whole.legend(loc="best", framealpha=1, edgecolor="white")
+        _reports_axis(axes, reports)
+    axes.legend(loc="best", framealpha=1, edgecolor="white")
     return figure
 
 

@@ -13,15 +13,27 @@ from ternhost.mechanisms.cards import decode_any
 from ternhost.report import plots
 from ternhost.report.page import Page, Row, common_results, common_settings, percent, spent, text
 
-_MODELS = {"linear": "linear regression", "logistic": "logistic regression", "svm": "linear SVM"}
+_MODELS = {
+    "linear": "linear regression",
+    "logistic": "logistic regression",
+    "svm": "linear SVM",
+    "softmax": "softmax regression",
+}
 _STOPPED = {
     "rounds": "all planned rounds were done",
     "converged": "the gradient had become too small to matter",
     "quorum": "too many rounds in a row had no report",
     None: "it was stopped",
 }
-_WORDS = {"accuracy": "accuracy", "squared_error": "mean squared error"}
-_INTERVAL = "of that figure, for records like the held-out ones"
+_WORDS = {"accuracy": "accuracy", "auc": "AUC", "log_loss": "log-loss", "squared_error": "mean squared error"}
+_TRIVIAL = {
+    "accuracy": "always the majority",
+    "auc": "guessing",
+    "log_loss": "always the shares of the classes",
+    "squared_error": "always the mean",
+}
+_OPTIMUM = "the same kind of model, fitted to all training records without privacy"
+_INTERVAL = "on held-out records; intervals are for records like these"
 _MOST_COORDINATES = 40  # in the picture of a gradient
 
 
@@ -30,7 +42,11 @@ def page(result: Mapping[str, Any]) -> Page:
     options: Mapping[str, Any] = result["options"]
     model = _MODELS.get(options["model"], options["model"])
     title = f"{options['dataset']}, {model}, {result['mechanism']}"
-    regression = result["measure"] == "squared_error"
+    prediction = "the sign of the sum of weight times feature"
+    if result.get("labels"):
+        prediction = "the class with the largest sum of its weights times features"
+    elif result["measure"] == "squared_error":
+        prediction = "the sum of weight times feature"
     return Page(
         title,
         _lead(result),
@@ -39,9 +55,10 @@ def page(result: Mapping[str, Any]) -> Page:
         _settings(result),
         (
             "<h2>The model</h2>",
-            f"<p>A prediction is {'' if regression else 'the sign of '}the sum of weight times feature. "
-            "Features lie in [-1, 1].</p>",
-            _weights(result["features"], result["weights"]),
+            f"<p>A prediction is {prediction}. Features lie in [-1, 1].</p>",
+            _weights(_coordinates(result), result["weights"])
+            if not result.get("labels")
+            else _weights_of_classes(result["labels"], result["features"], result["weights"]),
         ),
     )
 
@@ -94,7 +111,7 @@ def _gradient(result: Mapping[str, Any]) -> tuple[Figure, str]:
     weights = np.abs(result["weights"])
     shown = np.sort(np.argsort(-weights, kind="stable")[:_MOST_COORDINATES])
     mean, low, high = (np.array(last[key], np.float64)[shown] for key in ("mean", "low", "high"))
-    features = result["features"]
+    features = _coordinates(result)
     which = f" ({len(shown)} of {len(weights)} coordinates, those of the largest weights)"
     return (
         plots.gradient([features[i] for i in shown], mean, low, high, last["confidence"]),
@@ -104,28 +121,34 @@ def _gradient(result: Mapping[str, Any]) -> tuple[Figure, str]:
     )
 
 
+def _coordinates(result: Mapping[str, Any]) -> list[str]:
+    """A name for each weight."""
+    features: Sequence[str] = result["features"]
+    labels = result.get("labels")
+    return [f"{label}: {name}" for label in labels for name in features] if labels else list(features)
+
+
 def _curve(result: Mapping[str, Any]) -> dict[str, tuple[Figure, str]]:
     name = result["measure"]
     if name is None:
         return {}
     history: Sequence[Mapping[str, Any]] = result["history"]
     words = f"{_WORDS[name]} on held-out records"
-    exact = [entry[f"{name}_nonprivate"] for entry in history if f"{name}_nonprivate" in entry]
-    figure = plots.accuracy(
+    figure = plots.judged(
         [entry[name] for entry in history],
-        exact,
+        result[f"{name}_optimum"],
         result[f"{name}_baseline"],
         reports=list(accumulate(entry["reports"] for entry in history)),
         label=f"private, epsilon {result['epsilon_per_client']:.6g}",
         measure=words,
-        floor="always the mean" if name == "squared_error" else "always the majority",
+        floor=_TRIVIAL[name],
     )
     return {
         name: (
             figure,
-            f"The {words} after every round. The dashed line is the same optimiser on the same groups with exact "
-            "gradients: the gap between the two, close up below, is what privacy costs. The dotted line is the least "
-            "that a model must beat.",
+            f"The {words} after every round. The dashed line is the same kind of model at its optimum, fitted to all "
+            "training records without privacy: the gap is what privacy costs. The dotted line is what an answer "
+            "reaches that knows no features.",
         )
     }
 
@@ -138,51 +161,36 @@ def _lead(result: Mapping[str, Any]) -> str:
     name = result["measure"]
     if name is None:
         return sent
-    exact = result.get(f"{name}_nonprivate")
-    if name == "squared_error":
-        without = "" if exact is None else f"without any noise it would be {exact:.4g}, and "
-        return sent + (
-            f"The model's mean squared error on the records that were held out is {result[name]:.4g}; {without}that of "
-            f"always answering the mean is {result[f'{name}_baseline']:.4g}."
-        )
-    without = "" if exact is None else f"without any noise it would be on {100 * exact:.1f} %, and "
     return sent + (
-        f"The model is right on {100 * result[name]:.1f} % of the records that were held out; {without}always "
-        f"answering the majority is on {100 * result[f'{name}_baseline']:.1f} %."
+        f"On the records that were held out, the model's {_WORDS[name]} is {_figure(name, result[name])}; without any "
+        f"privacy it would be {_figure(name, result[f'{name}_optimum'])}, and "
+        f"{_TRIVIAL[name]} {_figure(name, result[f'{name}_baseline'])}."
     )
 
 
 def _judged(result: Mapping[str, Any]) -> list[Row]:
-    name = result["measure"]
-    if name is None:
-        return []
-    low, high = result[f"{name}_interval"]
-    exact = result.get(f"{name}_nonprivate")
-    if name == "squared_error":
-        rows: list[Row] = [
-            (
-                "error",
-                f"{result[name]:.4g}",
-                "mean squared error of the private model on held-out records; labels lie in [-1, 1]",
-            ),
-            ("95 % interval", f"{low:.4g} to {high:.4g}", _INTERVAL),
-            ("mean", f"{result[f'{name}_baseline']:.4g}", "always the mean of the labels"),
-        ]
-        return rows + (
-            []
-            if exact is None
-            else [("without noise", f"{exact:.4g}", "the same optimiser with exact gradients")]
-        )
-    rows = [
-        ("accuracy", percent(result[name]), "share of held-out records that the private model gets right"),
-        ("95 % interval", f"{percent(low)} to {percent(high)}", _INTERVAL),
-        ("majority", percent(result[f"{name}_baseline"]), "always the more frequent answer"),
-    ]
-    return rows + (
-        []
-        if exact is None
-        else [("without noise", percent(exact), "the same optimiser with exact gradients")]
-    )
+    rows: list[Row] = []
+    for name in result.get("measures", ()):
+        for part, words in (
+            ("", "of the private model"),
+            ("_optimum", _OPTIMUM),
+            ("_baseline", _TRIVIAL[name]),
+        ):
+            interval = result.get(f"{name}{part}_interval")
+            between = (
+                f"; 95 % interval {' to '.join(_figure(name, end) for end in interval)}" if interval else ""
+            )
+            title = {"": "", "_optimum": " without privacy", "_baseline": " of no features"}[part]
+            rows.append(
+                (f"{_WORDS[name]}{title}", _figure(name, result[f"{name}{part}"]), f"{words}{between}")
+            )
+    if rows:
+        rows.append(("judged by", ", ".join(_WORDS[name] for name in result["measures"]), _INTERVAL))
+    return rows
+
+
+def _figure(name: str, value: float) -> str:
+    return percent(value) if name == "accuracy" else f"{value:.4g}"
 
 
 def _results(result: Mapping[str, Any]) -> list[Row]:
@@ -226,4 +234,19 @@ def _weights(names: Sequence[str], weights: Sequence[float]) -> str:
         side = "up" if weight >= 0 else "down"
         bar = f"<i class={side} style='width:{50 * abs(weight) / largest:.1f}%'></i>"
         rows.append(f"<tr><td>{text(name)}<td class=number>{weight:+.3f}<td class=bar>{bar}")
+    return f"<div class=wide><table class=model>{''.join(rows)}</table></div>"
+
+
+def _weights_of_classes(labels: Sequence[str], names: Sequence[str], weights: Sequence[float]) -> str:
+    """A row a feature, a column a class; the larger a weight, the more of its colour."""
+    matrix = np.reshape(weights, (len(labels), len(names)))
+    largest = float(np.abs(matrix).max(initial=0.0)) or 1.0
+    rows = ["<tr><th>feature" + "".join(f"<th>{text(label)}" for label in labels)]
+    for name, column in zip(names, matrix.T, strict=True):
+        cells = [
+            f"<td class=number style='background:rgba({'0,90,160' if value > 0 else '160,60,0'},"
+            f"{abs(value) / largest / 2:.2f})'>{value:+.2f}"
+            for value in column
+        ]
+        rows.append(f"<tr><td>{text(name)}{''.join(cells)}")
     return f"<div class=wide><table class=model>{''.join(rows)}</table></div>"

@@ -111,9 +111,15 @@ def _mean(products: npt.NDArray[np.int64], batch: int, range_: int) -> npt.NDArr
 
 
 def softmax_gradients(
-    parameters: npt.ArrayLike, exponent: int, records: npt.NDArray[np.int16], batch: int = 1, range_: int = 0
+    parameters: npt.ArrayLike,
+    exponent: int,
+    records: npt.NDArray[np.int16],
+    batch: int = 1,
+    range_: int = 0,
+    chosen: Array | None = None,
 ) -> npt.NDArray[np.int16]:
-    """Clients' clipped mean gradients of softmax regression, clients x (c d), exactly those of tern.softmax.
+    """Clients' clipped mean gradients of softmax regression, exactly those of tern.softmax: clients x (c d), or only
+    each one's `chosen` k.
 
     parameters: c x d mantissas; `records` as of `gradients`, the label a class. Raises ValueError as the device.
     """
@@ -121,8 +127,14 @@ def softmax_gradients(
         raise ValueError("records do not fit")
     p = probabilities(parameters, exponent, records[:, :-1]).astype(np.int64)
     r = p - ONE * (records[:, -1:] == np.arange(p.shape[1]))
-    products = r[:, :, None] * records[:, None, :-1].astype(np.int64)
-    return _mean(products.reshape(-1, batch, p.shape[1] * (records.shape[1] - 1)), batch, range_)
+    d = records.shape[1] - 1
+    if chosen is None:
+        products = r[:, :, None] * records[:, None, :-1].astype(np.int64)
+        return _mean(products.reshape(-1, batch, p.shape[1] * d), batch, range_)
+    of_class, feature = np.divmod(np.repeat(chosen.astype(np.intp), batch, axis=0), d)
+    features = np.take_along_axis(records, feature, axis=1).astype(np.int64)
+    own = np.take_along_axis(r, of_class, axis=1) * features
+    return _mean(own.reshape(-1, batch, chosen.shape[1]), batch, range_)
 
 
 # Local training

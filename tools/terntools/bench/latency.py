@@ -22,7 +22,7 @@ from tern import card as cards
 from tern import frames, host_frames, wire
 from tern.fixed import ONE
 from ternhost import fleet, mechanisms
-from ternhost.algorithms.parameters import MODELS
+from ternhost.algorithms.parameters import LINEAR_MODELS
 from ternhost.errors import UsageError
 from ternhost.fleet.provision import board_files
 from ternhost.mechanisms.accounting import Policy
@@ -91,8 +91,8 @@ class Case:
                 f"--k must be 1 to --d, and --d at most {wire.MAX_DIMENSION}, not {self.k} and {self.d}",
                 hint="--d is how many coordinates there are, --k how many of them a device reports",
             )
-        if self.model not in MODELS:
-            raise UsageError(f"there is no model {self.model!r}", hint=f"one of: {', '.join(MODELS)}")
+        if self.model not in LINEAR_MODELS:
+            raise UsageError(f"there is no model {self.model!r}", hint=f"one of: {', '.join(LINEAR_MODELS)}")
 
     @property
     def label(self) -> str:
@@ -146,7 +146,7 @@ class Bench:
         for _ in range(n):
             self._round += 1
             size = host_frames.encode_round(
-                out, self._key, DEVICE, self._round, MODELS[case.model], parameters, card, case.k, -14
+                out, self._key, DEVICE, self._round, LINEAR_MODELS[case.model], parameters, card, case.k, -14
             )  # fmt: skip
             found.append(bytes(out[:size]))
         return found
@@ -320,7 +320,7 @@ def _reports(bench: Bench, case: Case, names: Sequence[str], say: Tell) -> list[
     mechanisms_ = dict.fromkeys((case.mechanism, *names))
     cases = [replace(case, mechanism=name, k=k) for name in mechanisms_ for k in (1, case.d)]
     cases += [replace(case, d=d, k=1) for d in DIMENSIONS]
-    cases += [replace(case, k=1, model=name) for name in MODELS]
+    cases += [replace(case, k=1, model=name) for name in LINEAR_MODELS]
     found = []
     for one in dict.fromkeys(cases):
         say(f"a report: {one.label}")

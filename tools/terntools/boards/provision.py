@@ -185,10 +185,11 @@ def _budget(text: str) -> int:
     return int(micro)
 
 
-def read_records(path: str | Path) -> Rows:
+def read_records(path: str | Path, *, classes: bool = False) -> Rows:
     """Records of a CSV file, as int16, Q1.14: a row a record, features and then the label, all in [-1, 1].
 
-    A first row of names and empty lines are skipped. Raises UsageError, which names the line.
+    classes: labels are numbers of classes, from 0, and stay as they are. A first row of names and empty lines are
+    skipped. Raises UsageError, which names the line.
     """
     values: list[list[float]] = []
     try:
@@ -199,7 +200,7 @@ def read_records(path: str | Path) -> Rows:
                 if not row or (number == 1 and not any(map(_is_number, row))):
                     continue
                 values.append(
-                    _record(row, f"{path}, line {rows.line_num}", len(values[0]) if values else None)
+                    _record(row, f"{path}, line {rows.line_num}", len(values[0]) if values else None, classes)
                 )
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror}") from error
@@ -207,15 +208,22 @@ def read_records(path: str | Path) -> Rows:
         raise UsageError(f"{path} is no CSV file in UTF-8", hint="save it as CSV, in UTF-8") from error
     if not values:
         raise UsageError(f"{path} holds no records", hint=_RECORD)
-    scaled: Rows = np.rint(np.array(values) * ONE).astype(np.int16)
+    units = np.full(len(values[0]), ONE)
+    if classes:
+        units[-1] = 1
+    scaled: Rows = np.rint(np.array(values) * units).astype(np.int16)
     return scaled
 
 
-def _record(row: Sequence[str], where: str, width: int | None) -> list[float]:
+def _record(row: Sequence[str], where: str, width: int | None, classes: bool) -> list[float]:
     # `width`: of the rows before. `where`: begins every complaint.
     if len(row) != (width or max(2, len(row))):
         raise UsageError(f"{where} must have {width or '2 or more'} values, not {len(row)}", hint=_RECORD)
-    for cell in row:
+    if classes and not (row[-1].strip().isdigit() and int(row[-1]) < wire.MAX_DIMENSION):
+        raise UsageError(
+            f"{where}: the label must be the number of a class, 0 to {wire.MAX_DIMENSION - 1}, not {row[-1].strip()}"
+        )
+    for cell in row[:-1] if classes else row:
         if not _is_number(cell):
             raise UsageError(f"{where}: {cell!r} is not a number", hint=_RECORD)
         if abs(float(cell)) > 1:
@@ -239,9 +247,9 @@ def has_labels_0_and_1(rows: Rows) -> bool:
     return 0 in found and found <= {0, ONE}
 
 
-def dataset_records(name: str, device: int, count: int) -> Rows:
+def dataset_records(name: str, device: int, count: int, *, classes: bool = False) -> Rows:
     """`count` training records of a data set for a trial: those that follow from the device's id."""
-    dataset = datasets.load(name)
+    dataset = datasets.load(name, classes=classes)
     at = (np.arange(count) + (device - 1) * count) % len(dataset.training)
     return dataset.records(dataset.training[at])
 

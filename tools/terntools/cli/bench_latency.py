@@ -6,7 +6,7 @@ import argparse
 from typing import Any
 
 from ternhost import errors, mechanisms
-from ternhost.algorithms.parameters import MODELS
+from ternhost.algorithms.parameters import LINEAR_MODELS
 from ternhost.cli import add_command, print_result
 from terntools.bench import current_model, latency, subjects
 from terntools.bench.sessions import Session
@@ -53,7 +53,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--model",
         default=case.model,
-        choices=tuple(MODELS),
+        choices=tuple(LINEAR_MODELS),
         help="model whose gradient is reported (default %(default)s)",
     )
     parser.add_argument(

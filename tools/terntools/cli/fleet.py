@@ -57,6 +57,11 @@ def add_parser(subparsers: Any) -> None:
         "--dataset", choices=tuple(datasets.DATASETS), default="flights", help="what they hold"
     )
     emulate.add_argument(
+        "--classes",
+        action="store_true",
+        help="their labels are numbers of classes, from 0, for softmax regression",
+    )
+    emulate.add_argument(
         "--clients", type=int, default=1000, metavar="M", help="of all boards together (default 1000)"
     )
     emulate.add_argument(
@@ -140,7 +145,7 @@ def _boards(args: argparse.Namespace, keys: Path | None) -> tuple[Path, list[Pat
                 f"{directory} holds fewer boards: there is no {missing[0]}", hint="ask for fewer"
             )
         return keys or directory / run_directory.STORE_NAME, boards
-    dataset = datasets.load(args.dataset)
+    dataset = datasets.load(args.dataset, classes=args.classes)
     if args.clients > (most := len(dataset.training)):
         raise UsageError(
             f"--clients must be at most {most}, the records of {args.dataset}, not {args.clients}"

@@ -72,6 +72,9 @@ def add_options(parser: argparse.ArgumentParser, required: bool) -> None:
         "--dataset", choices=tuple(datasets.DATASETS), help="take records of a data set, for a trial"
     )
     member.add_argument(
+        "--classes", action="store_true", help="labels are numbers of classes, from 0, for softmax regression"
+    )
+    member.add_argument(
         "--count", type=int, default=1, metavar="N", help="take N records of --dataset (default 1)"
     )
     member.add_argument(
@@ -138,15 +141,15 @@ def member_of(args: argparse.Namespace) -> Member:
     if args.count < 1:
         raise UsageError(f"--count must be 1 or more, not {args.count}")
     if args.records:
-        rows = provision.read_records(args.records)
-        if provision.has_labels_0_and_1(rows):
+        rows = provision.read_records(args.records, classes=args.classes)
+        if not args.classes and provision.has_labels_0_and_1(rows):
             print(
                 f"tern: the labels in {args.records} are 0 or 1, not -1 or 1; for logistic regression and the SVM "
                 "0 means -1, linear regression predicts 0 and 1",
                 file=sys.stderr,
             )
     else:
-        rows = provision.dataset_records(args.dataset, args.device, args.count)
+        rows = provision.dataset_records(args.dataset, args.device, args.count, classes=args.classes)
     if args.broker is None:
         for name in ("authority", "prefix", "ssid", "wifi_password_file"):
             if getattr(args, name):

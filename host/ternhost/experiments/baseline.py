@@ -1,0 +1,166 @@
+"""LDP-FedSGD in floats, as the papers describe it: what tern's learner is compared with. For simulations only.
+
+Source: Zhao et al., IEEE IoT J. 8, 2021, Algorithm 7; mechanisms of Duchi et al. (2018), Wang et al. (2019) and of
+Zhao et al. Each client reports once, k of d coordinates of its gradient clipped to [-1, 1], at epsilon / k each; the
+mean of a group of clients, the coordinates that were not reported counted as 0 and all multiplied by d / k, is a step.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from tern.fixed import ONE
+from tern.wire import LINEAR, SVM
+from ternhost.algorithms.parameters import MODELS
+from ternhost.datasets import Dataset
+from ternhost.mechanisms import duchi, piecewise, three_outputs
+
+Floats = npt.NDArray[np.float64]
+# Values in [-1, 1] and a generator: the unbiased reports of them.
+Perturb = Callable[[Floats, np.random.Generator], Floats]
+
+_DRAWS = 1
+
+
+def by_duchi(epsilon: float) -> Perturb:
+    """Duchi's mechanism (and Harmony's) for one value: C or -C."""
+    c = duchi.constant(epsilon)
+    return lambda x, rng: np.where(rng.random(x.shape) < 0.5 + x / (2 * c), c, -c)
+
+
+def by_laplace(epsilon: float) -> Perturb:
+    """The Laplace mechanism on [-1, 1]."""
+    return lambda x, rng: x + rng.laplace(0, 2 / epsilon, x.shape)
+
+
+def by_three_outputs(epsilon: float) -> Perturb:
+    """Three-Outputs, as corrected in shared_specs/errata.md."""
+    e = math.exp(epsilon)
+    a = three_outputs.zero_probability(epsilon)
+    c, middle, high = three_outputs.constant(epsilon, a), (1 - a) / 2, (e - a) / (e + 1)
+
+    def perturb(x: Floats, rng: np.random.Generator) -> Floats:
+        size, u = np.abs(x), rng.random(x.shape)
+        likely = middle + (high - middle) * size
+        zero = a - (a - a / e) * size
+        drawn = np.where(u < likely, c, np.where(u < likely + zero, 0.0, -c))
+        return np.copysign(1.0, x) * drawn
+
+    return perturb
+
+
+def by_piecewise(t: Callable[[float], float]) -> Callable[[float], Perturb]:
+    """PM or PM-SUB, by their t: a window of the outputs around x with probability E / (t + E), else one outside."""
+
+    def of(epsilon: float) -> Perturb:
+        e, own = math.exp(epsilon), t(epsilon)
+        scale = (e + own) / (own * (e - 1))
+        top = scale * (own + 1)
+        width = 2 * scale
+
+        def perturb(x: Floats, rng: np.random.Generator) -> Floats:
+            low = scale * (x * own - 1)
+            u, inside = rng.random(x.shape), rng.random(x.shape) < e / (own + e)
+            outside = u * (2 * top - width) - top
+            outside += np.where(outside > low, width, 0.0)
+            return np.where(inside, low + u * width, outside)
+
+        return perturb
+
+    return of
+
+
+MECHANISMS: dict[str, Callable[[float], Perturb]] = {
+    "duchi": by_duchi,
+    "pm": by_piecewise(piecewise.t_pm),
+    "three-outputs": by_three_outputs,
+    "pm-sub": by_piecewise(piecewise.t_sub),
+}
+
+
+def generator(seed: int) -> np.random.Generator:
+    """For the draws of a run: other ones than those that synthetic records of this seed were made by."""
+    return np.random.default_rng([seed, _DRAWS])
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run of LDP-FedSGD: `rate`, or rate / sqrt(t) in round t where it `decays`; `k` follows the paper's rule."""
+
+    model: str
+    epsilon: float
+    reports: int
+    rate: float
+    decays: bool = False
+    rounds: int = 100
+    regularisation: float = 1e-4
+    k: int | None = None
+
+    def coordinates(self, d: int) -> int:
+        """max(1, min(d, floor(epsilon / 2.5)))."""
+        return self.k or max(1, min(d, math.floor(self.epsilon / 2.5)))
+
+
+def train(run: Run, dataset: Dataset, perturb: Callable[[float], Perturb], seed: int) -> Floats:
+    """The model after all rounds; clients hold the training records in random order, counted over and over.
+
+    perturb: for the epsilon of a coordinate.
+    """
+    rng = generator(seed)
+    k = run.coordinates(dataset.dimension)
+    report = perturb(run.epsilon / k)
+
+    def mean(x: Floats, y: Floats, weights: Floats) -> Floats:
+        chosen, values = gradients(run.model, x, y, weights, k, rng)
+        return mean_of(chosen, report(values, rng), x.shape)
+
+    return descend(run, dataset, mean, rng)
+
+
+def mean_of(chosen: npt.NDArray[np.int64], reports: Floats, shape: tuple[int, ...]) -> Floats:
+    """The mean of n x d values of which k of each row were reported (n x k), the others counted as 0."""
+    total = np.bincount(chosen.ravel(), reports.ravel(), shape[1])
+    mean: Floats = (total * (shape[1] / chosen.size)).astype(np.float64)
+    return mean
+
+
+def descend(
+    run: Run,
+    dataset: Dataset,
+    mean: Callable[[Floats, Floats, Floats], Floats],
+    rng: np.random.Generator,
+) -> Floats:
+    """The model after all rounds; mean(x, y, weights) estimates the mean gradient of a group's records."""
+    training = rng.permutation(dataset.training)
+    order = training[np.arange(run.reports) % len(training)]
+    weights = np.zeros(dataset.dimension)
+    for number, part in enumerate(np.array_split(order, min(run.rounds, run.reports)), start=1):
+        step = mean(dataset.features[part] / ONE, dataset.labels[part] / ONE, weights)
+        rate = run.rate / math.sqrt(number) if run.decays else run.rate
+        weights = weights - rate * (step + run.regularisation * weights)
+    return weights
+
+
+def gradients(
+    model: str, x: Floats, y: Floats, weights: Floats, k: int, rng: np.random.Generator
+) -> tuple[npt.NDArray[np.int64], Floats]:
+    """Of each record k different coordinates at random, and the gradient there, clipped to [-1, 1]: both n x k."""
+    n, d = x.shape
+    chosen = rng.integers(d, size=(n, 1)) if k == 1 else rng.random((n, d)).argpartition(k - 1, axis=1)[:, :k]
+    z = np.einsum("ij,j->i", x, weights)
+    of = MODELS[model]
+    if of == LINEAR:
+        slope = z - y
+    else:
+        sign = np.where(y > 0, 1.0, -1.0)
+        slope = (
+            np.where(sign * z < 1, -sign, 0.0)
+            if of == SVM
+            else -sign / (1 + np.exp(np.minimum(sign * z, 700)))
+        )
+    return chosen, np.clip(slope[:, None] * np.take_along_axis(x, chosen, axis=1), -1, 1)

@@ -1,0 +1,257 @@
+"""How experiments run: as cells, each a function of plain arguments, on all cores; what has been found is kept.
+
+A finished cell is a line of cells.jsonl in the directory of the results, on the disk before the next one is counted.
+The same experiment in the same directory goes on from there. Cells draw from seeds of their own, so that neither their
+order nor the number of cores changes a figure.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import multiprocessing
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any
+
+from ternhost.errors import StorageError, TernError, UsageError
+
+Row = dict[str, Any]
+Tables = dict[str, list[Row]]
+
+KEPT = "cells.jsonl"
+_LIBRARIES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS")
+_FEW = 4  # cells for which other processes take longer to start than they save
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A piece of an experiment: `work(**arguments)` gives rows of `table`, in whatever process it runs.
+
+    work: a function of a module. arguments: plain values, or dataclasses of such: their repr tells cells apart.
+    cost: how long it takes, in any unit that the other cells have, too; the longest begin first.
+    """
+
+    table: str
+    work: Callable[..., list[Row]]
+    arguments: Mapping[str, Any]
+    cost: float = 1.0
+
+    @property
+    def key(self) -> str:
+        """What the cell is, in words that stay the same."""
+        said = ", ".join(f"{name}={value!r}" for name, value in sorted(self.arguments.items()))
+        return f"{self.table}: {self.work.__name__}({said})"
+
+    def run(self) -> list[Row]:
+        """Its rows, as JSON gives them back: no nan, no tuples."""
+        rows: list[Row] = json.loads(json.dumps(finite(self.work(**self.arguments)), default=_plain))
+        return rows
+
+
+def _plain(value: Any) -> Any:
+    return value.item()  # a number of NumPy's
+
+
+def finite(value: Any) -> Any:
+    """The same with null for nan and infinity, which JSON does not have."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {key: finite(item) for key, item in value.items()}
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return [finite(item) for item in value]
+    return value
+
+
+# What has been found
+
+
+class Kept:
+    """The cells that are finished: in a file of `directory`, or in memory alone where it is None."""
+
+    def __init__(self, directory: Path | None, asked: Mapping[str, Any]) -> None:
+        """asked: what decides all figures. Raises UsageError where the directory has cells of something else,
+        StorageError where it cannot be read or written."""
+        self.rows: dict[str, list[Row]] = {}
+        self._path = directory and directory / KEPT
+        if self._path is None:
+            return
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            lines = self._path.read_bytes().splitlines(keepends=True) if self._path.exists() else []
+        except OSError as error:
+            raise self._unwritable(error) from error
+        whole = [line for line in lines if line.endswith(b"\n")]
+        if whole:
+            self._take(whole, asked)
+            if len(whole) < len(lines):  # a line was cut off
+                os.truncate(self._path, sum(map(len, whole)))
+        else:
+            self._path.unlink(missing_ok=True)
+            self._write({"asked": asked})
+
+    def _take(self, lines: Sequence[bytes], asked: Mapping[str, Any]) -> None:
+        try:
+            first, *rest = map(json.loads, lines)
+            before = first["asked"]
+            self.rows = {line["cell"]: line["rows"] for line in rest}
+        except (ValueError, KeyError, TypeError) as error:
+            raise UsageError(f"{self._path} is no record of an experiment", hint=_ELSEWHERE) from error
+        if before != json.loads(json.dumps(asked)):
+            named = [name for name in asked if before.get(name) != asked[name]]
+            raise UsageError(
+                f"{self._path} is of an experiment with another "
+                + ", ".join(f"{name} ({before.get(name)}, not {asked[name]})" for name in named),
+                hint=_ELSEWHERE,
+            )
+
+    def add(self, cell: Cell, rows: list[Row], seconds: float) -> None:
+        """Keep what a cell has found; it is on the disk when this returns. Raises StorageError."""
+        self.rows[cell.key] = rows
+        self._write({"cell": cell.key, "seconds": round(seconds, 3), "rows": rows})
+
+    def _write(self, line: Any) -> None:
+        if self._path is None:
+            return
+        try:
+            with self._path.open("a") as file:
+                file.write(json.dumps(line) + "\n")
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:
+            raise self._unwritable(error) from error
+
+    def _unwritable(self, error: OSError) -> StorageError:
+        return StorageError(f"{self._path}: {error.strerror}", hint="name another place with --output")
+
+
+_ELSEWHERE = "name another place with --output, or run it with the same options to go on"
+
+
+# Running them
+
+
+def cores() -> int:
+    """How many cores this process may use."""
+    allowed = getattr(os, "sched_getaffinity", None)
+    return len(allowed(0)) if allowed else os.cpu_count() or 1
+
+
+def tables(cells: Sequence[Cell], kept: Kept, progress: Callable[[str], None], workers: int | None) -> Tables:
+    """The rows of all cells, by table and in the order of the cells; those that are kept are not run again.
+
+    workers: processes, 1 for this one alone; None for one a core. Raises what a cell raises.
+    """
+    left = [cell for cell in cells if cell.key not in kept.rows]
+    counter = _Counter(len(cells), left, progress)
+    workers = min(workers or (1 if len(left) <= _FEW else cores()), max(1, len(left)))
+    runner = _here(left) if workers == 1 else _beside(left, workers)
+    with closing(runner):
+        for cell, rows, seconds in runner:
+            kept.add(cell, rows, seconds)
+            counter.ended(cell)
+    found: Tables = {}
+    for cell in cells:
+        found.setdefault(cell.table, []).extend(kept.rows[cell.key])
+    return found
+
+
+class _Counter:
+    """Tells how many cells of how many are finished, and how long the others will take at this speed."""
+
+    def __init__(self, total: int, left: Sequence[Cell], progress: Callable[[str], None]) -> None:
+        self._total, self._left, self._progress = total, len(left), progress
+        self._cost, self._done = sum(cell.cost for cell in left), 0.0
+        self._began = time.monotonic()
+        progress(f"{total - len(left)} of {total} cells")
+
+    def ended(self, cell: Cell) -> None:
+        self._left -= 1
+        self._done += cell.cost
+        seconds = (time.monotonic() - self._began) * max(0.0, self._cost / self._done - 1)
+        minutes, rest = divmod(round(seconds), 60)
+        time_left = f"{minutes} min {rest} s" if minutes else f"{rest} s"
+        self._progress(f"{self._total - self._left} of {self._total} cells, about {time_left} left")
+
+
+_Ended = Generator[tuple[Cell, list[Row], float], None, None]
+
+
+def _timed(cell: Cell) -> tuple[list[Row], float]:
+    began = time.monotonic()
+    return cell.run(), time.monotonic() - began
+
+
+def _here(cells: Sequence[Cell]) -> _Ended:
+    for cell in cells:
+        yield cell, *_timed(cell)
+
+
+def _beside(cells: Sequence[Cell], workers: int) -> _Ended:
+    """By processes that begin anew (a copy of one with threads may hang), each with one thread of algebra.
+
+    Whatever ends this, the processes end with it.
+    """
+    before = set(multiprocessing.active_children())
+    pool = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), initializer=_begin)
+    # Not concurrent.futures.wait: Ctrl-C within it leaves locks behind that the pool needs to end.
+    ended: SimpleQueue[Future[tuple[list[Row], float]]] = SimpleQueue()
+    waiting = {}
+    try:
+        with _one_thread_each():
+            for cell in sorted(cells, key=lambda cell: -cell.cost):
+                future = pool.submit(_timed, cell)
+                waiting[future] = cell
+                future.add_done_callback(ended.put)
+        while waiting:
+            future = ended.get()
+            yield waiting.pop(future), *future.result()
+        pool.shutdown()
+    except BrokenProcessPool as error:
+        raise TernError(
+            "a process of the experiment was ended from outside",
+            hint="it may have needed too much memory; the same command with --output goes on",
+        ) from error
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
+        for process in set(multiprocessing.active_children()) - before:
+            process.terminate()
+            process.join()
+
+
+@contextmanager
+def _one_thread_each() -> Iterator[None]:
+    """Libraries of linear algebra that are loaded by processes started here use one thread."""
+    before = {name: os.environ.get(name) for name in _LIBRARIES}
+    os.environ.update(dict.fromkeys(_LIBRARIES, "1"))
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+def _begin() -> None:
+    """Leave Ctrl-C to the process that started this one, and end where that one is gone."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+
+    def end_with_it() -> None:
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=end_with_it, daemon=True).start()

@@ -1,0 +1,120 @@
+"""Which learning rate is best: the rate that follows from the noise of a run, and parts and multiples of it.
+
+What justifies the constant that the automatic rate rests on (optimisers.py): the loss at rates from a quarter of it to
+four times it, over the best of them, on every bundled set and at every usual epsilon. One constant must do for all.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ternhost.datasets import MULTICLASS
+from ternhost.errors import UsageError
+from ternhost.experiments.base import BUNDLED, CLIENTS, Options, Outcome, load
+from ternhost.experiments.cells import Cell, Row, Tables
+from ternhost.experiments.pictures import Curve, Panel, draw
+from ternhost.experiments.reports_needed import trained_by
+from ternhost.experiments.rounds import sgd, simulate
+from ternhost.experiments.statistics import grouped, mean_and_error, pick, values_of
+
+SUMMARY = "the loss against the learning rate, in units of the automatic one, on every bundled set"
+
+_FACTORS = tuple(2 ** (i / 2) for i in range(-4, 5))
+_MEAN = "mean of all sets"
+
+
+def cells(options: Options) -> list[Cell]:
+    names = (options.dataset,) if options.dataset else BUNDLED
+    if load(names[0]).task == MULTICLASS:
+        raise UsageError(f"{names[0]} is not for training as it is", hint="name another with --dataset")
+    common = {
+        "reports": 5000 if options.quick else CLIENTS,
+        "runs": options.runs_or(10, 2),
+        "seed": options.seed,
+    }
+    return [
+        Cell("losses", _trained, {"name": name, "epsilon": epsilon, "factor": factor, **common})
+        for name in names
+        for epsilon in ((1.0,) if options.quick else (0.5, 1.0, 2.0, 4.0))
+        for factor in (_FACTORS[::4] if options.quick else _FACTORS)
+    ]
+
+
+def _trained(name: str, epsilon: float, factor: float, reports: int, runs: int, seed: int) -> list[Row]:
+    dataset = load(name)
+    model, loss = trained_by(dataset)
+    own = {"model": model, "epsilon": f"{epsilon:g}"}
+    rate = factor * float(sgd(dataset, reports, seed, **own).result([])["learning_rate"])
+    losses = [
+        simulate(sgd(dataset, reports, one, learning_rate=rate, **own), one).figures()[loss]
+        for one in range(seed, seed + runs)
+    ]
+    mean, error = mean_and_error(losses)
+    return [
+        {
+            "data": name,
+            "epsilon": epsilon,
+            "reports": reports,
+            "factor": factor,
+            "learning_rate": rate,
+            "measure": loss,
+            "loss": mean,
+            "standard_error": error,
+            "runs": runs,
+        }
+    ]
+
+
+def outcome(options: Options, tables: Tables) -> Outcome:
+    rows = tables["losses"]
+    for own in grouped(rows, "data", "epsilon").values():
+        best = min(row["loss"] for row in own)
+        for row in own:
+            row["over_best"] = row["loss"] / best
+            row["over_best_error"] = row["standard_error"] / best
+    summary = []
+    for (factor,), own in grouped(rows, "factor").items():
+        logs = [float(np.log(row["over_best"])) for row in own]
+        worst = max(own, key=lambda row: float(row["over_best"]))
+        summary.append(
+            {
+                "factor": factor,
+                "mean_over_best": float(np.exp(np.mean(logs))),
+                "worst_over_best": worst["over_best"],
+                "worst_on": f"{worst['data']}, epsilon {worst['epsilon']:g}",
+            }
+        )
+    return Outcome(
+        "rates",
+        {"factors": values_of(rows, "factor")},
+        {"rates": rows, "summary": summary},
+        {"rates": draw([_panel(pick(rows, epsilon=epsilon)) for epsilon in values_of(rows, "epsilon")], 2)},
+        [
+            f"{row['factor']:.3g} times the automatic rate: {row['mean_over_best'] - 1:.1%} more loss than the best "
+            f"rate of each set has, {row['worst_over_best'] - 1:.1%} at worst ({row['worst_on']})"
+            for row in summary
+        ],
+    )
+
+
+def _panel(rows: list[Row]) -> Panel:
+    factors = values_of(rows, "factor")
+    curves = [
+        Curve(
+            name,
+            factors,
+            [row["over_best"] for row in own],
+            [row["over_best_error"] for row in own],
+        )
+        for name in values_of(rows, "data")
+        for own in [pick(rows, data=name)]
+    ]
+    means = [float(np.mean([row["over_best"] for row in pick(rows, factor=factor)])) for factor in factors]
+    curves.append(Curve(_MEAN, factors, means, everywhere=True))
+    return Panel(
+        f"epsilon {rows[0]['epsilon']:g}, {rows[0]['reports']:,} reports",
+        "learning rate, over the automatic one",
+        "held-out loss, over that of the best rate",
+        curves,
+        log_x=True,
+    )

@@ -1,0 +1,202 @@
+"""How many reports tern needs for a loss that the papers' LDP-FedSGD reaches with more.
+
+The papers' learner is that of baseline.py: floats, a range of 1, the paper's rule for k. It is given the best of four
+mechanisms, two sizes of groups and ten learning rates, constant or falling as 1 / sqrt(t), chosen by the held-out loss
+itself at every number of reports. tern's learner trains as it does where no option is given but the epsilon.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ternhost.algorithms import judging
+from ternhost.algorithms.base import Audience
+from ternhost.algorithms.fedsgd import FedSGD
+from ternhost.algorithms.judging import LOG_LOSS, SQUARED_ERROR, WORDS
+from ternhost.algorithms.parameters import MODELS
+from ternhost.datasets import REGRESSION, Dataset
+from ternhost.experiments import baseline
+from ternhost.experiments.base import DATASET, Options, Outcome, load
+from ternhost.experiments.cells import Cell, Row, Tables
+from ternhost.experiments.pictures import Curve, Panel, draw
+from ternhost.experiments.rounds import optimal_figures, simulate
+from ternhost.experiments.statistics import grouped, mean_and_error, pick
+
+SUMMARY = "reports that tern needs for the loss of the papers' float LDP-FedSGD"
+
+_SETS = (DATASET, "synthetic-logistic", "synthetic-linear")
+_RATES = (0.03, 0.1, 0.3, 1.0, 3.0)
+_ROUNDS = (25, 100)
+_PAPERS, _TERN = "LDP-FedSGD in floats", "tern"
+_Z = 1.96
+
+
+def trained_by(dataset: Dataset) -> tuple[str, str]:
+    """The model that is trained on a data set, and the loss that it is judged by."""
+    return ("linear", SQUARED_ERROR) if dataset.task == REGRESSION else ("logistic", LOG_LOSS)
+
+
+def cells(options: Options) -> list[Cell]:
+    epsilons = (1.0,) if options.quick else (1.0, 4.0)
+    counts = (1000, 4000, 16_000) if options.quick else (1000, 2000, 5000, 10_000, 20_000, 50_000, 100_000)
+    common = {"runs": options.runs_or(5, 2), "seed": options.seed}
+    found = []
+    for name in (options.dataset,) if options.dataset else _SETS:
+        load(name)  # or say that it cannot be
+        for epsilon in epsilons:
+            for reports in counts:
+                own = {"name": name, "epsilon": epsilon, "reports": reports, **common}
+                found.append(Cell("losses", _by_tern, own, cost=1))
+                found += [
+                    Cell("losses", _by_papers, {**own, "mechanism": mechanism}, cost=2 + reports / 2e4)
+                    for mechanism in baseline.MECHANISMS
+                ]
+    return found
+
+
+def _by_tern(name: str, epsilon: float, reports: int, runs: int, seed: int) -> list[Row]:
+    dataset = load(name)
+    model, loss = trained_by(dataset)
+    rows = []
+    for run in range(runs):
+        asked = FedSGD.Options(model=model, reports=reports, epsilon=f"{epsilon:g}", seed=seed + run)
+        learner = simulate(FedSGD(asked, Audience(clients=reports), dataset), seed + run)
+        rows.append(_row(name, epsilon, reports, _TERN, run, learner.figures()[loss]))
+    return rows
+
+
+def _by_papers(name: str, epsilon: float, reports: int, runs: int, seed: int, mechanism: str) -> list[Row]:
+    dataset = load(name)
+    model, loss = trained_by(dataset)
+    rows = []
+    for rate in _RATES:
+        for decays in (False, True):
+            for rounds in _ROUNDS:
+                asked = baseline.Run(model, epsilon, reports, rate, decays, rounds)
+                setting = f"{mechanism}, rate {rate:g}{' / sqrt(t)' if decays else ''}, {rounds} rounds"
+                for run in range(runs):
+                    weights = baseline.train(asked, dataset, baseline.MECHANISMS[mechanism], seed + run)
+                    figure = judging.figures(dataset, MODELS[model], weights)[loss]
+                    rows.append(_row(name, epsilon, reports, setting, run, figure))
+    return rows
+
+
+def _row(name: str, epsilon: float, reports: int, learner: str, run: int, loss: float) -> Row:
+    return {
+        "data": name,
+        "epsilon": epsilon,
+        "reports": reports,
+        "learner": learner,
+        "run": run,
+        "loss": loss,
+    }
+
+
+def outcome(options: Options, tables: Tables) -> Outcome:
+    rows: list[Row] = []
+    for (name, epsilon, reports), own in grouped(tables["losses"], "data", "epsilon", "reports").items():
+        means = {
+            setting: mean_and_error([row["loss"] for row in part])
+            for (setting,), part in grouped(own, "learner").items()
+        }
+        best = min((setting for setting in means if setting != _TERN), key=lambda setting: means[setting][0])
+        for learner, setting in ((_TERN, _TERN), (_PAPERS, best)):
+            mean, error = means[setting]
+            rows.append(
+                {
+                    "data": name,
+                    "epsilon": epsilon,
+                    "reports": reports,
+                    "learner": learner,
+                    "setting": "" if setting == _TERN else setting,
+                    "loss": mean,
+                    "standard_error": error,
+                    "runs": len(pick(own, learner=setting)),
+                }
+            )
+    table = [_needed(own) for own in grouped(rows, "data", "epsilon").values()]
+    return Outcome(
+        "reports-needed",
+        {"rates": _RATES, "rounds": _ROUNDS},
+        {"reports-needed": table, "losses": rows},
+        {"reports-needed": draw([_panel(own) for own in grouped(rows, "data", "epsilon").values()], 2)},
+        [
+            f"{row['data']}, epsilon {row['epsilon']:g}: the loss {row['loss']:.4f} that LDP-FedSGD in floats reaches "
+            f"with {row['papers_reports']:,} reports ({row['setting']}) takes tern {_words(row)}"
+            for row in table
+        ],
+    )
+
+
+def _words(row: Row) -> str:
+    if row["tern_reports"] is None:
+        return "more reports than were tried"
+    least = "at most " if row["at_most"] else ""
+    high = f"{row['high']:,}" if row["high"] else "more than were tried"
+    return f"{least}{row['tern_reports']:,} reports ({row['low']:,} to {high})"
+
+
+def _needed(rows: Sequence[Row]) -> Row:
+    """How many of tern's reports give the loss of the papers' learner with the most reports, and the 95 % interval
+    that comes of both losses' errors."""
+    last = pick(rows, learner=_PAPERS)[-1]
+    own = pick(rows, learner=_TERN)
+    counts = [row["reports"] for row in own]
+    found = []
+    for sign in (0, -1, 1):
+        losses = [
+            row["loss"] + sign * _Z * np.hypot(row["standard_error"], last["standard_error"]) for row in own
+        ]
+        found.append(_reached(counts, losses, last["loss"]))
+    middle, low, high = found
+    return {
+        "data": last["data"],
+        "epsilon": last["epsilon"],
+        "loss": last["loss"],
+        "setting": last["setting"],
+        "papers_reports": last["reports"],
+        "tern_reports": middle,
+        "low": low,
+        "high": high,
+        "at_most": middle == counts[0],
+        "runs": last["runs"],
+    }
+
+
+def _reached(counts: Sequence[int], losses: Sequence[float], loss: float) -> int | None:
+    """Where a loss is first reached, by interpolation over the logarithm of the number; None: nowhere."""
+    for i, found in enumerate(losses):
+        if found <= loss:
+            if i == 0:
+                return counts[0]
+            share = (losses[i - 1] - loss) / (losses[i - 1] - found)
+            return round(float(np.exp(np.interp(share, (0, 1), np.log(counts[i - 1 : i + 1])))))
+    return None
+
+
+def _panel(rows: Sequence[Row]) -> Panel:
+    first, last = rows[0], pick(rows, learner=_PAPERS)[-1]
+    dataset = load(first["data"])
+    model, loss = trained_by(dataset)
+    return Panel(
+        f"{model} on {first['data']}, epsilon {first['epsilon']:g}",
+        "reports, one a device",
+        f"{WORDS[loss]} on held-out records",
+        [
+            Curve(
+                learner,
+                [row["reports"] for row in own],
+                [row["loss"] for row in own],
+                [row["standard_error"] for row in own],
+            )
+            for learner in (_TERN, _PAPERS)
+            for own in [pick(rows, learner=learner)]
+        ],
+        log_x=True,
+        lines={
+            f"LDP-FedSGD with {last['reports']:,} reports": last["loss"],
+            "without privacy": optimal_figures(dataset, model)[loss],
+        },
+    )

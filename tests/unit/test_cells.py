@@ -1,0 +1,152 @@
+"""How experiments run: cells on any number of cores give the same rows, and what is finished is kept."""
+
+import json
+import math
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from harness.cells import add, algebra, end, fail
+
+from ternhost import experiments
+from ternhost.cli import main
+from ternhost.errors import StorageError, UsageError
+from ternhost.experiments import Options
+from ternhost.experiments.cells import KEPT, Cell, Kept, cores, tables
+
+ASKED = {"experiment": "sums", "seed": 1}
+
+
+def sums(count: int) -> list[Cell]:
+    return [Cell(f"table{i % 2}", add, {"x": i, "y": 0.5}, cost=1 + i) for i in range(count)]
+
+
+def quiet(message: str) -> None:
+    pass
+
+
+def test_the_order_of_the_rows_is_that_of_the_cells_whatever_process_runs_them() -> None:
+    here, beside = (tables(sums(9), Kept(None, ASKED), quiet, workers) for workers in (1, 3))
+    expected = {"table0": [0.5, 2.5, 4.5, 6.5, 8.5], "table1": [1.5, 3.5, 5.5, 7.5]}
+    for found in (here, beside):
+        assert {name: [row["sum"] for row in rows] for name, rows in found.items()} == expected
+    assert {row["process"] for rows in here.values() for row in rows} == {os.getpid()}
+    assert os.getpid() not in {row["process"] for rows in beside.values() for row in rows}
+    assert not multiprocessing.active_children()
+
+
+def test_figures_do_not_depend_on_the_number_of_processes() -> None:
+    cells = [Cell("a", algebra, {"n": n}) for n in range(6)]
+    two, three = (tables(cells, Kept(None, ASKED), quiet, workers) for workers in (2, 3))
+    assert two == three
+    one, two = (
+        experiments.run("inference", Options("iris", 1, True, workers=workers)).tables for workers in (1, 2)
+    )
+    assert one == two
+
+
+def test_what_is_finished_is_not_run_again(tmp_path: Path) -> None:
+    heard: list[str] = []
+    first = tables(sums(4)[:3], Kept(tmp_path, ASKED), quiet, 1)
+    with (tmp_path / KEPT).open("a") as file:
+        file.write('{"cell": "cut o')  # by a loss of power
+    found = tables(sums(4), Kept(tmp_path, ASKED), heard.append, 2)
+    assert found["table0"] == first["table0"]
+    assert heard == ["3 of 4 cells", "4 of 4 cells, about 0 s left"]
+    lines = [json.loads(line) for line in (tmp_path / KEPT).read_text().splitlines()]
+    assert lines[0] == {"asked": ASKED}
+    assert [line["cell"] for line in lines[1:]] == [cell.key for cell in sums(4)]
+    assert tables(sums(4), Kept(tmp_path, ASKED), quiet, 1) == found
+
+
+def test_other_arguments_are_another_cell(tmp_path: Path) -> None:
+    tables([Cell("t", add, {"x": 1, "y": 2})], Kept(tmp_path, ASKED), quiet, 1)
+    found = tables([Cell("t", add, {"x": 1, "y": 3})], Kept(tmp_path, ASKED), quiet, 1)
+    assert [row["sum"] for row in found["t"]] == [4]
+
+
+def test_another_experiment_in_the_same_directory_is_refused(tmp_path: Path) -> None:
+    Kept(tmp_path, ASKED)
+    with pytest.raises(UsageError, match=r"another seed \(1, not 2\)"):
+        Kept(tmp_path, {**ASKED, "seed": 2})
+    (tmp_path / KEPT).write_text("[1]\n")
+    with pytest.raises(UsageError, match="no record"):
+        Kept(tmp_path, ASKED)
+    (tmp_path / "file").touch()
+    with pytest.raises(StorageError):
+        Kept(tmp_path / "file" / "below", ASKED)
+
+
+def test_the_command_refuses_other_options_and_goes_on_with_the_same(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["experiment", "inference", "--dataset", "iris", "--quick", "--output", str(tmp_path)]
+    assert main([*arguments, "--runs", "1"]) == 0
+    kept = (tmp_path / KEPT).read_bytes()
+    picture = (tmp_path / "inference.png").stat().st_mtime_ns
+    assert main([*arguments, "--runs", "2"]) == 2
+    assert "another runs (1, not 2)" in capsys.readouterr().err
+    assert main([*arguments, "--runs", "1", "--workers", "2"]) == 0
+    assert (tmp_path / KEPT).read_bytes() == kept
+    assert (tmp_path / "inference.png").stat().st_mtime_ns > picture
+    assert main([*arguments, "--workers", "0"]) == 2
+    assert "--workers must be 1 or more, not 0" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_cell_that_fails_ends_the_experiment_and_the_others_are_kept(workers: int, tmp_path: Path) -> None:
+    cells = [*sums(3), Cell("t", fail, {"x": 7}, cost=0.2), Cell("t", fail, {"x": 7}, cost=0.1)]
+    with pytest.raises(UsageError, match="7 is wrong") as caught:
+        tables(cells, Kept(tmp_path, ASKED), quiet, workers)
+    assert caught.value.hint == "take another"
+    assert Kept(tmp_path, ASKED).rows.keys() >= {cell.key for cell in sums(3)[:1]}
+    assert not multiprocessing.active_children()
+
+
+def test_a_process_that_is_killed_is_told_of() -> None:
+    with pytest.raises(Exception, match="ended from outside"):
+        tables([*sums(2), Cell("t", end, {"x": 1})], Kept(None, ASKED), quiet, 2)
+
+
+def test_numbers_that_json_does_not_have() -> None:
+    cell = Cell("t", add, {"x": math.nan, "y": 1})
+    assert cell.run() == [{"sum": None, "process": os.getpid()}]
+    assert cores() >= 1
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_an_interrupted_experiment_goes_on_and_leaves_no_process(
+    number: signal.Signals, tmp_path: Path
+) -> None:
+    words = [
+        sys.executable,
+        "-c",
+        "import sys; from ternhost.cli import main; sys.exit(main())",
+        "experiment",
+    ]
+    words += ["pldp", "--dataset", "synthetic-logistic", "--quick", "--runs", "2", "--workers", "2"]
+    words += ["--output", str(tmp_path / "out")]
+    process = subprocess.Popen(words, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    path = tmp_path / "out" / KEPT
+    end_at = time.monotonic() + 60
+    while not path.exists() or path.read_bytes().count(b"\n") < 3:
+        assert time.monotonic() < end_at
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.01)
+    process.send_signal(number)
+    _, told = process.communicate(timeout=60)  # the pipe closes when the last process that has it is gone
+    if number == signal.SIGINT:
+        assert process.returncode == 130
+        assert f"--output {path.parent} goes on" in told
+        assert "Traceback" not in told
+    kept = path.read_bytes()
+    kept = kept[: kept.rindex(b"\n") + 1]
+    ended = subprocess.run([*words, "--workers", "1"], capture_output=True, text=True, timeout=120)
+    assert ended.returncode == 0, ended.stderr
+    assert path.read_bytes().startswith(kept)
+    assert (path.parent / "pldp.png").exists()

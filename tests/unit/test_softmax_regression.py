@@ -1,0 +1,95 @@
+"""Softmax regression on the host: what it learns, what it says, what it refuses."""
+
+import numpy as np
+import pytest
+from simulating import begin, finished, run
+
+from tern import model, wire
+from tern.fixed import ONE
+from ternhost import datasets
+from ternhost.algorithms import judging
+from ternhost.algorithms.base import ALGORITHMS, Audience
+from ternhost.errors import UsageError
+from ternhost.report import page as report
+from ternhost.report import training
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "reports", "least"), [("iris", 40_000, 0.8), ("wine", 40_000, 0.85), ("digits", 300_000, 0.85)]
+)
+def test_classes_are_learned(name, reports, least):
+    found = []
+    for seed in range(1, 4):
+        algorithm = begin(
+            "fedsgd", reports, dataset=name, model="softmax", reports=reports, epsilon="4", seed=seed
+        )
+        found.append(judging.accuracy(algorithm.dataset, finished(algorithm).weights))
+    assert np.mean(found) > least
+
+
+@pytest.mark.parametrize("algorithm", ["fedsgd", "hiera"])
+def test_a_result_names_its_classes(algorithm):
+    result = run(
+        algorithm, "simulated:5000", dataset="wine", model="softmax", reports=5000, group=500, epsilon="8"
+    )
+    d = datasets.load("wine").dimension
+    assert (result["task"], result["measures"]) == ("multiclass", ["accuracy", "log_loss"])
+    assert result["labels"] == ["class_0", "class_1", "class_2"]
+    assert len(result["features"]) == d
+    assert len(result["weights"]) == result["d"] == 3 * d
+    assert {"accuracy", "log_loss"} <= result["history"][-1].keys()
+    assert result["log_loss_optimum"] < result["log_loss"] < result["log_loss_baseline"]
+    text = report.render(training.page(result))
+    for words in ("softmax regression", "the class with the largest sum", "<th>class_2"):
+        assert words in text
+
+
+def test_the_model_for_devices_is_a_classifier():
+    algorithm = finished(
+        begin("fedsgd", 2000, dataset="iris", model="softmax", reports=2000, group=500, epsilon="8")
+    )
+    frame = algorithm.averaged.frame(5, bytes(wire.KEY_BYTES))
+    _, number, kind, exponent, classes, parameters = model.decode_model(frame, bytes(wire.KEY_BYTES))
+    assert (number, kind, classes) == (5, wire.SOFTMAX, 3)
+    assert np.array(parameters) * 2.0**exponent == pytest.approx(algorithm.weights)
+    x = algorithm.dataset.features[algorithm.dataset.test] / ONE
+    scores = x @ np.reshape(parameters, (3, -1)).T
+    assert np.mean(scores.argmax(axis=1) == algorithm.dataset.judged[1]) == algorithm.figures()["accuracy"]
+
+
+def test_the_same_set_has_two_classes_for_other_models():
+    two, ten = datasets.load("digits"), datasets.load("digits", classes=True)
+    assert (two.task, ten.task) == ("classification", "multiclass")
+    assert np.array_equal(two.labels > 0, ten.labels % 2 == 1)
+    assert ten.shares.sum() == pytest.approx(1)
+    assert len(ten.shares) == 10
+
+
+def test_devices_with_records_of_their_own():
+    options = ALGORITHMS["fedsgd"].Options(model="softmax", dimension=6, labels=4, reports=10)
+    algorithm = ALGORITHMS["fedsgd"](options, Audience(knows_records=False, devices=10))
+    (question, _), *_ = algorithm.cohorts(range(1, 11))
+    assert (question.classes, len(question.parameters), algorithm.modules) == (4, 24, ("softmax",))
+    assert algorithm.result([])["labels"] == ["0", "1", "2", "3"]
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("fedsgd", {"dataset": "flights"}, "flights does not say which classes"),
+        ("fedavg", {"dataset": "iris"}, "no device trains a softmax model by itself"),
+        ("fedsgd", {"dataset": "iris", "labels": 3}, "--labels is for softmax regression on records"),
+        ("fedsgd", {"dimension": 6}, "--labels is for softmax regression on records"),
+        ("fedsgd", {"dimension": 6, "labels": 129}, "--labels must be 2 to 128, not 129"),
+        ("fedsgd", {"dimension": 128, "labels": 9}, "9 classes of 128 features are 1,152 weights"),
+    ],
+)
+def test_what_is_refused(name, options, message):
+    cls = ALGORITHMS[name]
+    with pytest.raises(UsageError, match=message):
+        cls(cls.Options(model="softmax", **options), Audience(knows_records=False, devices=10))
