@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ternhost.datasets.base import Fixed, Table, to_fixed
-from ternhost.datasets.nycflights import of_package, ramp, weekday, with_weather
+from ternhost.datasets.nycflights import LATE, of_package, ramp, weekday, with_weather
 
 if TYPE_CHECKING:
     import pandas
@@ -17,12 +17,8 @@ if TYPE_CHECKING:
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 _DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 _WINDS = ("calm", *(f"{10 * i}" for i in range(1, 37)), "unknown")  # where it blows from, in degrees
-_ARRIVALS = {
-    "early": -np.inf,
-    "on time": 0,
-    "late": 15,
-    "very late": 60,
-}  # from so many minutes after the plan
+# From so many minutes after the plan on.
+_ARRIVALS = {"early": -np.inf, "on time": 0, "late": LATE + 1, "very late": 61}
 
 
 @cache
