@@ -234,6 +234,9 @@ class Collect(Algorithm):
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
+        if "reports" not in state:
+            hint = "finish it with that version, or give it up with --anew"
+            raise UsageError("this collection was begun by a version that asked otherwise", hint=hint)
         self._round, self._most = int(state["round"]), int(state["most"])
         self._reports = [list(own) for own in state["reports"]]
         self.counts = [[np.array(counts, np.int64) for counts in own] for own in state["counts"]]

@@ -14,6 +14,7 @@ from ternhost.report.page import Page, Row, common_results, common_settings, spe
 
 _MOST = 40  # attributes in a picture; of categories
 _PANELS, _CATEGORIES = 14, 8
+_IN_WORDS = {"grr": "randomised response", "olh": "optimised local hashing"}
 
 
 def page(result: Mapping[str, Any]) -> Page:
@@ -55,8 +56,8 @@ def _pictures(result: Mapping[str, Any]) -> dict[str, tuple[Figure, str]]:
     if told:
         pictures["frequencies"] = (
             plots.frequencies([_shares(entry) for entry in told]),
-            f"How frequent categories are: of each attribute the {_CATEGORIES} that seem to be the most frequent. "
-            "Estimates are left as they are, without bias, so that one of something rare may be below 0.",
+            f"How frequent categories are: of each attribute the {_CATEGORIES} that seem to be the most frequent. Of "
+            "many that are about as frequent, these are the ones whose noise happened to be above 0.",
         )
     part = result["parts"][0]
     card = decode_any(bytes.fromhex(part["card"]))
@@ -91,10 +92,11 @@ def common(entry: Mapping[str, Any], most: int) -> tuple[list[int], int]:
 
 
 def _part(part: Mapping[str, Any]) -> Row:
+    how = _IN_WORDS.get(part["mechanism"], part["mechanism"])
     return (
         part["name"],
         f"{part['k']} of {part['d']}",
-        f"reported by a client at epsilon {part['epsilon']:.6g} by {part['mechanism']} (card {part['card_hash']})",
+        f"reported by a client at epsilon {part['epsilon']:.6g} by {how} (card {part['card_hash']})",
     )
 
 
