@@ -1,6 +1,7 @@
 """The range of a round: chosen from counts, lossless first, wider where clipping would cost more than noise does."""
 
 import json
+from array import array
 from fractions import Fraction
 
 import numpy as np
@@ -10,7 +11,10 @@ from simulating import begin, finished, fleet_of, rounds
 from tern import card as cards
 from tern import wire
 from tern.fixed import ONE
-from ternhost import datasets, mechanisms
+from tern.gradient import Gradient
+from tern.sampler import sample
+from tern.streams import Replay
+from ternhost import datasets, mechanisms, vectorised
 from ternhost.aggregate import estimate
 from ternhost.algorithms import ranges
 from ternhost.algorithms.fedsgd import scout
@@ -18,6 +22,7 @@ from ternhost.algorithms.ranges import Ranges
 from ternhost.datasets import REGRESSION, synthetic
 from ternhost.errors import UsageError
 from ternhost.mechanisms import certify
+from ternhost.vectorised import ReplayLanes
 
 WITH_ZEROS = ("rr3", "pm", "pm-sub", "optimal")
 
@@ -199,3 +204,32 @@ def test_clipped_sizes_tell_their_mean():
             clipped = mean * -np.expm1(-tau / mean)
             if clipped < 0.9 * tau:
                 assert ranges._mean_size(clipped, tau) == pytest.approx(mean, rel=1e-6)
+
+
+# On devices, and by their twin
+
+
+@pytest.mark.parametrize("model", [wire.LINEAR, wire.LOGISTIC, wire.SVM])
+def test_a_device_and_its_twin_report_the_same_symbols(model):
+    """The device library's gradient and sampler on random bytes, beside the simulated fleet's on the same bytes."""
+    rng = np.random.default_rng(model)
+    d, clients = 9, 40
+    card = mechanisms.design("three-outputs", "1").decode()
+    records = rng.integers(-ONE, ONE + 1, (clients, d + 1)).astype(np.int16)
+    records[:, -1] = np.where(records[:, -1] > 0, ONE, -ONE) if model != wire.LINEAR else records[:, -1]
+    weights = rng.integers(-4000, 4000, d)
+    lanes = rng.integers(0, 256, (clients * d, 64)).astype(np.uint8)
+    symbols = set()
+    for range_ in (0, 1, 2, 5, 12):
+        values = vectorised.gradients(model, weights, -13, records, range_=range_)
+        twin = vectorised.sample(card, ReplayLanes(lanes), values.reshape(-1)).reshape(clients, d)
+        gradient, found, drawn = Gradient(d), array("h", bytes(2 * d)), array("H", bytes(2))
+        for i in range(clients):
+            gradient.reset(range_)
+            gradient.add(model, array("h", weights.tolist()), -13, array("h", records[i].tolist()))
+            gradient.finish(found)
+            for j in range(d):
+                sample(card, Replay(bytes(lanes[i * d + j])), found[j : j + 1], drawn, 1)
+                assert drawn[0] == twin[i, j]
+        symbols.add(twin.tobytes())
+    assert len(symbols) == 5

@@ -1,0 +1,67 @@
+"""The range on emulated boards: they report what their simulated twin does, and a run narrows as the twin's would."""
+
+import numpy as np
+import pytest
+import rig
+from simulating import ask
+
+from tern import wire
+from tern.fixed import ONE
+from ternhost import fleet, vectorised
+from ternhost.aggregate.questions import Question
+from ternhost.aggregate.store import Store
+from ternhost.datasets import Holdings
+from ternhost.drivers.base import Terms
+from ternhost.drivers.boards import BoardsDriver
+from ternhost.drivers.simulated import SimulatedDriver
+from ternhost.fleet.provision import board_directories, provision_fleet
+from ternhost.mechanisms import design
+from ternhost.mechanisms.accounting import Policy
+
+CLIENTS, D = 40, 6
+CERTAIN = design("duchi", 20).card  # never wrong at -1 and 1
+NARROW = (1, 2, 3, 12)
+
+
+@pytest.mark.parametrize("kind", ["emulated:2", pytest.param("pico-emulated:1", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("model", [wire.LINEAR, wire.LOGISTIC, wire.SVM])
+def test_boards_and_their_twin_scale_alike(tmp_path, model, kind):
+    """All clients hold one record. Where its gradient reaches beyond the range the symbol is certain; the features
+    differ by factors of 2, so that each range has another set of those."""
+    rng = np.random.default_rng(model)
+    row = np.append([ONE >> j for j in range(D)], ONE).astype(np.int16)
+    row[:D] *= rng.choice([-1, 1], D).astype(np.int16)
+    rows = np.tile(row, (CLIENTS, 1))
+    directories = board_directories(tmp_path, int(kind[-1]))
+    reached = []
+    with Store(tmp_path / "store.sqlite") as store:
+        provision_fleet(store, directories, rows, Policy(20_000_000, 900_000_000))
+        boards = fleet.parse(kind).boards(directories, ())
+        with BoardsDriver(store, boards, Terms()) as driver:
+            twin = SimulatedDriver(Holdings(rows, np.arange(CLIENTS)))
+            for number, range_ in enumerate(NARROW, 1):
+                weights = rng.integers(-300, 300, D)
+                question = Question(model, weights.tolist(), -14, CERTAIN, 1, range=range_)
+                (gradient,) = vectorised.gradients(model, weights, -14, rows[:1], range_=range_)
+                certain = np.abs(gradient) == ONE
+                reached.append(int(certain.sum()))
+                for one in (driver, twin):
+                    (cohort,) = ask(one, [(question, one.devices)], number).cohorts
+                    reports = cohort.counts.sum(axis=1)
+                    assert reports.sum() == CLIENTS
+                    assert np.array_equal(
+                        cohort.counts[certain, 1], np.where(gradient > 0, reports, 0)[certain]
+                    )
+    assert reached == sorted(reached)
+    assert reached[0] < reached[-1] == D
+
+
+def test_a_run_on_boards_narrows_its_range(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    options = {"dataset": "synthetic-linear", "model": "linear", "epsilon": "8", "k": 1}
+    result = rig.finish(fleet="emulated:2", reports=400, group=50, **options)
+    taus = [entry["tau"] for entry in result["history"]]
+    assert taus[0] == 1
+    assert min(taus) < 1
+    assert result["taus"] == {f"{tau:g}": taus.count(tau) for tau in taus}
+    assert result["refusals"] == result["missing"] == 0
