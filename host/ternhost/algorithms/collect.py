@@ -29,10 +29,7 @@ from ternhost.algorithms.attributes import Part
 from ternhost.algorithms.base import Algorithm, Audience, Cohort, Devices, ask_everybody
 from ternhost.algorithms.designs import (
     CARD_ALTERNATIVES,
-    K_RULE_HELP,
-    K_RULES,
     PRIVACY,
-    VARIANCE,
     Mechanised,
     class_of,
 )
@@ -76,7 +73,6 @@ class Options(Mechanised, LevelOptions):
     )
     seed: int = option(1, "deals the records", group=_WHAT, kind=int, metavar="S")
     method: str = option(ALGORITHM6, "how", group=PRIVACY, choices=METHODS)
-    k_rule: str = option(VARIANCE, K_RULE_HELP, group=PRIVACY, choices=K_RULES)
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -19,14 +19,14 @@ from ternhost.mechanisms import certify
 from ternhost.mechanisms.base import MICRO, parse_epsilon, single_valued
 from ternhost.options import option
 
-# How many of d coordinates a device reports, each at epsilon / k. "variance" is best for what is collected, of which
-# nothing is known: it takes values that are spread evenly over [-1, 1], and the card that it is about. Gradients are
-# mostly near 0, where fewer coordinates are better: training defaults to "paper" (`tern experiment coordinates`).
+# How many of d coordinates a device reports, each at epsilon / k. "variance" takes values that are spread evenly over
+# [-1, 1], a prior where nothing is known, and the card that is used. Gradients are small, but once they are scaled to
+# their range they are spread, too. `tern experiment coordinates` measures the rules.
 VARIANCE = "variance"
 K_RULES = (VARIANCE, "wide", "paper")
 K_RULE_HELP = (
     "how K follows from epsilon: variance, the least variance of the estimate for values spread evenly over [-1, 1]; "
-    "paper, floor(epsilon / 2.5), better for gradients, which are mostly near 0; wide, floor(epsilon / 2.5 + 0.6)"
+    "paper, floor(epsilon / 2.5); wide, floor(epsilon / 2.5 + 0.6)"
 )
 
 _LEAST_OF_SEVERAL = (
@@ -101,7 +101,7 @@ class Mechanised:
     k: int | None = option(
         None, "coordinates that a report gives, each at epsilon / K", group=PRIVACY, kind=int, metavar="K"
     )
-    k_rule: str = option("paper", K_RULE_HELP, group=PRIVACY, choices=K_RULES)
+    k_rule: str = option(VARIANCE, K_RULE_HELP, group=PRIVACY, choices=K_RULES)
     mechanism_options: Mapping[str, Any] | None = None  # of the mechanism alone
 
     def require_one_epsilon(self, classes: int) -> None:

@@ -4,7 +4,7 @@ With k of d coordinates at epsilon / k each, a mean rests on the n k / d reports
 variance is d / (k n) times V(x) + (x - mean)**2, the noise of a card of epsilon / k and the sampling of clients. (A sum
 over all n clients, as the papers scale it, has d / (k n) (V(x) + x**2) - x**2 / n: more where values are not balanced.)
 Without noise more coordinates are better, and where values are alike one is; so the rules are compared for values that
-are spread evenly over [-1, 1], and measured on others, and on a model trained on gradients, which are mostly near 0.
+are spread evenly over [-1, 1], and measured on others, and on a model trained on gradients, scaled to their range.
 """
 
 from __future__ import annotations
