@@ -103,6 +103,19 @@ def test_a_run_without_an_end_does_not_stop():
     assert chosen.learning_rate == fifty.learning_rate
 
 
+def test_a_model_that_is_mostly_noise_moves_with_caution():
+    own = training.plan(wire.LOGISTIC, 60, rounds=100, group=1000, k=1, variance=4.0)
+    rng = np.random.default_rng(1)
+    rates = {}
+    for name, gradient in (("noise", 0.0), ("signal", -0.2)):
+        t = Trainer(own)
+        for _ in range(99):
+            t.update(gradient + rng.normal(0, (4.0 / own.expected) ** 0.5, 60), own.expected)
+        rates[name] = t.rate
+    assert rates["signal"] == own.learning_rate
+    assert rates["noise"] < 0.9 * own.learning_rate
+
+
 # State
 
 

@@ -229,9 +229,8 @@ class FedSGD(Learning):
             self._tau = float(state["range"]["tau"])
 
     def result(self, history: Sequence[dict[str, Any]]) -> dict[str, Any]:
-        rate = self._trainer.settings.rate(self._tau, self._ranges.kept(self._tau))
         taus = Counter(f"{entry['tau']:g}" for entry in history if "tau" in entry)
-        return {**super().result(history), "tau": self._tau, "taus": dict(taus), "learning_rate": rate}
+        return {**super().result(history), "tau": self._tau, "taus": dict(taus)}
 
     @classmethod
     def summary(cls, result: Mapping[str, Any]) -> list[str]:

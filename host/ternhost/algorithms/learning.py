@@ -161,7 +161,7 @@ class Learning(Algorithm):
             "classes": [own.summary(self.times) for own in self.designs],
             "stopped": self._trainer.stopped,
             "optimiser": self._trainer.settings.optimiser,
-            "learning_rate": self._trainer.settings.learning_rate,
+            "learning_rate": self._trainer.rate,  # of the last round
             "mechanism": design.mechanism,
             "card": design.card.data.hex(),
             "card_hash": cards.card_hash(design.card.data).hex(),

@@ -19,6 +19,8 @@ from ternhost.algorithms.optimisers import OPTIMISERS, Floats, Noise, Optimiser
 from ternhost.algorithms.parameters import MODELS, Parameters, quantise
 from ternhost.errors import UsageError
 
+_LEAST_CAUTION = 0.4
+_ENOUGH = 0.2
 # Why a run stopped.
 ROUNDS = "rounds"  # all planned rounds are done
 CONVERGED = "converged"  # the parameters no longer move
@@ -41,11 +43,14 @@ class Settings:
     optimiser: str = "averaging"
     noise: Noise | None = None  # that the rate follows from; None where it was named
 
-    def rate(self, tau: float, kept: float = 1.0) -> float:
-        """The learning rate of a round whose reports reach to tau: the less noise, the larger. kept: as of `Noise`."""
+    def rate(self, tau: float, kept: float = 1.0, caution: float = 1.0) -> float:
+        """The learning rate of a round whose reports reach to tau: the less noise, the larger.
+
+        kept: as of `Noise`. caution: a part of the noise that is aimed at, less than 1 where a model is mostly noise.
+        """
         if self.noise is None:
             return self.learning_rate
-        noise = replace(self.noise, variance=self.noise.variance * tau**2, kept=kept)
+        noise = replace(self.noise, variance=self.noise.variance * (tau / caution) ** 2, kept=kept)
         return OPTIMISERS.named(self.optimiser).automatic_rate(noise)
 
     def __post_init__(self) -> None:
@@ -105,6 +110,37 @@ def plan(
     )
 
 
+@dataclass
+class Drift:
+    """How much of an averaged model is the noise of its steps, as if no later step took any of it back.
+
+    walked: the variance of the weights, summed, that all steps have brought. spread: of the average (that of
+    `optimisers.Averaging`). shared: their covariance. caution: at least `_LEAST_CAUTION`, and 1 where a fifth of the
+    model's length, squared, is more than noise; 1 in the first quarter of a run, too.
+    """
+
+    walked: float = 0.0
+    spread: float = 0.0
+    shared: float = 0.0
+    steps: int = 0
+    caution: float = 1.0
+
+    def add(self, variance: float, model: Floats, late: bool) -> None:
+        """Take a step whose noise has this variance, summed over the weights; model: the average after it."""
+        self.steps += 1
+        share = 4 / (3 + self.steps)
+        self.walked += variance
+        both = 2 * share * (1 - share) * self.shared
+        self.spread = (1 - share) ** 2 * self.spread + share**2 * self.walked + both
+        self.shared = (1 - share) * self.shared + share * self.walked
+        if late:
+            length = float(
+                np.square(model[1:]).sum()
+            )  # the constant's weight is large where classes are unequal
+            signal = 1 - self.spread / length if length else 0.0
+            self.caution = min(1.0, max(_LEAST_CAUTION, signal / _ENOUGH))
+
+
 class Trainer:
     """One run: ask `question()`, estimate the mean gradient of a group, `update()`, until `stopped` says why."""
 
@@ -115,6 +151,8 @@ class Trainer:
         self.stopped: str | None = None
         self._still = 0
         self._failed = 0
+        self._drift = Drift()
+        self.rate = settings.learning_rate  # of the last round
 
     @property
     def weights(self) -> Floats:
@@ -150,8 +188,13 @@ class Trainer:
         settings = self.settings
         before = self.weights
         direction = gradient * (counts / settings.expected) + settings.regularisation * before
-        rate = settings.rate(tau, kept)
+        rate = self.rate = settings.rate(tau, kept, self._drift.caution)
         self.optimiser.step(direction, rate)
+        if settings.noise is not None:
+            noise = settings.noise.variance * tau**2 * float(counts.sum()) / settings.expected
+            self._drift.add(
+                rate**2 * noise, self.optimiser.model, late=4 * self.round >= settings.noise.rounds
+            )
         step = float(np.abs(self.weights - before).max())
         self._still = self._still + 1 if step < settings.tolerance * rate else 0
         self._failed = 0
@@ -185,6 +228,8 @@ class Trainer:
             "still": self._still,
             "failed": self._failed,
             "optimiser": self.optimiser.state(),
+            "drift": dict(vars(self._drift)),
+            "rate": self.rate,
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
@@ -193,6 +238,8 @@ class Trainer:
             self.optimiser.restore(state["optimiser"])
             self.round, self.stopped = int(state["round"]), state["stopped"]
             self._still, self._failed = int(state["still"]), int(state["failed"])
+            self._drift = Drift(**state.get("drift", {}))  # none in a run of an earlier version
+            self.rate = float(state.get("rate", self.rate))
             if self.stopped == ROUNDS and (self.settings.rounds or self.round + 1) > self.round:
                 self.stopped = None  # there are more by now
         except (KeyError, TypeError, ValueError) as error:
