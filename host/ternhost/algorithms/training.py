@@ -191,7 +191,8 @@ class Trainer:
         rate = self.rate = settings.rate(tau, kept, self._drift.caution)
         self.optimiser.step(direction, rate)
         if settings.noise is not None:
-            noise = settings.noise.variance * tau**2 * float(counts.sum()) / settings.expected
+            reports = float(np.broadcast_to(counts, gradient.shape).sum())
+            noise = settings.noise.variance * tau**2 * reports / settings.expected
             self._drift.add(
                 rate**2 * noise, self.optimiser.model, late=4 * self.round >= settings.noise.rounds
             )
