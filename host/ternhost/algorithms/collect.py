@@ -234,8 +234,10 @@ class Collect(Algorithm):
 
     def releases(self, of_class: int) -> list[Release]:
         """The dearest of the parts, of which a client is asked one."""
-        dearest = max(self.plan[of_class], key=lambda part: part.design.cost)
-        return [Release(dearest.name, dearest.design.card.epsilon, dearest.design.k, self.times)]
+        parts = self.plan[of_class]
+        dearest = max(parts, key=lambda part: part.design.cost)
+        what = dearest.name if len(parts) == 1 else "attributes"
+        return [Release(what, dearest.design.card.epsilon, dearest.design.k, self.times)]
 
     def largest(self, of_class: int) -> int:
         return max(part.design.cost for part in self.plan[of_class])
