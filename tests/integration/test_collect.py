@@ -67,7 +67,7 @@ def served(directory, micropython, table):
     """Boards on a broker, with the rows of a table: the fleet and its store."""
     place, store, boards = directory / "broker", directory / "store.sqlite", board_directories(directory, 2)
     with Store(store) as keys:
-        provision_fleet(keys, boards, collect.records_of(table), Policy(5_000_000, 50_000_000))
+        provision_fleet(keys, boards, table.records(table.training), Policy(5_000_000, 50_000_000))
     broker.configure(place, store, port=free_port())
     attach(boards, place, store, longest_pause_ms=500)
     with Mosquitto(place), EmulatedFleet(micropython, boards):

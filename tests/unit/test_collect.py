@@ -3,6 +3,7 @@
 import json
 import math
 from fractions import Fraction
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -378,3 +379,32 @@ def test_the_command(capsys):
     assert "--mechanism belongs to algorithm6" in capsys.readouterr().err
     assert main(["collect", "--resume", "x", "--k", "1"]) == 2
     assert "keeps its options" in capsys.readouterr().err
+
+
+def test_categories_are_told_and_drawn(capsys):
+    told = [
+        "collect",
+        "--dataset",
+        "flights-table",
+        "--fleet",
+        "simulated:50000",
+        "--epsilon",
+        "2",
+        "--name",
+        "x",
+    ]
+    assert main(told) == 0
+    out = capsys.readouterr().out
+    assert "origin: " in out
+    assert "99 more" in out  # of 104 destinations
+    assert "mean squared error of the frequencies" in out
+    page = Path("runs/x/report.html").read_text()
+    assert Path("runs/x/frequencies.png").stat().st_size > 20_000
+    assert "optimised local hashing" in page
+    assert "randomised response" in page
+
+
+def test_a_collection_that_asked_otherwise_is_not_gone_on_with(people):
+    algorithm = begin("collect", 600, dataset=people)
+    with pytest.raises(UsageError, match="a version that asked otherwise"):
+        algorithm.restore({"round": 0, "reported": [0], "most": 0, "counts": []})

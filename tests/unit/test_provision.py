@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from tern import storage
+from ternhost import datasets
 from ternhost.aggregate.fleet_key import FleetKey
 from ternhost.cli import main
 from ternhost.errors import UsageError
@@ -96,6 +97,12 @@ def test_labels_of_0_and_1_are_taken_with_a_word(labels, is_told, tmp_path, caps
     said = capsys.readouterr()
     assert said.out == ""
     assert (f"the labels in {path} are 0 or 1" in said.err) == is_told
+
+
+def test_records_of_a_table_hold_categories_as_they_are():
+    table = datasets.TABLES["flights-table"]()
+    rows = provision.dataset_records("flights-table", 3, 2)
+    assert rows.tolist() == [[*table.numeric[at].tolist(), *table.codes[at].tolist(), 0] for at in (4, 5)]
 
 
 def test_records_in_other_encodings(tmp_path):

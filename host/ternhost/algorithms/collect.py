@@ -7,7 +7,7 @@ an attribute really had. HierA (levels.py): every client reports level and sign 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -34,7 +34,7 @@ from ternhost.algorithms.designs import (
     class_of,
 )
 from ternhost.algorithms.hiera import LevelOptions
-from ternhost.datasets import Fixed, Holdings, Table
+from ternhost.datasets import Holdings, Table
 from ternhost.datasets.base import CONSTANT
 from ternhost.errors import UsageError
 from ternhost.mechanisms.accounting import Release
@@ -44,9 +44,8 @@ from ternhost.options import flag, option, require
 ALGORITHM6 = "algorithm6"
 HIERA = "hiera"
 METHODS = (ALGORITHM6, HIERA)
-# With categorical attributes; of other data sets, the features. A file's table takes its path.
-TABLES: dict[str, Callable[[Path | None], Table]] = {"ipums": datasets.ipums.ipums}
-WITHOUT_FILES: dict[str, Callable[[], Table]] = {"flights-table": datasets.flights_table}
+# Of a file, with categorical attributes; of other data sets that can be trained on, the features.
+TABLES = {"ipums": datasets.ipums.ipums}
 
 _WHAT = "what to collect"
 _SHOWN = 24  # attributes, for people,
@@ -64,7 +63,7 @@ class Options(Mechanised, LevelOptions):
 
     dataset: str = option(
         "flights",
-        f"what the clients hold: {', '.join((*WITHOUT_FILES, *datasets.DATASETS))}; or NAME:PATH, of a file",
+        f"what the clients hold: {', '.join((*datasets.TABLES, *datasets.DATASETS))}; or NAME:PATH, of a file",
         group=_WHAT,
         metavar="D",
     )
@@ -88,21 +87,13 @@ def load(name: str) -> tuple[Table, int]:
     Also how many features are before them in the records that `tern up --dataset` makes: the constant one, or none.
     """
     kind, _, path = name.partition(":")
-    if name in WITHOUT_FILES:
-        return WITHOUT_FILES[name](), 0
+    if name in datasets.TABLES:
+        return datasets.TABLES[name](), 0
     if kind in TABLES:
         return TABLES[kind](Path(path).expanduser() if path else None), 0
     dataset = datasets.load(name)
     first = int(dataset.feature_names[0] == CONSTANT)
     return Table(dataset.name, dataset.feature_names[first:], dataset.features[:, first:]), first
-
-
-def records_of(table: Table) -> Fixed:
-    """As devices hold them: the attributes, and a label that nobody asks for."""
-    columns: list[npt.NDArray[np.int16]] = [table.numeric]
-    if table.codes is not None:
-        columns.append(table.codes)
-    return np.concatenate([*columns, np.zeros((len(table.numeric), 1), np.int16)], axis=1)
 
 
 def plan(options: Options, table: Table) -> list[list[Part]]:
@@ -141,7 +132,7 @@ class Collect(Algorithm):
         self._table, first = load(options.dataset) if data is None else (data, 0)
         # Boards that were provisioned with the data set hold its constant, too; nobody asks for that.
         self._first = 0 if audience.knows_records else first
-        records = records_of(self._table)
+        records = self._table.records(self._table.training)
         self._width = self._first + records.shape[1] - 1
         if self._width > wire.MAX_DIMENSION:
             raise UsageError(
@@ -239,8 +230,10 @@ class Collect(Algorithm):
 
     def releases(self, of_class: int) -> list[Release]:
         """The dearest of the parts, of which a client is asked one."""
-        dearest = max(self.plan[of_class], key=lambda part: part.design.cost)
-        return [Release(dearest.name, dearest.design.card.epsilon, dearest.design.k, self.times)]
+        parts = self.plan[of_class]
+        dearest = max(parts, key=lambda part: part.design.cost)
+        what = dearest.name if len(parts) == 1 else "attributes"
+        return [Release(what, dearest.design.card.epsilon, dearest.design.k, self.times)]
 
     def largest(self, of_class: int) -> int:
         return max(part.design.cost for part in self.plan[of_class])

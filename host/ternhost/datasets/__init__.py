@@ -31,8 +31,8 @@ from ternhost.datasets.planned import planned_flights
 from ternhost.errors import UsageError
 
 __all__ = [
-    "CLASSIFICATION", "DATASETS", "FILES", "MULTICLASS", "REGRESSION", "Dataset", "Fixed", "Floats", "Holdings",
-    "Indices", "Table", "expand", "flights", "flights_table", "held_out", "load", "normalised",
+    "CLASSIFICATION", "DATASETS", "FILES", "MULTICLASS", "REGRESSION", "TABLES", "Dataset", "Fixed", "Floats",
+    "Holdings", "Indices", "Table", "expand", "flights", "flights_table", "held", "held_out", "load", "normalised",
     "planned_flights", "to_fixed",
 ]  # fmt: skip
 
@@ -61,6 +61,15 @@ _CLASSES_OF_FILES: dict[str, tuple[Callable[[Path | None], Dataset], tuple[str, 
 }
 FILES = (*_CLASSES_OF_FILES, "ipums", "ipums-regression")
 DATASETS = (*_WITHOUT_FILES, *_CLASSES, *FILES)
+
+
+# What can be collected, but not trained on, by name.
+TABLES: dict[str, Callable[[], Table]] = {"flights-table": flights_table}
+
+
+def held(name: str, *, classes: bool = False) -> Dataset | Table:
+    """What devices can be given for a trial: the data set of that name (`load`), or one of TABLES."""
+    return TABLES[name]() if name in TABLES else load(name, classes=classes)
 
 
 def load(name: str, *, classes: bool = False) -> Dataset:

@@ -102,6 +102,19 @@ class Table:
     categories: tuple[tuple[str, ...], ...] = ()
     skipped: int = 0
 
+    @property
+    def training(self) -> Indices:
+        """Positions of the records that devices may hold: of all."""
+        return np.arange(len(self.numeric))
+
+    def records(self, positions: npt.ArrayLike) -> Fixed:
+        """Records as a device holds them: m x (d + 1), numbers first, and last a label of 0 that nobody asks for."""
+        chosen = np.asarray(positions)
+        columns = [self.numeric[chosen], np.zeros((len(chosen), 1), np.int16)]
+        if self.codes is not None:
+            columns.insert(1, self.codes[chosen])
+        return np.concatenate(columns, axis=1)
+
     def expanded(self, *without: str) -> tuple[tuple[str, ...], Fixed]:
         """Names and values of all attributes but `without`, each categorical one of c values as c - 1 binary ones.
 

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from tern import ledger, storage, wire
 from ternhost.aggregate.numbers import last_number
 from ternhost.aggregate.store import Store
-from ternhost.datasets import Dataset
+from ternhost.datasets import Dataset, Table
 from ternhost.errors import StorageError, UsageError
 from ternhost.files import private
 from ternhost.mechanisms.accounting import Policy
@@ -131,7 +131,7 @@ def provision_fleet(
 
 
 def provision_from(
-    path: Path, directories: Sequence[Path], dataset: Dataset, clients: int, seed: int, policy: Policy
+    path: Path, directories: Sequence[Path], dataset: Dataset | Table, clients: int, seed: int, policy: Policy
 ) -> None:
     """Make boards whose clients hold a record each of `dataset`, and a store with their keys at `path`.
 

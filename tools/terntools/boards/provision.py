@@ -249,7 +249,7 @@ def has_labels_0_and_1(rows: Rows) -> bool:
 
 def dataset_records(name: str, device: int, count: int, *, classes: bool = False) -> Rows:
     """`count` training records of a data set for a trial: those that follow from the device's id."""
-    dataset = datasets.load(name, classes=classes)
+    dataset = datasets.held(name, classes=classes)
     at = (np.arange(count) + (device - 1) * count) % len(dataset.training)
     return dataset.records(dataset.training[at])
 

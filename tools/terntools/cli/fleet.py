@@ -54,7 +54,7 @@ def add_parser(subparsers: Any) -> None:
     kinds.set_defaults(func=run_kinds)
     emulate.add_argument("boards", type=int, metavar="N")
     emulate.add_argument(
-        "--dataset", choices=tuple(datasets.DATASETS), default="flights", help="what they hold"
+        "--dataset", choices=(*datasets.DATASETS, *datasets.TABLES), default="flights", help="what they hold"
     )
     emulate.add_argument(
         "--classes",
@@ -145,7 +145,7 @@ def _boards(args: argparse.Namespace, keys: Path | None) -> tuple[Path, list[Pat
                 f"{directory} holds fewer boards: there is no {missing[0]}", hint="ask for fewer"
             )
         return keys or directory / run_directory.STORE_NAME, boards
-    dataset = datasets.load(args.dataset, classes=args.classes)
+    dataset = datasets.held(args.dataset, classes=args.classes)
     if args.clients > (most := len(dataset.training)):
         raise UsageError(
             f"--clients must be at most {most}, the records of {args.dataset}, not {args.clients}"

@@ -69,7 +69,9 @@ def add_options(parser: argparse.ArgumentParser, required: bool) -> None:
         help="CSV file: a row holds features and then the label, all in [-1, 1]",
     )
     member.add_argument(
-        "--dataset", choices=tuple(datasets.DATASETS), help="take records of a data set, for a trial"
+        "--dataset",
+        choices=(*datasets.DATASETS, *datasets.TABLES),
+        help="take records of a data set, for a trial",
     )
     member.add_argument(
         "--classes", action="store_true", help="labels are numbers of classes, from 0, for softmax regression"
