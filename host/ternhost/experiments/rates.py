@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from ternhost.algorithms.optimisers import OPTIMISERS, Averaging, Noise
 from ternhost.datasets import MULTICLASS
 from ternhost.errors import UsageError
 from ternhost.experiments.base import BUNDLED, CLIENTS, Options, Outcome, load
@@ -20,7 +21,7 @@ from ternhost.experiments.statistics import grouped, mean_and_error, pick, value
 
 SUMMARY = "the loss against the learning rate, in units of the automatic one, on every bundled set"
 
-_FACTORS = tuple(2 ** (i / 2) for i in range(-4, 5))
+_FACTORS = tuple(round(2 ** (i / 2), 3) for i in range(-4, 5))
 _MEAN = "mean of all sets"
 
 
@@ -41,14 +42,25 @@ def cells(options: Options) -> list[Cell]:
     ]
 
 
+def _at(factor: float) -> str:
+    """The optimiser whose automatic rate, in every round, is so many times the default's."""
+
+    class Scaled(Averaging):
+        @staticmethod
+        def automatic_rate(noise: Noise) -> float:
+            return factor * Averaging.automatic_rate(noise)
+
+    name = f"averaging, rate times {factor:g}"
+    OPTIMISERS.register(name, Scaled)
+    return name
+
+
 def _trained(name: str, epsilon: float, factor: float, reports: int, runs: int, seed: int) -> list[Row]:
     dataset = load(name)
     model, loss = trained_by(dataset)
-    own = {"model": model, "epsilon": f"{epsilon:g}"}
-    rate = factor * float(sgd(dataset, reports, seed, **own).result([])["learning_rate"])
+    own = {"model": model, "epsilon": f"{epsilon:g}", "optimiser": _at(factor)}
     losses = [
-        simulate(sgd(dataset, reports, one, learning_rate=rate, **own), one).figures()[loss]
-        for one in range(seed, seed + runs)
+        simulate(sgd(dataset, reports, one, **own), one).figures()[loss] for one in range(seed, seed + runs)
     ]
     mean, error = mean_and_error(losses)
     return [
@@ -58,7 +70,6 @@ def _trained(name: str, epsilon: float, factor: float, reports: int, runs: int, 
             "epsilon": epsilon,
             "reports": reports,
             "factor": factor,
-            "learning_rate": rate,
             "measure": loss,
             "loss": mean,
             "standard_error": error,
