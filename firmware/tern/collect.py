@@ -1,16 +1,31 @@
 """Collecting what a record holds: some of its features as they are, for means and frequencies (Algorithm 6).
 
 Source: Zhao et al., IEEE IoT J. 8, 2021. Numeric features are Q1.14 values, multiplied by 2**range and clipped; a
-category is a number from 0, and whatever it is, it counts as one of those that the card has.
+category is a number from 0, and whatever it is, it counts as one of those that the card has. With range 1 it is hashed
+to one of those: optimised local hashing (Wang et al., USENIX Security 2017) for attributes of many categories.
 """
 
+import hashlib
 from array import array
+from struct import pack, unpack_from
 
 from tern.card import CardError
+from tern.compat import const
 from tern.fixed import saturate
 from tern.sampler import sample, sample_categories
 from tern.shapes import WINDOW
 from tern.wire import CATEGORIES, MAX_DIMENSION
+
+PRIME = const(8191)  # as many categories can be told apart by their hashes
+
+
+def hash_of(device, round_number):
+    """Return a and b of the hash (a * category + b) % PRIME % buckets of a client in a round, which are public.
+
+    Over all clients any two categories have independent hashes (Carter and Wegman, J. Comput. Syst. Sci. 18, 1979).
+    """
+    a, b = unpack_from("<II", hashlib.sha256(pack("<II", device, round_number)).digest())
+    return a % PRIME, b % PRIME
 
 
 class Answerer:
@@ -34,11 +49,16 @@ class Answerer:
         request = self._request
         row = memoryview(self._row)[: request.d + 1]
         records.read(client.start + (request.round - 1) % client.records, row)
+        hashed = request.model == CATEGORIES and request.range
+        if hashed:
+            a, b = hash_of(client.device, request.round)
         n = 0
         for j in range(request.d):
             if request.asked[j]:
                 value = self._row[j]
-                if request.model == CATEGORIES:
+                if hashed:
+                    value = (a * max(0, min(value, PRIME - 1)) + b) % PRIME % card.symbols
+                elif request.model == CATEGORIES:
                     value = max(0, min(value, card.symbols - 1))
                 else:
                     value = saturate(value << request.range)

@@ -423,7 +423,7 @@ def check_question(model, range_, exponent, classes, d, k, batch, epochs, rate, 
     require(1 <= d <= wire.MAX_DIMENSION and classes * d <= wire.MAX_VALUES, "d out of bounds")
     require(2 <= classes <= wire.MAX_DIMENSION if many else classes == 1, "classes out of bounds")
     scaled = model < wire.SOFTMAX or model == wire.VALUES or model == wire.SOFTMAX_GRADIENT
-    require(0 <= range_ <= (wire.MAX_RANGE if scaled else 0), "range out of bounds")
+    require(0 <= range_ <= (wire.MAX_RANGE if scaled else model == wire.CATEGORIES), "range out of bounds")
     least = wire.MIN_LOCAL_EXPONENT if trains else wire.MIN_EXPONENT
     require(exponent == 0 if collects else least <= exponent <= wire.MAX_EXPONENT, "exponent out of bounds")
     most = 0 if collects or model == wire.SOFTMAX else wire.MAX_BATCH

@@ -100,7 +100,7 @@ class Result(Mapping[str, Any]):
     def attributes(self) -> pd.DataFrame:
         """A row for each attribute that was collected: name, mean, low, high, reports, and `true` where it is known.
 
-        The frequencies of a categorical attribute are a row for each category, named `category`. Wants pandas.
+        A categorical attribute has a row for each category: name, category, frequency, low, high. Wants pandas.
         """
         return _frame([row for entry in self.get("attributes", []) for row in _rows(entry)])
 
@@ -123,7 +123,9 @@ def _rows(entry: Mapping[str, Any]) -> list[dict[str, Any]]:
         ]
     rows = []
     for i, category in enumerate(entry["categories"]):
+        low, high = entry["intervals"][i] if entry["intervals"] else (None, None)
         row = {"name": entry["name"], "category": category, "frequency": entry["frequencies"][i]}
+        row |= {"low": low, "high": high}
         rows.append(
             {**row, "reports": entry["reports"], **({"true": entry["true"][i]} if "true" in entry else {})}
         )

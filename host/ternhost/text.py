@@ -1,6 +1,8 @@
-"""Text of others, such as a board's, before it is shown: a terminal obeys control characters, people believe lines."""
+"""Text for people; that of others, such as a board's, is made visible: a terminal obeys control characters."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
 
 
 def visible(text: str, lines: bool = False) -> str:
@@ -17,3 +19,11 @@ def visible(text: str, lines: bool = False) -> str:
         else character.encode("unicode_escape").decode("ascii")
         for character in text
     )
+
+
+def rounds_in_words(rounds: Mapping[str, int]) -> str:
+    """What was so in how many rounds: "0.5 in 3 rounds, 0.25 in 37"; of only one thing, what it was."""
+    if len(rounds) == 1:
+        return next(iter(rounds))
+    told = [f"{what} in {count}" for what, count in rounds.items()]
+    return ", ".join([f"{told[0]} rounds", *told[1:]]) if told else "nothing"

@@ -15,9 +15,10 @@ class Records:
 
     start = 1
 
-    def __init__(self, rows):
+    def __init__(self, rows, device):
         self.rows = rows
         self.records = len(rows)
+        self.device = device
 
     def read(self, i, row):
         source = self.rows[i - self.start]
@@ -55,7 +56,7 @@ def check(case, got):
 
 def answered(case, module):
     """The values that the Answerer of `module` computes."""
-    client = Records(case["records"])
+    client = Records(case["records"], case.get("device", 7))
     card = decode(bytes.fromhex(case["card"])) if "card" in case else None
     return module.Answerer(request_of(case)).values(client, client, card)
 

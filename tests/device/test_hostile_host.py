@@ -58,7 +58,7 @@ def lie(draws, number, d):
     if model in (wire.VALUES, wire.CATEGORIES, wire.SOFTMAX) and draws.below(8):
         batch = 0
         exponent = exponent if model == wire.SOFTMAX else 0
-        range_ = 0
+        range_ = draws.below(2) if model == wire.CATEGORIES else 0
     body = struct.pack(
         "<IIBBbBHHBBBIH",
         7,

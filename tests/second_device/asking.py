@@ -225,7 +225,7 @@ def some_round(draw, board, device, number):
     local = 5 <= model <= 7
     classes = draw.choice([n for n in (2, 3, 8, 128) if n * d <= 1024]) if model in (4, 10) else 1
     exponent = 0 if collects else draw.choice((-16, -15, -14, -12) if local else (-30, -22, -16, -14, -12))
-    range_ = draw.choice((0, 0, 1, 5, 12)) if model in (1, 2, 3, 8, 10) else 0
+    range_ = draw.choice((0, 0, 1, 5, 12)) if model in (1, 2, 3, 8, 10) else draw.randrange(2) * (model == 9)
     batch = 0 if collects or model == 4 else draw.choice((0, 1, 2, 5, 32))
     times = (
         (draw.choice((1, 1, 2, 5)), draw.randrange(17), draw.choice((1, 100, 40000, 2**23)))

@@ -108,7 +108,7 @@ static void check_values(void) {                                            /* f
     s.n = sizes[2] / (2 * (s.d + 1));
     if (!parse_round(&r, arguments[0], sizes[0]) || s.n == 0 || s.d != r.d) { printf("refused"); return; }
     decode(&r.card);
-    compute(values, &r, &s);
+    compute(values, &r, &s, r.device);
     for (int i = 0; i < r.values; i++) printf("%s%ld", i ? " " : "", (long)values[i]);
 }
 

@@ -134,7 +134,7 @@ static int parse_round(struct round *r, const u8 *f, int n) {               /* f
                         f[17], f[18], f[19], 0, f + 26, {f, 0, 0, 0, 0}};
     int model = r->model, local = model >= 5 && model <= 7, collect = model == 8 || model == 9, softmax = model == 4 || model == 10;
     if (r->device == 0 || r->number < 1 || r->number > LAST_ROUND || model < 1 || model > 10) return 0;
-    if (r->d < 1 || r->d > 128 || r->range > (model <= 3 || model == 8 || model == 10 ? 12 : 0)) return 0;
+    if (r->d < 1 || r->d > 128 || r->range > (model <= 3 || model == 8 || model == 10 ? 12 : model == 9)) return 0;
     if (collect ? r->exponent != 0 : r->exponent > -12 || r->exponent < (local ? -16 : -30)) return 0;
     if (softmax ? r->classes < 2 || r->classes > 128 : r->classes != 1) return 0;
     if (r->classes * r->d > 1024 || r->batch > (collect || model == 4 ? 0 : 32)) return 0;
@@ -250,14 +250,24 @@ static i64 choose_records(u32 number, int batch, i64 c, i64 *n) {
     return (i64)(number - 1) * *n % c;
 }
 
-static void compute(i32 *values, const struct round *r, const struct records *s) {
+/* A category's bucket of n: the same for all who know the client and the round. */
+static i32 bucket(u32 client, u32 number, i64 category, int n) {
+    u8 whose[8], digest[32];
+    put32(put32(whose, client), number);
+    hash(digest, whose, 8, "", 0);
+    return ((u64)get32(digest) * (category < 0 ? 0 : least(category, 8190)) + get32(digest + 4)) % 8191 % n;
+}
+
+static void compute(i32 *values, const struct round *r, const struct records *s, u32 client) {
     i32 m[MOST_VALUES];
     i64 n, from = choose_records(r->number, r->batch, s->n, &n);
     const u8 *one = record(s, r->number - 1);                               /* the record of models 4, 8 and 9 */
     if (r->model == 8 || r->model == 9) {
         for (int j = 0; j < r->d; j++) {
-            i64 v = get_i16(one + 2 * j), last = r->card.symbols - 1;
-            if (asks(r, j)) *values++ = r->model == 8 ? clamp(v * (1 << r->range), ONE) : v < 0 ? 0 : least(v, last);
+            i64 v = get_i16(one + 2 * j), n = r->card.symbols;
+            if (!asks(r, j)) continue;
+            if (r->model == 8) *values++ = clamp(v * (1 << r->range), ONE);
+            else *values++ = r->range ? bucket(client, r->number, v, n) : v < 0 ? 0 : least(v, n - 1);
         }
         return;
     }
@@ -575,7 +585,7 @@ static int answer(struct ledger *l, const struct client *c, const u8 q[32], cons
         u32 symbols[MOST_VALUES];
         u16 chosen[MOST_VALUES];
         u8 digest[32], ledger[60 + sizeof l->report];
-        compute(values, &r, &s);
+        compute(values, &r, &s, c->id);
         choose(chosen, q, r.values, r.k);
         for (int i = 0; i < r.k; i++) values[i] = values[chosen[i]];        /* chosen[i] >= i: they ascend */
         draw_all(&r.card, values, r.k, category, symbols);

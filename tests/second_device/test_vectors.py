@@ -90,6 +90,8 @@ def test_arithmetic(device, group):
         else:
             question = i16(case["parameters"])
         frame = round_frame(
+            device=case.get("device", 7),
+            key=KEYS[7],
             number=case["round"],
             model=case["model"],
             value_range=fields["range"],

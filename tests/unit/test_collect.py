@@ -1,6 +1,8 @@
 """Collecting means and frequencies: what is asked, what it costs, and what comes of it."""
 
 import json
+import math
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -8,13 +10,16 @@ from simulating import begin, finished, fleet_of, rounds, run
 
 from tern import card as cards
 from tern import wire
-from ternhost import datasets
+from ternhost import datasets, mechanisms
+from ternhost.aggregate import estimate
 from ternhost.algorithms import collect
 from ternhost.algorithms.base import Audience
 from ternhost.algorithms.collect import Collect, Options
+from ternhost.algorithms.designs import K_RULES
 from ternhost.cli import main
 from ternhost.datasets import Table
 from ternhost.errors import UsageError
+from ternhost.mechanisms import certify
 
 EXTRACT = "AGE,HRSWORK1,SEX,MARST,REGION\n" + "".join(
     f"{20 + i % 60},{(7 * i) % 90},{1 + i % 2},{1 + i % 4 // 2},{i % 5 // 2}\n" for i in range(600)
@@ -68,58 +73,103 @@ def table(monkeypatch):
 # What is asked, and what it costs
 
 
-@pytest.mark.parametrize("rule", ["wide", "paper"])
-def test_the_budget_is_split_as_in_the_paper(rule):
-    numeric, *categorical = collect.plan(Options(epsilon="8", k_rule=rule), _table(3))
-    (design,) = numeric.designs
-    assert 0.999 * 5_000_000 < design.cost <= 5_000_000
-    assert design.k == 2  # of 5e6: floor(5 / 2.5) and floor(5 / 2.5 + 0.6)
-    costs = [part.designs[0].cost for part in categorical]
-    assert [part.designs[0].card.symbols for part in categorical] == list(SIZES)
-    for cost in costs:  # a question for each size of domain has its share of the 3e6
-        assert 0.998 * 1_000_000 < cost <= 1_000_000
-    assert [part.designs[0].k for part in categorical] == [1, 1, 1]
-    assert design.cost + sum(costs) <= 8_000_000
+def _parts(options, table):
+    (parts,) = collect.plan(options, table)
+    return parts
+
+
+@pytest.mark.parametrize("rule", K_RULES)
+def test_every_part_has_the_whole_budget(rule):
+    parts = _parts(Options(epsilon="8", k_rule=rule), _table(3))
+    assert [part.columns for part in parts] == [(0, 1, 2, 3, 4), (5,), (6,), (7,)]
+    assert [part.design.card.symbols for part in parts] == [3, *SIZES]
+    assert [part.design.k for part in parts] == [3, 1, 1, 1]
+    for part in parts:
+        assert 0.998 * 8_000_000 < part.design.cost <= 8_000_000
 
 
 def test_attributes_of_one_size_are_asked_for_together():
-    parts = collect.plan(Options(epsilon="12"), _table(3, 0, (3, 3, 3, 4)))
+    parts = _parts(Options(epsilon="12", k_rule="wide"), _table(3, 0, (3, 3, 3, 4)))
     assert [part.columns for part in parts] == [(0, 1, 2), (3,)]
-    assert parts[0].designs[0].k == 3  # of 9e6, by the wide rule 4, of 3 that there are
-    assert sum(part.designs[0].cost for part in parts) <= 12_000_000
+    assert parts[0].design.k == 3  # by the wide rule 5, of 3 that there are
+    assert max(part.design.cost for part in parts) <= 12_000_000
 
 
 def test_rules_differ_just_below_five():
     of = _table(3, 5, ())
     for rule, k in (("wide", 2), ("paper", 1)):
-        (part,) = collect.plan(Options(epsilon="4.9", k_rule=rule), of)
-        assert part.designs[0].k == k
-    (part,) = collect.plan(Options(epsilon="4.9", k=5), of)
-    assert part.designs[0].card.epsilon <= 980_000
+        (part,) = _parts(Options(epsilon="4.9", k_rule=rule), of)
+        assert part.design.k == k
+    (part,) = _parts(Options(epsilon="4.9", k=5), of)
+    assert part.design.card.epsilon <= 980_000
     with pytest.raises(UsageError, match="--k must be 1 to 5"):
-        collect.plan(Options(k=6), of)
+        _parts(Options(k=6), of)
 
 
-def test_a_question_for_numbers_and_one_for_each_size_of_domain(people):
-    algorithm = begin("collect", 600, dataset=people, epsilon="10")
-    parts = algorithm.parts_asked
+@pytest.mark.parametrize("mechanism", ["three-outputs", "duchi", "pm-sub", "hm-tp", "laplace", "pdpm"])
+@pytest.mark.parametrize("epsilon", ["1", "3.2", "4.5", "6", "8"])
+def test_by_default_k_has_the_least_variance_for_values_that_are_spread_evenly(mechanism, epsilon):
+    options = Options(mechanism=mechanism, epsilon=epsilon)
+    xs = [Fraction(i, 64) for i in range(-64, 65)]
+
+    def variance(k):
+        moments = certify.moments(options.design(epsilon, k).card)
+        return np.trapezoid([float(moments.second_moment(x)) for x in xs], [float(x) for x in xs]) / 2 / k
+
+    cost = {k: variance(k) for k in range(1, 8)}
+    assert options.k_of([(epsilon, 1.0)], 16) == min(cost, key=cost.get)
+    assert options.k_of([(epsilon, 1.0)], 1) == 1
+
+
+def test_of_a_card_as_many_values_are_asked_for_as_the_budget_bears():
+    card = mechanisms.design("three-outputs", "1").card.hex()
+    assert Options(card=card, epsilon="3").k_of([("3", 1.0)], 16) == 3
+    assert Options(card=card, epsilon="3").k_of([("3", 1.0)], 2) == 2
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "grr", "olh"), [("0.5", 6, 7), ("1", 9, 10), ("2", 20, 21), ("4", 134, 135), ("5", 256, 1000)]
+)
+def test_many_categories_are_hashed_and_few_are_not(epsilon, grr, olh):
+    # Wang et al. (2017) hash from 3 e**epsilon + 2 on, for frequencies of 0; here they are equal.
+    few, many = _parts(Options(epsilon=epsilon), _table(3, 0, (grr, olh)))
+    assert (few.hashed, few.design.mechanism, few.design.card.symbols) == (False, "grr", grr)
+    assert (many.hashed, many.design.mechanism, many.categories) == (True, "olh", olh)
+    assert abs(many.design.card.symbols - min(256, math.exp(float(epsilon)) + 1)) <= 1
+    assert (many.design.k, many.question(2).range, few.question(2).range) == (1, 1, 0)
+    assert cards.certify(many.design.card, int(float(epsilon) * 1e6))
+
+
+def test_clients_are_divided_among_the_parts(people):
+    algorithm = begin("collect", 6000, dataset=people, epsilon="10", k=1)
+    (parts,) = algorithm.plan
     assert [part.columns for part in parts] == [(0, 1), (2, 3), (4,)]
-    designs = [part.designs[0] for part in parts]
-    assert [own.card.symbols for own in designs] == [3, 2, 3]
-    assert [part.categories for part in parts] == [False, True, True]
-    # the budget is split by the number of attributes: 4, 4 and 2 of 10
-    assert [own.cost for own in designs] == [pytest.approx(share, rel=1e-3) for share in (4e6, 4e6, 2e6)]
-    assert algorithm.costs() == [sum(own.cost for own in designs)]
+    assert [part.design.card.symbols for part in parts] == [3, 2, 3]
+    assert [part.categories for part in parts] == [0, 2, 3]
+    assert algorithm.costs() == [max(part.design.cost for part in parts)]
     assert algorithm.costs()[0] <= 10_000_000
-    (policy,) = set(algorithm.policies(np.arange(1, 601), None))
-    assert (policy.largest, policy.budget) == (max(own.cost for own in designs), algorithm.costs()[0])
-    asked = [algorithm.cohorts(range(1, 601))[0][0]]
-    asked += [algorithm.cohorts(range(1, 601))[0][0] for _ in rounds(algorithm, fleet_of(algorithm))]
-    assert [(question.model, list(question.parameters)) for question in asked[:3]] == [
+    (policy,) = set(algorithm.policies(np.arange(1, 6001), None))
+    assert policy.largest == policy.budget == algorithm.costs()[0]
+    asked = algorithm.cohorts(range(1, 6001))
+    assert [(question.model, list(question.parameters)) for question, _ in asked] == [
         (wire.VALUES, [1, 1, 0, 0, 0]),
         (wire.CATEGORIES, [0, 0, 1, 1, 0]),
         (wire.CATEGORIES, [0, 0, 0, 0, 1]),
     ]
+    everybody = np.concatenate([devices for _, devices in asked])
+    assert sorted(everybody) == list(range(1, 6001))  # each is asked once
+    for (_, devices), share in zip(asked, (0.4, 0.4, 0.2), strict=True):
+        assert abs(len(devices) - 6000 * share) < 4.5 * np.sqrt(6000 * share * (1 - share))
+    list(rounds(algorithm, fleet_of(algorithm)))
+    again = algorithm.cohorts(range(1, 6001))  # in another round other clients
+    assert 0.3 < np.isin(asked[0][1], again[0][1]).mean() < 0.5
+
+
+def test_who_is_asked_what_does_not_follow_from_the_class():
+    algorithm = begin("collect", 9000, dataset="flights-table", epsilons="1:0.5,4:0.5", seed=3)
+    asked = algorithm.cohorts(range(1, 9001))
+    numbers = [devices for question, devices in asked if question.model == wire.VALUES]
+    assert [abs(len(own) / 9000 - 5 / 38) < 0.02 for own in numbers] == [True, True]
 
 
 def test_boards_that_hold_the_constant_are_asked_past_it():
@@ -133,7 +183,7 @@ def test_boards_that_hold_the_constant_are_asked_past_it():
 
 
 @pytest.mark.parametrize(
-    ("sizes", "message"), [((1,), "has 2 to"), ((300,), "has 2 to"), ((), "no attribute")]
+    ("sizes", "message"), [((1,), "has 2 to 8191"), ((9000,), "has 2 to 8191"), ((), "no attribute")]
 )
 def test_tables_that_cannot_be_collected(sizes, message):
     with pytest.raises(UsageError, match=message):
@@ -152,20 +202,60 @@ def test_means_and_frequencies(table, mechanism):
     by_name = {entry["name"]: entry for entry in result["attributes"]}
     assert result["clients"] == n
     numeric = [by_name[name] for name in of.numeric_names]
-    assert sum(entry["reports"] for entry in numeric) == n * algorithm.parts_asked[0].designs[0].k
+    parts, (told,) = algorithm.plan[0], algorithm._reports
+    assert sum(told) == n
+    assert sum(entry["reports"] for entry in numeric) == told[0] * parts[0].design.k
     for j, entry in enumerate(numeric):
         truth = of.numeric[:, j].mean() / 16384
         assert entry["true"] == pytest.approx(truth)
         error = (entry["interval"][1] - entry["interval"][0]) / 2 / 1.96
         assert abs(entry["mean"] - truth) < 4.5 * error
-    for j, (part, size) in enumerate(zip(algorithm.parts_asked[1:], SIZES, strict=True)):
+    for j, (part, size) in enumerate(zip(parts[1:], SIZES, strict=True)):
         entry = by_name[f"c{j}"]
         truth = np.bincount(of.codes[:, j], minlength=size) / n
         assert entry["true"] == pytest.approx(truth.tolist())
-        same = part.designs[0].card.threshold / 2**30
-        error = 1 / (same - (1 - same) / (size - 1)) / np.sqrt(entry["reports"])
+        same, other = estimate.frequency_law(part.design.card)
+        error = 1 / (same - other) / np.sqrt(entry["reports"])
         assert np.abs(np.array(entry["frequencies"]) - truth).max() < 4.5 * error
         assert sum(entry["frequencies"]) == pytest.approx(1)
+
+
+def test_hashed_frequencies_are_right_and_their_intervals_cover_them(table):
+    size, n = 500, 20_000
+    truth = []
+    inside, errors = [], []
+    for seed in range(12):
+        of = table(n, 1, (size, 3), seed=seed)
+        algorithm = begin("collect", n, epsilon="1", seed=seed)
+        assert [part.hashed for part in algorithm.plan[0]] == [False, False, True]
+        entry = finished(algorithm).result([])["attributes"][1]
+        truth = np.bincount(of.codes[:, 0], minlength=size) / n
+        assert entry["true"] == pytest.approx(truth.tolist())
+        low, high = np.array(entry["intervals"]).T
+        inside.append((low <= truth) & (truth <= high))
+        errors.append(np.array(entry["frequencies"]) - truth)
+    assert 0.93 < np.mean(inside) < 0.97
+    reports = n / 3
+    law = estimate.frequency_variance(algorithm.plan[0][2].design.card, 10**9, hashed=True) / reports
+    assert np.mean(np.square(errors)) == pytest.approx(law, rel=0.1)
+    assert abs(np.mean(errors)) < 4.5 * np.std(np.mean(errors, axis=1)) / np.sqrt(12)
+    assert 4 * math.e / (math.e - 1) ** 2 == pytest.approx(
+        law * reports, rel=0.01
+    )  # as optimised unary encoding
+
+
+def test_classes_may_hash_an_attribute_or_not(table):
+    of = table(60_000, 0, (20,))
+    algorithm = begin("collect", 60_000, epsilons="1:0.5,4:0.5")
+    assert [[part.hashed for part in parts] for parts in algorithm.plan] == [[True], [False]]
+    state = json.loads(json.dumps(finished(algorithm).state()))
+    again = begin("collect", 60_000, epsilons="1:0.5,4:0.5")
+    again.restore(state)
+    (entry,) = again.result([])["attributes"]
+    assert entry == algorithm.result([])["attributes"][0]
+    assert entry["reports"] == 60_000
+    truth = np.bincount(of.codes[:, 0], minlength=20) / 60_000
+    assert np.abs(np.array(entry["frequencies"]) - truth).max() < 0.012
 
 
 def test_means_are_unbiased_over_many_runs(table):
@@ -185,7 +275,7 @@ def test_only_categories(table):
     algorithm = finished(begin("collect", 20_000, epsilon="4"))
     entries = algorithm.result([])["attributes"]
     assert [len(entry["frequencies"]) for entry in entries] == list(SIZES)
-    assert sum(entry["reports"] for entry in entries) == 60_000
+    assert sum(entry["reports"] for entry in entries) == 20_000
     assert not any("mean" in entry for entry in entries)
 
 
@@ -193,7 +283,7 @@ def test_numbers_and_categories_together(people):
     result = run("collect", "simulated:200000", dataset=people, epsilon="20")
     assert result["clients"] == 200_000
     assert result["epsilon_per_client"] <= 20
-    assert [part["reports"] for part in result["parts"]] == [200_000] * 3
+    assert sum(part["reports"] for part in result["parts"]) == 200_000
     by_name = {entry["name"]: entry for entry in result["attributes"]}
     for name in ("AGE", "HRSWORK1"):
         low, high = by_name[name]["interval"]
@@ -213,7 +303,7 @@ def test_a_data_set_without_a_table_gives_its_features():
     assert len(result["attributes"]) == 4  # not the constant
     assert result["mean_squared_error"] < 1e-3
     (part,) = result["parts"]
-    assert (part["d"], part["k"]) == (4, 3)
+    assert (part["d"], part["k"]) == (4, 2)
 
 
 def test_hiera_shows_the_true_loss_beside_the_stated_one():

@@ -11,7 +11,7 @@ from scipy.optimize import brentq
 from tern import card as cards
 from tern.fixed import ONE
 from ternhost import mechanisms
-from ternhost.experiments import coordinates
+from ternhost.algorithms.designs import coordinates_by_rule
 from ternhost.mechanisms import base, certify, duchi, hybrid, pdpm, piecewise, three_outputs
 
 
@@ -99,15 +99,25 @@ def test_the_threshold_of_hm() -> None:
 
 
 def test_what_the_rules_for_k_lose() -> None:
-    def most(name: str, d: int, rule: str, epsilons: tuple[float, ...]) -> float:
-        law = coordinates.VARIANCES[name]
-        return max(float(coordinates._losses(law, epsilon, d)[f"{rule}_loss"]) for epsilon in epsilons)
+    """In the worst case over x, of a sum that is scaled by d / k as in the paper."""
 
-    around = (3.4, 3.49, 3.5, 4.98, 4.999, 5.99, 6.0, 7.49, 8.49, 8.5, 9.9)
-    assert most("hm-tp", 2, "paper", around) > 0.9
-    assert 0.06 < most("hm-tp", 2, "wide", around) < 0.08
-    assert max(most(name, 16, "wide", around) for name in ("three-outputs", "pm-sub", "hm-tp")) < 0.06
-    assert 0.1 < most("duchi", 16, "wide", around) < 0.12
+    def worst(name: str, epsilon: float, d: int, k: int) -> float:
+        law = mechanisms.REGISTRY.named(name).variance
+        assert law
+        return max(d / k * (law(epsilon / k, x) + x * x) - x * x for x in np.linspace(0, 1, 41).tolist())
+
+    def most(name: str, d: int, rule: str) -> float:
+        losses = []
+        for epsilon in (3.4, 3.49, 3.5, 4.98, 4.999, 5.99, 6.0, 7.49, 8.49, 8.5, 9.9):
+            k = coordinates_by_rule(rule, round(epsilon * 1e6), d)
+            best = min(worst(name, epsilon, d, other) for other in range(1, min(d, math.ceil(epsilon)) + 1))
+            losses.append(worst(name, epsilon, d, k) / best - 1)
+        return max(losses)
+
+    assert most("hm-tp", 2, "paper") > 0.9
+    assert 0.06 < most("hm-tp", 2, "wide") < 0.08
+    assert max(most(name, 16, "wide") for name in ("three-outputs", "pm-sub", "hm-tp")) < 0.06
+    assert 0.1 < most("duchi", 16, "wide") < 0.12
 
 
 def test_pdpm_as_a_card() -> None:

@@ -259,7 +259,8 @@ class Devices:
         else:
             residual = np.where(y * z < 1, -y, 0)
         chosen = np.argsort(self.rng.random(x.shape), axis=1)[:, : question.k]
-        inputs = np.clip(np.take_along_axis(residual[:, None] * x, chosen, axis=1), -1, 1).ravel()
+        scaled = residual[:, None] * x * 2.0**question.range
+        inputs = np.clip(np.take_along_axis(scaled, chosen, axis=1), -1, 1).ravel()
         at = (inputs + 1) * (len(cumulative) - 1) / 2
         knot = np.floor(at).astype(int)
         knot += self.rng.random(len(at)) < at - knot

@@ -124,12 +124,14 @@ def test_frequencies_of_classes_are_unbiased_by_enumeration():
         for symbol, (c, own) in zip(outcome, laws, strict=True):
             counts[c][symbol] += 1
             p *= own[symbol]
-        found = estimate.combine_frequencies(list(zip(of, counts, strict=True)))
+        found = estimate.combine_frequencies(
+            [(card, own, None) for card, own in zip(of, counts, strict=True)]
+        ).mean
         mean = [m + p * Fraction(float(share)) for m, share in zip(mean, found, strict=True)]
     weights = []
     for card, n in zip(of, (2, 1), strict=True):
-        same = card.threshold / cards.T
-        weights.append(n * (same - (1 - same) / 2) ** 2)
+        same, other = estimate.frequency_law(card)
+        weights.append(n * (same - other) ** 2 / (other * (1 - other)))
     truth = np.average([[0.5, 0, 0.5], [0, 1, 0]], axis=0, weights=weights)
     assert [float(m) for m in mean] == pytest.approx(truth.tolist(), abs=1e-9)
 
@@ -137,9 +139,11 @@ def test_frequencies_of_classes_are_unbiased_by_enumeration():
 def test_frequencies_of_nobody_are_nan_and_of_one_class_are_its_own():
     strict, loose = design("grr", "0.5", 4).decode(), design("grr", "2", 4).decode()
     counts = np.array([5, 9, 2, 1])
-    found = estimate.combine_frequencies([(strict, np.zeros(4)), (loose, counts)])
-    assert found == pytest.approx(estimate.frequencies(loose, counts))
-    assert np.isnan(estimate.combine_frequencies([(strict, np.zeros(4)), (loose, np.zeros(4))])).all()
+    found = estimate.combine_frequencies([(strict, np.zeros(4), None), (loose, counts, None)])
+    assert found.mean == pytest.approx(estimate.frequencies(loose, counts))
+    assert found.reports.tolist() == [17] * 4
+    nobody = estimate.combine_frequencies([(strict, np.zeros(4), None), (loose, np.zeros(4), 0)])
+    assert np.isnan([nobody.mean, nobody.low, nobody.high]).all()
 
 
 def test_frequencies_of_classes_are_better_than_those_of_the_stricter_alone():
@@ -154,7 +158,8 @@ def test_frequencies_of_classes_are_better_than_those_of_the_stricter_alone():
     together, alone = [], []
     for _ in range(400):
         own = drawn(strict, 1000)
-        together.append(estimate.combine_frequencies([(strict, own), (loose, drawn(loose, 1000))]))
+        classes = [(strict, own, None), (loose, drawn(loose, 1000), None)]
+        together.append(estimate.combine_frequencies(classes).mean)
         alone.append(estimate.frequencies(strict, own))
     error = np.std(together, axis=0) / 20
     assert (np.abs(np.mean(together, axis=0) - truth) < 4.5 * error).all()

@@ -126,8 +126,11 @@ def probabilities(rows, e, x, q):
     return [ONE * weight // sum(weights) // step * step for weight in weights]
 
 
-def collected(model, asked, x, range_, symbols):
+def collected(model, asked, x, range_, symbols, device, number):
     wanted = [own for own, is_asked in zip(x, asked, strict=True) if is_asked]
+    if model == CATEGORIES and range_:
+        a, b = struct.unpack("<II", hashlib.sha256(struct.pack("<II", device, number)).digest()[:8])
+        return [(a * max(0, min(own, 8190)) + b) % 8191 % symbols for own in wanted]
     if model == CATEGORIES:
         return [max(0, min(own, symbols - 1)) for own in wanted]
     return [clamp(own * 2**range_, ONE) for own in wanted]
@@ -232,10 +235,14 @@ def label_of(comment, rows, records, number=1):
     )
 
 
-def collection(comment, model, asked, records, *, range_=0, number=1, symbols=2):
+def collection(comment, model, asked, records, *, range_=0, number=1, symbols=2, device=7):
     card = struct.pack("<BIHHI", 0x12, 20_000_000, symbols, 1, 2**29)
-    values = collected(model, asked, records[(number - 1) % len(records)][:-1], range_, symbols)
+    values = collected(
+        model, asked, records[(number - 1) % len(records)][:-1], range_, symbols, device, number
+    )
     fields = {"round": number, "model": model, "range": range_, "d": len(asked), "asked": asked}
+    if model == CATEGORIES and range_:
+        fields["device"] = device
     return finish(comment, {**fields, "records": records, "card": card.hex()}, values)
 
 
@@ -423,6 +430,15 @@ def collections():
             f"categories, {symbols} of them", CATEGORIES, [1, 1, 1, 1, 1, 1], cats, symbols=symbols
         )
     yield collection("categories, some of them", CATEGORIES, [0, 1, 0, 0, 1, 1], cats, number=2, symbols=6)
+    large = [[0, 1, 8189, 8190, 8191, 32767, -1, -32768, 0]]
+    for symbols, device, number in (
+        (2, 1, 1), (4, 7, 1), (4, 7, 2), (5, 2**32 - 2, 2**30 - 1), (56, 2**30, 77), (255, 12345, 3), (256, 8, 9),
+    ):  # fmt: skip
+        yield collection(
+            f"categories hashed to {symbols} by device {device} in round {number}", CATEGORIES, [1] * 8, large,
+            range_=1, number=number, symbols=symbols, device=device,
+        )  # fmt: skip
+    yield collection("some hashed", CATEGORIES, [0, 1, 0, 0, 1, 1], cats, range_=1, number=2, symbols=6)
 
 
 def choices():

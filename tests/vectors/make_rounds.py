@@ -276,6 +276,9 @@ def models():
     for model in (1, 2, 3, 8, 10):
         steps = [ask(i + 1, model=model, range=range_, d=3, k=2) for i, range_ in enumerate((1, 5, 12))]
         rounds(f"model {model} with ranges", board, *steps)
+    steps = [ask(i + 1, device=device, model=9, range=range_, d=3, k=2) for i, (device, range_) in
+             enumerate(((7, 1), (8, 1), (8, 0), (FLEET, 1)))]  # fmt: skip
+    rounds("model 9: hashed, as they are, hashed by all", replace(board, clients=2), *steps)
     for model in (2, 5, 10):
         steps = [ask(number, model=model, batch=2, d=3, k=3) for number in (1, 2, 4, LAST)]
         near = replace(board, ledgers=(ledger(last=LAST - 3),))
@@ -510,7 +513,7 @@ def fields():
     """Each field of a ROUND, one off."""
     softmax = {"model": 10, "k": 1}
     off = [
-        {"model": 0}, {"model": 11}, {"range": 13}, {"model": 4, "range": 1}, {"model": 5, "range": 1}, {"model": 9, "range": 1},
+        {"model": 0}, {"model": 11}, {"range": 13}, {"model": 4, "range": 1}, {"model": 5, "range": 1}, {"model": 9, "range": 2},
         {"exponent": -31}, {"exponent": -11}, {"model": 5, "exponent": -17}, {"model": 5, "exponent": -11},
         {"model": 8, "exponent": -12}, {"classes": 0}, {"classes": 2}, {**softmax, "classes": 1}, {**softmax, "classes": 129, "d": 1},
         {"d": 0}, {"d": 129}, {"k": 0}, {"k": 3}, {"model": 4, "k": 2}, {"model": 8, "k": 3},

@@ -19,7 +19,9 @@ import numpy.typing as npt
 
 from tern import card as cards
 from tern.card import Card
+from tern.collect import PRIME
 from tern.fixed import ONE
+from ternhost import vectorised
 from ternhost.mechanisms import cards as any_cards
 from ternhost.mechanisms import certify
 
@@ -33,6 +35,7 @@ _STEADY = 1e-4
 _BIASED = 0.1  # the largest error of a mean of |x| that still serves
 _BLUNT = 5.0  # the largest standard deviation of one report's
 _LARGE = 30  # reports from which on a sample variance is trusted: three reports may well be equal
+_AT_ONCE = 1 << 21  # hashes in hand
 
 
 @dataclass(frozen=True)
@@ -191,34 +194,80 @@ def share_interval(share: float, n: int, confidence: float = 0.95) -> tuple[floa
     return middle - half, middle + half
 
 
+# Categories
+
+
+def frequency_law(card: Card, hashed: bool = False) -> tuple[float, float]:
+    """How likely a report speaks for the category of its sender, and how likely for any other one.
+
+    It speaks for the category that it names, by generalised randomised response (a window card with W = 1); where
+    categories were hashed (arithmetic.md), for all whose hash it names: optimised local hashing. Both are pure
+    protocols (Wang et al., USENIX Security 2017). Raises ValueError for any other card.
+    """
+    if card.shape != cards.WINDOW or card.window != 1:
+        raise ValueError("frequencies need a window card of window 1")
+    same = card.threshold / cards.T
+    other = (1 - same) / (card.symbols - 1)
+    if hashed:
+        sizes = np.bincount(np.arange(PRIME) % card.symbols)
+        collide = float((sizes / PRIME) @ (sizes / PRIME))
+        other += collide * (same - other)
+    return same, other
+
+
+def frequency_variance(card: Card, categories: int, hashed: bool = False) -> float:
+    """The variance of one report's estimate of a frequency, where all of so many categories are equally frequent."""
+    same, other = frequency_law(card, hashed)
+    spoken = other + (same - other) / categories
+    return spoken * (1 - spoken) / (same - other) ** 2
+
+
+def supports(devices: npt.ArrayLike, symbols: Counts, number: int, buckets: int, categories: int) -> Counts:
+    """How many reports (n symbols of n devices) to the round of that number speak for each category, all hashed."""
+    ids, total = np.asarray(devices, np.int64), np.zeros(categories, np.int64)
+    step = max(1, _AT_ONCE // categories)
+    for start in range(0, len(ids), step):
+        own = vectorised.hashes(ids[start : start + step], number)
+        named = vectorised.hashed(own, np.arange(categories)[None], buckets)
+        total += np.count_nonzero(named == symbols[start : start + step, None], axis=0)
+    return total
+
+
 def frequencies(card: Card, counts: npt.ArrayLike) -> Floats:
     """Unbiased frequencies of the N categories of a window card with W = 1 (generalised randomised response).
 
     `counts` has the categories in its last axis. Frequencies add up to 1, and may be negative in small samples.
-    Source: Wang et al., USENIX Security 2017, the pure protocol's estimator.
     """
-    if card.shape != cards.WINDOW or card.window != 1:
-        raise ValueError("frequencies need a window card of window 1")
+    same, other = frequency_law(card)
     matrix = np.asarray(counts, np.int64)
-    same = card.threshold / cards.T
-    other = (1 - same) / (card.symbols - 1)
     shares: Floats = matrix / matrix.sum(axis=-1, keepdims=True)
     return (shares - other) / (same - other)
 
 
-def combine_frequencies(classes: Sequence[tuple[Card, npt.ArrayLike]]) -> Floats:
-    """Unbiased frequencies from the counts (N) of several cards of N categories (personalised budgets).
+def combine_frequencies(
+    classes: Sequence[tuple[Card, npt.ArrayLike, int | None]], *, confidence: float = 0.95
+) -> Estimate:
+    """Unbiased frequencies of c categories from what the reports of classes of devices say (personalised budgets).
 
-    The weight of a class is its reports over the worst variance of one; nan where nobody reported.
+    A class: its card, how many reports speak for each category, and of how many, where categories were hashed (None:
+    they were not). Its weight is its reports over the variance of one at a frequency of 0. nan where nobody reported.
     """
-    total, weight = np.zeros(classes[0][0].symbols), 0.0
-    for card, counts in classes:
-        if (n := int(np.sum(counts))) == 0:
+    mean, variance = np.zeros((2, len(np.asarray(classes[0][1]))))
+    weight, reports = np.float64(0), 0
+    for card, counts, hashed in classes:
+        spoken = np.asarray(counts, np.int64)
+        n = int(spoken.sum()) if hashed is None else hashed
+        if not n:
             continue
-        same = card.threshold / cards.T
-        other = (1 - same) / (card.symbols - 1)
-        own = n * (same - other) ** 2  # one over the variance, up to a bounded factor
-        total += own * frequencies(card, counts)
-        weight += own
-    shares: Floats = total / weight if weight else np.full(len(total), np.nan)
-    return shares
+        same, other = frequency_law(card, hashed is not None)
+        share = spoken / n
+        own = n * (same - other) ** 2 / (other * (1 - other))
+        each = share * (1 - share) if n >= _LARGE else 0.25
+        mean += own * (share - other) / (same - other)
+        variance += own**2 * each / n / (same - other) ** 2
+        weight, reports = weight + own, reports + n
+    with np.errstate(invalid="ignore"):
+        mean, error = mean / weight, np.sqrt(variance) / weight
+    half = NormalDist().inv_cdf((1 + confidence) / 2) * error
+    told = np.full(len(mean), reports)
+    return Estimate(mean, error, mean - half, mean + half, told, EMPIRICAL, confidence)

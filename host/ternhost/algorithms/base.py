@@ -152,7 +152,7 @@ class Algorithm:
     name: ClassVar[str]
     command: ClassVar[str]
     Options: ClassVar[Any]
-    individual: ClassVar[bool] = False
+    individual: bool = False
     fleet: ClassVar[str] = "emulated:2"  # where it runs if nobody says
     how_many: ClassVar[str] = "clients"  # the option that says how many devices take part
     alternatives: ClassVar[tuple[tuple[str, ...], ...]] = ()  # options that say the same
@@ -205,6 +205,10 @@ class Algorithm:
 
     def figures(self) -> dict[str, float]:
         """What is worth telling after every round, by name, the most important first."""
+        return {}
+
+    def chosen(self) -> dict[str, float]:
+        """What it chose by itself for the round that it has learned from last, by name."""
         return {}
 
     @property

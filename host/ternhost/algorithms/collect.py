@@ -1,14 +1,13 @@
 """Means and frequencies of what the clients of a fleet hold, by Algorithm 6 or by HierA.
 
 Algorithm 6 (Zhao et al., IEEE IoT J. 8, 2021): every client reports k of its attributes, chosen at random, each at
-epsilon / k: numeric ones through a card, categorical ones by generalised randomised response, a question for each size
-of domain; each kind has its share of the budget. Where the paper scales a sum by d / k, the means here divide by the
-number of reports that an attribute really had. HierA (levels.py): every client reports level and sign of one attribute.
+epsilon / k (attributes.py). Where the paper scales a sum by d / k, the means here divide by the number of reports that
+an attribute really had. HierA (levels.py): every client reports level and sign of one attribute.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -20,21 +19,22 @@ import numpy.typing as npt
 from tern import card as cards
 from tern import wire
 from tern.fixed import ONE
-from ternhost import datasets, mechanisms
+from ternhost import datasets
 from ternhost.aggregate import estimate
 from ternhost.aggregate.batches import packed_size
 from ternhost.aggregate.questions import Question, report_bytes, request_bytes
-from ternhost.aggregate.rounds import Counts, RoundResult
-from ternhost.algorithms import levels
+from ternhost.aggregate.rounds import CohortCounts, Counts, RoundResult
+from ternhost.algorithms import attributes, levels
+from ternhost.algorithms.attributes import Part
 from ternhost.algorithms.base import Algorithm, Audience, Cohort, Devices, ask_everybody
 from ternhost.algorithms.designs import (
     CARD_ALTERNATIVES,
     K_RULE_HELP,
     K_RULES,
     PRIVACY,
+    VARIANCE,
     Mechanised,
-    ReportDesign,
-    coordinates_by_rule,
+    class_of,
 )
 from ternhost.algorithms.hiera import LevelOptions
 from ternhost.datasets import Fixed, Holdings, Table
@@ -47,10 +47,13 @@ from ternhost.options import flag, option, require
 ALGORITHM6 = "algorithm6"
 HIERA = "hiera"
 METHODS = (ALGORITHM6, HIERA)
-TABLES = {"ipums": datasets.ipums.ipums}  # with categorical attributes; of the others, the features
+# With categorical attributes; of other data sets, the features. A file's table takes its path.
+TABLES: dict[str, Callable[[Path | None], Table]] = {"ipums": datasets.ipums.ipums}
+WITHOUT_FILES: dict[str, Callable[[], Table]] = {"flights-table": datasets.flights_table}
 
 _WHAT = "what to collect"
-_SHOWN = 12  # attributes, for people
+_SHOWN = 24  # attributes, for people,
+_COMMON = 5  # and categories of each
 # What only one of the methods knows.
 KNOWN_BY = {
     HIERA: ("budgets", "mu"),
@@ -64,7 +67,7 @@ class Options(Mechanised, LevelOptions):
 
     dataset: str = option(
         "flights",
-        f"what the clients hold: {', '.join(datasets.DATASETS)}; or NAME:PATH for one that is a file",
+        f"what the clients hold: {', '.join((*WITHOUT_FILES, *datasets.DATASETS))}; or NAME:PATH, of a file",
         group=_WHAT,
         metavar="D",
     )
@@ -73,7 +76,7 @@ class Options(Mechanised, LevelOptions):
     )
     seed: int = option(1, "deals the records", group=_WHAT, kind=int, metavar="S")
     method: str = option(ALGORITHM6, "how", group=PRIVACY, choices=METHODS)
-    k_rule: str = option("wide", K_RULE_HELP, group=PRIVACY, choices=K_RULES)
+    k_rule: str = option(VARIANCE, K_RULE_HELP, group=PRIVACY, choices=K_RULES)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -83,29 +86,14 @@ class Options(Mechanised, LevelOptions):
         require(self.seed >= 0, "seed", "0 or more", self.seed)
 
 
-@dataclass(frozen=True)
-class Part:
-    """Attributes that one question asks for: their columns in a record, and the report of them of each class."""
-
-    name: str
-    columns: tuple[int, ...]
-    designs: tuple[ReportDesign, ...]
-    categories: bool = False
-
-    def question(self, of_class: int, width: int, first: int = 0) -> Question:
-        """For records of so many features, the columns counted from the `first` of them."""
-        chosen = [int(column - first in self.columns) for column in range(width)]
-        model = wire.CATEGORIES if self.categories else wire.VALUES
-        design = self.designs[of_class]
-        return Question(model, chosen, 0, design.card.data, design.k)
-
-
 def load(name: str) -> tuple[Table, int]:
     """The attributes of a data set: those of its table if it has one, else its features but for the constant.
 
     Also how many features are before them in the records that `tern up --dataset` makes: the constant one, or none.
     """
     kind, _, path = name.partition(":")
+    if name in WITHOUT_FILES:
+        return WITHOUT_FILES[name](), 0
     if kind in TABLES:
         return TABLES[kind](Path(path).expanduser() if path else None), 0
     dataset = datasets.load(name)
@@ -121,46 +109,21 @@ def records_of(table: Table) -> Fixed:
     return np.concatenate([*columns, np.zeros((len(table.numeric), 1), np.int16)], axis=1)
 
 
-def plan(options: Options, table: Table) -> list[Part]:
-    """The questions of a run, whose costs add up to no more than epsilon for each class. Raises UsageError."""
-    numeric = len(table.numeric_names)
+def plan(options: Options, table: Table) -> list[list[Part]]:
+    """What the clients of each class are divided among; one part costs at most their epsilon. Raises UsageError."""
     if options.method == HIERA:
-        return [Part("numeric", tuple(range(numeric)), tuple(options.level_designs()))]
-    groups: dict[int, list[int]] = {}
-    for j, values in enumerate(table.categories):
-        groups.setdefault(len(values), []).append(numeric + j)
-    d = numeric + len(table.categories)
-    if d < 1:
-        raise UsageError("there is no attribute to collect")
+        return [[attributes.numeric_part(table, design)] for design in options.level_designs()]
     classes = [(parse_epsilon(epsilon), share) for epsilon, share in options.classes()]
-    parts = []
-    if numeric:
-        designs = [_numeric(options, epsilon * numeric // d, numeric, share) for epsilon, share in classes]
-        parts.append(Part("numeric", tuple(range(numeric)), tuple(designs)))
-    for size, columns in sorted(groups.items()):
-        designs = [
-            _categorical(options, epsilon * len(columns) // d, size, len(columns), share)
-            for epsilon, share in classes
-        ]
-        parts.append(Part(f"of {size} categories", tuple(columns), tuple(designs), True))
-    return parts
+    return [attributes.parts_of(options, table, epsilon, share) for epsilon, share in classes]
 
 
-def _numeric(options: Options, epsilon: int, d: int, share: float) -> ReportDesign:
-    text = f"{epsilon / MICRO:.6f}"
-    return options.design(text, options.k_of([(text, share)], d), share=share)
-
-
-def _categorical(options: Options, epsilon: int, size: int, d: int, share: float) -> ReportDesign:
-    if not 2 <= size <= cards.MAX_SYMBOLS:
-        raise UsageError(f"a categorical attribute has 2 to {cards.MAX_SYMBOLS} categories, not {size}")
-    k = coordinates_by_rule(options.k_rule, epsilon, d)
-    card = mechanisms.design("grr", levels=size, epsilon_micro=epsilon // k).decode()
-    return ReportDesign(card, k, 0.0, "grr", epsilon, share)
+def _key(question: Question) -> tuple[Any, ...]:
+    """What two questions have in common that ask the same."""
+    return question.model, question.range, tuple(question.parameters), bytes(question.card), question.k
 
 
 class Collect(Algorithm):
-    """Asks every client each part once, or a fleet that is served over and over."""
+    """Asks every client once, for one part of its attributes; a fleet that is served over and over."""
 
     name = "collect"
     command = "collect"
@@ -188,11 +151,11 @@ class Collect(Algorithm):
             raise UsageError(
                 f"{self._table.name} has {self._width} attributes; a device holds at most {wire.MAX_DIMENSION}"
             )
-        self.parts_asked = plan(options, self._table)
-        self.designs = list(self.parts_asked[0].designs)
-        repeats = (audience.standing.rounds or None) if audience.standing else 1
-        self.times = repeats or 1
-        self.rounds = None if repeats is None else repeats * len(self.parts_asked)
+        self.plan = plan(options, self._table)
+        self.individual = any(part.hashed for parts in self.plan for part in parts)
+        self.designs = [parts[0].design for parts in self.plan]
+        self.rounds = (audience.standing.rounds or None) if audience.standing else 1
+        self.times = self.rounds or 1
         self.holdings, self.clients = None, options.clients or None
         if audience.knows_records:
             there = audience.clients or len(records)
@@ -207,11 +170,8 @@ class Collect(Algorithm):
         self.reports = None
         if self.clients is not None and self.rounds is not None:
             self.reports = self.clients * self.rounds
-        self.counts: list[list[Counts]] = [  # of each part, of each class
-            [np.zeros((len(part.columns), design.card.symbols), np.int64) for design in part.designs]
-            for part in self.parts_asked
-        ]
-        self._reported = [0] * len(self.parts_asked)
+        self.counts = [[np.zeros(part.shape, np.int64) for part in parts] for parts in self.plan]
+        self._reports = [[0] * len(parts) for parts in self.plan]
         self._most = 0  # reports of a round
         self._round = 0
 
@@ -224,44 +184,70 @@ class Collect(Algorithm):
         return self.rounds is not None and self._round >= self.rounds
 
     def cohorts(self, devices: Sequence[int] | Devices) -> list[Cohort]:
-        part = self.parts_asked[self._round % len(self.parts_asked)]
-        asked = devices[: self.clients]
-        return [(part.question(i, self._width, self._first), own) for i, _, own in self.parts(asked)]
+        found: list[Cohort] = []
+        for of_class, _, own in self.parts(devices[: self.clients]):
+            parts = self.plan[of_class]
+            questions = [part.question(self._width, self._first) for part in parts]
+            if len(parts) == 1:
+                found.append((questions[0], own))
+                continue
+            shares = np.array([len(part.columns) for part in parts]) / self._attributes(parts)
+            # Anew in each round, and apart from what a client's class is.
+            which = class_of(own, shares.tolist(), self.seed + ((self._round + 1) << 32))
+            own = np.asarray(own, np.int64)
+            found += [(asked, own[which == i]) for i, asked in enumerate(questions) if np.any(which == i)]
+        return found
+
+    @staticmethod
+    def _attributes(parts: Sequence[Part]) -> int:
+        return sum(len(part.columns) for part in parts)
 
     def learn(self, result: RoundResult, devices: Sequence[int] | Devices) -> None:
-        which = self._round % len(self.parts_asked)
-        part = self.parts_asked[which]
+        places = {
+            _key(part.question(self._width, self._first)): (i, j)
+            for i, parts in enumerate(self.plan)
+            for j, part in enumerate(parts)
+        }
         for cohort in result.cohorts:
-            i = next(j for j, own in enumerate(part.designs) if own.card.data == cohort.card.data)
-            self.counts[which][i] = self.counts[which][i] + cohort.counts
-        self._reported[which] += result.reports
+            i, j = places[_key(cohort.question)]
+            self.counts[i][j] += self._counted(self.plan[i][j], cohort, result.number)
+            self._reports[i][j] += cohort.reports
         self._most = max(self._most, result.reports)
         self._round += 1
+
+    @staticmethod
+    def _counted(part: Part, cohort: CohortCounts, number: int) -> Counts:
+        if not part.hashed:
+            return cohort.counts
+        assert cohort.answers is not None
+        said = cohort.answers
+        return estimate.supports(
+            said.devices, said.symbols[:, 0], number, cohort.card.symbols, part.categories
+        )[None]
 
     def state(self) -> dict[str, Any]:
         return {
             "round": self._round,
-            "reported": list(self._reported),
+            "reports": [list(own) for own in self._reports],
             "most": self._most,
-            "counts": [[counts.tolist() for counts in part] for part in self.counts],
+            "counts": [[counts.tolist() for counts in own] for own in self.counts],
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        self._round, self._reported = int(state["round"]), list(state["reported"])
-        self._most = int(state["most"])
-        self.counts = [[np.array(counts, np.int64) for counts in part] for part in state["counts"]]
+        if "reports" not in state:
+            hint = "finish it with that version, or give it up with --anew"
+            raise UsageError("this collection was begun by a version that asked otherwise", hint=hint)
+        self._round, self._most = int(state["round"]), int(state["most"])
+        self._reports = [list(own) for own in state["reports"]]
+        self.counts = [[np.array(counts, np.int64) for counts in own] for own in state["counts"]]
 
     def releases(self, of_class: int) -> list[Release]:
-        return [
-            Release(part.name, part.designs[of_class].card.epsilon, part.designs[of_class].k, self.times)
-            for part in self.parts_asked
-        ]
-
-    def times_of(self, asked: int) -> int:
-        return -(-asked // len(self.parts_asked))
+        """The dearest of the parts, of which a client is asked one."""
+        dearest = max(self.plan[of_class], key=lambda part: part.design.cost)
+        return [Release(dearest.name, dearest.design.card.epsilon, dearest.design.k, self.times)]
 
     def largest(self, of_class: int) -> int:
-        return max(part.designs[of_class].cost for part in self.parts_asked)
+        return max(part.design.cost for part in self.plan[of_class])
 
     # Results
 
@@ -278,21 +264,24 @@ class Collect(Algorithm):
 
     def result(self, history: Sequence[dict[str, Any]]) -> dict[str, Any]:
         known = self.holdings is not None and self.clients is not None
-        attributes: list[dict[str, Any]] = []
-        for part, counts in zip(self.parts_asked, self.counts, strict=True):
-            describe = self._categorical if part.categories else self._numeric
-            attributes += describe(part, counts, known)
-        errors = [entry["mean"] - entry["true"] for entry in attributes if known and "mean" in entry]
+        found = [*self._numeric(known), *self._categorical(known)]
+        means = [entry["mean"] - entry["true"] for entry in found if known and "mean" in entry]
+        shares = [
+            np.mean(np.square(np.subtract(entry["frequencies"], entry["true"])))
+            for entry in found
+            if known and entry.get("intervals")
+        ]
         result = {
             "dataset": self.options.dataset,
             "method": self.options.method,
             "clients": self._most,
-            "mean_squared_error": float(np.mean(np.square(errors))) if errors else None,
-            "attributes": attributes,
+            "mean_squared_error": float(np.mean(np.square(means))) if means else None,
+            "frequency_squared_error": float(np.mean(shares)) if shares else None,
+            "attributes": found,
             "parts": [
-                entry
-                for part, counts in zip(self.parts_asked, self.counts, strict=True)
-                for entry in self._part(part, counts)
+                self._part(part, reports)
+                for parts, own in zip(self.plan, self._reports, strict=True)
+                for part, reports in zip(parts, own, strict=True)
             ],
             "epsilon_per_client": max(self.costs()) / MICRO,
         }
@@ -301,78 +290,79 @@ class Collect(Algorithm):
             result["epsilon_stated"] = stated / MICRO
         return result
 
-    def _part(self, part: Part, counts: Sequence[Counts]) -> list[dict[str, Any]]:
+    def _part(self, part: Part, reports: int) -> dict[str, Any]:
+        design = part.design
+        return {
+            "name": part.name,
+            "d": len(part.columns),
+            "k": design.k,
+            "share": design.share,
+            "epsilon": design.cost / MICRO,
+            "card": design.card.data.hex(),
+            "card_hash": cards.card_hash(design.card.data).hex(),
+            "mechanism": design.mechanism,
+            "bytes_per_report": report_bytes(packed_size(design.card.symbols, design.k)),
+            "bytes_per_request": request_bytes(part.question(self._width, self._first)),
+            "reports": reports,
+        }
+
+    def _about(self, column: int) -> list[tuple[Part, Counts, int | None]]:
+        """What was reported of an attribute: of each class the part, its counts, and of how many where it is hashed."""
         return [
-            {
-                "name": part.name,
-                "d": len(part.columns),
-                "k": design.k,
-                "share": design.share,
-                "epsilon": design.cost / MICRO,
-                "card": design.card.data.hex(),
-                "card_hash": cards.card_hash(design.card.data).hex(),
-                "mechanism": design.mechanism,
-                "bytes_per_report": report_bytes(packed_size(design.card.symbols, design.k)),
-                "bytes_per_request": request_bytes(part.question(i, self._width, self._first)),
-                "reports": int(counts[i].sum()) // design.k,
-            }
-            for i, design in enumerate(part.designs)
+            (part, counts[part.columns.index(column)], reports if part.hashed else None)
+            for parts, own, told in zip(self.plan, self.counts, self._reports, strict=True)
+            for part, counts, reports in zip(parts, own, told, strict=True)
+            if column in part.columns
         ]
 
-    def _numeric(self, part: Part, counts: Sequence[Counts], known: bool) -> list[dict[str, Any]]:
+    def _numeric(self, known: bool) -> list[dict[str, Any]]:
+        if not self._table.numeric_names:
+            return []
+        of_classes = [
+            (parts[0].design.card, own[0]) for parts, own in zip(self.plan, self.counts, strict=True)
+        ]
         bounds: list[Any]
         if self.options.method == HIERA:
-            found = [
-                (levels.of_card(design.card), own) for design, own in zip(part.designs, counts, strict=True)
-            ]
+            found = [(levels.of_card(card), own) for card, own in of_classes]
             means = levels.combine(found, self.options.mu, seed=self.options.seed)
             bounds = [None] * len(means)
         else:
-            combined = estimate.combine(
-                [(design.card, own) for design, own in zip(part.designs, counts, strict=True)]
-            )
-            means = combined.mean
-            bounds = [
-                [float(low), float(high)] for low, high in zip(combined.low, combined.high, strict=True)
-            ]
-        reports = np.sum([own.sum(axis=1) for own in counts], axis=0)
+            combined = estimate.combine(of_classes)
+            means, bounds = combined.mean, _bounds(combined)
+        reports = np.sum([own.sum(axis=1) for _, own in of_classes], axis=0)
         entries = []
-        for j, column in enumerate(part.columns):
+        for j, name in enumerate(self._table.numeric_names):
             if not np.isfinite(means[j]):
                 continue  # nobody reported it
-            entry: dict[str, Any] = {
-                "name": self._table.numeric_names[column],
-                "mean": float(means[j]),
-                "interval": bounds[j] if bounds[j] is None or np.isfinite(bounds[j]).all() else None,
-                "reports": int(reports[j]),
-            }
+            entry = {"name": name, "mean": float(means[j]), "interval": bounds[j], "reports": int(reports[j])}
             if known:
                 assert self.holdings is not None
                 assert self.clients is not None
-                held = self.holdings.records[:, column] @ self._held
-                entry["true"] = float(held / self.clients / ONE)
+                entry["true"] = float(self.holdings.records[:, j] @ self._held / self.clients / ONE)
             entries.append(entry)
         return entries
 
-    def _categorical(self, part: Part, counts: Sequence[Counts], known: bool) -> list[dict[str, Any]]:
+    def _categorical(self, known: bool) -> list[dict[str, Any]]:
+        if self.options.method == HIERA:
+            return []
         entries = []
-        for j, column in enumerate(part.columns):
-            k = column - len(self._table.numeric_names)
-            found = [(design.card, own[j]) for design, own in zip(part.designs, counts, strict=True)]
+        for j, (name, values) in enumerate(
+            zip(self._table.categorical_names, self._table.categories, strict=True)
+        ):
+            column = len(self._table.numeric_names) + j
+            told = [(part.design.card, counts, n) for part, counts, n in self._about(column)]
+            found = estimate.combine_frequencies(told)
             entry: dict[str, Any] = {
-                "name": self._table.categorical_names[k],
-                "categories": list(self._table.categories[k]),
-                "frequencies": [
-                    float(share) if np.isfinite(share) else None
-                    for share in estimate.combine_frequencies(found)
-                ],
-                "reports": int(sum(own.sum() for _, own in found)),
+                "name": name,
+                "categories": list(values),
+                "frequencies": [float(share) if np.isfinite(share) else None for share in found.mean],
+                "intervals": _bounds(found) if found.reports[0] else None,
+                "reports": int(found.reports[0]),
             }
             if known:
                 assert self.holdings is not None
                 assert self.clients is not None
-                column_values = self.holdings.records[:, column]
-                held = np.bincount(column_values, self._held, len(entry["categories"]))
+                held = np.bincount(self.holdings.records[:, column], self._held, len(values))
                 entry["true"] = (held / self.clients).tolist()
             entries.append(entry)
         return entries
@@ -387,8 +377,9 @@ class Collect(Algorithm):
             f"epsilon {result['epsilon_per_client']:g} a client"
             + (f" (the paper would say {result['epsilon_stated']:g})" if "epsilon_stated" in result else "")
         )
-        if result["mean_squared_error"] is not None:
-            lines.append(f"mean squared error of the means {result['mean_squared_error']:.3g}")
+        for name, what in (("mean_squared_error", "means"), ("frequency_squared_error", "frequencies")):
+            if result.get(name) is not None:
+                lines.append(f"mean squared error of the {what} {result[name]:.3g}")
         return lines
 
     @classmethod
@@ -398,11 +389,20 @@ class Collect(Algorithm):
         return page(result)
 
 
+def _bounds(found: estimate.Estimate) -> list[list[float] | None]:
+    """The intervals of estimates, None where there is none."""
+    return [
+        [float(low), float(high)] if np.isfinite(low) and np.isfinite(high) else None
+        for low, high in zip(found.low, found.high, strict=True)
+    ]
+
+
 def _line(entry: Mapping[str, Any]) -> str:
     if "frequencies" in entry:
-        named = zip(entry["categories"], entry["frequencies"], strict=True)
-        found = ", ".join(f"{name} {share:.3f}" for name, share in named if share is not None)
-        return f"{entry['name']}: {found}"
+        told = [(share, i) for i, share in enumerate(entry["frequencies"]) if share is not None]
+        found = [f"{entry['categories'][i]} {share:.3f}" for share, i in sorted(told, reverse=True)]
+        more = len(found) - _COMMON
+        return f"{entry['name']}: " + ", ".join(found[:_COMMON] + [f"{more} more"] * (more > 0))
     line = f"{entry['name']}: {entry['mean']:+.3f}"
     if entry["interval"]:
         line += f"  (95 % interval {entry['interval'][0]:+.3f} to {entry['interval'][1]:+.3f})"

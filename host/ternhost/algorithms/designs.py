@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -18,22 +19,42 @@ from ternhost.mechanisms import certify
 from ternhost.mechanisms.base import MICRO, parse_epsilon, single_valued
 from ternhost.options import option
 
-# How many of d coordinates a device reports, each at epsilon / k. "wide" loses least at the worst value, and is the
-# default for collecting means; gradients are mostly near 0, where fewer coordinates are better, so that
-# training defaults to "paper" (`tern experiment coordinates` measures both).
-K_RULES = ("wide", "paper")
+# How many of d coordinates a device reports, each at epsilon / k. "variance" is best for what is collected, of which
+# nothing is known: it takes values that are spread evenly over [-1, 1], and the card that it is about. Gradients are
+# mostly near 0, where fewer coordinates are better: training defaults to "paper" (`tern experiment coordinates`).
+VARIANCE = "variance"
+K_RULES = (VARIANCE, "wide", "paper")
 K_RULE_HELP = (
-    "how K follows from epsilon: paper, floor(epsilon / 2.5), is better for gradients, which are mostly near 0; "
-    "wide, floor(epsilon / 2.5 + 0.6), is better where many values are near 1 or -1"
+    "how K follows from epsilon: variance, the least variance of the estimate for values spread evenly over [-1, 1]; "
+    "paper, floor(epsilon / 2.5), better for gradients, which are mostly near 0; wide, floor(epsilon / 2.5 + 0.6)"
+)
+
+_LEAST_OF_SEVERAL = (
+    1_500_000  # micro-epsilon: less for each of several values is worse than all for one, by any card
 )
 
 PRIVACY = "privacy"
 
 
-def coordinates_by_rule(rule: str, epsilon: int, d: int) -> int:
-    """k for an epsilon in micro-epsilon: floor(epsilon / 2.5 + 0.6), or the paper's floor(epsilon / 2.5), in 1..d."""
+def coordinates_by_rule(
+    rule: str, epsilon: int, d: int, variance: Callable[[int], float] | None = None
+) -> int:
+    """k in 1..d for an epsilon in micro-epsilon: floor(epsilon / 2.5 + 0.6), the paper's floor(epsilon / 2.5), or what
+    has the least variance(k) / k, where variance(k) is that of one of k values.
+
+    An estimate rests on the reports that a coordinate really had, about n k / d of n: its variance is d / (k n) times
+    that of a value, noise and sampling together. Raises UsageError for another rule.
+    """
     if rule not in K_RULES:
         raise UsageError(f"there is no rule {rule!r} for k", hint=f"one of: {', '.join(K_RULES)}")
+    if rule == VARIANCE:
+        assert variance is not None
+        k = 1
+        while (
+            k < d and epsilon >= _LEAST_OF_SEVERAL * (k + 1) and variance(k + 1) / (k + 1) < variance(k) / k
+        ):
+            k += 1
+        return k
     return max(1, min(d, (epsilon + (1_500_000 if rule == "wide" else 0)) // 2_500_000))
 
 
@@ -92,8 +113,19 @@ class Mechanised:
 
     def k_of(self, classes: Sequence[tuple[str, float]], d: int) -> int:
         """k of d for these classes: as named, or by the rule for the least epsilon. Raises UsageError."""
-        least = min(parse_epsilon(epsilon) for epsilon, _ in classes)
-        k = self.k if self.k is not None else coordinates_by_rule(self.k_rule, least, d)
+        least, _ = min(classes, key=lambda one: parse_epsilon(one[0]))
+        micro = parse_epsilon(least)
+
+        @cache
+        def variance(k: int) -> float:
+            return certify.moments(self.design(least, k).card).even_second_moment()
+
+        if self.k is not None:
+            k = self.k
+        elif self.card is not None and self.k_rule == VARIANCE:  # its epsilon is what it is
+            k = min(d, micro // _given_card(self.card, 1, micro).epsilon)
+        else:
+            k = coordinates_by_rule(self.k_rule, micro, d, variance)
         if not 1 <= k <= d:
             raise UsageError(f"--k must be 1 to {d}, the number of coordinates, not {k}")
         return k

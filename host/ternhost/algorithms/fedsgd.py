@@ -7,6 +7,7 @@ asked round after round.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
@@ -29,6 +30,7 @@ from ternhost.algorithms.training import Trainer
 from ternhost.datasets import Dataset, Holdings
 from ternhost.errors import UsageError
 from ternhost.options import option, require
+from ternhost.text import rounds_in_words
 
 _GROUP = 500
 _ROUNDS = 100  # of a run with more reports than that many groups
@@ -107,6 +109,7 @@ class FedSGD(Learning):
             variance=variance,
             fixed=ranges.named(options.range),
         )
+        self._tau = 2.0**-self._ranges.exponent
         self._scouts = [
             own if ranges.named(options.range) is not None else scout(own) for own in self.designs
         ]
@@ -200,10 +203,11 @@ class FedSGD(Learning):
         if not result.reports:
             self._trainer.fail()
             return
-        tau = 2.0 ** -result.cohorts[0].question.range  # the same for all
+        tau = self._tau = 2.0 ** -result.cohorts[0].question.range  # the same for all
         mean, reports = self._estimate(result.number, result.cohorts, tau)
+        kept = self._ranges.kept(tau)
         self._ranges.learn(self._trainer.weights, mean, reports, result.cohorts)
-        self._trainer.update(mean, reports, tau)
+        self._trainer.update(mean, reports, tau, kept)
 
     def _estimate(self, number: int, cohorts: Sequence[CohortCounts], tau: float) -> tuple[Floats, Floats]:
         """The mean gradient, and how many reports each coordinate of it rests on."""
@@ -212,19 +216,27 @@ class FedSGD(Learning):
         self._last = {"round": number, **means.summary()}
         return means.mean, means.reports.astype(np.float64)
 
-    def figures(self) -> dict[str, float]:
-        return {**super().figures(), "tau": 2.0**-self._ranges.exponent}
+    def chosen(self) -> dict[str, float]:
+        return {"tau": self._tau}
 
     def state(self) -> dict[str, Any]:
-        return {**super().state(), "range": self._ranges.state()}
+        return {**super().state(), "range": {**self._ranges.state(), "tau": self._tau}}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         super().restore(state)
         if "range" in state:  # else of a run of an earlier version
             self._ranges.restore(state["range"])
+            self._tau = float(state["range"]["tau"])
 
     def result(self, history: Sequence[dict[str, Any]]) -> dict[str, Any]:
-        return {**super().result(history), "tau": 2.0**-self._ranges.exponent}
+        rate = self._trainer.settings.rate(self._tau, self._ranges.kept(self._tau))
+        taus = Counter(f"{entry['tau']:g}" for entry in history if "tau" in entry)
+        return {**super().result(history), "tau": self._tau, "taus": dict(taus), "learning_rate": rate}
+
+    @classmethod
+    def summary(cls, result: Mapping[str, Any]) -> list[str]:
+        how = "chosen by --range auto" if result["options"]["range"] == "auto" else "by --range"
+        return [*super().summary(result), f"values reached to {rounds_in_words(result['taus'])}, {how}"]
 
 
 def scout(design: ReportDesign) -> ReportDesign:

@@ -32,12 +32,16 @@ _NOISE = {LINEAR: 0.2, LOGISTIC: 2.0, SVM: 2.0, SOFTMAX_GRADIENT: 2.0}
 
 @dataclass(frozen=True)
 class Noise:
-    """What is known of a run before it starts: its model, d, rounds, and the variance of a coordinate of a gradient."""
+    """What is known of a run: its model, d, rounds, and the variance of a coordinate of a gradient.
+
+    kept: the share of the loss's curvature that is left where devices clip their gradients.
+    """
 
     model: int
     dimension: int
     rounds: int
     variance: float
+    kept: float = 1.0
 
 
 class Optimiser(Protocol):
@@ -102,7 +106,7 @@ class Averaging:
         the length of the path, r T, grows as sqrt(n), the noise against it shrinks, and the size of a group hardly
         matters. It is capped where gradient descent without noise would begin to overshoot.
         """
-        largest = 4 / (_CURVATURE[noise.model] * _SPREAD[noise.model] * noise.dimension)
+        largest = 4 / (_CURVATURE[noise.model] * _SPREAD[noise.model] * noise.dimension * noise.kept)
         if noise.variance <= 0:
             return largest
         return min(largest, _NOISE[noise.model] / math.sqrt(noise.rounds * noise.dimension * noise.variance))

@@ -15,9 +15,10 @@ of k of d values, with a card of variance V at 0:
   others and 1 - p for them. Clipping treats the classes unequally; `_class_error` is the square of what the bias
   then moves. It counts less than the noise by `_FEATURE`, the mean square of a feature (a prior).
 
-Most cards have an estimate of |x|, which tells m (`estimate.magnitude`); of one that has none, as of two outputs, each `SCOUTED`-th round is asked with a card that has. LHP's levels tell nothing of it: there m is a prior. The constant
-feature's gradient tells p: at a model of 0 its mean is 1/2 - p, and where both sizes are clipped tau (1 - 2 p). Where
-neither is so the features' means blur it, so that early rounds are believed beside all of them.
+Most cards have an estimate of |x|, which tells m (`estimate.magnitude`); of one that has none, as of two outputs, each
+`SCOUTED`-th round is asked with a card that has. LHP's levels tell nothing of it: there m is a prior. The constant
+feature's gradient tells p: at a model of 0 its mean is 1/2 - p, and where both sizes are clipped tau (1 - 2 p). Else
+the features' means blur it, so that early rounds are believed beside all of them.
 """
 
 from __future__ import annotations
@@ -101,14 +102,18 @@ class Ranges:
         self._memory = max(_LEAST_MEMORY, _MEMORY * rounds)
         # Lossless at a model of 0: a residual is then at most 1/2 for two classes, else at most 1.
         start = int(model == LOGISTIC)
-        self._lossless = 2.0**-start
         self.exponent = start if fixed is None else fixed
+        self._mean = _PRIOR_SIZE * 2.0**-start  # size of values
         self._sizes = 0.0  # estimated sum of min(|x|, tau) of recent values, weighted
         self._seen = 0.0  # how many they were
         self._spread = 0.0  # standard deviation of the estimate from one value
         # Of the share of positive labels, less 1/2: from all rounds, and from those whose model is near 0.
         self._always, self._early = Belief(_SHARE), Belief(_SHARE)
         self._told = 0  # rounds that told of it
+
+    def kept(self, tau: float) -> float:
+        """The share of values that a round of range tau does not clip: as much of the loss's curvature is left."""
+        return -math.expm1(-tau / self._mean)
 
     def learn(self, weights: Floats, mean: Floats, reports: Floats, cohorts: Sequence[CohortCounts]) -> None:
         """Take a round that was asked at these weights: the mean gradient, what it rests on, and the counts."""
@@ -158,10 +163,10 @@ class Ranges:
 
     def _choose(self) -> None:
         tau = 2.0**-self.exponent
-        mean = _PRIOR_SIZE * self._lossless
         if self._seen:
             clipped = self._sizes / self._seen + _BETWEEN * tau * self._spread / math.sqrt(self._seen)
-            mean = _mean_size(clipped, tau)
+            self._mean = _mean_size(clipped, tau)
+        mean = self._mean
         taus = self._taus
         error = self._noise * (taus / -np.expm1(-taus / mean)) ** 2
         error += self._values * (_UNBALANCED * mean * np.exp(-taus / mean)) ** 2
@@ -187,6 +192,7 @@ class Ranges:
             "sizes": self._sizes,
             "seen": self._seen,
             "spread": self._spread,
+            "mean": self._mean,
             "told": self._told,
             "always": [self._always.total, self._always.precision],
             "early": [self._early.total, self._early.precision],
@@ -195,9 +201,8 @@ class Ranges:
     def restore(self, state: Mapping[str, Any]) -> None:
         """Become what gave `state()`. Raises UsageError where it is not one."""
         try:
-            self._sizes, self._seen, self._spread = (
-                float(state[name]) for name in ("sizes", "seen", "spread")
-            )
+            self._sizes, self._seen = float(state["sizes"]), float(state["seen"])
+            self._spread, self._mean = float(state["spread"]), float(state["mean"])
             for belief, name in ((self._always, "always"), (self._early, "early")):
                 belief.total, belief.precision = map(float, state[name])
             self._told = int(state["told"])

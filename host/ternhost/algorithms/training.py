@@ -41,11 +41,11 @@ class Settings:
     optimiser: str = "averaging"
     noise: Noise | None = None  # that the rate follows from; None where it was named
 
-    def rate(self, tau: float) -> float:
-        """The learning rate of a round whose reports reach to tau: the less noise, the larger."""
+    def rate(self, tau: float, kept: float = 1.0) -> float:
+        """The learning rate of a round whose reports reach to tau: the less noise, the larger. kept: as of `Noise`."""
         if self.noise is None:
             return self.learning_rate
-        noise = replace(self.noise, variance=self.noise.variance * tau**2)
+        noise = replace(self.noise, variance=self.noise.variance * tau**2, kept=kept)
         return OPTIMISERS.named(self.optimiser).automatic_rate(noise)
 
     def __post_init__(self) -> None:
@@ -130,10 +130,12 @@ class Trainer:
         """The model learnt so far, as quantised as devices would get it."""
         return quantise(self.optimiser.model).values
 
-    def update(self, mean: npt.ArrayLike, reports: npt.ArrayLike, tau: float = 1.0) -> None:
+    def update(
+        self, mean: npt.ArrayLike, reports: npt.ArrayLike, tau: float = 1.0, kept: float = 1.0
+    ) -> None:
         """End a round with its estimated mean gradient (d values) and how many reports each coordinate rests on.
 
-        tau: the range that the devices were asked for.
+        tau: the range that the devices were asked for. kept: as of `Noise`.
 
         A coordinate that nobody reported has 0 reports and any mean, nan included. Every report moves the model by
         the same amount: a coordinate with half of the expected reports makes half a step.
@@ -148,7 +150,7 @@ class Trainer:
         settings = self.settings
         before = self.weights
         direction = gradient * (counts / settings.expected) + settings.regularisation * before
-        rate = settings.rate(tau)
+        rate = settings.rate(tau, kept)
         self.optimiser.step(direction, rate)
         step = float(np.abs(self.weights - before).max())
         self._still = self._still + 1 if step < settings.tolerance * rate else 0

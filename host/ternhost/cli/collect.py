@@ -14,6 +14,7 @@ def add_parser(subparsers: Any) -> None:
         "estimate means and frequencies of what devices hold",
         """tern collect --dataset wine --epsilon 4 --fleet emulated:2
         tern collect --dataset flights --mechanism pm-sub --epsilon 4 --fleet simulated:300000 --json
+        tern collect --dataset flights-table --fleet simulated:300000 --name frequencies
         tern collect --method hiera --epsilon 4 --fleet emulated:2
         tern collect --resume 20260102-030405""",
     )

@@ -122,4 +122,5 @@ class ProgressPrinter:
         if status.figures:  # the first is the most important one; all of them are wider than a terminal
             name, value = next(iter(status.figures.items()))
             parts.append(f"{WORDS.get(name, name)} {value:.4f}")
+        parts += [f"{name} {value:g}" for name, value in status.chosen.items()]
         return "  ".join(parts)

@@ -149,6 +149,7 @@ def _print_line(status: Status) -> None:
         return
     why = ", ".join(f"{name} {count}" for name, count in status.reasons.items())
     figures = "".join(f"; {name.replace('_', ' ')} {value:.4f}" for name, value in status.figures.items())
+    figures += "".join(f"; {name} {value:g}" for name, value in status.chosen.items())
     print(
         f"round {status.number}: {status.reports} of {status.asked} reports, {status.refusals} refusals"
         + (f" ({why})" if why else "")

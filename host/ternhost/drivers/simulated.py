@@ -151,7 +151,7 @@ class SimulatedDriver:
             bits = random_bits(self._seed, number, index)
             symbols = []
             for part in self._parts(devices):
-                chosen, drawn = self._answer(question, card, bits, part - 1)
+                chosen, drawn = self._answer(number, question, card, bits, part - 1)
                 counts += count(len(counts), card.symbols, chosen, drawn)
                 if self._individual:
                     symbols.append(drawn.astype(np.int64))
@@ -173,7 +173,12 @@ class SimulatedDriver:
                 yield np.asarray(part, np.int64)
 
     def _answer(
-        self, question: Question, card: cards.Card, bits: np.random.BitGenerator, clients: Positions
+        self,
+        number: int,
+        question: Question,
+        card: cards.Card,
+        bits: np.random.BitGenerator,
+        clients: Positions,
     ) -> tuple[npt.NDArray[np.uint8], vectorised.Array]:
         # The coordinates that each client reports, and the symbols.
         try:
@@ -183,6 +188,8 @@ class SimulatedDriver:
             raise UsageError(f"this round cannot be asked: {error}") from error
         lanes = RandomLanes(bits, len(clients))
         if question.model == CATEGORIES or is_label(question):
+            if question.range:
+                inputs = vectorised.hashed(vectorised.hashes(clients + 1, number), inputs, card.symbols)
             columns = [vectorised.sample_categories(card, lanes, column) for column in inputs.T]
             return chosen, np.stack(columns, axis=1)
         return chosen, vectorised.sample(card, lanes, inputs)
@@ -209,7 +216,7 @@ class SimulatedDriver:
             return vectorised.probabilities(weights, question.exponent, features, card.grid_bits)
         if question.model in (VALUES, CATEGORIES):
             held = rows[:, 0][:, np.flatnonzero(parameters)]
-            if question.range:
+            if question.range and question.model == VALUES:
                 held = np.clip(held.astype(np.int32) << question.range, -ONE, ONE).astype(np.int16)
             return np.take_along_axis(held, chosen.astype(np.intp), axis=1)
         if not LOCAL < question.model <= LOCAL + SVM:

@@ -17,7 +17,8 @@ from ternhost.experiments.cells import Kept, tables
 __all__ = ["COMPARING", "NAMES", "Contender", "Options", "Outcome", "run", "summary", "write"]
 
 NAMES = (
-    "variance", "mean", "erm", "discretisation", "hiera", "pldp", "inference", "coordinates", "reports-needed", "rates",
+    "variance", "mean", "erm", "discretisation", "hiera", "pldp", "inference", "coordinates", "frequencies",
+    "reports-needed", "rates",
 )  # fmt: skip
 COMPARING = ("variance", "mean", "erm", "pldp")  # those that compare mechanisms
 

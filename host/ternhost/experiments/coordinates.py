@@ -1,9 +1,10 @@
-"""How many coordinates to report: the paper's rule for k and the wider one, against the best k at every epsilon.
+"""How many coordinates to report: rules for k, and one alone, against the best k at every epsilon.
 
-With k of d coordinates at epsilon / k each, the variance of a mean is ((d/k) (V(x) + x**2) - x**2) / n. The paper takes
-k = floor(epsilon / 2.5); floor(epsilon / 2.5 + 0.6) loses less in the worst case over x. Both are kept within 1..d.
-Near x = 0 fewer coordinates are better, so that on real values either rule may win: that is measured, on means and on a
-model trained on gradients, which are mostly near 0.
+With k of d coordinates at epsilon / k each, a mean rests on the n k / d reports that its coordinate really had: its
+variance is d / (k n) times V(x) + (x - mean)**2, the noise of a card of epsilon / k and the sampling of clients. (A sum
+over all n clients, as the papers scale it, has d / (k n) (V(x) + x**2) - x**2 / n: more where values are not balanced.)
+Without noise more coordinates are better, and where values are alike one is; so the rules are compared for values that
+are spread evenly over [-1, 1], and measured on others, and on a model trained on gradients, which are mostly near 0.
 """
 
 from __future__ import annotations
@@ -17,20 +18,25 @@ from ternhost import mechanisms
 from ternhost.algorithms import judging
 from ternhost.algorithms.designs import K_RULES, coordinates_by_rule
 from ternhost.algorithms.judging import WORDS
-from ternhost.datasets import synthetic
+from ternhost.datasets import Fixed, synthetic, to_fixed
 from ternhost.experiments.base import DATASET, Options, Outcome, card_of, load, two_classes
 from ternhost.experiments.cells import Cell, Row, Tables
 from ternhost.experiments.pictures import Curve, Panel, draw
 from ternhost.experiments.rounds import collection, figure_of, repeated, sgd, simulate, squared_error
 from ternhost.experiments.statistics import grouped, mean_and_error, pick
+from ternhost.mechanisms import certify
 from ternhost.mechanisms.base import MICRO
 
 SUMMARY = "what the rules for k cost, against the best k"
 
 _DIMENSIONS = (2, 16)
 _D = 16  # of what is measured
+_MOST_K = 8
 _MECHANISM = "hm-tp"
 _POINTS = np.linspace(0, 1, 41)
+_ONE = "one"  # k = 1, whatever epsilon is
+RULES = (*K_RULES, _ONE)
+_KINDS = ("spread evenly", "around 1/3", "-1 or 1", "nearly all 0.9")
 VARIANCES: dict[str, Callable[[float, float], float]] = {
     name: law
     for name in ("three-outputs", "pm-sub", "hm-tp", "duchi")
@@ -38,9 +44,13 @@ VARIANCES: dict[str, Callable[[float, float], float]] = {
 }
 
 
-def worst(variance: Callable[[float, float], float], epsilon: float, d: int, k: int) -> float:
-    """The worst variance, over x, of one client's part in a mean when it reports k of d coordinates."""
-    return float(max(d / k * (variance(epsilon / k, x) + x * x) - x * x for x in _POINTS))
+def even(variance: Callable[[float, float], float], epsilon: float) -> float:
+    """The mean of V(x) + x**2 over values that are spread evenly."""
+    return float(np.trapezoid([variance(epsilon, x) + x * x for x in _POINTS], _POINTS))
+
+
+def _k(rule: str, epsilon: float, d: int, variance: Callable[[int], float]) -> int:
+    return 1 if rule == _ONE else coordinates_by_rule(rule, round(epsilon * MICRO), d, variance)
 
 
 def cells(options: Options) -> list[Cell]:
@@ -59,7 +69,7 @@ def cells(options: Options) -> list[Cell]:
     found = []
     for epsilon in (2.0, 4.9) if options.quick else (1.0, 2.0, 3.0, 4.0, 4.9, 6.0, 7.4, 8.0):
         own = {"epsilon": epsilon, "seed": options.seed}
-        found.append(Cell("measured", _measured, {**own, **values}, cost=2))
+        found += [Cell("measured", _measured, {"kind": kind, **own, **values}, cost=2) for kind in _KINDS]
         found.append(Cell("trained", _trained, {**own, **training}, cost=10))
     return laws + found
 
@@ -75,10 +85,10 @@ def outcome(options: Options, tables: Tables) -> Outcome:
     lines = [
         f"{name}, d {d}: the {rule} rule loses up to {max(row[f'{rule}_loss'] for row in own):.1%}"
         for (d, name), own in grouped(rows, "d", "mechanism").items()
-        for rule in K_RULES
+        for rule in RULES
     ]
     lines += [
-        f"measured, epsilon {row['epsilon']:g}, {row['rule']} rule (k = {row['k']}): "
+        f"measured, values {row['values']}, epsilon {row['epsilon']:g}, {row['rule']} rule (k = {row['k']}): "
         f"squared error {row['squared_error']:.3g}"
         for row in measured
     ]
@@ -95,7 +105,7 @@ def outcome(options: Options, tables: Tables) -> Outcome:
             "more variance, in %",
             [
                 _curve(rule, _thin(pick(rows, mechanism=name, d=d)), f"{rule}_k", f"{rule}_loss", 100)
-                for rule in K_RULES
+                for rule in RULES
             ],
         )
         for name in VARIANCES
@@ -103,18 +113,21 @@ def outcome(options: Options, tables: Tables) -> Outcome:
         for d in _DIMENSIONS
     ]
     panels += [
-        Panel(
-            f"Measured: {measured[0]['clients']:,} clients, Gaussian attributes, {_MECHANISM}",
-            across,
-            "mean squared error of a mean",
-            [_curve(rule, pick(measured, rule=rule), "k", "squared_error") for rule in K_RULES],
-            log_y=True,
+        *(
+            Panel(
+                f"Measured: values {kind}, {own[0]['clients']:,} clients, {_MECHANISM}",
+                across,
+                "mean squared error of a mean",
+                [_curve(rule, pick(own, rule=rule), "k", "squared_error") for rule in RULES],
+                log_y=True,
+            )
+            for (kind,), own in grouped(measured, "values").items()
         ),
         Panel(
             f"Measured: {trained[0]['data']}, {trained[0]['reports']:,} reports",
             across,
             f"{WORDS[trained[0]['measure']]} on held-out records",
-            [_curve(rule, pick(trained, rule=rule), "k", "figure") for rule in K_RULES],
+            [_curve(rule, pick(trained, rule=rule), "k", "figure") for rule in RULES],
         ),
     ]
     figure = draw(panels, 2)
@@ -128,13 +141,16 @@ def outcome(options: Options, tables: Tables) -> Outcome:
 
 
 def _losses(variance: Callable[[float, float], float], epsilon: float, d: int) -> Row:
-    cost = {k: worst(variance, epsilon, d, k) for k in range(1, min(d, math.ceil(epsilon)) + 1)}
+    def of(k: int) -> float:
+        return even(variance, epsilon / k)
+
+    cost = {k: of(k) / k for k in range(1, min(d, math.ceil(epsilon)) + 1)}
     best = min(cost, key=lambda k: cost[k])
     row: Row = {"best_k": best, "best_variance": cost[best]}
-    for rule in K_RULES:
-        k = coordinates_by_rule(rule, round(epsilon * MICRO), d)
+    for rule in RULES:
+        k = _k(rule, epsilon, d, of)
         row[f"{rule}_k"] = k
-        row[f"{rule}_loss"] = worst(variance, epsilon, d, k) / cost[best] - 1
+        row[f"{rule}_loss"] = of(k) / k / cost[best] - 1
     return row
 
 
@@ -153,17 +169,28 @@ def _curve(rule: str, rows: list[Row], k: str, what: str, unit: float = 1) -> Cu
         x.append(row["epsilon"])
         y.append(unit * row[what])
         error.append(row.get("standard_error", 0.0))
-    return Curve(f"the {rule} rule", x, y, error)
+    return Curve("k = 1" if rule == _ONE else f"the {rule} rule", x, y, error)
 
 
-def _measured(epsilon: float, clients: int, runs: int, seed: int) -> list[Row]:
-    values = synthetic.attributes(clients, _D, mean=1 / 3, seed=seed).numeric
+def _values(kind: str, clients: int, seed: int) -> Fixed:
+    rng = np.random.default_rng(seed)
+    if kind == "around 1/3":
+        return synthetic.attributes(clients, _D, mean=1 / 3, seed=seed).numeric
+    if kind == "spread evenly":
+        return to_fixed(rng.uniform(-1, 1, (clients, _D)))
+    if kind == "-1 or 1":
+        return to_fixed(rng.choice((-1, 1), (clients, _D)))
+    return to_fixed(rng.normal(0.9, 0.02, (clients, _D)))
+
+
+def _measured(kind: str, epsilon: float, clients: int, runs: int, seed: int) -> list[Row]:
+    values = _values(kind, clients, seed)
 
     def errors(k: int, card: str) -> list[float]:
         asked = collection(values, epsilon=f"{epsilon:g}", k=k, card=card)
         return [squared_error(found) for found in repeated(asked, range(seed, seed + 1000 * runs, 1000))]
 
-    return _by_rule(epsilon, _D, {"clients": clients}, "squared_error", errors)
+    return _by_rule(epsilon, _D, {"values": kind, "clients": clients}, "squared_error", errors)
 
 
 def _trained(dataset: str, epsilon: float, reports: int, runs: int, seed: int) -> list[Row]:
@@ -186,10 +213,11 @@ def _by_rule(
 ) -> list[Row]:
     """A row for each rule; what is measured depends on the rule's k alone."""
     rows, of_k = [], {}
-    for rule in K_RULES:
-        k = coordinates_by_rule(rule, round(epsilon * MICRO), d)
+    cards = {k: card_of(_MECHANISM, round(epsilon * MICRO) // k) for k in range(1, d + 1)[:_MOST_K]}
+    for rule in RULES:
+        k = _k(rule, epsilon, d, lambda k: certify.moments(cards[k]).even_second_moment())
         if k not in of_k:
-            found = measure(k, card_of(_MECHANISM, round(epsilon * MICRO) // k).data.hex())
+            found = measure(k, cards[k].data.hex())
             mean, error = mean_and_error(found)
             of_k[k] = {figure: mean, "standard_error": error, "runs": len(found)}
         rows.append({"rule": rule, **common, "epsilon": epsilon, "k": k, **of_k[k]})

@@ -45,6 +45,11 @@ class Moments:
     def worst_second_moment(self) -> Fraction:
         return max(self.seconds)
 
+    def even_second_moment(self) -> float:
+        """The variance of a value of the card where the inputs are spread evenly over [-1, 1]."""
+        pieces = zip(pairwise(self.knots), pairwise(self.seconds), strict=True)
+        return float(sum((b - a) * (low + high) for (a, b), (low, high) in pieces) / 4)
+
     def worst_variance(self, share: Fraction = Fraction(1)) -> tuple[Fraction, Fraction]:
         """The largest variance over all x in [-1, 1], and an x that has it. (The mean must be x itself.)
 

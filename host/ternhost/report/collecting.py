@@ -12,17 +12,22 @@ from ternhost.mechanisms.cards import decode_any
 from ternhost.report import plots
 from ternhost.report.page import Page, Row, common_results, common_settings, spent, text
 
-_MOST = 40  # attributes in a picture
+_MOST = 40  # attributes in a picture; of categories
+_PANELS, _CATEGORIES = 14, 8
+_IN_WORDS = {"grr": "randomised response", "olh": "optimised local hashing"}
 
 
 def page(result: Mapping[str, Any]) -> Page:
     """What there is to see of it."""
-    error = result["mean_squared_error"]
-    judged: list[Row] = []
-    if error is not None:
-        judged.append(
-            ("mean squared error", f"{error:.4g}", "of the means, against those of what the clients hold")
+    judged: list[Row] = [
+        (
+            "mean squared error",
+            f"{result[name]:.4g}",
+            f"of the {what}, against those of what the clients hold",
         )
+        for name, what in (("mean_squared_error", "means"), ("frequency_squared_error", "frequencies"))
+        if result.get(name) is not None
+    ]
     return Page(
         f"{result['dataset']}, means and frequencies by {result['method']}",
         f"{result['clients']:,} clients told something of themselves, each at most epsilon "
@@ -47,6 +52,13 @@ def _pictures(result: Mapping[str, Any]) -> dict[str, tuple[Figure, str]]:
             "The estimated mean of every attribute, with the interval that holds that of all clients 95 times in a "
             "hundred.",
         )
+    told = [entry for entry in result["attributes"] if entry.get("intervals")][:_PANELS]
+    if told:
+        pictures["frequencies"] = (
+            plots.frequencies([_shares(entry) for entry in told]),
+            f"How frequent categories are: of each attribute the {_CATEGORIES} that seem to be the most frequent. Of "
+            "many that are about as frequent, these are the ones whose noise happened to be above 0.",
+        )
     part = result["parts"][0]
     card = decode_any(bytes.fromhex(part["card"]))
     pictures["card"] = (
@@ -60,11 +72,31 @@ def _pictures(result: Mapping[str, Any]) -> dict[str, tuple[Figure, str]]:
     return pictures
 
 
+def _shares(entry: Mapping[str, Any]) -> plots.Shares:
+    shown, more = common(entry, _CATEGORIES)
+    true = np.array(entry["true"])[shown] if "true" in entry else None
+    return plots.Shares(
+        entry["name"] + (f", and {more} more" if more else ""),
+        [entry["categories"][i] for i in shown],
+        np.array(entry["frequencies"])[shown],
+        np.array(entry["intervals"])[shown].T,
+        true,
+    )
+
+
+def common(entry: Mapping[str, Any], most: int) -> tuple[list[int], int]:
+    """Which categories of an attribute seem to be the most frequent, in order; and how many are left out."""
+    told = [i for i, share in enumerate(entry["frequencies"]) if share is not None]
+    order = sorted(told, key=lambda i: -entry["frequencies"][i])
+    return order[:most], len(order[most:])
+
+
 def _part(part: Mapping[str, Any]) -> Row:
+    how = _IN_WORDS.get(part["mechanism"], part["mechanism"])
     return (
         part["name"],
         f"{part['k']} of {part['d']}",
-        f"reported by a client at epsilon {part['epsilon']:.6g} by {part['mechanism']} (card {part['card_hash']})",
+        f"reported by a client at epsilon {part['epsilon']:.6g} by {how} (card {part['card_hash']})",
     )
 
 
@@ -81,5 +113,6 @@ def _value(entry: Mapping[str, Any]) -> str:
     if "mean" in entry:
         low_high = entry["interval"]
         return f"{entry['mean']:+.4f}" + (f" ({low_high[0]:+.4f} to {low_high[1]:+.4f})" if low_high else "")
-    named = zip(entry["categories"], entry["frequencies"], strict=True)
-    return ", ".join(f"{name} {share:.3f}" for name, share in named if share is not None)
+    shown, more = common(entry, _MOST)
+    named = [f"{entry['categories'][i]} {entry['frequencies'][i]:.3f}" for i in shown]
+    return ", ".join([*named, *[f"{more} more"] * bool(more)])

@@ -300,6 +300,46 @@ def gradient(
     return figure
 
 
+@dataclass(frozen=True)
+class Shares:
+    """Estimated frequencies of an attribute's categories, their intervals (2 x n), and the true ones, if known."""
+
+    name: str
+    categories: Sequence[str]
+    found: Floats
+    interval: Floats
+    true: Floats | None = None
+
+
+def frequencies(attributes: Sequence[Shares]) -> Figure:
+    """How frequent categories are, a panel an attribute."""
+    rows = -(-len(attributes) // 2)
+    most = max(len(one.categories) for one in attributes)
+    figure = blank(_WIDTH, 0.6 + rows * (0.7 + 0.2 * most))
+    panels = figure.subplots(rows, 2, squeeze=False).flat
+    for axes, one in zip(panels, attributes, strict=False):
+        dress(axes)
+        at = np.arange(len(one.categories))[::-1]
+        axes.errorbar(
+            one.found, at, xerr=np.abs(one.interval - one.found), fmt="o", markersize=4, color=_DARK, ecolor=_MIDDLE,
+            capsize=2.5, label="estimate, and its interval of 95 %",
+        )  # fmt: skip
+        if one.true is not None:
+            axes.plot(
+                one.true, at, "D", markersize=7, markerfacecolor="none", markeredgecolor=_INK, label="truly"
+            )
+        axes.set_yticks(at, one.categories, fontsize="small")
+        axes.set_ylim(-0.8, len(one.categories) - 0.2)
+        axes.set_title(one.name, fontsize="medium")
+        axes.xaxis.set_major_locator(MaxNLocator(4))
+        axes.xaxis.set_major_formatter(PercentFormatter(1, decimals=0 if np.max(one.found) > 0.1 else 1))
+    for axes in panels:
+        axes.set_visible(False)
+    handles, labels = figure.axes[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside upper center", ncols=2, frameon=False, fontsize="small")
+    return figure
+
+
 def clusters(sizes: Mapping[str, int]) -> Figure:
     """How many clients are in each cluster."""
     figure, axes = _figure(3.4)

@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 from ternhost.mechanisms.cards import decode_any
 from ternhost.report import plots
 from ternhost.report.page import Page, Row, common_results, common_settings, percent, spent, text
+from ternhost.text import rounds_in_words
 
 _MODELS = {
     "linear": "linear regression",
@@ -222,6 +223,11 @@ def _settings(result: Mapping[str, Any]) -> list[Row]:
         ),
         ("optimiser", str(result["optimiser"]), f"at a learning rate of {result['learning_rate']:.4g}"),
     ]
+    if "taus" in result:
+        reached = rounds_in_words(result["taus"])
+        rows.append(
+            ("range", str(options["range"]), f"values reached to {reached}: scaled by that, and clipped")
+        )
     if "group" in options:
         rows.append(("group", f"{options['group']:,}", "clients asked in a round"))
     return [*rows, *common_settings(result)]

@@ -308,7 +308,7 @@ class Run:
         state["missing"] += max(0, wanted - result.reports)
         state["seconds"] = time.monotonic() - self._started
         state["algorithm"] = self.algorithm.state()
-        figures = self.algorithm.figures()
+        figures, chosen = self.algorithm.figures(), self.algorithm.chosen()
         entry = {
             "round": result.number,
             "ended": result.ended,
@@ -316,6 +316,7 @@ class Run:
             "reports": result.reports,
             "refusals": len(result.refusals),
             **figures,
+            **chosen,
         }
         weights = None if self.fleet.simulated else self.algorithm.weights
         self.store.end_run_round(
@@ -333,6 +334,7 @@ class Run:
             "refusals": len(result.refusals),
             "ended": result.ended,
             "figures": figures,
+            "chosen": chosen,
             "reasons": dict(reasons.most_common()),
         }
         self._watcher.status(Status(**{**vars(now), **told, "round": state["rounds"]}))

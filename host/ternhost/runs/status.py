@@ -15,7 +15,8 @@ END = "end"  # one has ended
 class Status:
     """Where a run is. `round` counts its rounds from 1, of `rounds` (None: no end); `number` is that of the protocol.
 
-    figures: what the model is worth after a round that has ended, by name, the most important first. boards, strangers
+    figures: what the model is worth after a round that has ended, by name, the most important first. chosen:
+    what the algorithm chose by itself for that round. boards, strangers
     (of another version) and connected: of a fleet on a broker. reasons: of the refusals, once a round has ended.
     frames: what became of those of the devices.
     """
@@ -32,6 +33,7 @@ class Status:
     refusals: int = 0
     ended: str | None = None
     figures: Mapping[str, float] = field(default_factory=dict)
+    chosen: Mapping[str, float] = field(default_factory=dict)
     reasons: Mapping[str, int] = field(default_factory=dict)
     boards: int | None = None
     strangers: int = 0

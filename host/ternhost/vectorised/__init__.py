@@ -12,6 +12,8 @@ lanes that are still in doubt go on. All arithmetic that decides a symbol is int
 from ternhost.vectorised.lanes import Array, Lanes, RandomLanes, ReplayLanes, choose, random_bits
 from ternhost.vectorised.models import (
     gradients,
+    hashed,
+    hashes,
     labels,
     probabilities,
     residuals,
@@ -28,6 +30,8 @@ __all__ = [
     "ReplayLanes",
     "choose",
     "gradients",
+    "hashed",
+    "hashes",
     "labels",
     "probabilities",
     "random_bits",

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from hashlib import sha256
 
 import numpy as np
 import numpy.typing as npt
 
+from tern.collect import PRIME
 from tern.fixed import ONE
 from tern.gradient import fine_bits, sigmoid_tail
 from tern.inference import exp_minus
@@ -182,6 +184,24 @@ def shares(moved: npt.NDArray[np.int64], tau: Array) -> npt.NDArray[np.int16]:
     size = np.minimum(ONE, (np.abs(moved) * (2 * ONE) + wide) // (2 * wide))
     signed: npt.NDArray[np.int16] = np.where(moved < 0, -size, size).astype(np.int16)
     return signed
+
+
+# Categories
+
+
+def hashes(devices: npt.ArrayLike, number: int) -> npt.NDArray[np.int64]:
+    """a and b (n x 2) of the hashes that these devices use in a round: exactly tern.collect.hash_of."""
+    tail = number.to_bytes(4, "little")
+    ids = np.asarray(devices, "<u4").tobytes()
+    digests = [sha256(ids[at : at + 4] + tail).digest()[:8] for at in range(0, len(ids), 4)]
+    return np.frombuffer(b"".join(digests), "<u4").reshape(-1, 2).astype(np.int64) % PRIME
+
+
+def hashed(own: npt.NDArray[np.int64], categories: npt.ArrayLike, buckets: int) -> npt.NDArray[np.int16]:
+    """The buckets of categories (n x m, or 1 x m) by the hashes `own` (n x 2): exactly those of tern.collect."""
+    cut = np.clip(np.asarray(categories, np.int64), 0, PRIME - 1)
+    found: npt.NDArray[np.int16] = ((own[:, :1] * cut + own[:, 1:]) % PRIME % buckets).astype(np.int16)
+    return found
 
 
 # Protected inference

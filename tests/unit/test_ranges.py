@@ -1,0 +1,201 @@
+"""The range of a round: chosen from counts, lossless first, wider where clipping would cost more than noise does."""
+
+import json
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from simulating import begin, finished, fleet_of, rounds
+
+from tern import card as cards
+from tern import wire
+from tern.fixed import ONE
+from ternhost import datasets, mechanisms
+from ternhost.aggregate import estimate
+from ternhost.algorithms import ranges
+from ternhost.algorithms.fedsgd import scout
+from ternhost.algorithms.ranges import Ranges
+from ternhost.datasets import REGRESSION, synthetic
+from ternhost.errors import UsageError
+from ternhost.mechanisms import certify
+
+WITH_ZEROS = ("rr3", "pm", "pm-sub", "optimal")
+
+
+@pytest.fixture(autouse=True)
+def toy(monkeypatch, tmp_path):
+    data = synthetic.logistic(20_000, 6, seed=2)
+    monkeypatch.setattr(datasets, "load", lambda name: data)
+    monkeypatch.chdir(tmp_path)
+    return data
+
+
+# What the reports of a card tell of |x|
+
+
+@pytest.mark.parametrize("name", WITH_ZEROS)
+@pytest.mark.parametrize("epsilon", ["1", "4"])
+def test_the_mean_of_the_scores_is_the_size_of_the_input(name, epsilon):
+    card = mechanisms.design(name, epsilon).decode()
+    told = estimate.magnitude(card)
+    for x in range(-ONE, ONE + 1, ONE // 8):
+        law = np.array([float(p) for p in certify.distribution(card, x)])
+        mean = law @ told.scores
+        assert mean == pytest.approx(abs(x) / ONE, abs=0.1)
+        assert law @ told.scores**2 - mean**2 <= told.deviation**2 + 1e-9
+
+
+@pytest.mark.parametrize(("name", "epsilon"), [("duchi", "1"), ("harmony", "4"), ("three-outputs", "0.5")])
+def test_two_outputs_tell_nothing_of_the_size(name, epsilon):
+    assert estimate.magnitude(mechanisms.design(name, epsilon).decode()) is None
+
+
+@pytest.mark.parametrize("epsilon", ["0.5", "1.0", "0.000123"])
+def test_a_scout_costs_no_more_than_what_it_stands_for(epsilon):
+    algorithm = begin("fedsgd", 100, epsilon=epsilon, mechanism="duchi", reports=100)
+    (design,) = algorithm.designs
+    sent = scout(design)
+    assert sent.card.epsilon <= design.card.epsilon
+    assert sent.cost <= design.cost
+    assert cards.certify(sent.card)
+    assert scout(sent).card.data == sent.card.data or estimate.magnitude(sent.card) is None
+
+
+def test_each_fifth_round_is_asked_with_a_scout_where_the_card_tells_nothing():
+    algorithm = begin("fedsgd", 1000, epsilon="0.5", reports=1000, group=100)
+    names = []
+    for result in rounds(algorithm, fleet_of(algorithm)):
+        names.append(result.cohorts[0].card.symbols)
+    assert names == [3, 2, 2, 2, 2] * 2
+    fixed = begin("fedsgd", 1000, epsilon="0.5", reports=1000, group=500, range="2")
+    assert [result.cohorts[0].card.symbols for result in rounds(fixed, fleet_of(fixed))] == [2, 2]
+
+
+# What is chosen
+
+
+def tau_of(algorithm):
+    return [result.cohorts[0].question.range for result in rounds(algorithm, fleet_of(algorithm))]
+
+
+def test_a_run_begins_where_nothing_is_lost_and_narrows():
+    asked = tau_of(begin("fedsgd", 20_000, epsilon="1", reports=20_000))
+    assert asked[0] == 1  # |gradient| <= 1/2 at a model of 0
+    assert max(asked) >= 2
+    assert asked[-1] >= 2
+
+
+def test_regression_begins_with_all_of_it(toy, monkeypatch):
+    data = synthetic.linear(20_000, 6, seed=2)
+    assert data.task == REGRESSION
+    monkeypatch.setattr(datasets, "load", lambda name: data)
+    asked = tau_of(begin("fedsgd", 20_000, model="linear", epsilon="1", reports=20_000))
+    assert asked[0] == 0
+    assert asked[-1] >= 3  # the residuals shrink as the model learns, and the range with them
+
+
+def test_with_next_to_no_noise_the_range_stays_wide(toy):
+    few = tau_of(begin("fedsgd", 20_000, epsilon="8", reports=20_000))
+    assert max(few) <= 2
+    assert np.mean(few) < np.mean(tau_of(begin("fedsgd", 20_000, epsilon="0.5", reports=20_000)))
+
+
+def test_unequal_classes_keep_it_wide(toy, monkeypatch):
+    asked = {}
+    for share in (0.5, 0.1):
+        rng = np.random.default_rng(1)
+        labels = np.where(rng.random(len(toy.labels)) < share, ONE, -ONE).astype(np.int16)
+        data = type(toy)(**{**{f: getattr(toy, f) for f in toy.__dataclass_fields__}, "labels": labels})
+        monkeypatch.setattr(datasets, "load", lambda name, data=data: data)
+        asked[share] = np.mean(tau_of(begin("fedsgd", 20_000, epsilon="2", reports=20_000)))
+    assert asked[0.1] < asked[0.5] - 0.5
+
+
+def test_a_fixed_range_is_asked_for_and_nothing_else():
+    for r in ("0", "3", "12"):
+        assert set(tau_of(begin("fedsgd", 1000, epsilon="2", reports=1000, group=250, range=r))) == {int(r)}
+
+
+@pytest.mark.parametrize("text", ["13", "-1", "x", "1.5", ""])
+def test_other_ranges_are_refused(text):
+    with pytest.raises(UsageError, match="--range"):
+        begin("fedsgd", 1000, reports=1000, range=text)
+
+
+@pytest.mark.parametrize("r", ["0", "1", "2"])
+def test_the_estimate_is_that_of_the_gradient_whatever_the_range(toy, r):
+    algorithm = begin("fedsgd", 20_000, epsilon="8", k=6, reports=18_000, group=18_000, range=r)
+    driver = fleet_of(algorithm)
+    driver.open(1, algorithm.cohorts(driver.devices))
+    result = driver.collect(1)
+    mean, reports = algorithm._estimate(1, result.cohorts, 2.0 ** -int(r))
+    rows = algorithm.holdings.rows(np.arange(18_000))[:, 0] / ONE
+    truth = np.clip(-0.5 * rows[:, -1:] * rows[:, :-1], -(2.0 ** -int(r)), 2.0 ** -int(r)).mean(axis=0)
+    low, high = algorithm._last["low"], algorithm._last["high"]
+    assert np.abs(mean - truth).max() < 0.05
+    assert sum(a <= t <= b for a, t, b in zip(low, truth, high, strict=True)) >= 4
+    assert (reports == 18_000).all()
+
+
+# State
+
+
+def test_a_resumed_run_chooses_the_same():
+    whole = begin("fedsgd", 5000, epsilon="0.5", reports=5000)
+    part = begin("fedsgd", 5000, epsilon="0.5", reports=5000)
+    driver = fleet_of(whole)
+    for number in range(1, 11):
+        driver.open(number, whole.cohorts(driver.devices))
+        result = driver.collect(number)
+        whole.learn(result, driver.devices)
+        part.learn(result, driver.devices)
+        state = json.loads(json.dumps(part.state()))
+        part = begin("fedsgd", 5000, epsilon="0.5", reports=5000)
+        part.restore(state)
+        assert part.state() == whole.state()
+        assert part.chosen() == whole.chosen()
+    assert whole.done
+
+
+def test_a_state_of_an_earlier_version_goes_on():
+    algorithm = finished(begin("fedsgd", 500, reports=500))
+    state = algorithm.state()
+    del state["range"]
+    begin("fedsgd", 500, reports=500).restore(state)
+
+
+@pytest.mark.parametrize("change", [{"sizes": "x"}, {"exponent": None}, {"always": [1]}, "mean"])
+def test_a_bad_state_is_refused(change):
+    own = Ranges(wire.LOGISTIC, 6, 1, rounds=10, values_reported=100, variance=1.0)
+    state = own.state()
+    if isinstance(change, str):
+        del state[change]
+    else:
+        state |= change
+    with pytest.raises(UsageError, match="stored state"):
+        own.restore(state)
+
+
+# Privacy
+
+
+@pytest.mark.parametrize("r", [0, 1, 5, 12])
+def test_no_range_changes_what_a_report_costs(r):
+    """Every pair of inputs, scaled and clipped as a device does it, through the exact law of the card."""
+    card = mechanisms.design("three-outputs", "1", 3).decode()
+    laws = []
+    for gradient in (-ONE, -ONE // 3, -5, 0, 1, 7, ONE // 4096, ONE // 2, ONE):
+        clipped = max(-ONE, min(ONE, gradient << r))
+        laws.append(certify.distribution(card, clipped))
+    ratio = certify.ratio_of_distributions(laws)
+    assert ratio <= certify.likelihood_ratio(card)
+    assert float(ratio) <= np.exp(1.0)
+    assert all(sum(law) == Fraction(1) for law in laws)
+
+
+def test_clipped_sizes_tell_their_mean():
+    for mean in (0.01, 0.1, 0.5):
+        for tau in (0.125, 1.0):
+            clipped = mean * -np.expm1(-tau / mean)
+            if clipped < 0.9 * tau:
+                assert ranges._mean_size(clipped, tau) == pytest.approx(mean, rel=1e-6)
