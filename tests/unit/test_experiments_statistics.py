@@ -11,7 +11,7 @@ from tern.fixed import ONE
 from ternhost import datasets, mechanisms
 from ternhost.algorithms import judging
 from ternhost.algorithms.base import Audience
-from ternhost.experiments import baseline, hiera, pldp, reports_needed
+from ternhost.experiments import baseline, erm, hiera, pldp, reports_needed
 from ternhost.experiments.statistics import beyond_noise, mean_and_error, summaries, winners
 from ternhost.mechanisms import certify
 from ternhost.vectorised import gradients
@@ -130,6 +130,46 @@ def test_reports_needed_are_read_off_between_two_numbers() -> None:
     assert row["low"] < 10_000 < row["high"]
     assert "10,000 reports (" in reports_needed._words(row)
     assert "more reports" in reports_needed._words({**row, "tern_reports": None})
+
+
+def test_each_run_of_the_papers_learner_is_tuned_by_the_others() -> None:
+    losses = {"lucky": [0.1, 0.9, 0.9, 0.9], "good": [0.4, 0.4, 0.4, 0.4], "bad": [0.8, 0.8, 0.8, 0.8]}
+    rows = [
+        {"learner": name, "run": run, "loss": loss}
+        for name, own in losses.items()
+        for run, loss in enumerate(own)
+    ]
+    assert reports_needed._tuned(rows) == ("good", [0.4] * 4), "luck in one run is no merit"
+    assert reports_needed._tuned([row for row in rows if row["run"] == 0]) == ("lucky", [0.1])
+
+
+@pytest.mark.parametrize(("measure", "sign"), [("accuracy", 1), ("squared_error", -1)])
+def test_where_ranges_are_better_than_none(measure: str, sign: int) -> None:
+    rng = np.random.default_rng(3)
+    common = rng.normal(0, 1, 10)
+    rows = [
+        {
+            "data": data,
+            "model": "m",
+            "epsilon": 1.0,
+            "measure": measure,
+            "mechanism": name,
+            "run": i,
+            "figure": x,
+        }
+        for data, by in (("more", 0.2), ("less", -0.2), ("same", 0.0))
+        for name, add in ((erm._TERN, sign * by), (erm._LIKE_TERN, 0.0))
+        for i, x in enumerate(common + add + rng.normal(0, 0.05, 10))
+    ]
+    found = {row["data"]: row for row in erm._ranges(rows)}
+    assert {data: row["verdict"] for data, row in found.items()} == {
+        "more": "better", "less": "worse", "same": "tied",
+    }  # fmt: skip
+    assert found["more"]["better_by"] == pytest.approx(0.2, abs=0.1)
+
+
+def test_draws_are_other_ones_than_those_of_synthetic_records() -> None:
+    assert baseline.generator(1).random() != np.random.default_rng(1).random()
 
 
 # HierA

@@ -136,7 +136,8 @@ def draw(panels: Sequence[Panel], columns: int = 1) -> Figure:
         if panel.log_x:
             axes.set_xscale("log")
             axes.set_xticks(
-                xs := sorted({x for curve in panel.curves for x in curve.x}), [f"{x:g}" for x in xs]
+                xs := sorted({x for curve in panel.curves for x in curve.x}),
+                [f"{x:.3g}" if x < 100 else f"{x:g}" for x in xs],
             )
             axes.xaxis.set_minor_formatter(NullFormatter())
         if panel.log_y:

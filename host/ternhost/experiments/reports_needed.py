@@ -43,7 +43,7 @@ def trained_by(dataset: Dataset) -> tuple[str, str]:
 def cells(options: Options) -> list[Cell]:
     epsilons = (1.0,) if options.quick else (1.0, 4.0)
     counts = (1000, 4000, 16_000) if options.quick else (1000, 2000, 5000, 10_000, 20_000, 50_000, 100_000)
-    common = {"runs": options.runs_or(5, 2), "seed": options.seed}
+    common = {"runs": options.runs_or(16, 2), "seed": options.seed}
     found = []
     for name in (options.dataset,) if options.dataset else _SETS:
         load(name)  # or say that it cannot be
