@@ -29,5 +29,5 @@ class SignSGD(fedsgd.FedSGD):
     name = "signs"
     Options = Options
 
-    def move(self, trainer, mean, reports):
-        trainer.update(np.where(np.abs(mean) > self.options.dead_zone, np.sign(mean), 0), reports)
+    def direction(self, mean):
+        return np.where(np.abs(mean) > self.options.dead_zone, np.sign(mean), 0)

@@ -93,7 +93,7 @@ def test_an_algorithm_with_adam_trains_and_has_a_report(tern):
 
 def test_the_dead_zone_reaches_the_algorithm(tern):
     own = tern(*SIGNS, "--fleet", "simulated:100", "--no-report")
-    wide = tern(*SIGNS, "--fleet", "simulated:100", "--no-report", "--dead-zone", "0.99")
+    wide = tern(*SIGNS, "--fleet", "simulated:100", "--no-report", "--dead-zone", "0.99", "--range", "0")
     assert wide["weights"] != own["weights"]
     assert wide["accuracy_optimum"] == own["accuracy_optimum"]
     assert set(wide["weights"]) != {0.0}  # a report says more than 0.99 or nothing

@@ -207,7 +207,11 @@ class FedSGD(Learning):
         mean, reports = self._estimate(result.number, result.cohorts, tau)
         kept = self._ranges.kept(tau)
         self._ranges.learn(self._trainer.weights, mean, reports, result.cohorts)
-        self._trainer.update(mean, reports, tau, kept)
+        self._trainer.update(self.direction(mean), reports, tau, kept)
+
+    def direction(self, mean: Floats) -> Floats:
+        """What the model moves against: the mean gradient, or what another algorithm makes of it."""
+        return mean
 
     def _estimate(self, number: int, cohorts: Sequence[CohortCounts], tau: float) -> tuple[Floats, Floats]:
         """The mean gradient, and how many reports each coordinate of it rests on."""

@@ -28,7 +28,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from scipy.optimize import brentq
 
 from tern.wire import LOGISTIC, MAX_RANGE, SOFTMAX_GRADIENT, SVM
 from ternhost.aggregate import estimate
@@ -213,6 +212,8 @@ class Ranges:
 
 def _mean_size(clipped: float, tau: float) -> float:
     """The mean of exponential sizes whose mean is `clipped` once they are clipped at tau."""
+    from scipy.optimize import brentq  # takes long to import
+
     clipped = min(max(clipped, 1e-4), 0.98 * tau)
     found = brentq(lambda mean: mean * -math.expm1(-tau / mean) - clipped, clipped, 100 * tau)
     return min(float(found), _LARGEST_MEAN)

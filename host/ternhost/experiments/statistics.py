@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import stdtrit
 
 from ternhost.experiments.cells import Row
 
@@ -28,6 +27,8 @@ def mean_and_error(values: Sequence[float], shared: float = 0.0) -> tuple[float,
 
 def half_interval(error: float, runs: int, level: float = _LEVEL) -> float:
     """Half of the interval that holds the mean with probability 1 - level, by Student's t; 0 of a single run."""
+    from scipy.special import stdtrit  # takes long to import
+
     return error * float(stdtrit(runs - 1, 1 - level / 2)) if runs > 1 else 0.0
 
 
