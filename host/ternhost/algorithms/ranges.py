@@ -40,7 +40,7 @@ _NARROWEST = 7
 _TAUS: Floats = 2.0 ** -np.arange(_NARROWEST + 1, dtype=np.float64)
 _WITHIN = 1.2
 _UNBALANCED = 0.05
-_FEATURE = 0.25
+_FEATURE = 0.35
 _SHARE = (
     0.07  # standard deviation of the share of positive labels from 1/2, before anything is known: a prior
 )
