@@ -125,7 +125,7 @@ def test_reports_needed_are_read_off_between_two_numbers() -> None:
         )
         for n, loss in zip(counts, losses, strict=True)
     ]
-    row = reports_needed._needed(rows)
+    row = reports_needed._needed(rows, reports_needed._PAPERS)
     assert (row["papers_reports"], row["tern_reports"], row["at_most"]) == (100_000, 10_000, False)
     assert row["low"] < 10_000 < row["high"]
     assert "10,000 reports (" in reports_needed._words(row)
@@ -139,8 +139,8 @@ def test_each_run_of_the_papers_learner_is_tuned_by_the_others() -> None:
         for name, own in losses.items()
         for run, loss in enumerate(own)
     ]
-    assert reports_needed._tuned(rows) == ("good", [0.4] * 4), "luck in one run is no merit"
-    assert reports_needed._tuned([row for row in rows if row["run"] == 0]) == ("lucky", [0.1])
+    assert reports_needed._best(rows) == ("good", [0.4] * 4), "luck in one run is no merit"
+    assert reports_needed._best([row for row in rows if row["run"] == 0]) == ("lucky", [0.1])
 
 
 @pytest.mark.parametrize(("measure", "sign"), [("accuracy", 1), ("squared_error", -1)])

@@ -309,15 +309,8 @@ class Run:
         state["seconds"] = time.monotonic() - self._started
         state["algorithm"] = self.algorithm.state()
         figures, chosen = self.algorithm.figures(), self.algorithm.chosen()
-        entry = {
-            "round": result.number,
-            "ended": result.ended,
-            "asked": result.asked,
-            "reports": result.reports,
-            "refusals": len(result.refusals),
-            **figures,
-            **chosen,
-        }
+        said = {"ended": result.ended, "reports": result.reports, "refusals": len(result.refusals)}
+        entry = {"round": result.number, "asked": result.asked, **said, **figures, **chosen}
         weights = None if self.fleet.simulated else self.algorithm.weights
         self.store.end_run_round(
             self.place.name,
@@ -329,14 +322,7 @@ class Run:
         )
         reasons = Counter(wire.error_name(refusal.code) for refusal in result.refusals.values())
         now = self._now(END, result.number, result.asked, 0)
-        told = {
-            "reports": result.reports,
-            "refusals": len(result.refusals),
-            "ended": result.ended,
-            "figures": figures,
-            "chosen": chosen,
-            "reasons": dict(reasons.most_common()),
-        }
+        told = {**said, "figures": figures, "chosen": chosen, "reasons": dict(reasons.most_common())}
         self._watcher.status(Status(**{**vars(now), **told, "round": state["rounds"]}))
 
     def _save(self) -> None:
