@@ -23,11 +23,11 @@ from harness.proxy import Faults, Proxy
 from tern import card as cards
 from tern import coordinates, host_frames, ledger, storage, wire
 from tern.links import mqtt
-from ternhost.aggregate import estimate
+from ternhost.aggregate.questions import decode_body, question_of
+from ternhost.aggregate.rounds import COMPLETE, CohortCounts, RoundResult
 from ternhost.aggregate.store import Store
 from ternhost.algorithms.base import Audience, Standing
 from ternhost.algorithms.fedsgd import FedSGD
-from ternhost.algorithms.training import Trainer
 from ternhost.fleet import broker, keys
 from ternhost.fleet.attach import write_network
 from ternhost.fleet.provision import board_directories, provision_fleet
@@ -256,11 +256,12 @@ class Arena:
         audience = Audience(
             standing=Standing(self.rounds, self.rounds), devices=self.clients, knows_records=False
         )
-        trainer = Trainer(FedSGD(options, audience)._trainer.settings)
-        card = cards.decode(CARD)
+        algorithm = FedSGD(options, audience)
         chosen, symbols = array("H", bytes(2 * K)), array("H", bytes(2 * K))
         bodies = {asked.number: asked.cohorts[0].body for asked in store.rounds()}
         for number, _, reports in store.ended_rounds():
+            asked = question_of(decode_body(bodies[number]))
+            card = cards.decode(asked.card)
             counts = np.zeros((D, card.symbols), np.int64)
             rows = store.reports(number)
             for device, payload in rows:
@@ -271,12 +272,9 @@ class Arena:
                     counts[coordinate, symbol] += 1
             if len(rows) != reports or len({device for device, _ in rows}) != reports:
                 yield f"round {number}: {reports} reports, {len(rows)} rows"
-            if reports:
-                means = estimate.combine([(card, counts)], method=estimate.BOUND)
-                trainer.update(means.mean, means.reports.astype(np.float64))
-            else:
-                trainer.fail()
-            if store.weights(number) != trainer.model.astype("<f8").tobytes():
+            cohort = CohortCounts(card, K, counts, self.clients, asked)
+            algorithm.learn(RoundResult(number, COMPLETE, self.clients, reports, {}, [cohort]), [])
+            if store.weights(number) != algorithm.weights.astype("<f8").tobytes():
                 yield f"round {number}: the counts are not those of the accepted reports"
 
     def _ledgers(self, store):

@@ -117,24 +117,20 @@ def test_the_model_does_not_depend_on_whether_the_host_died(run):
 
 def replay(run):
     """The model that the store's reports give, computed round by round from nothing."""
-    from ternhost.aggregate import estimate
     from ternhost.aggregate.aggregator import Aggregator
-    from ternhost.algorithms import training
     from ternhost.algorithms.base import Audience
     from ternhost.algorithms.fedsgd import FedSGD
 
     with Store(run / STORE_NAME) as store:
         options = FedSGD.Options(**store.run(run.name).asked["options"])
-        settings = FedSGD(options, Audience(most=1000))._trainer.settings
+        algorithm = FedSGD(options, Audience(most=1000))
         store._db.execute("UPDATE round SET ended = NULL")
         aggregator = Aggregator(store)
         aggregator.resume(0.0)
         results = sorted(aggregator.tick(0.0), key=lambda result: result.number)
-        trainer = training.Trainer(settings)
         for result in results:
-            means = estimate.combine([(cohort.card, cohort.counts) for cohort in result.cohorts])
-            trainer.update(means.mean, means.reports)
-        return trainer.model.tolist()
+            algorithm.learn(result, [])
+        return algorithm.weights.tolist()
 
 
 def test_ctrl_c_says_how_to_go_on(run):

@@ -116,7 +116,7 @@ def test_a_state_of_another_optimiser_is_refused(name):
 def test_the_rate_falls_with_the_noise_and_does_not_overshoot():
     rates = [Averaging.automatic_rate(Noise(wire.LOGISTIC, 28, 20, v)) for v in (0, 1e-9, 0.01, 0.1, 1, 10)]
     assert rates == sorted(rates, reverse=True)
-    assert rates[0] == rates[1] == pytest.approx(2 * 16 / 28)
+    assert rates[0] == rates[1] == pytest.approx(16 / 28)
     clipped = Averaging.automatic_rate(Noise(wire.LOGISTIC, 28, 20, 0, kept=0.5))
     assert clipped == 2 * rates[0]  # half of the curvature, twice the step
     # The same reports in other groups: the path is as long.

@@ -166,8 +166,8 @@ def test_a_bad_state_of_an_optimiser_is_refused(optimiser, change):
 def test_plan():
     s = training.plan(wire.LOGISTIC, 28, rounds=14, group=1_500, k=2, variance=1.0)
     assert (s.rounds, s.expected) == (14, pytest.approx(1500 * 2 / 28))
-    assert 0 < s.rate(1.0) == s.learning_rate < 8 / (0.25 * 28)
-    assert s.rate(0.5) == min(2 * s.learning_rate, 8 / (0.25 * 28))
+    assert 0 < s.rate(1.0) == s.learning_rate <= 4 / (0.25 * 28)
+    assert s.rate(0.5) == min(2 * s.learning_rate, 4 / (0.25 * 28))
     assert training.plan(wire.SVM, 2, rounds=1, group=9, k=1, variance=0, learning_rate=3).learning_rate == 3
 
 

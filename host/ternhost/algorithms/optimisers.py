@@ -21,10 +21,9 @@ from ternhost.registry import Registry
 
 Floats = npt.NDArray[np.float64]
 
-# A step must not overshoot: the loss curves by at most this times the mean of |x|**2, which is taken to be at most
-# `_SPREAD` of d. (The hinge has a kink instead of a curvature; it is treated as the logistic loss that resembles it.)
+# A step must not overshoot: the loss curves by at most this times the mean of |x|**2, which is below d. (The hinge has
+# a kink instead of a curvature; it is treated as the logistic loss that resembles it.)
 _CURVATURE = {LINEAR: 1.0, LOGISTIC: 0.25, SVM: 0.25, SOFTMAX_GRADIENT: 0.5}
-_SPREAD = {LINEAR: 1.0, LOGISTIC: 0.5, SVM: 0.5, SOFTMAX_GRADIENT: 0.5}
 # How much noise the last iterate's prediction may carry for |x|**2 = d, on the scale that the model's loss works on.
 # `tern experiment rates` shows what other rates cost on all bundled sets.
 _NOISE = {LINEAR: 0.2, LOGISTIC: 2.0, SVM: 2.0, SOFTMAX_GRADIENT: 2.0}
@@ -106,7 +105,7 @@ class Averaging:
         the length of the path, r T, grows as sqrt(n), the noise against it shrinks, and the size of a group hardly
         matters. It is capped where gradient descent without noise would begin to overshoot.
         """
-        largest = 4 / (_CURVATURE[noise.model] * _SPREAD[noise.model] * noise.dimension * noise.kept)
+        largest = 4 / (_CURVATURE[noise.model] * noise.dimension * noise.kept)
         if noise.variance <= 0:
             return largest
         return min(largest, _NOISE[noise.model] / math.sqrt(noise.rounds * noise.dimension * noise.variance))

@@ -210,6 +210,7 @@ def _panel(rows: Sequence[Row]) -> Panel:
             for learner in (_TERN, _PAPERS, _TUNED)
         ],
         log_x=True,
+        log_y=True,
         lines={
             f"LDP-FedSGD with {last['reports']:,} reports": last["loss"],
             "without privacy": optimal_figures(dataset, model)[loss],
