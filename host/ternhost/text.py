@@ -22,8 +22,7 @@ def visible(text: str, lines: bool = False) -> str:
 
 
 def rounds_in_words(rounds: Mapping[str, int]) -> str:
-    """What was so in how many rounds: "0.5 in 3 rounds, 0.25 in 37"; of only one thing, what it was."""
+    """What was so in how many rounds: "0.5 in 1 round, 0.25 in 37 rounds"; of only one thing, what it was."""
     if len(rounds) == 1:
         return next(iter(rounds))
-    told = [f"{what} in {count}" for what, count in rounds.items()]
-    return ", ".join([f"{told[0]} rounds", *told[1:]]) if told else "nothing"
+    return ", ".join(f"{what} in {count} round{'' if count == 1 else 's'}" for what, count in rounds.items())
