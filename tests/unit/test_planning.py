@@ -123,3 +123,11 @@ def test_numbers_are_planned_by_their_squared_error(capsys):
 def test_what_makes_no_sense_is_refused(capsys, argv, says):
     assert main(["plan", *argv]) == errors.USAGE
     assert says in capsys.readouterr().err
+
+
+def test_several_classes_are_planned_by_softmax_regression():
+    asked = planning.Planned("4", dataset="iris", model="softmax", reports=(3000, 30_000), runs=2, workers=1)
+    found = planning.plan(asked)
+    assert found["d"] == 5
+    assert found["baseline"] < 0.5  # three classes
+    assert found["curve"][-1]["mean"] > 0.8

@@ -18,7 +18,9 @@ from ternhost import datasets
 from ternhost.algorithms import judging
 from ternhost.algorithms.base import Audience
 from ternhost.algorithms.fedsgd import FedSGD
+from ternhost.algorithms.parameters import MODELS
 from ternhost.datasets import CLASSIFICATION, REGRESSION, Dataset, synthetic
+from ternhost.errors import UsageError
 from ternhost.experiments.cells import Cell, Kept, Row, tables
 from ternhost.experiments.rounds import figure_of, optimal_figures, simulate
 from ternhost.experiments.statistics import half_interval, mean_and_error
@@ -51,6 +53,8 @@ class Planned:
     def __post_init__(self) -> None:
         parse_epsilon(self.epsilon)
         require(self.runs >= 2, "runs", "2 or more", self.runs)
+        if self.dimension is not None and self.model == "softmax":
+            raise UsageError("made-up records have two classes", hint="name a --dataset for --model softmax")
         require(self.seed >= 0, "seed", "0 or more", self.seed)
         least = min(self.reports, default=0)
         require(least >= 1, "reports", "numbers of 1 or more", least)
@@ -60,7 +64,7 @@ class Planned:
 @lru_cache(maxsize=2)
 def _data(dataset: str, dimension: int | None, model: str | None) -> Dataset:
     if dimension is None:
-        return datasets.load(dataset)
+        return datasets.load(dataset, classes=model == "softmax")
     return synthetic.linear(d=dimension) if model == "linear" else synthetic.logistic(d=dimension)
 
 
@@ -94,7 +98,7 @@ def plan(planned: Planned, progress: Callable[[str], None] = lambda message: Non
     ]
     rows = tables(cells, Kept(None, {}), progress, planned.workers)["curve"]
     name = judging.measure(data)
-    baseline = judging.baselines(data)[name]
+    baseline = judging.baselines(data, MODELS[model])[name]
     optimum = optimal_figures(data, model)[name]
     curve = []
     for n in planned.reports:
