@@ -42,7 +42,7 @@ _WITHIN = 1.2
 _UNBALANCED = 0.05
 _FEATURE = 0.35
 _SHARE = (
-    0.07  # standard deviation of the share of positive labels from 1/2, before anything is known: a prior
+    0.07  # standard deviation from 1/2 of the share of positive labels, before anything is known: a prior
 )
 _MEMORY = 0.1  # of the run: sizes of longer ago count little
 _LEAST_MEMORY = 5  # rounds
@@ -150,7 +150,7 @@ class Ranges:
         other, own = (
             min(likely, tau),
             min(1 - likely, tau),
-        )  # a negative record's gradient, and a positive one's
+        )  # gradients of a negative and of a positive record
         told = (other - mean) / (other + own) - 0.5
         noise = self._variance / reports * (tau / (other + own)) ** 2
         self._always.add(told, noise)
