@@ -41,9 +41,7 @@ _TAUS: Floats = 2.0 ** -np.arange(_NARROWEST + 1, dtype=np.float64)
 _WITHIN = 1.2
 _UNBALANCED = 0.05
 _FEATURE = 0.35
-_SHARE = (
-    0.07  # standard deviation from 1/2 of the share of positive labels, before anything is known: a prior
-)
+_SHARE = 0.07  # prior standard deviation of the share of positive labels from 1/2
 _MEMORY = 0.1  # of the run: sizes of longer ago count little
 _LEAST_MEMORY = 5  # rounds
 _LARGEST_MEAN = 1.0
