@@ -141,7 +141,7 @@ WRONG = [
         ("a label under laplace noise", "if card.shape != WINDOW or card.window", "if card.shape == WINDOW and card.window"),
         ("a label of a wider window", "card.window != 1 or", ""),
         ("a label of other classes", " or card.symbols != request.classes", ""),
-        ("a vector under any card", "elif card.shape != LAPLACE", "elif False"),
+        ("a vector that costs as much as all its entries", "return card.epsilon", "return request.k * card.epsilon"),
         ("a label as a number", "sample_categories if label else sample", "sample"),
     ),
     *of(
