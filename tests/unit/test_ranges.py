@@ -51,6 +51,13 @@ def test_the_mean_of_the_scores_is_the_size_of_the_input(name, epsilon):
         assert law @ told.scores**2 - mean**2 <= told.deviation**2 + 1e-9
 
 
+def test_a_card_of_very_many_outputs_tells_it_too():
+    card = mechanisms.design("laplace", "2", 65535).decode()
+    told = estimate.magnitude(card)
+    assert told.scores.shape == (65535,)
+    assert told.deviation < 3
+
+
 @pytest.mark.parametrize(("name", "epsilon"), [("duchi", "1"), ("harmony", "4"), ("three-outputs", "0.5")])
 def test_two_outputs_tell_nothing_of_the_size(name, epsilon):
     assert estimate.magnitude(mechanisms.design(name, epsilon).decode()) is None

@@ -106,9 +106,10 @@ def _magnitude(data: bytes) -> Magnitude | None:
     card = any_cards.decode_any(data)
     rows = np.array([any_cards.distribution(card, int(x)) for x in inputs])
     sizes = np.abs(inputs) / ONE
-    # Least squares for scores whose mean is |x|, with a little weight on their variance.
-    outputs = rows.mean(axis=0)
-    scores = np.linalg.solve(rows.T @ rows + _STEADY * len(inputs) * np.diag(outputs), rows.T @ sizes)
+    # Least squares for scores whose mean is |x|, with a little weight on their variance; solved in the inputs, which are
+    # few, and not in the outputs, of which a laplace card may have 65,535.
+    over = rows / np.maximum(rows.mean(axis=0), np.finfo(np.float64).tiny)
+    scores = over.T @ np.linalg.solve(over @ rows.T + _STEADY * len(inputs) * np.eye(len(inputs)), sizes)
     errors = rows @ scores - sizes
     deviation = float(np.sqrt((rows @ scores**2 - (rows @ scores) ** 2).max()))
     if np.abs(errors).max() > _BIASED or deviation > _BLUNT:
