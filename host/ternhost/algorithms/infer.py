@@ -208,10 +208,8 @@ class Infer(Algorithm):
                 )
                 found.append(ReportDesign(design.decode(), 1, 0.0, "grr", own.epsilon, share))
             else:
-                card = cards.decode(softmax.noise_card(own.epsilon))
-                found.append(
-                    ReportDesign(card, 1, 0.0, "laplace", own.epsilon, share)
-                )  # the vector is one value
+                card = cards.decode(softmax.noise_card(own.epsilon))  # the vector is one value
+                found.append(ReportDesign(card, 1, 0.0, "laplace", own.epsilon, share))
         return found
 
     @property
@@ -250,8 +248,12 @@ class Infer(Algorithm):
         heard = np.concatenate([own.devices for _, own in answers if own is not None])
         still = np.isin(heard, np.asarray(devices))  # one may have been revoked since it answered
         self._found = self._evaluate(np.concatenate(told)[still], clients_of(devices, heard[still]))
-        matrices = [(cohort.card, cohort.counts) for cohort in result.cohorts]
-        self._found |= _told(*(_of_labels if self._label else _of_vectors)(matrices))
+        if self._label:
+            labels = [(cohort.card, cohort.counts[0], None) for cohort in result.cohorts]
+            shares = estimate.combine_frequencies(labels)
+        else:  # the mean probability of each class
+            shares = estimate.combine([(cohort.card, cohort.counts) for cohort in result.cohorts])
+        self._found |= _told(shares.mean, shares.low, shares.high)
 
     def _exact(self, clients: Devices) -> softmax.Floats:
         assert self.holdings is not None
@@ -317,27 +319,6 @@ class Infer(Algorithm):
         from ternhost.report.inference import page
 
         return page(result)
-
-
-Interval = tuple[softmax.Floats, softmax.Floats, softmax.Floats]
-
-
-def _of_vectors(matrices: Sequence[tuple[cards.Card, estimate.Counts]]) -> Interval:
-    """The mean probability of each class, and its interval."""
-    found = estimate.combine(matrices)
-    return found.mean, found.low, found.high
-
-
-def _of_labels(matrices: Sequence[tuple[cards.Card, estimate.Counts]]) -> Interval:
-    """The share of each label, and its interval: budgets weighted by the inverse of a report's variance."""
-    weight, found = 0.0, np.zeros((2, matrices[0][0].symbols))
-    for card, counts in matrices:
-        if n := int(counts.sum()):
-            seen, gain = counts[0] / n, (card.threshold * card.symbols / cards.T - 1) / (card.symbols - 1)
-            found += n * gain**2 * np.array([estimate.frequencies(card, counts[0]), seen * (1 - seen)])
-            weight += n * gain**2
-    mean, half = found[0] / weight, 1.96 * np.sqrt(found[1]) / weight
-    return mean, mean - half, mean + half
 
 
 def _told(*interval: softmax.Floats) -> dict[str, Any]:
