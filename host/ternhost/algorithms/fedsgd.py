@@ -100,6 +100,7 @@ class FedSGD(Learning):
         self.holdings = self._hold()
         variance = 1 / sum(own.share / own.variance for own in self.designs)  # of their combination
         rounds = self.rounds if standing is None else standing.horizon
+        fixed = ranges.named(options.range)
         self._ranges = Ranges(
             MODELS[options.model],
             self.d,
@@ -107,12 +108,10 @@ class FedSGD(Learning):
             rounds=rounds or 1,
             values_reported=(self.reports or (rounds or 1) * self._group) * self.designs[0].k,
             variance=variance,
-            fixed=ranges.named(options.range),
+            fixed=fixed,
         )
-        self._tau = 2.0**-self._ranges.exponent
-        self._scouts = [
-            own if ranges.named(options.range) is not None else scout(own) for own in self.designs
-        ]
+        self._tau = 2.0**-self._ranges.exponent  # of the last round
+        self._scouts = [scout(own) if fixed is None else own for own in self.designs]
         self._trainer = Trainer(
             training.plan(
                 MODELS[options.model],

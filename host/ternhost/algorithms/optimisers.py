@@ -85,10 +85,15 @@ class Averaging:
     def step(self, gradient: Floats, rate: float) -> None:
         self._move(self.weights - rate * gradient)
 
+    @classmethod
+    def share(cls, steps: int) -> float:
+        """What the last of so many iterates weighs in their average."""
+        return (cls._POWER + 1) / (cls._POWER + steps)
+
     def _move(self, to: Floats) -> None:
         self.weights = np.clip(to, -LARGEST_WEIGHT, LARGEST_WEIGHT)
         self._steps += 1
-        share = (self._POWER + 1) / (self._POWER + self._steps)
+        share = self.share(self._steps)
         self._average = self._average + share * (self.weights - self._average)
 
     def state(self) -> dict[str, Any]:

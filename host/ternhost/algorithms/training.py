@@ -15,12 +15,14 @@ import numpy as np
 import numpy.typing as npt
 
 from tern.wire import MAX_DIMENSION, MAX_VALUES, SOFTMAX_GRADIENT
-from ternhost.algorithms.optimisers import OPTIMISERS, Floats, Noise, Optimiser
+from ternhost.algorithms.optimisers import OPTIMISERS, Averaging, Floats, Noise, Optimiser
 from ternhost.algorithms.parameters import MODELS, Parameters, quantise
 from ternhost.errors import UsageError
 
+# How a model that is mostly noise moves on: see `Drift`.
 _LEAST_CAUTION = 0.4
 _ENOUGH = 0.2
+
 # Why a run stopped.
 ROUNDS = "rounds"  # all planned rounds are done
 CONVERGED = "converged"  # the parameters no longer move
@@ -128,15 +130,14 @@ class Drift:
     def add(self, variance: float, model: Floats, late: bool) -> None:
         """Take a step whose noise has this variance, summed over the weights; model: the average after it."""
         self.steps += 1
-        share = 4 / (3 + self.steps)
+        share = Averaging.share(self.steps)
         self.walked += variance
         both = 2 * share * (1 - share) * self.shared
         self.spread = (1 - share) ** 2 * self.spread + share**2 * self.walked + both
         self.shared = (1 - share) * self.shared + share * self.walked
         if late:
-            length = float(
-                np.square(model[1:]).sum()
-            )  # the constant's weight is large where classes are unequal
+            # Without the constant's weight, which is large where classes are unequal.
+            length = float(np.square(model[1:]).sum())
             signal = 1 - self.spread / length if length else 0.0
             self.caution = min(1.0, max(_LEAST_CAUTION, signal / _ENOUGH))
 
