@@ -9,12 +9,15 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from ternhost.errors import StorageError
+from ternhost.files import replacing
+
+T = TypeVar("T")
 
 RECORD = "record.json"
 Progress = Callable[[str], None]
@@ -26,6 +29,23 @@ def cache_root() -> Path:
         return Path(override).absolute()
     base = Path(os.environ.get("XDG_CACHE_HOME", ""))
     return (base if base.is_absolute() else Path.home() / ".cache") / "tern"
+
+
+def kept_file(
+    path: Path, read: Callable[[Path], T], make: Callable[[], T], write: Callable[[Path, T], None]
+) -> T:
+    """What a file of the cache holds, else what `make` gives, which `write` keeps there.
+
+    What is damaged is made again, and a cache that cannot be written is no error.
+    """
+    with suppress(Exception):
+        return read(path)
+    made = make()
+    with suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with replacing(path) as new:
+            write(new, made)
+    return made
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 from collections.abc import Callable
 
@@ -11,9 +10,8 @@ import numpy.typing as npt
 
 from tern.fixed import ONE
 from tern.wire import LINEAR, LOGISTIC, SOFTMAX_GRADIENT, SVM
-from ternhost.cache import cache_root
+from ternhost.cache import cache_root, kept_file
 from ternhost.datasets import Dataset
-from ternhost.files import replacing
 
 Floats = npt.NDArray[np.float64]
 # Of scores (n, or n x classes) and labels (n): the loss of each record, and its derivative by the scores.
@@ -34,15 +32,8 @@ def optimum(model: int, dataset: Dataset, regularisation: float) -> Floats:
     for part in (dataset.features, dataset.labels, dataset.held_out):
         key.update(np.ascontiguousarray(part).data)
     path = cache_root() / "optima" / f"{dataset.name}-{key.hexdigest()[:24]}.npy"
-    with contextlib.suppress(Exception):  # of whatever kind: what is damaged is made again
-        found: Floats = np.load(path)
-        return found
-    weights = fit(model, dataset, regularisation)
-    with contextlib.suppress(OSError):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with replacing(path) as new:
-            np.save(new, weights)
-    return weights
+    found: Floats = kept_file(path, np.load, lambda: fit(model, dataset, regularisation), np.save)
+    return found
 
 
 def fit(model: int, dataset: Dataset, regularisation: float) -> Floats:
