@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from importlib.metadata import entry_points
 from typing import Any, Generic, TypeVar, cast
 
@@ -33,6 +34,15 @@ class Registry(Mapping[str, T], Generic[T]):
         self._places[name] = None
         self._loaded[name] = item
         return item
+
+    @contextmanager
+    def lent(self, name: str, item: T) -> Iterator[None]:
+        """Have another entry for a while, whose name is not taken."""
+        self.register(name, item)
+        try:
+            yield
+        finally:
+            del self._places[name], self._loaded[name]
 
     def named(self, name: str) -> T:
         """The entry of that name. Raises UsageError, with the names that there are."""

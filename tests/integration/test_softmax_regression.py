@@ -68,12 +68,12 @@ def test_a_run_on_boards_learns_the_classes(tmp_path, monkeypatch):
         "dataset": "digits",
         "model": "softmax",
         "reports": 1600,
-        "group": 200,
+        "group": 100,
         "epsilon": "20",
-        "k": 10,
+        "k": 4,
     }
     result = rig.finish(fleet="emulated:2", **options)
-    assert (result["reports"], result["d"], result["k"]) == (1600, 10 * data.dimension, 10)
+    assert (result["reports"], result["d"], result["k"]) == (1600, 10 * data.dimension, 4)
     assert result["labels"] == [str(digit) for digit in range(10)]
-    assert result["accuracy"] > result["accuracy_baseline"] + 0.1  # 0.27 to 0.40 on simulated clients
+    assert result["accuracy"] > result["accuracy_baseline"] + 0.1  # 0.34 to 0.54 on simulated clients
     assert result["accuracy_optimum"] > 0.95

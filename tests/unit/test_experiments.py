@@ -12,6 +12,7 @@ from ternhost import datasets, experiments
 from ternhost.algorithms.base import Audience
 from ternhost.algorithms.fedavg import FedAvg
 from ternhost.algorithms.fedsgd import FedSGD
+from ternhost.algorithms.optimisers import OPTIMISERS
 from ternhost.cli import main
 from ternhost.datasets import synthetic
 from ternhost.errors import StorageError, UsageError
@@ -34,7 +35,9 @@ SMALL = {
 @pytest.mark.parametrize("name", experiments.NAMES)
 def test_an_experiment_runs_and_writes_its_files(name: str, tmp_path: Path) -> None:
     heard: list[str] = []
+    optimisers = list(OPTIMISERS)
     outcome = experiments.run(name, Options(SMALL.get(name), 1, True, progress=heard.append))
+    assert list(OPTIMISERS) == optimisers  # rates lends its own
     assert heard
     assert outcome.lines
     assert experiments.summary(name)

@@ -7,6 +7,9 @@ of a model.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import numpy as np
 
 from ternhost.algorithms.optimisers import OPTIMISERS, Averaging, Noise
@@ -42,8 +45,9 @@ def cells(options: Options) -> list[Cell]:
     ]
 
 
-def _at(factor: float) -> str:
-    """The optimiser whose automatic rate, in every round, is so many times the default's."""
+@contextmanager
+def _at(factor: float) -> Iterator[str]:
+    """The name of an optimiser whose automatic rate, in every round, is so many times the default's."""
 
     class Scaled(Averaging):
         @staticmethod
@@ -51,17 +55,19 @@ def _at(factor: float) -> str:
             return factor * Averaging.automatic_rate(noise)
 
     name = f"averaging, rate times {factor:g}"
-    OPTIMISERS.register(name, Scaled)
-    return name
+    with OPTIMISERS.lent(name, Scaled):
+        yield name
 
 
 def _trained(name: str, epsilon: float, factor: float, reports: int, runs: int, seed: int) -> list[Row]:
     dataset = load(name)
     model, loss = trained_by(dataset)
-    own = {"model": model, "epsilon": f"{epsilon:g}", "optimiser": _at(factor)}
-    losses = [
-        simulate(sgd(dataset, reports, one, **own), one).figures()[loss] for one in range(seed, seed + runs)
-    ]
+    with _at(factor) as optimiser:
+        own = {"model": model, "epsilon": f"{epsilon:g}", "optimiser": optimiser}
+        losses = [
+            simulate(sgd(dataset, reports, one, **own), one).figures()[loss]
+            for one in range(seed, seed + runs)
+        ]
     mean, error = mean_and_error(losses)
     return [
         {
