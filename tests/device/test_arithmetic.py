@@ -2,7 +2,7 @@
 
 from array import array
 
-from vectors import cases
+from vectors import ROUND_FIELDS, cases
 
 from tern import collect, inference, local, softmax, wire
 from tern.card import decode
@@ -29,19 +29,7 @@ class Records:
 def request_of(case):
     """A Round with the fields of the case."""
     request = Round()
-    for name in (
-        "round",
-        "model",
-        "range",
-        "exponent",
-        "classes",
-        "d",
-        "k",
-        "batch",
-        "epochs",
-        "rate",
-        "tau",
-    ):
+    for name in ROUND_FIELDS:
         if name in case:
             setattr(request, name, case[name])
     request.parameters = array("h", case.get("parameters", ()))

@@ -146,11 +146,6 @@ def test_tag_vectors():
         assert good == (case["result"] == "valid"), case["comment"]
 
 
-ROUND_FIELDS = (
-    "device", "round", "model", "range", "exponent", "classes", "d", "k", "batch", "epochs", "rate", "tau",
-)  # fmt: skip
-
-
 def decoded(kind, frame, key, case):
     """The fields of a frame as a dictionary, as the vectors name them; and the frame that they make again."""
     out = bytearray(wire.MAX_FRAME)
@@ -161,7 +156,7 @@ def decoded(kind, frame, key, case):
         frames.verify(key, frame)
         r = frames.Round()
         r.decode(frame)
-        for name in ROUND_FIELDS:
+        for name in vectors.ROUND_FIELDS:
             f[name] = getattr(r, name)
         collects = wire.VALUES <= r.model <= wire.CATEGORIES
         f["parameters"] = list(r.asked[: r.d] if collects else r.parameters)

@@ -2,6 +2,11 @@
 
 import json
 
+# Of a ROUND, as vectors and the decoded message name them, in the order of the frame.
+ROUND_FIELDS = (
+    "device", "round", "model", "range", "exponent", "classes", "d", "k", "batch", "epochs", "rate", "tau",
+)  # fmt: skip
+
 
 def _open(name):
     here = __file__.rsplit("/", 1)[0] if "/" in __file__ else "."

@@ -9,7 +9,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from asking import cobs, key_of, ledger_file, tag, uncobs
+from asking import FIELDS, cobs, key_of, ledger_file, tag, uncobs
 
 HERE = Path(__file__).parent
 VECTORS = HERE.parent.parent / "shared_specs" / "vectors"
@@ -176,20 +176,7 @@ def test_questions(device):
 
 def test_rounds(device):
     asked = [c for c in cases("frames.json", "frames") if c["kind"] == "round"]
-    names = [
-        "device",
-        "round",
-        "model",
-        "range",
-        "exponent",
-        "classes",
-        "d",
-        "k",
-        "batch",
-        "epochs",
-        "rate",
-        "tau",
-    ]
+    names = [{"number": "round"}.get(name, name) for name in FIELDS]
     for case, answer in zip(
         asked, ask(device, [("round", h("key", c), h("frame", c)) for c in asked]), strict=True
     ):

@@ -22,7 +22,7 @@ from ternhost.datasets import Fixed, synthetic, to_fixed
 from ternhost.experiments.base import DATASET, Options, Outcome, card_of, load, two_classes
 from ternhost.experiments.cells import Cell, Row, Tables
 from ternhost.experiments.pictures import Curve, Panel, draw
-from ternhost.experiments.rounds import collection, figure_of, repeated, sgd, simulate, squared_error
+from ternhost.experiments.rounds import collection, figure_of, learned, repeated, squared_error
 from ternhost.experiments.statistics import grouped, mean_and_error, pick
 from ternhost.mechanisms import certify
 from ternhost.mechanisms.base import MICRO
@@ -198,11 +198,8 @@ def _trained(dataset: str, epsilon: float, reports: int, runs: int, seed: int) -
     reports = min(len(data.training), reports)
 
     def figures(k: int, card: str) -> list[float]:
-        asked = (
-            sgd(data, reports, one, epsilon=f"{epsilon:g}", k=k, card=card)
-            for one in range(seed, seed + runs)
-        )
-        return [figure_of(simulate(one, one.seed)) for one in asked]
+        learners = learned(data, reports, range(seed, seed + runs), epsilon=f"{epsilon:g}", k=k, card=card)
+        return [figure_of(learner) for learner in learners]
 
     common = {"data": dataset, "reports": reports, "measure": judging.measure(data)}
     return _by_rule(epsilon, data.dimension, common, "figure", figures)

@@ -14,7 +14,7 @@ from ternhost.algorithms.judging import WORDS, measure
 from ternhost.experiments.base import DATASET, Options, Outcome, card_of, load, two_classes
 from ternhost.experiments.cells import Cell, Row, Tables
 from ternhost.experiments.pictures import Curve, Panel, draw
-from ternhost.experiments.rounds import figure_of, optimal_figures, sgd, simulate
+from ternhost.experiments.rounds import figure_of, learned, optimal_figures
 from ternhost.experiments.statistics import mean_and_error, pick, values_of
 from ternhost.mechanisms import certify, design, piecewise
 from ternhost.mechanisms.base import MICRO
@@ -65,11 +65,8 @@ def _trained(dataset: str, epsilon: float, levels: int, runs: int, reports: int,
     data = load(dataset)
     card = card_of("pm-sub", round(epsilon * MICRO), levels).data.hex()
     reports = min(len(data.training), reports)
-    found = [
-        figure_of(simulate(sgd(data, reports, one, epsilon=f"{epsilon:g}", k=1, card=card), one))
-        for one in range(seed, seed + runs)
-    ]
-    mean, error = mean_and_error(found)
+    learners = learned(data, reports, range(seed, seed + runs), epsilon=f"{epsilon:g}", k=1, card=card)
+    mean, error = mean_and_error([figure_of(learner) for learner in learners])
     return [
         {
             "dataset": dataset,

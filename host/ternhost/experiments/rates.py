@@ -19,7 +19,7 @@ from ternhost.experiments.base import BUNDLED, CLIENTS, Options, Outcome, load
 from ternhost.experiments.cells import Cell, Row, Tables
 from ternhost.experiments.pictures import Curve, Panel, draw
 from ternhost.experiments.reports_needed import trained_by
-from ternhost.experiments.rounds import sgd, simulate
+from ternhost.experiments.rounds import learned
 from ternhost.experiments.statistics import grouped, mean_and_error, pick, values_of
 
 SUMMARY = "the loss against the learning rate, in units of the automatic one, on every bundled set"
@@ -64,10 +64,8 @@ def _trained(name: str, epsilon: float, factor: float, reports: int, runs: int, 
     model, loss = trained_by(dataset)
     with _at(factor) as optimiser:
         own = {"model": model, "epsilon": f"{epsilon:g}", "optimiser": optimiser}
-        losses = [
-            simulate(sgd(dataset, reports, one, **own), one).figures()[loss]
-            for one in range(seed, seed + runs)
-        ]
+        learners = learned(dataset, reports, range(seed, seed + runs), **own)
+        losses = [learner.figures()[loss] for learner in learners]
     mean, error = mean_and_error(losses)
     return [
         {

@@ -72,6 +72,11 @@ def sgd(dataset: Dataset, reports: int, seed: int, **options: Any) -> FedSGD:
     return FedSGD(asked, Audience(clients=reports), dataset)
 
 
+def learned(dataset: Dataset, reports: int, seeds: Iterable[int], **options: Any) -> Iterator[FedSGD]:
+    """`sgd` after all its rounds, once for each of these seeds, which draw the groups, too."""
+    return (simulate(sgd(dataset, reports, seed, **options), seed) for seed in seeds)
+
+
 def collection(values: Fixed, **options: Any) -> Collect:
     """Collecting the means of values (clients x d, Q1.14), with these options."""
     names = tuple(f"x{i}" for i in range(values.shape[1]))
