@@ -6,12 +6,14 @@ import resource
 import stat
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 
 from tern import card as cards
 from ternhost import errors
 from ternhost.cli import main
+from ternhost.mechanisms import shuffling
 
 KEYS = {
     "mechanism",
@@ -239,9 +241,34 @@ def test_account_names_a_card_in_every_way_and_says_that_it_needs_a_shuffler(cap
         (["three-outputs"], "three-outputs is a mechanism"),
         (["--epsilon", "1", "--delta", "2"], "--delta must be between 0 and 1, not 2"),
         (["--epsilon", "1", "--reports", "0"], "--reports must be from 1"),
+        (["--epsilon", "1", "--delta", "1e-310"], "--delta must be 1e-300 or more"),
+        (["--epsilon", "1", "--plot", "a.bmpp"], "there is no format .bmpp"),
         (["--epsilon", "1", "--values", "0"], "--values must be 1 or more, not 0"),
     ],
 )
 def test_account_says_what_is_missing(capsys, argv, says):
     assert main(["card", "account", "--reports", "100", "--delta", "1e-6", *argv]) == errors.USAGE
     assert says in capsys.readouterr().err
+
+
+def test_a_picture_that_cannot_be_written_is_told_before_the_work(capsys, tmp_path, monkeypatch):
+    monkeypatch.setattr(shuffling, "account", lambda *_: pytest.fail("it began"))
+    asked = ["card", "account", "--epsilon", "1", "--reports", "100", "--delta", "1e-6"]
+    assert main([*asked, "--plot", str(tmp_path / "no" / "a.png")]) == errors.STORAGE
+    assert "a.png cannot be written" in capsys.readouterr().err
+
+
+def test_a_picture_of_the_most_reports_there_can_be(monkeypatch, tmp_path, capsys):
+    """Its ladder ends there, and does not account again for the number that was asked for."""
+    real, asked = shuffling.account, []
+
+    def account(local, reports, *more):
+        asked.append(reports)
+        assert reports <= shuffling.MOST_REPORTS
+        return replace(real(local, 1000, *more), reports=reports)
+
+    monkeypatch.setattr(shuffling, "account", account)
+    argv = ["card", "account", "--epsilon", "1", "--reports", "500000000", "--delta", "1e-10"]
+    assert main([*argv, "--plot", str(tmp_path / "a.png"), "--json"]) == errors.OK
+    assert json.loads(capsys.readouterr().out)["reports"] == 500_000_000
+    assert len(asked) == len(set(asked)) == 5

@@ -74,9 +74,21 @@ def test_another_experiment_in_the_same_directory_is_refused(tmp_path: Path) -> 
     Kept(tmp_path, ASKED)
     with pytest.raises(UsageError, match=r"another seed \(1, not 2\)"):
         Kept(tmp_path, {**ASKED, "seed": 2})
-    (tmp_path / KEPT).write_text("[1]\n")
-    with pytest.raises(UsageError, match="no record"):
+    with pytest.raises(UsageError, match=r"another tern \(None, not 2\)"):
+        Kept(tmp_path, {**ASKED, "tern": 2})
+    asked = json.dumps({"asked": {**ASKED, "tern": 2}})
+    (tmp_path / KEPT).write_text(asked + "\n")
+    with pytest.raises(UsageError, match=r"another tern \(2, not None\)"):
         Kept(tmp_path, ASKED)
+    for wrong in (
+        "[1]",
+        '{"asked": null}',
+        asked + '\n{"cell": "t", "rows": 5}',
+        asked + '\n{"cell": "t", "rows": [5]}',
+    ):
+        (tmp_path / KEPT).write_text(wrong + "\n")
+        with pytest.raises(UsageError, match="no record"):
+            Kept(tmp_path, ASKED)
     (tmp_path / "file").touch()
     with pytest.raises(StorageError):
         Kept(tmp_path / "file" / "below", ASKED)

@@ -183,6 +183,12 @@ def test_an_unknown_name_lists_the_known_ones():
         datasets.load("flights:somewhere")
 
 
+@pytest.mark.parametrize("name", [name for name in datasets.DATASETS if name not in datasets.FILES])
+def test_the_task_of_a_name_is_that_of_its_records(name, cache):
+    assert datasets.task_of(name) == datasets.load(name).task
+    assert datasets.task_of("ipums-regression:some/file") == datasets.REGRESSION
+
+
 def test_to_fixed():
     assert datasets.to_fixed([0, 1, -1, 2, 0.5, 1e-5]).tolist() == [0, ONE, -ONE, ONE, ONE // 2, 0]
     with pytest.raises(ValueError, match="finite"):

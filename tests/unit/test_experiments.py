@@ -74,6 +74,13 @@ def test_the_rule_for_what_is_collected_loses_nothing_and_the_others_do() -> Non
             assert all(max(row[f"{rule}_loss"] for row in losses) > 0.1 for rule in ("wide", "paper", "one"))
 
 
+@pytest.mark.parametrize("name", ["mean", "hiera", "inference", "erm", "rates", "pldp", "reports-needed"])
+def test_a_data_set_that_cannot_be_leaves_nothing_behind(name: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="no data set"):
+        experiments.run(name, Options("weather"), tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
 def test_runs_and_seeds_that_cannot_be() -> None:
     for wrong in ({"runs": 0}, {"seed": -1}):
         with pytest.raises(UsageError):

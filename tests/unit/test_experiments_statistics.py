@@ -12,7 +12,7 @@ from ternhost import datasets, mechanisms
 from ternhost.algorithms import judging
 from ternhost.algorithms.base import Audience
 from ternhost.experiments import baseline, erm, hiera, pldp, reports_needed
-from ternhost.experiments.statistics import beyond_noise, mean_and_error, summaries, winners
+from ternhost.experiments.statistics import beyond_noise, enough, mean_and_error, summaries, winners
 from ternhost.mechanisms import certify
 from ternhost.vectorised import gradients
 
@@ -113,9 +113,11 @@ def test_the_float_learner_learns_and_k_follows_the_paper_s_rule() -> None:
 
 def test_reports_needed_are_read_off_between_two_numbers() -> None:
     counts = [1000, 10_000, 100_000]
-    assert reports_needed._reached(counts, [0.6, 0.5, 0.4], 0.45) == round(10**4.5)
-    assert reports_needed._reached(counts, [0.6, 0.5, 0.4], 0.7) == 1000
-    assert reports_needed._reached(counts, [0.6, 0.5, 0.4], 0.3) is None
+    losses = np.array([0.6, 0.5, 0.4])
+    assert round(enough(counts, losses - 0.45) or 0) == round(10**4.5)
+    assert enough(counts, losses - 0.7) == 1000
+    assert enough(counts, losses - 0.3) is None
+    assert (enough(counts, np.array([0.4, 0.6, 0.4]) - 0.5) or 0) > 10_000, "luck is not enough"
     common = {"data": "d", "epsilon": 1.0, "setting": "", "runs": 5}
     rows = [
         {**common, "learner": learner, "reports": n, "loss": loss, "standard_error": 0.005}

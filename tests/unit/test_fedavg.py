@@ -49,7 +49,11 @@ TOY = synthetic.logistic(8000)
 @pytest.fixture(autouse=True)
 def toys(monkeypatch, tmp_path):
     real = datasets.load
-    monkeypatch.setattr(datasets, "load", lambda name: {"line": LINE, "toy": TOY}.get(name) or real(name))
+    monkeypatch.setattr(
+        datasets,
+        "load",
+        lambda name, **of: {"line": LINE, "toy": TOY}.get(name) or real(name, **of),
+    )
     monkeypatch.chdir(tmp_path)
 
 

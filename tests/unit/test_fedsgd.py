@@ -29,7 +29,7 @@ def loaded_once():
 
 
 def toy(monkeypatch, data):
-    monkeypatch.setattr(datasets, "load", lambda name: data)
+    monkeypatch.setattr(datasets, "load", lambda name, classes=False: data)
     return data
 
 
@@ -207,6 +207,18 @@ def test_a_result_says_how_sure_it_is_and_what_it_is_beside(dataset, model):
     assert low < result[name] < high
     assert result[f"{name}_baseline"] == judging.baselines(datasets.load(dataset))[name]
     assert result["task"] == datasets.load(dataset).task
+
+
+def test_the_model_follows_from_the_labels_unless_it_is_named():
+    assert begin("fedsgd", 300, dataset="diabetes", reports=300).options.model == "linear"
+    assert begin("fedsgd", 300, dataset="breast-cancer", reports=300).options.model == "logistic"
+    assert (
+        begin("fedsgd", 300, dataset="breast-cancer", model="linear", reports=300).options.model == "linear"
+    )
+    with pytest.raises(
+        UsageError, match="logistic model tells classes, and the labels of diabetes are numbers"
+    ):
+        begin("fedsgd", 300, dataset="diabetes", model="logistic", reports=300)
 
 
 def test_the_baseline_of_a_regression_is_the_mean_label_s():

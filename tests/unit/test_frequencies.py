@@ -12,7 +12,7 @@ from tern import card as cards
 from tern import collect as device
 from tern import wire
 from tern.collect import PRIME, hash_of
-from ternhost import datasets, vectorised
+from ternhost import datasets, mechanisms, vectorised
 from ternhost.aggregate import estimate
 from ternhost.mechanisms import base
 
@@ -110,3 +110,27 @@ def test_the_error_is_at_most_that_of_sampled_unary_encoding(epsilon):
         own.append(algorithm.result([])["frequency_squared_error"])
         theirs.append(_sampled_unary(datasets.flights_table(), epsilon, rng))
     assert np.mean(own) < 0.95 * np.mean(theirs)
+
+
+@pytest.mark.parametrize("epsilon", ["2", "6"])
+@pytest.mark.parametrize("hashed", [False, True])
+def test_intervals_hold_rare_categories_too(epsilon, hashed):
+    """Of a category that nobody has, or that no report names, the interval is no point."""
+    size, n = 20, 100
+    truth = np.array([0.6, 0.3, 0.1, *[0] * (size - 3)])
+    card = mechanisms.design("grr", epsilon, 4 if hashed else size).decode()
+    same, other = estimate.frequency_law(card, hashed)
+    rng, inside, draws = np.random.default_rng(5), 0, 300
+    for _ in range(draws):
+        of = rng.choice(size, n, p=truth)
+        if hashed:
+            spoken = rng.random((n, size)) < np.where(np.arange(size) == of[:, None], same, other)
+            counts, told = spoken.sum(axis=0), n
+        else:
+            lies = (of + rng.integers(1, size, n)) % size
+            counts = np.bincount(np.where(rng.random(n) < same, of, lies), minlength=size)
+            told = None
+        found = estimate.combine_frequencies([(card, counts, told)])
+        assert (found.low < found.high).all()
+        inside += int(((found.low <= truth) & (truth <= found.high)).sum())
+    assert inside / (draws * size) > 0.93

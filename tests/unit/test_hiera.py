@@ -48,7 +48,7 @@ def test_regression_by_mini_batches(monkeypatch):
         datasets.to_fixed(y),
         datasets.held_out(n),
     )
-    monkeypatch.setattr(datasets, "load", lambda name: data)
+    monkeypatch.setattr(datasets, "load", lambda name, classes=False: data)
     options = {"model": "linear", "epsilon": "8.07", "reports": 25_000, "group": 500}
     result = finished(begin("hiera", 25_000, **options)).result([])
     assert result["squared_error"] < 0.3 * np.var(y)
@@ -61,7 +61,7 @@ def test_regression_by_mini_batches(monkeypatch):
 
 def test_reuse_of_reports_depends_on_the_seed_and_the_round_alone(monkeypatch):
     data = datasets.synthetic.linear(2000, 4)
-    monkeypatch.setattr(datasets, "load", lambda name: data)
+    monkeypatch.setattr(datasets, "load", lambda name, classes=False: data)
     options = {"model": "linear", "epsilon": "8", "reports": 1000, "group": 250}
     found = [finished(begin("hiera", 1000, mu=mu, **options)).weights for mu in (0.5, 0.5, 0.0)]
     assert (found[0] == found[1]).all()

@@ -33,7 +33,9 @@ SMALL = {
 @pytest.fixture(autouse=True)
 def toy(monkeypatch, tmp_path):
     data = synthetic.logistic(8000, 6, seed=2)
-    monkeypatch.setattr(datasets, "load", lambda name: data)
+    real = datasets.load
+    own = {"toy": data}
+    monkeypatch.setattr(datasets, "load", lambda name, **of: own.get(name) or real(name, **of))
     monkeypatch.chdir(tmp_path)
     return data
 

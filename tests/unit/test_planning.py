@@ -116,6 +116,13 @@ def test_numbers_are_planned_by_their_squared_error(capsys):
         (["--runs", "1"], "--runs must be 2 or more, not 1"),
         (["--epsilon", "0"], "epsilon 0 is not a number"),
         (["--dimension", "1"], "--dimension must be 2 to 128, not 1"),
+        (["--goal", "nan"], "--goal must be a number, not nan"),
+        (["--reports", "1" + 12 * "0"], "--reports must be numbers of 1,000,000,000 or less"),
+        (
+            ["--dataset", "diabetes", "--model", "logistic", "--reports", "100"],
+            "labels of diabetes are numbers",
+        ),
+        (["--plot", "a.bmpp"], "there is no format .bmpp"),
         (["--workers", "0"], "--workers must be 1 or more, not 0"),
         (["--dataset", "flights", "--dimension", "3"], "not allowed with"),
     ],

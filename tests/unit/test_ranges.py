@@ -31,7 +31,7 @@ WITH_ZEROS = ("rr3", "pm", "pm-sub", "optimal")
 @pytest.fixture(autouse=True)
 def toy(monkeypatch, tmp_path):
     data = synthetic.logistic(20_000, 6, seed=2)
-    monkeypatch.setattr(datasets, "load", lambda name: data)
+    monkeypatch.setattr(datasets, "load", lambda name, classes=False: data)
     monkeypatch.chdir(tmp_path)
     return data
 
@@ -74,6 +74,12 @@ def test_a_scout_costs_no_more_than_what_it_stands_for(epsilon):
     assert scout(sent).card.data == sent.card.data or estimate.magnitude(sent.card) is None
 
 
+@pytest.mark.parametrize("epsilon", ["0.1", "0.25"])
+def test_where_no_scout_tells_anything_there_is_none(epsilon):
+    (design,) = begin("fedsgd", 100, epsilon=epsilon, mechanism="duchi", reports=100).designs
+    assert scout(design) is design
+
+
 def test_each_fifth_round_is_asked_with_a_scout_where_the_card_tells_nothing():
     algorithm = begin("fedsgd", 1000, epsilon="0.5", reports=1000, group=100)
     names = []
@@ -101,7 +107,7 @@ def test_a_run_begins_where_nothing_is_lost_and_narrows():
 def test_regression_begins_with_all_of_it(toy, monkeypatch):
     data = synthetic.linear(20_000, 6, seed=2)
     assert data.task == REGRESSION
-    monkeypatch.setattr(datasets, "load", lambda name: data)
+    monkeypatch.setattr(datasets, "load", lambda name, classes=False: data)
     asked = tau_of(begin("fedsgd", 20_000, model="linear", epsilon="1", reports=20_000))
     assert asked[0] == 0
     assert asked[-1] >= 3  # the residuals shrink as the model learns, and the range with them
@@ -120,7 +126,7 @@ def test_unequal_classes_keep_it_wide(monkeypatch):
         rng = np.random.default_rng(1)
         labels = np.where(rng.random(len(whole.labels)) < share, ONE, -ONE).astype(np.int16)
         data = replace(whole, labels=labels)
-        monkeypatch.setattr(datasets, "load", lambda name, data=data: data)
+        monkeypatch.setattr(datasets, "load", lambda name, data=data, classes=False: data)
         asked[share] = np.mean(tau_of(begin("fedsgd", 15_000, epsilon="1", reports=15_000)))
     assert asked[0.24] < asked[0.5] - 0.3
 

@@ -8,7 +8,7 @@ import pytest
 
 from tern import card as cards
 from ternhost import mechanisms
-from ternhost.errors import StorageError
+from ternhost.errors import StorageError, UsageError
 from ternhost.report import page as report
 from ternhost.report import training
 
@@ -211,6 +211,12 @@ def test_what_was_spent_before_and_what_is_missing_are_told():
     assert "epsilon before 4 the most that a client had spent before this run" in text
     assert "missing 10 reports that were asked for" in text
     assert "missing" not in Page(render(missing=0)).text
+
+
+def test_a_result_of_an_earlier_version_is_no_fault_of_tern():
+    old = {name: value for name, value in result().items() if name != "measures"}
+    with pytest.raises(UsageError, match="an earlier version of tern"):
+        training.page(old)
 
 
 def test_a_folder_that_cannot_be_written(tmp_path):

@@ -42,7 +42,7 @@ CASES = {
 def toy(monkeypatch, tmp_path):
     data = synthetic.logistic(2000, 5, seed=2)
     real = datasets.load
-    monkeypatch.setattr(datasets, "load", lambda name: data if name == "toy" else real(name))
+    monkeypatch.setattr(datasets, "load", lambda name, **of: data if name == "toy" else real(name, **of))
     (tmp_path / "people.csv").write_text(EXTRACT)
     monkeypatch.chdir(tmp_path)
 

@@ -44,7 +44,7 @@ RECORDS = DATA.records(np.arange(len(DATA.labels)))
 @pytest.fixture
 def toy(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(datasets, "load", lambda name: DATA)
+    monkeypatch.setattr(datasets, "load", lambda name, classes=False: DATA)
 
 
 def _driver(records=RECORDS, seed=1, *, clients=None, each=1, individual=False):

@@ -263,7 +263,10 @@ def combine_frequencies(
         same, other = frequency_law(card, hashed is not None)
         share = spoken / n
         own = n * (same - other) ** 2 / (other * (1 - other))
-        each = share * (1 - share) if n >= _LARGE else 0.25
+        likely = np.clip(
+            share, other, same
+        )  # a report speaks for a category with a probability between these
+        each = likely * (1 - likely) if n >= _LARGE else 0.25
         mean += own * (share - other) / (same - other)
         variance += own**2 * each / n / (same - other) ** 2
         weight, reports = weight + own, reports + n

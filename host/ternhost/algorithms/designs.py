@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 import numpy as np
@@ -111,14 +111,14 @@ class Mechanised:
                 "a card is for one epsilon, and there are several", hint="name a --mechanism instead"
             )
 
-    def k_of(self, classes: Sequence[tuple[str, float]], d: int) -> int:
+    def k_of(self, classes: Sequence[tuple[str, float]], d: int, of_gradients: bool = False) -> int:
         """k of d for these classes: as named, or by the rule for the least epsilon. Raises UsageError."""
         least, _ = min(classes, key=lambda one: parse_epsilon(one[0]))
         micro = parse_epsilon(least)
 
         @cache
         def variance(k: int) -> float:
-            return certify.moments(self.design(least, k).card).even_second_moment()
+            return certify.moments(self.design(least, k, of_gradients=of_gradients).card).even_second_moment()
 
         if self.k is not None:
             k = self.k
@@ -144,13 +144,9 @@ class Mechanised:
         if self.card is not None:
             card, name = _given_card(self.card, k, micro), "card"
         else:
-            card = mechanisms.design(
-                self.mechanism,
-                levels=self.levels,
-                epsilon_micro=micro // k,
-                use=mechanisms.GRADIENTS if of_gradients else None,
-                **(self.mechanism_options or {}),
-            ).decode()
+            use = mechanisms.GRADIENTS if of_gradients else None
+            more = tuple(sorted((self.mechanism_options or {}).items()))
+            card = _designed_card(self.mechanism, self.levels, micro // k, use, more)
             name = self.mechanism
         try:
             variance = float(certify.moments(card).variance(Fraction(0)))
@@ -161,6 +157,17 @@ class Mechanised:
 
 # Options of which each says all that the other says.
 CARD_ALTERNATIVES = (("card", "mechanism"), ("card", "levels"))
+
+
+@lru_cache(maxsize=64)
+def _designed_card(
+    mechanism: str, levels: int | None, epsilon: int, use: str | None, options: tuple[tuple[str, Any], ...]
+) -> cards.Card:
+    """It is asked for to choose k, and again to be used; some take seconds to design."""
+    card: cards.Card = mechanisms.design(
+        mechanism, levels=levels, epsilon_micro=epsilon, use=use, **dict(options)
+    ).decode()
+    return card
 
 
 def _given_card(text: str, k: int, epsilon: int) -> cards.Card:
@@ -240,7 +247,7 @@ def class_of(devices: npt.ArrayLike, parts: Sequence[float], seed: int) -> Indic
     if len(parts) == 1:
         return np.zeros(len(ids), np.int64)
     with np.errstate(over="ignore"):
-        mixed = ids + np.uint64(0x9E3779B97F4A7C15) * np.uint64(seed + 1)
+        mixed = ids + np.uint64(0x9E3779B97F4A7C15) * np.uint64((seed + 1) % 2**64)
         for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
             mixed = (mixed ^ (mixed >> np.uint64(shift))) * np.uint64(factor)
         mixed ^= mixed >> np.uint64(31)

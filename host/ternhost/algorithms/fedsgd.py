@@ -136,7 +136,7 @@ class FedSGD(Learning):
     def _designs(self) -> list[ReportDesign]:
         classes = self.options.classes()
         self.options.require_one_epsilon(len(classes))
-        k = self.options.k_of(classes, self.d)
+        k = self.options.k_of(classes, self.d, of_gradients=True)
         return [self.options.design(epsilon, k, share=share, of_gradients=True) for epsilon, share in classes]
 
     def _hold(self) -> Holdings | None:
@@ -232,18 +232,21 @@ class FedSGD(Learning):
             self._tau = float(state["range"]["tau"])
 
     def result(self, history: Sequence[dict[str, Any]]) -> dict[str, Any]:
-        taus = Counter(f"{entry['tau']:g}" for entry in history if "tau" in entry)
+        taus = Counter(f"{entry.get('tau', 1):g}" for entry in history)  # 1 in an earlier version
         return {**super().result(history), "tau": self._tau, "taus": dict(taus)}
 
     @classmethod
     def summary(cls, result: Mapping[str, Any]) -> list[str]:
-        how = "chosen by --range auto" if result["options"]["range"] == "auto" else "by --range"
-        return [*super().summary(result), f"values reached to {rounds_in_words(result['taus'])}, {how}"]
+        lines = super().summary(result)
+        if result["taus"]:
+            how = "chosen by --range auto" if result["options"]["range"] == "auto" else "by --range"
+            lines.append(f"values reached to {rounds_in_words(result['taus'])}, {how}")
+        return lines
 
 
 def scout(design: ReportDesign) -> ReportDesign:
-    """A report of the same cost that tells the size of values, too; the same one where it does that already."""
+    """A report of the same cost that tells the size of values, too; the same one where it does, or where none can."""
     if design.mechanism == "lhp" or estimate.magnitude(design.card) is not None:
         return design
     card = mechanisms.design("rr3", epsilon_micro=design.card.epsilon).decode()
-    return replace(design, card=card, mechanism="rr3")
+    return design if estimate.magnitude(card) is None else replace(design, card=card, mechanism="rr3")

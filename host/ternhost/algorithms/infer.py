@@ -77,7 +77,7 @@ class Options:
     )
     seed: int = option(1, "deals the records", group=_WHAT, kind=int, metavar="S")
     epsilon: str | None = option(
-        None, "true privacy loss of a result, the whole vector", group=PRIVACY, metavar="E"
+        None, "true privacy loss of a result, label or whole vector", group=PRIVACY, metavar="E"
     )
     epsilons: str | None = option(
         None,
@@ -100,6 +100,11 @@ class Options:
         require(self.seed >= 0, "seed", "0 or more", self.seed)
         count = self.cluster_client_num
         require(count == 0 or count >= 2, "cluster_client_num", "2 or more", count)
+        if self.answer == LABEL and self.eval_type == softmax.CALINSKI_HARABASZ:
+            raise UsageError(
+                f"--eval-type {self.eval_type} is of vectors, and labels have no such score",
+                hint="leave it out, or name --answer vector",
+            )
         named = [name for name in ("epsilon", "epsilons") if getattr(self, name) is not None]
         if self.privacy_eval_type == softmax.NOT_ENCRYPT and named:
             raise UsageError(

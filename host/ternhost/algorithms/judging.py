@@ -17,6 +17,7 @@ import numpy.typing as npt
 from tern.fixed import ONE
 from tern.wire import LOGISTIC, SOFTMAX_GRADIENT
 from ternhost.aggregate import estimate
+from ternhost.algorithms.losses import LOSSES
 from ternhost.datasets import CLASSIFICATION, MULTICLASS, Dataset
 
 Floats = npt.NDArray[np.float64]
@@ -96,15 +97,10 @@ def _each(name: str, z: Floats, labels: Floats) -> npt.NDArray[Any]:
     """What each record adds to a figure that is a mean."""
     if name == SQUARED_ERROR:
         return np.asarray((z - labels / ONE) ** 2)
-    if z.ndim == 1:
-        if name == ACCURACY:
-            return np.asarray((z > 0) == (labels > 0))
-        return np.log1p(np.exp(-np.abs(z))) + np.maximum(np.where(labels > 0, -z, z), 0)
+    several = z.ndim > 1
     if name == ACCURACY:
-        return np.asarray(z.argmax(axis=1) == labels)
-    own = np.take_along_axis(z, labels.astype(np.int64)[:, None], axis=1)[:, 0]
-    largest = z.max(axis=1)
-    return np.asarray(np.log(np.exp(z - largest[:, None]).sum(axis=1)) + largest - own)
+        return np.asarray(z.argmax(axis=1) == labels if several else (z > 0) == (labels > 0))
+    return LOSSES[SOFTMAX_GRADIENT if several else LOGISTIC](z, labels)[0]
 
 
 def _auc(z: Floats, positive: npt.NDArray[np.bool_]) -> float:

@@ -14,9 +14,9 @@ from ternhost.algorithms import judging
 from ternhost.algorithms.base import Algorithm, Audience, Floats, Turns, counted, frame_sizes
 from ternhost.algorithms.designs import Budgeted, ReportDesign
 from ternhost.algorithms.optimum import optimum
-from ternhost.algorithms.parameters import MODELS, quantise
+from ternhost.algorithms.parameters import MODELS, SUITED, quantise
 from ternhost.algorithms.training import Settings, Trainer
-from ternhost.datasets import Dataset, Indices
+from ternhost.datasets import CLASSIFICATION, REGRESSION, Dataset, Indices
 from ternhost.errors import UsageError
 from ternhost.mechanisms.base import MICRO
 from ternhost.options import option, require
@@ -45,7 +45,11 @@ class LearningOptions(Budgeted):
         None, "number of classes in these records, for --model softmax", group=WHAT, kind=int, metavar="N"
     )
     model: str = option(
-        "logistic", "what is learnt; softmax tells several classes", group=WHAT, choices=tuple(MODELS)
+        "",
+        "what is learnt; softmax tells several classes",
+        group=WHAT,
+        choices=tuple(MODELS),
+        shown="linear where the labels are numbers, else logistic",
     )
     batch: int = option(
         0, "records that a report uses, 0 for all of a device's", group=WHAT, kind=int, metavar="B"
@@ -56,6 +60,9 @@ class LearningOptions(Budgeted):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if not self.model:
+            task = CLASSIFICATION if self.dimension is not None else datasets.task_of(self.dataset)
+            object.__setattr__(self, "model", SUITED[task])
         if self.model not in MODELS:
             raise UsageError(f"there is no model {self.model!r}", hint=f"one of: {', '.join(MODELS)}")
         require(0 <= self.batch <= MAX_BATCH, "batch", f"0 (all) to {MAX_BATCH} records", self.batch)
@@ -88,13 +95,16 @@ class Learning(Algorithm):
         self.dataset = data
         several = options.model == "softmax"
         if data is None and options.dimension is None:
-            self.dataset = (
-                datasets.load(options.dataset, classes=True) if several else datasets.load(options.dataset)
-            )
+            self.dataset = datasets.load(options.dataset, classes=several)
         elif data is None and audience.knows_records:
             raise UsageError(
                 "--dimension is for devices with records of their own, and these are given theirs",
                 hint="name a --dataset, or a fleet of boards: port:... or mqtt:...",
+            )
+        if self.dataset and self.dataset.task == REGRESSION and options.model != SUITED[REGRESSION]:
+            raise UsageError(
+                f"a {options.model} model tells classes, and the labels of {self.dataset.name} are numbers",
+                hint=f"name --model {SUITED[REGRESSION]}, or leave it out",
             )
         self.classes: int = 1  # of softmax regression: each has a weight a feature
         if several:
@@ -142,7 +152,10 @@ class Learning(Algorithm):
         return judging.figures(self.dataset, self._trainer.settings.model, self._trainer.model)
 
     def optimum(self) -> Floats:
-        """The same kind of model without privacy: fitted to all training records, with the same regularisation."""
+        """The same kind of model without privacy: fitted to all training records, with the same regularisation.
+
+        Local training has none; some is needed, or records that a line separates have no optimum.
+        """
         assert self.dataset is not None
         regularisation = getattr(self.options, "regularisation", Settings.regularisation)
         return optimum(self._trainer.settings.model, self.dataset, regularisation)

@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
 
 import numpy as np
 import numpy.typing as npt
 
 from tern.fixed import ONE
-from tern.wire import LINEAR, LOGISTIC, SOFTMAX_GRADIENT, SVM
+from tern.wire import SOFTMAX_GRADIENT
+from ternhost.algorithms.losses import LOSSES
 from ternhost.cache import cache_root, kept_file
 from ternhost.datasets import Dataset
 
 Floats = npt.NDArray[np.float64]
-# Of scores (n, or n x classes) and labels (n): the loss of each record, and its derivative by the scores.
-Loss = Callable[[Floats, Floats], tuple[Floats, Floats]]
 
-_VERSION = 1  # of the losses below: count up to fit anew what is in the cache
-_FAR = 700.0  # exp of it is a number
-_ROUNDED = 0.01  # the hinge's corner is a parabola of this width, so that there is a derivative
+_VERSION = 1  # of losses.py: count up to fit anew what is in the cache
 
 
 def optimum(model: int, dataset: Dataset, regularisation: float) -> Floats:
@@ -27,7 +23,7 @@ def optimum(model: int, dataset: Dataset, regularisation: float) -> Floats:
 
     regularisation: half of it times the sum of the squared weights is added, as in training.
     """
-    told = f"{_VERSION} {model} {regularisation!r} {dataset.features.shape}".encode()
+    told = f"{_VERSION} {model} {regularisation!r} {dataset.features.shape} {len(dataset.classes)}".encode()
     key = hashlib.sha256(told)
     for part in (dataset.features, dataset.labels, dataset.held_out):
         key.update(np.ascontiguousarray(part).data)
@@ -43,7 +39,7 @@ def fit(model: int, dataset: Dataset, regularisation: float) -> Floats:
     x = dataset.features[dataset.training] / ONE
     y = dataset.labels[dataset.training].astype(np.float64)
     n, d = x.shape
-    loss = _LOSSES[model]
+    loss = LOSSES[model]
     classes = len(dataset.classes) if model == SOFTMAX_GRADIENT else 1
 
     def mean_loss(weights: Floats) -> tuple[float, Floats]:
@@ -58,38 +54,3 @@ def fit(model: int, dataset: Dataset, regularisation: float) -> Floats:
     options = {"maxiter": 5000, "ftol": 1e-13, "gtol": 1e-7}
     found: Floats = minimize(mean_loss, np.zeros(classes * d), jac=True, method="L-BFGS-B", options=options).x
     return found
-
-
-def _squares(z: Floats, y: Floats) -> tuple[Floats, Floats]:
-    residual = z - y / ONE
-    return residual**2 / 2, residual
-
-
-def _logistic(z: Floats, y: Floats) -> tuple[Floats, Floats]:
-    sign = np.where(y > 0, 1.0, -1.0)
-    return np.logaddexp(0, -sign * z), -sign / (1 + np.exp(np.minimum(sign * z, _FAR)))
-
-
-def _hinge(z: Floats, y: Floats) -> tuple[Floats, Floats]:
-    sign = np.where(y > 0, 1.0, -1.0)
-    short = np.maximum(1 - sign * z, 0)
-    each = np.where(short < _ROUNDED, short**2 / (2 * _ROUNDED), short - _ROUNDED / 2)
-    return each, -sign * np.minimum(short / _ROUNDED, 1)
-
-
-def _cross_entropy(z: Floats, y: Floats) -> tuple[Floats, Floats]:
-    own = (np.arange(len(z)), y.astype(np.int64))
-    z = z - z.max(axis=1, keepdims=True)
-    slopes = np.exp(z)
-    total = slopes.sum(axis=1)
-    slopes /= total[:, None]
-    slopes[own] -= 1
-    return np.log(total) - z[own], slopes
-
-
-_LOSSES: dict[int, Loss] = {
-    LINEAR: _squares,
-    LOGISTIC: _logistic,
-    SVM: _hinge,
-    SOFTMAX_GRADIENT: _cross_entropy,
-}

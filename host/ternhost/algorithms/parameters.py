@@ -10,11 +10,17 @@ import numpy as np
 import numpy.typing as npt
 
 from tern.wire import LINEAR, LOGISTIC, MAX_EXPONENT, MIN_EXPONENT, SOFTMAX_GRADIENT, SVM
+from ternhost.datasets import CLASSIFICATION, MULTICLASS, REGRESSION
 
 Floats = npt.NDArray[np.float64]
 
 LINEAR_MODELS = {"linear": LINEAR, "logistic": LOGISTIC, "svm": SVM}  # a weight a feature
 MODELS = {**LINEAR_MODELS, "softmax": SOFTMAX_GRADIENT}
+SUITED = {
+    CLASSIFICATION: "logistic",
+    MULTICLASS: "softmax",
+    REGRESSION: "linear",
+}  # by the task of a data set
 
 _MANTISSA = 32767
 LARGEST_WEIGHT = _MANTISSA * 2.0**MAX_EXPONENT  # just under 8

@@ -16,7 +16,8 @@ of k of d values, with a card of variance V at 0:
   then moves. It counts less than the noise by `_FEATURE`, the mean square of a feature (a prior).
 
 Most cards have an estimate of |x|, which tells m (`estimate.magnitude`); of one that has none, as of two outputs, each
-`SCOUTED`-th round is asked with a card that has. LHP's levels tell nothing of it: there m is a prior. The constant
+`SCOUTED`-th round is asked with a card that has. LHP's levels tell nothing of it, nor does any card of an epsilon of
+1/4 or less: there m is a prior. The constant
 feature's gradient tells p: at a model of 0 its mean is 1/2 - p, and where both sizes are clipped tau (1 - 2 p). Else
 the features' means blur it, so that early rounds are believed beside all of them.
 """

@@ -10,7 +10,7 @@ loss of that setting is twice its value: `Settings.epsilon` is the true one, and
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
@@ -21,7 +21,7 @@ import numpy.typing as npt
 from tern.fixed import MAX_EPSILON, ONE
 from ternhost import datasets, mechanisms
 from ternhost.algorithms.parameters import LARGEST_WEIGHT, quantise
-from ternhost.datasets import CLASSIFICATION, MULTICLASS, Dataset, bundled
+from ternhost.datasets import CLASSIFICATION, MULTICLASS, Dataset
 from ternhost.errors import UsageError
 from ternhost.mechanisms.accounting import Account, Release
 from ternhost.mechanisms.base import MICRO, parse_epsilon
@@ -104,17 +104,12 @@ def noise_card(epsilon: int) -> bytes:
 
 # The classifier
 
-# Several classes, which the sets by name do not have.
-CLASSES: dict[str, Callable[[], Dataset]] = {
-    "digits": bundled.digits,
-    "iris": bundled.iris,
-    "wine": bundled.wine,
-}
+CLASSES = ("digits", "iris", "wine")  # those of which all classes are told; of others two
 
 
 def load(name: str) -> Dataset:
     """A data set with classes: one of CLASSES, or the two classes of another by its name. Raises UsageError."""
-    dataset = CLASSES[name]() if name in CLASSES else datasets.load(name)
+    dataset = datasets.load(name, classes=name in CLASSES)
     if dataset.task not in (MULTICLASS, CLASSIFICATION):
         raise UsageError(f"{name} has no classes", hint=f"one of: {', '.join(CLASSES)}")
     return dataset

@@ -132,7 +132,7 @@ def run_certify(args: argparse.Namespace) -> int:
 def run_show(args: argparse.Namespace) -> int:
     card, result = _card(args)
     if args.plot:
-        _plot(card, result, args.plot)
+        _plot(card, result, Path(args.plot))
     picture = cards.picture(card, sys.stdout.encoding or "ascii")
     print_result(result, _summary(result) + "\n\n" + picture, args.json)
     return OK
@@ -160,27 +160,31 @@ def _card_file(args: argparse.Namespace) -> bytes:
     return cards.load(args.name)
 
 
-def _plot(card: Card | Composite, worth: dict[str, Any], path: str) -> None:
+def _plot(card: Card | Composite, worth: dict[str, Any], path: Path) -> None:
     from ternhost.report import plots  # loads matplotlib
 
     title = f"{worth['shape']} card, epsilon {worth['epsilon_certified']}, {worth['levels']} outputs"
-    plots.save(plots.card_distribution(card, title), Path(path))
+    plots.check_place(path)
+    plots.save(plots.card_distribution(card, title), path)
 
 
 def run_account(args: argparse.Namespace) -> int:
     from ternhost.mechanisms import shuffling  # loads scipy
 
     what, card, local = _accounted(args)
-    told = shuffling.account(local, args.reports, args.delta, card, args.values)
     if args.plot:
         from ternhost.report import plots  # loads matplotlib
 
-        ladder = sorted({max(1, round(args.reports * 10 ** (i / 2))) for i in range(-4, 3)})
+        plots.check_place(Path(args.plot))
+    told = shuffling.account(local, args.reports, args.delta, card, args.values)
+    if args.plot:
+        ladder = {round(args.reports * 10 ** (i / 2)) for i in range(-4, 3) if i}
+        curve = [told]
         with Progress("reports") as progress:
-            curve = []
-            for n in ladder:
+            for n in sorted(n for n in ladder if 1 <= n <= shuffling.MOST_REPORTS and n != args.reports):
                 progress.step(f"{n:,}")
                 curve.append(shuffling.account(local, n, args.delta, card, args.values))
+        curve.sort(key=lambda one: one.reports)
         title = f"{what}, local epsilon {told.local:g}, delta {args.delta:g}"
         plots.save(plots.shuffled(curve, title), Path(args.plot))
     result = {

@@ -71,6 +71,10 @@ def run(args: argparse.Namespace) -> int:
         args.epsilon, dimension=args.dimension, model=args.model, goal=args.goal, reports=_ladder(args.reports),
         runs=args.runs, seed=args.seed, workers=args.workers, **named,
     )  # fmt: skip
+    if args.plot:
+        from ternhost.report import plots  # loads matplotlib
+
+        plots.check_place(Path(args.plot))
     with Progress("plan") as progress:
         found = plan(planned, progress.step)
     if args.plot:

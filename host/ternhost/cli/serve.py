@@ -12,6 +12,7 @@ from typing import Any
 
 from ternhost import options as fields
 from ternhost.algorithms.base import ALGORITHMS
+from ternhost.algorithms.judging import WORDS
 from ternhost.cli import add_command, print_result, running
 from ternhost.errors import OK, UsageError
 from ternhost.runs import result as results
@@ -148,7 +149,7 @@ def _print_line(status: Status) -> None:
     if status.event != END:
         return
     why = ", ".join(f"{name} {count}" for name, count in status.reasons.items())
-    figures = "".join(f"; {name.replace('_', ' ')} {value:.4f}" for name, value in status.figures.items())
+    figures = "".join(f"; {WORDS.get(name, name)} {value:.4f}" for name, value in status.figures.items())
     figures += "".join(f"; {name} {value:g}" for name, value in status.chosen.items())
     print(
         f"round {status.number}: {status.reports} of {status.asked} reports, {status.refusals} refusals"

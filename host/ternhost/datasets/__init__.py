@@ -33,7 +33,7 @@ from ternhost.errors import UsageError
 __all__ = [
     "CLASSIFICATION", "DATASETS", "FILES", "MULTICLASS", "REGRESSION", "TABLES", "Dataset", "Fixed", "Floats",
     "Holdings", "Indices", "Table", "expand", "flights", "flights_table", "held", "held_out", "load", "normalised",
-    "planned_flights", "to_fixed",
+    "planned_flights", "task_of", "to_fixed",
 ]  # fmt: skip
 
 # What can be trained on as it is, by name.
@@ -60,11 +60,17 @@ _CLASSES_OF_FILES: dict[str, tuple[Callable[[Path | None], Dataset], tuple[str, 
     "fashion-mnist": (images.fashion_mnist, ("sandal", "sneaker", "ankle boot")),
 }
 FILES = (*_CLASSES_OF_FILES, "ipums", "ipums-regression")
+_OF_NUMBERS = ("diabetes", "synthetic-linear", "ipums-regression")  # their labels are numbers
 DATASETS = (*_WITHOUT_FILES, *_CLASSES, *FILES)
 
 
 # What can be collected, but not trained on, by name.
 TABLES: dict[str, Callable[[], Table]] = {"flights-table": flights_table}
+
+
+def task_of(name: str) -> str:
+    """The task of the data set of that name (or `NAME:PATH`) as `load` gives it, without loading it."""
+    return REGRESSION if name.partition(":")[0] in _OF_NUMBERS else CLASSIFICATION
 
 
 def held(name: str, *, classes: bool = False) -> Dataset | Table:

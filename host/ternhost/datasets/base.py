@@ -17,7 +17,7 @@ from ternhost.errors import UsageError
 
 CLASSIFICATION = "classification"  # labels are -1 and 1
 REGRESSION = "regression"  # labels lie in [-1, 1]
-MULTICLASS = "multiclass"  # labels count the classes from 0; not for training as it is: see `against_rest`
+MULTICLASS = "multiclass"  # labels count the classes from 0: for softmax regression, or `against_rest`
 
 Floats = npt.NDArray[np.float64]
 Fixed = npt.NDArray[np.int16]

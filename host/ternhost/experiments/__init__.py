@@ -10,6 +10,7 @@ import importlib
 from pathlib import Path
 from typing import Any
 
+import tern
 from ternhost.errors import UsageError
 from ternhost.experiments.base import Contender, Options, Outcome, write
 from ternhost.experiments.cells import Kept, tables
@@ -47,6 +48,6 @@ def run(name: str, options: Options, directory: Path | None = None) -> Outcome:
             hint=f"leave --mechanism out; it is for {', '.join(COMPARING)}",
         )
     cells = module.cells(options)
-    kept = Kept(directory, {"experiment": name, **options.asked})
+    kept = Kept(directory, {"experiment": name, "tern": tern.__version__, **options.asked})
     outcome: Outcome = module.outcome(options, tables(cells, kept, options.progress, options.workers))
     return outcome

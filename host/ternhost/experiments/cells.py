@@ -103,15 +103,15 @@ class Kept:
     def _take(self, lines: Sequence[bytes], asked: Mapping[str, Any]) -> None:
         try:
             first, *rest = map(json.loads, lines)
-            before = first["asked"]
-            self.rows = {line["cell"]: line["rows"] for line in rest}
+            before = dict(first["asked"])
+            self.rows = {line["cell"]: [dict(row) for row in line["rows"]] for line in rest}
         except (ValueError, KeyError, TypeError) as error:
             raise UsageError(f"{self._path} is no record of an experiment", hint=_ELSEWHERE) from error
         if before != json.loads(json.dumps(asked)):
-            named = [name for name in asked if before.get(name) != asked[name]]
+            named = [name for name in {**asked, **before} if before.get(name) != asked.get(name)]
             raise UsageError(
                 f"{self._path} is of an experiment with another "
-                + ", ".join(f"{name} ({before.get(name)}, not {asked[name]})" for name in named),
+                + ", ".join(f"{name} ({before.get(name)}, not {asked.get(name)})" for name in named),
                 hint=_ELSEWHERE,
             )
 

@@ -1,10 +1,10 @@
 """Empirical risk minimisation against epsilon: linear and logistic regression and SVM, every mechanism, every data set.
 
 LDP-FedSGD (Zhao et al. 2021, Algorithm 7; their figures of trained models): every client reports once, k coordinates of
-its gradient by the paper's rule, on a range of 1. Beside it is what tern does where nobody asks for anything: its own
-mechanism, and ranges that follow what is reported. Each of ten folds is held out in turn; small sets are divided anew,
-ten folds again, and their records are held by many clients each. The optimal card is one for gradients: of the least
-mean second moment, small values being likely.
+its gradient by the paper's rule, on a range of 1. Beside it is what tern does, in as many rounds, where nobody asks for
+anything: its own mechanism, and ranges that follow what is reported. Each of ten folds is held out in turn; small sets
+are divided anew, ten folds again, and their records are held by many clients each. The optimal card is one for
+gradients: of the least mean second moment, small values being likely.
 """
 
 from __future__ import annotations
@@ -77,8 +77,6 @@ def cells(options: Options) -> list[Cell]:
     epsilons = [0.5, 2.0] if options.quick else [0.5, 1.0, 2.0, 4.0]
     found = []
     for name, dataset in _sets(options):
-        if dataset.task not in _MODELS:
-            raise UsageError(f"{name} is not for training as it is", hint="name another with --dataset")
         small = len(dataset.labels) < SMALL
         folds = options.runs_or(2 * _FOLDS if small else _FOLDS, 2)
         reports = CLIENTS if small else min(_MOST, len(dataset.labels) * (_FOLDS - 1) // _FOLDS)

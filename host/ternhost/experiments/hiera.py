@@ -33,7 +33,15 @@ from ternhost.experiments import baseline
 from ternhost.experiments.base import Options, Outcome, card_of, load
 from ternhost.experiments.cells import Cell, Row, Tables
 from ternhost.experiments.pictures import Curve, Panel, draw
-from ternhost.experiments.rounds import GROUPS, collection, figure_of, optimal_figures, repeated, simulate
+from ternhost.experiments.rounds import (
+    GROUPS,
+    collection,
+    figure_of,
+    group_of,
+    optimal_figures,
+    repeated,
+    simulate,
+)
 from ternhost.experiments.statistics import beyond_noise, grouped, pick, summaries, values_of
 from ternhost.mechanisms import certify
 from ternhost.mechanisms.base import MICRO
@@ -89,6 +97,8 @@ def cells(options: Options) -> list[Cell]:
         "shares": (0.0, 0.5, 1.0) if options.quick else (0.0, 0.2, 0.4, 0.6, 0.8, 1.0),
         "seed": options.seed,
     }
+    if options.dataset:
+        load(options.dataset)  # or say that it cannot be
     sources = [options.dataset] if options.dataset else list(_SHAPES)
     reports, runs = (20_000, options.runs_or(2, 2)) if options.quick else (80_000, options.runs_or(10, 2))
     training = {"reports": reports, "runs": runs, "seed": options.seed}
@@ -158,8 +168,6 @@ def _level(of: system.Levels, x: Floats) -> npt.NDArray[np.int64]:
 
 # Training
 
-_Mean = Callable[[Floats, Floats, Floats, np.random.Generator], Floats]
-
 
 def _trainers(of: system.Levels) -> list[str]:
     others = [f"{name} at {at}" for at in _epsilons(of, 1.0) for name in ("pm", "harmony")]
@@ -224,7 +232,7 @@ def _on_devices(unit: float, reports: int, runs: int, seed: int) -> list[Row]:
     rows = []
     for i, one in enumerate(range(seed, seed + runs)):
         asked = HierA.Options(
-            model="linear", reports=reports, group=max(1, reports // GROUPS), seed=one, **_asked(of)
+            model="linear", reports=reports, group=group_of(reports), seed=one, **_asked(of)
         )
         figure = figure_of(simulate(HierA(asked, Audience(clients=reports), dataset), one))
         rows.append({**common, "run": i, "squared_error": figure})

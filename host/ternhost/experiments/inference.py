@@ -5,6 +5,7 @@ A softmax classifier, trained beforehand on the training records and known to al
 
 from __future__ import annotations
 
+from ternhost.algorithms import softmax
 from ternhost.algorithms.base import Audience
 from ternhost.algorithms.infer import Infer
 from ternhost.algorithms.softmax import CALINSKI_HARABASZ, SILHOUETTE_SCORE
@@ -20,6 +21,7 @@ SUMMARY = "cluster scores of protected inference results against the true epsilo
 def cells(options: Options) -> list[Cell]:
     epsilons = ("0.5", "2", "8") if options.quick else ("0.25", "0.5", "1", "2", "3", "4", "6", "8", "10")
     common = {"name": options.dataset or "digits", "runs": options.runs_or(10, 2), "seed": options.seed}
+    softmax.load(str(common["name"]))  # or say that it cannot be
     return [
         Cell("inference", _inferred, {**common, "eval_type": eval_type, "eps": eps})
         for eval_type in (SILHOUETTE_SCORE, CALINSKI_HARABASZ)

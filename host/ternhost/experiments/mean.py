@@ -49,6 +49,8 @@ def cells(options: Options) -> list[Cell]:
     clients = 20_000 if options.quick else 100_000
     epsilons = [1.0, 4.0] if options.quick else [0.5, 1.0, 2.0, 4.0, 6.0, 8.0]
     runs = options.runs_or(40, 3)
+    if options.dataset:
+        load(options.dataset)  # or say that it cannot be
     return [
         Cell(
             "runs",

@@ -16,21 +16,19 @@ from typing import Any
 
 from ternhost import datasets
 from ternhost.algorithms import judging
-from ternhost.algorithms.base import Audience
-from ternhost.algorithms.fedsgd import FedSGD
-from ternhost.algorithms.parameters import MODELS
-from ternhost.datasets import CLASSIFICATION, REGRESSION, Dataset, synthetic
+from ternhost.algorithms.parameters import MODELS, SUITED
+from ternhost.datasets import Dataset, synthetic
 from ternhost.errors import UsageError
 from ternhost.experiments.cells import Cell, Kept, Row, tables
-from ternhost.experiments.rounds import figure_of, optimal_figures, simulate
-from ternhost.experiments.statistics import half_interval, mean_and_error
+from ternhost.experiments.rounds import figure_of, optimal_figures, sgd, simulate
+from ternhost.experiments.statistics import enough, half_interval, mean_and_error
+from ternhost.fleet import Simulated
 from ternhost.mechanisms.base import parse_epsilon
 from ternhost.options import require
 
 LADDER = (1_000, 3_000, 10_000, 30_000, 100_000, 300_000, 1_000_000, 3_000_000)
 RUNS = 8
 MOST_OF_THE_WAY = 0.9  # from the answer that knows no features to the optimum
-_MODELS = {CLASSIFICATION: "logistic", REGRESSION: "linear"}
 
 
 @dataclass(frozen=True)
@@ -58,6 +56,10 @@ class Planned:
         require(self.seed >= 0, "seed", "0 or more", self.seed)
         least = min(self.reports, default=0)
         require(least >= 1, "reports", "numbers of 1 or more", least)
+        most = max(self.reports)
+        require(most <= Simulated.MOST, "reports", f"numbers of {Simulated.MOST:,} or less", f"{most:,}")
+        if self.goal is not None:
+            require(math.isfinite(self.goal), "goal", "a number", self.goal)
         object.__setattr__(self, "reports", tuple(sorted(set(self.reports))))
 
 
@@ -72,19 +74,14 @@ def _learned(
     dataset: str, dimension: int | None, model: str, epsilon: str, reports: int, seed: int
 ) -> list[Row]:
     data = _data(dataset, dimension, model)
-    asked = FedSGD.Options(reports=reports, epsilon=epsilon, model=model, seed=seed)
-    return [
-        {
-            "reports": reports,
-            "figure": figure_of(simulate(FedSGD(asked, Audience(clients=reports), data), seed)),
-        }
-    ]
+    learner = simulate(sgd(data, reports, seed, group=0, epsilon=epsilon, model=model), seed)
+    return [{"reports": reports, "figure": figure_of(learner)}]
 
 
 def plan(planned: Planned, progress: Callable[[str], None] = lambda message: None) -> dict[str, Any]:
     """The curve of the figure against the number of devices, and how many are needed for what. Raises UsageError."""
     data = _data(planned.dataset, planned.dimension, planned.model)
-    model = planned.model or _MODELS[data.task]
+    model = planned.model or SUITED[data.task]
     same = {
         "dataset": planned.dataset,
         "dimension": planned.dimension,
@@ -134,19 +131,11 @@ def reached(curve: Sequence[Row], goal: float, sign: int) -> dict[str, Any]:
 
 
 def _needed(curve: Sequence[Row], goal: float, sign: int, of: str) -> int | None:
-    """From how many reports on this end of the curve is as good as the goal: on a line over their logarithm."""
-    short = [sign * (goal - row[of]) for row in curve]
-    last = max((i for i, missing in enumerate(short) if missing > 0), default=-1)
-    if last == len(curve) - 1:
-        return None
-    if last < 0:
-        return int(curve[0]["reports"])
-    a, b = (math.log(row["reports"]) for row in curve[last : last + 2])
-    return _rounded(math.exp(a + (b - a) * short[last] / (short[last] - short[last + 1])))
-
-
-def _rounded(n: float) -> int:
-    """Up to two digits."""
+    """From how many reports on this end of the curve is as good as the goal, rounded up to two digits."""
+    first = curve[0]["reports"]
+    n = enough([row["reports"] for row in curve], [sign * (goal - row[of]) for row in curve])
+    if n is None or n <= first:
+        return None if n is None else int(first)
     unit = int(10 ** max(0, math.floor(math.log10(n)) - 1))
     return math.ceil(n / unit - 1e-9) * unit
 

@@ -14,17 +14,15 @@ from collections.abc import Sequence
 import numpy as np
 
 from ternhost.algorithms import judging
-from ternhost.algorithms.base import Audience
-from ternhost.algorithms.fedsgd import FedSGD
 from ternhost.algorithms.judging import LOG_LOSS, SQUARED_ERROR, WORDS
-from ternhost.algorithms.parameters import MODELS
+from ternhost.algorithms.parameters import MODELS, SUITED
 from ternhost.datasets import REGRESSION, Dataset
 from ternhost.experiments import baseline
 from ternhost.experiments.base import DATASET, Options, Outcome, load
 from ternhost.experiments.cells import Cell, Row, Tables
 from ternhost.experiments.pictures import Curve, Panel, draw
-from ternhost.experiments.rounds import optimal_figures, simulate
-from ternhost.experiments.statistics import grouped, mean_and_error, pick
+from ternhost.experiments.rounds import learned, optimal_figures
+from ternhost.experiments.statistics import enough, grouped, half_interval, mean_and_error, pick
 
 SUMMARY = "reports that tern needs for the loss of the papers' float LDP-FedSGD"
 
@@ -33,12 +31,11 @@ _RATES = (0.03, 0.1, 0.3, 1.0, 3.0)
 _ROUNDS = (25, 100)
 _DESCRIBED = "rate 1 / sqrt(t), 100 rounds"
 _PAPERS, _TUNED, _TERN = "LDP-FedSGD in floats", "LDP-FedSGD, tuned on the held-out records", "tern"
-_Z = 1.96
 
 
 def trained_by(dataset: Dataset) -> tuple[str, str]:
     """The model that is trained on a data set, and the loss that it is judged by."""
-    return ("linear", SQUARED_ERROR) if dataset.task == REGRESSION else ("logistic", LOG_LOSS)
+    return SUITED[dataset.task], SQUARED_ERROR if dataset.task == REGRESSION else LOG_LOSS
 
 
 def cells(options: Options) -> list[Cell]:
@@ -62,12 +59,12 @@ def cells(options: Options) -> list[Cell]:
 def _by_tern(name: str, epsilon: float, reports: int, runs: int, seed: int) -> list[Row]:
     dataset = load(name)
     model, loss = trained_by(dataset)
-    rows = []
-    for run in range(runs):
-        asked = FedSGD.Options(model=model, reports=reports, epsilon=f"{epsilon:g}", seed=seed + run)
-        learner = simulate(FedSGD(asked, Audience(clients=reports), dataset), seed + run)
-        rows.append(_row(name, epsilon, reports, _TERN, run, learner.figures()[loss]))
-    return rows
+    own = {"group": 0, "model": model, "epsilon": f"{epsilon:g}"}
+    learners = learned(dataset, reports, range(seed, seed + runs), **own)
+    return [
+        _row(name, epsilon, reports, _TERN, run, learner.figures()[loss])
+        for run, learner in enumerate(learners)
+    ]
 
 
 def _by_papers(name: str, epsilon: float, reports: int, runs: int, seed: int, mechanism: str) -> list[Row]:
@@ -166,10 +163,14 @@ def _needed(rows: Sequence[Row], papers: str) -> Row:
     counts = [row["reports"] for row in own]
     found = []
     for sign in (0, -1, 1):
-        losses = [
-            row["loss"] + sign * _Z * np.hypot(row["standard_error"], last["standard_error"]) for row in own
+        short = [
+            row["loss"]
+            + sign * half_interval(np.hypot(row["standard_error"], last["standard_error"]), row["runs"])
+            - last["loss"]
+            for row in own
         ]
-        found.append(_reached(counts, losses, last["loss"]))
+        reports = enough(counts, short)
+        found.append(None if reports is None else round(reports))
     middle, low, high = found
     return {
         "data": last["data"],
@@ -184,17 +185,6 @@ def _needed(rows: Sequence[Row], papers: str) -> Row:
         "at_most": middle == counts[0],
         "runs": last["runs"],
     }
-
-
-def _reached(counts: Sequence[int], losses: Sequence[float], loss: float) -> int | None:
-    """Where a loss is first reached, by interpolation over the logarithm of the number; None: nowhere."""
-    for i, found in enumerate(losses):
-        if found <= loss:
-            if i == 0:
-                return counts[0]
-            share = (losses[i - 1] - loss) / (losses[i - 1] - found)
-            return round(float(np.exp(np.interp(share, (0, 1), np.log(counts[i - 1 : i + 1])))))
-    return None
 
 
 def _panel(rows: Sequence[Row]) -> Panel:

@@ -47,6 +47,11 @@ def simulate(algorithm: A, seed: int) -> A:
     return algorithm
 
 
+def group_of(reports: int) -> int:
+    """How many clients report in a round, so that there are GROUPS rounds."""
+    return max(1, reports // GROUPS)
+
+
 def repeated(algorithm: A, seeds: Iterable[int]) -> Iterator[A]:
     """The algorithm after all its rounds, begun again for each of these seeds: the same clients, other draws."""
     begun = algorithm.state()
@@ -67,8 +72,9 @@ def optimal_figures(dataset: Dataset, model: str) -> dict[str, float]:
 
 
 def sgd(dataset: Dataset, reports: int, seed: int, **options: Any) -> FedSGD:
-    """FedSGD of so many clients of a data set, in GROUPS groups, with these options."""
-    asked = FedSGD.Options(reports=reports, group=max(1, reports // GROUPS), seed=seed, **options)
+    """FedSGD of so many clients of a data set, with these options: in GROUPS groups, but with `group` 0 as many as
+    `tern train` makes."""
+    asked = FedSGD.Options(reports=reports, seed=seed, **{"group": group_of(reports), **options})
     return FedSGD(asked, Audience(clients=reports), dataset)
 
 

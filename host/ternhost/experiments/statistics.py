@@ -32,6 +32,18 @@ def half_interval(error: float, runs: int, level: float = _LEVEL) -> float:
     return error * float(stdtrit(runs - 1, 1 - level / 2)) if runs > 1 else 0.0
 
 
+def enough(numbers: Sequence[int], short: Sequence[float]) -> float | None:
+    """From which number on a figure is no longer `short` (by how much, of each number; 0 or less: it is not), on a line
+    over their logarithm; the least one where it never is. None: more than these are needed."""
+    last = max((i for i, missing in enumerate(short) if missing > 0), default=-1)
+    if last == len(short) - 1:
+        return None
+    if last < 0:
+        return float(numbers[0])
+    share = short[last] / (short[last] - short[last + 1])
+    return float(np.exp(np.interp(share, (0, 1), np.log(numbers[last : last + 2]))))
+
+
 def pick(rows: Sequence[Row], **of: Any) -> list[Row]:
     """The rows that have these values."""
     return [row for row in rows if all(row[name] == value for name, value in of.items())]

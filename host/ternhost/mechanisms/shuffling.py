@@ -42,6 +42,7 @@ from ternhost.mechanisms.base import MICRO
 from ternhost.mechanisms.lhp import Composite
 
 MOST_REPORTS = 10**9
+_LEAST_DELTA = 1e-300  # its inverse is a number
 
 _BITS = 60  # of e**epsilon and of the grid, after the point
 _CELLS = 128  # of the grid of X; the sum's variance is more by a ten-thousandth at most
@@ -89,6 +90,8 @@ def account(
             f"--delta must be between 0 and 1, not {delta:g}",
             hint="well below one in the number of reports, for example --delta 1e-6",
         )
+    if delta < _LEAST_DELTA:
+        raise UsageError(f"--delta must be {_LEAST_DELTA:g} or more, not {delta:g}")
     if values < 1:
         raise UsageError(f"--values must be 1 or more, not {values}")
     epsilon = local * values / MICRO

@@ -54,10 +54,7 @@ def _pictures(result: Mapping[str, Any]) -> dict[str, tuple[Figure, str]]:
         card = decode_any(bytes.fromhex(result["card"]))
         what = "randomised response of a class" if labels else "discrete Laplace noise on a probability"
         pictures["card"] = (
-            plots.card_distribution(
-                card,
-                "randomised response of a class" if labels else "discrete Laplace noise on a probability",
-            ),
+            plots.card_distribution(card, what),
             "The mechanism itself, computed from the integers that the clients obeyed, not from a formula.",
         )
         pictures["epsilon"] = (

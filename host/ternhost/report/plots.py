@@ -6,6 +6,7 @@ Everything can be told apart without colour: by line style, marker, hatching or 
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +20,7 @@ from matplotlib.ticker import MaxNLocator, PercentFormatter
 
 from tern.card import LAPLACE, MIXTURE, Card
 from tern.fixed import ONE
-from ternhost.errors import StorageError
+from ternhost.errors import StorageError, UsageError
 from ternhost.files import replacing
 from ternhost.mechanisms import cards, certify, lhp
 from ternhost.mechanisms.lhp import Composite
@@ -349,6 +350,20 @@ def clusters(sizes: Mapping[str, int]) -> Figure:
     axes.set_ylabel("clients")
     axes.grid(visible=False, axis="x")
     return figure
+
+
+def check_place(path: Path) -> None:
+    """Look, before the work that a picture shows, whether it can be written there.
+
+    Raises UsageError for a format that there is not, StorageError for a folder that cannot be written to.
+    """
+    formats = blank(1, 1).canvas.get_supported_filetypes()
+    if path.suffix[1:].lower() not in ("", *formats):
+        raise UsageError(
+            f"{path}: there is no format {path.suffix}", hint="end its name in .png, .svg or .pdf"
+        )
+    if path.is_dir() or not os.access(path.parent, os.W_OK):
+        raise StorageError(f"{path} cannot be written", hint="name a file in a folder that is there")
 
 
 def save(figure: Figure, path: Path) -> None:

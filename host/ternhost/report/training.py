@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
+from ternhost.errors import UsageError
 from ternhost.mechanisms.cards import decode_any
 from ternhost.report import plots
 from ternhost.report.page import Page, Row, common_results, common_settings, percent, spent, text
@@ -39,7 +40,12 @@ _MOST_COORDINATES = 40  # in the picture of a gradient
 
 
 def page(result: Mapping[str, Any]) -> Page:
-    """What there is to see of it."""
+    """What there is to see of it. Raises UsageError for a result of an earlier version."""
+    if result["measure"] is not None and "measures" not in result:
+        raise UsageError(
+            "an earlier version of tern made this result: it does not say what is drawn today",
+            hint="draw it with that version, or run it again",
+        )
     options: Mapping[str, Any] = result["options"]
     model = _MODELS.get(options["model"], options["model"])
     title = f"{options['dataset']}, {model}, {result['mechanism']}"
@@ -223,7 +229,7 @@ def _settings(result: Mapping[str, Any]) -> list[Row]:
         ),
         ("optimiser", str(result["optimiser"]), f"at a learning rate of {result['learning_rate']:.4g}"),
     ]
-    if "taus" in result:
+    if result.get("taus"):
         reached = rounds_in_words(result["taus"])
         rows.append(
             ("range", str(options["range"]), f"values reached to {reached}: scaled by that, and clipped")

@@ -355,9 +355,11 @@ class Run:
             )
         under_way = sum(self.store.report_count(asked.number) for asked in self.store.open_rounds())
         rounds = self.algorithm.rounds
+        where = f"in round {self._state['rounds'] + 1}" + (f" of {rounds}" if rounds else "")
+        if self.algorithm.done:
+            where = "after the last round, before there was a result"
         return InterruptedByUser(
-            f"interrupted in round {self._state['rounds'] + 1}" + (f" of {rounds}" if rounds else "") + "; "
-            f"the {self._state['reports'] + under_way:,} reports so far are safe",
+            f"interrupted {where}; the {self._state['reports'] + under_way:,} reports so far are safe",
             hint=f"go on with: tern {self.algorithm.command} --resume {self.place.name}"
             if self.schedule is None
             else "go on with the same tern serve",

@@ -67,17 +67,19 @@ def at_top(sources: Sources, names: Iterable[str]) -> set[str]:
     left = set(names) & sources.keys()
     while left:
         found |= left
-        left = {
-            other for name in left for other in _names(ast.parse(sources[name]).body)
-        } & sources.keys() - found
+        left = {other for name in left for other in _top(sources[name])} & sources.keys() - found
     return found
+
+
+def _top(source: str) -> set[str]:
+    return set(_names(ast.parse(source).body))
 
 
 def networked(sources: Sources) -> set[str]:
     """The modules that are of no use without a network."""
-    at_top = {name: set(_names(ast.parse(source).body)) for name, source in sources.items()}
+    tops = {name: _top(source) for name, source in sources.items()}
     found: set[str] = set()
-    while more := {name for name, wants in at_top.items() if wants & (_NETWORK | found)} - found:
+    while more := {name for name, wants in tops.items() if wants & (_NETWORK | found)} - found:
         found |= more
     return found
 
