@@ -362,7 +362,9 @@ def check_place(path: Path) -> None:
         raise UsageError(
             f"{path}: there is no format {path.suffix}", hint="end its name in .png, .svg or .pdf"
         )
-    if path.is_dir() or not os.access(path.parent, os.W_OK):
+    # A device is written to as it is, and a file replaced: see `replacing`.
+    written = path if path.exists() and not path.is_file() else path.parent
+    if path.is_dir() or not os.access(written, os.W_OK):
         raise StorageError(f"{path} cannot be written", hint="name a file in a folder that is there")
 
 
