@@ -68,7 +68,7 @@ def shares(fine: ptr32, start: ptr16, tau: int, out: ptr16, d: int):
 
 
 class LocalTrainer:
-    """Trains from a round's parameters; the buffers are made once, for dimension d, and no call allocates."""
+    """Trains from a round's parameters; the buffers are made once, for dimension d, and no step allocates."""
 
     def __init__(self, d):
         """d: number of features, 1..128, the constant one included. Raises ValueError outside it."""
@@ -80,9 +80,15 @@ class LocalTrainer:
         self._params = array("h", (0 for _ in range(d)))
         self._fine = array("i", (0 for _ in range(d)))
 
-    def train(self, model, params, exponent, read, count, epochs, batch, rate):
+    def train(self, *settings):
+        """Make all of steps() at once."""
+        for _ in self.steps(*settings):
+            pass
+
+    def steps(self, model, params, exponent, read, count, epochs, batch, rate):
         """Make `epochs` epochs over `count` records in batches of `batch` (0: all), the last of an epoch maybe smaller.
 
+        A generator, a record a step: for who has something else to do meanwhile.
         params: array('h') of d mantissas; exponent: -16..-12; read(i, row) writes record i (d features and its label);
         the learning rate is 2**-rate. Raises ValueError for what is out of bounds.
         """
@@ -105,6 +111,7 @@ class LocalTrainer:
                     read(i, self._row)
                     gradient.add(model, self._params, exponent, self._row)
                     i += 1
+                    yield
                 gradient.finish(self._mean)
                 step(self._fine, self._mean, self._params, shift, d)
 
@@ -123,7 +130,7 @@ class Answerer:
         self._request = request
         self.draw = sample
         self._trainer = None
-        self._shares = None
+        self.result = None  # of the last steps()
 
     def cost(self, card):
         """Return what a report costs: every weight, the card's epsilon."""
@@ -131,10 +138,16 @@ class Answerer:
 
     def values(self, client, records, _):
         """Train on all records of the client; return how far each weight moved, as a share of tau (array('h'))."""
+        for _ in self.steps(client, records):
+            pass
+        return self.result
+
+    def steps(self, client, records):
+        """Compute what values() returns, record by record: a generator, for who has something else to do meanwhile."""
         request = self._request
         d = request.d
         if self._trainer is None or self._trainer.d != d:
-            self._shares = array("h", (0 for _ in range(d)))
+            self.result = array("h", (0 for _ in range(d)))
             self._trainer = LocalTrainer(d)
         count = client.records
 
@@ -142,7 +155,7 @@ class Answerer:
             compat.feed()  # there may be many
             records.read(client.start + i, row)
 
-        self._trainer.train(
+        yield from self._trainer.steps(
             request.model - LOCAL,
             request.parameters,
             request.exponent,
@@ -152,5 +165,4 @@ class Answerer:
             batch_size(request.batch, count),
             request.rate,
         )
-        self._trainer.report(request.tau, self._shares)
-        return self._shares
+        self._trainer.report(request.tau, self.result)

@@ -23,6 +23,7 @@ class Answerer:
         self._request = request
         self.draw = sample
         self._totals = array("i")
+        self.result = array("h")  # of the last steps()
 
     def cost(self, card):
         """Return what a report costs: every coordinate, the card's epsilon."""
@@ -30,13 +31,19 @@ class Answerer:
 
     def values(self, client, records, _):
         """Return the mean gradient of the batch whose turn it is, scaled and clipped (array('h'), row by row)."""
+        for _ in self.steps(client, records):
+            pass
+        return self.result
+
+    def steps(self, client, records):
+        """Compute what values() returns, record by record: a generator, for who has something else to do meanwhile."""
         request = self._request
         d = request.d
         classes = request.classes
         n = classes * d
         if len(self._totals) != n:
             self._totals = array("i", (0 for _ in range(n)))
-            self._mean = array("h", (0 for _ in range(n)))
+            self.result = array("h", (0 for _ in range(n)))
         totals = memoryview(self._totals)
         rows = [totals[i * d : i * d + d] for i in range(classes)]
         row = array("h", (0 for _ in range(d + 1)))
@@ -54,5 +61,5 @@ class Answerer:
                 residual = probabilities[i] - (_ONE if row[d] == i else 0)
                 accumulate(row, 0, residual, rows[i], d, fine)
             index = (index + 1) % count
-        mean(self._totals, batch, self._mean, n, request.range - fine)
-        return self._mean
+            yield
+        mean(self._totals, batch, self.result, n, request.range - fine)

@@ -1,0 +1,290 @@
+"""tern beside a program: the same answers as a client of its own, in steps; records that nobody can count; once()."""
+
+import asyncio
+import struct
+from array import array
+
+import scratch
+import small_board
+from small_board import THREE, ask, error_of, key_of, provision, round_frame
+
+from tern import app, host_frames, storage, wire
+from tern.app import App, Live
+from tern.client import Client
+from tern.compat import ticks_diff, ticks_ms
+from tern.streams import Keyed
+
+D = 4
+MODELS = ((wire.LINEAR, 0), (wire.LOGISTIC, 1), (wire.LOGISTIC, 0), (wire.SVM, 7))
+
+
+class Rows:
+    """Records in the place of a Recorder's."""
+
+    def __init__(self, rows, d=D, least=1):
+        self.rows = rows
+        self.d = d
+        self.least = least
+        self.opened = None
+        self.reads = 0
+
+    @property
+    def count(self):
+        return len(self.rows)
+
+    def open(self, directory):
+        self.opened = directory
+
+    def read(self, index, row):
+        self.reads += 1
+        for j in range(self.d + 1):
+            row[j] = self.rows[index][j]
+
+
+class Taken:
+    """In the place of a Model: what it was given."""
+
+    def __init__(self):
+        self.rounds = []
+        self.models = []
+        self.forgotten = 0
+
+    def open(self, directory):
+        pass
+
+    def take_round(self, request):
+        self.rounds.append((request.round, list(request.parameters)))
+
+    def take_model(self, frame, key):
+        self.models.append((bytes(frame), key))
+
+    def forget_round(self):
+        self.forgotten += 1
+
+
+def rows_of(board, d=D):
+    """The rows in its records.bin."""
+    records = storage.Records(board.directory + "/" + storage.RECORDS)
+    found = []
+    for i in range(records.count):
+        row = array("h", bytes(2 * d + 2))
+        records.read(i, row)
+        found.append(row)
+    records.close()
+    return found
+
+
+def in_steps(live, frame):
+    """(answers, number of pauses) of `live` to `frame`, answered in steps."""
+    answers = []
+    pauses = 0
+    for _ in live.steps(frame, lambda reply, n: answers.append(bytes(reply[:n]))):
+        pauses += 1
+    return answers, pauses
+
+
+def generator_of(label):
+    """A board's generator of known bytes, without end."""
+
+    class Known(Keyed):
+        state = wire.CTR_DRBG
+
+        def end_report(self):
+            pass
+
+    return lambda: Known(b"app", label)
+
+
+def test_it_answers_as_a_client_of_the_same_records():
+    plain = provision(scratch.folder(), records=7)
+    own = provision(scratch.folder(), records=1)
+    rows = rows_of(plain)
+    for number, (model, batch) in enumerate(MODELS, 1):
+        frame = round_frame(number, THREE, model=model, batch=batch)
+        plain.generator = own.generator = generator_of(b"%d" % number)
+        expected = ask(Client(plain), frame)
+        assert expected[0] == wire.REPORT
+        recorder = Rows(rows)
+        answers, pauses = in_steps(Live(own, recorder), frame)
+        assert answers == [expected], (model, batch)
+        assert pauses == (0 if batch == 1 else min(batch or 7, 7))
+        assert recorder.reads == min(batch or 7, 7)
+        assert ask(Live(own, recorder), frame) == expected  # the stored one
+
+
+def test_answered_at_once_it_is_the_same():
+    own = provision(scratch.folder())
+    plain = provision(scratch.folder(), records=5)
+    frame = round_frame(1, THREE)
+    plain.generator = own.generator = generator_of(b"at once")
+    assert ask(Live(own, Rows(rows_of(plain))), frame) == ask(Client(plain), frame)
+
+
+def test_softmax_and_local_training_in_steps():
+    for model, d in ((wire.SOFTMAX_GRADIENT, D), (wire.LOCAL + wire.LOGISTIC, D)):
+        own = provision(scratch.folder())
+        plain = provision(scratch.folder(), records=5)
+        plain.generator = own.generator = generator_of(b"%d" % model)
+        out = bytearray(wire.MAX_FRAME)
+        if model == wire.SOFTMAX_GRADIENT:
+            parameters, classes, more = array("h", range(3 * d)), 3, (0, (0, 0, 0))
+        else:
+            parameters, classes, more = array("h", range(d)), 1, (2, (2, 1, 1 << 20))
+        n = host_frames.encode_round(
+            out, key_of(7), 7, 1, model, parameters, THREE, 3, -14, 0, classes, *more
+        )  # fmt: skip
+        frame = memoryview(out)[:n]
+        answers, pauses = in_steps(Live(own, Rows(rows_of(plain))), frame)
+        assert answers == [ask(Client(plain), frame)] and answers[0][0] == wire.REPORT
+        assert pauses == (5 if model == wire.SOFTMAX_GRADIENT else 10)
+
+
+def test_too_few_records_are_answered_as_one_of_zeros_and_paid_for():
+    for count in (0, 3):
+        zeros = provision(scratch.folder())
+        own = provision(scratch.folder())
+        with open(zeros.directory + "/" + storage.RECORDS, "r+b") as file:
+            file.seek(storage.RECORDS_BYTES)
+            file.write(bytes(2 * D + 2))
+        frame = round_frame(1, THREE)
+        zeros.generator = own.generator = generator_of(b"few")
+        live = Live(own, Rows([array("h", (16384,) * (D + 1))] * count, least=4))
+        answer = ask(live, frame)
+        assert answer[0] == wire.REPORT and answer == ask(Client(zeros), frame)
+        assert live._ledger.spent == 4 * small_board.EPSILON
+
+
+def test_the_newest_records_count_as_far_as_everybody_may_know():
+    own = provision(scratch.folder())
+    with open(own.directory + "/" + storage.FLEET, "wb") as file:
+        file.write(struct.pack(storage.FLEET_FIELDS, storage.FLEET_MAGIC, bytes(32), 0, 0, 1, 1, 2))
+    plain = provision(scratch.folder(), records=2)
+    rows = rows_of(plain)
+    plain.generator = own.generator = generator_of(b"newest")
+    frame = round_frame(1, THREE)
+    assert ask(Live(own, Rows([array("h", bytes(2 * D + 2))] * 9 + rows)), frame) == ask(Client(plain), frame)
+
+
+def test_records_of_another_dimension_are_refused_as_everybody_may_know():
+    live = Live(provision(scratch.folder()), Rows([], d=9))
+    assert error_of(ask(live, round_frame(1, THREE))) == (wire.ERR_DATA, 9)
+
+
+def test_a_refusal_takes_no_steps():
+    live = Live(provision(scratch.folder(), budget=1), Rows([array("h", bytes(10))] * 5))
+    frame = round_frame(1, THREE)
+    asked = small_board.asked
+    asked[0] = frame
+    (answer,), pauses = in_steps(live, frame)
+    assert error_of(answer)[0] == wire.ERR_BUDGET and not pauses
+
+
+def test_the_model_gets_what_is_verified():
+    model = Taken()
+    own = provision(scratch.folder())
+    live = Live(own, Rows([array("h", bytes(10))] * 5), model)
+    frame = round_frame(3, THREE, shift=5)
+    damaged = bytearray(frame)
+    damaged[-1] ^= 1
+    in_steps(live, memoryview(damaged))
+    assert model.rounds == []
+    in_steps(live, frame)
+    assert model.rounds[-1] == (3, [5, 105, 205, 305])
+    out = bytearray(wire.MAX_FRAME)
+    for device, key in ((7, key_of(7)), (wire.FLEET, None)):
+        n = host_frames.encode_model(
+            out, key or bytes(32), device, 3, wire.LOGISTIC, array("h", range(D)), -14
+        )
+        live.respond(memoryview(out)[:n], None)  # asks for no answer
+        assert model.models[-1] == (bytes(memoryview(out)[:n]), key)
+
+
+class Link:
+    """Gives what it is given, one frame a call; then nothing, or what is an exception."""
+
+    console = False
+
+    def __init__(self, *given):
+        self.given = list(given)
+        self.sent = []
+        self.admitted = []
+        self.closed = self.left = 0
+        self.opened = 1
+
+    def receive(self, timeout_ms=-1):
+        if not self.given:
+            return None
+        one = self.given.pop(0)
+        if isinstance(one, type):
+            raise one("the records are 1, 2 and 3")
+        return one
+
+    def send(self, reply, n):
+        self.sent.append(bytes(reply[:n]))
+        return True
+
+    def admit(self, kind):
+        self.admitted.append(kind)
+
+    def waiting(self):
+        return 0
+
+    def disconnect(self):
+        self.left += 1
+
+    def close(self):
+        self.closed += 1
+
+
+def app_on(link, records=5):
+    board = provision(scratch.folder())
+    board.link = lambda: link
+    return App(board, Rows([array("h", bytes(10))] * records), Taken())
+
+
+def test_beside_other_tasks():
+    link = Link(None, round_frame(1, THREE), None, OSError, EOFError)
+    node = app_on(link)
+    ticks = []
+    fed = []
+
+    class Watchdog:
+        def feed(self):
+            fed.append(1)
+
+    async def other():
+        while True:
+            ticks.append(node.reports)
+            await app.sleep_ms(0)
+
+    async def main():
+        task = asyncio.create_task(other())
+        await node.run(Watchdog())
+        task.cancel()
+
+    before = app.compat.feed
+    try:
+        asyncio.run(main())
+    finally:
+        app.compat.feed = before
+    assert len(link.sent) == 1 and link.sent[0][0] == wire.REPORT
+    assert ticks.count(0) >= 6  # between the records, too
+    assert node.reports == 1 and isinstance(node.error, OSError) and node.board.last_error == "OSError"
+    assert link.closed == 2 and link.admitted == [wire.MODEL] * 2 and len(fed) > 5
+
+
+def test_once():
+    link = Link(round_frame(1, THREE))
+    node = app_on(link)
+    assert node.once(3000)
+    assert link.sent[0][0] == wire.REPORT and link.left == link.closed == 1
+    link.given.append(round_frame(1, THREE))
+    assert node.once(3000)  # answered again, as after a lost acknowledgement
+    assert link.sent[1] == link.sent[0]
+    assert not node.once(600)  # nothing is asked
+    link.given.append(OSError)
+    assert not node.once(600) and isinstance(node.error, OSError)
+    link.opened = 0  # nothing answers: it takes its time, and no more
+    start = ticks_ms()
+    assert not node.once(700)
+    assert 600 <= ticks_diff(ticks_ms(), start) < 3000
