@@ -9,6 +9,8 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from tern import ledger, storage
 from ternhost import datasets
 from ternhost.aggregate.store import Store
@@ -17,7 +19,7 @@ from ternhost.cli.terminal import heeding_interrupts
 from ternhost.errors import OK, UsageError
 from ternhost.fleet import KINDS, broker
 from ternhost.fleet import attach as network
-from ternhost.fleet.provision import FLEET_NAME, board_directories, provision_from
+from ternhost.fleet.provision import FLEET_NAME, board_directories, provision_fleet, provision_from
 from ternhost.links.access import Access, host_file
 from ternhost.mechanisms.accounting import Policy
 from ternhost.mechanisms.base import parse_epsilon
@@ -47,7 +49,8 @@ def add_parser(subparsers: Any) -> None:
         "run N emulated boards until Ctrl-C, and print their ports and the store of their keys",
         "tern fleet emulate 2 --clients 500 --dir my-fleet\n"
         "tern train --fleet port:/dev/pts/3,/dev/pts/4 --store my-fleet/store.sqlite --reports 500 --group 100\n"
-        "tern fleet emulate 2 --broker my-broker --start-broker",
+        "tern fleet emulate 2 --broker my-broker --start-broker\n"
+        "tern fleet emulate 20 --program examples/activity/main.py --budget 400 --largest 4",
     )
     kinds = add_command(actions, "kinds", "list how a fleet is named with --fleet", "tern fleet kinds")
     kinds.add_argument("--json", action="store_true", help="print one JSON object")
@@ -61,8 +64,12 @@ def add_parser(subparsers: Any) -> None:
         action="store_true",
         help="their labels are numbers of classes, from 0, for softmax regression",
     )
+    emulate.add_argument("--clients", type=int, metavar="M", help="of all boards together (default 1000)")
     emulate.add_argument(
-        "--clients", type=int, default=1000, metavar="M", help="of all boards together (default 1000)"
+        "--program",
+        metavar="FILE",
+        help="what each board runs in the place of tern's main.py: a MicroPython program with tern.app beside its own "
+        "tasks, and records of its own. Its folder is the board's",
     )
     emulate.add_argument(
         "--budget", default="2", metavar="E", help="epsilon of a client for its life (default 2)"
@@ -104,6 +111,15 @@ def run_kinds(args: argparse.Namespace) -> int:
 def run_emulate(args: argparse.Namespace) -> int:
     if not 1 <= args.boards <= Emulated.MOST:
         raise UsageError(f"N must be 1 to {Emulated.MOST} boards, not {args.boards}")
+    if args.program:
+        if args.clients or args.classes:
+            raise UsageError(
+                "boards with a --program have one client each, and the records that it makes",
+                hint="leave --clients and --classes out",
+            )
+        if not Path(args.program).is_file():
+            raise UsageError(f"there is no program {args.program}", hint="name a file of MicroPython")
+    args.clients = args.boards if args.program else args.clients or 1000
     if args.clients < args.boards:
         raise UsageError(f"--clients must be {args.boards} or more, one a board, not {args.clients}")
     if args.seed < 0:
@@ -118,7 +134,7 @@ def run_emulate(args: argparse.Namespace) -> int:
         keys = Path(access.store) if access and access.store else None
         store, boards = _boards(args, keys)
         watch = _attach(args.broker, keys, store, boards) if args.broker else None
-        fleet = stack.enter_context(EmulatedFleet(binary, boards))
+        fleet = stack.enter_context(EmulatedFleet(binary, boards, args.program))
         found = {"ports": fleet.ports, "store": str(store), "directory": str(boards[0].parent.parent)}
         places = [f"{len(boards)} boards are on the broker of {args.broker}"] if args.broker else fleet.ports
         text = "\n".join((*places, f"keys are in {store}; Ctrl-C ends the boards"))
@@ -145,17 +161,22 @@ def _boards(args: argparse.Namespace, keys: Path | None) -> tuple[Path, list[Pat
                 f"{directory} holds fewer boards: there is no {missing[0]}", hint="ask for fewer"
             )
         return keys or directory / run_directory.STORE_NAME, boards
-    dataset = datasets.held(args.dataset, classes=args.classes)
-    if args.clients > (most := len(dataset.training)):
+    budget = parse_epsilon(args.budget, ledger.MAX_BUDGET, "--budget")
+    policy = Policy(parse_epsilon(args.largest, option="--largest") if args.largest else budget, budget)
+    dataset = None if args.program else datasets.held(args.dataset, classes=args.classes)
+    if dataset and args.clients > (most := len(dataset.training)):
         raise UsageError(
             f"--clients must be at most {most}, the records of {args.dataset}, not {args.clients}"
         )
-    budget = parse_epsilon(args.budget, ledger.MAX_BUDGET, "--budget")
-    policy = Policy(parse_epsilon(args.largest, option="--largest") if args.largest else budget, budget)
     directory = directory or run_directory.new_directory()
     boards = board_directories(directory, args.boards)
     store = keys or directory / run_directory.STORE_NAME
-    provision_from(store, boards, dataset, args.clients, args.seed, policy)
+    if dataset:
+        provision_from(store, boards, dataset, args.clients, args.seed, policy)
+    else:
+        none = np.zeros((args.boards, 2), np.int16)  # its own are elsewhere: tern.recorder
+        with Store(store, beside=True) as opened:
+            provision_fleet(opened, boards, none, policy)
     return store, boards
 
 

@@ -32,9 +32,19 @@ FIRMWARE = Path(tern.__path__[0]).resolve().parent
 class EmulatedBoard:
     """One MicroPython process on a pty, which runs the firmware on the files of `directory`."""
 
-    def __init__(self, binary: str | Path, directory: str | Path, firmware: Path = FIRMWARE) -> None:
-        """Start it. `firmware`: where the device library is. Raises DeviceError."""
+    def __init__(
+        self,
+        binary: str | Path,
+        directory: str | Path,
+        firmware: Path = FIRMWARE,
+        program: str | Path | None = None,
+    ) -> None:
+        """Start it. firmware: where the device library is; program: what it runs in the place of tern's main.py.
+
+        Raises DeviceError.
+        """
         self.binary = Path(binary)
+        self.program = ("-m", "tern.boards.emulated") if program is None else (Path(program).resolve(),)
         self.directory = Path(directory).resolve()
         self.firmware = firmware
         self._far, self._near = os.openpty()
@@ -58,7 +68,7 @@ class EmulatedBoard:
         try:
             with open(self.directory / LOG_NAME, "ab", opener=private) as log:
                 self._process = subprocess.Popen(
-                    device_command(self.binary, "-m", "tern.boards.emulated", self.directory),
+                    device_command(self.binary, *self.program, self.directory),
                     stdin=self._far,
                     stdout=self._far,
                     stderr=log,
@@ -132,9 +142,16 @@ class EmulatedBoard:
 class EmulatedFleet:
     """Emulated boards, one a directory, from entering the context until leaving it."""
 
-    def __init__(self, binary: str | Path, directories: Sequence[str | Path]) -> None:
+    def __init__(
+        self,
+        binary: str | Path,
+        directories: Sequence[str | Path],
+        program: str | Path | None = None,
+    ) -> None:
+        """program: what the boards run in the place of tern's main.py."""
         self._binary = binary
         self._directories = directories
+        self._program = program
         self.boards: list[EmulatedBoard] = []
 
     @property
@@ -154,7 +171,7 @@ class EmulatedFleet:
     def __enter__(self) -> Self:
         try:
             for directory in self._directories:
-                self.boards.append(EmulatedBoard(self._binary, directory))
+                self.boards.append(EmulatedBoard(self._binary, directory, program=self._program))
                 close_to_others(directory)
         except BaseException:
             self._close()
