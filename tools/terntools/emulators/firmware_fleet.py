@@ -38,16 +38,18 @@ class FirmwareFleet:
         seed: int | None = None,
         whole: bool = False,
         more: Sequence[str] = (),
+        program: str | Path | None = None,
     ) -> None:
         """name: of the emulated board (emulators.NAMES). seed: makes random bits repeatable, for measurements only.
 
-        whole, more: see deploy.library_files.
+        whole, more: see deploy.library_files. program: what the boards run in the place of tern's main.py.
         """
         self._name = name
         self._directories = [Path(directory) for directory in directories]
         self._seed = seed
         self._whole = whole
         self._more = more
+        self._program = program
         self._library: dict[str, bytes] = {}
         self._boards: list[EmulatedMachine] = []
 
@@ -74,6 +76,8 @@ class FirmwareFleet:
                 machine = deploy.Machine.of(repl)
                 self_check.require_compiler(repl, machine.processor)
                 self._library = deploy.library_files(machine, self._whole, self._more)
+                if self._program:
+                    self._library[deploy.MAIN] = Path(self._program).read_bytes()
             self._each(self._start)
         except BaseException:
             self._close()
