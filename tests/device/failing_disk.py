@@ -1,4 +1,4 @@
-"""A disk whose power fails, or that is full, at any step: stands in for the file system under a ledger."""
+"""A disk whose power fails, or that is full, at any step: stands in for the file system of a ledger or recorder."""
 
 import os
 
@@ -10,14 +10,15 @@ class PowerCut(Exception):
 
 
 class Disk:
-    """Stands in for `open` and `os` of tern.ledger: counts steps, and fails or cuts power at one of them.
+    """Stands in for `open` and `os` of `module`: counts steps, and fails or cuts power at one of them.
 
     Behind it is the real file system. A step is opening for writing, each half of a write, flushing, fsync
     where there is one, closing and renaming; power can fail before each of them. `error` (an OSError) is raised instead
     where it is given; then the disk works again from the next step on, or never, with `for_good`.
     """
 
-    def __init__(self, step, error=None, for_good=False):
+    def __init__(self, step, error=None, for_good=False, module=ledger):
+        self.module = module
         self.left = step
         self.error = error
         self.for_good = for_good
@@ -52,17 +53,13 @@ class Disk:
         os.remove(path)
 
     def __enter__(self):
-        ledger.open = self.open_file
-        ledger.os = self
-        self.known = ledger._fsync
-        if self.known:
-            ledger._fsync = self.known
+        self.module.open = self.open_file
+        self.module.os = self
         return self
 
     def __exit__(self, *_):
-        del ledger.open
-        ledger.os = os
-        ledger._fsync = self.known
+        del self.module.open
+        self.module.os = os
 
 
 class DiskFile:
@@ -72,17 +69,18 @@ class DiskFile:
 
     def write(self, data):
         half = len(data) // 2
+        written = 0
         for part in (data[:half], data[half:]):
             self.disk.step()
-            self.file.write(part)
+            written += self.file.write(part)
             self.file.flush()
-        return len(data)
+        return written
 
     def flush(self):
         self.disk.step()
 
-    def fileno(self):
-        return self.file.fileno()
+    def __getattr__(self, name):
+        return getattr(self.file, name)
 
     def __enter__(self):
         return self

@@ -1,0 +1,527 @@
+"""The recorder: what it holds after any order of calls, and what is left when power fails or the disk is full."""
+
+import gc
+import os
+from array import array
+
+import flash_chip
+import scratch
+import small_board
+from failing_disk import Disk, PowerCut
+from small_board import EPSILON, ask, provision, round_frame
+
+from tern import recorder, storage, wire
+from tern.client import Client
+from tern.compat import MICROPYTHON
+from tern.ledger import Ledger
+from tern.recorder import Recorder
+from tern.storage import StorageError
+
+NEEDS = {
+    "test_any_order_of_calls": "endurance",
+    "test_power_cut_at_every_step": "endurance",
+    "test_failure_at_every_step": "endurance",
+    "test_power_cut_at_every_write_of_littlefs": "endurance",
+    "test_a_full_flash": "endurance",
+    "test_few_erasures": "endurance",
+}
+ENOSPC = 28
+BLOCK = 4096
+
+
+def record(i, d):
+    return array("h", [(i * 31 + 7 * j) % 16385 - 8192 for j in range(d)]), i % 16384
+
+
+def append(book, first, end):
+    for i in range(first, end):
+        book.append(*record(i, book.d))
+
+
+def numbers(book):
+    """Which records the recorder holds, each checked whole."""
+    row = array("h", bytes(2 * book.d + 2))
+    found = []
+    for index in range(book.count):
+        book.read(index, row)
+        assert row[: book.d] == record(row[book.d], book.d)[0]
+        found.append(row[book.d])
+    return found
+
+
+def opened(folder, *args, **options):
+    book = Recorder(*args, **options)
+    book.open(folder)
+    return book
+
+
+def refuses(error, function, *args):
+    try:
+        function(*args)
+    except error:
+        return
+    raise AssertionError("accepted")
+
+
+def sizes(folder):
+    path = folder + "/" + recorder.SAMPLES
+    return sorted([os.stat(path + "/" + name)[6] for name in os.listdir(path)])
+
+
+def test_arguments():
+    for bad in (
+        (0,),
+        (129,),
+        (4, 0),
+        (4, 65536),
+        (4, 8, 0),
+        (4, 7, 8),
+        (4, 8, 8, 0),
+        (4, 8, 8, 9),
+        (128, 256, 16),
+    ):
+        refuses(ValueError, Recorder, *bad)
+    book = Recorder(128, 256, 15)
+    assert (book.d, book.least, book.count, book.flushes, book.lost) == (128, 15, 0, 0, 0)
+    assert Recorder(1, 65535, 1, 65535).least == 65535
+
+
+def test_nothing_is_written_before_it_is_open():
+    book = Recorder(2, 4, 2)
+    book.append(*record(0, 2))
+    refuses(StorageError, book.append, *record(1, 2))
+    refuses(OSError, book.open, scratch.folder() + "/none")
+
+
+def test_records_survive_a_restart():
+    folder = scratch.folder()
+    book = opened(folder, 13)
+    assert numbers(book) == []
+    append(book, 0, 20)
+    assert (book.count, book.flushes, numbers(book)) == (16, 2, list(range(16)))
+    assert opened(folder, 13).count == 16, "what is in RAM is gone"
+    book.flush()
+    assert (book.count, book.flushes) == (20, 3)
+    book.flush()
+    assert book.flushes == 3, "nothing to write"
+    append(book, 20, 21)
+    book.close()
+    assert sizes(folder) == [storage.RECORDS_BYTES + 21 * 28]
+    again = opened(folder, 13, capacity=8)
+    assert numbers(again) == list(range(13, 21)), "the newest"
+    append(book, 21, 29)  # a recorder that was closed goes on
+    assert numbers(book) == list(range(29))
+    book.close()
+
+
+def test_the_oldest_roll_away():
+    for d, capacity, hold in ((13, 100, 8), (28, 64, 8), (65, 24, 24), (128, 20, 15), (4, 10, 1)):
+        folder = scratch.folder()
+        book = opened(folder, d, capacity, hold)
+        total = 4 * capacity + 300 // d * hold
+        for i in range(total):
+            append(book, i, i + 1)
+            durable = (i + 1) // hold * hold
+            assert book.count == min(durable, capacity)
+        durable = total // hold * hold
+        assert numbers(book) == list(range(durable - book.count, durable))
+        found = sizes(folder)
+        longest = max(found)
+        row = 2 * d + 2
+        assert longest <= recorder.SEGMENT_MOST
+        for size in found:
+            assert (size - storage.RECORDS_BYTES) % (hold * row) == 0
+        per = (longest - storage.RECORDS_BYTES) // row
+        assert len(found) <= (capacity + per - 1) // per + 1
+        book.close()
+        scratch.remove(folder)
+
+
+def test_any_order_of_calls():
+    # Against a list: what was flushed stays, in its order; what was held in RAM goes with a restart.
+    seed = 12345
+    for d, capacity, hold in ((1, 5, 1), (13, 60, 8), (28, 100, 7), (128, 31, 15)):
+        folder = scratch.folder()
+        book = opened(folder, d, capacity, hold)
+        flushed = []
+        held = []
+        following = 0
+        for _ in range(150):
+            seed = (seed * 1103 + 12345) & 0xFFFFF
+            what = (seed >> 8) % 8
+            if what < 4:
+                for _ in range((seed >> 12) % 40):
+                    append(book, following, following + 1)
+                    held.append(following)
+                    following += 1
+                    if len(held) == hold:
+                        flushed += held
+                        held = []
+            elif what == 4:
+                book.flush()
+                flushed += held
+                held = []
+            elif what == 5:
+                book.close()
+                flushed += held
+                held = []
+            elif what == 6:  # power off
+                book._shut()
+                held = []
+                capacity = max(hold, capacity + seed % 9 - 4)
+                book = opened(folder, d, capacity, hold)
+                flushed = flushed[-book._total :] if book._total else []
+            elif seed % 5 == 0:
+                book.clear()
+                flushed = []
+                held = []
+            assert book.count == min(len(flushed), capacity)
+            assert numbers(book) == flushed[-capacity:]
+        assert book.lost == 0
+        book.close()
+        scratch.remove(folder)
+
+
+def test_appending_allocates_nothing():
+    if not MICROPYTHON:
+        return
+    import micropython
+
+    book = opened(scratch.folder(), 13, hold=100)
+    row, label = record(1, 13)
+    append(book, 0, 1)
+    micropython.heap_lock()
+    for _ in range(98):
+        book.append(row, label)
+    micropython.heap_unlock()
+    book.flush()
+    assert book.count == 99
+
+
+def test_reading_while_the_ring_moves_on():
+    folder = scratch.folder()
+    book = opened(folder, 28, 24, 8)
+    row = array("h", bytes(58))
+    last = 0
+    for i in range(0, 400, 8):
+        append(book, i, i + 8)
+        count = book.count
+        for index in (0, count // 2, count - 1, count + 5, 65535):
+            book.read(index, row)
+            assert row[:28] == record(row[28], 28)[0] and i + 8 - 24 <= row[28] < i + 8
+        book.read(count - 1, row)
+        assert row[28] > last or not i
+        last = row[28]
+    book.clear()
+    book.read(3, row)
+    assert row == array("h", bytes(58)), "zeros"
+    assert os.listdir(folder + "/" + recorder.SAMPLES) == []
+    append(book, 0, 8)
+    assert numbers(book) == list(range(8))
+    book.close()
+
+
+def test_records_of_another_d_and_damaged_ones():
+    folder = scratch.folder()
+    book = opened(folder, 4, 300, 8)
+    append(book, 0, 304)
+    book.close()
+    for d in (3, 5):
+        other = Recorder(d)
+        refuses(StorageError, other.open, folder)
+        assert other.count == 0
+        refuses(StorageError, append, other, 0, 8)
+    assert len(numbers(opened(folder, 4, 300))) == 300, "and nothing is lost by that"
+    path = folder + "/" + recorder.SAMPLES + "/2"
+    with open(path, "rb") as file:
+        data = file.read()
+    for at in range(6):
+        with open(path, "wb") as file:
+            file.write(data[:at] + bytes((data[at] ^ 4,)) + data[at + 1 :])
+        bad = Recorder(4)
+        refuses(StorageError, bad.open, folder)
+    bad.clear()
+    append(bad, 0, 8)
+    assert numbers(bad) == list(range(8))
+    bad.close()
+
+
+def test_a_torn_end():
+    folder = scratch.folder()
+    book = opened(folder, 4)
+    append(book, 0, 24)
+    book.close()
+    (path,) = [
+        folder + "/" + recorder.SAMPLES + "/" + name for name in os.listdir(folder + "/" + recorder.SAMPLES)
+    ]
+    with open(path, "rb") as file:
+        data = file.read()
+    for n in range(len(data)):
+        with open(path, "wb") as file:
+            file.write(data[:n])
+        book = opened(folder, 4)
+        whole = max(0, n - storage.RECORDS_BYTES) // 10
+        assert numbers(book) == list(range(whole)), n
+        append(book, 500, 508)
+        assert numbers(book) == list(range(whole)) + list(range(500, 508)), n
+        book.close()
+        assert (
+            sizes(folder)[0] == storage.RECORDS_BYTES + 10 * (whole + 8)
+            or n >= storage.RECORDS_BYTES + 10 * whole
+        )
+
+
+STEPS = (28, 32, 8)  # d, capacity, hold: 24 records in a segment
+
+
+def scenario(book, first, ends=None):
+    # 32 records: within a segment, a new one, and the oldest's file taken for another.
+    for i in range(first, first + 32, 8):
+        append(book, i, i + 8)
+        if ends:
+            ends.append(i + 8)
+
+
+def ring(folder, end):
+    """A recorder of records 0 .. end - 1, closed."""
+    book = opened(folder, *STEPS)
+    append(book, 0, end)
+    book.close()
+
+
+def test_power_cut_at_every_step():
+    assert cut_at_every_step() > 20
+
+
+def cut_at_every_step():
+    cuts = 0
+    for start in (0, 40, 80):  # nothing there, before the ring is full, after
+        step = 0
+        while True:
+            folder = scratch.folder()
+            ring(folder, start)
+            book = Recorder(*STEPS)
+            ends = [start]
+            with Disk(step, module=recorder):
+                try:
+                    book.open(folder)
+                    scenario(book, start, ends)
+                    done = True
+                except PowerCut:
+                    done = False
+            book._shut()
+            after = opened(folder, *STEPS)
+            found = numbers(after)
+            end = found[-1] + 1 if found else 0
+            assert ends[-1] <= end <= ends[-1] + 8, (start, step)
+            assert found == list(range(max(0, end - 32), end)), (start, step)
+            append(after, end, end + 48)
+            assert numbers(after) == list(range(end + 48 - after.count, end + 48)) and after.lost == 0
+            after.close()
+            scratch.remove(folder)
+            if done:
+                break
+            cuts += 1
+            step += 1
+    return cuts
+
+
+def test_failure_at_every_step():
+    # The program goes on, with what is lost counted; and what is there is in its order.
+    for code in (ENOSPC, 5):
+        for start in (0, 80):
+            folder = scratch.folder()
+            ring(folder, start)
+            book = opened(folder, *STEPS)
+            with Disk(1 << 20, module=recorder) as disk:
+                scenario(book, start)
+            steps = (1 << 20) - disk.left
+            book.close()
+            for step in range(steps):
+                scratch.remove(folder)
+                os.mkdir(folder)
+                ring(folder, start)
+                book = opened(folder, *STEPS)
+                with Disk(step, OSError(code), module=recorder):
+                    scenario(book, start)
+                assert book.lost or code == ENOSPC
+                found = numbers(book)
+                assert len(set(found)) == len(found) and found == sorted(found)
+                assert book.count >= min(32, start + 32 - book.lost), (code, start, step)
+                append(book, start + 32, start + 80)
+                assert numbers(book) == list(range(start + 48, start + 80))
+                book.close()
+                again = opened(folder, *STEPS)
+                assert numbers(again) == list(range(start + 48, start + 80))
+                again.close()
+            scratch.remove(folder)
+
+
+def mounted(flash, progsize=32):
+    import vfs
+
+    vfs.mount(vfs.VfsLfs2(flash, progsize=progsize), "/flash")
+
+
+def unmount():
+    import vfs
+
+    try:
+        vfs.umount("/flash")
+    except OSError:
+        pass
+
+
+def test_power_cut_at_every_write_of_littlefs():
+    if MICROPYTHON:
+        assert cut_at_every_write() > 100
+
+
+def cut_at_every_write():
+    # Records flushed, a round paid for, and records flushed: whatever is cut, both accounts hold.
+    import vfs
+
+    three = small_board.THREE
+    cuts = 0
+    flash = flash_chip.Flash(bytearray(flash_chip.BYTES))
+    image = bytearray(flash_chip.BYTES)
+    for start in (0, 40, 64):
+        vfs.VfsLfs2.mkfs(flash)
+        mounted(flash)
+        board = provision("/flash")
+        board.in_place = True
+        ask(Client(board), round_frame(1, three))
+        ring("/flash", start)
+        unmount()
+        image[:] = flash.data
+        whole = False
+        cut = 0
+        while not whole:
+            cut += 1
+            flash.data[:] = image
+            flash.left = 1 << 20
+            mounted(flash)
+            client = Client(board)
+            book = opened("/flash", *STEPS)
+            flash.left = cut
+            done = start
+            paid = 1
+            append(book, start, start + 8)
+            if flash.alive():
+                done += 8
+                try:
+                    ask(client, round_frame(2, three))
+                except OSError:
+                    pass
+            if flash.alive():
+                paid = 2
+                append(book, start + 8, start + 16)
+            whole = flash.alive()
+            done += 8 * whole
+            flash.left = 0
+            unmount()
+            flash.left = 1 << 20  # power is back
+            mounted(flash)
+            book = opened("/flash", *STEPS)
+            found = numbers(book)
+            end = found[-1] + 1 if found else 0
+            assert done <= end <= done + 8, (start, cut, end, done)
+            assert found == list(range(max(0, end - 32), end)), (start, cut)
+            account = Ledger()
+            account.load("/flash/" + storage.ledger_name(7))
+            assert paid <= account.round <= paid + 1 and account.spent == 4 * EPSILON * account.round
+            append(book, end, end + 8)
+            assert numbers(book)[-8:] == list(range(end, end + 8)) and book.lost == 0
+            assert ask(Client(board), round_frame(3, three))[0] == wire.REPORT
+            book.close()
+            unmount()
+        cuts += cut
+    return cuts
+
+
+class Flash:
+    """A flash of blocks as large as those of boards, that counts what is erased."""
+
+    def __init__(self, blocks=12):
+        self.blocks = blocks
+        self.data = bytearray(BLOCK * blocks)
+        self.erased = 0
+
+    def readblocks(self, block, out, offset=0):
+        start = block * BLOCK + offset
+        out[:] = memoryview(self.data)[start : start + len(out)]
+
+    def writeblocks(self, block, data, offset=0):
+        start = block * BLOCK + offset
+        self.data[start : start + len(data)] = data
+
+    def ioctl(self, op, arg):
+        if op == 4:
+            return self.blocks
+        if op == 5:
+            return BLOCK
+        if op == 6:
+            self.erased += 1
+        return 0
+
+
+def test_a_full_flash():
+    # Somebody else's files fill it: old records go early for new ones, the program goes on, and ledgers are written.
+    if not MICROPYTHON:
+        return
+    import vfs
+
+    gc.collect()
+    flash = Flash()
+    for start in (0, 24, 80):
+        vfs.VfsLfs2.mkfs(flash)
+        mounted(flash)
+        try:
+            board = provision("/flash")
+            book = opened("/flash", *STEPS)
+            append(book, 0, start)
+            try:
+                with open("/flash/junk", "wb") as file:
+                    while True:
+                        file.write(bytes(64))
+                        file.flush()
+            except OSError:
+                pass
+            append(book, start, start + 80)
+            found = numbers(book)
+            print("%d records before it was full: %d lost, %d held" % (start, book.lost, len(found)))
+            assert book.lost > 0 or start == 80, "a ring that has its files needs no room"
+            assert len(found) >= 8 or start == 0
+            assert found == list(range(start + 80 - len(found), start + 80)), "the newest"
+            client = Client(board)
+            for number in (1, 2, 3):
+                assert ask(client, round_frame(number, small_board.THREE))[0] == wire.REPORT
+            os.remove("/flash/junk")
+            append(book, start + 80, start + 128)
+            assert numbers(book) == list(range(start + 96, start + 128))
+            book.close()
+        finally:
+            unmount()
+
+
+def test_few_erasures():
+    if not MICROPYTHON:
+        return
+    import vfs
+
+    gc.collect()
+    flash = Flash()
+    for progsize in (256, 32):  # of a Pico, and of an ESP32
+        for d in (13, 28):
+            vfs.VfsLfs2.mkfs(flash, progsize=progsize)
+            mounted(flash, progsize)
+            book = opened("/flash", d, 64, 8)
+            append(book, 0, 800)
+            before = flash.erased
+            append(book, 800, 2400)
+            erased = flash.erased - before
+            assert numbers(book) == list(range(2336, 2400))
+            book.close()
+            unmount()
+            print("progsize %d, d %d: %d erasures for 1600 records" % (progsize, d, erased))
+            assert erased <= 1600 * 15 // 100, (progsize, d, erased)
