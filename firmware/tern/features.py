@@ -1,0 +1,180 @@
+"""Features of windows of a sensor's samples, in integers.
+
+A window is n samples of one to three axes (int16), and the next one begins `hop` samples later. Of each axis, and if
+one wants of the length of the vector, there are four features:
+
+    mean       of the samples, rounded down
+    deviation  the standard deviation (that of all n, not of n - 1), rounded down
+    jerk       the mean absolute difference of a sample from the one before, rounded down
+    crossings  how often the samples pass from above the mean to the mean or below it, or back
+
+Other sensors. With one axis the same four tell of a microphone (its level is the deviation), a thermometer (its drift
+is the jerk) or a light (its flicker is the crossings); their scale has to be named. Two sensors, or more than three
+axes, share a row: `a.features(row)`, then `b.features(row, a.d - 1)`.
+
+Scaling. A model learns from noisy gradients only where its features are centred and fill [-1, 1]. Each feature has a
+(low, high): the values that become -1 and 1; what is outside is clipped. They are public, the same on all devices, and
+part of the design, like n and hop: fix them by what is known of the sensor, or by recordings that anyone may see
+(`python -m terntools.scale FILE.csv`), never by what devices have measured: what their data decide tells of them, and
+no noise covers it.
+
+Precision. Every feature is exact but for the rounding that is named above, for any int16 samples. The length is that
+of half the vector, each component rounded down, so that it fits int16. A scaled feature is rounded down to 2**-14.
+
+No overflow of 31 bits, with n <= 256 samples v, and w = |v - mean|, w < 2**16 (mean: 0, then that of the window):
+  |sum v| <= 2**8 * 2**15 = 2**23; jerk: the sum of |v - v'| < 2**16 is below 2**24;
+  about 0, and about the mean rounded down, int16 values have sum w < n * (2**15 + 1) and sum w w <= n * 2**30;
+  sum w (w & 255) < 2**31 - 2**22, and with its carry sum w (w >> 8) is sum w w / 256, rounded down: at most 2**30;
+  about the mean that is below n / 256 * (variance + 1), and a variance of int16 values is at most (2**16 - 1)**2 / 4
+    < 2**30 - 2**14: a small int, and so is the quotient by n, taken in two digits of base 256;
+  length: three squares of |v >> 1| <= 2**14 add up to at most 3 * 2**28, and its root is below 2**15;
+  scaling: 2 (v - low) - (high - low) is at most 2**16 - 1, and 2**14 times that is below 2**30.
+"""
+
+from array import array
+
+from tern.compat import const, micropython, ptr16, ptr32
+
+_ONE = const(16384)
+_ZERO = const(32768)  # a ring holds samples v as v + 32768: a viper ptr16 loads unsigned
+_G = const(8192)
+
+
+@micropython.viper
+def sums(mean: int, mask: int, out: ptr32, ring: ptr16, i: int, n: int) -> int:
+    """Return the sum of v - mean over n samples v of a ring of mask + 1 from i on, which has mean + 32768 for `mean`.
+
+    out = the sum of their squares, in 2**8 and rest; the sum of |v - v'|; how often v - mean turns positive or ceases.
+    """
+    last = mean - ring[i]
+    total = 0
+    high = 0
+    low = 0
+    jerk = 0
+    crossings = 0
+    while n:
+        v = mean - ring[i]
+        total -= v
+        crossings -= (v ^ last) >> 17  # v >> 17 is -1 for v < 0, else 0
+        last -= v
+        jerk += (last ^ last >> 17) - (last >> 17)  # |last|, without a branch
+        last = v
+        v = (v ^ v >> 17) - (v >> 17)
+        high += v * (v >> 8)
+        low += v * (v & 255)
+        i = i + 1 & mask
+        n -= 1
+    out[n] = high + (low >> 8)  # n is 0 now; see compat: no constant index
+    out[n + 1] = low & 255
+    out[n + 2] = jerk
+    out[n + 3] = crossings
+    return total
+
+
+def root(n):
+    """Return the square root of n, 0 to 2**30 - 1, rounded down."""
+    x = _ZERO
+    while x and n // x < x:
+        x = x + n // x >> 1  # Newton's steps, from above
+    return x
+
+
+class Window:
+    """Collects samples and makes features of them. The buffers are made once; no call allocates.
+
+    d: number of features, the constant one included. raw: the features of the last window before scaling, array('i').
+    lost: samples that came when there was no room.
+    """
+
+    def __init__(self, n, hop=None, axes=3, length=False, scale=None):
+        """n: samples of a window, 2..256; hop: from one to the next, 1..n, by default n // 2; axes: 1..3.
+
+        scale: (low, high) of each feature, integers at most 65535 apart. The default is for an accelerometer of +-4 g
+        that is worn (1 g is 8192), at 50 Hz. Raises ValueError for what is out of bounds.
+        """
+        if hop is None:
+            hop = n // 2
+        if not 1 < n <= 256 or not 0 < hop <= n or not 0 < axes < 4:
+            raise ValueError("n must be 2..256, hop 1..n, axes 1..3")
+        if scale is None:
+            most = 0, n // 2  # crossings: half of the samples, as of noise at rest
+            scale = ((-_G, _G), (0, _G), (0, _G // 4), most) * axes
+            if length:  # counts in two
+                scale += (_G // 4, 3 * _G // 4), (0, _G // 2), (0, _G // 8), most
+        self._length = length
+        if length:
+            axes += 1
+        self.d = 4 * axes + 1
+        self.raw = array("i", bytes(16 * axes))
+        if len(scale) != len(self.raw):
+            raise ValueError("scale must have %d (low, high)" % len(self.raw))
+        for low, high in scale:
+            if not 0 < high - low < 65536:
+                raise ValueError("scale needs low < high < low + 65536")
+        self._scale = scale
+        self.n = n
+        self.hop = hop
+        self.lost = 0
+        # Rings of a power of two. push() moves _head alone and features() _tail alone, so that either may interrupt the
+        # other; while a full window waits there is room for another hop.
+        self._mask = 1
+        while self._mask < n + hop:
+            self._mask += self._mask + 1
+        self._rings = [array("H", bytes(2 * self._mask + 2)) for _ in range(axes)]
+        self._head = self._tail = 0
+        self._sums = array("i", bytes(16))
+
+    def push(self, x, y=0, z=0):
+        """Add a sample, an int16 for each axis; return whether a window is full. A soft interrupt may call it."""
+        i = self._head
+        head = i + 1 & self._mask
+        if head == self._tail:
+            self.lost += 1
+            return True
+        rings = self._rings
+        rings[0][i] = x + _ZERO
+        if len(rings) > 1:
+            rings[1][i] = y + _ZERO
+            if len(rings) > 2:
+                rings[2][i] = z + _ZERO
+        if self._length:
+            rings[-1][i] = _ZERO + root((x >> 1) ** 2 + (y >> 1) ** 2 + (z >> 1) ** 2)
+        self._head = head
+        return self.full()
+
+    def full(self):
+        """Return whether there is a window whose features can be had."""
+        return (self._head - self._tail & self._mask) >= self.n
+
+    def features(self, out, start=0):
+        """Write the features and the constant, Q1.14, into the array('h') out from `start` on, and move on by a hop.
+
+        Raises ValueError where no window is full, or out is too short.
+        """
+        if not self.full() or len(out) < start + self.d:
+            raise ValueError("no window is full, or out is too short")
+        n = self.n
+        mask = self._mask
+        tail = self._tail
+        s = self._sums
+        raw = self.raw
+        k = 0
+        for ring in self._rings:
+            mean = sums(_ZERO, mask, s, ring, tail, n) // n
+            rest = sums(mean + _ZERO, mask, s, ring, tail, n)
+            high = s[0] // n
+            low = (s[0] - high * n << 8) + s[1]
+            # The mean is rest / n too low, and the mean square about it the square of that too large.
+            variance = (high << 8) + low // n - (low % n * n < rest * rest)
+            raw[k] = mean
+            raw[k + 1] = root(variance)
+            raw[k + 2] = s[2] // (n - 1)
+            raw[k + 3] = s[3]
+            k += 4
+        self._tail = tail + self.hop & mask
+        k = 0
+        for low, high in self._scale:
+            span = high - low
+            out[start + k] = (2 * (min(max(raw[k], low), high) - low) - span) * _ONE // span
+            k += 1
+        out[start + k] = _ONE
