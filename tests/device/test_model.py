@@ -435,6 +435,26 @@ def test_wear():
 # What is predicted
 
 
+def test_prediction_vectors():
+    folder = scratch.folder()
+    own = opened(folder)
+    found = 0
+    for number, case in enumerate(vectors.cases("models.json", "predictions"), 1):
+        gc.collect()  # a heap of a device
+        parameters = array("h", case["parameters"])
+        classes = case["classes"]
+        own.take_model(frame_of(number, parameters, case["model"], case["exponent"], classes), KEY)
+        for i, values in enumerate(case["rows"]):
+            row = array("h", values)
+            assert [own.score(row, j) for j in range(classes)] == case["scores"][i], case["comment"]
+            assert own.predict(row) == case["predictions"][i], case["comment"]
+            if "probabilities" in case:
+                labels = range(classes) if classes > 1 else (1,)
+                assert [own.probability(row, j) for j in labels] == case["probabilities"][i], case["comment"]
+            found += 1
+    assert found > 150, found
+
+
 def exact(own, parameters, row, i):
     """z of class i as a whole sum of products tells it."""
     d = own.d
