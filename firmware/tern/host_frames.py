@@ -79,11 +79,14 @@ def encode_model(out, key, device, round_number, model, parameters, exponent, cl
     Raises FrameError where a field is out of bounds.
     """
     check_address(device, round_number)
-    check_model(model, exponent, classes, len(parameters))
+    n = len(parameters)
+    bytes_fit = 0 <= model <= 255 and -128 <= exponent <= 127 and 1 <= classes <= 255
+    require(bytes_fit and n <= wire.MAX_VALUES and n % classes == 0, "model out of bounds")
     out[0] = wire.MODEL
-    d = len(parameters) // classes
-    struct.pack_into(wire.MODEL_FIELDS, out, 1, device, round_number, model, exponent, classes, d)
-    return seal(key, out, _put_parameters(out, end_of(wire.MODEL_FIELDS), parameters))
+    struct.pack_into(wire.MODEL_FIELDS, out, 1, device, round_number, model, exponent, classes, n // classes)
+    n = seal(key, out, _put_parameters(out, end_of(wire.MODEL_FIELDS), parameters))
+    check_model(memoryview(out)[:n], key)
+    return n
 
 
 def encode_fleet_key(out, key, device, epoch, fleet_key):

@@ -1,20 +1,41 @@
-"""The averaged model, as a MODEL frame brings it to a device for its own use."""
+"""The averaged model, as a MODEL frame brings it to a device: kept over a restart, and used for predictions.
+
+z = w.x is that of tern.gradient, a probability that of its sigmoid or of tern.inference: integers throughout. What is
+kept has the form of a MODEL, too (shared_specs/storage.md).
+"""
 
 from array import array
+from struct import pack_into
 
 from tern import wire
-from tern.frames import check_address, check_length, copy_int16, end_of, fields_of, require, verify
+from tern.compat import const
+from tern.frames import fields_of, require, seal, verify
+from tern.gradient import dot, sigmoid_tail
+from tern.ledger import replace
+from tern.storage import FLEET, read_fleet
+
+MODEL = "/model.bin"
+
+_ONE = const(16384)
+_AT = const(7)  # of a MODEL: at this int16 begin the parameters,
+_AT_BYTES = const(14)  # this byte,
+_AFTER = const(4)  # and so many int16 come after them
+# What is kept where a MODEL has its device: that a ROUND brought it; or the epoch of the fleet's key, at least this.
+_OF_A_ROUND = const(1)
+_NO_EPOCH = const(2)
 
 
-def check_model(model, exponent, classes, n):
-    """Raise FrameError unless n parameters of 2**exponent are a model, of `classes` where it is softmax."""
-    require(wire.LINEAR <= model <= wire.SOFTMAX, "unknown model")
-    require(
-        2 <= classes <= wire.MAX_DIMENSION if model == wire.SOFTMAX else classes == 1, "classes out of bounds"
-    )
-    require(1 <= n <= wire.MAX_VALUES and n % classes == 0, "parameters out of bounds")
-    require(n // classes <= wire.MAX_DIMENSION, "parameters out of bounds")
-    require(wire.MIN_EXPONENT <= exponent <= wire.MAX_EXPONENT, "exponent out of bounds")
+def check_model(frame, key):
+    """Return (device, round, model, exponent, classes, d) of a MODEL under `key`. Raises FrameError."""
+    fields = fields_of(frame, wire.MODEL, wire.MODEL_FIELDS)
+    device, number, model, exponent, classes, d = fields
+    fits = device and 1 <= number <= wire.MAX_ROUND and wire.LINEAR <= model <= wire.SOFTMAX
+    fits = fits and (1 < classes <= wire.MAX_DIMENSION if model == wire.SOFTMAX else classes == 1)
+    fits = fits and 1 <= d <= wire.MAX_DIMENSION and classes * d <= wire.MAX_VALUES
+    fits = fits and wire.MIN_EXPONENT <= exponent <= wire.MAX_EXPONENT
+    require(fits and len(frame) == _AT_BYTES + 2 * classes * d + wire.TAG_BYTES, "no such model")
+    verify(key, frame)
+    return fields
 
 
 def decode_model(frame, key):
@@ -22,11 +43,130 @@ def decode_model(frame, key):
 
     Raises FrameError.
     """
-    device, number, model, exponent, classes, d = fields_of(frame, wire.MODEL, wire.MODEL_FIELDS)
-    check_address(device, number)
-    check_model(model, exponent, classes, classes * d)
-    check_length(frame, wire.MODEL_FIELDS, 2 * classes * d)
-    verify(key, frame)
-    parameters = array("h", (0 for _ in range(classes * d)))
-    copy_int16(frame, end_of(wire.MODEL_FIELDS), parameters, classes * d)
-    return device, number, model, exponent, classes, parameters
+    fields = check_model(frame, key)
+    return fields[:5] + (array("h", bytes(frame[_AT_BYTES : -wire.TAG_BYTES])),)
+
+
+class Model:
+    """The model that a device uses: that of the last MODEL, and until one has come the parameters of the last ROUND.
+
+    ready: whether there is one; round: after which it was made; kind: LINEAR, LOGISTIC, SVM or SOFTMAX of wire.py;
+    classes, 1 but for softmax; d, features of a row, the constant one included; exponent. After the first call a
+    prediction allocates nothing.
+    """
+
+    def __init__(self, every=8):
+        """every: parameters of ROUNDs are written to flash once in so many rounds; those of a MODEL always."""
+        self.every = every
+        self.ready = False
+        self.round = self.kind = self.exponent = self.classes = self.d = 0
+        self._device = _OF_A_ROUND
+        self._image = self._classifier = None
+        self._sums = array("i", (0, 0))
+
+    def open(self, directory):
+        """Take what `directory` keeps of an earlier start, and keep there what comes. Call it once, first."""
+        self._directory = directory
+        try:
+            self.forget_round()
+            with open(directory + MODEL, "rb") as file:
+                frame = file.read()
+            self._use(check_model(frame, b""), frame)
+        except Exception:  # whatever is wrong with it: as if there were none
+            return
+        if self._device != self._epoch and self._device != _OF_A_ROUND:
+            self.round = 0
+
+    def forget_round(self):
+        """Take a MODEL of any round next: the fleet has another key. Its epoch, in fleet.bin, tells after a restart."""
+        self.round = 0
+        self._epoch = max(_NO_EPOCH, read_fleet(self._directory + "/" + FLEET)[4])
+
+    def take_model(self, frame, key):
+        """Use and keep the model of a MODEL (bytes or memoryview) under `key`, unless it is older than the last one.
+
+        Raises FrameError for a frame that is none; LedgerError where it could not be written: then it is used until
+        the board starts again.
+        """
+        fields = check_model(frame, key)
+        if self._device == _OF_A_ROUND or fields[1] >= self.round:
+            self._put((self._epoch,) + fields[1:], frame[_AT_BYTES : -wire.TAG_BYTES], True)
+
+    def take_round(self, request):
+        """Use the parameters of a verified ROUND (frames.Round) until a MODEL comes. Raises LedgerError as above."""
+        model = request.model
+        number = request.round
+        collects = wire.VALUES <= model <= wire.CATEGORIES
+        if self._device == _OF_A_ROUND and number > self.round and not collects:
+            if model > wire.SOFTMAX:
+                model = wire.SOFTMAX if model == wire.SOFTMAX_GRADIENT else model - wire.LOCAL
+            fields = (_OF_A_ROUND, number, model, request.exponent, request.classes, request.d)
+            due = number // self.every > self.round // self.every
+            self._put(fields, request.parameters, due)
+
+    def score(self, row, label=0):
+        """Return w.x of a row (array('h')) of d features or more, in 2**-14 units; of softmax that of class `label`.
+
+        Raises RuntimeError where there is no model of such a row and label, or none yet.
+        """
+        d = self.d
+        if len(row) < d or not 0 <= label < self.classes:
+            raise RuntimeError("no model for this row")
+        sums = self._sums
+        dot(self._image, _AT + label * d, row, sums, d)  # factors change places, which changes no sum
+        d = -8 - self.exponent
+        return sums[0] + (sums[1] >> 8) + (1 << d - 1) >> d
+
+    def probability(self, row, label=1):
+        """Return the probability of a label, Q1.14: of a logistic model that of 1 or -1, of softmax that of a class.
+
+        Raises as score(); ValueError for a model that has none; ImportError where softmax lacks tern.inference.
+        """
+        kind = self.kind
+        z = self.score(row, label if kind == wire.SOFTMAX else 0)
+        if kind == wire.LOGISTIC:
+            p = sigmoid_tail(abs(z))
+            return _ONE - p if (z >= 0) == (label > 0) else p
+        if kind != wire.SOFTMAX:
+            raise ValueError("only logistic and softmax models have probabilities")
+        if not self._classifier:
+            from tern.inference import Classifier  # loaded only when asked for
+
+            self._out = array("h", range(self.classes))
+            self._classifier = Classifier(self._image[_AT:-_AFTER], self.exponent, self.classes)
+        self._classifier.probabilities(row, self._out)
+        return self._out[label]
+
+    def predict(self, row):
+        """Return what the label of a record would be: a number, Q1.14; 16384 or -16384; of softmax the class, the
+        first of the largest score. Raises as score().
+        """
+        z = self.score(row)
+        if self.kind == wire.LINEAR:
+            return max(-_ONE, min(_ONE, z))
+        if self.kind != wire.SOFTMAX:
+            return _ONE if z > 0 else -_ONE
+        label = 0
+        for i in range(1, self.classes):
+            other = self.score(row, i)
+            if other > z:
+                z = other
+                label = i
+        return label
+
+    def _put(self, fields, parameters, due):
+        frame = bytearray(_AT_BYTES) + bytes(parameters) + bytes(wire.TAG_BYTES)
+        frame[0] = wire.MODEL
+        pack_into(wire.MODEL_FIELDS, frame, 1, *fields)
+        seal(b"", frame, len(frame) - wire.TAG_BYTES)
+        if array("h", frame) != self._image:
+            due = due or fields[4:] != (self.classes, self.d) or fields[2] != self.kind
+            self._use(fields, frame)
+            if due:
+                replace(self._directory + MODEL, frame)
+
+    def _use(self, fields, frame):
+        self._image = array("h", frame)
+        self._device, self.round, self.kind, self.exponent, self.classes, self.d = fields
+        self._classifier = None
+        self.ready = True

@@ -17,10 +17,12 @@ from ternhost.errors import DeviceError, RefusedError, StorageError, TernError, 
 if TYPE_CHECKING:
     from ternhost.aggregate.store import Store
     from ternhost.api import Result, collect, design, infer, list_runs, resume, train
+    from ternhost.device_model import DeviceModel
     from ternhost.runs.status import Status
 
 __all__ = [
     "DeviceError",
+    "DeviceModel",
     "RefusedError",
     "Result",
     "Status",
@@ -36,7 +38,11 @@ __all__ = [
     "train",
 ]
 
-_ELSEWHERE = {"Store": "ternhost.aggregate.store", "Status": "ternhost.runs.status"}
+_ELSEWHERE = {
+    "DeviceModel": "ternhost.device_model",
+    "Status": "ternhost.runs.status",
+    "Store": "ternhost.aggregate.store",
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from ternhost import extras, mechanisms
 from ternhost.algorithms.base import ALGORITHMS, Algorithm
+from ternhost.device_model import DeviceModel
 from ternhost.errors import UsageError
 from ternhost.mechanisms import Design, cards
 from ternhost.options import names_of, options_of
@@ -90,6 +91,11 @@ class Result(Mapping[str, Any]):
             return None
         weights = np.array(self["weights"], np.float64)
         return weights.reshape(len(self["labels"]), -1) if self.get("labels") else weights
+
+    @property
+    def device_model(self) -> DeviceModel | None:
+        """The model as devices have it, with their predictions; None where the run learnt none."""
+        return DeviceModel.of_result(self) if "weights" in self else None
 
     @property
     def history(self) -> pd.DataFrame:

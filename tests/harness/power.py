@@ -1,4 +1,4 @@
-"""Power cut at every write of the ledger, on the emulated device: how often, and whether the books held each time.
+"""Power cut at every write of the ledger, and of the model, on the emulated device: how often, and what did not hold.
 
 The enumerations themselves are those of tests/device, which say what must hold.
 """
@@ -16,6 +16,7 @@ _CUTS = {
     "writes to LittleFS": "test_ledger.cut_at_every_write(False)",
     "writes to LittleFS, in place": "test_ledger.cut_at_every_write(True)",
     "steps of rounds paid ahead": "test_reserve.cut_at_every_step_of_several_rounds()",
+    "writes of the model to LittleFS": "test_model.cut_at_every_write()",
 }
 
 

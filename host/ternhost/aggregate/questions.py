@@ -42,11 +42,11 @@ class Averaged:
     exponent: int
     classes: int = 1
 
-    def frame(self, number: int, fleet_key: bytes) -> bytes:
-        """The MODEL (wire.md) for the whole fleet, made after that round."""
+    def frame(self, number: int, key: bytes, device: int = wire.FLEET) -> bytes:
+        """The MODEL (wire.md), made after that round, under the key of the fleet or of that device."""
         out = bytearray(wire.MAX_FRAME)
         n = host_frames.encode_model(
-            out, fleet_key, wire.FLEET, number, self.model, self.parameters, self.exponent, self.classes
+            out, key, device, number, self.model, self.parameters, self.exponent, self.classes
         )
         return bytes(out[:n])
 

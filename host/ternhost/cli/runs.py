@@ -8,7 +8,7 @@ from typing import Any
 
 from ternhost.algorithms.base import counted
 from ternhost.cli import add_command, print_result
-from ternhost.errors import OK
+from ternhost.errors import OK, UsageError
 from ternhost.runs import directory
 from ternhost.runs import result as results
 
@@ -18,26 +18,61 @@ def add_parser(subparsers: Any) -> None:
         subparsers,
         "runs",
         "list the runs in a directory or a store, the oldest first",
-        "tern runs\ntern runs my-fleet/store.sqlite --json\ntern runs --draw mine",
+        "tern runs\ntern runs my-fleet/store.sqlite --json\ntern runs --draw mine\n"
+        "tern runs --model mine --save model.bin",
     )
     parser.add_argument(
         "place", nargs="?", default=str(directory.RUNS), metavar="DIR|STORE", help="default: runs"
     )
-    parser.add_argument(
+    of_run = parser.add_mutually_exclusive_group()
+    of_run.add_argument(
         "--draw", metavar="RUN", help="draw the pictures and report.html of a run that has finished, again"
+    )
+    of_run.add_argument(
+        "--model",
+        metavar="RUN",
+        help="the model of a run as devices have it; of one that goes on, the last that they were sent",
+    )
+    parser.add_argument(
+        "--save", metavar="FILE", help="with --model: write it there, as a board keeps it in its model.bin"
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.set_defaults(func=run)
 
 
 def run(args: argparse.Namespace) -> int:
+    if args.save is not None and args.model is None:
+        raise UsageError("--save is for a model", hint="name its run, too: --model RUN")
     if args.draw is not None:
         drawn = results.draw(results.load(args.draw, directory.existing(args.place)))
         print_result(drawn, f"look at {drawn['report']}", args.json)
         return OK
+    if args.model is not None:
+        return _model(args)
     found = directory.listed(directory.existing(args.place))
     text = "\n".join(_line(entry) for entry in found) or f"no runs in {args.place}"
     print_result({"runs": found}, text, args.json)
+    return OK
+
+
+def _model(args: argparse.Namespace) -> int:
+    from ternhost.device_model import DeviceModel
+
+    model = DeviceModel.of_run(args.model, args.place)
+    lines = [str(model)]
+    for name, weights in zip(model.labels or [""] * model.classes, model.weights, strict=False):
+        lines += [f"of {name}:"] * bool(name)
+        features = model.features or [f"x{i}" for i in range(model.d)]
+        lines += [f"{weight:12.6f}  {feature}" for feature, weight in zip(features, weights, strict=True)]
+    told = model.summary()
+    if args.save is not None:
+        model.save(args.save)
+        told |= {"saved": args.save}
+        lines = [
+            lines[0],
+            f"it is in {args.save}: put it on a board as /model.bin, and start the board again",
+        ]
+    print_result(told, "\n".join(lines), args.json)
     return OK
 
 

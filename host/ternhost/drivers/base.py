@@ -103,7 +103,7 @@ class Driver(Protocol):
         """
 
     def publish(self, averaged: Averaged) -> None:
-        """Have what a run has learned kept for its devices, where they can fetch it."""
+        """Have what a run has learned kept for its devices, and sent to them; none of them answers."""
 
     def wait(self, seconds: float) -> None:
         """Let time pass, or until `stop` is called, without losing the fleet."""

@@ -21,13 +21,15 @@ from typing import Self
 
 from tern import frames, host_frames, wire
 from tern.storage import MAX_PAUSE
+from ternhost.aggregate import kept_model
 from ternhost.aggregate.aggregator import Accepted
+from ternhost.aggregate.questions import Averaged
 from ternhost.aggregate.rounds import RoundResult
 from ternhost.aggregate.store import Store
 from ternhost.drivers.base import Progress, Tell, Terms, Warn
 from ternhost.drivers.ports import Boards
 from ternhost.drivers.stored import StoredDriver
-from ternhost.errors import DeviceError
+from ternhost.errors import DeviceError, TernError
 from ternhost.links import Events, Link, Received, open_link
 
 UNDER_WAY = 16  # requests to one board; enough that it never waits for the host to commit the answers
@@ -39,6 +41,7 @@ _CHECK_EVERY = 0.5  # seconds between two looks whether the processes of emulate
 _TICK = 0.05
 _HELLO_TIMEOUT = 20.0  # boards may have been started just now
 _REOPEN_TIMEOUT = 1.0
+_HEARING_OUT = 10.0  # in the end, until all have their model
 _MOST_CLIENTS = 1 << 20  # of a board: what is mapped is what it says
 
 
@@ -53,6 +56,7 @@ class Board:
         self.error: DeviceError | None = None
         self.given_up: list[int] = []  # in this round, when it was left out
         self.left_out = False  # the rounds go on without it until it answers again
+        self.unsure = False  # whether a model that was sent to it has arrived
         self.opened = 0.0  # when its port was opened last, or tried
         self._opening: threading.Thread | None = None
         self.begin([], 0.0)
@@ -217,6 +221,8 @@ class BoardsDriver(StoredDriver):
                     self._raise_failed()  # may know better why
                     raise
             self._map_devices()
+            for board in self.boards:
+                self._hand_out_model(board)
         except BaseException as error:
             self.__exit__(type(error), error, None)
             raise
@@ -225,6 +231,8 @@ class BoardsDriver(StoredDriver):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if kind is None:
+            self._hear_out()
         for board in self.boards:
             board.close()
         self._fleet.__exit__(kind, error, trace)
@@ -256,6 +264,36 @@ class BoardsDriver(StoredDriver):
 
     def wait(self, seconds: float) -> None:
         self._stopped.wait(seconds)
+
+    # The model
+
+    def publish(self, averaged: Averaged) -> None:
+        """Keep it, and send it to the boards that are there: to each under the key of its first client."""
+        super().publish(averaged)
+        for board in self.boards:
+            self._hand_out_model(board)
+
+    def _hand_out_model(self, board: Board) -> None:
+        frame = kept_model.kept(self._store)
+        key = self.aggregator.key(board.clients.start)
+        if frame and key and board.link:
+            frame = kept_model.for_device(frame, board.clients.start)
+            board.link.send(frame + bytes(frames.tag(key, frame)))
+            board.unsure = True
+
+    def _hear_out(self) -> None:
+        """Wait until the boards have what was sent to them last: a HELLO comes after whatever was asked before it."""
+        end = time.monotonic() + _HEARING_OUT
+        for board in self.boards:
+            if board.link and board.unsure:
+                while board.link.backlog() and time.monotonic() < end:
+                    time.sleep(_TICK)
+                try:
+                    board.link.hello(max(_REOPEN_TIMEOUT, end - time.monotonic()))
+                except TernError as error:
+                    self._warn(
+                        f"{error.message}: its model may be an earlier one; it is sent again with the next run"
+                    )
 
     # Rounds
 
@@ -379,6 +417,7 @@ class BoardsDriver(StoredDriver):
         if board.link is None:
             return False
         board.left_out = False
+        self._hand_out_model(board)
         self._warn(f"the board on {board.port} is back")
         return True
 

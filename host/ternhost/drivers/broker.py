@@ -16,6 +16,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from tern import wire
+from ternhost.aggregate import kept_model
 from ternhost.aggregate.fleet_key import fleet_key
 from ternhost.aggregate.questions import Averaged
 from ternhost.aggregate.rounds import RoundResult
@@ -31,7 +32,6 @@ PATIENCE = 2.0  # seconds without news until boards are asked again; doubles wit
 _MOST_GREETING = 15.0
 _STANDING_GREETING = 0.3  # for a fleet that is served: who comes later takes part, too
 _TICK = 0.5
-_MODEL = "model"  # of a store: hexadecimal digits of the last MODEL, without its tag
 
 T = TypeVar("T")
 
@@ -227,14 +227,13 @@ class BrokerDriver(StoredDriver):
     def publish(self, averaged: Averaged) -> None:
         """Have the broker keep it, sealed with the fleet's key, for boards that have a use for it."""
         self._reload_keys()
-        frame = averaged.frame(self._store.last_round(), self._fleet.key)
-        self._store.save_state({_MODEL: frame[: -wire.TAG_BYTES].hex()})
+        super().publish(averaged)
         self._hand_out_model()
 
     def _hand_out_model(self) -> None:
         # What the broker keeps may be sealed with an earlier key, which somebody has who was revoked.
-        kept = self._store.state(_MODEL)
-        self.link.hand_out(self._fleet.seal(bytes.fromhex(kept)) if kept else b"")
+        kept = kept_model.kept(self._store)
+        self.link.hand_out(self._fleet.seal(kept) if kept else b"")
 
     def _accept(self, batch: list[bytes]) -> bool:
         """Whether the frames brought anything that was expected."""

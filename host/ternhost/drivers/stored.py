@@ -6,6 +6,7 @@ import time
 from dataclasses import asdict
 
 from tern import wire
+from ternhost.aggregate import kept_model
 from ternhost.aggregate.aggregator import Accepted, Aggregator
 from ternhost.aggregate.numbers import last_number
 from ternhost.aggregate.questions import Averaged
@@ -56,7 +57,8 @@ class StoredDriver:
         self.aggregator.open(number, cohorts, time.monotonic(), quorum, self._terms.deadline, self._run)
 
     def publish(self, averaged: Averaged) -> None:
-        """Nothing: only a broker keeps it."""
+        """Keep it, for boards that come later."""
+        kept_model.keep(self._store, averaged)
 
     def _begin_round(self) -> None:
         self._forged = self.aggregator.statistics.forged

@@ -116,7 +116,16 @@ class Schedule:
         metavar="SECONDS",
     )
 
+    model_every: int = option(
+        10,
+        "rounds from one model that devices are sent, for their own use, to the next; the last comes at the end",
+        group=WHEN,
+        kind=int,
+        metavar="N",
+    )
+
     def __post_init__(self) -> None:
+        require(self.model_every >= 1, "model_every", "1 or more rounds", self.model_every)
         require(0 <= self.interval < 1e9, "interval", "0 or more seconds", self.interval)
         require(0 < self.patience <= 86_400, "patience", "above 0 and at most 86400 seconds", self.patience)
         for name in ("rounds", "horizon"):

@@ -71,6 +71,7 @@ class Run:
         self._watcher = watcher
         self._driver: Driver | None = None
         self._stopped = False
+        self._published: int | None = None  # after how many rounds, in this process
         self._empty = 0  # rounds without a report, one after the other
 
     @property
@@ -265,11 +266,20 @@ class Run:
             if (result := self._collect(driver, number)) is None:
                 break
             self._learn(driver, result, members)
+            if self.schedule is not None and self._state["rounds"] % self.schedule.model_every == 0:
+                self._publish(driver)
             if self.schedule is not None and self._empty:  # nothing is gained by asking at once
                 pause = min(_MOST_PAUSE, self.schedule.patience * 2 ** min(self._empty, _DOUBLINGS))
                 starts = max(starts, time.monotonic() + pause)
-        if self.algorithm.done and (averaged := self.algorithm.averaged):
-            driver.publish(averaged)
+        if self.algorithm.done or self.schedule is not None:
+            self._publish(driver)
+
+    def _publish(self, driver: Driver) -> None:
+        """Send the devices what was learned since the last time, for their own use."""
+        if self._state["reports"] and self._published != self._state["rounds"]:
+            self._published = self._state["rounds"]
+            if averaged := self.algorithm.averaged:
+                driver.publish(averaged)
 
     def _tell_costs(self, driver: Driver, members: Sequence[int] | Devices, under_way: list[int]) -> None:
         made = self.fleet.simulated or self.fleet.provisions  # for this run: they have spent nothing

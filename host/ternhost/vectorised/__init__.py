@@ -11,13 +11,16 @@ lanes that are still in doubt go on. All arithmetic that decides a symbol is int
 
 from ternhost.vectorised.lanes import Array, Lanes, RandomLanes, ReplayLanes, choose, random_bits
 from ternhost.vectorised.models import (
+    class_probabilities,
     gradients,
     hashed,
     hashes,
     labels,
     probabilities,
     residuals,
+    scores,
     shares,
+    sigmoids,
     softmax_gradients,
     train_locally,
 )
@@ -29,6 +32,7 @@ __all__ = [
     "RandomLanes",
     "ReplayLanes",
     "choose",
+    "class_probabilities",
     "gradients",
     "hashed",
     "hashes",
@@ -38,7 +42,9 @@ __all__ = [
     "residuals",
     "sample",
     "sample_categories",
+    "scores",
     "shares",
+    "sigmoids",
     "softmax_gradients",
     "train_locally",
 ]

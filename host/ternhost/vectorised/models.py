@@ -204,7 +204,30 @@ def hashed(own: npt.NDArray[np.int64], categories: npt.ArrayLike, buckets: int) 
     return found
 
 
-# Protected inference
+# Predictions
+
+
+def scores(parameters: npt.ArrayLike, exponent: int, features: Array) -> npt.NDArray[np.int64]:
+    """w.x (n x c, in 2**-14 units) of rows of features (n x d), exactly those of tern.model.
+
+    parameters: c x d int16 mantissas of 2**exponent. Raises ValueError where the device does.
+    """
+    weights = np.asarray(parameters, np.float64)
+    if weights.ndim != 2 or not 1 <= min(weights.shape) <= max(weights.shape) <= MAX_DIMENSION:
+        raise ValueError("classes or features out of bounds")
+    if weights.shape[1] != features.shape[1] or not MIN_EXPONENT <= exponent <= MAX_EXPONENT:
+        raise ValueError("parameters or exponent do not fit")
+    shift = -8 - exponent
+    total = (features @ weights.T).astype(np.int64)  # an exact integer in float64
+    z: npt.NDArray[np.int64] = ((total >> 8) + (1 << (shift - 1))) >> shift
+    return z
+
+
+def sigmoids(z: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """The probability of label +1 (Q1.14) by its scores, exactly that of tern.model."""
+    tail = _sigmoid_tails().take(np.abs(z), mode="clip")
+    found: npt.NDArray[np.int64] = np.where(z >= 0, ONE - tail, tail)
+    return found
 
 
 def probabilities(parameters: npt.ArrayLike, exponent: int, features: Array, grid_bits: int = 14) -> Array:
@@ -212,18 +235,13 @@ def probabilities(parameters: npt.ArrayLike, exponent: int, features: Array, gri
 
     parameters: c x f int16 mantissas of 2**exponent. Raises ValueError where the device does.
     """
-    weights = np.asarray(parameters, np.float64)
-    if (
-        weights.ndim != 2
-        or not 2 <= len(weights) <= MAX_DIMENSION
-        or not 1 <= weights.shape[1] <= MAX_DIMENSION
-    ):
+    return class_probabilities(scores(parameters, exponent, features), grid_bits)
+
+
+def class_probabilities(z: npt.NDArray[np.int64], grid_bits: int = 14) -> Array:
+    """The same, by the scores (n x c). Raises ValueError for fewer than two classes."""
+    if z.shape[1] < 2:
         raise ValueError("classes or features out of bounds")
-    if weights.shape[1] != features.shape[1] or not MIN_EXPONENT <= exponent <= MAX_EXPONENT:
-        raise ValueError("parameters or exponent do not fit")
-    shift = -8 - exponent
-    total = (features @ weights.T).astype(np.int64)  # an exact integer in float64
-    z = ((total >> 8) + (1 << (shift - 1))) >> shift
     e = _exponentials().take(z.max(axis=1, keepdims=True) - z, mode="clip")
     p = (e << 14) // e.sum(axis=1, keepdims=True)
     rounded: Array = (p & -(1 << (14 - grid_bits))).astype(np.int16)
