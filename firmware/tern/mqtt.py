@@ -1,14 +1,14 @@
-"""An MQTT 3.1.1 session (OASIS, 2014) for a device, at QoS 0 and 1.
+"""An MQTT 3.1.1 session (OASIS, 2014) for a device, at QoS 1.
 
 Why not umqtt or mqtt_as: umqtt's reads block without a limit and it forgets what was not acknowledged; mqtt_as
-needs asyncio and an allocation for each message. Here every wait has an end, all buffers are made once (a message
+needs asyncio and an allocation for each message. Here nothing waits but wait(), all buffers are made once (a message
 then costs at most 1 KiB of garbage), and a session outlives the connections that carry it.
 """
 
 import struct
 from array import array
 
-from tern.compat import const, ticks_diff, ticks_ms
+from tern.compat import const, sleep_ms, ticks_diff, ticks_ms
 from tern.tcp import Lost
 
 _CONNECT = const(0x10)
@@ -17,9 +17,9 @@ _PUBLISH = const(0x30)
 _PUBACK = const(0x40)
 _SUBSCRIBE = const(0x82)
 _SUBACK = const(0x90)
-_PINGREQ = const(0xC0)
 _PINGRESP = const(0xD0)
-_DISCONNECT = const(0xE0)
+_PINGREQ = b"\xc0\x00"
+_DISCONNECT = b"\xe0\x00"
 _DUP = const(8)
 _QOS_1 = const(2)
 _RETAIN = const(1)
@@ -33,6 +33,10 @@ _REFUSALS = (
     "not authorised",
 )
 _TAIL = const(64)  # the end of a buffer, into which the rest of a packet that is too long is read
+_PACKETS = const(8)  # in one step
+_STEP_MS = const(10)  # between two steps while something cannot be written
+_PAUSE_MS = const(100)  # and without a connection
+_IDS = const(65000)  # of publications; above them, those of subscriptions
 
 
 class MqttError(Exception):
@@ -42,11 +46,11 @@ class MqttError(Exception):
 class Session:
     """A session with a broker. Between `open` and the first Lost or MqttError it has a connection.
 
-    connect: called without arguments for a fresh transport.Connection. largest: bytes of the longest packet that is
-    taken; longer ones are acknowledged, dropped and counted. window: how many publications at QoS 1, of at most
-    `slot` bytes each, are kept until they are acknowledged, to be sent again over the next connection; where more
-    are under way the oldest is no longer kept. will: (topic, payload), retained, which the broker publishes once the
-    device is gone.
+    connect: called without arguments for a fresh tcp.Connection; None: not yet. largest: bytes of the longest packet
+    that is taken; longer ones are acknowledged, dropped and counted. window: how many publications, of at most `slot`
+    bytes each, are kept until they are acknowledged, to be sent again over the next connection; where more are under
+    way the oldest is no longer kept. will: (topic, payload), retained, which the broker publishes once the device is
+    gone. patience_ms: how long the broker may take for anything; Lost after that.
     """
 
     def __init__(
@@ -54,7 +58,8 @@ class Session:
         patience_ms=10000, largest=2688, window=4, slot=384,
     ):  # fmt: skip
         self._connect = connect
-        self._hello = _connect_packet(client_id, user, password, keep_alive, clean, will)
+        self._greeting = _connect_packet(client_id, user, password, keep_alive, clean, will)
+        self._topics = 0
         self._keep_alive_ms = 500 * keep_alive  # half of it
         self._patience_ms = patience_ms
         self._connection = None
@@ -63,89 +68,115 @@ class Session:
         self._long = False
         self._small = memoryview(bytearray(4))
         self._slot = slot
-        self._out = memoryview(bytearray(slot * (window + 1)))  # the last one for QoS 0
+        self._out = memoryview(bytearray(slot * window))
         self._window = window
         self._ids = array("H", (0 for _ in range(window)))  # 0: free
         self._lengths = array("H", (0 for _ in range(window)))
-        self._since = array("i", (0 for _ in range(window)))  # when each was sent
+        self._since = array("i", (0 for _ in range(window)))  # when each was published
         self._oldest = 0  # the slots are used in turn
+        self._unsent = 0  # so many slots before it are still to be looked at
         self._id = 0
+        self._going = b""  # what is left of the packet that is being written
         self._subscriptions = 0  # not acknowledged yet
-        self._sent = self._heard = self._pinged = self._subscribed = 0
-        self._ping = False
+        self._began = self._sent = self._heard = self._pinged = 0
+        self._ping = self._ping_due = False
         self._owed = 0  # packet id of the caller's message, acknowledged once the caller is done with it
+        self._ack = 0  # packet id to acknowledge now
         self.topic = self.payload = self._in[:0]
         self.retained = False
+        self.connected = False  # whether a broker has accepted, and has not been lost
+        self.kept = False  # whether it had kept the session
         self.dropped = 0  # messages that were longer than `largest`
         self.opened = 0  # connections that the broker accepted
 
-    @property
-    def connected(self):
-        """Whether there is a connection."""
-        return self._connection is not None
-
     def open(self):
-        """Connect, and send again what was not acknowledged. Return whether the broker has kept the session.
+        """Go on to connect, without waiting; return whether the broker has accepted. Then what was not acknowledged is
+        sent again.
 
         Raises Lost, and MqttError where the broker refuses.
         """
-        self.close()
-        self._connection = self._connect()
-        self.topic = self.payload = self._in[:0]
-        self._have = self._owed = self._subscriptions = 0
-        self._ping = False
-        self._write(self._hello)
-        start = self._heard = self._sent
-        while not self._packet():
-            left = self._patience_ms - ticks_diff(ticks_ms(), start)
-            if left <= 0:
+        now = ticks_ms()
+        if not self._connection:
+            self._connection = self._connect()
+            if not self._connection:
+                return False
+            self._release()
+            self._have = self._owed = self._ack = 0
+            self._ping = self._ping_due = False
+            self._subscriptions = self._topics
+            self._going = self._greeting
+            self._sent = self._heard = now
+        self._pump()
+        if not self._packet():
+            if ticks_diff(now, self._sent) >= self._patience_ms:
                 raise Lost("the broker does not answer")
-            self._connection.wait(left)
+            return False
         if self._in[0] != _CONNACK or self._need != 4 or self._in[3] >= len(_REFUSALS):
             raise MqttError("not an MQTT 3.1.1 broker")
         if self._in[3]:
             raise MqttError("refused by the broker: " + _REFUSALS[self._in[3]])
-        kept = bool(self._in[2])
         self._have = 0
+        self.kept = bool(self._in[2])
+        self.connected = True
         self.opened += 1
-        for i in range(self._window):
-            at = (self._oldest + i) % self._window
-            if self._ids[at]:
-                self._out[at * self._slot] |= _DUP
-                self._send_slot(at)
-        return kept
+        self._began = now
+        self._unsent = self._window
+        for at in range(self._window):
+            self._out[at * self._slot] |= _DUP
+            self._since[at] = now
+        self._pump()
+        return True
 
     def close(self):
         """Drop the connection, as a power cut would: the will is published."""
+        self.connected = False
         if self._connection:
             self._connection.close()
             self._connection = None
 
     def disconnect(self):
-        """Take leave of the broker: the will is not published."""
-        self._bare(_DISCONNECT)
+        """Take leave of the broker: the will is not published, unless a packet is on its way that cannot be ended."""
+        try:
+            if self.connected:
+                self._pump()
+                if not self._going:
+                    self._connection.write(_DISCONNECT)
+        except Lost:
+            pass
         self.close()
+
+    def wait(self, timeout_ms):
+        """Wait until the broker has said something, or until there is something to do, at most `timeout_ms`."""
+        if self._going:
+            timeout_ms = min(timeout_ms, _STEP_MS)
+        if self._connection:
+            self._connection.wait(timeout_ms)
+        else:
+            sleep_ms(min(timeout_ms, _PAUSE_MS))
 
     # --- sending ----------------------------------------------------------------------------------------------------
 
-    def publish(self, topic, payload, n, qos=0, retain=False):
-        """Publish payload[:n] on `topic` (bytes). Without a connection, what has QoS 1 is sent over the next one.
+    def publish(self, topic, payload, n, retain=False):
+        """Publish payload[:n] on `topic` (bytes), as far as the connection takes it; the rest is for receive().
 
-        Raises Lost, and MqttError where there is no connection for QoS 0.
+        Without a connection it is sent over the next one. Raises Lost.
         """
-        head = 2 + len(topic) + 2 * qos
+        head = 4 + len(topic)
         length = head + n
-        if length > 16383 or 3 + (length if qos else head) > self._slot:
+        if 3 + length > self._slot:
             raise ValueError("too long to publish")
-        at = self._window
-        if qos:
-            if self.connected:
-                self._drain()
-            at = self._oldest
-            self._oldest = (at + 1) % self._window
-            self._ids[at] = self._next_id()
+        stuck = False
+        if self.connected:
+            self._drain()
+            stuck = self._going and self._unsent >= self._window - 1  # the oldest may be on its way
+            if stuck:
+                self.close()
+        at = self._oldest
+        self._oldest = (at + 1) % self._window
+        self._ids[at] = self._next_id()
+        self._since[at] = ticks_ms()
         out = self._out[at * self._slot : (at + 1) * self._slot]
-        out[0] = _PUBLISH | (_QOS_1 if qos else 0) | (_RETAIN if retain else 0)
+        out[0] = _PUBLISH | _QOS_1 | (_RETAIN if retain else 0)
         to = 2
         out[1] = length & 127
         if length > 127:
@@ -154,77 +185,86 @@ class Session:
             to = 3
         struct.pack_into(">H", out, to, len(topic))
         out[to + 2 : to + 2 + len(topic)] = topic
-        if qos:
-            struct.pack_into(">H", out, to + head - 2, self._ids[at])
-            out[to + head : to + length] = memoryview(payload)[:n]
-            self._lengths[at] = to + length
-            if self.connected:
-                self._send_slot(at)
-        else:
-            self._write(out[: to + head])
-            if n:
-                self._write(memoryview(payload)[:n])
+        struct.pack_into(">H", out, to + head - 2, self._ids[at])
+        out[to + head : to + length] = memoryview(payload)[:n]
+        self._lengths[at] = to + length
+        if stuck:
+            raise Lost("nothing can be sent")
+        if self.connected:
+            self._unsent += 1
+            self._pump()
 
-    def subscribe(self, topic, qos=1):
-        """Ask for the messages of `topic` (bytes). The answer is awaited by receive()."""
+    def subscribe(self, topic):
+        """Ask for the messages of `topic` (bytes), with each connection that is opened from now on."""
         n = len(topic)
         packet = bytearray(7 + n)
-        struct.pack_into(">BBHH", packet, 0, _SUBSCRIBE, 5 + n, self._next_id(), n)
+        struct.pack_into(">BBHH", packet, 0, _SUBSCRIBE, 5 + n, 0xFFFF - self._topics, n)
         packet[6 : 6 + n] = topic
-        packet[6 + n] = qos
-        self._subscriptions += 1
-        self._subscribed = ticks_ms()
-        self._write(packet)
+        packet[6 + n] = 1
+        self._topics += 1
+        self._greeting += packet  # who need not wait for the answer to CONNECT: 3.1.4
 
     def waiting(self):
-        """Return how many publications wait for their acknowledgement."""
-        return sum(1 for number in self._ids if number)
+        """Return how many packets are still to be sent, or to be acknowledged by the broker; 0 where nothing is."""
+        published = sum(1 for number in self._ids if number)
+        return published or (1 if self._going or self._owed or self._ack else 0)
 
     def _next_id(self):
         while True:
-            self._id = self._id % 65535 + 1
+            self._id = self._id % _IDS + 1
             if not any(number == self._id for number in self._ids):
                 return self._id
 
-    def _send_slot(self, at):
-        self._since[at] = ticks_ms()
-        self._write(self._out[at * self._slot : at * self._slot + self._lengths[at]])
+    def _pump(self):
+        # Writes on, as far as the connection takes it. What is left over is a view of the very same bytes.
+        while self._going or self._choose():
+            n = self._connection.write(self._going)
+            if not n:
+                return
+            self._going = self._going[n:]
+            self._sent = ticks_ms()
 
-    def _bare(self, kind):
-        self._small[0] = kind
-        self._small[1] = 0
-        self._write(self._small[:2])
-
-    def _write(self, data):
-        if not self._connection:
-            raise MqttError("no connection")
-        self._connection.write(data, self._patience_ms)
+    def _choose(self):
+        # Sets what goes next, if there is something.
+        if self._ack:
+            struct.pack_into(">BBH", self._small, 0, _PUBACK, 2, self._ack)
+            self._ack = 0
+            self._going = self._small
+        elif self._ping_due:
+            self._ping_due = False
+            self._going = _PINGREQ
+        else:
+            at = -1
+            while self._unsent and (at < 0 or not self._ids[at]):
+                at = (self._oldest - self._unsent) % self._window
+                self._unsent -= 1
+            if at < 0 or not self._ids[at]:
+                return False
+            self._going = self._out[at * self._slot : at * self._slot + self._lengths[at]]
         self._sent = ticks_ms()
+        return True
 
     # --- receiving --------------------------------------------------------------------------------------------------
 
-    def receive(self, timeout_ms=-1):
-        """Wait for a message (-1: for ever). Return whether there is one: `topic`, `payload` (memoryviews), `retained`.
+    def receive(self):
+        """Take what has come and write what is left, without waiting. Return whether there is a message: `topic`,
+        `payload` (memoryviews), `retained`.
 
         They stay until take() or the next call, and only that call acknowledges the message. This also keeps the
         session alive: call it at least twice in `keep_alive` seconds. Raises Lost and MqttError.
         """
-        start = ticks_ms()
         self._release()
         if self._owed:
-            self._acknowledge()
-        while True:
-            if self._packet():
-                if self._handle():
-                    return True
-                continue
-            wait = self._check()
-            if timeout_ms >= 0:
-                left = timeout_ms - ticks_diff(ticks_ms(), start)
-                if left <= 0:
-                    return False
-                wait = min(wait, left)
-            self._connection.wait(wait)
+            self._ack = self._owed
+            self._owed = 0
+        for _ in range(_PACKETS):
+            self._pump()
+            if self._ack or not self._packet():
+                break
+            if self._handle():
+                return True
+        self._check()
+        return False
 
     def take(self, out):
         """Copy the payload into `out` (memoryview) and return its length, cut to that of `out`.
@@ -241,14 +281,11 @@ class Session:
             self.topic = self.payload = self._in[:0]
             self._have = 0
 
-    def _acknowledge(self):
-        struct.pack_into(">BBH", self._small, 0, _PUBACK, 2, self._owed)
-        self._owed = 0
-        self._write(self._small)
-
     def _drain(self):
         # Takes the acknowledgements that are there, as far as the next message, which stays for receive().
-        while not self.topic and self._packet() and self._in[0] & 0xF0 != _PUBLISH:
+        for _ in range(self._window):
+            if self.topic or not self._packet() or self._in[0] & 0xF0 == _PUBLISH:
+                return
             self._handle()
 
     def _packet(self):
@@ -273,13 +310,12 @@ class Session:
                 self._need += 1
             else:
                 raise MqttError("length of a packet malformed")
-        while self._skip:
+        if self._skip:  # a piece of it in one step
             n = self._connection.read_into(self._in[len(self._in) - min(self._skip, _TAIL) :])
-            if not n:
-                return False
-            self._skip -= n
-            self._heard = ticks_ms()
-        return True
+            if n:
+                self._skip -= n
+                self._heard = ticks_ms()
+        return not self._skip
 
     def _measure(self):
         length = 0
@@ -323,39 +359,35 @@ class Session:
             start = at + n + 2 * qos
         if qos > 1 or at > end or start > end or not n:
             raise MqttError("message malformed")
-        if qos:
-            self._owed = self._in[at + n] << 8 | self._in[at + n + 1]
+        number = self._in[at + n] << 8 | self._in[at + n + 1] if qos else 0
         if self._long:
             self.dropped += 1
             self._have = 0
-            if qos:
-                self._acknowledge()
+            self._ack = number
             return False
+        self._owed = number
         self.topic = self._in[at : at + n]
         self.payload = self._in[start : self._need]
         self.retained = bool(self._in[0] & _RETAIN)
         return True
 
     def _check(self):
-        # Sees that the broker is there. Returns for how long, at most, to wait until this is called again.
+        # Sees that the broker is there.
         now = ticks_ms()
         patience = self._patience_ms
         late = self._have and ticks_diff(now, self._heard) >= patience
+        late = late or (self._going and ticks_diff(now, self._sent) >= patience)
         late = late or (self._ping and ticks_diff(now, self._pinged) >= patience)
-        late = late or (self._subscriptions and ticks_diff(now, self._subscribed) >= patience)
+        late = late or (self._subscriptions and ticks_diff(now, self._began) >= patience)
         for i in range(self._window):
             late = late or (self._ids[i] and ticks_diff(now, self._since[i]) >= patience)
         if late:
             raise Lost("the broker does not answer")
-        if not self._keep_alive_ms:
-            return patience
         idle = max(ticks_diff(now, self._sent), ticks_diff(now, self._heard))
-        if idle >= self._keep_alive_ms and not self._ping:
-            self._ping = True
+        if idle >= self._keep_alive_ms > 0 and not self._ping:
+            self._ping = self._ping_due = True
             self._pinged = now
-            self._bare(_PINGREQ)
-            return patience
-        return patience if self._ping else min(patience, self._keep_alive_ms - idle)
+            self._pump()
 
 
 def _connect_packet(client_id, user, password, keep_alive, clean, will):

@@ -1,4 +1,4 @@
-"""A TCP connection, with TLS or without, on which no call ever blocks for longer than it was told to.
+"""A TCP connection, with TLS or without, of which no call waits but wait().
 
 The same on MicroPython and CPython. MicroPython's `ssl` wraps the C module `tls`, which is there even where `ssl`
 is not, so that is what is used.
@@ -8,8 +8,12 @@ import select
 import socket
 
 from tern import compat
-from tern.compat import MICROPYTHON, const, ticks_diff, ticks_ms
+from tern.compat import MICROPYTHON, const, sleep_ms
 
+try:
+    import network
+except ImportError:
+    network = None
 try:
     import tls
 except ImportError:
@@ -19,12 +23,11 @@ except ImportError:
         tls = None
 
 _SLICE_MS = const(2000)  # of a wait, for the watchdog
+_STEP_MS = const(10)  # between two steps of connecting
 _BROKEN = select.POLLERR | select.POLLHUP
-# How CPython says that it would have to wait; MicroPython returns None.
-_WAIT_READ = _WAIT_WRITE = ()
+_WAIT = ()  # how CPython says that it would have to wait; MicroPython returns None
 if not MICROPYTHON:
-    _WAIT_READ = (BlockingIOError, tls.SSLWantReadError) if tls else BlockingIOError
-    _WAIT_WRITE = (BlockingIOError, tls.SSLWantWriteError) if tls else BlockingIOError
+    _WAIT = (BlockingIOError, tls.SSLWantReadError, tls.SSLWantWriteError) if tls else BlockingIOError
 
 
 class Lost(OSError):
@@ -44,110 +47,104 @@ def client_context(authority):
     return context
 
 
-def _wait(poll, timeout_ms):
-    compat.feed()
-    return poll.poll(min(timeout_ms, _SLICE_MS))
-
-
 class Connection:
-    """One connection. Raises Lost, from every method, once it is of no more use."""
+    """One connection. Writing makes it, step by step. Raises Lost, from every method, once it is of no more use."""
 
-    def __init__(self, host, port, timeout_ms, context=None, name=None):
-        """Connect to `host`, any of its addresses, within `timeout_ms`. `context`: TLS, with the server's `name`."""
-        self._socket = None
-        start = ticks_ms()
-        compat.feed()
-        try:
-            addresses = socket.getaddrinfo(host, port, 0, socket.SOCK_STREAM)
-        except OSError as error:
-            raise Lost("no address of %s: %s" % (host, error))
-        for family, kind, protocol, _, address in addresses:
-            left = timeout_ms - ticks_diff(ticks_ms(), start)
-            if left > 0 and self._connect(socket.socket(family, kind, protocol), address, left):
-                break
-        if self._socket is None:
-            raise Lost("cannot connect to %s port %d" % (host, port))
-        if context:
-            plain = self._socket
-            try:  # the handshake is done by the first reads and writes
-                self._socket = context.wrap_socket(plain, server_hostname=name, do_handshake_on_connect=False)
-            except (OSError, ValueError, MemoryError) as error:
-                plain.close()
-                raise Lost("no TLS: %s" % error)
-        if MICROPYTHON:
-            self._read = self._socket.readinto
-            self._send = self._socket.write
-        else:
-            self._read = self._socket.recv_into
-            self._send = self._socket.send
-        self._poll = select.poll()
-        self._poll.register(self._socket, select.POLLIN)
+    def __init__(self, host, port, context=None, name=None):
+        """To `host`, any of its addresses. `context`: TLS, with the server's `name`."""
+        self.host = host  # its address, once that has been asked for
+        self._port = port
+        self._context = context
+        self._name = name
+        self._query = self._addresses = self._socket = self._read = None
+        # That of an address asks nobody, but that of a name waits for the answer in most ports with a network.
+        if network and ":" not in host and host.strip("0123456789."):
+            from tern.dns import Query
 
-    def _connect(self, plain, address, timeout_ms):
-        plain.setblocking(False)
-        try:
-            plain.connect(address)
-        except OSError:  # in progress, or refused: the poll tells
-            pass
-        poll = select.poll()
-        poll.register(plain, select.POLLOUT)
-        while timeout_ms > 0:
-            for _, event in _wait(poll, timeout_ms):
-                if event & select.POLLOUT and not event & _BROKEN:
-                    self._socket = plain
-                    return True
-                timeout_ms = 0
-            timeout_ms -= _SLICE_MS
-        plain.close()
+            self._query = Query(host, network.WLAN(network.STA_IF).ifconfig()[3])
+
+    def _step(self):
+        # Goes on to connect; returns whether it is done.
+        if self._query:
+            address = self._query.step()
+            if not address:
+                return False
+            self._query.close()
+            self._query = None
+            self.host = address
+        if not self._socket:
+            try:
+                if self._addresses is None:
+                    self._addresses = socket.getaddrinfo(self.host, self._port, 0, socket.SOCK_STREAM)
+                family, kind, protocol, _, address = self._addresses.pop(0)
+            except (OSError, IndexError) as error:
+                raise Lost("cannot connect to %s port %d: %s" % (self.host, self._port, error))
+            self._socket = socket.socket(family, kind, protocol)
+            self._socket.setblocking(False)
+            self._poll = select.poll()
+            self._poll.register(self._socket, select.POLLOUT)
+            try:
+                self._socket.connect(address)
+            except OSError:  # in progress, or refused: the poll tells
+                pass
+        for _, event in self._poll.poll(0):
+            if event & select.POLLOUT and not event & _BROKEN:
+                self._begin(self._socket)
+                return True
+            self._socket.close()
+            self._socket = None
         return False
+
+    def _begin(self, line):
+        if self._context:  # the handshake is done by the first reads and writes
+            try:
+                line = self._context.wrap_socket(
+                    line, server_hostname=self._name, do_handshake_on_connect=False
+                )
+            except (OSError, ValueError) as error:
+                raise Lost("no TLS: %s" % error)
+        self._socket = line
+        self._poll = select.poll()
+        self._poll.register(line, select.POLLIN)
+        self._send = line.write if MICROPYTHON else line.send
+        self._read = line.readinto if MICROPYTHON else line.recv_into
 
     def read_into(self, view):
         """Read into `view` what is there, at most all of it; return how many bytes, 0 where there is none now."""
-        try:
-            n = self._read(view)
-        except _WAIT_READ:
+        if not self._read:
             return 0
-        except _WAIT_WRITE:
-            return 0
-        except (OSError, ValueError) as error:  # ValueError: a certificate that MicroPython does not accept
-            raise Lost("connection lost: %s" % str(error).strip())
+        n = self._try(self._read, view)
         if n == 0:
             raise Lost("connection closed")
         return n or 0
 
-    def write(self, view, timeout_ms):
-        """Write all of `view`; where the other end does not take it within `timeout_ms`, the connection is lost."""
-        at = 0
-        start = ticks_ms()
-        while True:
-            event = select.POLLOUT
-            try:
-                n = self._send(view[at:])
-            except _WAIT_WRITE:
-                n = 0
-            except _WAIT_READ:  # TLS, in its handshake
-                n = 0
-                event = select.POLLIN
-            except (OSError, ValueError) as error:
-                raise Lost("connection lost: %s" % str(error).strip())
-            at += n or 0
-            if at == len(view):
-                break
-            left = timeout_ms - ticks_diff(ticks_ms(), start)
-            if left <= 0:
-                raise Lost("nothing can be sent")
-            if not n:
-                self._poll.modify(self._socket, event)
-                _wait(self._poll, left)
-                self._poll.modify(self._socket, select.POLLIN)
+    def write(self, view):
+        """Write what is taken of `view` now and return how many bytes; offer what is left of the same bytes again."""
+        if not self._read and not self._step():
+            return 0
+        return self._try(self._send, view) or 0
+
+    def _try(self, act, view):
+        try:
+            return act(view)
+        except _WAIT:
+            return None
+        except (OSError, ValueError) as error:  # ValueError: a certificate that MicroPython does not accept
+            raise Lost("connection lost: %s" % str(error).strip())
 
     def wait(self, timeout_ms):
         """Wait until there is something to read, or the end of it, or `timeout_ms`, or 2 seconds, have passed."""
-        _wait(self._poll, timeout_ms)
+        compat.feed()
+        if self._read:
+            self._poll.poll(min(timeout_ms, _SLICE_MS))
+        else:
+            sleep_ms(min(timeout_ms, _STEP_MS))
 
     def close(self):
         """Close the connection, at once."""
-        try:
-            self._socket.close()
-        except OSError:
-            pass
+        for part in (self._query, self._socket):
+            if part:
+                try:
+                    part.close()
+                except OSError:
+                    pass

@@ -2,23 +2,39 @@
 
 import network
 
-from tern import compat
-from tern.compat import const, sleep_ms, ticks_diff, ticks_ms
+from tern.compat import const, ticks_diff, ticks_ms
 from tern.tcp import Lost
 
 _JOIN_MS = const(20000)
-_LOOK_MS = const(100)
 
 
-def join(ssid, secret=None):
-    """Join the network `ssid`, unless the board is in one. Raises Lost where it is not within 20 seconds."""
-    station = network.WLAN(network.STA_IF)
-    if not station.isconnected():
-        station.active(True)
-        station.connect(ssid, secret)
-    start = ticks_ms()
-    while not station.isconnected():
-        if ticks_diff(ticks_ms(), start) > _JOIN_MS:
-            raise Lost("cannot join the Wi-Fi network " + ssid)
-        compat.feed()
-        sleep_ms(_LOOK_MS)
+class Station:
+    """The board in the network `ssid`."""
+
+    def __init__(self, ssid, secret=None):
+        self.radio = network.WLAN(network.STA_IF)
+        self._ssid = ssid
+        self._secret = secret
+        self._since = None  # when it began to join
+
+    def joined(self, lease=None):
+        """Go on to join, without waiting; return whether it has. Raises Lost where it has not within 20 seconds.
+
+        lease: a lease.Lease, which may know the board's address.
+        """
+        radio = self.radio
+        if radio.isconnected():
+            self._since = None
+            return True
+        now = ticks_ms()
+        if self._since is None:
+            self._since = now
+            radio.active(True)
+            if lease:
+                lease.take()
+            radio.connect(self._ssid, self._secret)
+        elif ticks_diff(now, self._since) > _JOIN_MS:
+            self._since = None
+            radio.disconnect()  # an ESP32 would go on by itself
+            raise Lost("cannot join the Wi-Fi network " + self._ssid)
+        return False

@@ -304,7 +304,7 @@ def test_a_driver_that_throws_does_not_end_it():
         class Wireless(Link):
             def receive(self, timeout_ms=-1):
                 if network.thrown:
-                    wifi.join("lab", "secret")
+                    wifi.Station("lab", "secret").joined()
                 return super().receive(timeout_ms)
 
         last = Wireless([round_frame(1)])
@@ -334,7 +334,7 @@ def test_a_socket_that_cannot_be_made_does_not_end_it():
     class Wired(Link):
         def receive(self, timeout_ms=-1):
             if len(clock.pauses) < 3:
-                tcp.Connection("broker", 1883, 1000)
+                tcp.Connection("broker", 1883).write(b"x")
             return super().receive(timeout_ms)
 
     good = tcp.socket

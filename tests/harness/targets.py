@@ -366,11 +366,8 @@ class _Line:
         self.data = self.data[n:]
         return n
 
-    def write(self, view, timeout_ms):
-        pass
-
-    def wait(self, timeout_ms):
-        pass
+    def write(self, view):
+        return len(view)
 
     def close(self):
         pass
@@ -383,14 +380,14 @@ def mqtt(data):
         out = memoryview(bytearray(32))
         received = 0
         with suppress(Lost, MqttError):
-            session.open()
             session.subscribe(b"t")
-            session.publish(b"t", b"x", 1, 1)
-            while session.receive(0):
+            assert session.open() or not len(data)
+            session.publish(b"t", b"x", 1)
+            while session.receive():
                 assert len(session.topic) > 0
                 assert len(session.topic) + len(session.payload) < 128
                 session.take(out)
-                session.publish(b"t", b"y", 1, 1)
+                session.publish(b"t", b"y", 1)
                 received += 1
         assert received <= len(data)
 

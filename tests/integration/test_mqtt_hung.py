@@ -28,7 +28,7 @@ port, authority, name, act = int(sys.argv[1]), sys.argv[2], sys.argv[3], sys.arg
 opening, patience = int(sys.argv[5]), int(sys.argv[6])
 context = client_context(open(authority, "rb").read()) if authority != "-" else None
 session = Session(
-    lambda: Connection("127.0.0.1", port, opening, context, name),
+    lambda: Connection("127.0.0.1", port, context, name),
     b"x",
     keep_alive=1,
     patience_ms=opening,
@@ -36,14 +36,16 @@ session = Session(
 )
 start = time.ticks_ms()
 try:
-    session.open()
+    while not session.open():
+        session.wait(100)
     print("open")
     session._patience_ms = patience
     if act == "publish":
         while True:
-            session.publish(b"t", bytes(300), 300, 1)
+            session.publish(b"t", bytes(300), 300)
     while True:
-        session.receive(-1)
+        if not session.receive():
+            session.wait(100)
 except (Lost, MqttError) as error:
     print(time.ticks_diff(time.ticks_ms(), start), type(error).__name__, error)
 """

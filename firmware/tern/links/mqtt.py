@@ -1,14 +1,14 @@
 """The MQTT link of a device: rounds from a broker, reports to it. Topics: shared_specs/mqtt.md.
 
-A broker that is gone is the normal case: the link connects again and again, each time after a longer pause, and every
-connection begins with the board's hello.
+Nothing here waits but receive(), for as long as it was told to. A broker that is gone is the normal case: the link
+connects again and again, each time after a longer pause, and every connection begins with the board's hello.
 """
 
 import json
 import os
 
 from tern import frames, wire
-from tern.compat import const, sleep_ms, ticks_diff, ticks_ms
+from tern.compat import const, ticks_diff, ticks_ms
 from tern.mqtt import MqttError, Session
 from tern.storage import CLIENTS, Clients, StorageError
 from tern.tcp import Connection, Lost, client_context
@@ -16,6 +16,7 @@ from tern.tcp import Connection, Lost, client_context
 CONFIG = "mqtt.json"  # among the files of a board
 
 ROUND = "%s/round"  # down, retained: what the whole fleet is asked
+MODEL = "%s/model"  # down, retained: the model that the fleet has learned
 DOWN = "%s/down/%s"  # down: what this board is asked
 UP = "%s/up/%s"  # up: its reports and errors
 HELLO = "%s/hello/%s"  # up, retained: its hello, empty once it is gone
@@ -24,7 +25,8 @@ _PASSWORD_LABEL = b"tern mqtt "
 _PATIENCE_MS = const(10000)  # how long a broker may take to answer
 _MAX_WINDOW = const(29)
 _FIRST_PAUSE_MS = const(500)
-_SLICE_MS = const(1000)
+_SLICE_MS = const(1000)  # of a wait
+_PASSED = const(8)  # frames in one call that nobody wants
 _BROKEN = (Lost, MqttError, MemoryError)  # a TLS handshake wants much memory: later there may be enough
 
 
@@ -58,15 +60,29 @@ def open_link(board):
         with open(directory + "/" + config["authority"], "rb") as file:
             context = client_context(file.read())
 
+    station = lease = None
     if "ssid" in config:
-        from tern.wifi import join  # now, while there is memory for it
+        from tern.wifi import Station  # now, while there is memory for it
+
+        station = Station(config["ssid"], config.get("wifi_password"))
+    if "wake_s" in config:
+        try:
+            from tern.lease import Lease
+
+            lease = Lease(directory, station)
+        except ImportError:  # without it a board that sleeps takes longer to connect
+            pass
 
     def connect():
-        if "ssid" in config:
-            join(config["ssid"], config.get("wifi_password"))
-        return Connection(
-            config["host"], config["port"], _PATIENCE_MS, context, config.get("server", config["host"])
+        if station and not station.joined(lease):
+            return None
+        host = config["host"]
+        line = Connection(
+            (lease and lease.broker) or host, config["port"], context, config.get("server", host)
         )
+        if lease:
+            lease.connection = line
+        return line
 
     session = Session(
         connect,
@@ -80,87 +96,93 @@ def open_link(board):
         window=min(clients.count, _MAX_WINDOW) + 3,
         slot=384 if clients.count == 1 else 704,
     )
-    return Mqtt(session, prefix, called, config.get("longest_pause_ms", 60000))
+    return Mqtt(session, prefix, called, config.get("longest_pause_ms", 60000), lease)
 
 
 class Mqtt:
-    """Frames over a broker. receive() and send() as those of links.serial.Serial, but the link never ends."""
+    """Frames over a broker, as those of links.serial.Serial, but the link never ends."""
 
     console = False
 
-    def __init__(self, session, prefix, board, longest_pause_ms=60000):
-        """session: a mqtt.Session; prefix: of all topics; board: name(); longest_pause_ms: between two attempts."""
+    def __init__(self, session, prefix, board, longest_pause_ms=60000, lease=None):
+        """session: a mqtt.Session; prefix: of all topics; board: name(); longest_pause_ms: between two attempts; lease:
+        a lease.Lease to be kept or forgotten.
+        """
         self._session = session
-        self._round = (ROUND % prefix).encode()
-        self._down = (DOWN % (prefix, board)).encode()
+        self._prefix = prefix
         self._up = (UP % (prefix, board)).encode()
         self._hello = (HELLO % (prefix, board)).encode()
         self._frame = memoryview(bytearray(wire.MAX_FRAME + 1))
+        self._admitted = [wire.ROUND, wire.FLEET_KEY]  # what may be asked over a network
         self._longest = longest_pause_ms
-        self._pause = 0
+        self._lease = lease
+        self._pause = self._wait = 0
         self._failed = ticks_ms()
         self.error = None  # why the last connection was lost, or could not be made
+        session.subscribe((DOWN % (prefix, board)).encode())
+        session.subscribe((ROUND % prefix).encode())
+        self.waiting = session.waiting
+        self.close = session.close
+        self.disconnect = session.disconnect
+
+    def admit(self, kind):
+        """Pass frames of this type, too. Call it before the first receive()."""
+        self._admitted.append(kind)
+        if kind == wire.MODEL:
+            self._session.subscribe((MODEL % self._prefix).encode())
 
     def receive(self, timeout_ms=-1):
         """Return the next frame, a memoryview until the following call; None where none came in `timeout_ms`.
 
-        A frame that has come is returned, however long it takes to read what stands before it.
+        With 0 it takes a step and never waits. Few frames that nobody wants are read in one call.
         """
         start = ticks_ms()
-        left = timeout_ms
+        passed = 0
+        session = self._session
         while True:
-            passed = False
             try:
-                if not self._session.connected:
-                    if self._rest(left):
-                        self._connect()
+                if not session.connected:
+                    if self._rested() and session.open():
+                        self._pause = self._wait = 0
+                        if self._lease:
+                            self._lease.keep()
                         return self._frame[: frames.encode_hello_request(self._frame, 0)]
-                elif self._session.receive(left):
-                    n = self._session.take(self._frame)
-                    # What may be asked over a network:
-                    if n and self._frame[0] in (wire.ROUND, wire.FLEET_KEY):
+                elif session.receive():
+                    n = session.take(self._frame)
+                    if n and self._frame[0] in self._admitted:
                         return self._frame[:n]
-                    passed = True
+                    if passed < _PASSED:
+                        passed += 1
+                        continue
             except _BROKEN as error:
                 self._lose(error)
+            left = _SLICE_MS
             if timeout_ms >= 0:
-                left = max(0, timeout_ms - ticks_diff(ticks_ms(), start))
-                if not left and not passed:
+                left = timeout_ms - ticks_diff(ticks_ms(), start)
+                if left <= 0:
                     return None
+            session.wait(min(left, _SLICE_MS))
 
     def send(self, frame, n):
-        """Publish frame[:n]. Return whether there was a connection; if not, a report goes out over the next one."""
+        """Publish frame[:n], without waiting. Return whether there is a connection; if not, a report goes out over the
+        next one.
+        """
         hello = frame[0] == wire.HELLO
-        topic = self._hello if hello else self._up
         try:
-            self._session.publish(topic, frame, n, 1, hello)
-            return self._session.connected
+            self._session.publish(self._hello if hello else self._up, frame, n, hello)
         except _BROKEN as error:
             self._lose(error)
-            return False
+        return self._session.connected
 
-    def close(self):
-        """Drop the connection; the broker tells that the board is gone."""
-        self._session.close()
-
-    def _connect(self):
-        self._session.open()
-        self._session.subscribe(self._down)
-        self._session.subscribe(self._round)
-        self._pause = 0
+    def _rested(self):
+        return not self._wait or ticks_diff(ticks_ms(), self._failed) >= self._wait
 
     def _lose(self, error):
         self.error = error
+        if self._lease and not self._session.connected:
+            self._lease.forget()
         self._session.close()
         self._failed = ticks_ms()
         # Twice as long as the last time, and for each board of a fleet a little different.
         self._pause = min(max(2 * self._pause, _FIRST_PAUSE_MS), self._longest)
         self._wait = self._pause // 2 + self._pause * os.urandom(1)[0] // 512
-
-    def _rest(self, left):
-        # Sleeps on; returns whether it is time to connect.
-        pause = self._wait - ticks_diff(ticks_ms(), self._failed) if self._pause else 0
-        if pause <= 0:
-            return True
-        sleep_ms(min(pause, _SLICE_MS) if left < 0 else min(pause, _SLICE_MS, left + 1))
-        return False

@@ -95,11 +95,15 @@ def log_in(board: Path) -> None:
         context = client_context((board / config["authority"]).read_bytes())
     patience_ms = int(1000 * _PATIENCE)
     session = Session(
-        lambda: Connection(config["host"], config["port"], patience_ms, context, config["host"]),
+        lambda: Connection(config["host"], config["port"], context, config["host"]),
         name.encode(),
         name.encode(),
         mqtt.password(key).encode(),
         patience_ms=patience_ms,
     )
-    session.open()
-    session.disconnect()
+    try:
+        while not session.open():
+            session.wait(patience_ms)
+        session.disconnect()
+    finally:
+        session.close()

@@ -1,0 +1,90 @@
+"""Look-ups of IPv4 addresses that never wait (RFC 1035), as MicroPython's own do on a board.
+
+A name that ends in .local is asked for on the network itself (RFC 6762, 5.1).
+"""
+
+import os
+import socket
+
+from tern.compat import const, ticks_diff, ticks_ms
+from tern.tcp import Lost
+
+_PORT = const(53)
+_TRIES = const(4)
+_TRY_MS = const(2000)
+_ANSWER = const(512)  # bytes of one over UDP, at most
+_HEADER = const(12)
+
+
+class Query:
+    """One look-up."""
+
+    def __init__(self, name, server, port=_PORT):
+        """Of `name`, by the name server at the address `server`. Raises Lost where it can be no name."""
+        self._name = name
+        self._alone = not name.endswith(".local")  # whether one server is asked, and nobody else may answer
+        self._left = _TRIES
+        self._since = 0
+        question = b""
+        for label in name.encode().rstrip(b".").split(b"."):
+            if not 0 < len(label) < 64:
+                raise Lost("no name of a host: " + name)
+            question += bytes((len(label),)) + label
+        # a random id; recursion desired; one question; type A, class IN
+        self._packet = os.urandom(2) + b"\x01\x00\x00\x01\x00\x00\x00\x00\x00\x00" + question + b"\x00\x00\x01\x00\x01"
+        if not self._alone:
+            server = "224.0.0.251"
+            port = 5353
+        self._server = socket.getaddrinfo(server, port)[0][-1]
+        self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self._socket.setblocking(False)
+
+    def step(self):
+        """Go on; return the address, as "10.0.0.7", once it is known, None before. Raises Lost where there is none."""
+        now = ticks_ms()
+        if self._left == _TRIES or ticks_diff(now, self._since) >= _TRY_MS:
+            if not self._left:
+                raise Lost("nobody tells the address of " + self._name)
+            self._left -= 1
+            self._since = now
+            try:
+                self._socket.sendto(self._packet, self._server)
+            except OSError:  # once more, later
+                pass
+        try:
+            answer, source = self._socket.recvfrom(_ANSWER)
+        except OSError:
+            return None
+        end = len(self._packet)
+        if (
+            (self._alone and source != self._server)
+            or answer[:2] != self._packet[:2]
+            or len(answer) < end
+            or not answer[2] & 0x80
+            or answer[_HEADER:end] != self._packet[_HEADER:]
+        ):
+            return None
+        address = _address(answer, end)
+        if not address:
+            raise Lost("no address of " + self._name)
+        return address
+
+    def close(self):
+        """Forget it."""
+        self._socket.close()
+
+
+def _address(answer, at):
+    # Of the first record of type A, class IN, with four bytes, from `at` on; those before may be its other names.
+    try:
+        for _ in range(answer[6] << 8 | answer[7]):
+            while 0 < answer[at] < 64:
+                at += 1 + answer[at]
+            at += 2 if answer[at] else 1  # the rest of a name may be a reference, of two bytes
+            n = answer[at + 8] << 8 | answer[at + 9]
+            if answer[at : at + 4] == b"\x00\x01\x00\x01" and n == 4:
+                return "%d.%d.%d.%d" % tuple(answer[at + 10 : at + 14])
+            at += 10 + n
+    except (IndexError, TypeError):  # it ends too early
+        pass
+    return None

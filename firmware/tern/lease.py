@@ -1,0 +1,66 @@
+"""What a board that sleeps knows of its network from the last time, in lease.json: shared_specs/storage.md."""
+
+import json
+import os
+
+from tern.compat import const
+
+LEASE = "lease.json"
+_RENEW = const(64)  # of 256: so often DHCP is asked all the same, that it may keep the address for this board
+
+
+class Lease:
+    """The board's address and the broker's. Written only when they change, and forgotten once they do not serve."""
+
+    def __init__(self, directory, station=None):
+        """station: a wifi.Station, where the board has Wi-Fi."""
+        self._path = directory + "/" + LEASE
+        self._station = station
+        self._fixed = False  # whether the radio has the address from here
+        self.connection = None  # the tcp.Connection that is being made
+        self._known = {}
+        try:
+            with open(self._path) as file:
+                known = json.load(file)
+            if isinstance(known.get("broker"), str) and len(known.get("address")) == 4:
+                self._known = known
+        except (OSError, ValueError, TypeError, AttributeError):
+            pass
+
+    @property
+    def broker(self):
+        """The broker's address, or None."""
+        return self._known.get("broker")
+
+    def take(self):
+        """Give the radio its address of the last time, or let it ask for one."""
+        radio = self._station.radio
+        if self._known and os.urandom(1)[0] >= _RENEW:
+            radio.ifconfig(tuple(self._known["address"]))
+            self._fixed = True
+        elif self._fixed:
+            radio.ipconfig(dhcp4=True)  # ifconfig("dhcp") would wait for the answer
+            self._fixed = False
+
+    def keep(self):
+        """Keep what has led to a connection."""
+        address = list(self._station.radio.ifconfig()) if self._station else [""] * 4
+        known = {"address": address, "broker": self.connection.host}
+        if known != self._known:
+            self._known = known
+            try:
+                with open(self._path, "w") as file:
+                    json.dump(known, file)
+            except OSError:  # the next start takes longer
+                pass
+
+    def forget(self):
+        """Forget what has not."""
+        if self._known:
+            self._known = {}
+            try:
+                os.remove(self._path)
+            except OSError:
+                pass
+            if self._fixed:
+                self._station.radio.disconnect()  # to join anew, and ask for an address
