@@ -14,8 +14,6 @@ from tern.client import Client
 from tern.compat import MICROPYTHON, const, ticks_diff, ticks_ms
 from tern.frames import FrameError
 from tern.gradient import Gradient, batch_size, turn
-from tern.ledger import LedgerError
-from tern.storage import StorageError
 
 if MICROPYTHON:
     from asyncio import sleep_ms
@@ -27,48 +25,38 @@ else:
 
 _TICK_MS = const(5)  # between two looks at the link
 _LONGEST_S = const(300)  # pause after an exception
-_WAIT_MS = const(200)  # of once(), at a time
-_QUIET_MS = const(400)  # once() waits so long for a question that the broker has kept
+_QUIET_MS = const(300)  # so long once() waits for more
 
 
 class _Long(Exception):
     """What is asked for takes long to compute: that comes first, in steps, and then the question once more."""
 
 
-class NoRecords:
-    """In the place of too few records: one of zeros (storage.md, "Records of a program")."""
-
-    def __init__(self, d):
-        """d: features of a record."""
-        self.d = d
-
-    def read(self, _, row):
-        """Write it into the array('h') `row`, d + 1 values."""
-        for j in range(self.d + 1):
-            row[j] = 0
-
-
 class Live(Client):
     """A Client whose records are those of `recorder`; the parameters of questions, and models, go to `model`."""
 
-    def __init__(self, board, recorder, model=None):
-        """recorder: a Recorder, open; model: a Model, open, or None."""
+    def __init__(self, board, recorder, model):
+        """recorder: a Recorder, open; model: a Model, open."""
         super().__init__(board)
+        d = recorder.d
         self._recorder = recorder
         self._model = model
-        self._too_few = NoRecords(recorder.d)
+        self._gradient = Gradient(d)  # now, before the program's tasks run
+        self._row = array("h", bytes(2 * d + 2))
+        self._mean = array("h", bytes(2 * d))
         self._stepwise = False
         self._under_way = None  # the steps of what is asked for
-        self._inner = None  # the answerer that makes them
-        self._own = None  # buffers for gradients: Gradient, row, result
-        self.draw = None
 
     def respond(self, frame, send):
         """As Client.respond(); a MODEL is taken."""
-        if len(frame) and frame[0] == wire.MODEL:
-            self._take_model(frame)
-        else:
-            super().respond(frame, send)
+        kind = frame[0] if len(frame) else 0
+        if kind == wire.MODEL:
+            self._take(frame)
+            return
+        epoch = self._epoch
+        super().respond(frame, send)
+        if kind == wire.FLEET_KEY and self._epoch != epoch:
+            self._model.forget_round()
 
     def steps(self, frame, send):
         """Answer `frame` as respond() does: a generator, which gives way between two records."""
@@ -82,111 +70,73 @@ class Live(Client):
         finally:
             self._stepwise = False
 
-    def _take_model(self, frame):
-        if self._model:
-            try:
-                clients = self._open_clients()
-                fleet = int.from_bytes(frame[1:5], "little") == wire.FLEET
-                self._model.take_model(frame, self._fleet_key if fleet else clients.key)
-            except (FrameError, LedgerError, StorageError, OSError, MemoryError):  # no model, or not for us
-                pass
-
-    def _take_fleet_key(self, frame):
-        epoch = self._epoch
-        n = super()._take_fleet_key(frame)
-        if self._model and self._epoch != epoch:
-            self._model.forget_round()
-        return n
+    def _take(self, frame):
+        try:
+            clients = self._open_clients()
+            self._model.take_model(frame, self._fleet_key if frame[4] == 255 else clients.key)
+        except Exception:  # no model, or none for us
+            pass
 
     def _report(self, client, question):
-        if self._model:
-            self._model.take_round(self._round)
+        self._model.take_round(self._round)
         return super()._report(client, question)
 
     def _open_records(self, client):
         recorder = self._recorder
         if self._round.d != recorder.d:
             raise FrameError(wire.ERR_DATA, "records of another dimension", recorder.d)
-        client.start = 0
-        client.records = 1
         count = recorder.count
-        if count < recorder.least:
-            return self._too_few
         client.records = min(count, self._bound or count)
         client.start = count - client.records  # the newest
+        if count < recorder.least:  # as one of zeros, which is what the recorder then reads
+            client.records = 1
         return recorder
 
-    # --- what takes long --------------------------------------------------------------------------------------------
-
-    def _answerer(self, model):
-        inner = self._inner = super()._answerer(model)
-        return self if hasattr(inner, "steps") else inner
-
-    def cost(self, card):
-        """As that of an answerer."""
-        self.draw = self._inner.draw
-        return self._inner.cost(card)
-
-    def values(self, client, records, card):
-        """As those of an answerer."""
-        if self._soon():
-            return self._inner.values(client, records, card)
-        self._first(self._inner.steps, client, records)
-        return self._inner.result
-
-    def _mean_gradient(self, client, records):
-        if self._soon():
-            return super()._mean_gradient(client, records)
-        self._first(self._gradient_steps, client, records)
-        return self._own[2]
-
-    def _soon(self):
+    def _values(self, answerer, client, records):
         request = self._round
-        return not self._stepwise or (request.batch == 1 and not request.epochs)
-
-    def _first(self, steps, client, records):
+        if (
+            not self._stepwise
+            or (request.batch == 1 and not request.epochs)
+            or not hasattr(answerer or self, "steps")
+        ):
+            return super()._values(answerer, client, records)
         if not self._under_way:
+            steps = answerer.steps if answerer else self._gradient_steps
             self._under_way = steps(client, records)
             raise _Long
+        return answerer.result if answerer else self._mean
 
     def _gradient_steps(self, client, records):
         request = self._round
-        d = request.d
-        if not self._own or self._own[0].d != d:
-            self._own = Gradient(d), array("h", bytes(2 * d + 2)), array("h", bytes(2 * d))
-        gradient, row, result = self._own
         count = client.records
         batch = batch_size(request.batch, count)
         index = turn(request.round, batch, count)
-        gradient.reset(request.range)
+        self._gradient.reset(request.range)
         for _ in range(batch):
-            records.read(client.start + index, row)
-            gradient.add(request.model, request.parameters, request.exponent, row)
+            records.read(client.start + index, self._row)
+            self._gradient.add(request.model, request.parameters, request.exponent, self._row)
             index = (index + 1) % count
             yield
-        gradient.finish(result)
+        self._gradient.finish(self._mean)
 
 
 class App:
     """The node of a program: run() beside its tasks, or once() between two sleeps."""
 
-    def __init__(self, board, recorder, model=None):
-        """board: a tern.boards.Base, such as this_board(); recorder: a Recorder; model: a Model, or None for no use.
+    def __init__(self, board, recorder, model):
+        """board: a tern.boards.Base, such as this_board(); recorder: a Recorder; model: a Model.
 
-        Opens both in the board's directory. Raises StorageError where what is there does not fit.
+        Opens both in the board's directory. Raises StorageError and OSError where what is there does not fit.
         """
         recorder.open(board.directory)
-        if model:
-            model.open(board.directory)
+        model.open(board.directory)
         self.board = board
         self.recorder = recorder
         self.model = model
-        self.reports = 0  # that were sent since the start, and
-        self.refusals = 0  # errors
+        self.reports = 0  # sent since the start
         self.error = None  # the last exception
-        self._client = Live(board, recorder, model)  # now, before the program's tasks run
+        self._client = Live(board, recorder, model)
         self._link = None
-        self._pause_s = 1
 
     async def run(self, watchdog=None):
         """Answer the host beside other tasks, for ever; on a computer until the other end of the port has gone.
@@ -196,7 +146,9 @@ class App:
         """
         if watchdog:
             compat.feed = watchdog.feed
+        pause = 1
         while True:
+            reports = self.reports
             try:
                 await self._serve()
             except EOFError:
@@ -205,74 +157,62 @@ class App:
                 self._caught(error)
             finally:
                 self._close()
-            for _ in range(self._pause_s):
+            pause = 1 if self.reports > reports else min(2 * pause, _LONGEST_S)
+            for _ in range(pause):
                 compat.feed()
                 await sleep_ms(1000)
-            self._pause_s = min(2 * self._pause_s, _LONGEST_S)
-
-    async def _serve(self):
-        link = self._open()
-        while True:
-            compat.feed()
-            frame = link.receive(0)
-            if frame is None:
-                await sleep_ms(_TICK_MS)
-                continue
-            self.board.led(True)
-            try:
-                for _ in self._client.steps(frame, self._send):
-                    compat.feed()
-                    await sleep_ms(0)
-                self._pause_s = 1
-            except MemoryError:  # not even for an ERROR: the host asks again
-                gc.collect()
-            self.board.led(False)
 
     def once(self, timeout_ms=5000):
         """Connect, answer what is asked, take the model, take leave; return within about `timeout_ms`.
 
-        Returns whether a report was sent and acknowledged. Raises nothing: a board that sleeps next must not stay
-        awake; `error` is the last exception. For links over a broker: shared_specs/mqtt.md, "Boards that sleep".
+        Returns whether a report was sent and acknowledged. Raises nothing, since a board that sleeps next must not stay
+        awake; `error` is the last exception. For boards on a broker: shared_specs/mqtt.md, "Boards that sleep".
         """
-        start = heard = ticks_ms()
-        before = self.reports
-        link = None
+        reports = self.reports
         try:
-            link = self._open()
-            while (left := timeout_ms - ticks_diff(ticks_ms(), start)) > 0:
-                compat.feed()
-                frame = link.receive(min(left, _WAIT_MS))
-                if frame is not None:
-                    self._client.respond(frame, self._send)
-                    heard = ticks_ms()
-                elif link.opened and not link.waiting() and ticks_diff(ticks_ms(), heard) > _QUIET_MS:
-                    break
-            delivered = self.reports > before and not link.waiting()
-            link.disconnect()
+            return asyncio.run(self._serve(timeout_ms)) and self.reports > reports
         except Exception as error:
             self._caught(error)
-            delivered = False
+            return False
         finally:
             self._close()
-        return delivered
 
-    def _open(self):
+    async def _serve(self, timeout_ms=0):
+        # With a time-out: until nothing more comes. Returns whether all that was sent was acknowledged.
         board = self.board
         gc.collect()
+        if not self._client:
+            self._client = Live(board, self.recorder, self.model)
         self._link = link = board.link()
-        if self.model:
-            link.admit(wire.MODEL)
+        link.admit(wire.MODEL)
         if link.console:
             board.begin()
-        self._client = self._client or Live(board, self.recorder, self.model)
-        return link
+        start = ticks_ms()
+        heard = None
+        while True:
+            compat.feed()
+            frame = link.receive(0)
+            if frame is not None:
+                board.led(True)
+                try:
+                    for _ in self._client.steps(frame, self._send):
+                        compat.feed()
+                        await sleep_ms(0)
+                except MemoryError:  # not even for an ERROR: the host asks again
+                    gc.collect()
+                board.led(False)
+                heard = ticks_ms()
+            elif timeout_ms:
+                now = ticks_ms()
+                all_sent = heard is not None and not link.waiting()
+                if (all_sent and ticks_diff(now, heard) > _QUIET_MS) or ticks_diff(now, start) > timeout_ms:
+                    link.disconnect()
+                    return all_sent
+            await sleep_ms(_TICK_MS)
 
     def _send(self, reply, n):
-        kind = reply[0]
-        if kind == wire.REPORT:
+        if reply[0] == wire.REPORT:
             self.reports += 1
-        elif kind == wire.ERROR:
-            self.refusals += 1
         return self._link.send(reply, n)
 
     def _caught(self, error):

@@ -293,16 +293,10 @@ class Client:
         if k > len(self._symbols):
             self._room(k)
         choose(question, request.values, k, self._chosen)
-        if answerer:
-            values = answerer.values(client, records, card)
-            draw = answerer.draw
-        else:
-            values = self._mean_gradient(client, records)
-            draw = sample
-        gather(values, self._chosen, k, self._inputs)
+        gather(self._values(answerer, client, records), self._chosen, k, self._inputs)
         n = 0
         try:
-            draw(card, self.entropy, self._inputs, self._symbols, k)
+            (answerer.draw if answerer else sample)(card, self.entropy, self._inputs, self._symbols, k)
             self.entropy.end_report()
             n = frames.encode_report(
                 self.reply, self._key, client.device, number, self._symbols, k, card.symbols, size, unsealed
@@ -345,8 +339,10 @@ class Client:
             self._answerers[model] = Answerer(self._round)
         return self._answerers[model]
 
-    def _mean_gradient(self, client, records):
-        """Return the mean gradient, scaled and clipped."""
+    def _values(self, answerer, client, records):
+        """Return what a round asks for: what its answerer computes, or the mean gradient, scaled and clipped."""
+        if answerer:
+            return answerer.values(client, records, self._form[0])
         request = self._round
         d = request.d
         if self._gradient is None or self._gradient.d != d:

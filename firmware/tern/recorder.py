@@ -164,11 +164,11 @@ class Recorder:
     def read(self, index, row):
         """Read record `index`, 0 .. count - 1, the oldest first, into the array('h') `row` of d + 1.
 
-        Where the ring has moved on since the caller asked for count: another record, zeros where there is none.
-        Raises StorageError and OSError.
+        Where the ring has moved on since the caller asked for count: another record. Zeros where there are fewer than
+        `least`. Raises StorageError and OSError.
         """
         count = self.count
-        if not count:
+        if count < self.least:
             for j in range(len(row)):
                 row[j] = 0
             return

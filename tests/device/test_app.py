@@ -12,33 +12,25 @@ from tern import app, host_frames, storage, wire
 from tern.app import App, Live
 from tern.client import Client
 from tern.compat import ticks_diff, ticks_ms
+from tern.recorder import Recorder
 from tern.streams import Keyed
 
 D = 4
 MODELS = ((wire.LINEAR, 0), (wire.LOGISTIC, 1), (wire.LOGISTIC, 0), (wire.SVM, 7))
 
 
-class Rows:
-    """Records in the place of a Recorder's."""
+def recorder_of(board, rows, d=D, least=1):
+    """A Recorder in the board's folder, with these rows."""
+    recorder = Recorder(d, capacity=64, hold=4, least=least)
+    recorder.open(board.directory)
+    for row in rows:
+        recorder.append(row, row[d])
+    recorder.flush()
+    return recorder
 
-    def __init__(self, rows, d=D, least=1):
-        self.rows = rows
-        self.d = d
-        self.least = least
-        self.opened = None
-        self.reads = 0
 
-    @property
-    def count(self):
-        return len(self.rows)
-
-    def open(self, directory):
-        self.opened = directory
-
-    def read(self, index, row):
-        self.reads += 1
-        for j in range(self.d + 1):
-            row[j] = self.rows[index][j]
+def live_on(board, rows, d=D, least=1, model=None):
+    return Live(board, recorder_of(board, rows, d, least), model or Taken())
 
 
 class Taken:
@@ -98,18 +90,17 @@ def generator_of(label):
 def test_it_answers_as_a_client_of_the_same_records():
     plain = provision(scratch.folder(), records=7)
     own = provision(scratch.folder(), records=1)
-    rows = rows_of(plain)
+    recorder = recorder_of(own, rows_of(plain))
     for number, (model, batch) in enumerate(MODELS, 1):
         frame = round_frame(number, THREE, model=model, batch=batch)
         plain.generator = own.generator = generator_of(b"%d" % number)
         expected = ask(Client(plain), frame)
         assert expected[0] == wire.REPORT
-        recorder = Rows(rows)
-        answers, pauses = in_steps(Live(own, recorder), frame)
+        live = Live(own, recorder, Taken())
+        answers, pauses = in_steps(live, frame)
         assert answers == [expected], (model, batch)
         assert pauses == (0 if batch == 1 else min(batch or 7, 7))
-        assert recorder.reads == min(batch or 7, 7)
-        assert ask(Live(own, recorder), frame) == expected  # the stored one
+        assert ask(live, frame) == expected  # the stored one
 
 
 def test_answered_at_once_it_is_the_same():
@@ -117,7 +108,7 @@ def test_answered_at_once_it_is_the_same():
     plain = provision(scratch.folder(), records=5)
     frame = round_frame(1, THREE)
     plain.generator = own.generator = generator_of(b"at once")
-    assert ask(Live(own, Rows(rows_of(plain))), frame) == ask(Client(plain), frame)
+    assert ask(live_on(own, rows_of(plain)), frame) == ask(Client(plain), frame)
 
 
 def test_softmax_and_local_training_in_steps():
@@ -134,7 +125,7 @@ def test_softmax_and_local_training_in_steps():
             out, key_of(7), 7, 1, model, parameters, THREE, 3, -14, 0, classes, *more
         )  # fmt: skip
         frame = memoryview(out)[:n]
-        answers, pauses = in_steps(Live(own, Rows(rows_of(plain))), frame)
+        answers, pauses = in_steps(live_on(own, rows_of(plain)), frame)
         assert answers == [ask(Client(plain), frame)] and answers[0][0] == wire.REPORT
         assert pauses == (5 if model == wire.SOFTMAX_GRADIENT else 10)
 
@@ -148,7 +139,7 @@ def test_too_few_records_are_answered_as_one_of_zeros_and_paid_for():
             file.write(bytes(2 * D + 2))
         frame = round_frame(1, THREE)
         zeros.generator = own.generator = generator_of(b"few")
-        live = Live(own, Rows([array("h", (16384,) * (D + 1))] * count, least=4))
+        live = live_on(own, [array("h", (16384,) * (D + 1))] * count, least=4)
         answer = ask(live, frame)
         assert answer[0] == wire.REPORT and answer == ask(Client(zeros), frame)
         assert live._ledger.spent == 4 * small_board.EPSILON
@@ -162,16 +153,16 @@ def test_the_newest_records_count_as_far_as_everybody_may_know():
     rows = rows_of(plain)
     plain.generator = own.generator = generator_of(b"newest")
     frame = round_frame(1, THREE)
-    assert ask(Live(own, Rows([array("h", bytes(2 * D + 2))] * 9 + rows)), frame) == ask(Client(plain), frame)
+    assert ask(live_on(own, [array("h", bytes(2 * D + 2))] * 9 + rows), frame) == ask(Client(plain), frame)
 
 
 def test_records_of_another_dimension_are_refused_as_everybody_may_know():
-    live = Live(provision(scratch.folder()), Rows([], d=9))
+    live = live_on(provision(scratch.folder()), [], d=9)
     assert error_of(ask(live, round_frame(1, THREE))) == (wire.ERR_DATA, 9)
 
 
 def test_a_refusal_takes_no_steps():
-    live = Live(provision(scratch.folder(), budget=1), Rows([array("h", bytes(10))] * 5))
+    live = live_on(provision(scratch.folder(), budget=1), [array("h", bytes(10))] * 5)
     frame = round_frame(1, THREE)
     asked = small_board.asked
     asked[0] = frame
@@ -182,7 +173,7 @@ def test_a_refusal_takes_no_steps():
 def test_the_model_gets_what_is_verified():
     model = Taken()
     own = provision(scratch.folder())
-    live = Live(own, Rows([array("h", bytes(10))] * 5), model)
+    live = live_on(own, [array("h", bytes(10))] * 5, model=model)
     frame = round_frame(3, THREE, shift=5)
     damaged = bytearray(frame)
     damaged[-1] ^= 1
@@ -209,7 +200,6 @@ class Link:
         self.sent = []
         self.admitted = []
         self.closed = self.left = 0
-        self.opened = 1
 
     def receive(self, timeout_ms=-1):
         if not self.given:
@@ -236,10 +226,11 @@ class Link:
         self.closed += 1
 
 
-def app_on(link, records=5):
+def app_on(link):
     board = provision(scratch.folder())
     board.link = lambda: link
-    return App(board, Rows([array("h", bytes(10))] * records), Taken())
+    recorder_of(board, [array("h", bytes(10))] * 5).close()
+    return App(board, Recorder(D, capacity=64, hold=4), Taken())
 
 
 def test_beside_other_tasks():
@@ -284,7 +275,6 @@ def test_once():
     assert not node.once(600)  # nothing is asked
     link.given.append(OSError)
     assert not node.once(600) and isinstance(node.error, OSError)
-    link.opened = 0  # nothing answers: it takes its time, and no more
     start = ticks_ms()
-    assert not node.once(700)
+    assert not node.once(700)  # nothing is heard at all: it takes its time, and no more
     assert 600 <= ticks_diff(ticks_ms(), start) < 3000
