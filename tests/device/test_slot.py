@@ -4,6 +4,7 @@ import time
 
 from tern import wire
 from tern.compat import MICROPYTHON, sleep_ms
+from tern.links import slot
 from tern.links.slot import Slotted
 
 REPORT = bytes((wire.REPORT,)) + b"answer"
@@ -32,6 +33,15 @@ class Link:
         self.sent.append((bytes(frame[:n]), now_us()))
         return True
 
+    def waiting(self):
+        return 0
+
+    def admit(self, kind):
+        self.sent.append(("admitted", kind))
+
+    def disconnect(self):
+        self.sent.append("left")
+
     def close(self):
         self.sent.append("closed")
 
@@ -45,14 +55,98 @@ def test_sends_at_multiples_of_the_slot():
         start = slotted._due
         assert since(before, start) >= 0 and since(start, now_us()) >= 0, "when the frame came"
         sleep_ms(work_ms)
-        assert slotted.send(REPORT, 3)
+        reply = bytearray(REPORT)
+        assert slotted.send(reply, 3)
+        reply[:3] = bytes(3)  # the client's next answer
+        assert not link.sent and slotted.waiting() == 1
+        slotted.send(ERROR, 4)
         at = since(start, link.sent[0][1])
         least = (work_ms // 20 + 1) * 20000
         # never early; late only by as much as this machine was busy elsewhere
         assert least - 1000 <= at, (work_ms, at)
-        slotted.send(ERROR, 4)
+        assert bytes(slotted.receive()) == b"frame" and slotted.waiting() == 0
         assert since(link.sent[0][1], link.sent[1][1]) >= 19000 - (at - least) % 20000
         assert [sent[0] for sent in link.sent] == [REPORT[:3], ERROR]
+
+
+class Clock:
+    """Time that passes only while somebody looks at it, 10 us each time, or sleeps."""
+
+    def __init__(self):
+        self.us = 1000
+        self.slept = 0
+
+    def now(self):
+        self.us += 10
+        return self.us
+
+    def sleep_ms(self, ms):
+        self.slept += ms
+        self.us += 1000 * ms
+
+
+def with_a_clock(function):
+    clock = Clock()
+    good = slot._us, slot._diff, slot._add, slot.sleep_ms
+    slot._us = clock.now
+    slot._diff = lambda later, earlier: later - earlier
+    slot._add = lambda ticks, us: ticks + us
+    slot.sleep_ms = clock.sleep_ms
+    try:
+        function(clock)
+    finally:
+        slot._us, slot._diff, slot._add, slot.sleep_ms = good
+
+
+class Told(Link):
+    """Notes when it sent by the clock of the test."""
+
+    def __init__(self, clock):
+        super().__init__()
+        self.clock = clock
+
+    def send(self, frame, n):
+        self.sent.append(self.clock.us)
+
+
+def test_a_task_is_held_only_close_to_the_moment():
+    def run(clock):
+        for work_ms in range(0, 40, 3):
+            link = Told(clock)
+            slotted = Slotted(link, 500)
+            slotted.receive(0)
+            start = slotted._due
+            clock.us += 1000 * work_ms
+            slotted.send(REPORT, 3)
+            calls = 0
+            while not link.sent:
+                before = clock.us
+                frame = slotted.receive(0)
+                calls += 1
+                assert clock.us - before <= 8100
+                assert (frame is None) == (not link.sent)
+                clock.us += 5000  # the task sleeps
+            assert 500000 <= link.sent[0] - start <= 500020, work_ms  # whatever the work, the same
+            assert 80 < calls < 110
+
+    with_a_clock(run)
+
+
+def test_a_moment_that_is_missed_is_followed_by_the_next():
+    def run(clock):
+        link = Told(clock)
+        slotted = Slotted(link, 500)
+        slotted.receive(0)
+        start = slotted._due
+        slotted.send(REPORT, 3)
+        assert slotted.receive(0) is None
+        clock.us += 700000
+        assert slotted.receive(0) is None
+        slotted.receive(-1)
+        assert 1000000 <= link.sent[0] - start <= 1000020
+        assert slotted.waiting() == 0
+
+    with_a_clock(run)
 
 
 def test_what_tells_of_no_data_is_sent_at_once():
@@ -60,15 +154,18 @@ def test_what_tells_of_no_data_is_sent_at_once():
     slotted = Slotted(link, 60000)
     for kind in (wire.HELLO, wire.BENCH):
         slotted.receive()
-        start = now_us()
-        slotted.send(bytes((kind,)), 1)
-        assert since(start, link.sent[-1][1]) < 30000000
+        assert slotted.send(bytes((kind,)), 1)
+        assert link.sent.pop()[0] == bytes((kind,))
 
 
 def test_the_rest_is_the_links():
     link = Link()
     slotted = Slotted(link, 20)
     assert slotted.console is True
+    slotted.admit(wire.MODEL)
+    slotted.disconnect()
+    slotted.close()
+    assert link.sent == [("admitted", wire.MODEL), "left", "closed"]
 
 
 def test_a_board_has_the_slot_that_its_file_says():

@@ -1,25 +1,25 @@
 """The serial link of a device: frames over a pair of byte streams, such as a board's USB or UART console.
 
 Reading a console blocks until it has all that was asked for. So only bytes that must come are asked for: at first one,
-then what COBS says of its block. After every CREDIT bytes taken the device sends an empty frame, so that the host never
-fills the port's small buffer.
+then what COBS says of its block; with a time limit only a byte that is there. After every CREDIT bytes taken the device
+sends an empty frame, so that the host never fills the port's small buffer.
 """
 
 import gc
 import select
 import sys
-import time
 
 from tern import frames, wire
-from tern.compat import const
+from tern.compat import const, ticks_diff, ticks_ms
 
 _COLLECT = const(250)  # frames
 _SEND_MS = const(5000)  # a host that takes no byte for so long has gone
+_AT_ONCE = const(64)  # bytes read, or written, by one receive(0)
 
 
 def open_link(board):
     """Return the link over the console of a board, whichever it is."""
-    return Serial(sys.stdin.buffer, sys.stdout.buffer, sys.stdin, board.locked)
+    return Serial(sys.stdin.buffer, sys.stdout.buffer, sys.stdin, board.locked, sys.stdout)
 
 
 class Serial:
@@ -27,8 +27,9 @@ class Serial:
 
     console = True  # its port is the board's console
 
-    def __init__(self, source, sink, poll_source=None, locked=False):
-        """poll_source: what to poll for `source`, where it is another object (sys.stdin for sys.stdin.buffer).
+    def __init__(self, source, sink, poll_source=None, locked=False, poll_sink=None):
+        """poll_source, poll_sink: what to poll for them, where that is another object (sys.stdin for
+        sys.stdin.buffer).
 
         locked: nobody interrupts.
         """
@@ -37,27 +38,38 @@ class Serial:
         self._sink = sink
         self._poll = select.poll()
         self._poll.register(poll_source or source, select.POLLIN)
+        self._poll_sink = poll_sink or sink
+        self._room = None  # a poll for `sink`, with receive(0)
         self._state = frames.receiver_state(wire.MAX_FRAME)
         self._frame = memoryview(bytearray(wire.MAX_FRAME))
         self._last = self._frame[:0]  # the last frame: the next one may be as long
         self._chunk = bytearray(wire.AT_ONCE)
-        self._coded = bytearray(frames.cobs_size(wire.MAX_FRAME))
+        # what is sent: a 0, which ends a frame that was cut short, and a frame
+        self._coded = memoryview(bytearray(frames.cobs_size(wire.MAX_FRAME) + 1))
+        self._body = self._coded[1:]
+        self._at = self._end = 0  # what is left of it
+        self._credits = 0  # empty frames to be sent
         self._taken = 0
         self._frames = 0  # sent since garbage was collected
-        self._cut = False  # whether the last frame sent was cut short
 
     def receive(self, timeout_ms=-1):
         """Return the next frame, a memoryview until the following call; empty if damaged.
 
-        None where none came in `timeout_ms` (-1: wait for ever). Raises EOFError when the other end has gone, and
-        KeyboardInterrupt when it sends a carriage return and Ctrl-C in place of a frame, as tools do.
+        None where none came in `timeout_ms` (-1: wait for ever; 0: neither wait nor read or write more than 64 bytes).
+        Raises EOFError when the other end has gone, and KeyboardInterrupt when it sends a carriage return and Ctrl-C in
+        place of a frame, as tools do.
         """
         try:
-            return self._receive(timeout_ms)
+            if not timeout_ms:
+                if not self._room:
+                    self._room = select.poll()
+                    self._room.register(self._poll_sink, select.POLLOUT)
+                self._push()
+            return self._receive(timeout_ms, _AT_ONCE)
         except OSError:  # a pty whose other end was closed
             raise EOFError
 
-    def _receive(self, timeout_ms):
+    def _receive(self, timeout_ms, most):
         # Few variables: what takes more than 11 words lies on the heap.
         state = self._state
         while True:
@@ -66,8 +78,12 @@ class Serial:
                 n = frames.still_to_come(state, self._frame)
                 if not n and not self._locked:
                     raise KeyboardInterrupt
-                if (timeout_ms >= 0 or self._frames > _COLLECT) and not self._ready(timeout_ms):
+                if (timeout_ms >= 0 or self._frames > _COLLECT) and not (most and self._ready(timeout_ms)):
                     return None
+                if timeout_ms >= 0:
+                    n = 1
+                    if not timeout_ms:
+                        most -= 1
                 n = self._source.readinto(self._chunk, n or 1)  # no more than the chunk holds
                 if not n:
                     raise EOFError
@@ -76,7 +92,8 @@ class Serial:
                 n += self._taken
                 if n >= wire.CREDIT:
                     n -= wire.CREDIT
-                    self._write(b"\x00", 1)
+                    self._credits += 1
+                    self._push()
                 self._taken = n
             elif n:
                 if n < 0:
@@ -94,30 +111,53 @@ class Serial:
             return True
         return False
 
+    def admit(self, kind):
+        """Every frame is passed as it is."""
+
+    def waiting(self):
+        """Return how many frames are not sent yet."""
+        return 1 if self._at < self._end else 0
+
     def close(self):
         """The port stays open: it is the board's console."""
 
+    disconnect = close
+
     def send(self, frame, n):
-        """Send frame[:n]. Return whether the other end took all of it. A HELLO starts the count of credits afresh."""
+        """Send frame[:n]. Return whether the other end took all of it. A HELLO starts the count of credits afresh.
+
+        Once receive(0) has been called, what the other end does not take now is sent by later calls, unless another
+        frame is sent before.
+        """
         self._frames += 1
         if frame[0] == wire.HELLO:
             self._taken = 0
-        return self._write(self._coded, frames.cobs_encode(frame, n, self._coded))
+        self._at = 0 if self._at < self._end else 1
+        self._end = 1 + frames.cobs_encode(frame, n, self._body)
+        return self._push()
 
-    def _write(self, data, n):
-        if self._cut:
-            self._cut = False
-            if not self._write(b"\x00", 1):
-                return False
-        at = 0
-        since = time.ticks_ms()
-        while n:
-            took = self._sink.write(data, at, n)
+    def _push(self):
+        # Writes on; returns whether all is written. Without waiting it asks before each byte.
+        since = ticks_ms()
+        most = _AT_ONCE
+        while self._at < self._end or self._credits:
+            if self._room:
+                most -= 1
+                if most < 0 or not self._writable():
+                    return False
+            if self._at < self._end:
+                took = self._sink.write(self._coded, self._at, 1 if self._room else self._end - self._at)
+                self._at += took or 0
+            else:
+                took = self._sink.write(self._coded, 0, 1)
+                self._credits -= took or 0
             if took:
-                at += took
-                n -= took
-                since = time.ticks_ms()
-            elif time.ticks_diff(time.ticks_ms(), since) > _SEND_MS:
-                self._cut = True
+                since = ticks_ms()
+            elif ticks_diff(ticks_ms(), since) > _SEND_MS:
                 return False
         return True
+
+    def _writable(self):
+        for _ in self._room.ipoll(0):
+            return True
+        return False
