@@ -71,7 +71,7 @@ class Model:
             self.forget_round()
             with open(directory + MODEL, "rb") as file:
                 frame = file.read()
-            self._use(check_model(frame, b""), frame)
+            self._put(check_model(frame, b""), frame[_AT_BYTES : -wire.TAG_BYTES], False)
         except Exception:  # whatever is wrong with it: as if there were none
             return
         if self._device != self._epoch and self._device != _OF_A_ROUND:
@@ -101,7 +101,8 @@ class Model:
             if model > wire.SOFTMAX:
                 model = wire.SOFTMAX if model == wire.SOFTMAX_GRADIENT else model - wire.LOCAL
             fields = (_OF_A_ROUND, number, model, request.exponent, request.classes, request.d)
-            due = number // self.every > self.round // self.every
+            due = number // self.every > self.round // self.every or request.d != self.d or model != self.kind
+            due = due or request.classes != self.classes
             self._put(fields, request.parameters, due)
 
     def score(self, row, label=0):
@@ -160,13 +161,9 @@ class Model:
         pack_into(wire.MODEL_FIELDS, frame, 1, *fields)
         seal(b"", frame, len(frame) - wire.TAG_BYTES)
         if array("h", frame) != self._image:
-            due = due or fields[4:] != (self.classes, self.d) or fields[2] != self.kind
-            self._use(fields, frame)
+            self._image = array("h", frame)
+            self._device, self.round, self.kind, self.exponent, self.classes, self.d = fields
+            self._classifier = None
+            self.ready = True
             if due:
                 replace(self._directory + MODEL, frame)
-
-    def _use(self, fields, frame):
-        self._image = array("h", frame)
-        self._device, self.round, self.kind, self.exponent, self.classes, self.d = fields
-        self._classifier = None
-        self.ready = True

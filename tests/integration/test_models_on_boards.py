@@ -1,0 +1,145 @@
+"""A board that holds a model gets it over its serial port: at a run's end, during a served one, when it is back."""
+
+import os
+import subprocess
+import tty
+from array import array
+from pathlib import Path
+
+import numpy as np
+import pytest
+import rig
+
+from tern import frames, wire
+from tern.model import MODEL, Model, check_model
+from ternhost import DeviceModel
+from ternhost.aggregate.store import Store
+from ternhost.algorithms.fedsgd import FedSGD
+from ternhost.drivers.base import Terms
+from ternhost.drivers.boards import BoardsDriver
+from ternhost.drivers.ports import Ports
+from ternhost.runs import serving
+from ternhost.runs.options import Schedule, Where
+from ternhost.runs.status import END, Watcher
+from terntools.emulators.micropython import device_command
+
+FIRMWARE = Path(frames.__file__).parents[1]
+PROGRAM = Path(__file__).parents[1] / "harness" / "model_board.py"
+
+
+class Board:
+    """MicroPython with model_board.py on a pty."""
+
+    def __init__(self, micropython, directory):
+        self.directory = directory
+        self._far, self._near = os.openpty()
+        tty.setraw(self._near)
+        self.port = os.ttyname(self._near)
+        self._command = device_command(micropython, str(PROGRAM), str(directory))
+        self.start()
+
+    def start(self):
+        with open(self.directory / "board.log", "ab") as log:
+            self._process = subprocess.Popen(
+                self._command,
+                stdin=self._far,
+                stdout=self._far,
+                stderr=log,
+                env={**os.environ, "MICROPYPATH": str(FIRMWARE)},
+                start_new_session=True,
+            )
+
+    def kill(self):
+        self._process.kill()
+        self._process.wait()
+
+    def close(self):
+        self.kill()
+        os.close(self._near)
+        os.close(self._far)
+
+    @property
+    def round(self):
+        """After which the model that it keeps was made; None where it has none."""
+        path = Path(str(self.directory) + MODEL)
+        return check_model(path.read_bytes(), b"")[1] if path.exists() else None
+
+
+@pytest.fixture
+def boards(tmp_path, monkeypatch, micropython):
+    monkeypatch.chdir(tmp_path)
+    site = rig.make_site(tmp_path, micropython, budget=200 * rig.COST)
+    site.store.close()
+    found = [Board(micropython, directory) for directory in site.directories]
+    yield found
+    for board in found:
+        board.close()
+
+
+def fleet(boards):
+    return "port:" + ",".join(board.port for board in boards)
+
+
+def assert_it_has(board, own):
+    """The board predicts what the host says that it does."""
+    device = Model()
+    device.open(str(board.directory))
+    assert (device.kind, device.classes, device.d) == (own.model, own.classes, own.d)
+    rows = np.random.default_rng(5).integers(-16384, 16385, (50, own.d), dtype=np.int16)
+    predictions = own.predict(rows).tolist()
+    assert [device.predict(array("h", row.tolist())) for row in rows] == predictions
+    assert board.round == own.number
+
+
+CASES = {
+    "logistic": ("fedsgd", {"reports": 40, "group": 20, "model": "logistic"}),
+    "softmax": ("fedsgd", {"reports": 40, "group": 20, "model": "softmax", "labels": 8}),
+    "fedavg": ("fedavg", {"rounds": 2, "clients": 40, "records": 1, "model": "svm"}),
+    "hiera": ("hiera", {"reports": 40, "group": 20, "model": "linear"}),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_at_the_end_of_a_run(boards, case):
+    algorithm, options = CASES[case]
+    common = {"fleet": fleet(boards), "store": "store.sqlite", "dimension": rig.D, "epsilon": "1", "seed": 3}
+    result = rig.finish(algorithm, name="mine", **common, **options)
+    assert result["reports"]
+    own = DeviceModel.of_run("mine")
+    assert (
+        own.model
+        == {"logistic": wire.LOGISTIC, "softmax": wire.SOFTMAX, "fedavg": wire.SVM, "hiera": 1}[case]
+    )
+    for board in boards:
+        assert_it_has(board, own)
+
+
+def test_during_a_served_run_and_a_board_that_comes_back(boards):
+    heard = []
+
+    def look(status):
+        if status.event == END:
+            heard.append((status.number, [board.round for board in boards]))
+
+    options = FedSGD.Options(dimension=rig.D, epsilon="1", model="logistic")
+    schedule = Schedule(rounds=9, model_every=4)
+    watcher = Watcher(status=look)
+    where = Where(fleet=fleet(boards))
+    with serving.serve("fedsgd", options, where, schedule, store="store.sqlite", watcher=watcher) as run:
+        run.run()
+    numbers = [number for number, _ in heard]
+    assert len(numbers) == 9
+    assert heard[3][1] == [None, None]
+    assert heard[7][1] == [numbers[3]] * 2  # sent after the fourth, and long there when the eighth has ended
+    assert [board.round for board in boards] == [numbers[-1]] * 2
+    for board in boards:
+        board.kill()
+        os.remove(str(board.directory) + MODEL)
+        board.start()
+    with (
+        Store("store.sqlite", create=False) as store,
+        BoardsDriver(store, Ports([b.port for b in boards]), Terms()),
+    ):
+        pass  # nobody is asked anything
+    for board in boards:
+        assert_it_has(board, DeviceModel.of_store("store.sqlite"))
