@@ -74,7 +74,7 @@ def test_every_figure_says_where_it_is_from():
 
 
 def test_a_year_on_2000_mah_at_a_round_an_hour():
-    """What docs/guides/battery.md says: an ESP32 by itself, a Pico W with a timer that cuts its supply, and no other."""
+    """What docs/guides/battery.md says: an ESP32 by itself, a Pico W whose supply a timer cuts."""
     years = {
         (board, sleep): battery.load(board, sleep).life(2000, 3600).years
         for board, of in battery.figures()["boards"].items()
