@@ -1,11 +1,26 @@
 """Frozen into a firmware: make BOARD=... FROZEN_MANIFEST=.../firmware/manifest.py
 
+That is the client, with all that it has on demand. A manifest of your own takes the pieces that you want, each a
+package-<piece>.json beside this file, and your program in the place of main.py:
+
+    include(".../firmware/manifest.py", pieces="mqtt,app", main=False)
+    module("main.py")
+
 In an installed package it is ternfirmware/manifest.py, and the library lies beside that folder.
 """
 
+import json
 import os
 
-include("$(PORT_DIR)/boards/manifest.py")  # noqa: F821 - the manifest's own words
+options.defaults(pieces="client", main=True)  # noqa: F821 - the manifest's own words
+
+files = set()
+for piece in options.pieces.split(","):  # noqa: F821
+    with open("package-" + piece.strip() + ".json") as package_of_piece:
+        files |= {file.split("/", 1)[1] for file, _ in json.load(package_of_piece)["urls"]}
+
+include("$(PORT_DIR)/boards/manifest.py")  # noqa: F821
 # Constants keep their names here; `tern deploy` folds them in (tools/terntools/boards/fold.py), which is smaller.
-package("tern", base_path="." if os.path.isdir("tern") else "..", opt=3)  # noqa: F821
-module("main.py")  # noqa: F821
+package("tern", files=sorted(files), base_path="." if os.path.isdir("tern") else "..", opt=3)  # noqa: F821
+if options.main:  # noqa: F821
+    module("main.py")  # noqa: F821

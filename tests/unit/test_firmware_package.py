@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 import graphlib
 import json
+import sys
+import types
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,7 +14,8 @@ from typing import Any
 import pytest
 
 import tern
-from terntools.boards import fold, modules, mpy, package
+from ternhost.errors import UsageError
+from terntools.boards import deploy, fold, modules, mpy, package
 
 FIRMWARE = Path(tern.__file__).parents[1]
 
@@ -65,26 +68,154 @@ def test_no_module_comes_back_to_itself_by_its_imports() -> None:
     assert order.index("tern.shapes") < order.index("tern.card") < order.index("tern.client")
 
 
+class Options:
+    """As of MicroPython's tools/manifestfile.py."""
+
+    def __init__(self, **given: Any) -> None:
+        self.given = given
+
+    def defaults(self, **values: Any) -> None:
+        self.__dict__.update(values | self.given)
+
+
 @pytest.mark.parametrize(
     ("there", "base"), [("firmware/tern", "."), ("tern", "..")], ids=["checkout", "package"]
 )
-def test_manifest_freezes_the_package_and_the_entry(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, there: str, base: str
+@pytest.mark.parametrize("options", [{}, {"pieces": "core, mqtt", "main": False}], ids=["usual", "pieces"])
+def test_manifest_freezes_the_pieces_and_the_entry(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, there: str, base: str, options: dict[str, Any]
 ) -> None:
     (tmp_path / "firmware").mkdir()
     (tmp_path / there).mkdir()
+    for file, content in package.packages().items():
+        (tmp_path / "firmware" / file).write_text(content)
     monkeypatch.chdir(tmp_path / "firmware")  # as MicroPython's build does, in the manifest's folder
     said: list[tuple[str, str, str | None]] = []
+    frozen: set[str] = set()
 
     def word(name: str) -> Any:
-        return lambda what, base_path=None, opt=None: said.append((name, what, base_path))
+        def note(what: str, files: Any = (), base_path: str | None = None, opt: int | None = None) -> None:
+            said.append((name, what, base_path))
+            frozen.update(files)
 
-    exec(
-        (FIRMWARE / "manifest.py").read_text(),
-        {name: word(name) for name in ("include", "package", "module")},
-    )
+        return note
+
+    words: dict[str, Any] = {name: word(name) for name in ("include", "package", "module")}
+    exec((FIRMWARE / "manifest.py").read_text(), {**words, "options": Options(**options)})
     assert ("package", "tern", base) in said
-    assert ("module", "main.py", None) in said
+    assert (("module", "main.py", None) in said) == options.get("main", True)
+    pieces = package.pieces(mpy.library())
+    wanted = pieces["core"] | pieces["mqtt"] if options else pieces["client"]
+    assert frozen == {mpy.file_of(name).removeprefix("tern/") + ".py" for name in wanted}
+
+
+def test_a_package_for_every_piece_is_current_and_complete() -> None:
+    there = {path.name: path.read_text() for path in FIRMWARE.glob("package*.json")}
+    assert there == package.packages(), "python -m terntools.boards.package writes them anew"
+    sources = mpy.library()
+    pieces = package.pieces(sources)
+    assert {"core", "mqtt", "client", *mpy.BEYOND} - {"streams"} == set(pieces)
+    assert pieces["core"] < pieces["mqtt"] < pieces["client"]
+    assert "tern.mqtt" not in pieces["core"]
+    for piece, names in pieces.items():
+        for name in names:
+            missing = modules.at_top(sources, {name}) - names
+            assert not missing, f"{piece}: {name} cannot do without {missing}"
+        assert "tern.boards.emulated" not in names
+        assert {"tern.client", "tern.supervisor", "tern.boards.rp2", "tern.boards.esp32"} <= names
+
+
+# Modules for a program of one's own, as they are on no board by themselves.
+PILOT = """
+# brings: logbook
+from tern.client import Client
+SPEED = 7
+class Pilot(Client):
+    def fly(self):
+        return SPEED
+    def _hidden(self):
+        pass
+"""
+LOGBOOK = """
+from tern.storage import Records
+class Logbook:
+    def note(self):
+        return Records
+"""
+
+
+@pytest.fixture
+def own_modules(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A library with two modules more: tern.pilot, which brings tern.logbook."""
+    more = {"tern.pilot": PILOT, "tern.logbook": LOGBOOK}
+    library = mpy.library
+    for name, text in more.items():
+        module = types.ModuleType(name)
+        exec(text, module.__dict__)
+        monkeypatch.setitem(sys.modules, name, module)
+    monkeypatch.setattr(mpy, "library", lambda architecture="": library(architecture) | more)
+    monkeypatch.setattr(mpy, "BEYOND", modules.beyond(mpy.library(), mpy.MAIN.read_text()))
+
+
+@pytest.mark.usefixtures("own_modules")
+def test_modules_for_a_program_of_ones_own_come_by_name_with_what_they_bring() -> None:
+    assert {"pilot", "logbook"} <= set(mpy.BEYOND)
+    board = mpy.BOARDS["pico"]
+    plain = mpy.sources_for(board)
+    found = mpy.sources_for(board, more=["pilot"])
+    assert found.keys() - plain.keys() == {"tern.pilot", "tern.logbook"}
+    assert "def fly" in found["tern.pilot"], "whoever imports it is not here"
+    assert "def note" in found["tern.logbook"]
+    assert "_hidden" not in found["tern.pilot"]
+    assert mpy.sources_for(board, more=["logbook"]).keys() - plain.keys() == {"tern.logbook"}
+    pieces = package.pieces(mpy.library())
+    assert pieces["pilot"] - pieces["core"] == {"tern.pilot", "tern.logbook"}
+    assert pieces["client"].isdisjoint({"tern.pilot", "tern.logbook"})
+
+
+@pytest.mark.usefixtures("own_modules")
+def test_a_program_brings_what_it_imports() -> None:
+    board = mpy.BOARDS["pico"]
+    plain = mpy.sources_for(board).keys()
+    program = "from tern.logbook import Logbook\nimport tern.softmax\nLogbook().note()\n"
+    found = mpy.sources_for(board, program=program)
+    assert found.keys() - plain == {"tern.logbook", "tern.softmax", "tern.inference"}
+    for lacking in (
+        "from tern.pilot import SPEED\n",  # folded in: it has no name there
+        "from tern import wire\nprint(wire.ROUND)\n",
+        "import tern.pilot\nprint(tern.pilot.SPEED)\n",
+        "from tern.pilot import Passenger\n",
+        "import tern.nothing\n",
+        "from tern.links.mqtt import open_link\n",  # no network
+    ):
+        with pytest.raises(UsageError, match="which the board does not have") as caught:
+            mpy.sources_for(board, program=lacking)
+        assert "--whole" in str(caught.value.hint)
+    whole = mpy.sources_for(
+        board, whole=True, program="from tern.pilot import SPEED\nfrom tern import wire\nwire.ROUND\n"
+    )
+    assert "SPEED = 7" in whole["tern.pilot"]
+    with pytest.raises(UsageError, match=r"tern\.nothing"):
+        mpy.sources_for(board, whole=True, program="import tern.nothing\n")
+
+
+def test_a_program_is_read_before_the_board_is_touched(tmp_path: Path) -> None:
+    path = tmp_path / "program.py"
+    path.write_text("import tern\n")
+    assert deploy.read_program(path) == b"import tern\n"
+    path.write_text("import tern (\n")
+    with pytest.raises(UsageError, match=r"program\.py is no Python"):
+        deploy.read_program(path)
+    with pytest.raises(UsageError, match="cannot read"):
+        deploy.read_program(tmp_path / "none.py")
+
+
+@pytest.mark.skipif("app" not in mpy.BEYOND, reason="no tern.app here")
+def test_the_application_brings_all_of_it() -> None:
+    sources = mpy.library()
+    assert modules.brought(sources, {"tern.app"}) == {
+        "tern.app", "tern.recorder", "tern.features", "tern.model",
+    }, "a line of tern.app says so: # brings: recorder, features, model"  # fmt: skip
 
 
 def leaves() -> Iterator[tuple[str, ast.FunctionDef, dict[str, int]]]:

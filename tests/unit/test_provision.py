@@ -208,3 +208,28 @@ def test_the_options_say_when_to_send_and_what_to_pay_for(tmp_path):
     for number in ("0", "65536", "-1"):
         with pytest.raises(UsageError, match=f"--most-records must be 1 to 65535, not {number}"):
             provision_cli.member_of(parser.parse_args([*common, "--most-records", number]))
+
+
+def sleeper(**options):
+    where = {"broker": Broker("broker.local", 1883), **options}
+    return Member(7, ROWS, provision.policy("2", "100"), wake=3600, **where)
+
+
+def test_a_board_that_sleeps_is_known_to_its_broker_and_its_host(tmp_path):
+    files = sleeper().broker.files(3600)
+    assert json.loads(files["/mqtt.json"]) == {
+        "host": "broker.local", "port": 1883, "clean": False, "wake_s": 3600,
+    }  # fmt: skip
+    assert "clean" not in json.loads(Broker("broker.local", 1883).files()["/mqtt.json"])
+    for options, message in (
+        ({"broker": None}, "--wake-s needs a broker"),
+        ({"reserve": 24}, "--reserve 24 and --wake-s are at odds: .* up to 23 reports"),
+        ({"pause": 60}, "--pause 60 and --wake-s are at odds"),
+        ({"lock": True}, "--lock and --wake-s are at odds"),
+    ):
+        with pytest.raises(UsageError, match=message) as caught:
+            sleeper(**options)
+        assert caught.value.hint
+    for seconds in (0, -1, 86_401):
+        with pytest.raises(UsageError, match="--wake-s must be 1 to 86400"):
+            Member(7, ROWS, provision.policy("2", "100"), wake=seconds)

@@ -156,6 +156,7 @@ def _print_line(status: Status) -> None:
         + (f" ({why})" if why else "")
         + f", {status.ended}"
         + (f"; {status.boards} boards" if status.boards is not None else "")
+        + (f", {status.asleep} asleep" if status.asleep else "")
         + (f", {status.strangers} of another version (tern deploy)" if status.strangers else "")
         + figures,
         flush=True,

@@ -1,4 +1,8 @@
-"""A round on a broker, from its first question: who is asked what, who has to wait, who is asked again."""
+"""A round on a broker, from its first question: who is asked what, who has to wait, who is asked again.
+
+A board that sleeps is asked when it says hello and at no other time. Its broker would keep what came meanwhile, and
+such a board would answer, and pay for, rounds that have ended.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +16,7 @@ from itertools import islice
 from tern import wire
 from tern.links.mqtt import name as board_name
 from tern.storage import MAX_PAUSE
+from ternhost.aggregate import sleepers
 from ternhost.aggregate.aggregator import Aggregator
 from ternhost.aggregate.fleet_key import FleetKey
 from ternhost.aggregate.rounds import Refusal
@@ -61,7 +66,7 @@ class Asking:
             if board.left_out and board.expected:
                 probe = min(board.expected)
                 self._give_up(board)
-                if board.there and not self.announced:
+                if board.there and not self.announced and board.can_be_asked(now):
                     self._ask(board, probe)
         self.announce()
 
@@ -77,9 +82,16 @@ class Asking:
             board.under_way.clear()
         if self.announced:
             return
+        now = time.monotonic()
+        asleep = self._roster.wakes.keys()
         for board in boards:
             board.under_way &= board.expected
-            board.to_ask = deque(sorted(board.expected - board.under_way - self._waits.keys()))
+            to_ask = board.expected - board.under_way - self._waits.keys()
+            if not board.can_be_asked(now):
+                to_ask = set()
+            elif not board.name:
+                to_ask -= asleep
+            board.to_ask = deque(sorted(to_ask))
             if board.to_ask:
                 self._hungry[board] = None
 
@@ -181,14 +193,20 @@ class Asking:
                 del self._waits[device]
                 self._heard = now
                 for board in self._roster.of(device):
-                    self._ask(board, device)
+                    if board.can_be_asked(now) and (board.name or device not in self._roster.wakes):
+                        self._ask(board, device)
         if now - self._heard < self._patience:
             return
         self._heard = now
         self._patience = min(2 * self._patience, MAX_PATIENCE)
         # Some are on boards whose hello was lost, or that are not there; and a hello may claim devices that it has not.
         last = self._patience == MAX_PATIENCE
-        boards = [board for board in self._roster.boards.values() if board.there and board.expected]
+        # Nor is anything repeated to one that sleeps: it finds what is announced, and else is asked when it says hello.
+        boards = [
+            board
+            for board in self._roster.boards.values()
+            if board.there and board.expected and not board.wake
+        ]
         if not self.announced:
             for board in (*boards, *self._roster.nowhere) if last else boards:
                 board.under_way.clear()
@@ -209,7 +227,8 @@ class Asking:
     def leave_out(self, now: float, terms: Terms) -> None:
         """Go on without the boards that have been silent for too long."""
         for board in self._roster.all():
-            if not board.expected or self._roster.silent(board, now) <= terms.silence:
+            patience = max(terms.silence, sleepers.least_deadline((board.wake,)))
+            if not board.expected or self._roster.silent(board, now) <= patience:
                 continue
             if not board.expected.isdisjoint(self._waits):
                 continue
@@ -219,7 +238,7 @@ class Asking:
                 continue  # nobody has to hear of it again
             board.left_out = True
             self._warn(
-                f"round {self.number}: board {board.name} has been silent for {terms.silence:g} s, and is left "
+                f"round {self.number}: board {board.name} has been silent for {patience:g} s, and is left "
                 f"out with its {count} devices until it answers again"
                 if board.name
                 else f"round {self.number}: {count} devices are on no board that is connected, and are left out"

@@ -55,12 +55,14 @@ class Terms:
 
 @dataclass(frozen=True)
 class Sight:
-    """What a driver sees of its fleet now. boards, strangers (of another version) and connected: of one on a broker.
+    """What a driver sees of its fleet now. boards, strangers (of another version) and connected: of one on a broker;
+    asleep: its boards that are not there because they sleep.
 
     frames: what became of those of the devices.
     """
 
     boards: int | None = None
+    asleep: int = 0
     strangers: int = 0
     connected: bool = True
     frames: Mapping[str, int] = field(default_factory=dict)

@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from tern import wire
-from ternhost.aggregate import kept_model
+from ternhost.aggregate import kept_model, sleepers
 from ternhost.aggregate.fleet_key import fleet_key
 from ternhost.aggregate.questions import Averaged
 from ternhost.aggregate.rounds import RoundResult
@@ -64,7 +64,8 @@ class BrokerDriver(StoredDriver):
         self._stopped = False
         self._changes = store.changes()
         self._asking: Asking | None = None
-        self._roster = Roster(self.aggregator.devices)
+        self._roster = Roster(self.aggregator.devices, sleepers.wakes(store))
+        self._heard: dict[int, float] = {}  # devices that sleep, since that was written
         self._devices: list[int] = []
         self._told_connected = True
         self._looked = 0.0
@@ -140,7 +141,11 @@ class BrokerDriver(StoredDriver):
     def sight(self) -> Sight:
         link = self.link
         return replace(
-            super().sight, boards=len(link.boards), strangers=len(link.strangers), connected=link.connected
+            super().sight,
+            boards=len(link.boards),
+            asleep=self._roster.asleep,
+            strangers=len(link.strangers),
+            connected=link.connected,
         )
 
     @property
@@ -169,7 +174,9 @@ class BrokerDriver(StoredDriver):
         """Take what boards have sent, and look after them; whether it was something that a round expects."""
         batch = await self.link.take(timeout)
         news = bool(batch) and self._accept(batch)
-        if (now := time.monotonic()) - self._looked >= _TICK:
+        now = time.monotonic()
+        woken = self._roster.wakes and self.link.changed  # it is awake for a short while
+        if woken or now - self._looked >= _TICK:
             self._looked = now
             self._reload_keys()
             self._look_at_broker()
@@ -222,6 +229,8 @@ class BrokerDriver(StoredDriver):
         finally:
             self._asking = None
             asking.end()
+            sleepers.save_heard(self._store, self._heard)
+            self._heard = {}
         return None
 
     def publish(self, averaged: Averaged) -> None:
@@ -240,6 +249,7 @@ class BrokerDriver(StoredDriver):
         self._reload_keys()
         now = time.monotonic()
         accepted = self._take_in(batch)
+        self._hear([device for _, device in accepted.reports])
         if asking := self._asking:
             asking.answered([device for _, device in accepted.reports], now)
             asking.answered([refusal.device for refusal in accepted.refusals], now)
@@ -248,12 +258,16 @@ class BrokerDriver(StoredDriver):
                     asking.put_off(refusal, now)
         return bool(accepted.reports or accepted.refusals)
 
+    def _hear(self, devices: Iterable[int]) -> None:
+        if self._roster.wakes:
+            self._heard |= {device: time.time() for device in devices if device in self._roster.wakes}
+
     def _reload_keys(self) -> None:
         if (changes := self._store.changes()) != self._changes:
             self._changes = changes
             fleet = fleet_key(self._store)  # before the keys: who is revoked with it is brought no new one
             self.aggregator.reload_keys()
-            self._roster.know(self.aggregator.devices)
+            self._roster.know(self.aggregator.devices, sleepers.wakes(self._store))
             if fleet != self._fleet:
                 self._fleet = fleet
                 self._bring_fleet_key(self._roster.boards.values())
@@ -284,11 +298,14 @@ class BrokerDriver(StoredDriver):
     def _look_at_boards(self, now: float) -> bool:
         """Take note of boards that have come or gone; whether any have come."""
         new, again, gone = self._roster.look(self.link, now)
+        self._hear([board.clients.start for board in new + again if board.greeted == now])
         if not self._standing:  # of a fleet that is served, boards come and go
             for board in again:
-                self._warn(f"board {board.name} is back")
+                if not board.wake:
+                    self._warn(f"board {board.name} is back")
             for board in gone:
-                self._warn(f"board {board.name} is gone from the broker")
+                if not board.wake:
+                    self._warn(f"board {board.name} is gone from the broker")
         if self._asking and (new or again):
             self._asking.deal(new + again)
         self._bring_fleet_key(new + again)

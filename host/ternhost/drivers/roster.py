@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 from ternhost.aggregate.fleet_key import OWN_KEY_ONLY
 from ternhost.links.mqtt import MqttLink
 
 GREETING = 3.0  # seconds after a new connection, in which the broker tells who is there
+AWAKE = 10.0  # seconds after its hello, in which a board that sleeps can be asked
 
 
 class Board:
@@ -29,6 +30,12 @@ class Board:
         self.to_ask: deque[int] = deque()
         self.under_way: set[int] = set()
         self.heard = 0.0
+        self.wake = 0  # it sleeps, and wakes every so many seconds; 0: it does not
+        self.greeted = -AWAKE  # when it said hello
+
+    def can_be_asked(self, now: float) -> bool:
+        """Whether it hears what it is asked now: one that sleeps would find it once the round has ended."""
+        return not self.wake or now - self.greeted < AWAKE
 
     def lacks(self, epoch: int) -> bool:
         """Whether it has an earlier fleet key, and has not declined this one."""
@@ -51,18 +58,20 @@ class Board:
 class Roster:
     """The boards of a broker. Whatever they claim costs no more than the devices that there are."""
 
-    def __init__(self, devices: Collection[int]) -> None:
+    def __init__(self, devices: Collection[int], wakes: Mapping[int, int] | None = None) -> None:
+        """wakes: how many seconds pass from one wake to the next, of devices that sleep."""
         self.boards: dict[str, Board] = {}
         self.nowhere = [Board()]  # where the devices are that no board claims
         self._claims: dict[int, list[Board]] = {}  # one of them lies if there are two
         self._doubtful: set[str] = set()  # boards that were there before the connection was lost
         self._connected_at = 0.0
         self._sure_at = 0.0  # when those that are not there are gone
-        self.know(devices)
+        self.know(devices, wakes or {})
 
-    def know(self, devices: Collection[int]) -> None:
-        """Of all devices that have a key, these."""
+    def know(self, devices: Collection[int], wakes: Mapping[int, int]) -> None:
+        """Of all devices that have a key, these; some of them sleep."""
         self.devices = sorted(devices)
+        self.wakes = {device: seconds for device, seconds in wakes.items() if device in devices}
         self._claims = {}
         for board in self.boards.values():
             self._claim(board, board.clients)
@@ -85,6 +94,11 @@ class Roster:
         self._sure_at = now + GREETING if self._connected_at else now
         self._connected_at = now
 
+    @property
+    def asleep(self) -> int:
+        """How many boards are not there because they sleep."""
+        return sum(bool(board.wake) and not board.there for board in self.boards.values())
+
     def silent(self, board: Board, now: float) -> float:
         """Seconds without a word of a board that could have been heard."""
         return now - max(board.heard, self._connected_at)
@@ -103,6 +117,8 @@ class Roster:
             if board.clients != said.clients:
                 self._claim(board, said.clients)
             board.epoch, board.answers = said.epoch, said.answers
+            if not said.kept:
+                board.greeted = now
             board.there, board.left_out, board.heard = True, False, now
         self._doubtful -= link.boards.keys()
         if self._doubtful and link.connected and now >= self._sure_at:
@@ -119,6 +135,8 @@ class Roster:
             if board in self._claims.get(device, ()):
                 self._claims[device].remove(board)
         board.clients = clients
+        # By the first: a real board has no other, and boards that do not sleep are many.
+        board.wake = self.wakes.get(clients.start, 0)
         for device in self._known(clients):
             self._claims.setdefault(device, []).append(board)
 

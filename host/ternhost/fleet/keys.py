@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from tern import wire
+from ternhost.aggregate import sleepers
 from ternhost.aggregate.fleet_key import FleetKey, fleet_key, rotate_fleet
 from ternhost.aggregate.store import Store
 from ternhost.errors import UsageError
@@ -22,10 +23,15 @@ MAX_AT_ONCE = 1_000_000
 
 @dataclass(frozen=True)
 class Device:
-    """A device of the store. `revoked`: since when (seconds since 1970), or None."""
+    """A device of the store. `revoked`: since when (seconds since 1970), or None.
+
+    Of one that sleeps: wake, the seconds from one wake to the next, and heard, when it was heard last.
+    """
 
     id: int
     revoked: float | None
+    wake: int | None = None
+    heard: float | None = None
 
 
 def add(store: Store, devices: Sequence[int]) -> dict[int, bytes]:
@@ -64,7 +70,11 @@ def list_devices(store: Store) -> list[Device]:
     """Every device that has a key or had one, by id."""
     known = store.keys()
     gone = {device: at for device, at in store.revoked().items() if device not in known}
-    return [Device(device, gone.get(device)) for device in sorted(known.keys() | gone.keys())]
+    wakes, heard = sleepers.wakes(store), sleepers.heard(store)
+    return [
+        Device(device, gone.get(device), wakes.get(device), heard.get(device))
+        for device in sorted(known.keys() | gone.keys())
+    ]
 
 
 def parse_ids(words: Iterable[str]) -> list[int]:

@@ -78,11 +78,13 @@ class Said(NamedTuple):
     """What a board says of itself; nothing of it is proven.
 
     epoch: of the fleet key that it has, 0 without one. answers: the epoch of the FLEET_KEY that it answers, else 0.
+    kept: the broker has kept that from before: the board may sleep by now.
     """
 
     clients: range
     epoch: int = 0
     answers: int = 0
+    kept: bool = False
 
 
 class MqttLink:
@@ -235,10 +237,10 @@ class MqttLink:
             if not self._arrived.is_set():
                 self._arrived.set()
         elif topic.startswith(self._hello_prefix):
-            self._on_hello(topic.removeprefix(self._hello_prefix), payload)
+            self._on_hello(topic.removeprefix(self._hello_prefix), payload, bool(properties.get("retain")))
         return 0
 
-    def _on_hello(self, board: str, payload: bytes) -> None:
+    def _on_hello(self, board: str, payload: bytes, kept: bool = False) -> None:
         self.changed.add(board)
         self.boards.pop(board, None)
         self.strangers.discard(board)
@@ -248,7 +250,7 @@ class MqttLink:
                 self.strangers.add(board)
             elif hello.first and board == device_link.name(hello.first):
                 clients = range(hello.first, hello.first + (hello.clients or 0))
-                self.boards[board] = Said(clients, hello.epoch or 0, hello.nonce)
+                self.boards[board] = Said(clients, hello.epoch or 0, hello.nonce, kept)
         if not self._arrived.is_set():
             self._arrived.set()
 

@@ -16,6 +16,8 @@ from ternhost.options import names_of, option, require
 
 WHERE = "where and how"
 WHEN = "schedule"
+DEADLINE = 120.0
+_LONGEST = 604_800  # a week: devices may sleep for a day
 
 
 @dataclass(frozen=True)
@@ -24,7 +26,11 @@ class Where:
 
     fleet: str = option("emulated:2", "the devices: see 'tern fleet kinds'", group=WHERE, metavar="KIND:...")
     deadline: float | None = option(
-        120.0, "seconds after which a round ends with what came", group=WHERE, kind=float, metavar="SECONDS"
+        DEADLINE,
+        "seconds after which a round ends with what came",
+        group=WHERE,
+        kind=float,
+        metavar="SECONDS",
     )
     quorum: float = option(
         1.0, "share of a round's reports that ends it", group=WHERE, kind=float, metavar="SHARE"
@@ -60,7 +66,12 @@ class Where:
     def __post_init__(self) -> None:
         require(0 < self.quorum <= 1, "quorum", "a share above 0 and at most 1", self.quorum)
         if self.deadline is not None:
-            require(0 < self.deadline <= 0xFFFF, "deadline", "1 to 65535 seconds", self.deadline)
+            require(
+                0 < self.deadline <= _LONGEST,
+                "deadline",
+                f"above 0 and at most {_LONGEST} seconds",
+                self.deadline,
+            )
         require(0 < self.silence <= 86_400, "silence", "above 0 and at most 86400 seconds", self.silence)
         if self.after_round is not None:
             in_order = 0 <= self.after_round < wire.MAX_ROUND

@@ -352,6 +352,7 @@ class Run:
             wanted_reports=self.algorithm.reports,
             seconds=time.monotonic() - self._started,
             boards=sight.boards,
+            asleep=sight.asleep,
             strangers=sight.strangers,
             connected=sight.connected,
             frames=sight.frames,

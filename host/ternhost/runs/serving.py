@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 from ternhost import fleet
+from ternhost.aggregate import sleepers
 from ternhost.aggregate.numbers import skip
 from ternhost.aggregate.store import ABANDONED, FINISHED, RUNNING, Store, StoredRun
 from ternhost.errors import UsageError
 from ternhost.options import flag
 from ternhost.runs.beginning import going_on, moved, store_path
 from ternhost.runs.directory import Place, directory_of
-from ternhost.runs.options import Schedule, Where
+from ternhost.runs.options import DEADLINE, Schedule, Where
 from ternhost.runs.run import Run
 from ternhost.runs.status import Watcher
 
@@ -40,6 +41,7 @@ def serve(
     path = fleet.parse(where.fleet).default_store if store is None else store_path(store)
     if path is not None and path.is_file():
         with Store(path, create=False) as opened:
+            where = _long_enough(where, schedule, opened, watcher or Watcher())
             last = _last(opened)
             if last is not None and new_model:
                 if last.unfinished:
@@ -55,6 +57,31 @@ def serve(
     return Run.begin(
         algorithm, options, where, store=path, name=name, watcher=watcher, schedule=schedule, anew=new_model
     )
+
+
+def _long_enough(where: Where, schedule: Schedule, store: Store, watcher: Watcher) -> Where:
+    """`where` with a deadline that devices which sleep can keep. Raises UsageError where another one was asked for."""
+    wakes = sleepers.wakes(store)
+    asleep = wakes.keys() & store.keys().keys()
+    least = sleepers.least_deadline(wakes[device] for device in asleep)
+    if not asleep or where.deadline is None:
+        return where
+    longest = max(wakes[device] for device in asleep)
+    many = f"{len(asleep)} devices sleep, up to {longest} s at a time"
+    if where.deadline < least and where.deadline != DEADLINE:
+        raise UsageError(
+            f"{many}: a round of {where.deadline:g} s would end before they wake and answer",
+            hint=f"give --deadline {least} or more, or leave it out",
+        )
+    if schedule.interval < longest:
+        watcher.note(
+            f"{many}: a round lasts until they have answered, whatever --interval {schedule.interval:g} says; "
+            f"--interval {least} gives each of them a round a wake"
+        )
+    if where.deadline < least:
+        watcher.note(f"{many}: rounds have {least} s, not {where.deadline:g} (--deadline)")
+        return replace(where, deadline=float(least))
+    return where
 
 
 def _last(store: Store) -> StoredRun | None:

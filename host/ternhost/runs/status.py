@@ -16,9 +16,9 @@ class Status:
     """Where a run is. `round` counts its rounds from 1, of `rounds` (None: no end); `number` is that of the protocol.
 
     figures: what the model is worth after a round that has ended, by name, the most important first. chosen:
-    what the algorithm chose by itself for that round. boards, strangers
-    (of another version) and connected: of a fleet on a broker. reasons: of the refusals, once a round has ended.
-    frames: what became of those of the devices.
+    what the algorithm chose by itself for that round. boards, asleep, strangers (of another version) and
+    connected: of a fleet on a broker. reasons: of the refusals, once a round has ended. frames: what became of
+    those of the devices.
     """
 
     event: str
@@ -36,6 +36,7 @@ class Status:
     chosen: Mapping[str, float] = field(default_factory=dict)
     reasons: Mapping[str, int] = field(default_factory=dict)
     boards: int | None = None
+    asleep: int = 0
     strangers: int = 0
     connected: bool = True
     frames: Mapping[str, int] = field(default_factory=dict)

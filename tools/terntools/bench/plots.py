@@ -44,6 +44,17 @@ def energy(rows: Rows, source: str) -> Panel:
     return f"Energy of a report ({source})", "microjoules", rows, lambda total: f"{total:,.0f}"
 
 
+def battery(lives: Sequence[tuple[str, Mapping[str, float]]]) -> Panel:
+    """Microampere of each part of a life on a battery: (name, part -> milliampere)."""
+    rows = {name: {part: 1000 * ma for part, ma in parts.items()} for name, parts in lives}
+    return (
+        "Where a battery's charge goes (modelled)",
+        "microampere on average",
+        rows,
+        lambda total: f"{total:,.0f}",
+    )
+
+
 def sizes(reports: Sequence[tuple[str, int, int]]) -> Panel:
     """Bytes of reports: (name, header and tag, content)."""
     rows = {name: {"header and tag": overhead, "content": content} for name, overhead, content in reports}

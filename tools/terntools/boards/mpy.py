@@ -1,7 +1,8 @@
 """The device library as .mpy: for every architecture of the boards, and what each board needs of it.
 
 A board's set is its client: what main.py comes to by its imports, as far as the board can use it, with constants folded
-in and without what nothing names, line numbers and asserts; more on demand. The whole library is every module, as it is
+in and without what nothing names, line numbers and asserts; more on demand, or for a program of one's own: of these
+modules all that is public stays. The whole library is every module, as it is
 written.
 """
 
@@ -71,24 +72,48 @@ def file_of(module: str) -> str:
     return (path / "__init__" if path.is_dir() else path).relative_to(LIBRARY.parent).as_posix()
 
 
-# Modules that a board gets only where somebody wants them.
+# Modules that a board gets only where somebody wants them: those that the client does without,
 ON_DEMAND = modules.on_demand(library())
+# and those for a program of one's own, which it does not know at all.
+BEYOND = modules.beyond(library(), MAIN.read_text())
+CHOICES = tuple(sorted({*ON_DEMAND, *BEYOND}))
 
 
-def sources_for(board: Board, whole: bool = False, more: Iterable[str] = ()) -> dict[str, str]:
-    """The sources of a board's set, constants folded in; `more`: with these of ON_DEMAND.
+def sources_for(
+    board: Board, whole: bool = False, more: Iterable[str] = (), program: str = ""
+) -> dict[str, str]:
+    """The sources of a board's set, constants folded in; `more`: with these of CHOICES.
 
-    whole: of every module that the board can use, as it is.
+    whole: of every module that the board can use, as it is. program: of the user, with what it imports. Raises
+    UsageError where it takes what the set does not have.
     """
     sources = library(board.processor)
     if whole:
-        return modules.usable(sources, board)
+        found = modules.usable(sources, board)
+        _require(found, program, whole)
+        return found
     sources = modules.usable(fold.fold(sources), board)
-    programs = [MAIN.read_text(), ANSWERS.read_text()]
-    added = modules.at_top(sources, {f"tern.{name}" for name in more})  # softmax brings inference
+    programs = [MAIN.read_text(), ANSWERS.read_text(), program]
+    named = {f"tern.{name}" for name in more}
+    asked = named | modules.imports(program)
+    added = modules.at_top(sources, asked)  # softmax brings inference
     unwanted = {f"tern.{name}" for name in ON_DEMAND} - added
     found = modules.needed(sources, modules.imports(programs[0]) | added, unwanted)
-    return fold.prune(found, programs)
+    own = modules.brought(sources, {f"tern.{name}" for name in BEYOND} & asked)
+    programs += ["\n".join(modules.public(found[name])) for name in sorted(own)]
+    found = fold.prune(found, programs)
+    _require(found, program, whole)
+    return found
+
+
+def _require(sources: Mapping[str, str], program: str, whole: bool) -> None:
+    if lacking := modules.lacking(sources, program):
+        raise UsageError(
+            f"the program takes {lacking[0]}, which the board does not have",
+            hint="check the name, and whether the board has a network"
+            if whole
+            else "a constant has no name on a board: deploy with --whole, or write its value; else check the name",
+        )
 
 
 def _compiler() -> str:
@@ -163,6 +188,9 @@ def compile_library(architecture: str, out: Path) -> dict[str, int]:
     return compile_sources(library(architecture), architecture, out)
 
 
-def compile_set(board: Board, out: Path, whole: bool = False, more: Iterable[str] = ()) -> dict[str, int]:
-    """Compile a board's set under `out`; returns the size in bytes of each module. whole, more: see sources_for()."""
-    return compile_sources(sources_for(board, whole, more), board.processor, out, optimise=not whole)
+def compile_set(
+    board: Board, out: Path, whole: bool = False, more: Iterable[str] = (), program: str = ""
+) -> dict[str, int]:
+    """Compile a board's set under `out`; returns the size in bytes of each module. The rest: see sources_for()."""
+    sources = sources_for(board, whole, more, program)
+    return compile_sources(sources, board.processor, out, optimise=not whole)

@@ -25,6 +25,7 @@ from tern import storage, wire
 from tern.fixed import ONE
 from tern.ledger import Ledger, LedgerError
 from ternhost import datasets
+from ternhost.aggregate import sleepers
 from ternhost.aggregate.fleet_key import OWN_KEY_ONLY, FleetKey
 from ternhost.aggregate.numbers import last_number
 from ternhost.aggregate.store import Store
@@ -100,9 +101,11 @@ class Broker:
             )
         return cls(host.strip("[]"), int(port), certificate, ssid, secret, prefix)
 
-    def files(self) -> dict[str, bytes]:
-        """What goes on the board."""
+    def files(self, wake: int | None = None) -> dict[str, bytes]:
+        """What goes on the board. wake: as of Member."""
         config: dict[str, Any] = {"host": self.host, "port": self.port}
+        if wake is not None:
+            config |= {"clean": False, "wake_s": wake}  # the broker keeps what comes while it sleeps
         files = {}
         if self.authority is not None:
             config["authority"] = AUTHORITY
@@ -133,6 +136,7 @@ class Member:
     most_records: int | None = None  # that count, for all to know; None: what holds all of `rows`
     broker: Broker | None = None
     lock: bool = False  # nobody gets the board's console any more
+    wake: int | None = None  # it sleeps, and wakes every so many seconds
 
     def __post_init__(self) -> None:
         keys.parse_ids([str(self.device)])
@@ -143,11 +147,43 @@ class Member:
             )
         if self.most_records is not None and not 1 <= self.most_records <= _MAX_RECORDS:
             raise UsageError(f"--most-records must be 1 to {_MAX_RECORDS}, not {self.most_records}")
+        self._check_wake()
         self.fleet_file(FleetKey(bytes(wire.KEY_BYTES), 1))
         if not 1 <= len(self.rows) <= _MAX_RECORDS or not 1 <= self.rows.shape[1] - 1 <= wire.MAX_DIMENSION:
             raise UsageError(
                 f"{len(self.rows)} records of {self.rows.shape[1] - 1} features do not fit a device",
                 hint=f"at most {_MAX_RECORDS} records of 1 to {wire.MAX_DIMENSION} features, the constant one included",
+            )
+
+    def _check_wake(self) -> None:
+        if self.wake is None:
+            return
+        if not 1 <= self.wake <= sleepers.LONGEST:
+            raise UsageError(
+                f"--wake-s must be 1 to {sleepers.LONGEST} seconds, not {self.wake}",
+                hint="a board that does not sleep needs no --wake-s",
+            )
+        if self.broker is None:
+            raise UsageError(
+                "--wake-s needs a broker: a board that sleeps hears nothing of what comes to its port",
+                hint="name the broker with --broker HOST[:PORT], which keeps the round until it wakes",
+            )
+        if self.reserve > 1:
+            raise UsageError(
+                f"--reserve {self.reserve} and --wake-s are at odds: a sleep is as a power cut, and each would throw "
+                f"away up to {self.reserve - 1} reports that are paid for",
+                hint="leave out --reserve: each report is then paid for by itself",
+            )
+        if self.pause > 0:
+            raise UsageError(
+                f"--pause {self.pause} and --wake-s are at odds: a board that has just started waits {self.pause} s "
+                "before it answers, and sleeps by then",
+                hint="leave out --pause, and give the host that interval: tern serve --interval",
+            )
+        if self.lock:
+            raise UsageError(
+                "--lock and --wake-s are at odds: a locked board runs tern's own main.py, which never sleeps",
+                hint="leave out one of the two",
             )
 
     def fleet_file(self, fleet: FleetKey) -> bytes:
@@ -276,6 +312,7 @@ def plan(repl: Repl, member: Member, store: Store) -> deploy.Changes:
         raise _ledger_refusal(repl, member, "has lost its ledger")
     known = store.keys()
     key = known[member.device] if member.device in known else keys.add(store, [member.device])[member.device]
+    sleepers.set_wake(store, member.device, member.wake)
     # Without the fleet's key it gets one that nobody asks with and that none follows; and the same each time.
     alone = FleetKey(hashlib.sha256(b"tern alone" + key).digest(), OWN_KEY_ONLY)
     fleet = keys.fleet_key(store) if member.whole_fleet else alone
@@ -298,7 +335,7 @@ def _files(member: Member, key: bytes, fleet: FleetKey, last: int) -> dict[str, 
     files = {"/" + names[0]: records, "/" + names[1]: ledger}
     files["/" + storage.FLEET] = member.fleet_file(fleet)
     if member.broker:
-        files.update(member.broker.files())
+        files.update(member.broker.files(member.wake))
     files["/" + names[2]] = clients
     if member.lock:
         files.update(lock_files(network=member.broker is not None))

@@ -15,6 +15,7 @@ from pathlib import Path
 from terntools.boards import mpy
 
 KEPT = mpy.FIRMWARE / "sizes.json"
+_NO_PART = ("streams",)  # of any board's
 
 
 def measure() -> dict[str, dict[str, int]]:
@@ -26,6 +27,25 @@ def measure() -> dict[str, dict[str, int]]:
     return sizes
 
 
+def added(more: Sequence[str]) -> dict[str, dict[str, int]]:
+    """What these modules for a program of one's own add to each module, in bytes, by board."""
+    found = {}
+    for name, board in mpy.BOARDS.items():
+        with tempfile.TemporaryDirectory(prefix="tern-sizes-") as folder:
+            before = mpy.compile_set(board, Path(folder, "before"))
+            after = mpy.compile_set(board, Path(folder, "after"), more=more)
+        grown = {module: size - before.get(module, 0) for module, size in after.items()}
+        found[name] = {module: size for module, size in grown.items() if size}
+    return found
+
+
+def _print(title: str, sizes: dict[str, dict[str, int]]) -> None:
+    print(f"{title:24}" + "".join(f"{board:>12}" for board in sizes))
+    for module in sorted({module for modules in sizes.values() for module in modules}):
+        print(f"{module:24}" + "".join(f"{modules.get(module, ''):>12}" for modules in sizes.values()))
+    print(f"{'total':24}" + "".join(f"{sum(modules.values()):12}" for modules in sizes.values()))
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m terntools.boards.sizes", description="size of what each board gets, as .mpy"
@@ -34,16 +54,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = parser.parse_args(argv)
     sizes = measure()
     kept = json.loads(KEPT.read_text()) if KEPT.exists() else {}
-    print(f"{'bytes':24}" + "".join(f"{board:>12}" for board in sizes))
-    for module in sorted({module for modules in sizes.values() for module in modules}):
-        print(f"{module:24}" + "".join(f"{modules.get(module, ''):>12}" for modules in sizes.values()))
+    _print("bytes", sizes)
     totals = {board: sum(modules.values()) for board, modules in sizes.items()}
-    print(f"{'total':24}" + "".join(f"{total:12}" for total in totals.values()))
     before = [sum(kept.get(board, {}).values()) for board in sizes]
     print(
         f"{'change to ' + KEPT.name:24}"
         + "".join(f"{total - old:+12}" for total, old in zip(totals.values(), before, strict=True))
     )
+    for name in mpy.BEYOND:
+        if name not in _NO_PART:
+            print()
+            _print(f"added --with {name}", added([name]))
     if args.keep:
         KEPT.write_text(json.dumps(sizes, indent=2) + "\n")
     return 0

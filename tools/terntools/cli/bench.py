@@ -8,7 +8,12 @@ from typing import Any
 
 from ternhost.cli import add_command
 
-_ACTIONS = ("terntools.cli.bench_ingest", "terntools.cli.bench_latency", "terntools.cli.bench_energy")
+_ACTIONS = (
+    "terntools.cli.bench_ingest",
+    "terntools.cli.bench_latency",
+    "terntools.cli.bench_energy",
+    "terntools.cli.bench_battery",
+)
 
 
 def add_parser(subparsers: Any) -> None:

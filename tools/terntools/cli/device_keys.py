@@ -125,9 +125,15 @@ def run_list(args: argparse.Namespace) -> int:
     lines = [
         f"{device.id:>10}  "
         + (f"revoked {_when(device.revoked)}" if device.revoked is not None else "has a key")
+        + (f", wakes every {device.wake} s" if device.wake else "")
+        + (f", heard {_when(device.heard)}" if device.heard else "")
         for device in devices
     ]
-    result = {"devices": [{"id": device.id, "revoked": device.revoked} for device in devices]}
+    result = {
+        "devices": [
+            {"id": one.id, "revoked": one.revoked, "wake_s": one.wake, "heard": one.heard} for one in devices
+        ]
+    }
     print_result(result, "\n".join(lines) or "no devices", args.json)
     return OK
 

@@ -119,6 +119,13 @@ def add_options(parser: argparse.ArgumentParser, required: bool) -> None:
         action="store_true",
         help="answer only what is asked of this device, not of the whole fleet",
     )
+    policy.add_argument(
+        "--wake-s",
+        type=int,
+        metavar="S",
+        help="the board sleeps, and wakes every S seconds: its broker keeps what it is asked meanwhile, and the host "
+        "waits for it (its program sleeps by itself: docs/guides/battery.md); needs --broker",
+    )
     network = parser.add_argument_group("network (without a broker, the link is the board's port)")
     network.add_argument("--broker", metavar="HOST[:PORT]", help="connect to this MQTT broker")
     network.add_argument(
@@ -175,6 +182,7 @@ def member_of(args: argparse.Namespace) -> Member:
         args.reserve,
         args.most_records,
         broker,
+        wake=args.wake_s,
     )
 
 
@@ -197,6 +205,7 @@ def run_provision(port: str, member: Member, store: Path) -> dict[str, Any]:
         "removed": list(changes.remove),
         "link": "mqtt" if member.broker else "serial",
         "locked": member.lock,
+        "wake_s": member.wake,
     }
     if member.broker:
         return result  # its port is silent from now on: it speaks to the broker
@@ -216,6 +225,8 @@ def _run(args: argparse.Namespace) -> int:
         if "epsilon_left" in result
         else "; it speaks to its broker now"
     )
+    if result["wake_s"]:
+        text += f", and may sleep {result['wake_s']} s at a time"
     if args.lock:
         text += "; locked"
     print_result(result, text, args.json)

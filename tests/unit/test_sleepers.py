@@ -1,0 +1,199 @@
+"""Devices that sleep: how often each wakes is known, rounds wait for them, and they are asked while they are awake."""
+
+import time
+
+import pytest
+
+from tern import wire
+from ternhost import mechanisms
+from ternhost.aggregate import sleepers
+from ternhost.aggregate.aggregator import Aggregator
+from ternhost.aggregate.questions import Question
+from ternhost.aggregate.store import Store
+from ternhost.cli import main
+from ternhost.drivers.asking import Asking
+from ternhost.drivers.base import Terms
+from ternhost.drivers.roster import AWAKE, Roster
+from ternhost.errors import UsageError
+from ternhost.fleet import keys
+from ternhost.links.mqtt import Said
+from ternhost.runs.options import Schedule, Where
+from ternhost.runs.serving import _long_enough
+from ternhost.runs.status import Watcher
+
+CARD = mechanisms.design("duchi", 2).card
+QUESTION = Question(wire.LOGISTIC, [0] * 28, -14, CARD, 1)
+OTHER = Question(wire.LOGISTIC, [1] * 28, -14, CARD, 1)
+SLEEPS, STAYS = 1, 2  # devices, each on a board of its own
+
+
+@pytest.fixture
+def store(tmp_path):
+    with Store(tmp_path / "store.sqlite") as store:
+        keys.add(store, [SLEEPS, STAYS, 3])
+        sleepers.set_wake(store, SLEEPS, 3600)
+        yield store
+
+
+def test_the_store_knows_who_sleeps(store, capsys):
+    sleepers.set_wake(store, 3, 60)
+    sleepers.set_wake(store, 3, None)
+    sleepers.set_wake(store, STAYS, None)
+    sleepers.save_heard(store, {SLEEPS: 1000.0})
+    sleepers.save_heard(store, {})
+    assert sleepers.wakes(store) == {SLEEPS: 3600}
+    assert sleepers.heard(store) == {SLEEPS: 1000.0}
+    keys.rotate(store, [SLEEPS])
+    assert keys.list_devices(store)[0] == keys.Device(SLEEPS, None, 3600, 1000.0)
+    assert main(["device", "list", "--store", str(store.path)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert "wakes every 3600 s, heard 1970-01-01" in lines[0]
+    assert lines[1].split() == [str(STAYS), "has", "a", "key"]
+
+
+def test_a_deadline_lets_all_of_them_wake_once():
+    assert sleepers.least_deadline(()) == sleepers.least_deadline((0,)) == 0
+    assert sleepers.least_deadline((60, 3600)) == 3600 + 180 + 60
+
+
+def test_serving_gives_a_sleeping_fleet_its_time(store):
+    said = []
+    watcher = Watcher(note=said.append)
+    hourly = Schedule(interval=4000)
+    asked = Where(fleet="mqtt:x")
+    assert _long_enough(asked, hourly, store, watcher).deadline == 3840
+    assert said == ["1 devices sleep, up to 3600 s at a time: rounds have 3840 s, not 120 (--deadline)"]
+    assert _long_enough(Where(fleet="mqtt:x", deadline=5000), hourly, store, watcher).deadline == 5000
+    assert _long_enough(Where(fleet="mqtt:x", deadline=None), hourly, store, watcher).deadline is None
+    with pytest.raises(UsageError, match="a round of 600 s would end before they wake") as caught:
+        _long_enough(Where(fleet="mqtt:x", deadline=600), hourly, store, watcher)
+    assert "--deadline 3840" in caught.value.hint
+    said.clear()
+    _long_enough(Where(fleet="mqtt:x", deadline=5000), Schedule(interval=60), store, watcher)
+    assert len(said) == 1
+    assert "whatever --interval 60 says" in said[0]
+    keys.revoke(store, [SLEEPS])
+    assert _long_enough(Where(fleet="mqtt:x", deadline=600), hourly, store, watcher).deadline == 600
+
+
+class Line:
+    """A connection that notes what is asked of whom."""
+
+    connected = True
+
+    def __init__(self):
+        self.boards = {}
+        self.changed = set()
+        self.asked = []
+        self.announced = 0
+
+    def says(self, device, kept=False):
+        """A board of one device says hello, or the broker tells what it has kept of one."""
+        self.boards[f"{device:08x}"] = Said(range(device, device + 1), 1, 0, kept)
+        self.changed.add(f"{device:08x}")
+
+    def leaves(self, device):
+        del self.boards[f"{device:08x}"]
+        self.changed.add(f"{device:08x}")
+
+    def announce(self, frame):
+        self.announced += bool(frame)
+
+    def ask(self, board, frame):
+        self.asked.append(int(board, 16))
+
+
+@pytest.fixture
+def site(store):
+    """A line, a roster and a way to begin a round: of one question, or of one for each of the two devices."""
+    line, aggregator = Line(), Aggregator(store)
+    roster = Roster(aggregator.devices, sleepers.wakes(store))
+    roster.connected(time.monotonic())
+
+    def begin(number, *cohorts):
+        aggregator.open(number, cohorts, time.monotonic(), None, 4000)
+        return Asking(number, aggregator, roster, line, keys.fleet_key(store), 2.0, lambda message: None)
+
+    return line, roster, begin
+
+
+def look(line, roster, asking, now):
+    new, again, _ = roster.look(line, now)
+    asking.deal(new + again)
+    asking.feed()
+
+
+def test_who_sleeps_is_asked_when_it_says_hello_and_never_before(site):
+    """Nothing waits at the broker for it that it would answer after the round."""
+    line, roster, begin = site
+    line.says(SLEEPS, kept=True)  # hours ago
+    line.says(STAYS)
+    roster.look(line, time.monotonic())
+    asking = begin(1, (QUESTION, [SLEEPS]), (OTHER, [STAYS]))
+    asking.feed()
+    assert line.asked == [STAYS]
+    now = time.monotonic()
+    for later in range(0, 3600, 40):  # the host repeats what was not answered
+        asking.ask_again(now + later)
+        asking.feed()
+    assert SLEEPS not in line.asked
+    assert line.asked.count(STAYS) > 10
+    line.says(SLEEPS)
+    look(line, roster, asking, time.monotonic())
+    assert line.asked.count(SLEEPS) == 1
+    look(line, roster, asking, time.monotonic())
+    assert line.asked.count(SLEEPS) == 1
+    line.says(SLEEPS)  # the next wake, without an answer in the one before
+    look(line, roster, asking, time.monotonic())
+    assert line.asked.count(SLEEPS) == 2
+
+
+def test_who_sleeps_finds_what_is_announced_and_is_not_asked_beside_it(site):
+    line, roster, begin = site
+    line.says(SLEEPS)
+    line.says(STAYS)
+    roster.look(line, time.monotonic())
+    asking = begin(1, (QUESTION, [SLEEPS, STAYS, 3]))
+    assert line.announced == 1
+    now = time.monotonic()
+    for later in range(0, 3600, 40):
+        asking.ask_again(now + later)
+    assert set(line.asked) == {STAYS}
+
+
+def test_who_was_never_there_is_not_asked_either(site):
+    line, _, begin = site
+    asking = begin(1, (QUESTION, [SLEEPS]), (OTHER, [STAYS]))
+    asking.feed()
+    now = time.monotonic()
+    for later in range(0, 3600, 40):
+        asking.ask_again(now + later)
+        asking.feed()
+    assert set(line.asked) == {STAYS}
+
+
+def test_who_sleeps_is_not_dead(site):
+    line, roster, begin = site
+    line.says(SLEEPS)
+    line.says(STAYS)
+    now = time.monotonic()
+    roster.look(line, now)
+    asking = begin(1, (QUESTION, [SLEEPS, STAYS, 3]))
+    line.leaves(SLEEPS)
+    roster.look(line, now + 1)
+    assert roster.asleep == 1
+    asking.leave_out(now + 3600, Terms())
+    left_out = {name for name, board in roster.boards.items() if board.left_out}
+    assert left_out == {f"{STAYS:08x}"}
+    asking.leave_out(now + 2 * 3600, Terms())
+    assert roster.boards[f"{SLEEPS:08x}"].left_out
+
+
+def test_a_board_is_awake_for_a_while_after_its_hello(site):
+    line, roster, _ = site
+    line.says(SLEEPS)
+    now = time.monotonic()
+    roster.look(line, now)
+    board = roster.boards[f"{SLEEPS:08x}"]
+    assert board.can_be_asked(now + AWAKE - 1)
+    assert not board.can_be_asked(now + AWAKE + 1)

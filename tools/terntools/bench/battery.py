@@ -1,0 +1,145 @@
+"""How long a battery lasts on a board that sleeps and wakes for each round, by the figures of
+shared_specs/currents.json, "wakes". Whatever comes of it is modelled.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ternhost.errors import UsageError
+from terntools.bench import current_model
+
+_MONTH = 365.25 / 12 * 24  # hours
+_YEAR = 365.25 * 24
+SLEEP, SELF = "sleep", "self-discharge"
+
+
+@dataclass(frozen=True)
+class Phase:
+    """A part of a wake: milliseconds, and milliampere out of the battery. source: where the figures are from."""
+
+    ms: float
+    ma: float
+    source: str
+
+    @property
+    def charge(self) -> float:
+        """Milliampere seconds."""
+        return self.ma * self.ms / 1000
+
+
+@dataclass(frozen=True)
+class Life:
+    """A battery's: milliampere on average by phase, "sleep" and "self-discharge" among them, and how long it lasts."""
+
+    milliampere: dict[str, float]
+    years: float
+
+    @property
+    def average(self) -> float:
+        return sum(self.milliampere.values())
+
+
+@dataclass(frozen=True)
+class Wakes:
+    """A board that wakes for a round, and sleeps in between.
+
+    phases: of a wake, in their order. sleep: milliampere out of the battery meanwhile. longest: seconds that it can
+    sleep at a time; None: as long as one likes. volts: of the battery. self_discharge: share of its capacity a month.
+    """
+
+    name: str
+    phases: dict[str, Phase]
+    sleep: float
+    sleep_source: str
+    longest: float | None
+    volts: float
+    self_discharge: float
+
+    @property
+    def awake_s(self) -> float:
+        return sum(phase.ms for phase in self.phases.values()) / 1000
+
+    @property
+    def charge(self) -> float:
+        """Milliampere seconds of a wake."""
+        return sum(phase.charge for phase in self.phases.values())
+
+    def with_ms(self, times: Mapping[str, float]) -> Wakes:
+        """With other times of some phases, in milliseconds. Raises UsageError for a phase that there is not."""
+        if unknown := sorted(times.keys() - self.phases.keys()):
+            raise UsageError(
+                f"a wake has no phase {unknown[0]!r}",
+                hint=f"it has {', '.join(self.phases)}: --awake-ms join=800",
+            )
+        changed = {name: replace(self.phases[name], ms=ms, source="given") for name, ms in times.items()}
+        return replace(self, phases={**self.phases, **changed})
+
+    def life(self, capacity: float, interval: float) -> Life:
+        """With a battery of so many milliampere hours and a wake every `interval` seconds. Raises UsageError.
+
+        A battery that discharges by itself loses the same charge each month; its years are those until it is empty.
+        """
+        if interval <= self.awake_s:
+            raise UsageError(
+                f"a wake takes {self.awake_s:g} s: it cannot come every {interval:g} s",
+                hint="give a longer --interval-s",
+            )
+        parts = {name: phase.charge / interval for name, phase in self.phases.items()}
+        parts[SLEEP] = self.sleep * (interval - self.awake_s) / interval
+        parts[SELF] = capacity * self.self_discharge / _MONTH
+        return Life(parts, capacity / sum(parts.values()) / _YEAR)
+
+
+def figures() -> dict[str, Any]:
+    """The table of boards and of the battery."""
+    found: dict[str, Any] = json.loads(current_model.FIGURES.read_text())["wakes"]
+    return found
+
+
+def load(
+    board: str, sleep: str = "deepsleep", *, volts: float | None = None, self_discharge: float | None = None
+) -> Wakes:
+    """The wakes of "pico-w" or "esp32". sleep: how it sleeps, one of its `sleeps`. volts, self_discharge: of another
+    battery than the table's. Raises UsageError.
+    """
+    table = figures()
+    if board not in table["boards"]:
+        raise UsageError(
+            f"there are no figures of {board}", hint=f"there are those of {', '.join(table['boards'])}"
+        )
+    of, battery = table["boards"][board], table["battery"]
+    if sleep not in of["sleeps"]:
+        raise UsageError(f"{of['name']} has no sleep {sleep!r}", hint=f"it has {', '.join(of['sleeps'])}")
+    volts = battery["volts"] if volts is None else volts
+
+    def out_of_the_battery(figure: Mapping[str, Any]) -> float:
+        ma: float = figure["ma"]
+        return ma * figure["volts"] / volts if of["converter"] == "switching" else ma
+
+    currents = of["currents"]
+    phases = {
+        name: Phase(
+            phase["ms"],
+            out_of_the_battery(currents[phase["current"]]),
+            f"{_source(phase)}; current: {_source(currents[phase['current']])}",
+        )
+        for name, phase in of["phases"].items()
+    }
+    asleep = of["sleeps"][sleep]
+    # A timer that cuts the supply is before the converter.
+    drawn = asleep["ma"] if sleep == "timer" else out_of_the_battery(asleep)
+    rate = battery["self_discharge"] if self_discharge is None else self_discharge
+    return Wakes(of["name"], phases, drawn, _source(asleep), asleep.get("longest_s"), volts, rate)
+
+
+def _source(figure: Mapping[str, Any]) -> str:
+    told = []
+    if "source" in figure:
+        told.append(figure["source"] + (f", page {figure['page']}" if "page" in figure else ""))
+    if "measured_by" in figure:
+        told.append(f"measured by {figure['measured_by']}")
+    return "; ".join(told) or ("assumed" if figure.get("assumed") else figure["what"])
