@@ -31,7 +31,9 @@ class Query:
                 raise Lost("no name of a host: " + name)
             question += bytes((len(label),)) + label
         # a random id; recursion desired; one question; type A, class IN
-        self._packet = os.urandom(2) + b"\x01\x00\x00\x01\x00\x00\x00\x00\x00\x00" + question + b"\x00\x00\x01\x00\x01"
+        self._packet = (
+            os.urandom(2) + b"\x01\x00\x00\x01\x00\x00\x00\x00\x00\x00" + question + b"\x00\x00\x01\x00\x01"
+        )
         if not self._alone:
             server = "224.0.0.251"
             port = 5353
