@@ -228,7 +228,7 @@ def test_answers_without_an_address_end_it():
 
 def test_silence_is_asked_again_and_then_given_up():
     def run(bench):
-        one, number = bench.query()
+        one, _ = bench.query()
         bench.air.broken = True  # then it is sent later
         for _ in range(8):
             bench.ms += 500

@@ -58,12 +58,12 @@ class Poll:
         return iter(((self.stream, self.event),) if ready else ())
 
 
-def with_a_stream(function, **options):
+def with_a_stream(function):
     stream = Stream()
     good = serial.select
     serial.select = stream
     try:
-        function(stream, Serial(stream, stream, **options))
+        function(stream, Serial(stream, stream, stream, stream))
     finally:
         serial.select = good
 
