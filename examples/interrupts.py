@@ -76,11 +76,12 @@ read = start_sensor()
 
 async def main():
     timer = Timer(freq=HZ, mode=Timer.PERIODIC, callback=sample)
-    asyncio.create_task(take())
+    task = asyncio.create_task(take())
     try:
         await node.run()
     finally:
         timer.deinit()
+        task.cancel()
 
 
 asyncio.run(main())

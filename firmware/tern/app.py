@@ -5,6 +5,8 @@ a report that takes long is computed record by record. What holds them all the s
 docs/guides/application.md lists them.
 """
 
+# brings: features, model, recorder
+
 import asyncio
 import gc
 from array import array

@@ -17,63 +17,55 @@ _HEADER = const(12)
 
 
 class Query:
-    """One look-up."""
+    """One look-up of `name` by the name server at the address `server`. Raises Lost where it can be no name."""
 
     def __init__(self, name, server, port=_PORT):
-        """Of `name`, by the name server at the address `server`. Raises Lost where it can be no name."""
         self._name = name
         self._alone = not name.endswith(".local")  # whether one server is asked, and nobody else may answer
-        self._left = _TRIES
-        self._since = 0
-        question = b""
+        # a random id; recursion desired; one question; type A, class IN
+        packet = os.urandom(2) + b"\x01\x00\x00\x01\x00\x00\x00\x00\x00\x00"
         for label in name.encode().rstrip(b".").split(b"."):
             if not 0 < len(label) < 64:
-                raise Lost("no name of a host: " + name)
-            question += bytes((len(label),)) + label
-        # a random id; recursion desired; one question; type A, class IN
-        self._packet = (
-            os.urandom(2) + b"\x01\x00\x00\x01\x00\x00\x00\x00\x00\x00" + question + b"\x00\x00\x01\x00\x01"
-        )
+                raise Lost("no host name: " + name)
+            packet += bytes((len(label),)) + label
+        self._packet = packet + b"\x00\x00\x01\x00\x01"
         if not self._alone:
             server = "224.0.0.251"
             port = 5353
         self._server = socket.getaddrinfo(server, port)[0][-1]
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         self._socket.setblocking(False)
+        self.close = self._socket.close
+        self._left = _TRIES
+        self._since = ticks_ms() - _TRY_MS
 
     def step(self):
         """Go on; return the address, as "10.0.0.7", once it is known, None before. Raises Lost where there is none."""
         now = ticks_ms()
-        if self._left == _TRIES or ticks_diff(now, self._since) >= _TRY_MS:
-            if not self._left:
-                raise Lost("nobody tells the address of " + self._name)
-            self._left -= 1
-            self._since = now
-            try:
-                self._socket.sendto(self._packet, self._server)
-            except OSError:  # once more, later
-                pass
+        packet = self._packet
         try:
+            if ticks_diff(now, self._since) >= _TRY_MS:
+                if not self._left:
+                    raise Lost("nobody tells the address of " + self._name)
+                self._left -= 1
+                self._since = now
+                self._socket.sendto(packet, self._server)
             answer, source = self._socket.recvfrom(_ANSWER)
-        except OSError:
+        except Lost:
+            raise
+        except OSError:  # nothing yet, or it could not be sent: once more, later
             return None
-        end = len(self._packet)
+        end = len(packet)
         if (
             (self._alone and source != self._server)
-            or answer[:2] != self._packet[:2]
-            or len(answer) < end
+            or answer[:2] + answer[_HEADER:end] != packet[:2] + packet[_HEADER:]
             or not answer[2] & 0x80
-            or answer[_HEADER:end] != self._packet[_HEADER:]
         ):
             return None
         address = _address(answer, end)
         if not address:
             raise Lost("no address of " + self._name)
         return address
-
-    def close(self):
-        """Forget it."""
-        self._socket.close()
 
 
 def _address(answer, at):
@@ -83,10 +75,10 @@ def _address(answer, at):
             while 0 < answer[at] < 64:
                 at += 1 + answer[at]
             at += 2 if answer[at] else 1  # the rest of a name may be a reference, of two bytes
-            n = answer[at + 8] << 8 | answer[at + 9]
-            if answer[at : at + 4] == b"\x00\x01\x00\x01" and n == 4:
-                return "%d.%d.%d.%d" % tuple(answer[at + 10 : at + 14])
-            at += 10 + n
+            end = at + 10 + (answer[at + 8] << 8 | answer[at + 9])
+            if answer[at : at + 4] == b"\x00\x01\x00\x01" and end == at + 14:
+                return "%d.%d.%d.%d" % tuple(answer[at + 10 : end])
+            at = end
     except (IndexError, TypeError):  # it ends too early
         pass
     return None

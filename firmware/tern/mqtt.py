@@ -24,14 +24,6 @@ _DUP = const(8)
 _QOS_1 = const(2)
 _RETAIN = const(1)
 
-_REFUSALS = (
-    "",
-    "protocol version",
-    "client id",
-    "server unavailable",
-    "user name or password",
-    "not authorised",
-)
 _TAIL = const(64)  # the end of a buffer, into which the rest of a packet that is too long is read
 _PACKETS = const(8)  # in one step
 _STEP_MS = const(10)  # between two steps while something cannot be written
@@ -47,7 +39,7 @@ class Session:
     """A session with a broker. Between `open` and the first Lost or MqttError it has a connection.
 
     connect: called without arguments for a fresh tcp.Connection; None: not yet. largest: bytes of the longest packet
-    that is taken; longer ones are acknowledged, dropped and counted. window: how many publications, of at most `slot`
+    that is taken; longer ones are acknowledged and dropped. window: how many publications, of at most `slot`
     bytes each, are kept until they are acknowledged, to be sent again over the next connection; where more are under
     way the oldest is no longer kept. will: (topic, payload), retained, which the broker publishes once the device is
     gone. patience_ms: how long the broker may take for anything; Lost after that.
@@ -83,11 +75,7 @@ class Session:
         self._owed = 0  # packet id of the caller's message, acknowledged once the caller is done with it
         self._ack = 0  # packet id to acknowledge now
         self.topic = self.payload = self._in[:0]
-        self.retained = False
         self.connected = False  # whether a broker has accepted, and has not been lost
-        self.kept = False  # whether it had kept the session
-        self.dropped = 0  # messages that were longer than `largest`
-        self.opened = 0  # connections that the broker accepted
 
     def open(self):
         """Go on to connect, without waiting; return whether the broker has accepted. Then what was not acknowledged is
@@ -111,14 +99,12 @@ class Session:
             if ticks_diff(now, self._sent) >= self._patience_ms:
                 raise Lost("the broker does not answer")
             return False
-        if self._in[0] != _CONNACK or self._need != 4 or self._in[3] >= len(_REFUSALS):
+        if self._in[0] != _CONNACK or self._need != 4:
             raise MqttError("not an MQTT 3.1.1 broker")
         if self._in[3]:
-            raise MqttError("refused by the broker: " + _REFUSALS[self._in[3]])
+            raise MqttError("refused by the broker: code %d" % self._in[3])
         self._have = 0
-        self.kept = bool(self._in[2])
         self.connected = True
-        self.opened += 1
         self._began = now
         self._unsent = self._window
         for at in range(self._window):
@@ -206,8 +192,7 @@ class Session:
 
     def waiting(self):
         """Return how many packets are still to be sent, or to be acknowledged by the broker; 0 where nothing is."""
-        published = sum(1 for number in self._ids if number)
-        return published or (1 if self._going or self._owed or self._ack else 0)
+        return sum(number > 0 for number in self._ids) or bool(self._going or self._owed or self._ack)
 
     def _next_id(self):
         while True:
@@ -247,8 +232,8 @@ class Session:
     # --- receiving --------------------------------------------------------------------------------------------------
 
     def receive(self):
-        """Take what has come and write what is left, without waiting. Return whether there is a message: `topic`,
-        `payload` (memoryviews), `retained`.
+        """Take what has come and write what is left, without waiting. Return whether there is a message: `topic` and
+        `payload`, memoryviews.
 
         They stay until take() or the next call, and only that call acknowledges the message. This also keeps the
         session alive: call it at least twice in `keep_alive` seconds. Raises Lost and MqttError.
@@ -361,14 +346,12 @@ class Session:
             raise MqttError("message malformed")
         number = self._in[at + n] << 8 | self._in[at + n + 1] if qos else 0
         if self._long:
-            self.dropped += 1
             self._have = 0
             self._ack = number
             return False
         self._owed = number
         self.topic = self._in[at : at + n]
         self.payload = self._in[start : self._need]
-        self.retained = bool(self._in[0] & _RETAIN)
         return True
 
     def _check(self):

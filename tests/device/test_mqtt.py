@@ -89,21 +89,21 @@ def raises(kind, function, *arguments):
 
 
 def test_connect_says_who_and_leaves_a_will():
-    line = Wire(b"\x20\x02\x01\x00")
+    line = Wire(b"\x20\x02\x01\x00")  # the broker kept the session
     one = session(line, user=b"u", password=b"pw", keep_alive=300, clean=False, will=(b"t", b""))
-    assert one.open() and one.kept
+    assert one.open()
     assert line.taken == (
         b"\x10\x20\x00\x04MQTT\x04\xec\x01\x2c\x00\x0800000007\x00\x01t\x00\x00\x00\x01u\x00\x02pw"
     )
     line = Wire()
     one = session(line)
-    assert one.open() and not one.kept
+    assert one.open()
     assert line.taken == b"\x10\x14\x00\x04MQTT\x04\x02\x00\x3c\x00\x0800000007"
 
 
 def test_a_refusal_says_why():
     for code in range(1, 6):
-        assert raises(MqttError, session(Wire(bytes((0x20, 2, 0, code)))).open)
+        assert raises(MqttError, session(Wire(bytes((0x20, 2, 0, code)))).open).endswith(str(code))
     for answer in (
         b"\x20\x02\x00\x06",
         b"\x30\x02\x00\x00",
@@ -125,10 +125,10 @@ def test_messages_whole_and_in_pieces():
             payload = bytes(i & 255 for i in range(n))
             line.given = message(b"tern/round", payload, 1, 258 + n, 1) + b"\xd0\x00" + message(b"t", b"x")
             assert one.receive()
-            assert bytes(one.topic) == b"tern/round" and bytes(one.payload) == payload and one.retained
+            assert bytes(one.topic) == b"tern/round" and bytes(one.payload) == payload
             assert not line.taken, "acknowledged only when the caller is done"
             assert one.receive()
-            assert bytes(one.topic) == b"t" and bytes(one.payload) == b"x" and not one.retained
+            assert bytes(one.topic) == b"t" and bytes(one.payload) == b"x"
             assert line.taken == b"\x40\x02" + bytes(((258 + n) >> 8, (258 + n) & 255))
             assert not one.receive()
             line.taken[:] = b""
@@ -143,7 +143,6 @@ def test_a_message_that_is_too_long_is_dropped_and_acknowledged():
             steps += 1
         assert (n - 200) // 64 <= steps <= n // 64 + 1
         assert bytes(one.payload) == b"next"
-    assert one.dropped == 3
     assert line.taken == 3 * b"\x40\x02\x00\x07"
 
 

@@ -23,6 +23,7 @@ class Stream:
         self.polls = set()
 
     def readinto(self, view, n):
+        n = min(n, len(view))
         self.asked[n] = self.asked.get(n, 0) + 1
         assert n <= len(self.given), "it would wait for ever"
         view[:n] = self.given[:n]
@@ -57,12 +58,12 @@ class Poll:
         return iter(((self.stream, self.event),) if ready else ())
 
 
-def with_a_stream(function, **options):
+def with_a_stream(function):
     stream = Stream()
     good = serial.select
     serial.select = stream
     try:
-        function(stream, Serial(stream, stream, **options))
+        function(stream, Serial(stream, stream, stream, stream))
     finally:
         serial.select = good
 

@@ -4,7 +4,7 @@ import time
 
 from tern import wire
 from tern.compat import MICROPYTHON, sleep_ms
-from tern.links import slot
+from tern.links import slot as module
 from tern.links.slot import Slotted
 
 REPORT = bytes((wire.REPORT,)) + b"answer"
@@ -87,15 +87,15 @@ class Clock:
 
 def with_a_clock(function):
     clock = Clock()
-    good = slot._us, slot._diff, slot._add, slot.sleep_ms
-    slot._us = clock.now
-    slot._diff = lambda later, earlier: later - earlier
-    slot._add = lambda ticks, us: ticks + us
-    slot.sleep_ms = clock.sleep_ms
+    good = module._us, module._diff, module._add, module.sleep_ms
+    module._us = clock.now
+    module._diff = lambda later, earlier: later - earlier
+    module._add = lambda ticks, us: ticks + us
+    module.sleep_ms = clock.sleep_ms
     try:
         function(clock)
     finally:
-        slot._us, slot._diff, slot._add, slot.sleep_ms = good
+        module._us, module._diff, module._add, module.sleep_ms = good
 
 
 class Told(Link):

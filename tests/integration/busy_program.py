@@ -1,4 +1,4 @@
-"""A program with a task of its own, 100 times a second, beside tern: how late is it at most? For test_application.py."""
+"""A program with a task of its own, 100 times a second, beside tern: how late is it at most?"""
 
 import asyncio
 import time
@@ -28,8 +28,9 @@ async def task():
 
 
 async def main():
-    asyncio.create_task(task())
+    own = asyncio.create_task(task())
     await node.run()
+    own.cancel()
 
 
 recorder = Recorder(D, capacity=64)

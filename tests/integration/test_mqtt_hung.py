@@ -1,6 +1,7 @@
 """Brokers that hang at every stage: the device's client, on MicroPython, never waits for longer than it was told to."""
 
 import contextlib
+import json
 import os
 import socket
 import ssl
@@ -130,6 +131,55 @@ def hangs_up(connection):
     connection.close()
 
 
+_STEPS = """
+import json, select, sys, time
+from tern import mqtt, tcp
+from tern.compat import ticks_diff, ticks_ms
+from tern.links import mqtt as links
+waits = {}
+
+class Poll:
+    def __init__(self):
+        self._poll = select.poll()
+        self.register, self.modify = self._poll.register, self._poll.modify
+    def poll(self, ms):
+        waits[ms] = waits.get(ms, 0) + 1
+        return self._poll.poll(ms)
+
+class Select:
+    POLLIN, POLLOUT, POLLERR, POLLHUP = select.POLLIN, select.POLLOUT, select.POLLERR, select.POLLHUP
+    poll = Poll
+
+def sleep_ms(ms):
+    waits[-1] = ms
+
+tcp.select = Select
+tcp.sleep_ms = mqtt.sleep_ms = sleep_ms
+port, authority, patience, seconds, publishes = int(sys.argv[1]), sys.argv[2], int(sys.argv[3]), 2, int(sys.argv[4])
+context = tcp.client_context(open(authority, "rb").read()) if authority != "-" else None
+session = mqtt.Session(
+    lambda: tcp.Connection("127.0.0.1", port, context, "localhost"), b"x", keep_alive=1, patience_ms=patience
+)
+link = links.Mqtt(session, "tern", "00000007", 300)
+start = time.ticks_ms()
+longest = hellos = 0
+errors = []
+report = bytearray(b"\\x82" + bytes(250))
+while time.ticks_diff(time.ticks_ms(), start) < 1000 * seconds:
+    began = time.ticks_us()
+    frame = link.receive(0)
+    for _ in range(publishes if frame or publishes > 1 else 0):
+        link.send(report, 250)
+    longest = max(longest, time.ticks_diff(time.ticks_us(), began))
+    hellos += frame is not None
+    error = str(link.error)
+    if error not in errors:
+        errors.append(error)
+    time.sleep_ms(5)
+print(json.dumps({"waits": list(waits), "longest_us": longest, "hellos": hellos, "errors": errors}))
+"""
+
+
 def _command(micropython, directory, *arguments):
     return device_command(micropython, directory / "client.py", *map(str, (*arguments, PATIENCE)))
 
@@ -199,6 +249,79 @@ def test_the_name_in_the_certificate_counts(micropython, tmp_path):
         _, kind, _, opened = run(micropython, tmp_path, behave, directory / DEVICE_AUTHORITY, name)
         assert opened is expected, name
         assert kind == "Lost"
+
+
+def no_acknowledgement(connection):
+    """Accepts the session, and the subscriptions, and says nothing to a report."""
+    connection.recv(300)
+    connection.sendall(b"\x20\x02\x00\x00" + b"\x90\x03\xff\xff\x01" + b"\x90\x03\xff\xfe\x01")
+    until_closed(connection)
+
+
+def floods(connection):
+    """Messages that nobody wants, as fast as they are taken, the last of them longer than any buffer."""
+    connection.recv(300)
+    connection.sendall(b"\x20\x02\x00\x00")
+    for _ in range(1000):
+        connection.sendall(100 * b"\x30\x08\x00\x01tnoise" + 100 * b"\xd0\x00")
+    connection.sendall(b"\x30\xff\xff\xff\x7f\x00\x01t" + bytes(1 << 20))
+
+
+def secured(directory, behave):
+    """The same behind a handshake of TLS."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(directory / CERTIFICATE, directory / KEY)
+    held = []
+
+    def talk(connection):
+        held.append(context.wrap_socket(connection, server_side=True))  # open until the client has ended
+        behave(held[-1])
+
+    return talk
+
+
+WITHIN = [no_ping, half_a_message, reads_nothing, no_acknowledgement, floods]
+BEFORE = [silent, half_an_answer, garbage, hangs_up, drips]
+
+
+@pytest.mark.parametrize("tls", ["none", "whole"])
+@pytest.mark.parametrize("behave", BEFORE + WITHIN)
+def test_a_step_never_waits(micropython, tmp_path, behave, tls):
+    _never_waits(micropython, tmp_path, behave, tls)
+
+
+@pytest.mark.parametrize("behave", [silent, garbage, hangs_up])
+def test_a_step_never_waits_for_a_handshake(micropython, tmp_path, behave):
+    _never_waits(micropython, tmp_path, behave, "stalls")
+
+
+def _never_waits(micropython, tmp_path, behave, tls):
+    """All polls of receive(0) and send() are with 0, and they do not sleep."""
+    authority = "-"
+    what = behave
+    if tls != "none":
+        broker.write_configuration(tmp_path / "broker", {})
+        authority = tmp_path / "broker" / DEVICE_AUTHORITY
+    if tls == "whole":
+        what = secured(tmp_path / "broker", behave)
+    (tmp_path / "steps.py").write_text(_STEPS)
+    with Server(what) as server:
+        done = subprocess.run(
+            device_command(
+                micropython, tmp_path / "steps.py", str(server.port), str(authority), str(PATIENCE),
+                "40" if behave is reads_nothing else "1",
+            ),
+            env={"MICROPYPATH": str(FIRMWARE)},
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert found["waits"] == [0], found
+    assert len(found["errors"]) > 1 or behave is floods, found
+    assert found["hellos"] == (behave in WITHIN), found
+    print(behave.__name__, tls, found["longest_us"], "us")
 
 
 def test_nobody_listens(micropython, tmp_path):

@@ -19,26 +19,22 @@ _AT_ONCE = const(64)  # bytes read, or written, by one receive(0)
 
 def open_link(board):
     """Return the link over the console of a board, whichever it is."""
-    return Serial(sys.stdin.buffer, sys.stdout.buffer, sys.stdin, board.locked, sys.stdout)
+    return Serial(sys.stdin.buffer, sys.stdout.buffer, sys.stdin, sys.stdout, board.locked)
 
 
 class Serial:
-    """Frames over `source` (readinto, poll) and `sink` (write)."""
+    """Frames over `source` (readinto) and `sink` (write)."""
 
     console = True  # its port is the board's console
 
-    def __init__(self, source, sink, poll_source=None, locked=False, poll_sink=None):
-        """poll_source, poll_sink: what to poll for them, where that is another object (sys.stdin for
-        sys.stdin.buffer).
-
-        locked: nobody interrupts.
-        """
+    def __init__(self, source, sink, poll_source, poll_sink, locked=False):
+        """poll_source, poll_sink: what to poll for them (sys.stdin for sys.stdin.buffer). locked: nobody interrupts."""
         self._locked = locked
         self._source = source
         self._sink = sink
         self._poll = select.poll()
-        self._poll.register(poll_source or source, select.POLLIN)
-        self._poll_sink = poll_sink or sink
+        self._poll.register(poll_source, select.POLLIN)
+        self._poll_sink = poll_sink
         self._room = None  # a poll for `sink`, with receive(0)
         self._state = frames.receiver_state(wire.MAX_FRAME)
         self._frame = memoryview(bytearray(wire.MAX_FRAME))
@@ -55,8 +51,7 @@ class Serial:
     def receive(self, timeout_ms=-1):
         """Return the next frame, a memoryview until the following call; empty if damaged.
 
-        None where none came in `timeout_ms` (-1: wait for ever; 0: neither wait nor read or write more than 64 bytes).
-        Raises EOFError when the other end has gone, and KeyboardInterrupt when it sends a carriage return and Ctrl-C in
+        None where none came in `timeout_ms`, or no end of it in 64 bytes (-1: wait for ever; 0: never). Raises EOFError when the other end has gone, and KeyboardInterrupt when it sends a carriage return and Ctrl-C in
         place of a frame, as tools do.
         """
         try:
@@ -78,12 +73,11 @@ class Serial:
                 n = frames.still_to_come(state, self._frame)
                 if not n and not self._locked:
                     raise KeyboardInterrupt
-                if (timeout_ms >= 0 or self._frames > _COLLECT) and not (most and self._ready(timeout_ms)):
-                    return None
                 if timeout_ms >= 0:
                     n = 1
-                    if not timeout_ms:
-                        most -= 1
+                    most -= 1
+                if (timeout_ms >= 0 or self._frames > _COLLECT) and (most < 0 or not self._ready(timeout_ms)):
+                    return None
                 n = self._source.readinto(self._chunk, n or 1)  # no more than the chunk holds
                 if not n:
                     raise EOFError
@@ -107,16 +101,14 @@ class Serial:
         if self._frames > _COLLECT and timeout_ms and not self._ready(0):
             self._frames = 0
             gc.collect()
-        for _ in self._poll.ipoll(timeout_ms):
-            return True
-        return False
+        return any(self._poll.ipoll(timeout_ms))
 
     def admit(self, kind):
         """Every frame is passed as it is."""
 
     def waiting(self):
         """Return how many frames are not sent yet."""
-        return 1 if self._at < self._end else 0
+        return self._at < self._end
 
     def close(self):
         """The port stays open: it is the board's console."""
@@ -132,32 +124,30 @@ class Serial:
         self._frames += 1
         if frame[0] == wire.HELLO:
             self._taken = 0
-        self._at = 0 if self._at < self._end else 1
+        self._at = self._at == self._end  # 0: the one before was cut short
         self._end = 1 + frames.cobs_encode(frame, n, self._body)
         return self._push()
 
     def _push(self):
-        # Writes on; returns whether all is written. Without waiting it asks before each byte.
+        # Writes on; returns whether all is written. Where it must not wait it asks before each byte.
         since = ticks_ms()
         most = _AT_ONCE
-        while self._at < self._end or self._credits:
+        while True:
+            n = self._end - self._at
+            if not n:
+                if not self._credits:
+                    return True
+                self._credits -= 1
+                self._at = 0
+                self._end = n = 1
             if self._room:
+                n = 1
                 most -= 1
-                if most < 0 or not self._writable():
+                if most < 0 or not any(self._room.ipoll(0)):
                     return False
-            if self._at < self._end:
-                took = self._sink.write(self._coded, self._at, 1 if self._room else self._end - self._at)
-                self._at += took or 0
-            else:
-                took = self._sink.write(self._coded, 0, 1)
-                self._credits -= took or 0
-            if took:
+            n = self._sink.write(self._coded, self._at, n)
+            if n:
+                self._at += n
                 since = ticks_ms()
             elif ticks_diff(ticks_ms(), since) > _SEND_MS:
                 return False
-        return True
-
-    def _writable(self):
-        for _ in self._room.ipoll(0):
-            return True
-        return False

@@ -21,6 +21,7 @@ else:
         return later - earlier
 
 
+_TIMED = (wire.REPORT, wire.REPORTS, wire.ERROR)
 _SPIN_US = const(3000)
 _NEAR_US = const(8000)  # receive(0), which is called more often than this, waits for a moment so near
 _SLEEP_MS = const(2000)  # at most, for the watchdog
@@ -53,7 +54,7 @@ class Slotted:
 
     def send(self, frame, n):
         """As the link's; a REPORT, REPORTS or an ERROR at the next moment, which receive() waits for."""
-        if frame[0] != wire.REPORT and frame[0] != wire.REPORTS and frame[0] != wire.ERROR:
+        if frame[0] not in _TIMED:
             return self._link.send(frame, n)
         if self._n:
             self._sent(-1)
@@ -65,12 +66,11 @@ class Slotted:
 
     def waiting(self):
         """As the link's."""
-        return self._link.waiting() + (self._n > 0)
+        return self._link.waiting() + bool(self._n)
 
     def _sent(self, timeout_ms):
         # Sends the answer at its moment; returns whether it has, which without waiting is not so before.
-        slot = self._slot
-        due = _add(self._due, (_diff(_us(), self._due) // slot + 1) * slot)
+        due = _add(self._due, (_diff(_us(), self._due) // self._slot + 1) * self._slot)
         while (left := _diff(due, _us())) > 0:
             if not timeout_ms and left > _NEAR_US:
                 return False

@@ -15,6 +15,14 @@ from tern.tcp import Connection, Lost, client_context
 
 _EVERY = 1.0  # seconds
 _PATIENCE = 3.0
+# What the codes of a CONNACK mean: MQTT 3.1.1, 3.2.2.3.
+_REFUSALS = {
+    "1": " (protocol version)",
+    "2": " (client id)",
+    "3": " (server unavailable)",
+    "4": " (user name or password)",
+    "5": " (not authorised)",
+}
 _MOST = 16  # boards that log in to begin with, of however many there are
 
 
@@ -79,7 +87,8 @@ class AtBroker:
         if problem is None:
             self._warn(f"{where} is there again and lets the boards in")
         elif isinstance(problem, MqttError):
-            self._warn(f"{where} does not let the boards in: {problem}\n  {self._refresh}")
+            reason = _REFUSALS.get(str(problem).rpartition(" ")[2], "")
+            self._warn(f"{where} does not let the boards in: {problem}{reason}\n  {self._refresh}")
         else:
             self._warn(f"{where} does not answer: {problem}\n  start it: {self._command}")
 

@@ -75,9 +75,8 @@ class FirmwareFleet:
             with Repl(self._boards[0].url) as repl:  # once for all: they are alike
                 machine = deploy.Machine.of(repl)
                 self_check.require_compiler(repl, machine.processor)
-                self._library = deploy.library_files(machine, self._whole, self._more)
-                if self._program:
-                    self._library[deploy.MAIN] = Path(self._program).read_bytes()
+                program = deploy.read_program(self._program) if self._program else None
+                self._library = deploy.library_files(machine, self._whole, self._more, program)
             self._each(self._start)
         except BaseException:
             self._close()
