@@ -2,7 +2,7 @@
 
 import os
 from array import array
-from struct import pack, unpack
+from struct import pack_into, unpack_from
 
 from tern.compat import const
 from tern.storage import RECORDS_BYTES, RECORDS_HEADER, StorageError
@@ -14,8 +14,7 @@ SEGMENT_MAGIC = (
 )
 SEGMENT_MOST = const(4096)  # an erase block
 
-# Before it appends LittleFS copies what the block holds already: a flush takes the longer the more that is.
-_USUAL = const(1536)
+_START = const(5)  # int16s of the header
 _MOST = const(65535)
 _FULL = const(28)  # ENOSPC
 
@@ -28,7 +27,7 @@ class Recorder:
     """The newest `capacity` records of `d` features (int16 Q1.14, the constant one included) and a label.
 
     append() keeps `hold` of them in RAM, then writes them at once; these are what a power cut can lose. Where the
-    flash is full, the oldest go early.
+    flash is full, the oldest go early. It takes 4 KiB of RAM, less with a small capacity.
 
     least: a client of fewer records answers as if it had one of zeros; flushes: writes since the program began;
     lost: records since then that the flash did not take, or that went early.
@@ -36,58 +35,66 @@ class Recorder:
 
     def __init__(self, d, capacity=256, hold=8, least=None):
         """No input or output yet. least: `hold` where it is None. Raises ValueError."""
-        row = 2 * (d + 1)
         self.least = hold if least is None else least
         if (
             not 1 <= d <= MAX_DIMENSION
             or not 1 <= hold <= capacity <= _MOST
             or not 1 <= self.least <= capacity
-            or RECORDS_BYTES + hold * row > SEGMENT_MOST
         ):
-            raise ValueError(
-                "d must be 1 to 128, hold and least 1 to capacity, and hold records 4,086 bytes at most"
-            )
+            raise ValueError("d must be 1 to 128, and 1 <= hold, least <= capacity <= 65535")
+        most = (SEGMENT_MOST - RECORDS_BYTES) // (2 * d + 2)
+        if hold > most:
+            raise ValueError("hold must be at most %d with this d" % most)
+        self._most = min(most, capacity + hold - 1) // hold * hold  # records of a segment
         self.d = d
         self.capacity = capacity
         self.hold = hold
         self.flushes = self.lost = 0
-        self._row = row
-        self._per = max(hold, (_USUAL - RECORDS_BYTES) // row // hold * hold)  # records of a segment
-        self._new = array("h", bytes(hold * row))
+        # The segment that grows, as in its file: LittleFS takes six times as long to append to a file as to write it.
+        self._image = array("h", bytes(RECORDS_BYTES + self._most * (2 * d + 2)))
         self._folder = None
-        self._file = None  # the one that is open, of the segment _opened
+        self._file = None  # that of the segment _opened
         self._forget()
-
-    def open(self, directory):
-        """Find what is there; a power cut cannot have halved it. Raises StorageError, and OSError."""
-        self._folder = folder = directory + "/" + SAMPLES + "/"
-        self._forget()
-        segments = []
-        try:
-            names = os.listdir(folder[:-1])
-        except OSError:
-            os.mkdir(folder[:-1])
-            names = []
-        for name in names:
-            segment = [0, 1, name]
-            file = self._open(segment)
-            header = file.read(RECORDS_BYTES)
-            segment[_ROWS] = rows = (file.seek(0, 2) - RECORDS_BYTES) // self._row
-            if rows > 0:  # else it was only begun
-                magic, d, segment[0] = unpack(RECORDS_HEADER, header)
-                if magic != SEGMENT_MAGIC or d != self.d:
-                    raise StorageError(
-                        "%s%s: damaged, or not of %d features; clear() removes all" % (folder, name, self.d)
-                    )
-                self._total += rows
-                segments.append(segment)
-        segments.sort()
-        self._segments = segments
 
     def _forget(self):
         self._shut()
         self._segments = None  # the oldest first
-        self._total = self._held = 0
+        self._total = 0  # records in them
+        self._rows = self._held = 0  # records in _image that are in flash, and that are not yet
+
+    def open(self, directory):
+        """Find what is there. Raises StorageError, and OSError."""
+        self._forget()
+        self._folder = directory + "/" + SAMPLES + "/"
+        image = self._image
+        segments = []
+        try:
+            names = os.listdir(self._folder[:-1])
+        except OSError:
+            os.mkdir(self._folder[:-1])
+            names = []
+        for name in names:
+            segment = [0, 1, name]
+            file = self._open(segment)
+            segment[_ROWS] = rows = (file.seek(0, 2) - RECORDS_BYTES) // (2 * self.d + 2)
+            if rows > 0:  # else it was only begun
+                file.seek(0)
+                file.readinto(memoryview(image)[:_START])
+                magic, d, segment[0] = unpack_from(RECORDS_HEADER, image, 0)
+                if magic != SEGMENT_MAGIC or d != self.d:
+                    raise StorageError(
+                        "%s%s: damaged, or not of %d features; clear() removes all"
+                        % (self._folder, name, self.d)
+                    )
+                self._total += rows
+                segments.append(segment)
+        segments.sort()
+        if segments and segments[-1][_ROWS] + self.hold <= self._most:
+            self._rows = segments[-1][_ROWS]
+            file = self._open(segments[-1])
+            file.seek(0)
+            file.readinto(memoryview(image)[: _START + self._rows * (self.d + 1)])
+        self._segments = segments
 
     @property
     def count(self):
@@ -99,12 +106,12 @@ class Recorder:
 
         Allocates nothing, but where it flushes: with every `hold`th record.
         """
-        new = self._new
+        image = self._image
         d = self.d
-        at = self._held * (d + 1)
+        at = _START + (self._rows + self._held) * (d + 1)
         for j in range(d):
-            new[at + j] = row[j]
-        new[at + d] = label
+            image[at + j] = row[j]
+        image[at + d] = label
         self._held += 1
         if self._held == self.hold:
             self.flush()
@@ -117,16 +124,17 @@ class Recorder:
         while n:
             try:
                 if full:
-                    os.remove(self._folder + self._take_oldest())
+                    self.lost += self.count
+                    name = self._take_oldest()
+                    self.lost -= self.count
+                    os.remove(self._folder + name)
                 self._write(n)
                 self.flushes += 1
                 n = 0
             except OSError as error:
                 self._shut()
                 full = error.errno == _FULL and len(self._segments) > 1
-                if full:
-                    self.lost += self._segments[0][_ROWS]
-                else:
+                if not full:
                     self.lost += n
                     n = 0
 
@@ -134,7 +142,7 @@ class Recorder:
         segments = self._segments
         if segments is None:
             raise StorageError("open() comes first")
-        if not segments or segments[-1][_ROWS] + n > self._per:
+        if not segments or (not self._rows and segments[-1][_ROWS]):
             # The next segment takes the file of the oldest, once none of its records counts any more. LittleFS is
             # quicker with few names that stay, and puts the new content in the place of the old one in one step.
             self._shut()
@@ -144,16 +152,17 @@ class Recorder:
                 name = self._take_oldest()
             segments.append([number, 0, name])
         last = segments[-1]
+        rows = self._rows + n
+        pack_into(RECORDS_HEADER, self._image, 0, SEGMENT_MAGIC, self.d, last[0])
         file = self._open(last)
-        if last[_ROWS]:
-            file.seek(RECORDS_BYTES + self._row * last[_ROWS])
-        else:
-            file.write(pack(RECORDS_HEADER, SEGMENT_MAGIC, self.d, last[0]))
-        if file.write(memoryview(self._new)[: n * (self.d + 1)]) != n * self._row:
+        file.seek(0)
+        data = memoryview(self._image)[: _START + rows * (self.d + 1)]
+        if file.write(data) != 2 * len(data):
             raise OSError(_FULL)
         file.flush()
-        last[_ROWS] += n
+        last[_ROWS] = rows
         self._total += n
+        self._rows = rows if rows + self.hold <= self._most else 0
 
     def _take_oldest(self):
         # Its records count no more. Returns the name of its file.
@@ -178,8 +187,8 @@ class Recorder:
                 break
             index -= segment[_ROWS]
         file = self._open(segment)
-        file.seek(RECORDS_BYTES + self._row * index)
-        if file.readinto(row) != self._row:
+        file.seek(RECORDS_BYTES + (2 * self.d + 2) * index)
+        if file.readinto(row) != 2 * self.d + 2:
             raise StorageError("samples: cut short")
 
     def _open(self, segment):

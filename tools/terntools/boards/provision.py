@@ -149,11 +149,7 @@ class Member:
             raise UsageError(f"--most-records must be 1 to {_MAX_RECORDS}, not {self.most_records}")
         self._check_wake()
         self.fleet_file(FleetKey(bytes(wire.KEY_BYTES), 1))
-        if not 1 <= len(self.rows) <= _MAX_RECORDS or not 1 <= self.rows.shape[1] - 1 <= wire.MAX_DIMENSION:
-            raise UsageError(
-                f"{len(self.rows)} records of {self.rows.shape[1] - 1} features do not fit a device",
-                hint=f"at most {_MAX_RECORDS} records of 1 to {wire.MAX_DIMENSION} features, the constant one included",
-            )
+        check_fits(self.rows)
 
     def _check_wake(self) -> None:
         if self.wake is None:
@@ -190,6 +186,15 @@ class Member:
         """fleet.bin with the fleet's key. Raises UsageError."""
         records = self.most_records or _most_records(len(self.rows))
         return fleet_file(fleet.key, self.pause, self.slot, self.reserve, fleet.epoch, records)
+
+
+def check_fits(rows: Rows) -> None:
+    """Raise UsageError where these are more records, or larger ones, than a device holds."""
+    if not 1 <= len(rows) <= _MAX_RECORDS or not 1 <= rows.shape[1] - 1 <= wire.MAX_DIMENSION:
+        raise UsageError(
+            f"{len(rows)} records of {rows.shape[1] - 1} features do not fit a device",
+            hint=f"at most {_MAX_RECORDS} records of 1 to {wire.MAX_DIMENSION} features, the constant one included",
+        )
 
 
 def _most_records(count: int) -> int:

@@ -1,4 +1,7 @@
-"""`tern device`: ask boards who they are, whether they answer, and how fast they are; keys in device_keys.py."""
+"""`tern device`: ask boards who they are, whether they answer, and how fast they are.
+
+Keys are in device_keys.py, records in device_records.py.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from typing import Any
 from ternhost.cli import add_command, print_result
 from ternhost.errors import OK, UsageError
 from terntools.boards import questions as device
-from terntools.cli import device_keys
+from terntools.cli import device_keys, device_records
 
 # What the health tests of a board see, as `info` names it.
 _TESTED_ON = {
@@ -21,7 +24,7 @@ def add_parser(subparsers: Any) -> None:
     parser = add_command(
         subparsers,
         "device",
-        "ask boards who they are and how fast; make, list and revoke the keys of devices",
+        "ask boards who they are and how fast; read their records; make, list and revoke the keys of devices",
         "tern device info --fleet port:/dev/ttyACM0",
     )
     actions = parser.add_subparsers(title="actions", dest="action", metavar="ACTION", required=True)
@@ -56,6 +59,7 @@ def add_parser(subparsers: Any) -> None:
     bench.set_defaults(func=run_bench)
 
     device_keys.add_actions(actions)
+    device_records.add_actions(actions)
 
     for command in (info, ping, bench):
         command.add_argument(

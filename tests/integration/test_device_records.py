@@ -1,0 +1,126 @@
+"""`tern device records` on an emulated Pico: what its program collected comes as CSV, and what a CSV holds is read there."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tern import storage
+from ternhost.cli import main
+from ternhost.errors import REFUSED, USAGE
+from terntools.boards import mpy, provision, records
+from terntools.boards.repl import Repl
+from terntools.emulators.machine import EmulatedMachine
+from terntools.emulators.pico import boot_pico
+
+_MODULES = ("tern", "tern.compat", "tern.ledger", "tern.recorder", "tern.storage", "tern.wire")
+_COLLECT = """
+import time
+from array import array
+from tern.recorder import Recorder
+def row(i):
+    return array("h", [(i * 31 + 7 * j) % 16385 - 8192 for j in range(D)])
+def collect(first, end):
+    spent = []
+    for i in range(first, end):
+        values = row(i)
+        start = time.ticks_us()
+        book.append(values, 16384 - i)
+        spent.append(time.ticks_diff(time.ticks_us(), start))
+    return spent[7::8]
+book = Recorder(D)
+book.open("")
+"""
+
+
+@pytest.fixture
+def pico() -> Iterator[EmulatedMachine]:
+    """A Pico with the recorder's modules."""
+    with boot_pico(skip_idle=True) as one:
+        with Repl(one.url) as repl:
+            sources = mpy.library("armv6m")
+            for name in _MODULES:
+                path = f"/lib/{mpy.file_of(name)}.mpy"
+                repl.write_file(path, mpy.compiled(sources[name], "armv6m", name, optimise=True))
+        yield one
+
+
+def collect(url: str, d: int, first: int, end: int) -> list[int]:
+    with Repl(url) as repl:
+        repl.run(f"D = {d}" + _COLLECT)
+        spent: list[int] = repl.evaluate(f"collect({first}, {end})", timeout=300)
+        repl.run("book.close()")
+    return spent
+
+
+def expected(d: int, first: int, end: int) -> list[list[int]]:
+    return [[(i * 31 + 7 * j) % 16385 - 8192 for j in range(d)] + [16384 - i] for i in range(first, end)]
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> dict[str, object]:
+    capsys.readouterr()
+    assert main(["device", "records", *map(str, arguments), "--json"]) == 0
+    found: dict[str, object] = json.loads(capsys.readouterr().out)
+    return found
+
+
+def test_there_and_back(pico: EmulatedMachine, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    url = pico.url
+    assert run(capsys, url)["records"] == 0
+    with Repl(url) as repl:
+        d = 2
+        repl.write_file(
+            "/" + storage.RECORDS, b"TRD1" + bytes((d, 0, 1, 0, 0, 0)) + b"\x00\x40\x00\xe0\x00\x40"
+        )
+    assert main(["device", "records", url]) == 0
+    said = capsys.readouterr()
+    assert said.out == "1,-0.5,1\n"
+    assert "1 records of 2 features in /records.bin" in said.err
+    collect(url, 13, 0, 300)
+    output = tmp_path / "collected.csv"
+    found = run(capsys, url, "--output", output)
+    assert (found["source"], found["features"]) == ("/samples", 13)
+    assert output.stat().st_mode & 0o077 == 0, "its owner's alone"
+    got = provision.read_records(output).tolist()
+    assert len(got) >= 256 and got == expected(13, 300 - len(got), 300)
+    assert main(["device", "records", url, "--fill", str(_csv(tmp_path, 4, 5))]) == USAGE
+    assert "holds records of 13 features, and the file of 4" in capsys.readouterr().err
+    filled = run(capsys, url, "--clear", "--fill", _csv(tmp_path, 28, 150))
+    assert (filled["filled"], filled["cleared"], filled["records"]) == (150, True, 0)
+    filled = run(capsys, url, "--fill", _csv(tmp_path, 28, 20))
+    assert (filled["filled"], filled["records"]) == (20, 150)
+    collect(url, 28, 0, 16)
+    run(capsys, url, "--output", output)
+    got = provision.read_records(output).tolist()
+    assert got == expected(28, 0, 150) + expected(28, 0, 20) + expected(28, 0, 16)
+    run(capsys, url, "--clear")
+    assert run(capsys, url)["source"] == "/records.bin"
+
+
+def _csv(folder: Path, d: int, n: int) -> Path:
+    path = folder / f"{n}.csv"
+    path.write_text(records.csv_of(np.array(expected(d, 0, n), np.int16)))
+    return path
+
+
+def test_a_locked_board_gives_nobody_its_records(
+    pico: EmulatedMachine, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with Repl(pico.url) as repl:
+        repl.write_file("/lib/tern/__init__.mpy", b"")  # main.py ends at once, and begins again: no prompt
+        repl.run("pass")
+
+
+@pytest.mark.parametrize(("d", "mean_ms"), [(13, 4), (28, 5)])
+def test_a_flush_takes_a_few_milliseconds(pico: EmulatedMachine, d: int, mean_ms: int) -> None:
+    """Simulated time, the same in every run. The longest are those in which LittleFS compacts the folder."""
+    spent = sorted(collect(pico.url, d, 0, 1600)[50:])
+    print(f"d {d}: median {spent[len(spent) // 2]} us, mean {sum(spent) // len(spent)} us, longest {spent[-1]} us")
+    assert spent[len(spent) // 2] < 3_000
+    assert sum(spent) < 1000 * mean_ms * len(spent)
+    assert spent[len(spent) * 4 // 5] < 5_000
+    assert spent[-1] < 25_000

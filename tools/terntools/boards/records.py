@@ -1,0 +1,120 @@
+"""The records on a board, for its owner at the desk: read, removed, and put there. See shared_specs/storage.md."""
+
+from __future__ import annotations
+
+import csv
+import io
+import struct
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import numpy as np
+
+from tern import recorder, storage
+from tern.fixed import ONE
+from ternhost.errors import RefusedError, UsageError
+from ternhost.fleet.provision import Rows
+from terntools.boards.repl import Repl
+
+Progress = Callable[[int, int], None]  # bytes, of bytes
+
+FOLDER = "/" + recorder.SAMPLES
+_PATH = "/" + storage.RECORDS
+_ANEW = "remove them all with --clear"
+
+
+@dataclass(frozen=True)
+class Held:
+    """What a board holds: its records, the oldest first (None: it has none), where, and the last segment's number."""
+
+    rows: Rows | None
+    source: str | None
+    last: int = 0
+
+
+@contextmanager
+def opened(port: str) -> Iterator[Repl]:
+    """The board on `port` at its prompt. Raises DeviceError, and RefusedError where it is locked."""
+    repl = Repl(port)
+    try:
+        try:
+            repl.enter()
+        except RefusedError as error:
+            raise RefusedError(
+                f"the board on {port} is locked: nobody gets its records", error.hint
+            ) from error
+        yield repl
+    finally:
+        repl.close()
+
+
+def read(repl: Repl, progress: Progress | None = None) -> Held:
+    """What the board holds: its segments, or records.bin where it has none. Raises UsageError where it is damaged."""
+    sizes = repl.directory(FOLDER)
+    found: list[tuple[int, Rows]] = []
+    done = 0
+    for path, size in sizes.items():
+        number, rows = _segment(path, repl.read_file(path))
+        done += size
+        if progress:
+            progress(done, sum(sizes.values()))
+        if len(rows):
+            found.append((number, rows))
+    if found:
+        if len({rows.shape[1] for _, rows in found}) > 1:
+            raise UsageError(f"the segments on {repl.name} hold records of several sizes", hint=_ANEW)
+        found.sort(key=lambda one: one[0])
+        return Held(np.concatenate([rows for _, rows in found]), FOLDER, found[-1][0])
+    if _PATH not in repl.directory("/"):
+        return Held(None, None)
+    return Held(_provisioned(repl.read_file(_PATH)), _PATH)
+
+
+def _segment(path: str, data: bytes) -> tuple[int, Rows]:
+    # Its number and its whole records; none of a file that was only begun.
+    if len(data) < storage.RECORDS_BYTES:
+        return 0, np.zeros((0, 2), np.int16)
+    magic, d, number = struct.unpack_from(storage.RECORDS_HEADER, data)
+    if magic != recorder.SEGMENT_MAGIC or not d:
+        raise UsageError(f"{path} on the board is damaged", hint=_ANEW)
+    return number, _rows(data, d)
+
+
+def _provisioned(data: bytes) -> Rows:
+    if len(data) >= storage.RECORDS_BYTES:
+        magic, d, count = struct.unpack_from(storage.RECORDS_HEADER, data)
+        if magic == storage.MAGIC and d and len(data) == storage.RECORDS_BYTES + 2 * count * (d + 1):
+            return _rows(data, d)
+    raise UsageError(f"{_PATH} on the board is damaged", hint="provision it again: tern provision")
+
+
+def _rows(data: bytes, d: int) -> Rows:
+    count = (len(data) - storage.RECORDS_BYTES) // (2 * d + 2)
+    return np.frombuffer(data, "<i2", count * (d + 1), storage.RECORDS_BYTES).reshape(count, d + 1)
+
+
+def segments(rows: Rows, last: int = 0) -> dict[str, bytes]:
+    """Files of segments that hold `rows`: path on the board -> content. last: number of the last one that is there."""
+    d = rows.shape[1] - 1
+    most = (recorder.SEGMENT_MOST - storage.RECORDS_BYTES) // (2 * d + 2)
+    files = {}
+    for number, at in enumerate(range(0, len(rows), most), last + 1):
+        header = struct.pack(storage.RECORDS_HEADER, recorder.SEGMENT_MAGIC, d, number)
+        files[f"{FOLDER}/{number:x}"] = header + rows[at : at + most].astype("<i2").tobytes()
+    return files
+
+
+def csv_of(rows: Rows, *, classes: bool = False) -> str:
+    """The records as provision.read_records() takes them: features and label as decimals in [-1, 1], a row a record.
+
+    classes: labels are numbers of classes, and stay as they are.
+    """
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    for row in rows.tolist():
+        cells = [f"{value / ONE:.6g}" for value in row]
+        if classes:
+            cells[-1] = str(row[-1])
+        writer.writerow(cells)
+    return text.getvalue()
