@@ -28,7 +28,7 @@ No overflow of 31 bits, with n <= 256 samples v, and w = |v - mean|, w < 2**16 (
   about the mean that is below n / 256 * (variance + 1), and a variance of int16 values is at most (2**16 - 1)**2 / 4
     < 2**30 - 2**14: a small int, and so is the quotient by n, taken in two digits of base 256;
   length: three squares of |v >> 1| <= 2**14 add up to at most 3 * 2**28, and its root is below 2**15;
-  scaling: 2 (v - low) - (high - low) is at most 2**16 - 1, and 2**14 times that is below 2**30.
+  scaling: |2 v - low - high| <= high - low <= 2**16 - 1 for a v in between, and 2**14 times that is below 2**30.
 """
 
 from array import array
@@ -37,14 +37,14 @@ from tern.compat import const, micropython, ptr16, ptr32
 
 _ONE = const(16384)
 _ZERO = const(32768)  # a ring holds samples v as v + 32768: a viper ptr16 loads unsigned
-_G = const(8192)
+_G = const(8192)  # 1 g, of the default scale
 
 
 @micropython.viper
-def sums(mean: int, mask: int, out: ptr32, ring: ptr16, i: int, n: int) -> int:
+def sums(mean: int, mask: int, out: ptr32, ring: ptr16, i: int, n: int, k: int) -> int:
     """Return the sum of v - mean over n samples v of a ring of mask + 1 from i on, which has mean + 32768 for `mean`.
 
-    out = the sum of their squares, in 2**8 and rest; the sum of |v - v'|; how often v - mean turns positive or ceases.
+    out[k:k + 4] = the sum of their squares, in 2**8 and what is left; the sum of |v - v'|; how often v > mean changes.
     """
     last = mean - ring[i]
     total = 0
@@ -57,17 +57,19 @@ def sums(mean: int, mask: int, out: ptr32, ring: ptr16, i: int, n: int) -> int:
         total -= v
         crossings -= (v ^ last) >> 17  # v >> 17 is -1 for v < 0, else 0
         last -= v
-        jerk += (last ^ last >> 17) - (last >> 17)  # |last|, without a branch
+        sign = last >> 17
+        jerk += (last ^ sign) - sign  # |last|
         last = v
-        v = (v ^ v >> 17) - (v >> 17)
+        sign = v >> 17
+        v = (v ^ sign) - sign
         high += v * (v >> 8)
         low += v * (v & 255)
         i = i + 1 & mask
         n -= 1
-    out[n] = high + (low >> 8)  # n is 0 now; see compat: no constant index
-    out[n + 1] = low & 255
-    out[n + 2] = jerk
-    out[n + 3] = crossings
+    out[k] = high + (low >> 8)
+    out[k + 1] = low & 255
+    out[k + 2] = jerk
+    out[k + 3] = crossings
     return total
 
 
@@ -94,35 +96,37 @@ class Window:
         """
         if hop is None:
             hop = n // 2
-        if not 1 < n <= 256 or not 0 < hop <= n or not 0 < axes < 4:
+        if not (1 < n <= 256 and 0 < hop <= n and 0 < axes < 4):
             raise ValueError("n must be 2..256, hop 1..n, axes 1..3")
         if scale is None:
-            most = 0, n // 2  # crossings: half of the samples, as of noise at rest
-            scale = ((-_G, _G), (0, _G), (0, _G // 4), most) * axes
+            most = 0, n // 3 or 1
+            scale = ((-_G, _G), (0, _G // 4), (0, _G // 8), most) * axes
             if length:  # counts in two
-                scale += (_G // 4, 3 * _G // 4), (0, _G // 2), (0, _G // 8), most
+                scale += (_G // 4, 3 * _G // 4), (0, _G // 8), (0, _G // 16), most
         self._length = length
         if length:
             axes += 1
-        self.d = 4 * axes + 1
-        self.raw = array("i", bytes(16 * axes))
-        if len(scale) != len(self.raw):
-            raise ValueError("scale must have %d (low, high)" % len(self.raw))
+        wrong = len(scale) - 4 * axes
         for low, high in scale:
-            if not 0 < high - low < 65536:
-                raise ValueError("scale needs low < high < low + 65536")
+            wrong = wrong or not 0 < high - low < 65536
+        if wrong:
+            raise ValueError("scale must be %d (low, high), low < high < low + 65536" % (4 * axes))
         self._scale = scale
         self.n = n
         self.hop = hop
+        self.d = 4 * axes + 1
+        self.raw = array("i", bytes(16 * axes))
         self.lost = 0
         # Rings of a power of two. push() moves _head alone and features() _tail alone, so that either may interrupt the
         # other; while a full window waits there is room for another hop.
-        self._mask = 1
-        while self._mask < n + hop:
-            self._mask += self._mask + 1
-        self._rings = [array("H", bytes(2 * self._mask + 2)) for _ in range(axes)]
+        size = 2
+        while size <= n + hop:
+            size *= 2
+        self._mask = size - 1
+        self._rings = []
+        for _ in range(axes):
+            self._rings.append(array("H", bytes(2 * size)))
         self._head = self._tail = 0
-        self._sums = array("i", bytes(16))
 
     def push(self, x, y=0, z=0):
         """Add a sample, an int16 for each axis; return whether a window is full. A soft interrupt may call it."""
@@ -149,32 +153,27 @@ class Window:
     def features(self, out, start=0):
         """Write the features and the constant, Q1.14, into the array('h') out from `start` on, and move on by a hop.
 
-        Raises ValueError where no window is full, or out is too short.
+        Raises ValueError where no window is full, IndexError where out is too short.
         """
-        if not self.full() or len(out) < start + self.d:
-            raise ValueError("no window is full, or out is too short")
+        if not self.full():
+            raise ValueError("no window is full")
         n = self.n
-        mask = self._mask
-        tail = self._tail
-        s = self._sums
         raw = self.raw
         k = 0
         for ring in self._rings:
-            mean = sums(_ZERO, mask, s, ring, tail, n) // n
-            rest = sums(mean + _ZERO, mask, s, ring, tail, n)
-            high = s[0] // n
-            low = (s[0] - high * n << 8) + s[1]
-            # The mean is rest / n too low, and the mean square about it the square of that too large.
-            variance = (high << 8) + low // n - (low % n * n < rest * rest)
+            mean = sums(_ZERO, self._mask, raw, ring, self._tail, n, k) // n
+            rest = sums(mean + _ZERO, self._mask, raw, ring, self._tail, n, k)
+            high = raw[k] // n
+            low = (raw[k] - high * n << 8) + raw[k + 1]
             raw[k] = mean
-            raw[k + 1] = root(variance)
-            raw[k + 2] = s[2] // (n - 1)
-            raw[k + 3] = s[3]
+            # The mean is rest / n too low, and the mean square about it the square of that too large.
+            raw[k + 1] = root((high << 8) + low // n - (low % n * n < rest * rest))
+            raw[k + 2] //= n - 1
             k += 4
-        self._tail = tail + self.hop & mask
-        k = 0
+        k = start
         for low, high in self._scale:
-            span = high - low
-            out[start + k] = (2 * (min(max(raw[k], low), high) - low) - span) * _ONE // span
+            v = min(max(raw[k - start], low), high)
+            out[k] = (2 * v - low - high) * _ONE // (high - low)
             k += 1
-        out[start + k] = _ONE
+        out[k] = _ONE
+        self._tail = self._tail + self.hop & self._mask

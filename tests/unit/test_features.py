@@ -1,0 +1,143 @@
+"""Windows and their features against numpy in float64; their scale, and what finds it."""
+
+import json
+from array import array
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tern.features import Window
+from terntools import scale
+
+ONE = 16384
+int16 = st.integers(-32768, 32767)
+
+
+def features(samples, **options):
+    """What a Window makes of n x axes samples: scaled and the constant, and before scaling."""
+    window = Window(len(samples), axes=len(samples[0]), **options)
+    out = array("h", bytes(2 * window.d))
+    for sample in samples:
+        full = window.push(*map(int, sample))
+    assert full
+    window.features(out)
+    return np.array(out), np.array(window.raw)
+
+
+def reference(samples, length=False):
+    """The features of n x axes samples in float64, without any rounding."""
+    channels = np.asarray(samples, np.float64).T
+    if length:
+        channels = np.vstack([channels, np.linalg.norm(channels, axis=0) / 2])
+    found = []
+    for v in channels:
+        above = v > v.mean()
+        found += [v.mean(), v.std(), np.abs(np.diff(v)).mean(), np.count_nonzero(above[1:] != above[:-1])]
+    return np.array(found)
+
+
+@pytest.mark.parametrize("n", [2, 16, 100, 128, 256])
+@pytest.mark.parametrize("size", [2, 300, 32768])
+def test_each_feature_is_the_exact_one_rounded_down(n, size):
+    rng = np.random.default_rng(n + size)
+    for _ in range(20):
+        samples = rng.integers(-size, size, (n, 3))
+        _, raw = features(samples)
+        below = reference(samples) - raw
+        assert ((below > -1e-6) & (below < 1)).all()
+
+
+@given(
+    st.integers(2, 256).flatmap(lambda n: st.lists(st.tuples(int16, int16, int16), min_size=n, max_size=n))
+)
+@settings(max_examples=60, deadline=None)
+def test_the_length_is_that_of_half_the_vector(samples):
+    _, raw = features(samples, length=True)
+    want = reference(samples, length=True)
+    # Each component loses at most 1/2, the root at most 1: less than 1 + sqrt(3) / 2 in a length.
+    short = want[-4] - raw[-4]
+    assert -1.87 < short < 2.87
+    assert abs(want[-3] - raw[-3]) < 2.87
+    assert abs(want[-2] - raw[-2]) < 3.74
+
+
+@given(
+    st.integers(2, 256).flatmap(
+        lambda n: st.lists(st.sampled_from((-32768, 32767, 0, -1)), min_size=n, max_size=n)
+    ),
+    st.integers(-32768, 32766).flatmap(
+        lambda low: st.tuples(st.just(low), st.integers(low + 1, low + 65535))
+    ),
+)
+@settings(max_examples=100, deadline=None)
+def test_scaled_is_rounded_down_and_clipped(samples, pair):
+    out, raw = features([(v,) for v in samples], scale=(pair,) * 4)
+    low, high = pair
+    exact = (2 * np.clip(raw, low, high).astype(np.float64) - low - high) / (high - low) * ONE
+    assert (out[:-1] == np.floor(exact + 1e-9)).all()
+    assert out[-1] == ONE
+    assert (np.abs(out) <= ONE).all()
+
+
+def recordings(path, names=""):
+    rng = np.random.default_rng(1)
+    lines = [names] if names else []
+    for _ in range(3):
+        lines += [",".join(f"{v:.4f}" for v in sample) for sample in rng.normal(0, 0.3, (1300, 3))]
+        lines.append("")
+    path.write_text("\n".join(lines))
+    return path
+
+
+@pytest.mark.parametrize("names", ["", "x,y,z"])
+def test_a_scale_is_found_from_recordings(tmp_path, capsys, names):
+    file = recordings(tmp_path / "public.csv", names)
+    assert scale.main([str(file), "--times", "8192", "--json", "--length"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert len(found) == 16
+    (low, high), (least, most) = found[:2]  # of the mean and of the deviation of x: 0 and .3, 128 samples
+    error = 0.3 * 8192 / 128**0.5
+    assert -4 * error < low < -error < error < high < 4 * error
+    assert least < 0.3 * 8192 < most
+    window = Window(128, length=True, scale=found)
+    assert window.d == 17
+
+
+def test_a_scale_is_printed_for_a_program(tmp_path, capsys):
+    file = recordings(tmp_path / "public.csv")
+    assert scale.main([str(file), "--times", "8192"]) == 0
+    said = capsys.readouterr().out
+    place = {}
+    exec(said, place)
+    assert len(place["SCALE"]) == 12
+    assert "# crossings of z" in said
+    Window(128, scale=place["SCALE"])
+
+
+@pytest.mark.parametrize(
+    ("text", "argv", "said"),
+    [
+        ("1,2,3\n" * 200, [], "too few"),
+        ("1,2,3\n4,5\n", [], "line 2 has 2 columns"),
+        ("1,2,3\n4,five,6\n", [], "line 2 holds what is no number"),
+        ("1,2,3\n4,nan,6\n", [], "line 2 holds what is no number"),
+        ("1,2,3\n", ["--times", "32768"], "beyond int16"),
+        ("1,2,3,4\n", [], "line 1 has 4 columns"),
+        ("1,2,3\n" * 200, ["--window", "300"], "too few"),
+        ("1,2,3\n" * 2000, ["--window", "0"], "n must be"),
+    ],
+)
+def test_what_makes_no_scale_says_why(tmp_path, capsys, text, argv, said):
+    (tmp_path / "a.csv").write_text(text)
+    with pytest.raises(SystemExit) as ended:
+        scale.main([str(tmp_path / "a.csv"), *argv])
+    assert ended.value.code == 2
+    assert said in capsys.readouterr().err
+
+
+def test_a_missing_file_is_said(tmp_path, capsys):
+    with pytest.raises(SystemExit):
+        scale.main([str(tmp_path / "none.csv")])
+    assert "cannot be read" in capsys.readouterr().err
