@@ -78,10 +78,15 @@ def encode_model(out, key, device, round_number, model, parameters, exponent, cl
 
     Raises FrameError where a field is out of bounds.
     """
-    check_address(device, round_number)
     n = len(parameters)
-    bytes_fit = 0 <= model <= 255 and -128 <= exponent <= 127 and 1 <= classes <= 255
-    require(bytes_fit and n <= wire.MAX_VALUES and n % classes == 0, "model out of bounds")
+    fits = not (device >> 32 or round_number >> 32) and 0 <= model <= 255 and -128 <= exponent <= 127
+    fits = (
+        fits
+        and 1 <= classes <= 255
+        and n % classes == 0
+        and end_of(wire.MODEL_FIELDS) + 2 * n + wire.TAG_BYTES <= wire.MAX_FRAME
+    )
+    require(fits, "what no frame can say")
     out[0] = wire.MODEL
     struct.pack_into(wire.MODEL_FIELDS, out, 1, device, round_number, model, exponent, classes, n // classes)
     n = seal(key, out, _put_parameters(out, end_of(wire.MODEL_FIELDS), parameters))

@@ -16,7 +16,8 @@ from test_broker_commands import Command, run_mosquitto, tern
 
 from tern import wire
 from tern.model import decode_model
-from ternhost import datasets
+from ternhost import DeviceModel, datasets
+from ternhost.aggregate import kept_model
 from ternhost.aggregate.aggregator import Aggregator
 from ternhost.aggregate.rounds import with_answers
 from ternhost.aggregate.store import Store
@@ -108,6 +109,32 @@ def test_what_a_run_has_learned_is_kept_for_the_boards(user, algorithm):
     device, number, kind, exponent, classes, parameters = decode_model(payload[2:], fleet.key)
     assert (device, number, kind, classes) == (wire.FLEET, last, wire.LOGISTIC, 1)
     assert np.array_equal(np.array(parameters) * 2.0**exponent, np.frombuffer(weights, "<f8"))
+
+
+@pytest.mark.parametrize("model", ["logistic", "softmax"])
+def test_a_served_fleet_is_sent_models_while_it_learns(behind, model):
+    heard = []
+
+    def look(status):
+        if status.event == END:
+            with Store(behind.path, beside=True) as store:
+                frame = kept_model.kept(store)
+            heard.append((status.number, int.from_bytes(frame[5:9], "little")))
+
+    options = {"dataset": "iris", "model": model}
+    with rig.serve("fedsgd", options, behind.name, Watcher(status=look), rounds=5, model_every=2) as run:
+        run.run()
+    numbers = [number for number, _ in heard]
+    assert [sent for _, sent in heard] == [0, 0, numbers[1], numbers[1], numbers[3]]
+    with Store(behind.path, beside=True) as store:
+        known, fleet, weights = store.keys(), keys.fleet_key(store), store.weights(numbers[-1])
+    board = board_client(Access.load(behind.path.parent / "broker" / "host.json"), known, 1)
+    board.subscribe("tern/model")
+    ((_, payload),) = board.messages(10.0, 1)
+    board.close()
+    own = DeviceModel.of_frame(payload[2:], fleet.key)
+    assert (own.number, own.classes) == (numbers[-1], 3 if model == "softmax" else 1)
+    assert np.array_equal(own.weights.ravel(), np.frombuffer(weights, "<f8"))
 
 
 @pytest.mark.parametrize("served", SERVED)

@@ -296,10 +296,20 @@ def model_vectors():
             ("logistic", model),
             ("softmax", softmax),
             ("of one client", dict(model, device=7)),
+            (
+                "the ends of fields",
+                dict(model, device=1, round=2**30 - 1, model=1, exponent=-30, d=1, parameters=[5]),
+            ),
+            ("128 classes", dict(softmax, round=1, exponent=-12, classes=128, d=8)),
         )
     ]
     for comment, change in (
+        ("model 0", {"model": 0}),
         ("model 5", {"model": 5}),
+        ("round 2**30", {"round": 2**30}),
+        ("129 classes", {"model": 4, "classes": 129, "d": 4, "parameters": many(516)}),
+        ("1,025 parameters", {"model": 4, "classes": 25, "d": 41, "parameters": many(1025)}),
+        ("exponent -31", {"exponent": -31}),
         ("device 0", {"device": 0}),
         ("round 0", {"round": 0}),
         ("two classes of a logistic model", {"classes": 2, "d": 2}),
