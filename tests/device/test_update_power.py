@@ -31,7 +31,7 @@ class Device:
                 self.ran.append(load("/flash"))
                 if not self.flash.alive():
                     return -1
-                assert self.ran[-1], "nothing runs"
+                assert self.ran[-1], board.error
                 with running("/flash/lib2" if board.path[0] == "/flash/lib2" else "/flash/lib"):
                     board_update = Update(Board("/flash"))
                     if board_update.state == wire.TRIAL:

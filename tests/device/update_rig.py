@@ -11,6 +11,7 @@ from small_board import KEY
 from tern import frames, host_frames, update, wire
 
 _out = bytearray(wire.MAX_FRAME)
+_reply = bytearray(wire.MAX_FRAME)
 LOADER = update.__file__.rsplit("/", 2)[0] + "/trial/main.py"
 try:
     os.stat(LOADER)
@@ -60,9 +61,8 @@ def frame(number, offset, total, data=b"", key=KEY):
 
 def ask(board_update, asked, key=KEY):
     """Return (wanted, state) of the answer to the UPDATE `asked`."""
-    reply = bytearray(wire.MAX_FRAME)
-    n = board_update.take(asked, key, reply)
-    answer = bytes(reply[:n])
+    n = board_update.take(asked, key, _reply)
+    answer = bytes(_reply[:n])
     device, number, wanted, state = host_frames.decode_updated(
         answer, frames.answer_key(frames.digest(key, asked[: -wire.TAG_BYTES]))
     )
@@ -169,11 +169,19 @@ def _execute(path, names):
     exec(compile(get(path), path, "exec"), names)
 
 
+_loader = LOADER and compile(get(LOADER), LOADER, "exec")
+
+
 def load(folder, start=None):
     """Run the loader on the board in `folder`; return the name of the program that it started, "" if none ran.
 
-    start: what else to call there.
+    start: what else to call there. On a board boot.bin becomes what the loader makes of it, and nothing is started.
     """
+    if not LOADER:
+        proven, state, number = state_of(folder)
+        state = {wire.RESTARTING: wire.TRIAL, wire.TRIAL: wire.ROLLED_BACK}.get(state, state)
+        put(folder + "/" + update.BOOT, boot(proven, state, number))
+        return ""
     here = os.getcwd()
     modules = {name: sys.modules.get(name) for name in ("machine", "micropython", "seen")}
     path = list(sys.path)
@@ -182,10 +190,11 @@ def load(folder, start=None):
         for name in modules:
             sys.modules[name] = board
         del board.ran[:]
+        del board.did[:]
         if start:
             start(None)
         else:
-            _execute(LOADER, {"execfile": _execute, "__name__": "__main__"})
+            exec(_loader, {"execfile": _execute, "__name__": "__main__"})
         board.path = list(sys.path)
     except (Exception, KeyboardInterrupt, SystemExit) as error:
         board.error = error
