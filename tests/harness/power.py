@@ -1,4 +1,4 @@
-"""Power cut at every write of the ledger, and of an update, on the emulated device: how often, and whether the books held each time.
+"""Power cut at every write of the ledger, and of an update, on the emulated device: how often, and what went wrong.
 
 The enumerations themselves are those of tests/device, which say what must hold.
 """

@@ -75,17 +75,20 @@ def file_of(module: str) -> str:
 ON_DEMAND = modules.on_demand(library())
 
 
-def sources_for(board: Board, whole: bool = False, more: Iterable[str] = ()) -> dict[str, str]:
+def sources_for(
+    board: Board, whole: bool = False, more: Iterable[str] = (), program: str = ""
+) -> dict[str, str]:
     """The sources of a board's set, constants folded in; `more`: with these of ON_DEMAND.
 
-    whole: of every module that the board can use, as it is.
+    whole: of every module that the board can use, as it is. program: the text of its main.py, where it is another one.
     """
     sources = library(board.processor)
     if whole:
         return modules.usable(sources, board)
     sources = modules.usable(fold.fold(sources), board)
-    programs = [MAIN.read_text(), ANSWERS.read_text()]
-    added = modules.at_top(sources, {f"tern.{name}" for name in more})  # softmax brings inference
+    programs = [program or MAIN.read_text(), ANSWERS.read_text()]
+    named = {f"tern.{name}" for name in more} | modules.imports(programs[0])
+    added = modules.at_top(sources, named)  # softmax brings inference
     unwanted = {f"tern.{name}" for name in ON_DEMAND} - added
     found = modules.needed(sources, modules.imports(programs[0]) | added, unwanted)
     return fold.prune(found, programs)
@@ -163,6 +166,8 @@ def compile_library(architecture: str, out: Path) -> dict[str, int]:
     return compile_sources(library(architecture), architecture, out)
 
 
-def compile_set(board: Board, out: Path, whole: bool = False, more: Iterable[str] = ()) -> dict[str, int]:
-    """Compile a board's set under `out`; returns the size in bytes of each module. whole, more: see sources_for()."""
-    return compile_sources(sources_for(board, whole, more), board.processor, out, optimise=not whole)
+def compile_set(
+    board: Board, out: Path, whole: bool = False, more: Iterable[str] = (), program: str = ""
+) -> dict[str, int]:
+    """Compile a board's set under `out`; returns the size in bytes of each module. The others: see sources_for()."""
+    return compile_sources(sources_for(board, whole, more, program), board.processor, out, optimise=not whole)
