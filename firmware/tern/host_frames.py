@@ -23,6 +23,8 @@ from tern.frames import (
 )
 from tern.model import check_model
 
+MAX_DATA = wire.MAX_FRAME - end_of(wire.UPDATE_FIELDS) - wire.TAG_BYTES  # of an UPDATE
+
 
 def encode_round(
     out, key, device, round_number, model, parameters, card, k, exponent=0, range_=0, classes=1, batch=0,
@@ -101,6 +103,27 @@ def encode_fleet_key(out, key, device, epoch, fleet_key):
     out[0] = wire.FLEET_KEY
     struct.pack_into(wire.FLEET_KEY_FIELDS, out, 1, device, epoch, mask_fleet_key(key, epoch, fleet_key))
     return seal(key, out, end_of(wire.FLEET_KEY_FIELDS))
+
+
+def encode_update(out, key, device, number, offset, total, data=b""):
+    """Write an UPDATE: the bytes of package `number`, `total` in all, from `offset` on; none: how far is it?"""
+    check_address(device, 1)
+    require(1 <= number < 1 << 32 and 1 <= total <= wire.MAX_PACKAGE, "package out of bounds")
+    require(offset >= 0 and offset + len(data) <= total and len(data) <= MAX_DATA, "data out of bounds")
+    out[0] = wire.UPDATE
+    struct.pack_into(wire.UPDATE_FIELDS, out, 1, device, number, offset, total)
+    n = end_of(wire.UPDATE_FIELDS)
+    out[n : n + len(data)] = data
+    return seal(key, out, n + len(data))
+
+
+def decode_updated(frame, key):
+    """Return (device, number, wanted, state) of an UPDATED; key: frames.answer_key() of the UPDATE's digest."""
+    fields = fields_of(frame, wire.UPDATED, wire.UPDATED_FIELDS)
+    check_length(frame, wire.UPDATED_FIELDS, 0)
+    verify(key, frame)
+    require(fields[-1] < len(wire.UPDATES), "unknown state")
+    return fields
 
 
 def encode_reports(out, reports):

@@ -14,11 +14,13 @@ ROUND = const(0x02)
 BENCH_REQUEST = const(0x03)
 MODEL = const(0x04)
 FLEET_KEY = const(0x05)
+UPDATE = const(0x06)
 HELLO = const(0x81)
 REPORT = const(0x82)
 BENCH = const(0x83)
 ERROR = const(0x84)
 REPORTS = const(0x85)
+UPDATED = const(0x86)
 
 # Fixed fields of each frame (struct layout, after the type byte).
 HELLO_REQUEST_FIELDS = "<I"
@@ -30,6 +32,8 @@ BENCH_REQUEST_FIELDS = "<IBHH"
 BENCH_FIELDS = "<IBIB"
 MODEL_FIELDS = "<IIBbBH"
 FLEET_KEY_FIELDS = "<II32s"
+UPDATE_FIELDS = "<IIII"
+UPDATED_FIELDS = "<IIIB"
 ERROR_FIELDS = "<IIBI"
 
 TAG_BYTES = const(8)
@@ -85,6 +89,22 @@ ERR_AHEAD = const(14)
 ERR_MODEL = const(15)
 ERR_SLOT = const(16)
 
+# How far a board is with a package (update.md). Those from RESTARTING to ROLLED_BACK are in its boot.bin as well.
+RECEIVING = const(0)
+RESTARTING = const(1)  # it is whole, and starts at the next reset,
+TRIAL = const(2)  # has been started,
+CONFIRMED = const(3)  # has reached its host,
+ROLLED_BACK = const(4)  # or has not, and runs no more
+OLD = const(5)  # refused: a package of this number, or a larger one, has been there;
+BUSY = const(6)  # another one is on trial;
+DAMAGED = const(7)  # it is not authentic, or is no package;
+FULL = const(8)  # it cannot be written
+
+UPDATES = (
+    "receiving", "restarting", "on trial", "confirmed", "rolled back", "old", "busy", "damaged", "full",
+)  # fmt: skip
+MAX_PACKAGE = const(1 << 20)  # bytes
+
 ERRORS = (
     "frame", "tag", "device", "old round", "changed round", "card", "not certified", "policy", "budget",
     "ledger", "entropy", "data", "too soon", "ahead", "model", "slot",
@@ -139,6 +159,8 @@ def schema_text():
         (BENCH, BENCH_FIELDS, "nonce case units n us:I*n used:I free:I"),
         (MODEL, MODEL_FIELDS, "device round model exponent classes d parameters"),
         (FLEET_KEY, FLEET_KEY_FIELDS, "device epoch key"),
+        (UPDATE, UPDATE_FIELDS, "device number offset total data*"),
+        (UPDATED, UPDATED_FIELDS, "device number wanted state"),
         (ERROR, ERROR_FIELDS, "device round code detail"),
     )
     lines = ["tern wire %d" % VERSION]
@@ -147,12 +169,13 @@ def schema_text():
     for limit in (
         TAG_BYTES, KEY_BYTES, MAX_FRAME, CREDIT, IN_FLIGHT, MAX_ROUND, MAX_DIMENSION, MAX_VALUES, MAX_RANGE, MAX_BATCH,
         MIN_EXPONENT, MAX_EXPONENT, MAX_CARD, MAX_BASE, MAX_PACKED, MAX_REPEATS, FLEET_AHEAD, CLIENT_AHEAD,
-        MIN_LOCAL_EXPONENT, MAX_RATE, MAX_TAU,
+        MIN_LOCAL_EXPONENT, MAX_RATE, MAX_TAU, MAX_PACKAGE,
     ):  # fmt: skip
         lines.append(str(limit))
     models = (LINEAR, LOGISTIC, SVM, SOFTMAX, LOCAL, VALUES, CATEGORIES, SOFTMAX_GRADIENT)
     lines.append("models " + " ".join(str(model) for model in models))
     lines.append("errors " + ", ".join(ERRORS))
+    lines.append("updates " + ", ".join(UPDATES))
     return "\n".join(lines) + "\n"
 
 

@@ -37,7 +37,7 @@ class Flash:
 
     def ioctl(self, op, arg):
         if op == 4:
-            return BLOCKS
+            return len(self.data) // BLOCK
         if op == 5:
             return BLOCK
         if op == 6:

@@ -1,4 +1,4 @@
-"""Power cut at every write of the ledger, and of the model, on the emulated device: how often, and what did not hold.
+"""Power cut at every write of ledger, records, model and update, on the emulated device: how often, and what did not hold.
 
 The enumerations themselves are those of tests/device, which say what must hold.
 """
@@ -15,6 +15,8 @@ _CUTS = {
     "steps of a round, in pairs": "test_ledger.cut_at_every_step_of_a_round()",
     "writes to LittleFS": "test_ledger.cut_at_every_write(False)",
     "writes to LittleFS, in place": "test_ledger.cut_at_every_write(True)",
+    "writes of an update": "test_update_power.cut_at_every_write()",
+    "writes of a second update": "test_update_power.cut_at_every_write(True)",
     "steps of rounds paid ahead": "test_reserve.cut_at_every_step_of_several_rounds()",
     "writes of the model to LittleFS": "test_model.cut_at_every_write()",
 }

@@ -26,7 +26,7 @@ typedef int64_t i64;
 enum { LONGEST = 2560, CREDIT = 128, MOST_VALUES = 1024, MOST_PACKED = 256, MOST_RECORDS = 32, LAST_ROUND = (1 << 30) - 1 };
 enum { ONE_BITS = 14, ONE = 1 << ONE_BITS, T = 1 << 30 };               /* 1 in Q1.14; the whole of a card's probability */
 static const u32 FLEET = 0xFFFFFFFF;
-static const u8 SCHEMA[8] = {0x87, 0xd9, 0x5d, 0x96, 0x8d, 0x5d, 0xf6, 0x27};
+static const u8 SCHEMA[8] = {0xd7, 0x32, 0x4f, 0xb1, 0x81, 0xa4, 0x4a, 0x0e};
 
 enum { HELLO_REQUEST = 1, ROUND, BENCH_REQUEST, MODEL, FLEET_KEY, HELLO = 0x81, REPORT, BENCH, ERROR, REPORTS };
 enum { OK, ERR_FRAME, ERR_TAG, ERR_DEVICE, ERR_OLD_ROUND, ERR_CHANGED_ROUND, ERR_CARD, ERR_NOT_CERTIFIED, ERR_POLICY,

@@ -1,0 +1,81 @@
+"""What a board that takes updates runs first: the program that has proven itself, or once a new one (update.md)."""
+
+import micropython
+
+micropython.kbd_intr(-1)  # first of all: a locked board leaves no moment to interrupt it
+locked = True
+try:
+    import os
+
+    locked = "lock" in os.listdir()
+    if not locked:
+        micropython.kbd_intr(3)
+    import struct
+    import sys
+    from binascii import crc32
+
+    FIELDS = "<4sBBI"  # magic, which folder has proven itself, state of the other, package in it; then a CRC
+    RESTARTING, TRIAL, ROLLED_BACK = 1, 2, 4
+    PATIENCE_MS = 600_000
+    root = os.getcwd().rstrip("/")
+
+    def read():
+        """Return magic, folder, state and package of boot.bin; those of a fresh board where there is none."""
+        try:
+            with open(root + "/boot.bin", "rb") as file:
+                data = file.read()
+            if data[-4:] == struct.pack("<I", crc32(data[:-4])) and data[:4] == b"TBT1":
+                return struct.unpack_from(FIELDS, data)
+        except (OSError, ValueError):
+            pass
+        return b"TBT1", 0, 0, 0
+
+    def keep(state):
+        """Return whether boot.bin has this state now: the old one, or the new one, whole."""
+        data = struct.pack(FIELDS, b"TBT1", proven, state, number)
+        try:
+            with open(root + "/boot.bin.new", "wb") as file:
+                file.write(data + struct.pack("<I", crc32(data)))
+            os.rename(root + "/boot.bin.new", root + "/boot.bin")
+            return True
+        except OSError:
+            return False
+
+    def look(_):
+        """Start the other program again if this one is still on trial."""
+        if trial and read()[2] == TRIAL:
+            import machine
+
+            machine.reset()
+
+    _, proven, state, number = read()
+    trial = state == RESTARTING and keep(TRIAL)
+    if state == TRIAL:
+        keep(ROLLED_BACK)
+    folders = root + "/lib", root + "/lib2"
+    folder = folders[proven & 1 ^ trial]
+    try:
+        os.stat(folder + "/main.py")  # it is written last: a folder that has one is whole
+    except OSError:
+        folder = folders[folder == folders[0]]
+    sys.path.insert(0, folder)
+    if trial:
+        try:
+            from machine import Timer
+
+            # An ESP32 has no timer -1, and may have only two. One that nobody holds is collected.
+            timer = Timer(
+                1 if sys.platform == "esp32" else -1, mode=Timer.ONE_SHOT, period=PATIENCE_MS, callback=look
+            )
+        except (ImportError, ValueError, OSError):
+            pass
+    try:
+        execfile(folder + "/main.py", {"__name__": "__main__"})  # noqa: F821
+    except Exception:
+        look(None)
+        raise
+finally:
+    if locked:
+        import machine
+
+        machine.reset()  # in the place of a prompt

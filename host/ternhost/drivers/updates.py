@@ -1,0 +1,244 @@
+"""Brings packages to boards, over a broker or a port, and sees them started or rolled back (shared_specs/update.md).
+
+One UPDATE at a time: the board says which byte it wants next, so that whatever is cut off goes on from there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from queue import SimpleQueue
+from typing import Protocol, Self
+
+from tern import frames, host_frames, wire
+from tern.links.mqtt import name as board_name
+from ternhost.drivers.roster import GREETING
+from ternhost.errors import DeviceError, RefusedError
+from ternhost.links import Received, open_link
+from ternhost.links.mqtt import MqttLink
+
+ANSWER = 5.0  # seconds that an UPDATE is waited for before it is sent again
+POLL = 1.0  # seconds between two questions while a board restarts
+LAST = (wire.CONFIRMED, wire.ROLLED_BACK, wire.OLD, wire.DAMAGED, wire.FULL)  # nothing comes after these
+
+
+@dataclass
+class Transfer:
+    """One package on its way to one board; state as of the last UPDATED, None before the first; first: that one's."""
+
+    device: int
+    key: bytes
+    number: int
+    package: bytes
+    wanted: int = 0
+    state: int | None = None
+    first: int | None = None
+    error: str = ""  # the board's last, which proves nothing
+
+    def frame(self) -> bytes:
+        """The next UPDATE. The first asks how far the board is."""
+        data = b""
+        if self.state == wire.RECEIVING:
+            data = self.package[self.wanted : self.wanted + host_frames.MAX_DATA]
+        offset = self.wanted if data else 0
+        out = bytearray(wire.MAX_FRAME)
+        n = host_frames.encode_update(
+            out, self.key, self.device, self.number, offset, len(self.package), data
+        )
+        return bytes(out[:n])
+
+    def take(self, asked: bytes, answer: bytes) -> bool:
+        """Take what may be the UPDATED that answers `asked`; whether it is."""
+        try:
+            if answer[:1] == bytes((wire.ERROR,)):
+                self.error = wire.error_name(host_frames.decode_error(answer, b"")[2])
+                return False
+            key = frames.answer_key(frames.digest(self.key, asked[: -wire.TAG_BYTES]))
+            device, number, wanted, state = host_frames.decode_updated(answer, key)
+        except frames.FrameError:
+            return False
+        if (device, number) != (self.device, self.number) or wanted > len(self.package):
+            return False
+        self.wanted, self.state = wanted, state
+        if self.first is None:
+            self.first = state
+        return True
+
+
+class Post(Protocol):
+    """Reaches boards. An asynchronous context manager."""
+
+    async def __aenter__(self) -> Self: ...
+
+    async def __aexit__(self, *problem: object) -> None: ...
+
+    def boards(self) -> list[int]:
+        """The first clients of the boards that are there."""
+
+    async def ask(self, device: int, frame: bytes) -> None:
+        """Send `frame` to the board of `device`."""
+
+    async def answer(self, device: int, timeout: float) -> bytes | None:
+        """The next UPDATED or ERROR that names `device`, None where none comes in time."""
+
+
+def _is_for(device: int, frame: bytes) -> bool:
+    # An ERROR of the board names none.
+    return frame[:1] in (bytes((wire.UPDATED,)), bytes((wire.ERROR,))) and int.from_bytes(
+        frame[1:5], "little"
+    ) in (device, wire.BOARD)
+
+
+class BrokerPost:
+    """The boards of a broker."""
+
+    def __init__(self, link: MqttLink) -> None:
+        self._link = link
+        self._answers: dict[int, asyncio.Queue[bytes]] = {}  # of the boards that are asked
+        self._reader: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> Self:
+        await self._link.connect()
+        await asyncio.wait_for(self._link.subscribed.wait(), 10.0)
+        self._reader = asyncio.create_task(self._read())
+        await asyncio.sleep(GREETING)  # the broker tells who is there
+        return self
+
+    async def __aexit__(self, *problem: object) -> None:
+        if self._reader:
+            self._reader.cancel()
+        await self._link.close()
+
+    async def _read(self) -> None:
+        while True:
+            await self._link.wait(60.0)
+            for frame in await self._link.take(0.0):
+                for device, waiting in self._answers.items():
+                    if _is_for(device, frame):
+                        waiting.put_nowait(frame)
+
+    def boards(self) -> list[int]:
+        """See Post."""
+        known = {*self._link.boards, *self._link.strangers}  # of another schema: to be updated all the more
+        return sorted(int(name, 16) for name in known)
+
+    async def ask(self, device: int, frame: bytes) -> None:
+        """See Post."""
+        self._answers[device] = asyncio.Queue()
+        self._link.ask(board_name(device), frame)
+
+    async def answer(self, device: int, timeout: float) -> bytes | None:
+        """See Post."""
+        with suppress(TimeoutError):
+            return await asyncio.wait_for(self._answers[device].get(), timeout)
+        return None
+
+
+class PortPost:
+    """The one board on a port. It may be gone for a while, as one on USB is when it restarts."""
+
+    def __init__(self, port: str) -> None:
+        self._port = port
+        self._events: SimpleQueue[Received] = SimpleQueue()
+        self._heard: deque[bytes] = deque()
+        self._link = open_link(port, self._events)
+        self._first = self._link.hello().first or 0
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *problem: object) -> None:
+        self._link.close()
+
+    def boards(self) -> list[int]:
+        """See Post."""
+        return [self._first] if self._first else []
+
+    async def ask(self, device: int, frame: bytes) -> None:
+        """See Post."""
+        self._heard.clear()
+        self._link.send(frame)
+
+    async def answer(self, device: int, timeout: float) -> bytes | None:
+        """See Post."""
+        end = time.monotonic() + timeout
+        while (left := end - time.monotonic()) > 0:
+            if self._heard:
+                return self._heard.popleft()
+            try:
+                received = await asyncio.to_thread(self._events.get, timeout=min(left, 0.2))
+            except queue.Empty:
+                continue
+            if received.error:
+                await self._open_again(end)
+            self._heard.extend(frame for frame in received.frames if _is_for(device, frame))
+        await asyncio.to_thread(self._greet)
+        return None
+
+    def _greet(self) -> None:
+        # A board that has started anew counts its credits anew, once it has said hello.
+        with suppress(DeviceError, RefusedError):
+            self._link.hello(0.5)
+
+    async def _open_again(self, end: float) -> None:
+        self._link.close()
+        while True:
+            try:
+                self._link = open_link(self._port, self._events)
+                return
+            except DeviceError:
+                if time.monotonic() > end:
+                    raise
+                await asyncio.sleep(0.2)
+
+
+async def bring(
+    post: Post, transfer: Transfer, patience: float, trial: float, tell: Callable[[Transfer], None]
+) -> int | None:
+    """Bring a package to its board; return the state that it ends in, None where the board fell silent.
+
+    patience: seconds of silence until the board has the package; trial: seconds for it to restart and be confirmed.
+    """
+    end = time.monotonic() + patience
+    while time.monotonic() < end:
+        asked = transfer.frame()
+        await post.ask(transfer.device, asked)
+        before = transfer.state
+        by = time.monotonic() + min(ANSWER, patience)
+        heard = False
+        while not heard and (left := by - time.monotonic()) > 0:
+            answer = await post.answer(transfer.device, left)
+            heard = answer is not None and transfer.take(asked, answer)
+        if not heard:
+            continue
+        tell(transfer)
+        if transfer.state in LAST:
+            return transfer.state
+        if transfer.state == wire.RECEIVING:
+            end = time.monotonic() + patience
+            continue
+        if before in (None, wire.RECEIVING):
+            end = time.monotonic() + trial
+        await asyncio.sleep(POLL)
+    return None
+
+
+async def bring_all(
+    devices: list[int],
+    one: Callable[[int], Awaitable[bool]],
+    at_once: int = 1,
+    keep_going: bool = False,
+) -> Mapping[int, bool]:
+    """Update boards: the first alone, then so many at once, until one fails; return what became of those begun."""
+    done: dict[int, bool] = {}
+    left = list(devices)
+    while left and (keep_going or all(done.values())):
+        count = at_once if done else 1
+        now, left = left[:count], left[count:]
+        done |= dict(zip(now, await asyncio.gather(*map(one, now)), strict=True))
+    return done

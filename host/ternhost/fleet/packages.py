@@ -1,0 +1,66 @@
+"""Packages of an update in the field (shared_specs/update.md): their content, number and code."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import re
+import struct
+import time
+from collections.abc import Mapping
+
+from tern import frames, wire
+from tern.update import KEY_LABEL, MAIN
+from ternhost.aggregate.store import Store
+from ternhost.errors import StorageError, UsageError
+
+CODE_BYTES = 32
+_PATH = re.compile(r"([A-Za-z0-9_-][A-Za-z0-9_.-]*/)*[A-Za-z0-9_-][A-Za-z0-9_.-]*\.(py|mpy|json)")
+_STATE = "update %d"  # of a store, a device: [number of its last package, SHA-256 of the content]
+_FIRST_SECOND = 1_577_836_800  # 2020-01-01 UTC
+
+
+def content(files: Mapping[str, bytes]) -> bytes:
+    """What a package of these files is without its code; a path is relative to the folder of the program.
+
+    main.py comes last, whatever the order. Raises UsageError for a path or a size that a board does not take.
+    """
+    if MAIN not in files:
+        raise UsageError(f"a package needs a program, {MAIN}")
+    made = bytearray()
+    for path in sorted(files, key=lambda path: (path == MAIN, path)):
+        if not _PATH.fullmatch(path) or len(path) > 255:
+            raise UsageError(
+                f"{path!r} cannot be part of a package",
+                hint="a path is relative, of letters, digits and _-., no part begins with a dot, and it ends with "
+                ".py, .mpy or .json",
+            )
+        name = path.encode()
+        made += bytes((len(name),)) + name + struct.pack("<I", len(files[path])) + files[path]
+    if len(made) + CODE_BYTES > wire.MAX_PACKAGE:
+        raise UsageError(f"a package may have {wire.MAX_PACKAGE:,} bytes, not {len(made) + CODE_BYTES:,}")
+    return bytes(made)
+
+
+def sealed(key: bytes, number: int, content: bytes) -> bytes:
+    """The package: its content and, HMAC-SHA256 under the device's key, its code."""
+    head = struct.pack("<II", number, len(content) + CODE_BYTES)
+    return content + hmac.digest(frames.digest(key, KEY_LABEL), head + content, "sha256")
+
+
+def number_for(store: Store, device: int, content: bytes, again: bool = False) -> int:
+    """The number of a package for `device`, written down before the board hears of it.
+
+    That of its last one where the content is the same, so that what was cut off goes on; else a larger one, the second
+    in which it is made. again: a larger one in any case. Raises StorageError.
+    """
+    digest = hashlib.sha256(content).hexdigest()
+    with store.transaction():
+        last, of = store.state(_STATE % device) or (0, "")
+        if of == digest and not again:
+            return int(last)
+        number = max(last + 1, int(time.time()) - _FIRST_SECOND)
+        if number >> 32:
+            raise StorageError("there is no larger number for a package", hint="set this machine's clock")
+        store.save_state({_STATE % device: (number, digest)})
+    return int(number)

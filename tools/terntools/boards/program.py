@@ -1,0 +1,50 @@
+"""The program of a board as the files of a package: the library for its processor, and its main.py."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from tern.update import MAIN
+from ternhost.errors import TernError, UsageError
+from terntools.boards import mpy
+
+EMULATED = "emulated"  # a board of this computer runs the sources
+MACHINES = (*mpy.BOARDS, EMULATED)
+_ALWAYS = ("update",)  # else it would be the last one
+
+
+def program_files(
+    machine: str,
+    main: Path | None = None,
+    more: Iterable[str] = (),
+    others: Mapping[str, bytes] | None = None,
+) -> dict[str, bytes]:
+    """What belongs into the folder of a program on `machine`, one of MACHINES: path -> content.
+
+    main: the user's program, in the place of the library's own; more: modules of the library beside those that it
+    names; others: files of the user's. Raises UsageError for a program that does not compile.
+    """
+    path = main or mpy.MAIN
+    try:
+        program = path.read_bytes()
+        text = program.decode()
+        mpy.compiled(text, "armv6m", path.name)  # one that does not would be rolled back
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror}") from error
+    except (TernError, UnicodeError) as error:
+        raise UsageError(f"{path} is no program for MicroPython: {error}") from error
+    more = [*more, *_ALWAYS]
+    if machine == EMULATED:
+        board = mpy.Board("", "linux", True)
+        sources = mpy.sources_for(board, whole=True, more=more)
+        files = {f"{mpy.file_of(name)}.py": source.encode() for name, source in sources.items()}
+    else:
+        with tempfile.TemporaryDirectory(prefix="tern-update-") as folder:
+            mpy.compile_set(mpy.BOARDS[machine], Path(folder), more=more, program=text)
+            files = {
+                path.relative_to(folder).as_posix(): path.read_bytes()
+                for path in sorted(Path(folder).rglob("*.mpy"))
+            }
+    return {**files, **(others or {}), MAIN: program}
