@@ -78,7 +78,9 @@ class Person:
         # Phases count 1/65536 of a turn; per sample they move on by this.
         self._step = steps * 65536 * (1000 + cadence) // (60 * RATE * 1000)
         force += self._normal(120)
-        self._sizes = [size * (1000 + force + self._normal(150)) // 1000 for size in (half, once, twice, fourth, deep)]
+        self._sizes = [
+            size * (1000 + force + self._normal(150)) // 1000 for size in (half, once, twice, fourth, deep)
+        ]
         self._noise = noise * (1000 + self._normal(200)) // 1000
         self._phase = self._draw() & 65535
         self._shift = 20 + self._normal(15) & 255  # of the impact, in 1/256 of a turn

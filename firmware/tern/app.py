@@ -12,9 +12,10 @@ import gc
 from array import array
 
 from tern import compat, wire
+from tern.card import certify
 from tern.client import Client
 from tern.compat import MICROPYTHON, const, ticks_diff, ticks_ms
-from tern.frames import FrameError
+from tern.frames import FrameError, encode_hello_request
 from tern.gradient import Gradient, batch_size, turn
 
 if MICROPYTHON:
@@ -31,7 +32,7 @@ _QUIET_MS = const(300)  # so long once() waits for more
 
 
 class _Long(Exception):
-    """What is asked for takes long to compute: that comes first, in steps, and then the question once more."""
+    """What is asked for takes long: that comes first, in the steps given here, and then the question once more."""
 
 
 class Live(Client):
@@ -46,8 +47,11 @@ class Live(Client):
         self._gradient = Gradient(d)  # now, before the program's tasks run
         self._row = array("h", bytes(2 * d + 2))
         self._mean = array("h", bytes(2 * d))
-        self._stepwise = False
-        self._under_way = None  # the steps of what is asked for
+        self._stepwise = self._ready = (
+            False  # whether work is done in steps, and the values that are asked for, too
+        )
+        n = encode_hello_request(self.reply, 0)  # as yet nothing waits: this opens the files
+        self.answer(memoryview(bytes(self.reply[:n])))
 
     def respond(self, frame, send):
         """As Client.respond(); a MODEL is taken."""
@@ -61,16 +65,18 @@ class Live(Client):
             self._model.forget_round()
 
     def steps(self, frame, send):
-        """Answer `frame` as respond() does: a generator, which gives way between two records."""
+        """Answer `frame` as respond() does: a generator, which gives way between two pieces of work."""
         self._stepwise = True
-        self._under_way = None
-        try:
-            self.respond(frame, send)
-        except _Long:
-            yield from self._under_way
-            self.respond(frame, send)
-        finally:
-            self._stepwise = False
+        self._ready = False
+        while True:
+            try:
+                self.respond(frame, send)
+                return
+            except _Long as long:
+                try:
+                    yield from long.args[0]
+                except Exception:  # respond() meets it again, and refuses
+                    self._stepwise = False
 
     def _take(self, frame):
         try:
@@ -94,19 +100,27 @@ class Live(Client):
             client.records = 1
         return recorder
 
+    def _decode(self, data, k):
+        if self._stepwise:
+            raise _Long(self._examined(data, k))
+        super()._decode(data, k)
+
+    def _examined(self, data, k):
+        super()._decode(data, k)
+        yield
+        self._certified = certify(self._form[0])
+        yield
+
     def _values(self, answerer, client, records):
-        request = self._round
-        if (
-            not self._stepwise
-            or (request.batch == 1 and not request.epochs)
-            or not hasattr(answerer or self, "steps")
-        ):
-            return super()._values(answerer, client, records)
-        if not self._under_way:
-            steps = answerer.steps if answerer else self._gradient_steps
-            self._under_way = steps(client, records)
-            raise _Long
-        return answerer.result if answerer else self._mean
+        if self._stepwise and (not answerer or hasattr(answerer, "steps")):
+            if not self._ready:
+                raise _Long(self._computed(answerer, client, records))
+            return answerer.result if answerer else self._mean
+        return super()._values(answerer, client, records)
+
+    def _computed(self, answerer, client, records):
+        yield from answerer.steps(client, records) if answerer else self._gradient_steps(client, records)
+        self._ready = True
 
     def _gradient_steps(self, client, records):
         request = self._round
@@ -138,7 +152,7 @@ class App:
         self.reports = 0  # sent since the start
         self.error = None  # the last exception
         self._client = Live(board, recorder, model)
-        self._link = None
+        self._link = self._reply = None
 
     async def run(self, watchdog=None):
         """Answer the host beside other tasks, for ever; on a computer until the other end of the port has gone.
@@ -196,10 +210,13 @@ class App:
             frame = link.receive(0)
             if frame is not None:
                 board.led(True)
+                await sleep_ms(0)
                 try:
-                    for _ in self._client.steps(frame, self._send):
+                    for _ in self._client.steps(frame, self._hold):
                         compat.feed()
                         await sleep_ms(0)
+                    await sleep_ms(0)
+                    self._send()
                 except MemoryError:  # not even for an ERROR: the host asks again
                     gc.collect()
                 board.led(False)
@@ -212,10 +229,17 @@ class App:
                     return all_sent
             await sleep_ms(_TICK_MS)
 
-    def _send(self, reply, n):
-        if reply[0] == wire.REPORT:
-            self.reports += 1
-        return self._link.send(reply, n)
+    def _hold(self, reply, n):
+        self._reply = reply, n
+
+    def _send(self):
+        # One client has one answer to a frame, which stays in its buffer until the next.
+        if self._reply:
+            reply, n = self._reply
+            self._reply = None
+            if reply[0] == wire.REPORT:
+                self.reports += 1
+            self._link.send(reply, n)
 
     def _caught(self, error):
         gc.collect()

@@ -119,7 +119,9 @@ def test_a_locked_board_gives_nobody_its_records(
 def test_a_flush_takes_a_few_milliseconds(pico: EmulatedMachine, d: int, mean_ms: int) -> None:
     """Simulated time, the same in every run. The longest are those in which LittleFS compacts the folder."""
     spent = sorted(collect(pico.url, d, 0, 1600)[50:])
-    print(f"d {d}: median {spent[len(spent) // 2]} us, mean {sum(spent) // len(spent)} us, longest {spent[-1]} us")
+    print(
+        f"d {d}: median {spent[len(spent) // 2]} us, mean {sum(spent) // len(spent)} us, longest {spent[-1]} us"
+    )
     assert spent[len(spent) // 2] < 3_000
     assert sum(spent) < 1000 * mean_ms * len(spent)
     assert spent[len(spent) * 4 // 5] < 5_000

@@ -11,6 +11,8 @@ first. An RP2350 with an older MicroPython reports nothing (its generator has fa
 import os
 import sys
 
+import machine  # once: each import looks through the flash for another one, 7 ms
+
 from tern.boards import PinBoard
 from tern.compat import const, micropython, ptr8, ptr32
 from tern.entropy import Generator
@@ -71,23 +73,17 @@ class Board(PinBoard):
                 self.name = "rp2350 (no entropy before MicroPython 1.28)"
 
     def keep(self, word=0):
-        from machine import mem32
-
-        kept = mem32[self._watchdog + 12]  # SCRATCH0
+        kept = machine.mem32[self._watchdog + 12]  # SCRATCH0
         if word:
-            mem32[self._watchdog + 12] = word
+            machine.mem32[self._watchdog + 12] = word
         return kept
 
     def unwatch(self):
-        from machine import mem32
-
-        mem32[self._watchdog + 0x3000] = 1 << 30  # clears ENABLE in CTRL (RP2040 datasheet, 4.7.6)
+        machine.mem32[self._watchdog + 0x3000] = 1 << 30  # clears ENABLE in CTRL (RP2040 datasheet, 4.7.6)
 
     def generator(self):
         return Generator(self._source, portion=1, also=os.urandom)
 
     def temperature(self):
-        from machine import ADC
-
-        microvolts = ADC(ADC.CORE_TEMP).read_u16() * 3_300_000 // 65535
+        microvolts = machine.ADC(machine.ADC.CORE_TEMP).read_u16() * 3_300_000 // 65535
         return 27_000 - (microvolts - 706_000) * 1000 // 1721  # RP2040 datasheet, 4.9.5
