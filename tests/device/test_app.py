@@ -99,7 +99,7 @@ def test_it_answers_as_a_client_of_the_same_records():
         live = Live(own, recorder, Taken())
         answers, pauses = in_steps(live, frame)
         assert answers == [expected], (model, batch)
-        assert pauses == min(batch or 7, 7) + (2 if number == 1 else 0)  # a new card takes two
+        assert pauses == min(batch or 7, 7) + 2  # a new card takes two
         assert ask(live, frame) == expected  # the stored one
 
 
