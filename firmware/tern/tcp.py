@@ -59,9 +59,12 @@ class Connection:
         self._query = self._addresses = self._socket = self._read = None
         # That of an address asks nobody, but that of a name waits for the answer in most ports with a network.
         if network and ":" not in host and host.strip("0123456789."):
-            from tern.dns import Query
+            try:
+                from tern.dns import Query
 
-            self._query = Query(host, network.WLAN(network.STA_IF).ifconfig()[3])
+                self._query = Query(host, network.WLAN(network.STA_IF).ifconfig()[3])
+            except ImportError:  # nothing on this board minds
+                pass
 
     def _step(self):
         # Goes on to connect; returns whether it is done.

@@ -5,7 +5,7 @@ import time
 from tern import wire
 from tern.compat import MICROPYTHON, sleep_ms
 from tern.links import slot as module
-from tern.links.slot import Slotted
+from tern.links.steps import Slotted
 
 REPORT = bytes((wire.REPORT,)) + b"answer"
 ERROR = bytes((wire.ERROR,)) + b"ext"
