@@ -79,9 +79,11 @@ class Connection:
             try:
                 if self._addresses is None:
                     self._addresses = socket.getaddrinfo(self.host, self._port, 0, socket.SOCK_STREAM)
-                family, kind, protocol, _, address = self._addresses.pop(0)
-            except (OSError, IndexError) as error:
-                raise Lost("cannot connect to %s port %d: %s" % (self.host, self._port, error))
+            except OSError as error:
+                raise Lost("no address of %s: %s" % (self.host, error))
+            if not self._addresses:
+                raise Lost("cannot connect to %s port %d" % (self.host, self._port))
+            family, kind, protocol, _, address = self._addresses.pop(0)
             self._socket = socket.socket(family, kind, protocol)
             self._socket.setblocking(False)
             self._poll = select.poll()

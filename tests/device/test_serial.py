@@ -63,7 +63,7 @@ def with_a_stream(function):
     good = serial.select
     serial.select = steps.select = stream
     try:
-        function(stream, Serial(stream, stream, stream))
+        function(stream, Serial(stream, stream, stream, False))
     finally:
         serial.select = steps.select = good
 

@@ -47,10 +47,7 @@ class Base:
             slot = 0
         link = self.open_link()
         if slot:
-            try:
-                from tern.links.steps import Slotted
-            except ImportError:  # nothing on this board calls receive(0)
-                from tern.links.slot import Slotted
+            from tern.links.slot import Slotted
 
             return Slotted(link, slot)
         return link

@@ -1,8 +1,9 @@
 """The serial link of a device: frames over a pair of byte streams, such as a board's USB or UART console.
 
 Reading a console blocks until it has all that was asked for. So only bytes that must come are asked for: at first one,
-then what COBS says of its block; with a time limit only a byte that is there. After every CREDIT bytes taken the device
-sends an empty frame, so that the host never fills the port's small buffer. What also must not wait is in links.steps.
+then what COBS says of its block. After every CREDIT bytes taken the device sends an empty frame, so that the host never
+fills the port's small buffer. Where receive(0) must not wait for the rest of a frame, links.steps takes this one's
+place.
 """
 
 import gc
@@ -18,11 +19,7 @@ _SEND_MS = const(5000)  # a host that takes no byte for so long has gone
 
 def open_link(board):
     """Return the link over the console of a board, whichever it is."""
-    try:
-        from tern.links.steps import Serial as Link
-    except ImportError:  # nothing on this board calls receive(0)
-        Link = Serial
-    return Link(sys.stdin.buffer, sys.stdout.buffer, sys.stdin, board.locked)
+    return Serial(sys.stdin.buffer, sys.stdout.buffer, sys.stdin, board.locked)
 
 
 class Serial:
@@ -30,7 +27,7 @@ class Serial:
 
     console = True  # its port is the board's console
 
-    def __init__(self, source, sink, poll_source, locked=False):
+    def __init__(self, source, sink, poll_source, locked):
         """poll_source: what to poll for `source` (sys.stdin for sys.stdin.buffer). locked: nobody interrupts."""
         self._locked = locked
         self._source = source
@@ -68,8 +65,7 @@ class Serial:
                     raise KeyboardInterrupt
                 if (timeout_ms >= 0 or self._frames > _COLLECT) and not self._ready(timeout_ms):
                     return None
-                # no more than the chunk holds
-                n = self._source.readinto(self._chunk, 1 if timeout_ms >= 0 else n or 1)
+                n = self._source.readinto(self._chunk, n or 1)  # no more than the chunk holds
                 if not n:
                     raise EOFError
                 state[0] = 0
@@ -108,13 +104,12 @@ class Serial:
             self._cut = False
             if not self._write(b"\x00", 1):
                 return False
-        at = 0
         since = ticks_ms()
-        while n:
-            took = self._sink.write(data, at, n)
+        at = 0
+        while at < n:
+            took = self._sink.write(data, at, n - at)
             if took:
                 at += took
-                n -= took
                 since = ticks_ms()
             elif ticks_diff(ticks_ms(), since) > _SEND_MS:
                 self._cut = True

@@ -21,7 +21,6 @@ else:
         return later - earlier
 
 
-TIMED = (wire.REPORT, wire.REPORTS, wire.ERROR)
 _SPIN_US = const(3000)
 _SLEEP_MS = const(2000)  # at most, for the watchdog
 
@@ -37,9 +36,8 @@ class Slotted:
         self._link = link
         self._slot = 1000 * slot_ms
         self._due = _us()
-
-    def __getattr__(self, name):
-        return getattr(self._link, name)
+        self.console = link.console
+        self.close = link.close
 
     def receive(self, timeout_ms=-1):
         """As the link's."""
@@ -49,18 +47,15 @@ class Slotted:
 
     def send(self, frame, n):
         """As the link's; a REPORT, REPORTS or an ERROR at the next moment."""
-        if frame[0] in TIMED:
+        if frame[0] == wire.REPORT or frame[0] == wire.REPORTS or frame[0] == wire.ERROR:
             self._wait()
         return self._link.send(frame, n)
 
-    def _wait(self, most=0):
-        # For the next moment, unless it is further than `most` microseconds: then it returns False.
-        due = _add(self._due, (_diff(_us(), self._due) // self._slot + 1) * self._slot)
-        while (left := _diff(due, _us())) > 0:
+    def _wait(self):
+        slot = self._slot
+        late = _diff(_us(), self._due)
+        self._due = _add(self._due, (late // slot + 1) * slot)
+        while (left := _diff(self._due, _us())) > 0:
             if left > _SPIN_US:
-                if left > most > 0:
-                    return False
                 compat.feed()
                 sleep_ms(min((left - _SPIN_US) // 1000 + 1, _SLEEP_MS))
-        self._due = due
-        return True
