@@ -59,9 +59,12 @@ class Connection:
         self._query = self._addresses = self._socket = self._read = None
         # That of an address asks nobody, but that of a name waits for the answer in most ports with a network.
         if network and ":" not in host and host.strip("0123456789."):
-            from tern.dns import Query
+            try:
+                from tern.dns import Query
 
-            self._query = Query(host, network.WLAN(network.STA_IF).ifconfig()[3])
+                self._query = Query(host, network.WLAN(network.STA_IF).ifconfig()[3])
+            except ImportError:  # nothing on this board minds
+                pass
 
     def _step(self):
         # Goes on to connect; returns whether it is done.
@@ -76,9 +79,11 @@ class Connection:
             try:
                 if self._addresses is None:
                     self._addresses = socket.getaddrinfo(self.host, self._port, 0, socket.SOCK_STREAM)
-                family, kind, protocol, _, address = self._addresses.pop(0)
-            except (OSError, IndexError) as error:
-                raise Lost("cannot connect to %s port %d: %s" % (self.host, self._port, error))
+            except OSError as error:
+                raise Lost("no address of %s: %s" % (self.host, error))
+            if not self._addresses:
+                raise Lost("cannot connect to %s port %d" % (self.host, self._port))
+            family, kind, protocol, _, address = self._addresses.pop(0)
             self._socket = socket.socket(family, kind, protocol)
             self._socket.setblocking(False)
             self._poll = select.poll()

@@ -6,8 +6,8 @@ import small_board
 
 from tern import frames, host_frames, wire
 from tern.frames import Receiver
-from tern.links import serial
-from tern.links.serial import Serial
+from tern.links import serial, steps
+from tern.links.steps import Serial
 
 REPORT = bytes((wire.REPORT,)) + bytes(i & 255 for i in range(300))
 
@@ -61,11 +61,11 @@ class Poll:
 def with_a_stream(function):
     stream = Stream()
     good = serial.select
-    serial.select = stream
+    serial.select = steps.select = stream
     try:
-        function(stream, Serial(stream, stream, stream, stream))
+        function(stream, Serial(stream, stream, stream, False))
     finally:
-        serial.select = good
+        serial.select = steps.select = good
 
 
 def coded(frame):

@@ -5,7 +5,7 @@ import time
 from tern import wire
 from tern.compat import MICROPYTHON, sleep_ms
 from tern.links import slot as module
-from tern.links.slot import Slotted
+from tern.links.steps import Slotted
 
 REPORT = bytes((wire.REPORT,)) + b"answer"
 ERROR = bytes((wire.ERROR,)) + b"ext"
@@ -189,7 +189,7 @@ def test_a_board_has_the_slot_that_its_file_says():
                     storage.FLEET_FIELDS, storage.FLEET_MAGIC, bytes(wire.KEY_BYTES), 0, slot, 1, 0, 0
                 )
             )
-        assert isinstance(Quiet(folder).link(), kind)
+        assert isinstance(Quiet(folder).link(), kind if kind is Link else module.Slotted)
     with open(folder + "/" + storage.FLEET, "wb") as file:
         file.write(b"damaged")
     assert isinstance(Quiet(folder).link(), Link)  # it can then be asked, and refuses
@@ -218,3 +218,17 @@ def test_with_a_slot_the_work_of_each_client_has_a_moment_of_its_own():
         client.respond(small_board.round_frame(1, small_board.THREE, device=wire.FLEET, key=key), send)
         assert sent == kinds
         client.close()
+
+
+def test_an_application_installs_links_that_do_not_wait():
+    from tern.links import serial, slot, steps
+
+    good = serial.Serial, slot.Slotted
+    assert issubclass(steps.Serial, good[0]) and issubclass(steps.Slotted, good[1])
+    try:
+        steps.install()
+        assert serial.Serial is steps.Serial and slot.Slotted is steps.Slotted
+        steps.install()
+        assert serial.Serial is steps.Serial
+    finally:
+        serial.Serial, slot.Slotted = good

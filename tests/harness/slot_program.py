@@ -5,7 +5,7 @@ import time
 
 from tern.boards.this import this_board
 from tern.client import Client
-from tern.links.slot import Slotted
+from tern.links.steps import Slotted
 
 DIRECTORY = "/slot"
 _ERROR = 0x84
