@@ -4,9 +4,9 @@ What is from where. Kwapisz, Weiss and Moore (Activity Recognition using Cell Ph
 people carry a phone in a front trouser pocket and label six activities. From them are the activities, their shares of
 the time (SHARES, of data set WISDM 1.1), gravity along y when the thigh is upright and along z when it lies, and the
 time between peaks: about 1/2 s walking and downstairs, 1/4 s jogging, 3/4 s upstairs. They sampled at 20 Hz; RATE and
-windows of 128 samples are those of UCI HAR (Anguita et al., ESANN 2013). All else, the sizes of harmonics, of noise, and
-how people and bouts differ, is ours, and was chosen so that the activities overlap as they do there: stairs are taken
-for walking, and seldom anything for jogging. No person was measured.
+windows of 128 samples are those of UCI HAR (Anguita et al., ESANN 2013). All else, the sizes of harmonics and of noise
+and how people and bouts differ, is ours, and was chosen so that the activities overlap as they do there: stairs are
+taken for walking, and seldom anything for jogging. No person was measured.
 
 Integers only, but for a table of sines. A seed is a person: each has a cadence, a force and a way to wear the thing.
 """
@@ -32,21 +32,25 @@ _MOTION = (
 _SITTING = 4
 # How people differ, and bouts of one person: standard deviations, of cadence and force in 1/1000, of tilts in 1/1000 of
 # a turn.
-_PEOPLE = (50, 110, 14)
-_BOUTS = (55, 120, 12)
+_PEOPLE = (50, 110, 14, 14)
+_BOUTS = (55, 120, 12, 12)
 
 _SINE = array("h", (round(1024 * sin(2 * pi * i / 256)) for i in range(256)))
 
 
 class Person:
-    """Whoever wears the sensor: begin() an activity, then read() sample by sample. The same seed is the same person."""
+    """Whoever wears the sensor: begin() an activity, then read() sample by sample.
 
-    def __init__(self, seed):
+    The same seed is the same person, and on the same day he or she does the same.
+    """
+
+    def __init__(self, seed, day=0):
         # Wichmann and Hill (1982): three small generators. For the simulation, never for anything private.
         self._a, self._b, self._c = seed % 30268 + 1, seed * 7 % 30306 + 1, seed * 131 % 30322 + 1
         for _ in range(20):
             self._draw()
-        self._own = [self._normal(sd) for sd in (*_PEOPLE, _PEOPLE[-1])]
+        self._own = [self._normal(sd) for sd in _PEOPLE]
+        self._c = (self._c + 977 * day) % 30322 + 1
         self.begin(_SITTING)
 
     def _draw(self):
@@ -62,19 +66,17 @@ class Person:
     def choose(self):
         """An activity, as often as SHARES says."""
         at = self._draw() % 1000
-        for activity, share in enumerate(SHARES):
-            at -= share
-            if at < 0:
-                break
+        activity = 0
+        while at >= SHARES[activity]:
+            at -= SHARES[activity]
+            activity += 1
         return activity
 
     def begin(self, activity):
         """Begin a bout of ACTIVITIES[activity]."""
         self.activity = activity
         steps, half, once, twice, fourth, deep, noise = _MOTION[activity]
-        cadence, force, roll, pitch = (
-            own + self._normal(sd) for own, sd in zip(self._own, (*_BOUTS, _BOUTS[-1]))
-        )
+        cadence, force, roll, pitch = (self._own[i] + self._normal(_BOUTS[i]) for i in range(4))
         # Phases count 1/65536 of a turn; per sample they move on by this.
         self._step = steps * 65536 * (1000 + cadence) // (60 * RATE * 1000)
         force += self._normal(120)
@@ -122,7 +124,7 @@ def _int16(v):
 
 
 def windows(person, window, row, bouts, each=4):
-    """Yield the activity of each window, with its features in the array('h') `row`: as fast as it goes, not in real time.
+    """Yield the activity of each window, with its features in the array('h') `row`: as fast as it goes.
 
     window: a tern.features.Window of three axes. A bout has `each` windows; what is across two bouts is left out.
     """

@@ -1,0 +1,96 @@
+"""What a board of the activity example runs: windows become records, and a model tells what its wearer does.
+
+On a Pico W or an ESP32: mpremote cp main.py sensor.py :      beside the library (tern deploy BOARD --with app)
+Emulated, many times faster:  micropython main.py DIRECTORY SEED [SPEED]
+
+Nothing here waits for tern, and tern not for this. The wearer says what he or she does (`person.activity`): so a
+window is recorded with a label. Before that, the model says what it takes it for. How often it was right since it came
+is the board's live accuracy.
+"""
+
+import asyncio
+import json
+import sys
+from array import array
+
+from sensor import RATE, Person
+
+from tern.app import App
+from tern.features import Window
+from tern.model import Model
+from tern.recorder import Recorder
+
+BOUT = 4  # windows of one activity, then comes another one
+TOLD = 100  # windows from one line of JSON to the next
+
+if sys.platform == "linux":
+    from tern.boards.emulated import Board
+
+    board = Board(sys.argv[1])
+    seed = int(sys.argv[2])
+    speed = int(sys.argv[3]) if len(sys.argv) > 3 else 1
+else:
+    from tern.boards.this import this_board
+
+    board = this_board()
+    seed = int.from_bytes(board.unique_id()[-3:], "big")
+    speed = 1
+
+window = Window(128, hop=64)
+recorder = Recorder(window.d, capacity=256, hold=8)
+model = Model()
+node = App(board, recorder, model)
+person = Person(seed)
+row = array("h", bytes(2 * window.d))
+told = {"seed": seed, "windows": 0, "round": 0, "judged": 0, "right": 0}
+
+
+def whole(activity):
+    """Judge and record a window in which nothing but `activity` was done."""
+    if model.round != told["round"]:
+        told["round"] = model.round
+        told["judged"] = told["right"] = 0
+    if model.round:
+        told["judged"] += 1
+        told["right"] += model.predict(row) == activity
+    recorder.append(row, activity)
+    told["windows"] += 1
+    if told["windows"] % TOLD == 0:
+        tell()
+
+
+def tell():
+    told["answered"] = node.reports
+    if sys.platform == "linux":
+        with open(board.directory + "/accuracy.json", "w") as file:
+            file.write(json.dumps(told))
+    else:
+        print(json.dumps(told))
+
+
+async def live():
+    """Sample RATE times a second (emulated: `speed` times as often), and change what is done now and then."""
+    since = windows = 0
+    while True:
+        for _ in range(speed):
+            since += 1
+            if window.push(*person.read()):
+                window.features(row)
+                if since >= window.n:
+                    whole(person.activity)
+                    windows += 1
+                    if windows % BOUT == 0:
+                        person.begin(person.choose())
+                        since = 0
+        await asyncio.sleep_ms(1000 // RATE)
+
+
+async def main():
+    answering = asyncio.create_task(node.run())
+    try:
+        await live()
+    finally:
+        answering.cancel()
+
+
+asyncio.run(main())
