@@ -17,7 +17,7 @@ from ternhost.errors import DeviceError, RefusedError, StorageError, TernError, 
 if TYPE_CHECKING:
     from ternhost.aggregate.store import Store
     from ternhost.api import Result, collect, design, infer, list_runs, resume, train
-    from ternhost.device_model import DeviceModel
+    from ternhost.runs.device_model import DeviceModel
     from ternhost.runs.status import Status
 
 __all__ = [
@@ -39,7 +39,7 @@ __all__ = [
 ]
 
 _ELSEWHERE = {
-    "DeviceModel": "ternhost.device_model",
+    "DeviceModel": "ternhost.runs.device_model",
     "Status": "ternhost.runs.status",
     "Store": "ternhost.aggregate.store",
 }

@@ -15,12 +15,12 @@ import numpy.typing as npt
 
 from ternhost import extras, mechanisms
 from ternhost.algorithms.base import ALGORITHMS, Algorithm
-from ternhost.device_model import DeviceModel
 from ternhost.errors import UsageError
 from ternhost.mechanisms import Design, cards
 from ternhost.options import names_of, options_of
 from ternhost.runs import directory as places
 from ternhost.runs import result as results
+from ternhost.runs.device_model import DeviceModel
 from ternhost.runs.options import Where
 from ternhost.runs.run import Run
 from ternhost.runs.status import Status, Watcher

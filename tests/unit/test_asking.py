@@ -11,7 +11,7 @@ from ternhost.aggregate.aggregator import Aggregator
 from ternhost.aggregate.questions import Question
 from ternhost.aggregate.rounds import Refusal, RoundResult
 from ternhost.aggregate.store import Store
-from ternhost.drivers import boards
+from ternhost.drivers import board as board_module
 from ternhost.drivers.asking import Asking
 from ternhost.drivers.base import Terms, explain
 from ternhost.drivers.roster import Roster
@@ -91,9 +91,9 @@ def test_a_board_that_must_pause_does_so_for_a_day_at_most(fleet):
 def test_a_board_at_a_port_does_not_claim_more_than_one_can_have(monkeypatch, first, clients):
     hello = SimpleNamespace(first=first, clients=clients, budget=0)
     link = SimpleNamespace(hello=lambda timeout: hello, close=lambda: None)
-    monkeypatch.setattr(boards, "open_link", lambda port, events: link)
+    monkeypatch.setattr(board_module, "open_link", lambda port, events: link)
     with pytest.raises(DeviceError, match="clients from"):
-        boards.Board("/dev/ttyACM0").open(None, 1)
+        board_module.Board("/dev/ttyACM0").open(None, 1)
 
 
 def test_no_number_of_a_device_is_one_to_go_on_from_alone():

@@ -56,7 +56,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _model(args: argparse.Namespace) -> int:
-    from ternhost.device_model import DeviceModel
+    from ternhost.runs.device_model import DeviceModel
 
     model = DeviceModel.of_run(args.model, args.place)
     lines = [str(model)]
