@@ -5,7 +5,6 @@ import subprocess
 import threading
 import time
 
-from tern import frames
 from tern.update import BOOT, BOOT_FIELDS
 from ternhost.files import private
 from terntools.boards import program
@@ -15,7 +14,7 @@ from terntools.emulators.unix_fleet import FIRMWARE, LOG_NAME, EmulatedBoard
 LOADER = FIRMWARE / "trial" / "main.py"
 
 # A program of a product: it answers rounds, takes updates, and says what it is.
-PROGRAM = '''
+PROGRAM = """
 import os
 from tern import frames, wire
 from tern.boards.emulated import Board
@@ -27,17 +26,31 @@ board = Board(os.getcwd())
 board.name = "NAME"
 update = Update(board)
 link = board.open_link()
-if not link.console:
+updates = []
+if hasattr(link, "admit"):
     link.admit(wire.UPDATE)
+elif not link.console:  # a library whose links pass no UPDATE
+    take = link._session.take
+
+    def keep(frame):
+        n = take(frame)
+        if n and frame[0] == wire.UPDATE:
+            updates.append(memoryview(bytes(frame[:n])))
+            return 0
+        return n
+
+    link._session.take = keep
 client = Client(board)
 key = Clients(board.directory + "/" + CLIENTS).key
 sent = False
 while True:
-    frame = link.receive(300)
+    frame = link.receive(0 if updates else 100)
     if sent:
         if update.restart:
             raise SystemExit
         update.confirm()
+    if frame is None and updates:
+        frame = updates.pop(0)
     if frame is None:
         continue
     sent = len(frame) > 0 and frame[0] == wire.HELLO_REQUEST
@@ -47,7 +60,7 @@ while True:
         sent = update.restart
     else:
         client.respond(frame, link.send)
-'''
+"""
 
 
 def source(name):
