@@ -86,6 +86,9 @@ class Post(Protocol):
     async def answer(self, device: int, timeout: float) -> bytes | None:
         """The next UPDATED or ERROR that names `device`, None where none comes in time."""
 
+    async def greet(self) -> None:
+        """Let a board on trial reach its host, where it waits to be asked."""
+
 
 def _is_for(device: int, frame: bytes) -> bool:
     # An ERROR of the board names none.
@@ -138,6 +141,9 @@ class BrokerPost:
             return await asyncio.wait_for(self._answers[device].get(), timeout)
         return None
 
+    async def greet(self) -> None:
+        """See Post: it says hello whenever it connects."""
+
 
 class PortPost:
     """The one board on a port. It may be gone for a while, as one on USB is when it restarts."""
@@ -177,13 +183,13 @@ class PortPost:
             if received.error:
                 await self._open_again(end)
             self._heard.extend(frame for frame in received.frames if _is_for(device, frame))
-        await asyncio.to_thread(self._greet)
+        await self.greet()
         return None
 
-    def _greet(self) -> None:
-        # A board that has started anew counts its credits anew, once it has said hello.
+    async def greet(self) -> None:
+        """See Post. A board that has started anew counts its credits anew, too, once it has said hello."""
         with suppress(DeviceError, RefusedError):
-            self._link.hello(0.5)
+            await asyncio.to_thread(self._link.hello, 0.5)
 
     async def _open_again(self, end: float) -> None:
         self._link.close()
@@ -224,6 +230,8 @@ async def bring(
             continue
         if before in (None, wire.RECEIVING):
             end = time.monotonic() + trial
+        if transfer.state == wire.TRIAL:
+            await post.greet()
         await asyncio.sleep(POLL)
     return None
 

@@ -1,0 +1,129 @@
+"""Emulated boards in the field: the loader starts what is in their folders, and starts again when that ends."""
+
+import os
+import subprocess
+import threading
+import time
+
+from tern.update import BOOT, BOOT_FIELDS
+from ternhost.files import private
+from terntools.boards import program
+from terntools.emulators.micropython import device_command
+from terntools.emulators.unix_fleet import FIRMWARE, LOG_NAME, EmulatedBoard
+
+LOADER = FIRMWARE / "trial" / "main.py"
+
+# A program of a product: it answers rounds, takes updates, and says what it is.
+PROGRAM = """
+import os
+from tern import frames, wire
+from tern.boards.emulated import Board
+from tern.client import Client
+from tern.storage import CLIENTS, Clients
+from tern.update import Update
+
+board = Board(os.getcwd())
+board.name = "NAME"
+update = Update(board)
+link = board.open_link()
+updates = []
+if hasattr(link, "admit"):
+    link.admit(wire.UPDATE)
+elif not link.console:  # a library whose links pass no UPDATE
+    take = link._session.take
+
+    def keep(frame):
+        n = take(frame)
+        if n and frame[0] == wire.UPDATE:
+            updates.append(memoryview(bytes(frame[:n])))
+            return 0
+        return n
+
+    link._session.take = keep
+client = Client(board)
+key = Clients(board.directory + "/" + CLIENTS).key
+sent = False
+while True:
+    frame = link.receive(0 if updates else 100)
+    if sent:
+        if update.restart:
+            raise SystemExit
+        update.confirm()
+    if frame is None and updates:
+        frame = updates.pop(0)
+    if frame is None:
+        continue
+    sent = len(frame) > 0 and frame[0] == wire.HELLO_REQUEST
+    if len(frame) and frame[0] == wire.UPDATE:
+        n = update.take(frame, key, client.reply)
+        link.send(client.reply, n)
+        sent = update.restart
+    else:
+        client.respond(frame, link.send)
+"""
+
+
+def source(name):
+    """The text of a program that calls itself so."""
+    return PROGRAM.replace("NAME", name)
+
+
+def install(directory, name):
+    """Put a program and its library into /lib of a board, as `tern deploy` does."""
+    path = directory / "first.py"
+    path.write_text(source(name))
+    for name, data in program.program_files(program.EMULATED, path).items():
+        target = directory / "lib" / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(data)
+    path.unlink()
+
+
+def boot(directory):
+    """(proven, state, number) of a board's boot.bin."""
+    import struct
+
+    return struct.unpack_from(BOOT_FIELDS, (directory / BOOT).read_bytes())[1:]
+
+
+class FieldBoard(EmulatedBoard):
+    """A board that runs its loader, again each time that it ends; restarts: how often that was."""
+
+    def __init__(self, binary, directory):
+        self.restarts = 0
+        self._going = True
+        super().__init__(binary, directory)
+        self._watcher = threading.Thread(target=self._watch, daemon=True)
+        self._watcher.start()
+
+    def start(self):
+        with open(self.directory / LOG_NAME, "ab", opener=private) as log:
+            self._process = subprocess.Popen(
+                device_command(self.binary, LOADER),
+                stdin=self._far,
+                stdout=self._far,
+                stderr=log,
+                cwd=self.directory,
+                env={**os.environ, "MICROPYPATH": ".frozen"},
+                start_new_session=True,
+            )
+
+    def _watch(self):
+        while self._going:
+            time.sleep(0.05)
+            process = self._process
+            if process and process.poll() is not None and self._going:
+                self.restarts += 1
+                self.start()
+
+    def kill(self):
+        """Cut the power; it comes back at once."""
+        if self._process:
+            self._process.kill()
+            self._process.wait()
+
+    def close(self):
+        self._going = False
+        if hasattr(self, "_watcher"):
+            self._watcher.join()
+        super().close()

@@ -1,0 +1,245 @@
+"""Updates of real MicroPython boards in the field, over a port and over Mosquitto; and those that go wrong."""
+
+import json
+import subprocess
+import time
+from queue import SimpleQueue
+
+import field
+import pytest
+import rig
+from harness.raw_client import RawClient, wait_for
+
+from tern import host_frames, wire
+from tern.links import mqtt
+from ternhost.fleet import broker, keys
+from ternhost.fleet.attach import write_network
+from ternhost.links import open_link
+from terntools.mosquitto import Mosquitto, free_port
+
+TRIAL = "20"
+
+
+def tern_update(*arguments, cwd):
+    """`tern update ... --json`: (exit code, its object)."""
+    done = subprocess.run(
+        [*rig.TERN, "update", *map(str, arguments), "--json"],
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+    assert done.stdout, done.stderr
+    return done.returncode, json.loads(done.stdout)
+
+
+def kept(directory):
+    """What no update may touch, byte for byte."""
+    return {
+        path: path.read_bytes()
+        for path in sorted(directory.rglob("*"))
+        if path.is_file()
+        and path.relative_to(directory).parts[0]
+        in ("clients.bin", "records.bin", "fleet.bin", "ledger", "mqtt.json")
+    }
+
+
+def name_of(board):
+    """What the program that runs calls itself."""
+    link = open_link(board.port, SimpleQueue())
+    try:
+        return link.hello(10.0).text.split(";")[0]
+    finally:
+        link.close()
+
+
+@pytest.fixture
+def field_board(site, micropython):
+    made = site(clients=1, boards=1)
+    field.install(made.directories[0], "old")
+    board = field.FieldBoard(micropython, made.directories[0])
+    board.store = made.store.path
+    yield board
+    board.close()
+
+
+def update(board, text, tmp_path, *arguments):
+    program = tmp_path / "product.py"
+    program.write_text(text)
+    return tern_update(
+        "all", "--store", board.store, "--port", board.port, "--machine", "emulated", "--main", program,
+        "--trial", TRIAL, *arguments, cwd=tmp_path,
+    )  # fmt: skip
+
+
+def test_over_a_port(field_board, tmp_path):
+    assert name_of(field_board) == "old"
+    before = kept(field_board.directory)
+    assert len(before) >= 3
+    for count, name in enumerate(("new", "newer", "newest"), 1):
+        code, said = update(field_board, field.source(name), tmp_path)
+        assert (code, [one["state"] for one in said["boards"]]) == (0, ["confirmed"]), said
+        assert name_of(field_board) == name
+        assert field.boot(field_board.directory) == (count % 2, 3, said["boards"][0]["package"])
+        field_board.kill()
+        assert name_of(field_board) == name
+    assert kept(field_board.directory) == before
+    code, again = update(field_board, field.source("newest"), tmp_path)
+    assert (code, again) == (0, said), "there already"
+
+
+@pytest.mark.parametrize("text", ["raise ValueError\n", "import tern.nothing\n", "pass\n"])
+def test_one_that_fails_is_rolled_back(field_board, tmp_path, text):
+    before = kept(field_board.directory)
+    for _ in range(2):  # the second time under another number
+        code, said = update(field_board, text, tmp_path)
+        assert (code, said["boards"][0]["state"]) == (1, "rolled back"), said
+        assert field.boot(field_board.directory) == (0, 4, said["boards"][0]["package"])
+    assert name_of(field_board) == "old"
+    assert kept(field_board.directory) == before
+    code, said = update(field_board, field.source("new"), tmp_path)
+    assert (code, name_of(field_board)) == (0, "new")
+
+
+def begun(board, tmp_path, text):
+    """`tern update` as a process that goes on."""
+    program = tmp_path / "product.py"
+    program.write_text(text)
+    return subprocess.Popen(
+        [*rig.TERN, "update", "all", "--store", board.store, "--port", board.port, "--machine", "emulated", "--main",
+         program, "--trial", TRIAL, "--json"], cwd=tmp_path, stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+
+
+def test_power_cuts_in_the_midst(field_board, tmp_path):
+    """The package goes on from the byte that it had reached; nothing is lost but time."""
+    before = kept(field_board.directory)
+    staged = field_board.directory / "update.bin"
+    host = begun(field_board, tmp_path, field.source("new"))
+    lengths = []
+    for least in (1, 60_000, 120_000):
+        lengths.append(wait_for(lambda least=least: staged.exists() and staged.stat().st_size > least))
+        field_board.kill()
+        assert staged.stat().st_size > least
+    out, _ = host.communicate(timeout=120)
+    assert (host.returncode, json.loads(out)["boards"][0]["state"]) == (0, "confirmed")
+    assert field_board.restarts >= 4
+    assert name_of(field_board) == "new"
+    assert kept(field_board.directory) == before
+
+
+def test_a_host_that_is_killed_goes_on_where_it_was(field_board, tmp_path):
+    staged = field_board.directory / "update.bin"
+    host = begun(field_board, tmp_path, field.source("new"))
+    wait_for(lambda: staged.exists() and staged.stat().st_size > 60_000)
+    host.kill()
+    host.communicate()
+    number = int.from_bytes(staged.read_bytes()[:4], "little")
+    code, said = update(field_board, field.source("new"), tmp_path)
+    assert (code, said["boards"][0]["package"]) == (0, number)
+    assert name_of(field_board) == "new"
+
+
+def test_one_that_hangs_is_rolled_back_by_the_next_start(field_board, tmp_path):
+    """The loader's timer, which a computer has not, does the same: tests/device and the emulated Pico show it."""
+    host = begun(field_board, tmp_path, "while True:\n    pass\n")
+    wait_for(
+        lambda: (field_board.directory / "boot.bin").exists() and field.boot(field_board.directory)[1] == 2
+    )
+    time.sleep(1.0)
+    assert field.boot(field_board.directory)[1] == 2
+    field_board.kill()
+    out, _ = host.communicate(timeout=120)
+    assert (host.returncode, json.loads(out)["boards"][0]["state"]) == (1, "rolled back")
+    assert name_of(field_board) == "old"
+
+
+# Over a broker
+
+
+class Field:
+    """Three boards on a broker."""
+
+    def __init__(self, directory, site):
+        self.directory = directory
+        self.store = site.store.path
+        self.keys = site.store.keys()
+        fleet = keys.fleet_key(site.store)
+        self.access = broker.write_configuration(
+            directory / "broker", self.keys, port=free_port(), persistence=False
+        )
+        for board in site.directories:
+            field.install(board, "old")
+            write_network(board, self.access, fleet.key, epoch=fleet.epoch, longest_pause_ms=500)
+        self.broker = Mosquitto(directory / "broker")
+        self.boards = [field.FieldBoard(site.micropython, board) for board in site.directories]
+
+    def close(self):
+        for board in self.boards:
+            board.close()
+        self.broker.stop()
+
+    def update(self, text, *arguments):
+        program = self.directory / "product.py"
+        program.write_text(text)
+        return tern_update(
+            *arguments, "--store", self.store, "--broker", self.directory / "broker", "--machine", "emulated",
+            "--main", program, "--trial", TRIAL, cwd=self.directory,
+        )  # fmt: skip
+
+    def names(self):
+        """What the boards say of themselves, by device."""
+        host = RawClient(self.access, self.access.user, self.access.password)
+        host.subscribe("tern/hello/+")
+        try:
+            found = {}
+            for topic, payload in host.messages(10.0, len(self.boards)):
+                hello = host_frames.Hello(payload[2:])
+                assert topic.endswith(mqtt.name(hello.first))
+                found[hello.first] = hello.text.split(";")[0]
+            return found
+        finally:
+            host.close()
+
+
+@pytest.fixture
+def fleet(site, tmp_path):
+    made = Field(tmp_path, site(clients=3, boards=3))
+    yield made
+    made.close()
+
+
+def test_over_a_broker(fleet):
+    wait_for(lambda: len(fleet.names()) == 3)
+    before = [kept(board.directory) for board in fleet.boards]
+    code, said = fleet.update(field.source("new"), "all", "--at-once", 2)
+    assert (code, [one["state"] for one in said["boards"]]) == (0, ["confirmed"] * 3), said
+    assert fleet.names() == {1: "new", 2: "new", 3: "new"}
+    code, said = fleet.update(field.source("newer"), "2")
+    assert (code, said["boards"][0]["device"]) == (0, 2)
+    assert fleet.names() == {1: "new", 2: "newer", 3: "new"}
+    assert [kept(board.directory) for board in fleet.boards] == before
+
+
+def test_the_canary(fleet):
+    wait_for(lambda: len(fleet.names()) == 3)
+    code, said = fleet.update("raise ValueError\n", "all", "--at-once", 2)
+    assert (code, len(said["boards"]), said["left"]) == (1, 1, 2)
+    code, said = fleet.update("raise ValueError\n", "all", "--at-once", 2, "--keep-going")
+    assert (code, [one["state"] for one in said["boards"]]) == (1, ["rolled back"] * 3)
+    wait_for(lambda: fleet.names() == {1: "old", 2: "old", 3: "old"})
+
+
+def test_what_others_send_is_not_taken(fleet):
+    """Whoever has the host's password, but not a device's key, gets nothing onto a board."""
+    wait_for(lambda: len(fleet.names()) == 3)
+    thief = RawClient(fleet.access, fleet.access.user, fleet.access.password)
+    thief.subscribe("tern/up/+")
+    out = bytearray(wire.MAX_FRAME)
+    for key in (bytes(32), b"", fleet.keys[2]):
+        n = host_frames.encode_update(out, key, 1, 5, 0, 1000, bytes(500))
+        thief.publish("tern/down/00000001", bytes(out[:n]))
+    for _, payload in thief.messages(2.0):
+        assert payload[2] == wire.ERROR
+    thief.close()
+    assert not (fleet.boards[0].directory / "update.bin").exists()
