@@ -16,6 +16,7 @@ from ternhost.links import Link, Received, open_link
 from terntools.boards import deploy
 from terntools.boards.questions import bench
 from terntools.boards.repl import Repl
+from terntools.cli.deploy import run_deploy
 from terntools.emulators import machines as emulators
 from terntools.emulators.machine import EmulatedMachine
 from terntools.emulators.pico import boot_pico
@@ -107,3 +108,26 @@ def test_the_bench_comes_on_demand(name: str) -> None:
         median = bench(board.url, repeats=1)["us_per_report"]["median"]
     assert median > 0
     assert name != "pico" or median < 20_000
+
+
+def test_a_program_of_ones_own_is_main_py_and_has_what_it_imports() -> None:
+    program = (
+        b"import tern.softmax\n"
+        b"from tern.boards.this import this_board\n"
+        b"from tern.supervisor import run\n"
+        b"board = this_board()\n"
+        b"board.name = 'mine'\n"
+        b"run(board)\n"
+    )
+    with boot_pico(skip_idle=True) as board:
+        done = run_deploy(board.url, program=program)
+        assert deploy.MAIN in done["written"]
+        assert deploy.wait_for_hello(board.url).text.startswith("mine; ")
+        with Repl(board.url) as repl:
+            assert repl.read_file(deploy.MAIN) == program
+            assert "/lib/tern/softmax.mpy" in repl.directory(deploy.LIBRARY)
+            assert not deploy.plan(repl, program=program)[1]
+            changed = deploy.plan(repl)[1]
+        assert list(changed.write) == [deploy.MAIN], (
+            "what was added stays; main.py is tern's own where none is named"
+        )

@@ -1,6 +1,7 @@
 """The life of a battery: charges add up, limits hold, and every figure says where it is from."""
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -85,6 +86,41 @@ def test_a_year_on_2000_mah_at_a_round_an_hour():
         ("esp32", "timer"),
         ("pico-w", "timer"),
     }
+
+
+# A row of the guide's second table -> what is changed there for an ESP32, and for a Pico W with a timer.
+CHANGES = {
+    "as above": ({}, {}),
+    "TLS in twice the time": ({"connect": 3000}, {"connect": 6000}),
+    "the network is looked for": ({"join": 6000}, {"join": 8200}),
+    "TLS session and address kept": ({"connect": 300, "address": 0}, None),
+    "without TLS": ({"connect": 200}, {"connect": 200}),
+    "a lithium primary cell": ({"self_discharge": 0.0017}, {"self_discharge": 0.0017}),
+    "a round every 15 minutes": ({"interval": 900}, {"interval": 900}),
+    "a round a day": ({"interval": 86_400}, {"interval": 86_400}),
+}
+
+
+def test_the_guide_has_these_years():
+    guide = Path(__file__).parents[2] / "docs/guides/battery.md"
+    rows = [line.strip("| ").split(" | ") for line in guide.read_text().splitlines() if line.startswith("| ")]
+    kinds = (("esp32", "deepsleep"), ("pico-w", "timer"))
+    for begins, changes in CHANGES.items():
+        (cells,) = [row[1:] for row in rows if row[0].startswith(begins)]
+        for cell, kind, change in zip(cells, kinds, changes, strict=True):
+            if change is None:
+                assert cell == "-"
+                continue
+            times = dict(change)
+            interval = times.pop("interval", 3600)
+            loss = times.pop("self_discharge", None)
+            years = battery.load(*kind, self_discharge=loss).with_ms(times).life(2000, interval).years
+            assert cell == f"{years:.2f}".removeprefix("0"), begins
+    for kind in (*kinds, ("esp32", "devkit"), ("pico-w", "deepsleep")):
+        years = f"{battery.load(*kind).life(2000, 3600).years:.2f}".removeprefix("0")
+        assert any(
+            row[1].startswith(kind[1]) or kind[1] == "devkit" for row in rows if row[2:3] == [years]
+        ), kind
 
 
 def test_the_command(tmp_path, capsys):

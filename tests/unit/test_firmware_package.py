@@ -135,6 +135,8 @@ class Pilot(Client):
         return SPEED
     def _hidden(self):
         pass
+def told():
+    pass
 """
 LOGBOOK = """
 from tern.storage import Records
@@ -167,6 +169,8 @@ def test_modules_for_a_program_of_ones_own_come_by_name_with_what_they_bring() -
     assert "def fly" in found["tern.pilot"], "whoever imports it is not here"
     assert "def note" in found["tern.logbook"]
     assert "_hidden" not in found["tern.pilot"]
+    assert "told" not in found["tern.pilot"], "no class, and nobody names it"
+    assert "told" in mpy.sources_for(board, program="from tern.pilot import told\n")["tern.pilot"]
     assert mpy.sources_for(board, more=["logbook"]).keys() - plain.keys() == {"tern.logbook"}
     pieces = package.pieces(mpy.library())
     assert pieces["pilot"] - pieces["core"] == {"tern.pilot", "tern.logbook"}

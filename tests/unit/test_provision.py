@@ -215,12 +215,10 @@ def sleeper(**options):
     return Member(7, ROWS, provision.policy("2", "100"), wake=3600, **where)
 
 
-def test_a_board_that_sleeps_is_known_to_its_broker_and_its_host(tmp_path):
+def test_a_board_that_sleeps_is_told_so():
     files = sleeper().broker.files(3600)
-    assert json.loads(files["/mqtt.json"]) == {
-        "host": "broker.local", "port": 1883, "clean": False, "wake_s": 3600,
-    }  # fmt: skip
-    assert "clean" not in json.loads(Broker("broker.local", 1883).files()["/mqtt.json"])
+    assert json.loads(files["/mqtt.json"]) == {"host": "broker.local", "port": 1883, "wake_s": 3600}
+    assert "wake_s" not in json.loads(Broker("broker.local", 1883).files()["/mqtt.json"])
     for options, message in (
         ({"broker": None}, "--wake-s needs a broker"),
         ({"reserve": 24}, "--reserve 24 and --wake-s are at odds: .* up to 23 reports"),

@@ -1,7 +1,7 @@
 """A round on a broker, from its first question: who is asked what, who has to wait, who is asked again.
 
-A board that sleeps is asked when it says hello and at no other time. Its broker would keep what came meanwhile, and
-such a board would answer, and pay for, rounds that have ended.
+A board that sleeps is asked when it says hello and at no other time. Where its broker keeps what comes meanwhile, such
+a board would answer, and pay for, rounds that have ended.
 """
 
 from __future__ import annotations

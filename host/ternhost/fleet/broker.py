@@ -39,8 +39,6 @@ _MOST_HOSTS = 1000
 _QUEUED_BYTES = 320  # for each message that may wait, on average
 _MEMORY, _MEMORY_EACH = 128 << 20, 32 << 10  # bytes of the broker at least, and for each board
 _MEMORY_LINE = re.compile(r"^memory_limit [1-9]\d*$", re.MULTILINE)
-_EXPIRATION = "2d"  # of the session of a client that is gone: longer than any board sleeps
-_EXPIRATION_LINE = re.compile(r"^(persistent_client_expiration )1h$", re.MULTILINE)  # of an earlier version
 _ITERATIONS = 101  # Mosquitto's default; the passwords are random and have 128 bits
 
 # tern/hello/<board> is removed by an empty message, the board's will. %u is the user name.
@@ -82,7 +80,7 @@ max_queued_bytes {queued_bytes}
 upgrade_outgoing_qos true
 max_qos 1
 memory_limit {memory}
-persistent_client_expiration {expiration}
+persistent_client_expiration 1h
 max_keepalive 3600
 
 # Keeps what the whole fleet is asked, and reports that the host has not taken yet, over a restart.
@@ -171,7 +169,6 @@ def write_configuration(
             queued=queued,
             queued_bytes=queued * _QUEUED_BYTES,
             memory=_memory(keys) if queued else 0,
-            expiration=_EXPIRATION,
             persistence="true" if persistence else "false",
             directory=directory,
         )
@@ -225,7 +222,7 @@ def configure(directory: str | Path, store: str | Path | None = None, **options:
         _write_host(directory / HOST, replace(old, authority=old.authority and AUTHORITY), path)
         _write_access(directory)
         write_passwords(directory, keys)
-        text = _EXPIRATION_LINE.sub(rf"\g<1>{_EXPIRATION}", (directory / CONFIG).read_text())
+        text = (directory / CONFIG).read_text()
         write_file(directory / CONFIG, _MEMORY_LINE.sub(f"memory_limit {_memory(keys)}", text).encode())
     else:
         write_configuration(directory, keys, store=path, **options)

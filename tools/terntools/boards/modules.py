@@ -99,12 +99,14 @@ def beyond(sources: Sources, program: str) -> tuple[str, ...]:
 
 
 def public(source: str) -> set[str]:
-    """The public functions, classes and methods of a module."""
+    """The public classes of a module, and their public methods."""
     return {
-        node.name
-        for node in ast.walk(ast.parse(source))
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
-        and not node.name.startswith("_")
+        part.name
+        for node in ast.parse(source).body
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
+        for part in (node, *node.body)
+        if isinstance(part, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
+        and not part.name.startswith("_")
     }
 
 

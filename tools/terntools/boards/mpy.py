@@ -2,7 +2,7 @@
 
 A board's set is its client: what main.py comes to by its imports, as far as the board can use it, with constants folded
 in and without what nothing names, line numbers and asserts; more on demand, or for a program of one's own: of these
-modules all that is public stays. The whole library is every module, as it is
+modules the public classes stay whole. The whole library is every module, as it is
 written.
 """
 

@@ -105,7 +105,7 @@ class Broker:
         """What goes on the board. wake: as of Member."""
         config: dict[str, Any] = {"host": self.host, "port": self.port}
         if wake is not None:
-            config |= {"clean": False, "wake_s": wake}  # the broker keeps what comes while it sleeps
+            config["wake_s"] = wake
         files = {}
         if self.authority is not None:
             config["authority"] = AUTHORITY

@@ -123,8 +123,8 @@ def add_options(parser: argparse.ArgumentParser, required: bool) -> None:
         "--wake-s",
         type=int,
         metavar="S",
-        help="the board sleeps, and wakes every S seconds: its broker keeps what it is asked meanwhile, and the host "
-        "waits for it (its program sleeps by itself: docs/guides/battery.md); needs --broker",
+        help="the board sleeps, and wakes every S seconds: the host asks it then, and gives its rounds that time (the "
+        "board's program sends it to sleep: docs/guides/battery.md); needs --broker",
     )
     network = parser.add_argument_group("network (without a broker, the link is the board's port)")
     network.add_argument("--broker", metavar="HOST[:PORT]", help="connect to this MQTT broker")

@@ -1,0 +1,91 @@
+"""Boards that sleep, on Mosquitto: each that wakes within a round is counted once, and pays for no other report."""
+
+import itertools
+import json
+import subprocess
+import threading
+import time
+from collections import Counter
+
+import numpy as np
+import pytest
+from harness.arena import CARD, COST, TERN, D, K
+from rig import read_ledgers
+
+from ternhost.aggregate import sleepers
+from ternhost.aggregate.store import Store
+from ternhost.fleet import keys
+from ternhost.fleet.attach import attach
+from ternhost.fleet.broker import configure
+from ternhost.fleet.provision import board_directories, provision_fleet
+from ternhost.mechanisms.accounting import Policy
+from ternhost.runs.directory import STORE_NAME
+from terntools.emulators.unix_fleet import EmulatedFleet
+from terntools.mosquitto import Mosquitto, free_port
+
+BOARDS = 3
+ROUNDS = 4
+WAKE = 4  # seconds
+
+
+@pytest.fixture
+def place(tmp_path):
+    """A store of boards with a device each, all of which sleep; and their folders on a broker."""
+    path = tmp_path / STORE_NAME
+    boards = board_directories(tmp_path, BOARDS)
+    rows = np.full((BOARDS, D + 1), 16384, np.int16)
+    with Store(path) as store:
+        provision_fleet(store, boards, rows, Policy(4_000_000, 400_000_000))
+        keys.fleet_key(store)
+        for device in range(1, BOARDS + 1):
+            sleepers.set_wake(store, device, WAKE)
+    (tmp_path / "card").write_bytes(CARD)
+    configure(tmp_path / "broker", path, port=free_port(), tls=False)
+    attach(boards, tmp_path / "broker", path)
+    return tmp_path, path, boards
+
+
+@pytest.mark.parametrize("share", ["1", "0.67"], ids=["announced", "asked one by one"])
+def test_boards_that_wake_now_and_then_are_counted_and_pay_for_nothing_else(place, share, micropython):
+    folder, path, boards = place
+    over = threading.Event()
+
+    def live(board, offset):
+        time.sleep(offset)
+        while not over.is_set():
+            with EmulatedFleet(micropython, [board]):
+                time.sleep(2.0)
+            time.sleep(WAKE - 2.0)
+
+    lives = [
+        threading.Thread(target=live, args=(board, offset))
+        for board, offset in zip(boards, itertools.count(0.0, 1.3), strict=False)
+    ]
+    command = [*TERN, "serve", "--store", path, "--broker", folder / "broker", "--dimension", D, "--k", K]
+    command += ["--card", folder / "card", "--rounds", ROUNDS, "--share", share, "--no-report", "--json"]
+    with Mosquitto(folder / "broker"):
+        for one in lives:
+            one.start()
+        try:
+            done = subprocess.run(
+                list(map(str, command)), capture_output=True, text=True, timeout=200, cwd=folder
+            )
+        finally:
+            over.set()
+            for one in lives:
+                one.join()
+    assert done.returncode == 0, done.stderr
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    ends = [line for line in lines if line["event"] == "end"]
+    asked = BOARDS if share == "1" else 2
+    assert [(end["asked"], end["reports"], end["refusals"]) for end in ends] == ROUNDS * [(asked, asked, 0)]
+    assert any("up to 4 s at a time" in line.get("message", "") for line in lines)
+    with Store(path, create=False) as store:
+        reporters = [store.reporters(one.number) for one in store.rounds()]
+        answered = Counter(itertools.chain.from_iterable(reporters))
+        assert answered.total() == ROUNDS * asked
+        heard = sleepers.heard(store)
+        assert heard.keys() == answered.keys()
+        assert all(abs(time.time() - at) < 300 for at in heard.values())
+    spent = {device: account[0] for device, account in read_ledgers(boards).items()}
+    assert spent == {device: count * COST for device, count in answered.items()}
