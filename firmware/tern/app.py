@@ -38,12 +38,13 @@ class _Long(Exception):
 class Live(Client):
     """A Client whose records are those of `recorder`; the parameters of questions, and models, go to `model`."""
 
-    def __init__(self, board, recorder, model):
-        """recorder: a Recorder, open; model: a Model, open."""
+    def __init__(self, board, recorder, model, update=None):
+        """recorder: a Recorder, open; model: a Model, open; update: an Update, or None."""
         super().__init__(board)
         d = recorder.d
         self._recorder = recorder
         self._model = model
+        self._update = update
         self._gradient = Gradient(d)  # now, before the program's tasks run
         self._row = array("h", bytes(2 * d + 2))
         self._mean = array("h", bytes(2 * d))
@@ -84,6 +85,11 @@ class Live(Client):
             self._model.take_model(frame, self._fleet_key if frame[4] == 255 else clients.key)
         except Exception:  # no model, or none for us
             pass
+
+    def _answer(self, frame, member):
+        if frame[0] == wire.UPDATE and self._update and self._address:
+            return self._update.take(frame, self._find(self._address[0]).key, self.reply)
+        return super()._answer(frame, member)
 
     def _report(self, client, question):
         self._model.take_round(self._round)
@@ -139,8 +145,9 @@ class Live(Client):
 class App:
     """The node of a program: run() beside its tasks, or once() between two sleeps."""
 
-    def __init__(self, board, recorder, model):
-        """board: a tern.boards.Base, such as this_board(); recorder: a Recorder; model: a Model.
+    def __init__(self, board, recorder, model, update=None):
+        """board: a tern.boards.Base, such as this_board(); recorder: a Recorder; model: a Model; update: an Update, for
+        a board whose program comes over its link, too.
 
         Opens both in the board's directory. Raises StorageError and OSError where what is there does not fit.
         """
@@ -149,9 +156,10 @@ class App:
         self.board = board
         self.recorder = recorder
         self.model = model
+        self.update = update
         self.reports = 0  # sent since the start
         self.error = None  # the last exception
-        self._client = Live(board, recorder, model)
+        self._client = Live(board, recorder, model, update)
         self._link = self._reply = None
 
     async def run(self, watchdog=None):
@@ -198,9 +206,10 @@ class App:
         board = self.board
         gc.collect()
         if not self._client:
-            self._client = Live(board, self.recorder, self.model)
+            self._client = Live(board, self.recorder, self.model, self.update)
         self._link = link = board.link()
         link.admit(wire.MODEL)
+        link.admit(wire.UPDATE)
         if link.console:
             board.begin()
         start = ticks_ms()
@@ -221,12 +230,18 @@ class App:
                     gc.collect()
                 board.led(False)
                 heard = ticks_ms()
-            elif timeout_ms:
+            else:
                 now = ticks_ms()
-                all_sent = heard is not None and not link.waiting()
-                if (all_sent and ticks_diff(now, heard) > _QUIET_MS) or ticks_diff(now, start) > timeout_ms:
+                settled = heard is not None and not link.waiting()
+                if settled and self.update:
+                    self.update.confirm()  # what runs has said HELLO, and its host has heard it
+                    if self.update.restart:
+                        board.reset()
+                        raise EOFError
+                done = settled and ticks_diff(now, heard) > _QUIET_MS
+                if timeout_ms and (done or ticks_diff(now, start) > timeout_ms):
                     link.disconnect()
-                    return all_sent
+                    return settled
             await sleep_ms(_TICK_MS)
 
     def _hold(self, reply, n):
