@@ -55,6 +55,7 @@ def open_link(board):
     clients = Clients(directory + "/" + CLIENTS)
     called = name(clients.first)
     prefix = config.get("prefix", "tern")
+    server = config.get("server", config["host"])
     context = None
     if config.get("authority"):
         with open(directory + "/" + config["authority"], "rb") as file:
@@ -73,13 +74,16 @@ def open_link(board):
         except ImportError:  # without it a board that sleeps takes longer to connect
             pass
 
+    try:
+        from tern.dns import query
+    except ImportError:  # without it a name's address is waited for
+        query = None
+
     def connect():
         if station and not station.joined(lease):
             return None
-        host = config["host"]
-        line = Connection(
-            (lease and lease.broker) or host, config["port"], context, config.get("server", host)
-        )
+        host = (lease and lease.broker) or config["host"]
+        line = Connection(host, config["port"], context, server, query and query(host))
         if lease:
             lease.connection = line
         return line
