@@ -6,6 +6,11 @@ A name that ends in .local is asked for on the network itself (RFC 6762, 5.1).
 import os
 import socket
 
+try:
+    import network
+except ImportError:
+    network = None
+
 from tern.compat import const, ticks_diff, ticks_ms
 from tern.tcp import Lost
 
@@ -14,6 +19,13 @@ _TRIES = const(4)
 _TRY_MS = const(2000)
 _ANSWER = const(512)  # bytes of one over UDP, at most
 _HEADER = const(12)
+
+
+def query(host):
+    """Return a Query for `host`; None where it is an address, or where there is no network but the interpreter's."""
+    if network and ":" not in host and host.strip("0123456789."):
+        return Query(host, network.WLAN(network.STA_IF).ifconfig()[3])
+    return None
 
 
 class Query:

@@ -154,7 +154,8 @@ class Session:
         stuck = False
         if self.connected:
             self._drain()
-            stuck = self._going and self._unsent >= self._window - 1  # the oldest may be on its way
+            # the oldest may be on its way
+            stuck = self._going and self._unsent >= self._window - 1 and self._ids[self._oldest]
             if stuck:
                 self.close()
         at = self._oldest
@@ -177,7 +178,7 @@ class Session:
         if stuck:
             raise Lost("nothing can be sent")
         if self.connected:
-            self._unsent += 1
+            self._unsent = min(self._unsent + 1, self._window)
             self._pump()
 
     def subscribe(self, topic):
@@ -210,22 +211,23 @@ class Session:
             self._sent = ticks_ms()
 
     def _choose(self):
-        # Sets what goes next, if there is something.
-        if self._ack:
-            struct.pack_into(">BBH", self._small, 0, _PUBACK, 2, self._ack)
-            self._ack = 0
-            self._going = self._small
-        elif self._ping_due:
-            self._ping_due = False
-            self._going = _PINGREQ
+        # Sets what goes next, if there is something: an answer before the acknowledgement of its question.
+        while self._unsent:
+            at = (self._oldest - self._unsent) % self._window
+            self._unsent -= 1
+            if self._ids[at]:
+                self._going = self._out[at * self._slot : at * self._slot + self._lengths[at]]
+                break
         else:
-            at = -1
-            while self._unsent and (at < 0 or not self._ids[at]):
-                at = (self._oldest - self._unsent) % self._window
-                self._unsent -= 1
-            if at < 0 or not self._ids[at]:
+            if self._ack:
+                struct.pack_into(">BBH", self._small, 0, _PUBACK, 2, self._ack)
+                self._ack = 0
+                self._going = self._small
+            elif self._ping_due:
+                self._ping_due = False
+                self._going = _PINGREQ
+            else:
                 return False
-            self._going = self._out[at * self._slot : at * self._slot + self._lengths[at]]
         self._sent = ticks_ms()
         return True
 

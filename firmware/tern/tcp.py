@@ -11,10 +11,6 @@ from tern import compat
 from tern.compat import MICROPYTHON, const, sleep_ms
 
 try:
-    import network
-except ImportError:
-    network = None
-try:
     import tls
 except ImportError:
     try:
@@ -50,21 +46,14 @@ def client_context(authority):
 class Connection:
     """One connection. Writing makes it, step by step. Raises Lost, from every method, once it is of no more use."""
 
-    def __init__(self, host, port, context=None, name=None):
-        """To `host`, any of its addresses. `context`: TLS, with the server's `name`."""
+    def __init__(self, host, port, context=None, name=None, query=None):
+        """To `host`, any of its addresses. `context`: TLS, with the server's `name`. query: a dns.Query for `host`."""
         self.host = host  # its address, once that has been asked for
         self._port = port
         self._context = context
         self._name = name
-        self._query = self._addresses = self._socket = self._read = None
-        # That of an address asks nobody, but that of a name waits for the answer in most ports with a network.
-        if network and ":" not in host and host.strip("0123456789."):
-            try:
-                from tern.dns import Query
-
-                self._query = Query(host, network.WLAN(network.STA_IF).ifconfig()[3])
-            except ImportError:  # nothing on this board minds
-                pass
+        self._query = query
+        self._addresses = self._socket = self._read = None
 
     def _step(self):
         # Goes on to connect; returns whether it is done.
@@ -76,7 +65,7 @@ class Connection:
             self._query = None
             self.host = address
         if not self._socket:
-            try:
+            try:  # that of an address asks nobody; that of a name waits for the answer
                 if self._addresses is None:
                     self._addresses = socket.getaddrinfo(self.host, self._port, 0, socket.SOCK_STREAM)
             except OSError as error:

@@ -5,7 +5,6 @@ import gc
 from tern import wire
 from tern.compat import MICROPYTHON
 from tern.frames import encode_report
-from tern.links import mqtt as links
 from tern.links.mqtt import Mqtt, name, password
 from tern.mqtt import MqttError, Session
 from tern.tcp import Lost
@@ -376,26 +375,89 @@ def test_link_says_hello_and_takes_rounds_only():
     assert link.receive(0) is None
 
 
-def test_link_takes_what_has_come_though_time_is_up():
+def test_link_takes_one_frame_that_nobody_wants_in_a_step():
     broker = Broker()
     link = Mqtt(Session(broker.connect, b"00000007"), "fleet", name(7))
     assert link.receive(0)[0] == wire.HELLO_REQUEST
     other = message(b"fleet/round", bytes((wire.BENCH_REQUEST,)) + bytes(20))
     broker.lines[0].given += 5 * other + message(b"fleet/round", bytes((wire.ROUND,)) + bytes(20))
-    now = 0
-
-    def ticks_ms():  # a clock that ticks whenever it is read
-        nonlocal now
-        now += 1
-        return now
-
-    good = links.ticks_ms
-    try:
-        links.ticks_ms = ticks_ms
-        assert link.receive(0)[0] == wire.ROUND
+    for _ in range(5):
         assert link.receive(0) is None
-    finally:
-        links.ticks_ms = good
+    assert link.receive(0)[0] == wire.ROUND
+    broker.lines[0].given += 5 * other + message(b"fleet/round", bytes((wire.ROUND,)) + bytes(20))
+    assert link.receive(1000)[0] == wire.ROUND and broker.lines[0].waits == 5
+
+
+def test_link_passes_what_was_admitted():
+    for kind in (None, wire.MODEL, 0x77):
+        broker = Broker()
+        link = Mqtt(Session(broker.connect, b"00000007"), "fleet", name(7))
+        if kind:
+            link.admit(kind)
+        assert link.receive(0)[0] == wire.HELLO_REQUEST
+        line = broker.lines[0]
+        assert (b"fleet/model" in line.taken) == (kind == wire.MODEL)
+        for other in (wire.MODEL, 0x77):
+            line.given += message(b"fleet/model", bytes((other,)) + bytes(20))
+            frame = link.receive(0)
+            assert (frame is not None) == (other == kind)
+
+
+def test_link_takes_leave_once_all_is_acknowledged():
+    broker = Broker()
+    link = Mqtt(Session(broker.connect, b"00000007"), "fleet", name(7))
+    link.send(bytes((wire.REPORT,)), 1)
+    assert link.waiting() == 1
+    assert link.receive(0)[0] == wire.HELLO_REQUEST
+    line = broker.lines[0]
+    line.given += message(b"fleet/round", bytes((wire.ROUND,)) + bytes(20), 1, 9)
+    assert link.receive(0)[0] == wire.ROUND and link.waiting() == 1
+    line.given += b"\x40\x02\x00\x01"
+    line.room = 2  # of the acknowledgement
+    assert link.receive(0) is None and link.waiting() == 1
+    line.room = None
+    assert link.receive(0) is None and link.waiting() == 0
+    link.disconnect()
+    assert line.taken.endswith(b"\x40\x02\x00\x09\xe0\x00") and line.closed
+
+
+def test_a_broker_that_takes_little_gets_every_byte_once():
+    """Whatever pieces it takes: the packets come whole and in order."""
+    for room in (1, 2, 3, 7, 50):
+        whole = []
+        for most in (None, room):
+            line = Wire(b"\x20\x02\x00\x00", step=3)
+            line.room = most
+            one = session(line, patience_ms=100000, window=4)
+            one.subscribe(b"topic")
+            while not one.open():
+                line.room = most
+            for i in range(3):
+                one.publish(b"t", bytes((i,)) * 50, 50)
+            line.given = message(b"t", b"x", 1, 77)
+            for _ in range(300):
+                if most:
+                    line.room = most
+                one.receive()
+            whole.append(bytes(line.taken))
+            assert one.waiting() == 3
+        assert whole[0] == whole[1] and whole[0].endswith(b"\x02\x02\x40\x02\x00\x4d")
+
+
+def test_a_window_that_is_stuck_is_lost_and_kept():
+    second = Wire()
+    line = Wire()
+    one = session(line, second, patience_ms=100000, window=3)
+    one.open()
+    line.room = 4
+    for i in range(3):
+        one.publish(b"t", bytes((i,)) * 20, 20)
+    raises(Lost, one.publish, b"t", b"\x03" * 20, 20)
+    assert not one.connected and line.closed
+    assert one.open()
+    for i in range(1, 4):
+        assert bytes((i,)) * 20 in second.taken
+    assert one.waiting() == 3
 
 
 def test_link_comes_back_with_longer_and_longer_pauses():

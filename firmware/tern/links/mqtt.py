@@ -26,7 +26,6 @@ _PATIENCE_MS = const(10000)  # how long a broker may take to answer
 _MAX_WINDOW = const(29)
 _FIRST_PAUSE_MS = const(500)
 _SLICE_MS = const(1000)  # of a wait
-_PASSED = const(8)  # frames in one call that nobody wants
 _BROKEN = (Lost, MqttError, MemoryError)  # a TLS handshake wants much memory: later there may be enough
 
 
@@ -55,6 +54,7 @@ def open_link(board):
     clients = Clients(directory + "/" + CLIENTS)
     called = name(clients.first)
     prefix = config.get("prefix", "tern")
+    server = config.get("server", config["host"])
     context = None
     if config.get("authority"):
         with open(directory + "/" + config["authority"], "rb") as file:
@@ -73,13 +73,16 @@ def open_link(board):
         except ImportError:  # without it a board that sleeps takes longer to connect
             pass
 
+    try:
+        from tern.dns import query
+    except ImportError:  # without it a name's address is waited for
+        query = None
+
     def connect():
         if station and not station.joined(lease):
             return None
-        host = config["host"]
-        line = Connection(
-            (lease and lease.broker) or host, config["port"], context, config.get("server", host)
-        )
+        host = (lease and lease.broker) or config["host"]
+        line = Connection(host, config["port"], context, server, query and query(host))
         if lease:
             lease.connection = line
         return line
@@ -117,7 +120,7 @@ class Mqtt:
         self._longest = longest_pause_ms
         self._lease = lease
         self._pause = self._wait = 0
-        self._failed = ticks_ms()
+        self._failed = 0
         self.error = None  # why the last connection was lost, or could not be made
         session.subscribe((DOWN % (prefix, board)).encode())
         session.subscribe((ROUND % prefix).encode())
@@ -134,15 +137,16 @@ class Mqtt:
     def receive(self, timeout_ms=-1):
         """Return the next frame, a memoryview until the following call; None where none came in `timeout_ms`.
 
-        With 0 it takes a step and never waits. Few frames that nobody wants are read in one call.
+        With 0 it takes one step and never waits: None, too, where one came that nobody wants.
         """
         start = ticks_ms()
-        passed = 0
         session = self._session
         while True:
             try:
                 if not session.connected:
-                    if self._rested() and session.open():
+                    if (
+                        not self._wait or ticks_diff(ticks_ms(), self._failed) >= self._wait
+                    ) and session.open():
                         self._pause = self._wait = 0
                         if self._lease:
                             self._lease.keep()
@@ -151,9 +155,6 @@ class Mqtt:
                     n = session.take(self._frame)
                     if n and self._frame[0] in self._admitted:
                         return self._frame[:n]
-                    if passed < _PASSED:
-                        passed += 1
-                        continue
             except _BROKEN as error:
                 self._lose(error)
             left = _SLICE_MS
@@ -173,9 +174,6 @@ class Mqtt:
         except _BROKEN as error:
             self._lose(error)
         return self._session.connected
-
-    def _rested(self):
-        return not self._wait or ticks_diff(ticks_ms(), self._failed) >= self._wait
 
     def _lose(self, error):
         self.error = error
