@@ -94,6 +94,7 @@ class Recorder:
             file = self._open(segments[-1])
             file.seek(0)
             file.readinto(memoryview(image)[: _START + self._rows * (self.d + 1)])
+        self._shut()
         self._segments = segments
 
     @property
@@ -154,7 +155,7 @@ class Recorder:
         last = segments[-1]
         rows = self._rows + n
         pack_into(RECORDS_HEADER, self._image, 0, SEGMENT_MAGIC, self.d, last[0])
-        file = self._open(last)
+        file = self._open(last, "r+b" if last[_ROWS] else "wb")
         file.seek(0)
         data = memoryview(self._image)[: _START + rows * (self.d + 1)]
         if file.write(data) != 2 * len(data):
@@ -191,12 +192,13 @@ class Recorder:
         if file.readinto(row) != 2 * self.d + 2:
             raise StorageError("samples: cut short")
 
-    def _open(self, segment):
-        # One file for reading and writing: LittleFS shows another one nothing that comes later.
-        if segment is not self._opened:
+    def _open(self, segment, mode="rb"):
+        # One at a time: LittleFS shows an open file nothing that another one writes.
+        if segment is not self._opened or mode != self._mode:
             self._shut()
-            self._file = open(self._folder + segment[_NAME], "r+b" if segment[_ROWS] else "w+b")
+            self._file = open(self._folder + segment[_NAME], mode)
             self._opened = segment
+            self._mode = mode
         return self._file
 
     def clear(self):

@@ -447,7 +447,7 @@ def pay(path, number):
 class Flash:
     """A flash of blocks as large as those of boards, that counts what is erased."""
 
-    def __init__(self, blocks=12):
+    def __init__(self, blocks=8):
         self.blocks = blocks
         self.data = bytearray(BLOCK * blocks)
         self.erased = 0

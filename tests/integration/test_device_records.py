@@ -1,4 +1,4 @@
-"""`tern device records` on an emulated Pico: what its program collected comes as CSV, and what a CSV holds is read there."""
+"""`tern device records` on an emulated Pico: what its program collected comes as CSV, and a CSV goes there."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from tern import storage
 from ternhost.cli import main
 from ternhost.errors import REFUSED, USAGE
-from terntools.boards import mpy, provision, records
+from terntools.boards import deploy, mpy, provision, records
 from terntools.boards.repl import Repl
 from terntools.emulators.machine import EmulatedMachine
 from terntools.emulators.pico import boot_pico
@@ -107,12 +107,16 @@ def _csv(folder: Path, d: int, n: int) -> Path:
     return path
 
 
-def test_a_locked_board_gives_nobody_its_records(
-    pico: EmulatedMachine, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with Repl(pico.url) as repl:
-        repl.write_file("/lib/tern/__init__.mpy", b"")  # main.py ends at once, and begins again: no prompt
-        repl.run("pass")
+def test_a_locked_board_gives_nobody_its_records(capsys: pytest.CaptureFixture[str]) -> None:
+    with boot_pico(skip_idle=True) as one:
+        with Repl(one.url) as repl:
+            deploy.apply(repl, deploy.plan(repl)[1])
+            repl.write_file(provision.LOCK, b"locked")
+            repl.start_main()
+        assert main(["device", "records", one.url]) == REFUSED
+        said = capsys.readouterr()
+    assert "is locked: nobody gets its records" in said.err
+    assert said.out == ""
 
 
 @pytest.mark.parametrize(("d", "mean_ms"), [(13, 4), (28, 5)])
