@@ -50,7 +50,7 @@ def whole(activity):
     if model.round != told["round"]:
         told["round"] = model.round
         told["judged"] = told["right"] = 0
-    if model.round:
+    if model.ready:
         told["judged"] += 1
         told["right"] += model.predict(row) == activity
     recorder.append(row, activity)
@@ -71,6 +71,7 @@ def tell():
 async def live():
     """Sample RATE times a second (emulated: `speed` times as often), and change what is done now and then."""
     since = windows = 0
+    person.begin(person.choose())
     while True:
         for _ in range(speed):
             since += 1

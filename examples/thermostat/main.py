@@ -1,0 +1,80 @@
+"""What a board of the thermostat example runs: a reading a minute, a record every five, tern once an hour, else asleep.
+
+On a Pico W or an ESP32: mpremote cp main.py room.py readings.py :     beside the library: tern deploy BOARD --with app
+Emulated, an hour in a moment:  micropython main.py DIRECTORY SEED [MILLISECONDS_OF_AN_HOUR]
+
+Light sleep keeps the RAM, and with it the last ten readings. What the board learns is how the temperature will have
+changed in ten minutes; how far off it was since the model came is what it tells, beside "it stays as it is".
+"""
+
+import json
+import sys
+import time
+
+from readings import CHANGE, ONE, D, Readings
+from room import Room
+
+from tern.app import App
+from tern.model import Model
+from tern.recorder import Recorder
+
+EVERY = 5  # minutes, from one record to the next: neighbours hardly differ
+
+if sys.platform == "linux":
+    from tern.boards.emulated import Board
+
+    board = Board(sys.argv[1])
+    seed = int(sys.argv[2])
+    hour_ms = int(sys.argv[3]) if len(sys.argv) > 3 else 3600_000
+else:
+    from tern.boards.this import this_board
+
+    board = this_board()
+    seed = int.from_bytes(board.unique_id()[-3:], "big")
+    hour_ms = 3600_000
+
+recorder = Recorder(D, capacity=576, hold=8)  # two days
+model = Model()
+node = App(board, recorder, model)
+room = Room(seed)
+readings = Readings()
+told = {"seed": seed, "hours": 0, "round": 0, "judged": 0, "off": 0, "off_as_now": 0}
+
+
+def reading():
+    """A minute's work: read, and record what is known by now of the reading ten minutes ago."""
+    room.step()
+    label = readings.push(room.minute, room.inside, room.outside, room.duty)
+    if label is None or room.minute % EVERY:
+        return
+    if model.ready:
+        if model.round != told["round"]:
+            told.update({"round": model.round, "judged": 0, "off": 0, "off_as_now": 0})
+        told["judged"] += 1
+        told["off"] += abs(model.predict(readings.then) - label) * CHANGE // ONE
+        told["off_as_now"] += abs(label) * CHANGE // ONE
+    recorder.append(readings.then, label)
+
+
+def rest(ms):
+    """Sleep, with the RAM kept."""
+    if sys.platform == "linux":
+        time.sleep(ms / 1000)
+    else:
+        import machine
+
+        machine.lightsleep(ms)
+
+
+while True:
+    for _ in range(60):
+        reading()
+        rest(hour_ms // 60)
+    node.once(5000)
+    told["hours"] += 1
+    told["answered"] = node.reports
+    if sys.platform == "linux":
+        with open(board.directory + "/error.json", "w") as file:
+            file.write(json.dumps(told))
+    else:
+        print(json.dumps(told))

@@ -1,0 +1,64 @@
+"""What a reading becomes: the record of a thermostat, in integers. MicroPython and CPython.
+
+Seven features: inside, outside, the time of day in two, the heating of the last ten minutes, how the temperature has
+changed in them, and the constant. The label is how it will change in the next ten minutes. Each has a public (low,
+high), fixed by what rooms are like, not by what devices have measured: the values that become -1 and 1.
+"""
+
+from array import array
+
+ONE = 16384
+AHEAD = 10  # minutes
+D = 7
+CHANGE = 50  # 1/100 degree in AHEAD minutes that becomes 1
+_DAY = 1440
+
+
+def scaled(v, low, high):
+    """Q1.14 of v, where low becomes -1 and high 1; clipped."""
+    v = min(max(v, low), high)
+    return (2 * v - low - high) * ONE // (high - low)
+
+
+class Readings:
+    """The last AHEAD readings; push() writes `row` and tells the label of the reading before them."""
+
+    def __init__(self):
+        self.row = array("h", bytes(2 * D))  # of the last reading
+        self.then = array("h", bytes(2 * D))  # of the reading that the label belongs to
+        self._rows = array("h", bytes(2 * D * AHEAD))
+        self._inside = array("h", bytes(2 * AHEAD))
+        self._duty = array("h", bytes(2 * AHEAD))
+        self._count = 0
+
+    def push(self, minute, inside, outside, duty):
+        """Take a reading: minute of the day, temperatures in 1/100 degree, heating 0..100.
+
+        Returns the label of the reading AHEAD minutes ago, whose features are then in `then`; None in the beginning.
+        """
+        at = self._count % AHEAD
+        old = self._count >= AHEAD
+        label = None
+        change = 0
+        if old:
+            change = inside - self._inside[at]
+            for j in range(D):
+                self.then[j] = self._rows[at * D + j]
+            if self._count >= 2 * AHEAD:  # before, its row did not know ten minutes
+                label = scaled(change, -CHANGE, CHANGE)
+        self._inside[at] = inside
+        self._duty[at] = duty
+        self._count += 1
+        row = self.row
+        row[0] = scaled(inside, 1500, 2500)
+        row[1] = scaled(outside, -1000, 3000)
+        row[2] = scaled(abs(minute - _DAY // 2), 0, _DAY // 2)  # midnight 1, noon -1
+        row[3] = scaled(
+            abs((minute + _DAY // 4) % _DAY - _DAY // 2), 0, _DAY // 2
+        )  # 6 o'clock -1, 18 o'clock 1
+        row[4] = scaled(sum(self._duty), 0, 100 * AHEAD)
+        row[5] = scaled(change, -CHANGE, CHANGE)
+        row[6] = ONE
+        for j in range(D):
+            self._rows[at * D + j] = row[j]
+        return label
