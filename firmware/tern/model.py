@@ -61,6 +61,7 @@ class Model:
         self.ready = False
         self.round = self.kind = self.exponent = self.classes = self.d = 0
         self._device = _OF_A_ROUND
+        self._epoch = _NO_EPOCH
         self._image = self._classifier = None
         self._sums = array("i", (0, 0))
 
@@ -155,15 +156,15 @@ class Model:
                 label = i
         return label
 
-    def _put(self, fields, parameters, due):
+    def _put(self, values, parameters, write):
         frame = bytearray(_AT_BYTES) + bytes(parameters) + bytes(wire.TAG_BYTES)
         frame[0] = wire.MODEL
-        pack_into(wire.MODEL_FIELDS, frame, 1, *fields)
+        pack_into(wire.MODEL_FIELDS, frame, 1, *values)
         seal(b"", frame, len(frame) - wire.TAG_BYTES)
         if array("h", frame) != self._image:
             self._image = array("h", frame)
-            self._device, self.round, self.kind, self.exponent, self.classes, self.d = fields
+            self._device, self.round, self.kind, self.exponent, self.classes, self.d = values
             self._classifier = None
             self.ready = True
-            if due:
+            if write:
                 replace(self._directory + MODEL, frame)

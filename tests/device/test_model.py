@@ -177,6 +177,17 @@ def test_a_new_fleet_key_forgets_the_round_and_keeps_the_model():
             assert own.round == 3 and own.score(array("h", (ONE, 0))) == 2
 
 
+def test_a_damaged_fleet_keeps_no_model_from_its_use():
+    # The board has no clients then, but the program beside it goes on.
+    folder = scratch.folder()
+    with open(folder + "/" + storage.FLEET, "wb") as file:
+        file.write(b"TFL2")
+    own = opened(folder)
+    assert not own.ready
+    own.take_model(frame_of(7, (100,)), KEY)
+    assert own.score(array("h", (ONE,))) == 200
+
+
 # What is kept
 
 

@@ -13,6 +13,7 @@ import rig
 from tern import frames, wire
 from tern.model import MODEL, Model, check_model
 from ternhost import DeviceModel
+from ternhost.aggregate.questions import Averaged, Question
 from ternhost.aggregate.store import Store
 from ternhost.algorithms.fedsgd import FedSGD
 from ternhost.drivers.base import Terms
@@ -89,6 +90,29 @@ def assert_it_has(board, own):
     predictions = own.predict(rows).tolist()
     assert [device.predict(array("h", row.tolist())) for row in rows] == predictions
     assert board.round == own.number
+
+
+def test_a_board_that_does_not_hear_of_it_is_told_of(boards, monkeypatch):
+    monkeypatch.setattr("ternhost.drivers.boards._HEARING_OUT", 1.0)
+    said = []
+    ports = Ports([board.port for board in boards])
+    with Store("store.sqlite", create=False) as store:
+        with BoardsDriver(store, ports, Terms(), warn=said.append) as driver:
+            number = driver.next_round(1)
+            driver.open(number, [(Question(wire.LOGISTIC, [1] * rig.D, -14, rig.CARD, 1), [1])])
+            driver.collect(number)
+            store.end_round(number, "complete")
+            boards[1].kill()
+            driver.publish(Averaged(wire.LOGISTIC, [5] * rig.D, -14))
+        (words,) = said
+        assert boards[1].port in words
+        assert "may have an earlier model" in words
+        assert [board.round for board in boards] == [number, None]
+        boards[1].start()
+        with BoardsDriver(store, ports, Terms(), warn=said.append):
+            pass
+    assert [board.round for board in boards] == [number, number]
+    assert len(said) == 1
 
 
 CASES = {

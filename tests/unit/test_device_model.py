@@ -203,6 +203,10 @@ def test_a_served_fleet_is_sent_a_model_every_so_many_rounds(tmp_path, monkeypat
     where = Where(fleet="inprocess:1", budget="1000")
     with serving.serve("fedsgd", options, where, Schedule(rounds=7, model_every=3), name="served") as run:
         result = run.run()
+        assert DeviceModel.of_store(run.store.path, "served").number == sent[-1]
+        run.store.save_run("served", state={**run.store.run("served").state, "first_round": sent[-1] + 1})
+        with pytest.raises(UsageError, match="keeps no model"):  # it is an earlier run's
+            DeviceModel.of_store(run.store.path, "served")
         assert sent == [
             *[entry["round"] for entry in result["history"]][2::3],
             result["history"][-1]["round"],

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 
 from tern import frames, host_frames, wire
-from ternhost.errors import DeviceError
+from ternhost.errors import DeviceError, TernError
 from ternhost.links import Events, Link, open_link
 
 UNDER_WAY = 16  # requests to one board; enough that it never waits for the host to commit the answers
@@ -167,7 +167,7 @@ class Board:
             self.link.send(model + bytes(frames.tag(key, model)))
             self.unsure = True
 
-    def hear_out(self, end: float) -> DeviceError | None:
+    def hear_out(self, end: float) -> TernError | None:
         """Wait, until `end` or a little longer, for it to have its model; what says that it may have none.
 
         Its HELLO comes after whatever was sent to it before.
@@ -178,7 +178,7 @@ class Board:
             time.sleep(_TICK)
         try:
             self.link.hello(max(_REOPEN_TIMEOUT, end - time.monotonic()))
-        except DeviceError as error:
+        except TernError as error:
             return error
         self.unsure = False
         return None

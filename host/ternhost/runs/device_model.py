@@ -74,11 +74,16 @@ class DeviceModel:
         return cls.of(averaged, number, features=result["features"], labels=labels)
 
     @classmethod
-    def of_store(cls, path: str | Path) -> Self:
-        """The last that a store's host has sent to devices. Raises UsageError where there is none, StorageError."""
+    def of_store(cls, path: str | Path, run: str | None = None) -> Self:
+        """The last that a store's host has sent to devices; run: while this one went on, or since.
+
+        Raises UsageError where there is none, StorageError.
+        """
         with Store(path, create=False, beside=True) as store:
             kept = kept_model.kept(store)
-        if not kept:
+            stored = None if run is None else store.run(run)
+        first = stored.state["first_round"] if stored else 0
+        if int.from_bytes(kept[5:9], "little") < max(1, first):
             raise UsageError(
                 f"{path} keeps no model yet", hint="a run sends one as it ends, or goes on: --model-every"
             )
@@ -97,7 +102,7 @@ class DeviceModel:
             named = {str(run), str(Path(run).resolve())}
             for line in places.listed(places.existing(parent)):
                 if "store" in line and {line["run"], str(Path(line["directory"]).resolve())} & named:
-                    return cls.of_store(line["store"])
+                    return cls.of_store(line["store"], line["run"])
             raise
 
     # What it predicts
