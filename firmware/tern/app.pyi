@@ -8,11 +8,21 @@ class Watchdog(Protocol):
     def feed(self) -> object: ...
 
 class App:
+    """The node of a program: run() beside its tasks, or once() between two sleeps."""
+
     board: Base
     recorder: Recorder
     model: Model
     reports: int
     error: Exception | None
-    def __init__(self, board: Base, recorder: Recorder, model: Model) -> None: ...
-    async def run(self, watchdog: Watchdog | None = None) -> None: ...
-    def once(self, timeout_ms: int = 5000) -> bool: ...
+
+    def __init__(self, board: Base, recorder: Recorder, model: Model) -> None:
+        """board: a tern.boards.Base, such as this_board(); recorder: a Recorder; model: a Model."""
+
+    async def run(self, watchdog: Watchdog | None = None) -> None:
+        """Answer the host beside other tasks, for ever; on a computer until the other end of the port
+        has gone.
+        """
+
+    def once(self, timeout_ms: int = 5000) -> bool:
+        """Connect, answer what is asked, take the model, take leave; return within about `timeout_ms`."""

@@ -20,6 +20,10 @@ from ternhost.fleet.broker import configure
 from ternhost.fleet.provision import board_directories, provision_fleet
 from ternhost.mechanisms.accounting import Policy
 from ternhost.runs.directory import STORE_NAME
+from terntools.boards.provision import Broker, Member
+from terntools.boards.repl import Repl
+from terntools.cli.provision import run_provision
+from terntools.emulators.pico import boot_pico
 from terntools.emulators.unix_fleet import EmulatedFleet
 from terntools.mosquitto import Mosquitto, free_port
 
@@ -43,6 +47,21 @@ def place(tmp_path):
     configure(tmp_path / "broker", path, port=free_port(), tls=False)
     attach(boards, tmp_path / "broker", path)
     return tmp_path, path, boards
+
+
+def test_a_board_is_provisioned_to_sleep_and_to_wake_up_for_good(tmp_path):
+    rows = np.full((1, D + 1), 16384, np.int16)
+    policy = Policy(4_000_000, 400_000_000)
+    broker = Broker("broker.local", 1883)
+    with boot_pico(skip_idle=True) as pico:
+        for wake in (3600, None):
+            member = Member(7, rows, policy, broker=broker, wake=wake)
+            done = run_provision(pico.url, member, tmp_path / STORE_NAME)
+            assert done["wake_s"] == wake
+            with Repl(pico.url) as repl:
+                assert json.loads(repl.read_file("/mqtt.json")).get("wake_s") == wake
+            with Store(tmp_path / STORE_NAME) as store:
+                assert sleepers.wakes(store) == ({7: wake} if wake else {})
 
 
 @pytest.mark.parametrize("share", ["1", "0.67"], ids=["announced", "asked one by one"])

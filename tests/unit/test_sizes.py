@@ -10,7 +10,6 @@ KEPT = json.loads(sizes.KEPT.read_text())
 LIMITS = {"pico": 32 * 1024, "pico-w": 40 * 1024}
 TOLERANCE = 0.02  # of a board's total
 APPLICATION = 6144  # bytes that tern.app and what it brings may add on a Pico
-UPDATE = 1500
 
 
 @pytest.mark.parametrize("architecture", mpy.ARCHITECTURES)
@@ -29,12 +28,10 @@ def test_what_a_board_gets_keeps_its_size(name, tmp_path):
     assert set(found) == set(KEPT[name]), "meant? python -m terntools.boards.sizes --keep"
 
 
-@pytest.mark.parametrize(("module", "most"), [("app", APPLICATION), ("update", UPDATE)])
-def test_what_a_program_of_ones_own_brings_is_small(module, most):
-    if module not in mpy.BEYOND:
-        pytest.skip(f"no tern.{module} here")
-    grown = sizes.added([module])
-    assert sum(grown["pico"].values()) <= most, grown["pico"]
+@pytest.mark.skipif("app" not in mpy.BEYOND, reason="no tern.app here")
+def test_the_application_is_small():
+    grown = sizes.added(["app"])["pico"]
+    assert sum(grown.values()) <= APPLICATION, grown
 
 
 @pytest.mark.parametrize("architecture", mpy.ARCHITECTURES)
