@@ -151,14 +151,13 @@ class Session:
         length = head + n
         if 3 + length > self._slot:
             raise ValueError("too long to publish")
-        stuck = False
+        at = self._oldest
         if self.connected:
             self._drain()
-            # the oldest may be on its way
-            stuck = self._going and self._unsent >= self._window - 1 and self._ids[self._oldest]
-            if stuck:
-                self.close()
-        at = self._oldest
+        # Whether what is on its way may be the oldest, whose place is wanted.
+        stuck = self.connected and self._going and self._unsent >= self._window - 1 and self._ids[at]
+        if stuck:
+            self.close()
         self._oldest = (at + 1) % self._window
         self._ids[at] = self._next_id()
         self._since[at] = ticks_ms()
@@ -216,13 +215,14 @@ class Session:
             at = (self._oldest - self._unsent) % self._window
             self._unsent -= 1
             if self._ids[at]:
-                self._going = self._out[at * self._slot : at * self._slot + self._lengths[at]]
+                start = at * self._slot
+                self._going = self._out[start : start + self._lengths[at]]  # type: ignore[assignment]
                 break
         else:
             if self._ack:
                 struct.pack_into(">BBH", self._small, 0, _PUBACK, 2, self._ack)
                 self._ack = 0
-                self._going = self._small
+                self._going = self._small  # type: ignore[assignment]
             elif self._ping_due:
                 self._ping_due = False
                 self._going = _PINGREQ

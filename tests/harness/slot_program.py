@@ -5,7 +5,7 @@ import time
 
 from tern.boards.this import this_board
 from tern.client import Client
-from tern.links.steps import Slotted
+from tern.links.slot import Slotted
 
 DIRECTORY = "/slot"
 _ERROR = 0x84
@@ -58,6 +58,5 @@ def answers(files, beat, frames):
     for frame in frames:
         link.frame = memoryview(frame)
         client.respond(slotted.receive(), slotted.send)
-    slotted.receive()  # sends the last answer
     client.close()
     return link.answers

@@ -40,8 +40,11 @@ CARD = cards.decode(_card())
 assert cards.certify(CARD)
 
 
-def measure(directory, reports, slot):
-    """Time so many reports with a slot of `slot` ms, 0 for none; return the statistics and what they are of."""
+def measure(directory, reports, slot, task=False):
+    """Time so many reports with a slot of `slot` ms, 0 for none; return the statistics and what they are of.
+
+    task: as an application's task does it, by receive(0) and sleeps.
+    """
     directory = Path(directory)
     cost = D * CARD.epsilon
     # Linear regression with w = 0: the gradient is -y x. Each client reports once.
@@ -52,7 +55,9 @@ def measure(directory, reports, slot):
     provision_board(directory, 1, keys, rows, Policy(cost, cost))
     (directory / "fleet.bin").write_bytes(fleet_file(bytes(32), slot=slot))
     (directory / "card").write_bytes(CARD.data)
-    command = device_command(find_micropython(), DEVICE_PROGRAM, directory, heap="1M")
+    command = device_command(
+        find_micropython(), DEVICE_PROGRAM, directory, "task" if task else "serve", heap="1M"
+    )
     done = subprocess.run(
         command, env={"MICROPYPATH": str(FIRMWARE)}, capture_output=True, text=True, timeout=600
     )

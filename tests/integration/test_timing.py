@@ -38,6 +38,13 @@ def test_with_a_slot_it_tells_nothing(memory):
     assert min(result["us_median"]) >= 1000
 
 
+def test_a_task_that_looks_now_and_then_sends_at_the_same_moments(memory):
+    result = timing.measure(memory, N // 4, slot=12, task=True)
+    print(result)
+    assert not timing.dependent(result)
+    assert min(result["us_median"]) >= 12000
+
+
 @pytest.fixture(scope="module")
 def pico():
     with slots.emulated() as board:

@@ -20,8 +20,8 @@ _NEAR_US = const(8000)  # receive(0), which is called more often than this, wait
 
 def install():
     """Let boards make these links from now on."""
-    serial.Serial = Serial
-    slot.Slotted = Slotted
+    serial.Serial = Serial  # type: ignore[misc]
+    slot.Slotted = Slotted  # type: ignore[misc]
 
 
 class _ByteByByte:
@@ -106,7 +106,7 @@ class Serial(_Serial):
 class Slotted(_Slotted):
     """As links.slot.Slotted, but an answer waits for its moment in receive(): with 0 that returns None before."""
 
-    _answer = b""  # its first bytes wait for their moment
+    _answer = memoryview(b"")  # its first bytes wait for their moment
     _n = 0  # so many
 
     def __getattr__(self, name):
