@@ -2,6 +2,7 @@
 
 import gc
 import os
+import sys
 from array import array
 
 import flash_chip
@@ -447,7 +448,7 @@ def pay(path, number):
 class Flash:
     """A flash of blocks as large as those of boards, that counts what is erased."""
 
-    def __init__(self, blocks=8):
+    def __init__(self, blocks=12):
         self.blocks = blocks
         self.data = bytearray(BLOCK * blocks)
         self.erased = 0
@@ -472,7 +473,7 @@ class Flash:
 
 def test_a_full_flash():
     # Somebody else's files fill it: old records go early for new ones, the program goes on, and ledgers are written.
-    if not MICROPYTHON:
+    if not MICROPYTHON or sys.platform != "linux":  # a chip that small boards have no room for
         return
     import vfs
 
@@ -510,7 +511,7 @@ def test_a_full_flash():
 
 
 def test_few_erasures():
-    if not MICROPYTHON:
+    if not MICROPYTHON or sys.platform != "linux":  # a chip that small boards have no room for
         return
     import vfs
 

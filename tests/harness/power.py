@@ -1,4 +1,4 @@
-"""Power cut at every write of the ledger, on the emulated device: how often, and whether the books held each time.
+"""Power cut at every write of ledger and recorder, on the emulated device: how often, and whether the books held.
 
 The enumerations themselves are those of tests/device, which say what must hold.
 """
@@ -16,6 +16,8 @@ _CUTS = {
     "writes to LittleFS": "test_ledger.cut_at_every_write(False)",
     "writes to LittleFS, in place": "test_ledger.cut_at_every_write(True)",
     "steps of rounds paid ahead": "test_reserve.cut_at_every_step_of_several_rounds()",
+    "steps of a recorder": "test_recorder.cut_at_every_step()",
+    "a recorder's writes to LittleFS, and a ledger's between them": "test_recorder.cut_at_every_write()",
 }
 
 
