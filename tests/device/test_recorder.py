@@ -297,10 +297,11 @@ def test_power_cut_at_every_step():
 
 def cut_at_every_step():
     cuts = 0
+    folder = scratch.folder()
     for start in (0, 40, 160):  # nothing there, before the ring is full, after
         step = 0
-        while True:
-            folder = scratch.folder()
+        done = False
+        while not done:
             ring(folder, start, LARGE)
             book = Recorder(*LARGE)
             ends = [start]
@@ -319,12 +320,9 @@ def cut_at_every_step():
             assert found == list(range(max(0, end - 80), end)), (start, step)
             append(after, end, end + 96)
             assert numbers(after) == list(range(end + 96 - after.count, end + 96)) and after.lost == 0
-            after.close()
-            scratch.remove(folder)
-            if done:
-                break
-            cuts += 1
+            after.clear()
             step += 1
+        cuts += step - 1
     return cuts
 
 
