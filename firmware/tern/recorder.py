@@ -9,9 +9,7 @@ from tern.storage import RECORDS_BYTES, RECORDS_HEADER, StorageError
 from tern.wire import MAX_DIMENSION
 
 SAMPLES = "samples"  # directory of the segments
-SEGMENT_MAGIC = (
-    b"TRS1"  # of a header that is otherwise that of records.bin, with the segment's number for the count
-)
+SEGMENT_MAGIC = b"TRS1"  # of a header like that of records.bin, with the segment's number for the count
 SEGMENT_MOST = const(4096)  # an erase block
 
 _START = const(5)  # int16s of the header
@@ -36,7 +34,7 @@ class Recorder:
     def __init__(self, d, capacity=256, hold=8, least=None):
         """No input or output yet. least: `hold` where it is None. Raises ValueError."""
         self.least = least = hold if least is None else least
-        most = (SEGMENT_MOST - RECORDS_BYTES) // (2 * d + 2)
+        most = (SEGMENT_MOST - RECORDS_BYTES) // (2 * abs(d) + 2)
         if (
             not 0 < d <= MAX_DIMENSION
             or not 0 < hold <= min(most, capacity)
@@ -68,6 +66,7 @@ class Recorder:
         self._forget()
         self._folder = directory + "/" + SAMPLES + "/"
         segments = []
+        total = 0
         try:
             names = os.listdir(self._folder[:-1])
         except OSError:
@@ -85,7 +84,7 @@ class Recorder:
                         "%s%s: damaged, or not of %d features; clear() removes all"
                         % (self._folder, name, self.d)
                     )
-                self._total += rows
+                total += rows
                 segments.append(segment)
         segments.sort()
         if segments and segments[-1][_ROWS] + self.hold <= self._most:
@@ -94,6 +93,7 @@ class Recorder:
             file.seek(0)
             file.readinto(memoryview(self._image)[: _START + self._rows * (self.d + 1)])
         self._shut()
+        self._total = total
         self._segments = segments
 
     @property
