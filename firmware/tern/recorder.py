@@ -2,16 +2,14 @@
 
 import os
 from array import array
-from struct import pack_into, unpack_from
+from struct import pack_into, unpack
 
 from tern.compat import const
 from tern.storage import RECORDS_BYTES, RECORDS_HEADER, StorageError
 from tern.wire import MAX_DIMENSION
 
 SAMPLES = "samples"  # directory of the segments
-SEGMENT_MAGIC = (
-    b"TRS1"  # of a header that is otherwise that of records.bin, with the segment's number for the count
-)
+SEGMENT_MAGIC = b"TRS1"  # of a header like that of records.bin, with the segment's number for the count
 SEGMENT_MOST = const(4096)  # an erase block
 
 _START = const(5)  # int16s of the header
@@ -35,16 +33,17 @@ class Recorder:
 
     def __init__(self, d, capacity=256, hold=8, least=None):
         """No input or output yet. least: `hold` where it is None. Raises ValueError."""
-        self.least = hold if least is None else least
+        self.least = least = hold if least is None else least
+        most = (SEGMENT_MOST - RECORDS_BYTES) // (2 * abs(d) + 2)
         if (
-            not 1 <= d <= MAX_DIMENSION
-            or not 1 <= hold <= capacity <= _MOST
-            or not 1 <= self.least <= capacity
+            not 0 < d <= MAX_DIMENSION
+            or not 0 < hold <= min(most, capacity)
+            or not 0 < least <= capacity <= _MOST
         ):
-            raise ValueError("d must be 1 to 128, and 1 <= hold, least <= capacity <= 65535")
-        most = (SEGMENT_MOST - RECORDS_BYTES) // (2 * d + 2)
-        if hold > most:
-            raise ValueError("hold must be at most %d with this d" % most)
+            raise ValueError(
+                "d must be 1 to 128, capacity at most 65535, least 1 to capacity, hold 1 to capacity and %d"
+                % most
+            )
         self._most = min(most, capacity + hold - 1) // hold * hold  # records of a segment
         self.d = d
         self.capacity = capacity
@@ -66,8 +65,8 @@ class Recorder:
         """Find what is there. Raises StorageError, and OSError."""
         self._forget()
         self._folder = directory + "/" + SAMPLES + "/"
-        image = self._image
         segments = []
+        total = 0
         try:
             names = os.listdir(self._folder[:-1])
         except OSError:
@@ -79,22 +78,22 @@ class Recorder:
             segment[_ROWS] = rows = (file.seek(0, 2) - RECORDS_BYTES) // (2 * self.d + 2)
             if rows > 0:  # else it was only begun
                 file.seek(0)
-                file.readinto(memoryview(image)[:_START])
-                magic, d, segment[0] = unpack_from(RECORDS_HEADER, image, 0)
+                magic, d, segment[0] = unpack(RECORDS_HEADER, file.read(RECORDS_BYTES))
                 if magic != SEGMENT_MAGIC or d != self.d:
                     raise StorageError(
                         "%s%s: damaged, or not of %d features; clear() removes all"
                         % (self._folder, name, self.d)
                     )
-                self._total += rows
+                total += rows
                 segments.append(segment)
         segments.sort()
         if segments and segments[-1][_ROWS] + self.hold <= self._most:
             self._rows = segments[-1][_ROWS]
             file = self._open(segments[-1])
             file.seek(0)
-            file.readinto(memoryview(image)[: _START + self._rows * (self.d + 1)])
+            file.readinto(memoryview(self._image)[: _START + self._rows * (self.d + 1)])
         self._shut()
+        self._total = total
         self._segments = segments
 
     @property

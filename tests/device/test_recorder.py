@@ -2,6 +2,7 @@
 
 import gc
 import os
+import sys
 from array import array
 
 import flash_chip
@@ -229,7 +230,7 @@ def test_records_of_another_d_and_damaged_ones():
     for d in (27, 29):
         other = Recorder(d)
         refuses(StorageError, other.open, folder)
-        assert other.count == 0
+        assert numbers(other) == []
         refuses(StorageError, append, other, 0, 8)
     assert len(numbers(opened(folder, 28, 300))) == 300, "and nothing is lost by that"
     path = folder + "/" + recorder.SAMPLES + "/2"
@@ -240,6 +241,7 @@ def test_records_of_another_d_and_damaged_ones():
             file.write(data[:at] + bytes((data[at] ^ 4,)) + data[at + 1 :])
         bad = Recorder(28)
         refuses(StorageError, bad.open, folder)
+        assert numbers(bad) == []
     bad.clear()
     append(bad, 0, 8)
     assert numbers(bad) == list(range(8))
@@ -296,10 +298,11 @@ def test_power_cut_at_every_step():
 
 def cut_at_every_step():
     cuts = 0
+    folder = scratch.folder()
     for start in (0, 40, 160):  # nothing there, before the ring is full, after
         step = 0
-        while True:
-            folder = scratch.folder()
+        done = False
+        while not done:
             ring(folder, start, LARGE)
             book = Recorder(*LARGE)
             ends = [start]
@@ -318,12 +321,9 @@ def cut_at_every_step():
             assert found == list(range(max(0, end - 80), end)), (start, step)
             append(after, end, end + 96)
             assert numbers(after) == list(range(end + 96 - after.count, end + 96)) and after.lost == 0
-            after.close()
-            scratch.remove(folder)
-            if done:
-                break
-            cuts += 1
+            after.clear()
             step += 1
+        cuts += step - 1
     return cuts
 
 
@@ -447,7 +447,7 @@ def pay(path, number):
 class Flash:
     """A flash of blocks as large as those of boards, that counts what is erased."""
 
-    def __init__(self, blocks=8):
+    def __init__(self, blocks=12):
         self.blocks = blocks
         self.data = bytearray(BLOCK * blocks)
         self.erased = 0
@@ -472,7 +472,7 @@ class Flash:
 
 def test_a_full_flash():
     # Somebody else's files fill it: old records go early for new ones, the program goes on, and ledgers are written.
-    if not MICROPYTHON:
+    if not MICROPYTHON or sys.platform != "linux":  # a chip that small boards have no room for
         return
     import vfs
 
@@ -510,7 +510,7 @@ def test_a_full_flash():
 
 
 def test_few_erasures():
-    if not MICROPYTHON:
+    if not MICROPYTHON or sys.platform != "linux":  # a chip that small boards have no room for
         return
     import vfs
 

@@ -86,7 +86,8 @@ def test_there_and_back(pico: EmulatedMachine, tmp_path: Path, capsys: pytest.Ca
     assert (found["source"], found["features"]) == ("/samples", 13)
     assert output.stat().st_mode & 0o077 == 0, "its owner's alone"
     got = provision.read_records(output).tolist()
-    assert len(got) >= 256 and got == expected(13, 300 - len(got), 300)
+    assert len(got) >= 256
+    assert got == expected(13, 300 - len(got), 300)
     assert main(["device", "records", url, "--fill", str(_csv(tmp_path, 4, 5))]) == USAGE
     assert "holds records of 13 features, and the file of 4" in capsys.readouterr().err
     filled = run(capsys, url, "--clear", "--fill", _csv(tmp_path, 28, 150))
