@@ -1,0 +1,69 @@
+"""Emulated thermostats that sleep, a broker, and a model of what a room does next: all on this machine.
+
+python examples/thermostat/run.py [--boards 20] [--rounds 24] [--json]
+
+An hour takes a second. A board reads sixty times, asks the broker once for what is new, answers it, and sleeps again.
+In the end each tells how far off its predictions were, in 1/100 degree, and how far off it is to say that nothing
+changes.
+"""
+
+import argparse
+import json
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from ternhost.mechanisms.accounting import Policy
+from ternhost.mechanisms.base import MICRO
+from terntools.emulators.programs import ProgramFleet
+
+D = 7
+EPSILON = 4
+HOUR_MS = 1000
+ENOUGH = 288  # readings that a board judges: a day
+
+parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+parser.add_argument("--boards", type=int, default=20)
+parser.add_argument("--rounds", type=int, default=24)
+parser.add_argument("--json", action="store_true", help="print one JSON object in the end")
+args = parser.parse_args()
+OPTIONS = (
+    f"--rounds {args.rounds} --deadline 30 --model linear --dimension {D} --epsilon {EPSILON} --batch 32"
+)
+
+
+def say(*words):
+    if not args.json:
+        print(*words, flush=True)
+
+
+with TemporaryDirectory(prefix="tern-thermostat-") as folder:
+    policy = Policy(EPSILON * MICRO, EPSILON * MICRO * args.rounds)
+    arguments = (Path(folder), Path(__file__).with_name("main.py"), args.boards, D, policy, HOUR_MS)
+    # Boards that sleep: the broker keeps what is for them, and the host knows when they wake.
+    with ProgramFleet(*arguments, tells="error.json", clean=False, wake_s=2) as fleet:
+        say(f"{args.boards} boards collect readings")
+        fleet.wait_until(lambda told: told["hours"] >= 8)
+        say("$ tern serve --fleet mqtt:BROKER", OPTIONS)
+        result = fleet.serve(OPTIONS)
+        say("the boards judge new readings by the model that they were sent")
+        live = fleet.wait_until(lambda told: told["round"] == result["rounds"] and told["judged"] >= ENOUGH)
+
+judged = sum(board["judged"] for board in live)
+found = {
+    "boards": args.boards,
+    "rounds": result["rounds"],
+    "reports": result["reports"],
+    "epsilon_per_board": EPSILON * result["rounds"],
+    "judged": judged,
+    "off": sum(board["off"] for board in live) / judged,
+    "off_as_now": sum(board["off_as_now"] for board in live) / judged,
+    "seconds": result["seconds"],
+}
+if args.json:
+    print(json.dumps(found))
+else:
+    print(
+        f"{found['reports']} reports in {found['rounds']} rounds; epsilon {found['epsilon_per_board']} of a board\n"
+        f"ten minutes ahead the boards are off by {found['off']:.1f} hundredths of a degree, "
+        f"and by {found['off_as_now']:.1f} with no change"
+    )

@@ -1,0 +1,157 @@
+"""Emulated boards that run a program of one's own beside tern, on a broker of this machine: for examples and tests.
+
+A program is started as `micropython PROGRAM DIRECTORY SEED ...`, with the heap of a Pico, and keeps a JSON object of
+what it has to tell in a file of its directory.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+
+import tern
+from ternhost.aggregate.store import Store
+from ternhost.errors import DeviceError
+from ternhost.files import close_to_others, private
+from ternhost.fleet import attach, broker
+from ternhost.fleet.provision import board_directories, provision_fleet
+from ternhost.links.access import Access, host_file
+from ternhost.mechanisms.accounting import Policy
+from terntools.emulators.micropython import device_command, find_micropython
+from terntools.mosquitto import ensure_running, reload
+
+LOG_NAME = "board.log"
+_TERN = (sys.executable, "-c", "import sys; from ternhost.cli import main; sys.exit(main())")
+
+
+class ProgramFleet:
+    """A broker, and boards that run `program` with `arguments`, from entering the context until leaving it."""
+
+    def __init__(
+        self,
+        folder: Path,
+        program: Path,
+        boards: int,
+        d: int,
+        policy: Policy,
+        *arguments: object,
+        tells: str,
+        **network: Any,
+    ) -> None:
+        """d: features of a record. tells: the file in which a program tells. network: as of `attach.write_network`.
+
+        The boards hold a record of zeros; those of the program take its place. The board `seed`, from 1, gets its seed.
+        """
+        self.broker = folder / "broker"
+        self.directories = board_directories(folder, boards)
+        self._folder = folder
+        self._program = program.resolve()
+        self._d = d
+        self._policy = policy
+        self._arguments = [str(argument) for argument in arguments]
+        self._tells = tells
+        self._network = network
+        self._stack = ExitStack()
+        self._processes: list[subprocess.Popen[bytes]] = []
+
+    def __enter__(self) -> Self:
+        try:
+            self._begin()
+        except BaseException:
+            self._stack.close()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stack.close()
+
+    def _begin(self) -> None:
+        self._stack.enter_context(
+            ensure_running(self.broker, lambda message: print(message, file=sys.stderr))
+        )
+        place = Access.load(host_file(self.broker)).store
+        assert place is not None
+        rows = np.zeros((len(self.directories), self._d + 1), np.int16)
+        with Store(place, beside=True) as store:
+            provision_fleet(store, self.directories, rows, self._policy)
+        broker.configure(self.broker)
+        reload(self.broker)
+        attach.attach(self.directories, self.broker, place, **self._network)
+        for seed, directory in enumerate(self.directories, 1):
+            close_to_others(directory)
+            self._start(directory, seed)
+
+    def _start(self, directory: Path, seed: int) -> None:
+        library = Path(tern.__path__[0]).resolve().parent
+        command = device_command(find_micropython(), self._program, directory, str(seed), *self._arguments)
+        search = os.pathsep.join([str(library), str(self._program.parent), ".frozen"])
+        with open(directory / LOG_NAME, "ab", opener=private) as log:
+            process = subprocess.Popen(
+                command,
+                cwd=directory,
+                env={**os.environ, "MICROPYPATH": search},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,  # Ctrl-C is for the host
+            )
+        self._processes.append(process)
+        self._stack.callback(process.wait)
+        self._stack.callback(process.kill)
+
+    def told(self) -> list[dict[str, Any]]:
+        """What each board has told last; nothing where it has not yet, or is just writing."""
+        found: list[dict[str, Any]] = []
+        for directory in self.directories:
+            try:
+                found.append(json.loads((directory / self._tells).read_text()))
+            except (OSError, ValueError):
+                found.append({})
+        return found
+
+    def wait_until(
+        self, what: Callable[[dict[str, Any]], bool], seconds: float = 300
+    ) -> list[dict[str, Any]]:
+        """Wait until `what` is true of what each board tells, and return it. Raises DeviceError."""
+        end = time.monotonic() + seconds
+        while True:
+            told = self.told()
+            if all(each and what(each) for each in told):
+                return told
+            for directory, process in zip(self.directories, self._processes, strict=True):
+                if process.poll() is not None:
+                    raise DeviceError("a board's program has ended", hint=f"see {directory / LOG_NAME}")
+            if time.monotonic() > end:
+                raise DeviceError(
+                    f"the boards are not there after {seconds:g} s", hint=f"see {LOG_NAME} in {self._folder}"
+                )
+            time.sleep(0.2)
+
+    def serve(self, options: str) -> dict[str, Any]:
+        """The result of `tern serve` with these options. Raises DeviceError where it fails."""
+        command = [
+            *_TERN,
+            "serve",
+            "--fleet",
+            f"mqtt:{self.broker}",
+            *options.split(),
+            "--no-report",
+            "--json",
+        ]
+        done = subprocess.run(command, cwd=self._folder, capture_output=True, text=True)
+        if done.returncode:
+            raise DeviceError(f"tern serve failed: {done.stdout}{done.stderr}")
+        found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+        return found
