@@ -87,7 +87,7 @@ def sources_for(
         return modules.usable(sources, board)
     sources = modules.usable(fold.fold(sources), board)
     programs = [program or MAIN.read_text(), ANSWERS.read_text()]
-    named = {f"tern.{name}" for name in more} | modules.imports(programs[0])
+    named = {f"tern.{name}" for name in more} | (modules.imports(program) if program else set())
     added = modules.at_top(sources, named)  # softmax brings inference
     unwanted = {f"tern.{name}" for name in ON_DEMAND} - added
     found = modules.needed(sources, modules.imports(programs[0]) | added, unwanted)
