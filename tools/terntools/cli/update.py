@@ -12,12 +12,12 @@ from tern import wire
 from ternhost import errors
 from ternhost.aggregate.store import Store
 from ternhost.cli import add_command, print_result
-from ternhost.drivers.updates import BrokerPost, PortPost, Post, Transfer, bring, bring_all
 from ternhost.errors import NO_DEVICE, OK, DeviceError, UsageError
-from ternhost.fleet import keys, packages
+from ternhost.fleet import keys
 from ternhost.links.access import Access, host_file
 from terntools.boards import devices as ports
-from terntools.boards import mpy, program
+from terntools.boards import mpy, packages, program
+from terntools.boards.updates import BrokerPost, PortPost, Post, Transfer, bring, bring_all
 from terntools.cli.options import require_positive
 from terntools.cli.progress import Bar
 

@@ -13,15 +13,17 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from queue import SimpleQueue
-from typing import Protocol, Self
+from typing import TYPE_CHECKING, Protocol, Self
 
 from tern import frames, host_frames, wire
 from tern.links.mqtt import name as board_name
-from ternhost.drivers.roster import GREETING
 from ternhost.errors import DeviceError, RefusedError
 from ternhost.links import Received, open_link
-from ternhost.links.mqtt import MqttLink
 
+if TYPE_CHECKING:
+    from ternhost.links.mqtt import MqttLink
+
+GREETING = 3.0  # seconds in which the broker tells who is there
 ANSWER = 5.0  # seconds that an UPDATE is waited for before it is sent again
 POLL = 1.0  # seconds between two questions while a board restarts
 LAST = (wire.CONFIRMED, wire.ROLLED_BACK, wire.OLD, wire.DAMAGED, wire.FULL)  # nothing comes after these
@@ -109,7 +111,7 @@ class BrokerPost:
         await self._link.connect()
         await asyncio.wait_for(self._link.subscribed.wait(), 10.0)
         self._reader = asyncio.create_task(self._read())
-        await asyncio.sleep(GREETING)  # the broker tells who is there
+        await asyncio.sleep(GREETING)
         return self
 
     async def __aexit__(self, *problem: object) -> None:
