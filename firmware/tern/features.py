@@ -21,12 +21,12 @@ no noise covers it.
 Precision. Every feature is exact but for the rounding that is named above, for any int16 samples. The length is that
 of half the vector, each component rounded down, so that it fits int16. A scaled feature is rounded down to 2**-14.
 
-No overflow of 31 bits, with n <= 256 samples v, and w = |v - mean|, w < 2**16 (mean: 0, then that of the window):
+No overflow of 31 bits, with n <= 256 samples v, and w = v - mean, |w| < 2**16 (mean: 0, then that of the window):
   |sum v| <= 2**8 * 2**15 = 2**23; jerk: the sum of |v - v'| < 2**16 is below 2**24;
-  about 0, and about the mean rounded down, int16 values have sum w < n * (2**15 + 1) and sum w w <= n * 2**30;
-  sum w (w & 255) < 2**31 - 2**22, and with its carry sum w (w >> 8) is sum w w / 256, rounded down: at most 2**30;
-  about the mean that is below n / 256 * (variance + 1), and a variance of int16 values is at most (2**16 - 1)**2 / 4
-    < 2**30 - 2**14: a small int, and so is the quotient by n, taken in two digits of base 256;
+  w w < 2**32: its low 8 bits add up to less than 2**16; the others are below 2**24, whatever sign an int32 shows;
+  about 0, and about the mean rounded down, int16 values have sum w w <= n * 2**30, so that these add up to 2**30 at
+    most; about the mean to less than n / 256 * (variance + 1), and a variance of int16 values is at most
+    (2**16 - 1)**2 / 4 < 2**30 - 2**14: a small int, and so is the quotient by n, taken in two digits of base 256;
   length: three squares of |v >> 1| <= 2**14 add up to at most 3 * 2**28, and its root is below 2**15;
   scaling: |2 v - low - high| <= high - low <= 2**16 - 1 for a v in between, and 2**14 times that is below 2**30.
 """
@@ -44,7 +44,8 @@ _G = const(8192)  # 1 g, of the default scale
 def sums(mean: int, mask: int, out: ptr32, ring: ptr16, i: int, n: int, k: int) -> int:
     """Return the sum of v - mean over n samples v of a ring of mask + 1 from i on, which has mean + 32768 for `mean`.
 
-    out[k:k + 4] = the sum of their squares, in 2**8 and what is left; the sum of |v - v'|; how often v > mean changes.
+    out[k:k + 4] = the sums of the high bits (from 2**8) and of the low ones of their squares; the sum of |v - v'|; how
+    often v > mean changes.
     """
     last = mean - ring[i]
     total = 0
@@ -60,14 +61,13 @@ def sums(mean: int, mask: int, out: ptr32, ring: ptr16, i: int, n: int, k: int) 
         sign = last >> 17
         jerk += (last ^ sign) - sign  # |last|
         last = v
-        sign = v >> 17
-        v = (v ^ sign) - sign
-        high += v * (v >> 8)
-        low += v * (v & 255)
+        v = v * v  # below 2**32: the sign of an int32 may be wrong
+        high += v >> 8 & 0xFFFFFF
+        low += v & 255
         i = i + 1 & mask
         n -= 1
-    out[k] = high + (low >> 8)
-    out[k + 1] = low & 255
+    out[k] = high
+    out[k + 1] = low
     out[k + 2] = jerk
     out[k + 3] = crossings
     return total
