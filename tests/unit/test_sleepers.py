@@ -179,9 +179,12 @@ def test_who_sleeps_is_not_dead(site):
     now = time.monotonic()
     roster.look(line, now)
     asking = begin(1, (QUESTION, [SLEEPS, STAYS, 3]))
+    assert not roster.asleep(now + AWAKE / 2)
+    sleeping = [roster.boards[f"{SLEEPS:08x}"]]
+    assert roster.asleep(now + 2 * AWAKE) == sleeping, "it took its leave, and its hello stays"
     line.leaves(SLEEPS)
     roster.look(line, now + 1)
-    assert roster.asleep == 1
+    assert roster.asleep(now + 1) == sleeping
     asking.leave_out(now + 3600, Terms())
     left_out = {name for name, board in roster.boards.items() if board.left_out}
     assert left_out == {f"{STAYS:08x}"}

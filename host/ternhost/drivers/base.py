@@ -56,7 +56,7 @@ class Terms:
 @dataclass(frozen=True)
 class Sight:
     """What a driver sees of its fleet now. boards, strangers (of another version) and connected: of one on a broker;
-    asleep: its boards that are not there because they sleep.
+    asleep: its boards that sleep now, and are not counted as boards.
 
     frames: what became of those of the devices.
     """

@@ -140,10 +140,11 @@ class BrokerDriver(StoredDriver):
     @property
     def sight(self) -> Sight:
         link = self.link
+        asleep = self._roster.asleep(time.monotonic())
         return replace(
             super().sight,
-            boards=len(link.boards),
-            asleep=self._roster.asleep,
+            boards=len(link.boards) - sum(board.name in link.boards for board in asleep),
+            asleep=len(asleep),
             strangers=len(link.strangers),
             connected=link.connected,
         )

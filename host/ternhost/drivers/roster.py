@@ -94,10 +94,13 @@ class Roster:
         self._sure_at = now + GREETING if self._connected_at else now
         self._connected_at = now
 
-    @property
-    def asleep(self) -> int:
-        """How many boards are not there because they sleep."""
-        return sum(bool(board.wake) and not board.there for board in self.boards.values())
+    def asleep(self, now: float) -> list[Board]:
+        """The boards that sleep: the hello of one that took its leave stays at the broker."""
+        return [
+            board
+            for board in self.boards.values()
+            if board.wake and not (board.there and board.can_be_asked(now))
+        ]
 
     def silent(self, board: Board, now: float) -> float:
         """Seconds without a word of a board that could have been heard."""

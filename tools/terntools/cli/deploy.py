@@ -18,7 +18,7 @@ def add_parser(subparsers: Any) -> None:
         subparsers,
         "deploy",
         "put the device library on a board, as far as it is not there yet",
-        "tern deploy a0\ntern deploy a0 --with bench\ntern deploy a0 --with app --main my_program.py\n"
+        "tern deploy a0\ntern deploy a0 --with bench\ntern deploy a0 --main my_program.py\n"
         "tern deploy socket://127.0.0.1:7777 --json",
     )
     parser.add_argument("board", metavar="BOARD", help=devices.NAMES)
