@@ -17,7 +17,9 @@ class App:
     error: Exception | None
 
     def __init__(self, board: Base, recorder: Recorder, model: Model) -> None:
-        """board: a tern.boards.Base, such as this_board(); recorder: a Recorder; model: a Model."""
+        """board: a tern.boards.Base, such as this_board(); recorder: a Recorder; model: a Model;
+        update: an Update, for a board whose program comes over its link, too.
+        """
 
     async def run(self, watchdog: Watchdog | None = None) -> None:
         """Answer the host beside other tasks, for ever; on a computer until the other end of the port

@@ -1,4 +1,4 @@
-"""Power cut at every write of ledger, records, model and update, on the emulated device: how often, and what went wrong.
+"""Power cut at every write of ledger, records, model, update, on the emulated device: how often, and what went wrong.
 
 The enumerations themselves are those of tests/device, which say what must hold.
 """
