@@ -14,7 +14,6 @@ from ternhost.fleet.provision import new_keys, provision_board
 from ternhost.mechanisms.accounting import Policy
 from terntools.emulators.micropython import device_command, find_micropython
 
-pytest.importorskip("tern.app")
 from tern.recorder import Recorder
 
 ROOT = Path(__file__).parents[2]
