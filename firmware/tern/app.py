@@ -17,6 +17,7 @@ from tern.client import Client
 from tern.compat import MICROPYTHON, const, ticks_diff, ticks_ms
 from tern.frames import FrameError, encode_hello_request
 from tern.gradient import Gradient, batch_size, turn
+from tern.ledger import LedgerError
 
 if MICROPYTHON:
     from asyncio import sleep_ms
@@ -92,7 +93,10 @@ class Live(Client):
         return super()._answer(frame, member)
 
     def _report(self, client, question):
-        self._model.take_round(self._round)
+        try:
+            self._model.take_round(self._round)
+        except LedgerError:  # it is used, and not kept
+            pass
         return super()._report(client, question)
 
     def _open_records(self, client):
