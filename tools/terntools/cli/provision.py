@@ -192,7 +192,7 @@ def member_of(args: argparse.Namespace) -> Member:
         args.pause,
         args.slot_ms,
         args.reserve,
-        args.most_records or (_OF_A_RECORDER if args.own_records else None),
+        _OF_A_RECORDER if args.own_records and args.most_records is None else args.most_records,
         broker,
         wake=args.wake_s,
     )
