@@ -17,6 +17,7 @@ from tern.client import Client
 from tern.compat import MICROPYTHON, const, ticks_diff, ticks_ms
 from tern.frames import FrameError, encode_hello_request
 from tern.gradient import Gradient, batch_size, turn
+from tern.links.steps import install
 
 if MICROPYTHON:
     from asyncio import sleep_ms
@@ -207,6 +208,7 @@ class App:
         gc.collect()
         if not self._client:
             self._client = Live(board, self.recorder, self.model, self.update)
+        install()  # of links that never wait
         self._link = link = board.link()
         link.admit(wire.MODEL)
         link.admit(wire.UPDATE)
