@@ -49,9 +49,8 @@ class Live(Client):
         self._gradient = Gradient(d)  # now, before the program's tasks run
         self._row = array("h", bytes(2 * d + 2))
         self._mean = array("h", bytes(2 * d))
-        self._stepwise = self._ready = (
-            False  # whether work is done in steps, and the values that are asked for, too
-        )
+        # Whether work is done in steps, the values that are asked for are there, and a ROUND is for the model.
+        self._stepwise = self._ready = self._verified = False
         n = encode_hello_request(self.reply, 0)  # as yet nothing waits: this opens the files
         self.answer(memoryview(bytes(self.reply[:n])))
 
@@ -65,6 +64,8 @@ class Live(Client):
         super().respond(frame, send)
         if kind == wire.FLEET_KEY and self._epoch != epoch:
             self._model.forget_round()
+        if not self._stepwise:
+            self._take_round()
 
     def steps(self, frame, send):
         """Answer `frame` as respond() does: a generator, which gives way between two pieces of work."""
@@ -73,6 +74,8 @@ class Live(Client):
         while True:
             try:
                 self.respond(frame, send)
+                yield
+                self._take_round()
                 return
             except _Long as long:
                 try:
@@ -93,11 +96,16 @@ class Live(Client):
         return super()._answer(frame, member)
 
     def _report(self, client, question):
-        try:
-            self._model.take_round(self._round)
-        except LedgerError:  # it is used, and not kept
-            pass
+        self._verified = True
         return super()._report(client, question)
+
+    def _take_round(self):
+        if self._verified:
+            self._verified = False
+            try:
+                self._model.take_round(self._round)  # which may write a file
+            except LedgerError:  # used, if not kept
+                pass
 
     def _open_records(self, client):
         recorder = self._recorder
@@ -156,6 +164,7 @@ class App:
         Opens both in the board's directory. Raises StorageError and OSError where what is there does not fit.
         """
         recorder.open(board.directory)
+        model.in_place = board.in_place
         model.open(board.directory)
         self.board = board
         self.recorder = recorder
@@ -211,6 +220,7 @@ class App:
         gc.collect()
         if not self._client:
             self._client = Live(board, self.recorder, self.model, self.update)
+        install()  # of links that never wait
         self._link = link = board.link()
         link.admit(wire.MODEL)
         link.admit(wire.UPDATE)
