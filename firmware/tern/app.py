@@ -220,7 +220,6 @@ class App:
         gc.collect()
         if not self._client:
             self._client = Live(board, self.recorder, self.model, self.update)
-        install()  # of links that never wait
         self._link = link = board.link()
         link.admit(wire.MODEL)
         link.admit(wire.UPDATE)
