@@ -73,7 +73,9 @@ class Serial:
                     raise KeyboardInterrupt
                 if (timeout_ms >= 0 or self._frames > _COLLECT) and not self._ready(timeout_ms):
                     return None
-                n = self._source.readinto(self._chunk, timeout_ms and n or 1)  # no more than the chunk holds
+                n = self._source.readinto(
+                    self._chunk, (timeout_ms and n) or 1
+                )  # no more than the chunk holds
                 if not n:
                     raise EOFError
                 state[0] = 0
@@ -131,7 +133,7 @@ class Serial:
         end = self._end if wait else min(self._end, self._at + _AT_ONCE)
         since = ticks_ms()
         while self._at < end and (wait or any(self._room.ipoll(0))):
-            took = self._sink.write(self._coded, self._at, wait and end - self._at or 1)
+            took = self._sink.write(self._coded, self._at, (wait and end - self._at) or 1)
             if took:
                 self._at += took
                 since = ticks_ms()

@@ -71,7 +71,7 @@ class Run:
         self._watcher = watcher
         self._driver: Driver | None = None
         self._stopped = False
-        self._published = self._empty = 0  # after how many rounds here; rounds without a report, one after the other
+        self._published = self._empty = 0  # rounds, when models last went out; rounds without a report
 
     @property
     def directory(self) -> Path:
