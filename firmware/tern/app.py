@@ -17,6 +17,7 @@ from tern.client import Client
 from tern.compat import MICROPYTHON, const, ticks_diff, ticks_ms
 from tern.frames import FrameError, encode_hello_request
 from tern.gradient import Gradient, batch_size, turn
+from tern.ledger import LedgerError
 
 if MICROPYTHON:
     from asyncio import sleep_ms
@@ -48,9 +49,8 @@ class Live(Client):
         self._gradient = Gradient(d)  # now, before the program's tasks run
         self._row = array("h", bytes(2 * d + 2))
         self._mean = array("h", bytes(2 * d))
-        self._stepwise = self._ready = (
-            False  # whether work is done in steps, and the values that are asked for, too
-        )
+        # Whether work is done in steps, the values that are asked for are there, and a ROUND is for the model.
+        self._stepwise = self._ready = self._verified = False
         n = encode_hello_request(self.reply, 0)  # as yet nothing waits: this opens the files
         self.answer(memoryview(bytes(self.reply[:n])))
 
@@ -64,6 +64,8 @@ class Live(Client):
         super().respond(frame, send)
         if kind == wire.FLEET_KEY and self._epoch != epoch:
             self._model.forget_round()
+        if not self._stepwise:
+            self._take_round()
 
     def steps(self, frame, send):
         """Answer `frame` as respond() does: a generator, which gives way between two pieces of work."""
@@ -72,6 +74,8 @@ class Live(Client):
         while True:
             try:
                 self.respond(frame, send)
+                yield
+                self._take_round()
                 return
             except _Long as long:
                 try:
@@ -92,8 +96,16 @@ class Live(Client):
         return super()._answer(frame, member)
 
     def _report(self, client, question):
-        self._model.take_round(self._round)
+        self._verified = True
         return super()._report(client, question)
+
+    def _take_round(self):
+        if self._verified:
+            self._verified = False
+            try:
+                self._model.take_round(self._round)  # which may write a file
+            except LedgerError:  # used, if not kept
+                pass
 
     def _open_records(self, client):
         recorder = self._recorder
@@ -152,6 +164,7 @@ class App:
         Opens both in the board's directory. Raises StorageError and OSError where what is there does not fit.
         """
         recorder.open(board.directory)
+        model.in_place = board.in_place
         model.open(board.directory)
         self.board = board
         self.recorder = recorder

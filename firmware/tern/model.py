@@ -11,7 +11,7 @@ from tern import wire
 from tern.compat import const
 from tern.frames import fields_of, require, seal, verify
 from tern.gradient import dot, sigmoid_tail
-from tern.ledger import replace
+from tern.ledger import LedgerError, replace
 from tern.storage import FLEET, read_fleet
 
 MODEL = "/model.bin"
@@ -58,6 +58,7 @@ class Model:
     def __init__(self, every=8):
         """every: parameters of ROUNDs are written to flash once in so many rounds; those of a MODEL always."""
         self.every = every
+        self.in_place = False  # whether the file may be written over, which is quicker: tern.ledger.Ledger
         self.ready = False
         self.round = self.kind = self.exponent = self.classes = self.d = 0
         self._device = _OF_A_ROUND
@@ -167,4 +168,12 @@ class Model:
             self._classifier = None
             self.ready = True
             if write:
-                replace(self._directory + MODEL, frame)
+                path = self._directory + MODEL
+                if not self.in_place:
+                    replace(path, frame)
+                    return
+                try:
+                    with open(path, "wb") as file:
+                        file.write(frame)
+                except OSError:
+                    raise LedgerError("model not writable")
