@@ -27,7 +27,7 @@ from terntools.mosquitto import Mosquitto, free_port
 PROGRAM = Path(__file__).with_name("once_program.py")
 BOARDS = 30
 ROUNDS = 10
-AT_ONCE = 6  # processes
+AT_ONCE = 10  # processes
 WAKE_S = 60  # what provisioning says; here they wake more often
 TIMEOUT_S = 60
 
@@ -80,7 +80,7 @@ def test_each_that_wakes_is_counted_once(tmp_path, micropython):
     wakes = Counter()
 
     def live(board, draws):
-        while not over.wait(draws.uniform(0.1, 1.5)):
+        while not over.wait(draws.uniform(0.0, 1.0)):
             with turns:
                 if over.is_set():
                     return
