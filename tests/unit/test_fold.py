@@ -8,7 +8,7 @@ from types import ModuleType
 import pytest
 
 from ternhost.errors import TernError
-from terntools.boards import fold, modules, mpy
+from terntools.boards import fold, modules, mpy, parameters
 
 CONSTANTS = '''"""Constants."""
 from tern.compat import const
@@ -108,6 +108,30 @@ def test_what_nothing_names_goes():
     assert fold.prune({"a": a, "b": b}, ["b.A().method()"]) == {"a": gone, "b": b}
     assert fold.prune({"a": a, "b": b}, ["first", "A", "'method'"]) == {"a": a, "b": b}
     assert "method" not in fold.prune({"a": a, "b": b}, ["A"])["b"]
+
+
+def test_parameters_are_names_that_every_board_has():
+    a = "def f(é, self, by, n: ptr8 = 3):\n    self = n + x(é, by=by); key = [n for _ in é]; return é.n\n"
+    short = "def f(args, self, by, end: ptr8 = 3):\n"
+    short += "    self = end + x(args, by=by); key = [end for _ in args]; return args.n\n"
+    assert parameters.shorten({"a": a}) == {"a": short}
+    left = "@asm_thumb\ndef f(r0):\n    mov(r0, 1)\n\n\ndef g(first):\n    return lambda: first\n"
+    assert parameters.shorten({"a": left}) == {"a": left}
+
+
+def test_parameters_that_may_be_named_in_a_call_keep_their_names():
+    a = "class A:\n    def __init__(self, first):\n        pass\n\n    def f(self, second):\n        pass\n"
+    assert parameters.shorten({"a": a}, whole=["a"]) == {"a": a}
+    assert parameters.shorten({"a": a}, ["A(first=1)\n", "x.f(second=2)\n"]) == {"a": a}
+    assert parameters.shorten({"a": a}, ["A(**options)\n"]) == {"a": a}
+    assert parameters.shorten({"a": a}, ["A(first=1)\n"])["a"] == a.replace("second", "args")
+    for board in mpy.BOARDS.values():
+        found = mpy.sources_for(board, more=["app"])
+        for call in (
+            "def __init__(self, board, recorder, model, update=None):",
+            "def once(self, timeout_ms=5000):",
+        ):
+            assert call in found["tern.app"]
 
 
 def test_the_compatibility_module_is_that_of_a_device():

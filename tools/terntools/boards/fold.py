@@ -76,7 +76,7 @@ def prune(sources: Mapping[str, str], programs: Iterable[str]) -> dict[str, str]
         named = outside.union(*map(_named, trees.values()))
         pruned = {}
         for name, text in sources.items():
-            edits = _Edits(text.encode())
+            edits = Edits(text.encode())
             for node in ast.walk(trees[name]):
                 if not isinstance(node, ast.FunctionDef | ast.ClassDef) or node.name in named:
                     continue
@@ -189,7 +189,7 @@ def _fold(module: _Module, constants: Mapping[str, Constants]) -> str:
                     direct[name] = value
                 elif whole:
                     through[name] = whole
-    edits = _Edits(module.source)
+    edits = Edits(module.source)
     still: set[str] = set()  # names that are looked up in the folded module
     for node in ast.walk(module.tree):
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
@@ -225,7 +225,7 @@ def _fold(module: _Module, constants: Mapping[str, Constants]) -> str:
     return edits.result()
 
 
-def _fold_text(call: ast.Call, edits: _Edits) -> None:
+def _fold_text(call: ast.Call, edits: Edits) -> None:
     """Take the text out of a call that refuses."""
     name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", None)
     if name not in _REFUSING:
@@ -246,7 +246,7 @@ def _import(statement: ast.ImportFrom, names: list[ast.alias]) -> str:
     return ast.unparse(ast.ImportFrom(statement.module, names, 0))
 
 
-class _Edits:
+class Edits:
     """Replacements in a text, which keep the numbers of its lines. One within another is left out."""
 
     def __init__(self, source: bytes) -> None:
@@ -255,6 +255,7 @@ class _Edits:
         self._edits: list[tuple[int, int, bytes]] = []
 
     def replace(self, node: ast.expr | ast.stmt, text: str) -> None:
+        """Put `text` in the place of a node, with its decorators."""
         first = min([node.lineno, *(one.lineno for one in getattr(node, "decorator_list", ()))])
         start = self._offset(first, node.col_offset)
         end = self._offset(node.end_lineno or node.lineno, node.end_col_offset or 0)
@@ -262,10 +263,16 @@ class _Edits:
         # A statement may go on after it only with a line end; an expression of several lines is never replaced.
         self._edits.append((start, end, text.encode() + b"\n" * lines))
 
+    def rename(self, parameter: ast.arg, name: str) -> None:
+        """Give a parameter this name, and leave its annotation."""
+        start = self._offset(parameter.lineno, parameter.col_offset)
+        self._edits.append((start, start + len(parameter.arg.encode()), name.encode()))
+
     def _offset(self, line: int, column: int) -> int:
         return sum(map(len, self._lines[: line - 1])) + column
 
     def result(self) -> str:
+        """The text with all of them."""
         out, at = [], 0
         for start, end, text in sorted(self._edits, key=lambda edit: (edit[0], -edit[1])):
             if start >= at:

@@ -1,9 +1,8 @@
 """The device library as .mpy: for every architecture of the boards, and what each board needs of it.
 
 A board's set is its client: what main.py comes to by its imports, as far as the board can use it, with constants folded
-in and without what nothing names, line numbers and asserts; more on demand, or for a program of one's own: of these
-modules the public classes stay whole. The whole library is every module, as it is
-written.
+in and without what nothing names, names of parameters, line numbers and asserts; more on demand, or for a program of
+one's own: of these modules the public classes stay whole. The whole library is every module, as it is written.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ import tern
 import ternfirmware
 from ternhost import extras
 from ternhost.errors import TernError, UsageError
-from terntools.boards import fold, modules
+from terntools.boards import fold, modules, parameters
 from terntools.boards.modules import Board as Board
 
 # mpy-cross's name -> the boards.
@@ -101,8 +100,10 @@ def sources_for(
     unwanted = {f"tern.{name}" for name in ON_DEMAND} - added
     found = modules.needed(sources, modules.imports(programs[0]) | added, unwanted)
     own = modules.brought(sources, {f"tern.{name}" for name in BEYOND} & asked)
-    programs += ["\n".join(modules.public(found[name])) for name in sorted(own)]
-    found = fold.prune(found, programs)
+    api = ["\n".join(modules.public(found[name])) for name in sorted(own)]
+    found = fold.prune(found, programs + api)
+    of_boards = {name for name in found if name.startswith("tern.boards")}
+    found = parameters.shorten(found, programs, own | of_boards)
     _require(found, program, whole)
     return found
 
