@@ -7,9 +7,8 @@ kept has the form of a MODEL, too (shared_specs/storage.md).
 from array import array
 from struct import pack_into
 
-from tern import wire
+from tern import frames, wire
 from tern.compat import const
-from tern.frames import fields_of, require, seal, verify
 from tern.gradient import dot, sigmoid_tail
 from tern.ledger import replace
 from tern.storage import FLEET, read_fleet
@@ -27,14 +26,13 @@ _NO_EPOCH = const(2)
 
 def check_model(frame, key):
     """Return (device, round, model, exponent, classes, d) of a MODEL under `key`. Raises FrameError."""
-    fields = fields_of(frame, wire.MODEL, wire.MODEL_FIELDS)
+    fields = frames.fields_of(frame, wire.MODEL, wire.MODEL_FIELDS)
     device, number, model, exponent, classes, d = fields
-    fits = device and 1 <= number <= wire.MAX_ROUND and wire.LINEAR <= model <= wire.SOFTMAX
-    fits = fits and (1 < classes <= wire.MAX_DIMENSION if model == wire.SOFTMAX else classes == 1)
-    fits = fits and 1 <= d <= wire.MAX_DIMENSION and classes * d <= wire.MAX_VALUES
-    fits = fits and wire.MIN_EXPONENT <= exponent <= wire.MAX_EXPONENT
-    require(fits and len(frame) == _AT_BYTES + 2 * classes * d + wire.TAG_BYTES, "no such model")
-    verify(key, frame)
+    frames.check_address(device, number)
+    frames.require(model <= wire.SOFTMAX, "no such model")
+    frames.check_question(model, 0, exponent, classes, d, 1, 0, 0, 0, 0)
+    frames.check_length(frame, wire.MODEL_FIELDS, 2 * classes * d)
+    frames.verify(key, frame)
     return fields
 
 
@@ -97,13 +95,12 @@ class Model:
         """Use the parameters of a verified ROUND (frames.Round) until a MODEL comes. Raises LedgerError as above."""
         model = request.model
         number = request.round
-        collects = wire.VALUES <= model <= wire.CATEGORIES
-        if self._device == _OF_A_ROUND and number > self.round and not collects:
+        if self._device == _OF_A_ROUND and number > self.round and not wire.VALUES <= model <= wire.CATEGORIES:
             if model > wire.SOFTMAX:
                 model = wire.SOFTMAX if model == wire.SOFTMAX_GRADIENT else model - wire.LOCAL
+            due = number // self.every > self.round // self.every or model != self.kind
+            due = due or (request.classes, request.d) != (self.classes, self.d)
             fields = (_OF_A_ROUND, number, model, request.exponent, request.classes, request.d)
-            due = number // self.every > self.round // self.every or request.d != self.d or model != self.kind
-            due = due or request.classes != self.classes
             self._put(fields, request.parameters, due)
 
     def score(self, row, label=0):
@@ -160,7 +157,7 @@ class Model:
         frame = bytearray(_AT_BYTES) + bytes(parameters) + bytes(wire.TAG_BYTES)
         frame[0] = wire.MODEL
         pack_into(wire.MODEL_FIELDS, frame, 1, *values)
-        seal(b"", frame, len(frame) - wire.TAG_BYTES)
+        frames.seal(b"", frame, len(frame) - wire.TAG_BYTES)
         if array("h", frame) != self._image:
             self._image = array("h", frame)
             self._device, self.round, self.kind, self.exponent, self.classes, self.d = values
