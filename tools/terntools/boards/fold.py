@@ -58,12 +58,12 @@ def fold(sources: Mapping[str, str]) -> dict[str, str]:
         _count_bindings(module)
     constants = {name: _constants(module) for name, module in modules.items()}
     short = _short_names(modules.values())
-    return {name: _rename(_fold(module, constants), short) for name, module in modules.items()}
+    return {name: rename(_fold(module, constants), short) for name, module in modules.items()}
 
 
 def fold_program(program: str, sources: Mapping[str, str]) -> str:
     """A program for the folded modules `sources` that names what is private in them, also as text."""
-    return _rename(
+    return rename(
         program, _short_names(_Module(name, b"", ast.parse(text)) for name, text in sources.items())
     )
 
@@ -121,7 +121,8 @@ def _short_names(modules: Iterable[_Module]) -> dict[str, str]:
     return {name: f"_{a}{b}" for name, (a, b) in zip(sorted(private), pairs, strict=False)}
 
 
-def _rename(source: str, short: Mapping[str, str]) -> str:
+def rename(source: str, short: Mapping[str, str]) -> str:
+    """The text with these names replaced: as names, and as whole strings."""
     lines = source.splitlines(keepends=True)
     for token in reversed(list(tokenize.generate_tokens(io.StringIO(source).readline))):
         text = token.string

@@ -1,7 +1,7 @@
 """The device library as .mpy: for every architecture of the boards, and what each board needs of it.
 
 A board's set is its client: what main.py comes to by its imports, as far as the board can use it, with constants folded
-in and without what nothing names, names of parameters, line numbers and asserts; more on demand, or for a program of
+in and without what nothing names, long names, line numbers and asserts; more on demand, or for a program of
 one's own: of these modules the public classes stay whole. The whole library is every module, as it is written.
 """
 
@@ -18,7 +18,7 @@ import tern
 import ternfirmware
 from ternhost import extras
 from ternhost.errors import TernError, UsageError
-from terntools.boards import fold, modules, parameters
+from terntools.boards import fold, modules, shorten
 from terntools.boards.modules import Board as Board
 
 # mpy-cross's name -> the boards.
@@ -72,6 +72,9 @@ def file_of(module: str) -> str:
     return (path / "__init__" if path.is_dir() else path).relative_to(LIBRARY.parent).as_posix()
 
 
+# What a program may give its own in the place of.
+_OWN = ("tern.boards", "tern.compat", "tern.links")
+
 # Modules that a board gets only where somebody wants them: those that the client does without,
 ON_DEMAND = modules.on_demand(library())
 # and those for a program of one's own, which it does not know at all.
@@ -102,8 +105,10 @@ def sources_for(
     own = modules.brought(sources, {f"tern.{name}" for name in BEYOND} & asked)
     api = ["\n".join(modules.public(found[name])) for name in sorted(own)]
     found = fold.prune(found, programs + api)
-    of_boards = {name for name in found if name.startswith("tern.boards")}
-    found = parameters.shorten(found, programs, own | of_boards)
+    own |= {name for name in found if name.startswith(_OWN)}
+    if "tern.bench" not in found:  # the programs that measure a board look into it
+        found = shorten.public_names(found, sources, programs, own)
+    found = shorten.parameters(found, programs, own)
     _require(found, program, whole)
     return found
 
