@@ -95,7 +95,11 @@ class Model:
         """Use the parameters of a verified ROUND (frames.Round) until a MODEL comes. Raises LedgerError as above."""
         model = request.model
         number = request.round
-        if self._device == _OF_A_ROUND and number > self.round and not wire.VALUES <= model <= wire.CATEGORIES:
+        if (
+            self._device == _OF_A_ROUND
+            and number > self.round
+            and not wire.VALUES <= model <= wire.CATEGORIES
+        ):
             if model > wire.SOFTMAX:
                 model = wire.SOFTMAX if model == wire.SOFTMAX_GRADIENT else model - wire.LOCAL
             due = number // self.every > self.round // self.every or model != self.kind
