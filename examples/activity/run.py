@@ -1,6 +1,6 @@
 """Twenty emulated boards that somebody wears, a broker, and a model that learns what they do: all on this machine.
 
-python examples/activity/run.py [--boards 20] [--rounds 200] [--json]
+python examples/activity/run.py [--boards 20] [--rounds 240] [--json]
 
 Each board runs main.py with a person of its own. When the rounds are over each board goes on with the model that it
 was sent, and counts how often it is right about new windows of its own. Beside that stand what the host finds for the
@@ -34,7 +34,7 @@ BOUT = 4  # as in main.py
 
 parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
 parser.add_argument("--boards", type=int, default=20)
-parser.add_argument("--rounds", type=int, default=200)
+parser.add_argument("--rounds", type=int, default=240)
 parser.add_argument("--speed", type=int, default=40, help="times as fast as life")
 parser.add_argument("--json", action="store_true", help="print one JSON object in the end")
 args = parser.parse_args()

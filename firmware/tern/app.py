@@ -42,8 +42,8 @@ class Live(Client):
         self._recorder = recorder
         self._model = model
         self._update = update
-        self._stepwise = False  # whether work is done in steps,
-        self._ready = False  # and the values that are asked for, too
+        # Whether work is done in steps, the values that are asked for are there, and a ROUND is for the model.
+        self._stepwise = self._ready = self._verified = False
         self._room_of(recorder.d)  # now, before the program's tasks run,
         self._hello(0)  # which opens the files
 
@@ -67,12 +67,19 @@ class Live(Client):
         while True:
             try:
                 self.respond(frame, send)
-                return
+                break
             except _Long as long:
                 try:
                     yield from long.args[0]
                 except Exception:  # respond() meets it again, and refuses
                     self._stepwise = False
+        yield
+        if self._verified:
+            self._verified = False
+            try:
+                self._model.take_round(self._round)  # which may write a file
+            except Exception:  # used, if not kept
+                pass
 
     def _answer(self, frame, member):
         if self._update and self._address and frame[0] == wire.UPDATE:
@@ -80,7 +87,7 @@ class Live(Client):
         return super()._answer(frame, member)
 
     def _report(self, client, question):
-        self._model.take_round(self._round)
+        self._verified = True
         return super()._report(client, question)
 
     def _open_records(self, client):
@@ -134,6 +141,7 @@ class App:
         Opens both in the board's directory. Raises StorageError and OSError where what is there does not fit.
         """
         recorder.open(board.directory)
+        model.in_place = board.in_place
         model.open(board.directory)
         self.board = board
         self.recorder = recorder

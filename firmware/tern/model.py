@@ -56,6 +56,7 @@ class Model:
     def __init__(self, every=8):
         """every: parameters of ROUNDs are written to flash once in so many rounds; those of a MODEL always."""
         self.every = every
+        self.in_place = False  # whether the file may be written over, which is quicker: tern.ledger.Ledger
         self.ready = False
         self.round = self.kind = self.exponent = self.classes = self.d = 0
         self._device = _OF_A_ROUND
@@ -84,7 +85,8 @@ class Model:
     def take_model(self, frame, key):
         """Use and keep the model of a MODEL (bytes or memoryview) under `key`, unless it is older than the last one.
 
-        Raises FrameError for a frame that is none; LedgerError where it could not be written: then it is used until
+        Raises FrameError for a frame that is none; LedgerError or OSError where it could not be written: then it is used
+        until
         the board starts again.
         """
         fields = check_model(frame, key)
@@ -168,4 +170,9 @@ class Model:
             self._classifier = None
             self.ready = True
             if write:
-                replace(self._directory + MODEL, frame)
+                path = self._directory + MODEL
+                if not self.in_place:
+                    replace(path, frame)
+                else:
+                    with open(path, "wb") as file:
+                        file.write(frame)

@@ -12,6 +12,7 @@ from tern import app, host_frames, storage, wire
 from tern.app import App, Live
 from tern.client import Client
 from tern.compat import ticks_diff, ticks_ms
+from tern.ledger import LedgerError
 from tern.recorder import Recorder
 from tern.streams import Keyed
 
@@ -99,7 +100,7 @@ def test_it_answers_as_a_client_of_the_same_records():
         live = Live(own, recorder, Taken())
         answers, pauses = in_steps(live, frame)
         assert answers == [expected], (model, batch)
-        assert pauses == min(batch or 7, 7) + 2  # a new card takes two
+        assert pauses == min(batch or 7, 7) + 3  # a new card takes two, the model one
         assert ask(live, frame) == expected  # the stored one
 
 
@@ -127,7 +128,7 @@ def test_softmax_and_local_training_in_steps():
         frame = memoryview(out)[:n]
         answers, pauses = in_steps(live_on(own, rows_of(plain)), frame)
         assert answers == [ask(Client(plain), frame)] and answers[0][0] == wire.REPORT
-        assert pauses == 2 + (5 if model == wire.SOFTMAX_GRADIENT else 10)
+        assert pauses == 3 + (5 if model == wire.SOFTMAX_GRADIENT else 10)
 
 
 def test_too_few_records_are_answered_as_one_of_zeros_and_paid_for():
@@ -163,10 +164,19 @@ def test_records_of_another_dimension_are_refused_as_everybody_may_know():
 
 def test_a_refusal_computes_nothing():
     live = live_on(provision(scratch.folder(), budget=1), [array("h", bytes(10))] * 5)
-    for card, code, steps in ((THREE, wire.ERR_BUDGET, 2), (THREE[:-1], wire.ERR_CARD, 0)):
+    for card, code, steps in ((THREE, wire.ERR_BUDGET, 3), (THREE[:-1], wire.ERR_CARD, 1)):
         frame = small_board.asked[0] = round_frame(1, card)
         (answer,), pauses = in_steps(live, frame)
         assert error_of(answer)[0] == code and pauses == steps
+
+
+def test_a_model_that_cannot_be_kept_keeps_no_report_back():
+    class Full(Taken):
+        def take_round(self, request):
+            raise LedgerError("no room")
+
+    live = live_on(provision(scratch.folder()), [array("h", bytes(10))] * 5, model=Full())
+    assert ask(live, round_frame(1, THREE))[0] == wire.REPORT
 
 
 def test_the_model_gets_what_is_verified():

@@ -327,7 +327,8 @@ def cut_at_every_write():
     image = bytearray(flash_chip.BYTES)
     start = bytearray(flash_chip.BYTES)
     cuts = 0
-    for n in (13, 600):  # within a block of the chip, and over several
+    # Within a block of the chip, and over several; with a new file, and over the old one.
+    for n, in_place in ((13, False), (600, False), (13, True), (600, True)):
         flash = flash_chip.Flash(image)
         vfs.VfsLfs2.mkfs(flash)
         vfs.mount(vfs.VfsLfs2(flash), "/flash")
@@ -349,10 +350,11 @@ def cut_at_every_write():
             flash.left = 1 << 20
             vfs.mount(vfs.VfsLfs2(flash), "/flash")
             own = opened("/flash")
+            own.in_place = in_place
             flash.left = cut
             try:
                 own.take_model(frames[1], KEY)
-            except LedgerError:
+            except (LedgerError, OSError):
                 pass
             whole = flash.alive()
             flash.left = 0

@@ -10,12 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tern.recorder import Recorder
 from ternhost.fleet.provision import new_keys, provision_board
 from ternhost.mechanisms.accounting import Policy
 from terntools.emulators.micropython import device_command, find_micropython
-
-pytest.importorskip("tern.app")
-from tern.recorder import Recorder
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
@@ -78,12 +76,14 @@ def run(directory, *command):
 @pytest.mark.slow
 def test_activity(tmp_path):
     """Issue 12: within 2 points of the host, and at least 80 % of the way from the majority to no privacy."""
-    found = run(tmp_path, EXAMPLES / "activity" / "run.py", "--rounds", "400", "--json")
+    found = run(tmp_path, EXAMPLES / "activity" / "run.py", "--json")
     assert found["epsilon_per_report"] == 4
     assert found["reports"] == 20 * found["rounds"]
     assert found["the_same_windows"] == found["live"]
     assert abs(found["live"] - found["host"]) < 0.05  # of other windows: five times what chance does
-    assert found["of_the_way"] >= 0.8
+    assert (
+        found["of_the_way"] >= 0.8
+    )  # 0.92 in the mean of 24 simulated runs, and 0.8 is 4.7 deviations below
 
 
 @pytest.mark.slow
