@@ -74,7 +74,7 @@ class Model:
             self._put(check_model(frame, b""), frame[_AT_BYTES : -wire.TAG_BYTES], False)
         except Exception:  # whatever is wrong with it: as if there were none
             return
-        if self._device != self._epoch and self._device != _OF_A_ROUND:
+        if self._device not in (self._epoch, _OF_A_ROUND):
             self.round = 0
 
     def forget_round(self):
@@ -85,9 +85,8 @@ class Model:
     def take_model(self, frame, key):
         """Use and keep the model of a MODEL (bytes or memoryview) under `key`, unless it is older than the last one.
 
-        Raises FrameError for a frame that is none; LedgerError or OSError where it could not be written: then it is used
-        until
-        the board starts again.
+        Raises FrameError for a frame that is none; LedgerError or OSError where it could not be written: then it is
+        used until the board starts again.
         """
         fields = check_model(frame, key)
         if self._device == _OF_A_ROUND or fields[1] >= self.round:
@@ -104,8 +103,8 @@ class Model:
         ):
             if model > wire.SOFTMAX:
                 model = wire.SOFTMAX if model == wire.SOFTMAX_GRADIENT else model - wire.LOCAL
-            due = number // self.every > self.round // self.every or model != self.kind
-            due = due or (request.classes, request.d) != (self.classes, self.d)
+            form = model, request.classes, request.d
+            due = number // self.every > self.round // self.every or form != (self.kind, self.classes, self.d)
             fields = (_OF_A_ROUND, number, model, request.exponent, request.classes, request.d)
             self._put(fields, request.parameters, due)
 

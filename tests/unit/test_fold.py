@@ -96,7 +96,7 @@ def test_texts_of_refusals_go():
     )
     assert fold.fold({"user": user})["user"] == (
         "require(x, )\nraise FrameError(3, '', 5)\nraise FrameError(3, )\n"
-        "raise LedgerError()\nraise StorageError()\nraise Lost('kept')\nf('kept')\n"
+        "raise LedgerError\nraise StorageError\nraise Lost('kept')\nf('kept')\n"
     )
 
 

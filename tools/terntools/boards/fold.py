@@ -199,6 +199,8 @@ def _fold(module: _Module, constants: Mapping[str, Constants]) -> str:
                 edits.replace(node, _literal(values[node.attr]))
                 node.value.id = ""  # seen
     for node in ast.walk(module.tree):
+        if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call):
+            _fold_raise(node.exc, edits)
         if isinstance(node, ast.Call):
             _fold_text(node, edits)
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
@@ -226,14 +228,25 @@ def _fold(module: _Module, constants: Mapping[str, Constants]) -> str:
     return edits.result()
 
 
+def _fold_raise(call: ast.Call, edits: Edits) -> None:
+    """Leave the class alone of an exception that has a text and nothing else: raising it makes one."""
+    name = call.func.id if isinstance(call.func, ast.Name) else ""
+    if name in _REFUSING and len(call.args) == 1 and _is_text(call.args[0]):
+        edits.replace(call, name)
+
+
+def _is_text(argument: ast.expr) -> bool:
+    text = argument.left if isinstance(argument, ast.BinOp) and isinstance(argument.op, ast.Mod) else argument
+    return isinstance(text, ast.Constant) and isinstance(text.value, str)
+
+
 def _fold_text(call: ast.Call, edits: Edits) -> None:
     """Take the text out of a call that refuses."""
     name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", None)
     if name not in _REFUSING:
         return
     for one, following in zip(call.args, [*call.args[1:], None], strict=True):
-        text = one.left if isinstance(one, ast.BinOp) and isinstance(one.op, ast.Mod) else one
-        if isinstance(text, ast.Constant) and isinstance(text.value, str):
+        if _is_text(one):
             edits.replace(one, "''" if following else "")
 
 
