@@ -74,7 +74,10 @@ def _short_names(library: tuple[tuple[str, str], ...]) -> dict[str, str]:
         stay |= {*name.split("."), *_elsewhere(tree)}
         if "asm_" in text:  # it has names of instructions
             stay |= words
-    free = (a + b for a, b in product(string.ascii_letters, repeat=2) if a + b not in used | stay)
+    # such as nobody gives to what a class of his own has
+    free = (
+        a + b for a, b in product(string.ascii_lowercase, string.ascii_uppercase) if a + b not in used | stay
+    )
     candidates = {name for name in candidates - stay if len(name) > 2}
     return dict(zip(sorted(candidates), free, strict=False))
 
