@@ -120,15 +120,15 @@ class Live(Client):
         return super()._values(answerer, client, records)
 
     def _computed(self, answerer, client, records):
-        yield from answerer.steps(client, records) if answerer else self._gradient_steps(client, records)
+        if answerer:
+            yield from answerer.steps(client, records)
+        else:
+            count, first = self._begin(client)
+            for index in range(first, first + count):
+                self._add(client, records, index)
+                yield
+            self._gradient.finish(self._mean)
         self._ready = True
-
-    def _gradient_steps(self, client, records):
-        count, first = self._begin(client)
-        for index in range(first, first + count):
-            self._add(client, records, index)
-            yield
-        self._gradient.finish(self._mean)
 
 
 class App:

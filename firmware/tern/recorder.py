@@ -146,7 +146,6 @@ class Recorder:
         if not segments or (not self._rows and segments[-1][_ROWS]):
             # The next segment takes the file of the oldest, once none of its records counts any more. LittleFS is
             # quicker with few names that stay, and puts the new content in the place of the old one in one step.
-            self._shut()
             number = segments[-1][0] + 1 if segments else 1
             path = "%s/%x" % (self._folder, number)
             if segments and self._total - segments[0][_ROWS] >= self.capacity:
