@@ -58,7 +58,7 @@ class Model:
     def __init__(self, every=8):
         """every: parameters of ROUNDs are written to flash once in so many rounds; those of a MODEL always."""
         self.every = every
-        self.in_place = False  # whether the file may be written over (see tern.ledger.Ledger), which is quicker
+        self.in_place = False  # whether the file may be written over, which is quicker: see Ledger
         self.ready = False
         self.round = self.kind = self.exponent = self.classes = self.d = 0
         self._device = _OF_A_ROUND
