@@ -5,20 +5,16 @@ a report that takes long is computed record by record. What holds them all the s
 docs/guides/application.md lists them.
 """
 
-# brings: features, model, recorder
+# brings: dns, features, lease, model, recorder
 
 import asyncio
 import gc
-from array import array
 
 from tern import compat, wire
 from tern.card import certify
 from tern.client import Client
 from tern.compat import MICROPYTHON, const, ticks_diff, ticks_ms
-from tern.frames import FrameError, encode_hello_request
-from tern.gradient import Gradient, batch_size, turn
-from tern.ledger import LedgerError
-from tern.links.steps import install
+from tern.frames import FrameError
 
 if MICROPYTHON:
     from asyncio import sleep_ms
@@ -43,30 +39,26 @@ class Live(Client):
     def __init__(self, board, recorder, model, update=None):
         """recorder: a Recorder, open; model: a Model, open; update: an Update, or None."""
         super().__init__(board)
-        d = recorder.d
         self._recorder = recorder
         self._model = model
         self._update = update
-        self._gradient = Gradient(d)  # now, before the program's tasks run
-        self._row = array("h", bytes(2 * d + 2))
-        self._mean = array("h", bytes(2 * d))
         # Whether work is done in steps, the values that are asked for are there, and a ROUND is for the model.
         self._stepwise = self._ready = self._verified = False
-        n = encode_hello_request(self.reply, 0)  # as yet nothing waits: this opens the files
-        self.answer(memoryview(bytes(self.reply[:n])))
+        self._room_of(recorder.d)  # now, before the program's tasks run,
+        self._hello(0)  # which opens the files
 
     def respond(self, frame, send):
         """As Client.respond(); a MODEL is taken."""
-        kind = frame[0] if len(frame) else 0
-        if kind == wire.MODEL:
-            self._take(frame)
-            return
         epoch = self._epoch
+        if len(frame) and frame[0] == wire.MODEL:
+            try:
+                clients = self._open_clients()
+                self._model.take_model(frame, self._fleet_key if frame[4] == 255 else clients.key)
+            except Exception:  # no model, or none for us
+                pass
         super().respond(frame, send)
-        if kind == wire.FLEET_KEY and self._epoch != epoch:
+        if self._epoch != epoch:
             self._model.forget_round()
-        if not self._stepwise:
-            self._take_round()
 
     def steps(self, frame, send):
         """Answer `frame` as respond() does: a generator, which gives way between two pieces of work."""
@@ -75,38 +67,28 @@ class Live(Client):
         while True:
             try:
                 self.respond(frame, send)
-                yield
-                self._take_round()
-                return
+                break
             except _Long as long:
                 try:
                     yield from long.args[0]
                 except Exception:  # respond() meets it again, and refuses
                     self._stepwise = False
-
-    def _take(self, frame):
-        try:
-            clients = self._open_clients()
-            self._model.take_model(frame, self._fleet_key if frame[4] == 255 else clients.key)
-        except Exception:  # no model, or none for us
-            pass
+        yield
+        if self._verified:
+            self._verified = False
+            try:
+                self._model.take_round(self._round)  # which may write a file
+            except Exception:  # used, if not kept
+                pass
 
     def _answer(self, frame, member):
-        if frame[0] == wire.UPDATE and self._update and self._address:
+        if self._update and self._address and frame[0] == wire.UPDATE:
             return self._update.take(frame, self._find(self._address[0]).key, self.reply)
         return super()._answer(frame, member)
 
     def _report(self, client, question):
         self._verified = True
         return super()._report(client, question)
-
-    def _take_round(self):
-        if self._verified:
-            self._verified = False
-            try:
-                self._model.take_round(self._round)  # which may write a file
-            except LedgerError:  # used, if not kept
-                pass
 
     def _open_records(self, client):
         recorder = self._recorder
@@ -138,21 +120,15 @@ class Live(Client):
         return super()._values(answerer, client, records)
 
     def _computed(self, answerer, client, records):
-        yield from answerer.steps(client, records) if answerer else self._gradient_steps(client, records)
+        if answerer:
+            yield from answerer.steps(client, records)
+        else:
+            count, first = self._begin(client)
+            for index in range(first, first + count):
+                self._add(client, records, index)
+                yield
+            self._gradient.finish(self._mean)
         self._ready = True
-
-    def _gradient_steps(self, client, records):
-        request = self._round
-        count = client.records
-        batch = batch_size(request.batch, count)
-        index = turn(request.round, batch, count)
-        self._gradient.reset(request.range)
-        for _ in range(batch):
-            records.read(client.start + index, self._row)
-            self._gradient.add(request.model, request.parameters, request.exponent, self._row)
-            index = (index + 1) % count
-            yield
-        self._gradient.finish(self._mean)
 
 
 class App:
@@ -174,7 +150,7 @@ class App:
         self.reports = 0  # sent since the start
         self.error = None  # the last exception
         self._client = Live(board, recorder, model, update)
-        self._link = self._reply = None
+        self._held = None  # an answer, and how long it is
 
     async def run(self, watchdog=None):
         """Answer the host beside other tasks, for ever; on a computer until the other end of the port has gone.
@@ -187,14 +163,8 @@ class App:
         pause = 1
         while True:
             reports = self.reports
-            try:
-                await self._serve()
-            except EOFError:
+            if await self._session() is None:
                 return
-            except Exception as error:
-                self._caught(error)
-            finally:
-                self._close()
             pause = 1 if self.reports > reports else min(2 * pause, _LONGEST_S)
             for _ in range(pause):
                 compat.feed()
@@ -207,22 +177,36 @@ class App:
         awake; `error` is the last exception. For boards on a broker: shared_specs/mqtt.md, "Boards that sleep".
         """
         reports = self.reports
+        return bool(asyncio.run(self._session(timeout_ms))) and self.reports > reports
+
+    async def _session(self, timeout_ms=0):
+        # As _serve(); False after an exception, None where the other end has gone.
+        board = self.board
+        link = None
         try:
-            return asyncio.run(self._serve(timeout_ms)) and self.reports > reports
+            gc.collect()
+            if not self._client:
+                self._client = Live(board, self.recorder, self.model, self.update)
+            link = board.link()
+            return await self._serve(link, timeout_ms)
+        except EOFError:
+            return None
         except Exception as error:
-            self._caught(error)
+            self.error = error
+            board.failed(error)
             return False
         finally:
-            self._close()
+            if self._client:
+                self._client.close()
+                self._client = None
+            if link:
+                if link.console:
+                    board.end()
+                link.close()
 
-    async def _serve(self, timeout_ms=0):
+    async def _serve(self, link, timeout_ms):
         # With a time-out: until nothing more comes. Returns whether all that was sent was acknowledged.
         board = self.board
-        gc.collect()
-        if not self._client:
-            self._client = Live(board, self.recorder, self.model, self.update)
-        install()  # of links that never wait
-        self._link = link = board.link()
         link.admit(wire.MODEL)
         link.admit(wire.UPDATE)
         if link.console:
@@ -240,7 +224,10 @@ class App:
                         compat.feed()
                         await sleep_ms(0)
                     await sleep_ms(0)
-                    self._send()
+                    if self._held:
+                        link.send(*self._held)
+                        self.reports += self._held[0][0] == wire.REPORT
+                        self._held = None
                 except MemoryError:  # not even for an ERROR: the host asks again
                     gc.collect()
                 board.led(False)
@@ -260,29 +247,5 @@ class App:
             await sleep_ms(_TICK_MS)
 
     def _hold(self, reply, n):
-        self._reply = reply, n
-
-    def _send(self):
         # One client has one answer to a frame, which stays in its buffer until the next.
-        if self._reply:
-            reply, n = self._reply
-            self._reply = None
-            if reply[0] == wire.REPORT:
-                self.reports += 1
-            self._link.send(reply, n)
-
-    def _caught(self, error):
-        gc.collect()
-        self.error = error
-        self.board.exceptions += 1
-        self.board.last_error = type(error).__name__[:32]
-
-    def _close(self):
-        if self._client:
-            self._client.close()
-            self._client = None
-        if self._link:
-            if self._link.console:
-                self.board.end()
-            self._link.close()
-            self._link = None
+        self._held = reply, n

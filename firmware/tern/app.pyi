@@ -3,6 +3,7 @@ from typing import Protocol
 from tern.boards import Base
 from tern.model import Model
 from tern.recorder import Recorder
+from tern.update import Update
 
 class Watchdog(Protocol):
     def feed(self) -> object: ...
@@ -13,10 +14,11 @@ class App:
     board: Base
     recorder: Recorder
     model: Model
+    update: Update | None
     reports: int
     error: Exception | None
 
-    def __init__(self, board: Base, recorder: Recorder, model: Model) -> None:
+    def __init__(self, board: Base, recorder: Recorder, model: Model, update: Update | None = None) -> None:
         """board: a tern.boards.Base, such as this_board(); recorder: a Recorder; model: a Model;
         update: an Update, for a board whose program comes over its link, too.
         """

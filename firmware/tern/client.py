@@ -343,23 +343,30 @@ class Client:
         """Return what a round asks for: what its answerer computes, or the mean gradient, scaled and clipped."""
         if answerer:
             return answerer.values(client, records, self._form[0])
-        request = self._round
-        d = request.d
+        count, first = self._begin(client)
+        for index in range(first, first + count):
+            self._add(client, records, index)
+        self._gradient.finish(self._mean)
+        return self._mean
+
+    def _room_of(self, d):
         if self._gradient is None or self._gradient.d != d:
             self._row = array("h", bytes(2 * d + 2))
             self._mean = array("h", bytes(2 * d))
             self._gradient = Gradient(d)
-        gradient = self._gradient
-        count = client.records
-        batch = batch_size(request.batch, count)
-        index = turn(request.round, batch, count)
-        gradient.reset(request.range)
-        for _ in range(batch):
-            records.read(client.start + index, self._row)
-            gradient.add(request.model, request.parameters, request.exponent, self._row)
-            index = (index + 1) % count
-        gradient.finish(self._mean)
-        return self._mean
+
+    def _begin(self, client):
+        # of a batch: how many records it has, and which is the first
+        request = self._round
+        self._room_of(request.d)
+        self._gradient.reset(request.range)
+        batch = batch_size(request.batch, client.records)
+        return batch, turn(request.round, batch, client.records)
+
+    def _add(self, client, records, index):
+        request = self._round
+        records.read(client.start + index % client.records, self._row)
+        self._gradient.add(request.model, request.parameters, request.exponent, self._row)
 
     def close(self):
         """Close the ledger and the records; what is durable stays so."""

@@ -41,7 +41,7 @@ _G = const(8192)  # 1 g, of the default scale
 
 
 @micropython.viper
-def sums(mean: int, mask: int, out: ptr32, ring: ptr16, i: int, n: int, k: int) -> int:
+def sums(mean: int, out: ptr32, mask: int, ring: ptr16, i: int, n: int, k: int) -> int:
     """Return the sum of v - mean over n samples v of a ring of mask + 1 from i on, which has mean + 32768 for `mean`.
 
     out[k:k + 4] = the sums of the high bits (from 2**8) and of the low ones of their squares; the sum of |v - v'|; how
@@ -96,26 +96,26 @@ class Window:
         """
         if hop is None:
             hop = n // 2
-        if not (1 < n <= 256 and 0 < hop <= n and 0 < axes < 4):
-            raise ValueError("n must be 2..256, hop 1..n, axes 1..3")
+        rings = axes + 1 if length else axes
         if scale is None:
             most = 0, n // 3 or 1
             scale = ((-_G, _G), (0, _G // 4), (0, _G // 8), most) * axes
             if length:  # counts in two
                 scale += (_G // 4, 3 * _G // 4), (0, _G // 8), (0, _G // 16), most
-        self._length = length
-        if length:
-            axes += 1
-        wrong = len(scale) - 4 * axes
+        fits = 1 < n <= 256 and 0 < hop <= n and 0 < axes < 4 and len(scale) == 4 * rings
         for low, high in scale:
-            wrong = wrong or not 0 < high - low < 65536
-        if wrong:
-            raise ValueError("scale must be %d (low, high), low < high < low + 65536" % (4 * axes))
+            fits = fits and 0 < high - low < 65536
+        if not fits:
+            raise ValueError(
+                "n must be 2..256, hop 1..n, axes 1..3, scale %d (low, high), low < high < low + 65536"
+                % (4 * rings)
+            )
+        self._length = length
         self._scale = scale
         self.n = n
         self.hop = hop
-        self.d = 4 * axes + 1
-        self.raw = array("i", bytes(16 * axes))
+        self.d = 4 * rings + 1
+        self.raw = array("i", bytes(16 * rings))
         self.lost = 0
         # Rings of a power of two. push() moves _head alone and features() _tail alone, so that either may interrupt the
         # other; while a full window waits there is room for another hop.
@@ -124,7 +124,7 @@ class Window:
             size *= 2
         self._mask = size - 1
         self._rings = []
-        for _ in range(axes):
+        for _ in range(rings):
             self._rings.append(array("H", bytes(2 * size)))
         self._head = self._tail = 0
 
@@ -161,8 +161,8 @@ class Window:
         raw = self.raw
         k = 0
         for ring in self._rings:
-            mean = sums(_ZERO, self._mask, raw, ring, self._tail, n, k) // n
-            rest = sums(mean + _ZERO, self._mask, raw, ring, self._tail, n, k)
+            mean = sums(_ZERO, raw, self._mask, ring, self._tail, n, k) // n
+            rest = sums(mean + _ZERO, raw, self._mask, ring, self._tail, n, k)
             high = raw[k] // n
             low = (raw[k] - high * n << 8) + raw[k + 1]
             raw[k] = mean

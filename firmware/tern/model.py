@@ -7,11 +7,10 @@ kept has the form of a MODEL, too (shared_specs/storage.md).
 from array import array
 from struct import pack_into
 
-from tern import wire
+from tern import frames, wire
 from tern.compat import const
-from tern.frames import fields_of, require, seal, verify
 from tern.gradient import dot, sigmoid_tail
-from tern.ledger import LedgerError, replace
+from tern.ledger import replace
 from tern.storage import FLEET, read_fleet
 
 MODEL = "/model.bin"
@@ -27,14 +26,13 @@ _NO_EPOCH = const(2)
 
 def check_model(frame, key):
     """Return (device, round, model, exponent, classes, d) of a MODEL under `key`. Raises FrameError."""
-    fields = fields_of(frame, wire.MODEL, wire.MODEL_FIELDS)
+    fields = frames.fields_of(frame, wire.MODEL, wire.MODEL_FIELDS)
     device, number, model, exponent, classes, d = fields
-    fits = device and 1 <= number <= wire.MAX_ROUND and wire.LINEAR <= model <= wire.SOFTMAX
-    fits = fits and (1 < classes <= wire.MAX_DIMENSION if model == wire.SOFTMAX else classes == 1)
-    fits = fits and 1 <= d <= wire.MAX_DIMENSION and classes * d <= wire.MAX_VALUES
-    fits = fits and wire.MIN_EXPONENT <= exponent <= wire.MAX_EXPONENT
-    require(fits and len(frame) == _AT_BYTES + 2 * classes * d + wire.TAG_BYTES, "no such model")
-    verify(key, frame)
+    frames.check_address(device, number)
+    frames.require(model <= wire.SOFTMAX, "no such model")
+    frames.check_question(model, 0, exponent, classes, d, 1, 0, 0, 0, 0)
+    frames.check_length(frame, wire.MODEL_FIELDS, 2 * classes * d)
+    frames.verify(key, frame)
     return fields
 
 
@@ -58,7 +56,7 @@ class Model:
     def __init__(self, every=8):
         """every: parameters of ROUNDs are written to flash once in so many rounds; those of a MODEL always."""
         self.every = every
-        self.in_place = False  # whether the file may be written over, which is quicker: see Ledger
+        self.in_place = False  # whether the file may be written over, which is quicker: tern.ledger.Ledger
         self.ready = False
         self.round = self.kind = self.exponent = self.classes = self.d = 0
         self._device = _OF_A_ROUND
@@ -76,7 +74,7 @@ class Model:
             self._put(check_model(frame, b""), frame[_AT_BYTES : -wire.TAG_BYTES], False)
         except Exception:  # whatever is wrong with it: as if there were none
             return
-        if self._device != self._epoch and self._device != _OF_A_ROUND:
+        if self._device not in (self._epoch, _OF_A_ROUND):
             self.round = 0
 
     def forget_round(self):
@@ -87,8 +85,8 @@ class Model:
     def take_model(self, frame, key):
         """Use and keep the model of a MODEL (bytes or memoryview) under `key`, unless it is older than the last one.
 
-        Raises FrameError for a frame that is none; LedgerError where it could not be written: then it is used until
-        the board starts again.
+        Raises FrameError for a frame that is none; LedgerError or OSError where it could not be written: then it is
+        used until the board starts again.
         """
         fields = check_model(frame, key)
         if self._device == _OF_A_ROUND or fields[1] >= self.round:
@@ -98,13 +96,16 @@ class Model:
         """Use the parameters of a verified ROUND (frames.Round) until a MODEL comes. Raises LedgerError as above."""
         model = request.model
         number = request.round
-        collects = wire.VALUES <= model <= wire.CATEGORIES
-        if self._device == _OF_A_ROUND and number > self.round and not collects:
+        if (
+            self._device == _OF_A_ROUND
+            and number > self.round
+            and not wire.VALUES <= model <= wire.CATEGORIES
+        ):
             if model > wire.SOFTMAX:
                 model = wire.SOFTMAX if model == wire.SOFTMAX_GRADIENT else model - wire.LOCAL
+            form = model, request.classes, request.d
+            due = number // self.every > self.round // self.every or form != (self.kind, self.classes, self.d)
             fields = (_OF_A_ROUND, number, model, request.exponent, request.classes, request.d)
-            due = number // self.every > self.round // self.every or request.d != self.d or model != self.kind
-            due = due or request.classes != self.classes
             self._put(fields, request.parameters, due)
 
     def score(self, row, label=0):
@@ -161,7 +162,7 @@ class Model:
         frame = bytearray(_AT_BYTES) + bytes(parameters) + bytes(wire.TAG_BYTES)
         frame[0] = wire.MODEL
         pack_into(wire.MODEL_FIELDS, frame, 1, *values)
-        seal(b"", frame, len(frame) - wire.TAG_BYTES)
+        frames.seal(b"", frame, len(frame) - wire.TAG_BYTES)
         if array("h", frame) != self._image:
             self._image = array("h", frame)
             self._device, self.round, self.kind, self.exponent, self.classes, self.d = values
@@ -171,9 +172,6 @@ class Model:
                 path = self._directory + MODEL
                 if not self.in_place:
                     replace(path, frame)
-                    return
-                try:
+                else:
                     with open(path, "wb") as file:
                         file.write(frame)
-                except OSError:
-                    raise LedgerError("model not writable")

@@ -16,9 +16,9 @@ _START = const(5)  # int16s of the header
 _MOST = const(65535)
 _FULL = const(28)  # ENOSPC
 
-# Of a segment: its number, its records, the name of its file
+# Of a segment: its number, its records, the path of its file
 _ROWS = const(1)
-_NAME = const(2)
+_PATH = const(2)
 
 
 class Recorder:
@@ -45,12 +45,13 @@ class Recorder:
                 % most
             )
         self._most = min(most, capacity + hold - 1) // hold * hold  # records of a segment
+        self._bytes = 2 * d + 2  # of a record
         self.d = d
         self.capacity = capacity
         self.hold = hold
         self.flushes = self.lost = 0
         # The segment that grows, as in its file: LittleFS takes six times as long to append to a file as to write it.
-        self._image = array("h", bytes(RECORDS_BYTES + self._most * (2 * d + 2)))
+        self._image = array("h", bytes(RECORDS_BYTES + self._most * self._bytes))
         self._folder = None
         self._file = None  # that of the segment _opened
         self._forget()
@@ -64,34 +65,35 @@ class Recorder:
     def open(self, directory):
         """Find what is there. Raises StorageError, and OSError."""
         self._forget()
-        self._folder = directory + "/" + SAMPLES + "/"
+        self._folder = folder = directory + "/" + SAMPLES
         segments = []
         total = 0
         try:
-            names = os.listdir(self._folder[:-1])
-        except OSError:
-            os.mkdir(self._folder[:-1])
-            names = []
-        for name in names:
-            segment = [0, 1, name]
+            os.mkdir(folder)
+        except OSError:  # it is there
+            pass
+        for name in os.listdir(folder):
+            segment = [0, 1, folder + "/" + name]
             file = self._open(segment)
-            segment[_ROWS] = rows = (file.seek(0, 2) - RECORDS_BYTES) // (2 * self.d + 2)
+            segment[_ROWS] = rows = (file.seek(0, 2) - RECORDS_BYTES) // self._bytes
             if rows > 0:  # else it was only begun
                 file.seek(0)
                 magic, d, segment[0] = unpack(RECORDS_HEADER, file.read(RECORDS_BYTES))
                 if magic != SEGMENT_MAGIC or d != self.d:
                     raise StorageError(
-                        "%s%s: damaged, or not of %d features; clear() removes all"
-                        % (self._folder, name, self.d)
+                        "%s: damaged, or not of %d features; clear() removes all" % (segment[_PATH], self.d)
                     )
                 total += rows
                 segments.append(segment)
         segments.sort()
-        if segments and segments[-1][_ROWS] + self.hold <= self._most:
-            self._rows = segments[-1][_ROWS]
-            file = self._open(segments[-1])
-            file.seek(0)
-            file.readinto(memoryview(self._image)[: _START + self._rows * (self.d + 1)])
+        if segments:
+            last = segments[-1]
+            rows = last[_ROWS]
+            if rows + self.hold <= self._most:
+                self._rows = rows
+                file = self._open(last)
+                file.seek(0)
+                file.readinto(memoryview(self._image)[: _START + rows * (self.d + 1)])
         self._shut()
         self._total = total
         self._segments = segments
@@ -120,23 +122,22 @@ class Recorder:
         """Write what is held in RAM. Where the flash takes nothing, `lost` tells. Raises StorageError before open()."""
         n = self._held
         self._held = 0
-        full = False
         while n:
             try:
-                if full:
-                    self.lost += self.count
-                    name = self._take_oldest()
-                    self.lost -= self.count
-                    os.remove(self._folder + name)
                 self._write(n)
                 self.flushes += 1
-                n = 0
+                return
             except OSError as error:
                 self._shut()
-                full = error.errno == _FULL and len(self._segments) > 1
-                if not full:
+                if error.errno != _FULL or len(self._segments) < 2:
                     self.lost += n
-                    n = 0
+                    return
+            oldest = self._take_oldest()
+            self.lost += oldest[_ROWS]
+            try:
+                os.remove(oldest[_PATH])
+            except OSError:
+                pass
 
     def _write(self, n):
         segments = self._segments
@@ -145,12 +146,11 @@ class Recorder:
         if not segments or (not self._rows and segments[-1][_ROWS]):
             # The next segment takes the file of the oldest, once none of its records counts any more. LittleFS is
             # quicker with few names that stay, and puts the new content in the place of the old one in one step.
-            self._shut()
             number = segments[-1][0] + 1 if segments else 1
-            name = "%x" % number
+            path = "%s/%x" % (self._folder, number)
             if segments and self._total - segments[0][_ROWS] >= self.capacity:
-                name = self._take_oldest()
-            segments.append([number, 0, name])
+                path = self._take_oldest()[_PATH]
+            segments.append([number, 0, path])
         last = segments[-1]
         rows = self._rows + n
         pack_into(RECORDS_HEADER, self._image, 0, SEGMENT_MAGIC, self.d, last[0])
@@ -165,10 +165,10 @@ class Recorder:
         self._rows = rows if rows + self.hold <= self._most else 0
 
     def _take_oldest(self):
-        # Its records count no more. Returns the name of its file.
-        _, rows, name = self._segments.pop(0)
-        self._total -= rows
-        return name
+        # Its records count no more.
+        oldest = self._segments.pop(0)
+        self._total -= oldest[_ROWS]
+        return oldest
 
     def read(self, index, row):
         """Read record `index`, 0 .. count - 1, the oldest first, into the array('h') `row` of d + 1.
@@ -187,15 +187,15 @@ class Recorder:
                 break
             index -= segment[_ROWS]
         file = self._open(segment)
-        file.seek(RECORDS_BYTES + (2 * self.d + 2) * index)
-        if file.readinto(row) != 2 * self.d + 2:
+        file.seek(RECORDS_BYTES + self._bytes * index)
+        if file.readinto(row) != self._bytes:
             raise StorageError("samples: cut short")
 
     def _open(self, segment, mode="rb"):
         # One at a time: LittleFS shows an open file nothing that another one writes.
         if segment is not self._opened or mode != self._mode:
             self._shut()
-            self._file = open(self._folder + segment[_NAME], mode)
+            self._file = open(segment[_PATH], mode)
             self._opened = segment
             self._mode = mode
         return self._file
@@ -203,8 +203,8 @@ class Recorder:
     def clear(self):
         """Remove all records, those in RAM as well. Raises OSError."""
         self._forget()
-        for name in os.listdir(self._folder[:-1]):
-            os.remove(self._folder + name)
+        for name in os.listdir(self._folder):
+            os.remove(self._folder + "/" + name)
         self._segments = []
 
     def close(self):

@@ -1,5 +1,9 @@
 from array import array
 
+SAMPLES: str
+SEGMENT_MAGIC: bytes
+SEGMENT_MOST: int
+
 class Recorder:
     """The newest `capacity` records of `d` features (int16 Q1.14, the constant one included) and a
     label.

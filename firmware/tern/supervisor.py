@@ -36,9 +36,7 @@ def run(board):
                 if not board.locked:
                     return
             except Exception as error:
-                gc.collect()
-                board.exceptions = min(board.exceptions + 1, _MOST)
-                board.last_error = type(error).__name__[:32]
+                board.failed(error)
             if not 0 <= ticks_diff(ticks_ms(), start) < _QUIET_MS:
                 pause = 1
             for _ in range(min(pause, board.longest_pause)):

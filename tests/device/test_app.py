@@ -12,6 +12,7 @@ from tern import app, host_frames, storage, wire
 from tern.app import App, Live
 from tern.client import Client
 from tern.compat import ticks_diff, ticks_ms
+from tern.ledger import LedgerError
 from tern.recorder import Recorder
 from tern.streams import Keyed
 
@@ -167,6 +168,15 @@ def test_a_refusal_computes_nothing():
         frame = small_board.asked[0] = round_frame(1, card)
         (answer,), pauses = in_steps(live, frame)
         assert error_of(answer)[0] == code and pauses == steps
+
+
+def test_a_model_that_cannot_be_kept_keeps_no_report_back():
+    class Full(Taken):
+        def take_round(self, request):
+            raise LedgerError("no room")
+
+    live = live_on(provision(scratch.folder()), [array("h", bytes(10))] * 5, model=Full())
+    assert ask(live, round_frame(1, THREE))[0] == wire.REPORT
 
 
 def test_the_model_gets_what_is_verified():

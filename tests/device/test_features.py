@@ -105,7 +105,7 @@ def test_the_largest_sums_stay_in_bounds():
                 v = [high if i < share else low for i in range(n)]
                 ring = array("H", (x + 32768 for x in v))
                 for mean in (0, sum(v) // n):
-                    total = sums(mean + 32768, n - 1, out, ring, 3, n, 0)
+                    total = sums(mean + 32768, out, n - 1, ring, 3, n, 0)
                     assert total == sum(v) - n * mean
                     squares = sum((x - mean) ** 2 for x in v)
                     assert (out[0] << 8) + out[1] == squares and out[0] <= 1 << 30 and 0 <= out[1] < 1 << 16

@@ -354,7 +354,7 @@ def cut_at_every_write():
             flash.left = cut
             try:
                 own.take_model(frames[1], KEY)
-            except LedgerError:
+            except (LedgerError, OSError):
                 pass
             whole = flash.alive()
             flash.left = 0

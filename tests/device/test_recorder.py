@@ -51,7 +51,7 @@ def numbers(book):
 
 
 def opened(folder, *args, **options):
-    book = Recorder(*args, **options)
+    book = Recorder(*args, least=1, **options)  # fewer than `least` read as zeros
     book.open(folder)
     return book
 

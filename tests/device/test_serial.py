@@ -6,8 +6,8 @@ import small_board
 
 from tern import frames, host_frames, wire
 from tern.frames import Receiver
-from tern.links import serial, steps
-from tern.links.steps import Serial
+from tern.links import serial
+from tern.links.serial import Serial
 
 REPORT = bytes((wire.REPORT,)) + bytes(i & 255 for i in range(300))
 
@@ -19,6 +19,7 @@ class Stream:
         self.given = b""
         self.taken = bytearray()
         self.room = 1000000
+        self.slow = False  # whether a write waits no longer than it likes
         self.asked = {}  # how many bytes at once were read for -> how often
         self.polls = set()
 
@@ -31,7 +32,7 @@ class Stream:
         return n
 
     def write(self, data, at, n):
-        assert self.room, "it would wait"
+        assert self.room or self.slow, "it would wait"
         n = min(n, self.room)
         self.taken += data[at : at + n]
         self.room -= n
@@ -61,16 +62,23 @@ class Poll:
 def with_a_stream(function):
     stream = Stream()
     good = serial.select
-    serial.select = steps.select = stream
+    serial.select = stream
     try:
-        function(stream, Serial(stream, stream, stream, False))
+        function(stream, Serial(stream, stream, stream, stream, False))
     finally:
-        serial.select = steps.select = good
+        serial.select = good
 
 
 def coded(frame):
     out = bytearray(frames.cobs_size(len(frame)))
     return bytes(out[: frames.cobs_encode(frame, len(frame), out)])
+
+
+def a_round():
+    frame = bytearray(wire.MAX_FRAME)
+    parameters = array("h", (j for j in range(128)))
+    n = host_frames.encode_round(frame, bytes(32), 7, 1, wire.LINEAR, parameters, small_board.THREE, 1, -14)
+    return bytes(frame[:n])
 
 
 def answers(data):
@@ -126,7 +134,7 @@ def test_a_host_that_takes_nothing_holds_nobody():
     def run(stream, link):
         assert link.receive(0) is None
         stream.room = 10
-        assert not link.send(REPORT, len(REPORT)) and link.waiting() == 1
+        assert not link.send(REPORT, len(REPORT)) and link.waiting() == len(coded(REPORT)) - 10
         assert link.receive(0) is None and len(stream.taken) == 10
         for _ in range(20):
             stream.room += 20
@@ -138,50 +146,98 @@ def test_a_host_that_takes_nothing_holds_nobody():
     with_a_stream(run)
 
 
-def test_an_answer_that_did_not_get_out_gives_way_to_the_next():
+def test_nothing_is_read_before_an_answer_is_out():
+    # So no credit comes within it, and the host waits with what it has.
     def run(stream, link):
-        assert link.receive(0) is None
-        for room in (0, 1, 10, 100, 302):
+        question = bytes((wire.ROUND,)) + bytes(1 + i % 255 for i in range(300))
+        for room in (0, 1, 10, 100, len(coded(REPORT)) - 1):
+            assert link.receive(0) is None
             stream.taken[:] = b""
             stream.room = room
-            link.send(REPORT, len(REPORT))
-            for _ in range(6):
-                link.receive(0)
+            assert not link.send(REPORT, len(REPORT))
+            stream.given = coded(question)
+            for _ in range(10):
+                assert link.receive(0) is None
+            assert not link.send(REPORT, 50), "the host asks again"
+            assert stream.given == coded(question) and stream.room == 0
             stream.room = 1000
-            link.send(REPORT, 50)
-            for _ in range(6):
-                link.receive(0)
-            assert answers(stream.taken)[-1] == REPORT[:50] and link.waiting() == 0
-            assert REPORT not in answers(stream.taken)
+            found = None
+            for _ in range(20):
+                frame = link.receive(0)
+                if frame is not None:
+                    found = bytes(frame)
+            assert found == question and not stream.given and link.waiting() == 0
+            assert answers(stream.taken)[0] == REPORT and not any(answers(stream.taken)[1:])
+            assert len(answers(stream.taken)) - 1 in (2, 3), "credits"
 
     with_a_stream(run)
 
 
-def test_credits_wait_for_the_end_of_a_frame():
+def test_a_credit_that_finds_no_room_comes_later():
     def run(stream, link):
         assert link.receive(0) is None
-        stream.room = 100
-        link.send(REPORT, len(REPORT))
+        stream.room = 0
         stream.given = coded(bytes((wire.ROUND,)) + bytes(1 + i % 255 for i in range(300)))
         for _ in range(10):
+            assert link.receive(0) is None
+        assert link.waiting() == 1 and not stream.taken
+        stream.room = 1
+        while stream.given:
             link.receive(0)
+            stream.room = 1
+        assert stream.taken == bytes(2)
+
+    with_a_stream(run)
+
+
+def test_a_frame_that_was_cut_short_is_the_first_to_go_out():
+    def run(stream, link):
+        now = 0
+
+        def later():
+            nonlocal now
+            now += 1000
+            return now
+
+        good = serial.ticks_ms
+        serial.ticks_ms = later
+        stream.slow = True
+        stream.room = 10
+        try:
+            assert not link.send(REPORT, len(REPORT)) and link.waiting() == len(coded(REPORT)) - 10
+            assert 5000 < now < 12000
+            assert not link.send(REPORT, 9)
+        finally:
+            serial.ticks_ms = good
         stream.room = 1000
-        for _ in range(10):
-            link.receive(0)
-        assert answers(stream.taken)[0] == REPORT
-        assert stream.taken.endswith(bytes(3)) and not stream.taken.endswith(bytes(4))
+        assert link.send(REPORT, 50) and link.waiting() == 0
+        assert answers(stream.taken) == [REPORT, REPORT[:50]]
+
+    with_a_stream(run)
+
+
+def test_a_program_may_wait_and_not_wait_in_turn():
+    def run(stream, link):
+        question = a_round()
+        for cut in range(1, len(question), 23):
+            stream.given = coded(question)[:cut]
+            assert link.receive(0) is None
+            stream.given += coded(question)[cut:]
+            assert bytes(link.receive()) == question
+            stream.room = 7
+            assert link.receive(0) is None and not link.send(REPORT, len(REPORT))
+            stream.room = 1000
+            stream.given = coded(question)
+            assert bytes(link.receive(100)) == question
+            assert REPORT in answers(stream.taken) and link.waiting() == 0
+            stream.taken[:] = b""
 
     with_a_stream(run)
 
 
 def test_without_a_limit_it_asks_for_what_must_come():
     def run(stream, link):
-        question = bytearray(wire.MAX_FRAME)
-        parameters = array("h", (j for j in range(128)))
-        n = host_frames.encode_round(
-            question, bytes(32), 7, 1, wire.LINEAR, parameters, small_board.THREE, 1, -14
-        )
-        question = bytes(question[:n])
+        question = a_round()
         stream.given = coded(question)
         assert bytes(link.receive()) == question
         assert max(stream.asked) == wire.AT_ONCE and sum(stream.asked.values()) < 100

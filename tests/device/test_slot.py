@@ -5,7 +5,7 @@ import time
 from tern import wire
 from tern.compat import MICROPYTHON, sleep_ms
 from tern.links import slot as module
-from tern.links.steps import Slotted
+from tern.links.slot import Slotted
 
 REPORT = bytes((wire.REPORT,)) + b"answer"
 ERROR = bytes((wire.ERROR,)) + b"ext"
@@ -52,13 +52,13 @@ def test_sends_at_multiples_of_the_slot():
         slotted = Slotted(link, 20)
         before = now_us()
         assert bytes(slotted.receive()) == b"frame"
-        start = slotted._due
+        start = slotted._last
         assert since(before, start) >= 0 and since(start, now_us()) >= 0, "when the frame came"
         sleep_ms(work_ms)
         reply = bytearray(REPORT)
         assert slotted.send(reply, 3)
         reply[:3] = bytes(3)  # the client's next answer
-        assert not link.sent and slotted.waiting() == 1
+        assert not link.sent and slotted.waiting() == 3
         slotted.send(ERROR, 4)
         at = since(start, link.sent[0][1])
         least = (work_ms // 20 + 1) * 20000
@@ -87,15 +87,14 @@ class Clock:
 
 def with_a_clock(function):
     clock = Clock()
-    good = module._us, module._diff, module._add, module.sleep_ms
+    good = module._us, module._diff, module.sleep_ms
     module._us = clock.now
     module._diff = lambda later, earlier: later - earlier
-    module._add = lambda ticks, us: ticks + us
     module.sleep_ms = clock.sleep_ms
     try:
         function(clock)
     finally:
-        module._us, module._diff, module._add, module.sleep_ms = good
+        module._us, module._diff, module.sleep_ms = good
 
 
 class Told(Link):
@@ -115,7 +114,7 @@ def test_a_task_is_held_only_close_to_the_moment():
             link = Told(clock)
             slotted = Slotted(link, 500)
             slotted.receive(0)
-            start = slotted._due
+            start = slotted._last
             clock.us += 1000 * work_ms
             slotted.send(REPORT, 3)
             calls = 0
@@ -137,7 +136,7 @@ def test_a_moment_that_is_missed_is_followed_by_the_next():
         link = Told(clock)
         slotted = Slotted(link, 500)
         slotted.receive(0)
-        start = slotted._due
+        start = slotted._last
         slotted.send(REPORT, 3)
         assert slotted.receive(0) is None
         clock.us += 700000
@@ -189,7 +188,7 @@ def test_a_board_has_the_slot_that_its_file_says():
                     storage.FLEET_FIELDS, storage.FLEET_MAGIC, bytes(wire.KEY_BYTES), 0, slot, 1, 0, 0
                 )
             )
-        assert isinstance(Quiet(folder).link(), kind if kind is Link else module.Slotted)
+        assert isinstance(Quiet(folder).link(), kind)
     with open(folder + "/" + storage.FLEET, "wb") as file:
         file.write(b"damaged")
     assert isinstance(Quiet(folder).link(), Link)  # it can then be asked, and refuses
@@ -218,17 +217,3 @@ def test_with_a_slot_the_work_of_each_client_has_a_moment_of_its_own():
         client.respond(small_board.round_frame(1, small_board.THREE, device=wire.FLEET, key=key), send)
         assert sent == kinds
         client.close()
-
-
-def test_an_application_installs_links_that_do_not_wait():
-    from tern.links import serial, slot, steps
-
-    good = serial.Serial, slot.Slotted
-    assert issubclass(steps.Serial, good[0]) and issubclass(steps.Slotted, good[1])
-    try:
-        steps.install()
-        assert serial.Serial is steps.Serial and slot.Slotted is steps.Slotted
-        steps.install()
-        assert serial.Serial is steps.Serial
-    finally:
-        serial.Serial, slot.Slotted = good

@@ -58,5 +58,6 @@ def answers(files, beat, frames):
     for frame in frames:
         link.frame = memoryview(frame)
         client.respond(slotted.receive(), slotted.send)
+    slotted.receive()  # sends the last
     client.close()
     return link.answers

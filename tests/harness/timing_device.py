@@ -13,7 +13,6 @@ from array import array
 from tern import client, supervisor, wire
 from tern.boards.emulated import Board
 from tern.host_frames import encode_round
-from tern.links import steps
 from tern.storage import CLIENTS, Clients
 
 D = 128
@@ -67,7 +66,6 @@ class TimedBoard(Board):
 
 
 def task(board):
-    steps.install()
     slotted = board.link()
     one = client.Client(board)
     try:

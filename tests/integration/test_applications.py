@@ -10,12 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tern.recorder import Recorder
 from ternhost.fleet.provision import new_keys, provision_board
 from ternhost.mechanisms.accounting import Policy
 from terntools.emulators.micropython import device_command, find_micropython
-
-pytest.importorskip("tern.app")
-from tern.recorder import Recorder
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"

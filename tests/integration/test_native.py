@@ -55,7 +55,7 @@ def draw():
         on.install({})
         on.call(f"exec({PROGRAM!r}, globals())")
         leaves = "[id(leaf) for leaves in sampler._LEAVES.values() for leaf in leaves]"
-        leaves = fold.fold_program(leaves, mpy.library())  # private names are shorter on a board
+        leaves = fold.fold_program(leaves, mpy.library("armv6m"))  # private names are shorter on a board
         viper = on.call(leaves)
         assert on.use_native()
         assert len(set(on.call(leaves)) - set(viper)) == 2

@@ -43,7 +43,7 @@ def test_segments_are_what_a_recorder_reads(tmp_path, d, n):
     files = records.segments(wanted, last=9)
     assert all(len(data) <= recorder.SEGMENT_MOST for data in files.values())
     on_board(files, tmp_path)
-    book = Recorder(d, n + 8, 8)
+    book = Recorder(d, n + 8, 8, least=1)
     book.open(str(tmp_path))
     assert book.count == n
     row = np.zeros(d + 1, np.int16)

@@ -1,14 +1,26 @@
 """Folding constants into their uses: what it changes and what it leaves alone; and what a board gets."""
 
+import array
 import ast
+import asyncio
 import builtins
+import hashlib
+import io
+import json
+import os
+import select
+import socket
+import ssl
+import struct
 import sys
+import time
+from pathlib import Path
 from types import ModuleType
 
 import pytest
 
 from ternhost.errors import TernError
-from terntools.boards import fold, modules, mpy
+from terntools.boards import fold, modules, mpy, shorten
 
 CONSTANTS = '''"""Constants."""
 from tern.compat import const
@@ -84,7 +96,7 @@ def test_texts_of_refusals_go():
     )
     assert fold.fold({"user": user})["user"] == (
         "require(x, )\nraise FrameError(3, '', 5)\nraise FrameError(3, )\n"
-        "raise LedgerError()\nraise StorageError()\nraise Lost('kept')\nf('kept')\n"
+        "raise LedgerError\nraise StorageError\nraise Lost('kept')\nf('kept')\n"
     )
 
 
@@ -108,6 +120,98 @@ def test_what_nothing_names_goes():
     assert fold.prune({"a": a, "b": b}, ["b.A().method()"]) == {"a": gone, "b": b}
     assert fold.prune({"a": a, "b": b}, ["first", "A", "'method'"]) == {"a": a, "b": b}
     assert "method" not in fold.prune({"a": a, "b": b}, ["A"])["b"]
+
+
+def test_parameters_are_names_that_every_board_has():
+    a = "def f(é, self, by, n: ptr8 = 3):\n    self = n + x(é, by=by); key = [n for _ in é]; return é.n\n"
+    short = "def f(args, self, by, end: ptr8 = 3):\n"
+    short += "    self = end + x(args, by=by); key = [end for _ in args]; return args.n\n"
+    assert shorten.parameters({"a": a}) == {"a": short}
+    left = "@asm_thumb\ndef f(r0):\n    mov(r0, 1)\n\n\ndef g(first):\n    return lambda: first\n"
+    assert shorten.parameters({"a": left}) == {"a": left}
+
+
+def test_parameters_that_may_be_named_in_a_call_keep_their_names():
+    a = "class A:\n    def __init__(self, first):\n        pass\n\n    def f(self, second):\n        pass\n"
+    assert shorten.parameters({"a": a}, whole=["a"]) == {"a": a}
+    assert shorten.parameters({"a": a}, ["A(first=1)\n", "x.f(second=2)\n"]) == {"a": a}
+    assert shorten.parameters({"a": a}, ["A(**options)\n"]) == {"a": a}
+    assert shorten.parameters({"a": a}, ["A(first=1)\n"])["a"] == a.replace("second", "args")
+    for board in mpy.BOARDS.values():
+        found = mpy.sources_for(board, more=["app"])
+        for call in (
+            "def __init__(self, board, recorder, model, update=None):",
+            "def once(self, timeout_ms=5000):",
+        ):
+            assert call in found["tern.app"]
+
+
+def test_public_names_that_only_the_library_uses_are_short():
+    a = "import os\nclass Box:\n    def total(self, count):\n        self.held = os.sync(); self.named = 1\n"
+    b = "from tern.a import Box\ndef filled(x):\n    x.by(held=1); other.free = Box().total(2) + x.sync\n"
+    library = {"tern.a": a, "tern.b": b}
+    short = shorten.short_names(library)
+    assert sorted(short) == [
+        "Box",
+        "filled",
+        "named",
+        "total",
+    ]  # held is a keyword, sync the system's, free nobody's
+    box, filled, named, total = (short[name] for name in sorted(short))
+    expected = {
+        "tern.a": a.replace("Box", box).replace("total", total).replace("named", named),
+        "tern.b": b.replace("Box", box).replace("total", total).replace("filled", filled),
+    }
+    assert shorten.public_names(library, library) == expected
+    assert shorten.public_names({"tern.b": b}, library) == {"tern.b": expected["tern.b"]}
+    some = shorten.public_names(library, library, ["x = 'Box total'\n"], whole=["tern.b"])
+    assert some == {"tern.a": a.replace("named", named), "tern.b": b}
+    again = shorten.public_names(library, library, [f"{named} = 1\n"])
+    assert "named" in again["tern.a"]
+    assert "total" not in shorten.short_names({"tern.a": a, "tern.b": "x = 'total'\n"})
+
+
+def test_names_that_micropython_has_stay():
+    """What is not known by its name here has one of its stubs."""
+    library = fold.fold(mpy.library("armv6m") | mpy.library())
+    short = shorten.short_names(library)
+    assert len(short) > 150
+    here = (array, asyncio, builtins, hashlib, io, json, os, select, socket, ssl, struct, sys, time)
+    types = (array.array, asyncio.Task, socket.socket, ssl.SSLContext, io.FileIO, int, str, bytes, bytearray)
+    for one in (*here, *types, memoryview, list, dict, set, tuple, range, OSError, property):
+        assert not short.keys() & set(dir(one)), one
+    stubs = Path(sys.prefix, "stubs")
+    for path in stubs.rglob("*.pyi"):
+        if path.stem in (
+            "machine",
+            "network",
+            "rp2",
+            "esp32",
+            "vfs",
+            "cryptolib",
+            "asyncio",
+            "socket",
+            "tls",
+            "ssl",
+        ):
+            names = {
+                node.name
+                for node in ast.walk(ast.parse(path.read_text()))
+                if isinstance(node, ast.FunctionDef | ast.ClassDef)
+            }
+            assert not short.keys() & names, path
+
+
+def test_what_a_program_names_is_there_by_its_name():
+    program = "from tern.gradient import Gradient, sigmoid_tail\nGradient(3).reset(range_=2)\n"
+    for board in mpy.BOARDS.values():
+        plain = mpy.sources_for(board)["tern.gradient"]
+        found = mpy.sources_for(board, program=program)["tern.gradient"]
+        assert "class Gradient" in plain
+        assert "def sigmoid_tail" not in plain
+        assert "def reset(self, range_=0)" not in plain
+        for text in ("class Gradient", "def sigmoid_tail", "def reset(self, range_=0)"):
+            assert text in found
 
 
 def test_the_compatibility_module_is_that_of_a_device():

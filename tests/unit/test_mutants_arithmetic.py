@@ -197,8 +197,8 @@ WRONG = [
         ("labels that count from 1", "row[d] == i else 0", "row[d] == i + 1 else 0"),
         ("no residual for the other classes", "(_ONE if row[d] == i else 0)\n",
          "(_ONE if row[d] == i else probabilities[i])\n"),
-        ("no range", "mean(self._totals, batch, self._mean, n, request.range - fine)",
-         "mean(self._totals, batch, self._mean, n, 0)"),
+        ("no range", "mean(self._totals, batch, self.result, n, request.range - fine)",
+         "mean(self._totals, batch, self.result, n, 0)"),
         ("records that do not go round", "index = (index + 1) % count", "index = min(index + 1, count - 1)"),
     ),
     *of(

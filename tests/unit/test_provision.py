@@ -32,6 +32,22 @@ def test_policies():
             provision.policy(largest, budget)
 
 
+def member(*options):
+    parser = argparse.ArgumentParser()
+    provision_cli.add_options(parser, required=False)
+    return provision_cli.member_of(parser.parse_args(["--device", "7", *options]))
+
+
+def test_a_board_whose_program_collects_its_records_is_given_none():
+    own = member("--own-records")
+    assert not own.rows.any()
+    assert own.most_records == 256
+    assert member("--own-records", "--most-records", "64").most_records == 64
+    for options in ((), ("--own-records", "--dataset", "wine"), ("--records", "a.csv", "--dataset", "wine")):
+        with pytest.raises(UsageError, match="records from one place"):
+            member(*options)
+
+
 def test_records_of_a_csv_file(tmp_path):
     path = tmp_path / "records.csv"
     path.write_text("bias,x,label\n1,-0.5,1\n1,0.25,-1\n")

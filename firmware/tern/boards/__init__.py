@@ -1,5 +1,6 @@
 """What differs from board to board: one module each, with a class Board made from Base."""
 
+import gc
 import sys
 import time
 
@@ -71,6 +72,12 @@ class Base:
     def keep(self, word=0):
         """Keep `word` (u32, not 0) until power off, through resets. Return the one kept last, 0 at first."""
         return 0
+
+    def failed(self, error):
+        """Count an exception and keep its class alone, since a message may hold what is nobody's business."""
+        gc.collect()
+        self.exceptions = min(self.exceptions + 1, 0xFFFF)
+        self.last_error = type(error).__name__[:32]
 
     def watch(self):
         """Start the watchdog, where there is one, to be fed by compat.feed()."""

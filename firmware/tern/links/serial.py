@@ -2,8 +2,8 @@
 
 Reading a console blocks until it has all that was asked for. So only bytes that must come are asked for: at first one,
 then what COBS says of its block. After every CREDIT bytes taken the device sends an empty frame, so that the host never
-fills the port's small buffer. Where receive(0) must not wait for the rest of a frame, links.steps takes this one's
-place.
+fills the port's small buffer. In a task, which calls receive(0), nothing must come: bytes are read and written one by
+one, as a poll says that they are there or have room, and none is read before the last frame is out.
 """
 
 import gc
@@ -15,11 +15,12 @@ from tern.compat import const, ticks_diff, ticks_ms
 
 _COLLECT = const(250)  # frames
 _SEND_MS = const(5000)  # a host that takes no byte for so long has gone
+_AT_ONCE = const(64)  # bytes read, and written, by one receive(0); a power of two that divides CREDIT
 
 
 def open_link(board):
     """Return the link over the console of a board, whichever it is."""
-    return Serial(sys.stdin.buffer, sys.stdout.buffer, sys.stdin, board.locked)
+    return Serial(sys.stdin.buffer, sys.stdout.buffer, sys.stdin, sys.stdout, board.locked)
 
 
 class Serial:
@@ -27,28 +28,33 @@ class Serial:
 
     console = True  # its port is the board's console
 
-    def __init__(self, source, sink, poll_source, locked):
-        """poll_source: what to poll for `source` (sys.stdin for sys.stdin.buffer). locked: nobody interrupts."""
+    def __init__(self, source, sink, poll_source, poll_sink, locked):
+        """poll_source, poll_sink: what to poll for them (sys.stdin for sys.stdin.buffer). locked: nobody interrupts."""
         self._locked = locked
         self._source = source
         self._sink = sink
         self._poll = select.poll()
         self._poll.register(poll_source, select.POLLIN)
+        self._room = select.poll()
+        self._room.register(poll_sink, select.POLLOUT)
         self._state = frames.receiver_state(wire.MAX_FRAME)
         self._frame = memoryview(bytearray(wire.MAX_FRAME))
         self._last = self._frame[:0]  # the last frame: the next one may be as long
         self._chunk = bytearray(wire.AT_ONCE)
         self._coded = bytearray(frames.cobs_size(wire.MAX_FRAME))
+        self._at = self._end = 1  # what is left to write of _coded, which ends with a zero
         self._taken = 0
         self._frames = 0  # sent since garbage was collected
-        self._cut = False  # whether the last frame sent was cut short
+        self._wait = -1  # the last time-out: 0 in a task
 
     def receive(self, timeout_ms=-1):
         """Return the next frame, a memoryview until the following call; empty if damaged.
 
-        None where none came in `timeout_ms` (-1: wait for ever). Raises EOFError when the other end has gone, and
-        KeyboardInterrupt when it sends a carriage return and Ctrl-C in place of a frame, as tools do.
+        None where none came in `timeout_ms` (-1: wait for ever); with 0 neither this nor send() waits. Raises EOFError
+        when the other end has gone, and KeyboardInterrupt when it sends a carriage return and Ctrl-C in place of a
+        frame, as tools do.
         """
+        self._wait = timeout_ms
         try:
             return self._receive(timeout_ms)
         except OSError:  # a pty whose other end was closed
@@ -57,6 +63,8 @@ class Serial:
     def _receive(self, timeout_ms):
         # Few variables: what takes more than 11 words lies on the heap.
         state = self._state
+        if not self._push() and not timeout_ms:
+            return None
         while True:
             n = frames.cobs_decode(self._chunk, state, self._frame)
             if n == frames.MORE:
@@ -65,7 +73,7 @@ class Serial:
                     raise KeyboardInterrupt
                 if (timeout_ms >= 0 or self._frames > _COLLECT) and not self._ready(timeout_ms):
                     return None
-                n = self._source.readinto(self._chunk, n or 1)  # no more than the chunk holds
+                n = self._source.readinto(self._chunk, (timeout_ms and n) or 1)  # at most the chunk
                 if not n:
                     raise EOFError
                 state[0] = 0
@@ -73,8 +81,11 @@ class Serial:
                 n += self._taken
                 if n >= wire.CREDIT:
                     n -= wire.CREDIT
-                    self._write(b"\x00", 1)
+                    self._at = self._end - 1
+                    self._push()
                 self._taken = n
+                if not (timeout_ms or n & _AT_ONCE - 1):
+                    return None
             elif n:
                 if n < 0:
                     n = 0
@@ -92,26 +103,38 @@ class Serial:
     def close(self):
         """The port stays open: it is the board's console."""
 
+    disconnect = close
+
+    def admit(self, kind):
+        """Every frame is passed as it is."""
+
+    def waiting(self):
+        """Return how many bytes are not sent yet."""
+        return self._end - self._at
+
     def send(self, frame, n):
-        """Send frame[:n]. Return whether the other end took all of it. A HELLO starts the count of credits afresh."""
+        """Send frame[:n], in a task by the next calls of receive(0). Return whether the other end took all of it. A
+        HELLO starts the count of credits afresh.
+        """
+        if not self._push():  # the frame before
+            return False
         self._frames += 1
         if frame[0] == wire.HELLO:
             self._taken = 0
-        return self._write(self._coded, frames.cobs_encode(frame, n, self._coded))
+        self._at = 0
+        self._end = frames.cobs_encode(frame, n, self._coded)
+        return self._push()
 
-    def _write(self, data, n):
-        if self._cut:
-            self._cut = False
-            if not self._write(b"\x00", 1):
-                return False
+    def _push(self):
+        # Returns whether all is written.
+        wait = self._wait
+        end = self._end if wait else min(self._end, self._at + _AT_ONCE)
         since = ticks_ms()
-        at = 0
-        while at < n:
-            took = self._sink.write(data, at, n - at)
+        while self._at < end and (wait or any(self._room.ipoll(0))):
+            took = self._sink.write(self._coded, self._at, (wait and end - self._at) or 1)
             if took:
-                at += took
+                self._at += took
                 since = ticks_ms()
             elif ticks_diff(ticks_ms(), since) > _SEND_MS:
-                self._cut = True
-                return False
-        return True
+                break
+        return self._at == self._end

@@ -7,21 +7,17 @@ from tern.compat import MICROPYTHON, const, sleep_ms
 
 if MICROPYTHON:
     _us = time.ticks_us
-    _add = time.ticks_add
     _diff = time.ticks_diff
 else:
 
     def _us():
         return time.monotonic_ns() // 1000
 
-    def _add(ticks, us):
-        return ticks + us
-
     def _diff(later, earlier):
         return later - earlier
 
 
-_SPIN_US = const(3000)
+_NEAR_US = const(8000)  # a moment so near is waited for: a task calls receive(0) more often than this
 _SLEEP_MS = const(2000)  # at most, for the watchdog
 
 
@@ -35,27 +31,46 @@ class Slotted:
     def __init__(self, link, slot_ms):
         self._link = link
         self._slot = 1000 * slot_ms
-        self._due = _us()
-        self.console = link.console
-        self.close = link.close
+        self._last = _us()  # when it received, or answered
+        self._answer = bytearray()
+        self._n = 0  # so many bytes of it wait for their moment
+
+    def __getattr__(self, name):
+        return getattr(self._link, name)
 
     def receive(self, timeout_ms=-1):
-        """As the link's."""
+        """As the link's, once the answer is sent at its moment; with 0 None before."""
+        if self._n and not self._give(timeout_ms):
+            return None
         frame = self._link.receive(timeout_ms)
-        self._due = _us()
+        self._last = _us()
         return frame
 
     def send(self, frame, n):
-        """As the link's; a REPORT, REPORTS or an ERROR at the next moment."""
-        if frame[0] == wire.REPORT or frame[0] == wire.REPORTS or frame[0] == wire.ERROR:
-            self._wait()
+        """As the link's; a REPORT, REPORTS or an ERROR at the next moment, by receive() or by the next of them."""
+        if frame[0] in (wire.REPORT, wire.REPORTS, wire.ERROR):
+            if self._n:
+                self._give(-1)
+            self._answer[:n] = memoryview(frame)[:n]  # the client's next answer is written over it
+            self._n = n
+            return True
         return self._link.send(frame, n)
 
-    def _wait(self):
-        slot = self._slot
-        late = _diff(_us(), self._due)
-        self._due = _add(self._due, (late // slot + 1) * slot)
-        while (left := _diff(self._due, _us())) > 0:
-            if left > _SPIN_US:
+    def waiting(self):
+        """As the link's."""
+        return self._n or self._link.waiting()
+
+    def _give(self, timeout_ms):
+        # Returns whether it has. A moment that was missed does not tell when the answer was there: the next one.
+        start = _us()
+        wait = self._slot - _diff(start, self._last) % self._slot
+        while (left := wait - _diff(_us(), start)) > 0:
+            if left > _NEAR_US:
+                if not timeout_ms:
+                    return False
                 compat.feed()
-                sleep_ms(min((left - _SPIN_US) // 1000 + 1, _SLEEP_MS))
+                sleep_ms(min((left - _NEAR_US) // 1000 + 1, _SLEEP_MS))
+        self._last = _us()
+        self._link.send(self._answer, self._n)
+        self._n = 0
+        return True

@@ -1,7 +1,7 @@
 """A run from beginning to end: one algorithm on one fleet, in a store; and how to go on after a crash at any line.
 
-All that a run needs to go on is in its store: what was asked for, the state of its algorithm, the round under way and
-its reports. The boards that tern makes for it lie in its directory.
+All that it needs to go on is in its store: what was asked for, the state of its algorithm, the round under way and its
+reports. The boards that tern makes for it lie in its directory.
 """
 
 from __future__ import annotations
@@ -71,8 +71,7 @@ class Run:
         self._watcher = watcher
         self._driver: Driver | None = None
         self._stopped = False
-        self._published: int | None = None  # after how many rounds, in this process
-        self._empty = 0  # rounds without a report, one after the other
+        self._published = self._empty = 0  # rounds, when models last went out; rounds without a report
 
     @property
     def directory(self) -> Path:
@@ -276,10 +275,10 @@ class Run:
 
     def _publish(self, driver: Driver) -> None:
         """Send the devices what was learned since the last time, for their own use."""
-        if self._state["reports"] and self._published != self._state["rounds"]:
+        anew = self._state["reports"] and self._published != self._state["rounds"]
+        if anew and (averaged := self.algorithm.averaged):
             self._published = self._state["rounds"]
-            if averaged := self.algorithm.averaged:
-                driver.publish(averaged)
+            driver.publish(averaged)
 
     def _tell_costs(self, driver: Driver, members: Sequence[int] | Devices, under_way: list[int]) -> None:
         made = self.fleet.simulated or self.fleet.provisions  # for this run: they have spent nothing

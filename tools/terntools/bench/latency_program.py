@@ -59,7 +59,7 @@ def watch():
     _timed(client, "_load", "ledger load")
     _timed(client._ledger, "pay", "ledger pay")
     _timed(client, "_decode", "certify")
-    _timed(client, "_mean_gradient", "gradient")
+    _timed(client, "_values", "gradient")
     _timed(client._round, "decode", "decode")
     _timed(_client, "choose", "coordinates")
     _timed(_client, "sample", "sample")

@@ -71,7 +71,7 @@ class BoardDevice(Device):
         self._marker = marker
         self.machine, changes = deploy.plan(repl, more=("bench",))
         deploy.install(repl, self.machine, changes)
-        text = fold.fold_program(program.read_text(), mpy.library())
+        text = fold.fold_program(program.read_text(), mpy.library(self.machine.processor))
         compiled = mpy.compiled(text, self.machine.processor, program.name, optimise=True)
         deploy.apply(repl, deploy.compare(repl, {f"/lib/{program.stem}.mpy": compiled}))
         self.name = f"{self.machine.description}, MicroPython {self.machine.version}"

@@ -58,12 +58,12 @@ def fold(sources: Mapping[str, str]) -> dict[str, str]:
         _count_bindings(module)
     constants = {name: _constants(module) for name, module in modules.items()}
     short = _short_names(modules.values())
-    return {name: _rename(_fold(module, constants), short) for name, module in modules.items()}
+    return {name: rename(_fold(module, constants), short) for name, module in modules.items()}
 
 
 def fold_program(program: str, sources: Mapping[str, str]) -> str:
     """A program for the folded modules `sources` that names what is private in them, also as text."""
-    return _rename(
+    return rename(
         program, _short_names(_Module(name, b"", ast.parse(text)) for name, text in sources.items())
     )
 
@@ -76,7 +76,7 @@ def prune(sources: Mapping[str, str], programs: Iterable[str]) -> dict[str, str]
         named = outside.union(*map(_named, trees.values()))
         pruned = {}
         for name, text in sources.items():
-            edits = _Edits(text.encode())
+            edits = Edits(text.encode())
             for node in ast.walk(trees[name]):
                 if not isinstance(node, ast.FunctionDef | ast.ClassDef) or node.name in named:
                     continue
@@ -121,7 +121,8 @@ def _short_names(modules: Iterable[_Module]) -> dict[str, str]:
     return {name: f"_{a}{b}" for name, (a, b) in zip(sorted(private), pairs, strict=False)}
 
 
-def _rename(source: str, short: Mapping[str, str]) -> str:
+def rename(source: str, short: Mapping[str, str]) -> str:
+    """The text with these names replaced: as names, and as whole strings."""
     lines = source.splitlines(keepends=True)
     for token in reversed(list(tokenize.generate_tokens(io.StringIO(source).readline))):
         text = token.string
@@ -189,7 +190,7 @@ def _fold(module: _Module, constants: Mapping[str, Constants]) -> str:
                     direct[name] = value
                 elif whole:
                     through[name] = whole
-    edits = _Edits(module.source)
+    edits = Edits(module.source)
     still: set[str] = set()  # names that are looked up in the folded module
     for node in ast.walk(module.tree):
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
@@ -198,6 +199,8 @@ def _fold(module: _Module, constants: Mapping[str, Constants]) -> str:
                 edits.replace(node, _literal(values[node.attr]))
                 node.value.id = ""  # seen
     for node in ast.walk(module.tree):
+        if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call):
+            _fold_raise(node.exc, edits)
         if isinstance(node, ast.Call):
             _fold_text(node, edits)
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
@@ -225,14 +228,25 @@ def _fold(module: _Module, constants: Mapping[str, Constants]) -> str:
     return edits.result()
 
 
-def _fold_text(call: ast.Call, edits: _Edits) -> None:
+def _fold_raise(call: ast.Call, edits: Edits) -> None:
+    """Leave the class alone of an exception that has a text and nothing else: raising it makes one."""
+    name = call.func.id if isinstance(call.func, ast.Name) else ""
+    if name in _REFUSING and len(call.args) == 1 and _is_text(call.args[0]):
+        edits.replace(call, name)
+
+
+def _is_text(argument: ast.expr) -> bool:
+    text = argument.left if isinstance(argument, ast.BinOp) and isinstance(argument.op, ast.Mod) else argument
+    return isinstance(text, ast.Constant) and isinstance(text.value, str)
+
+
+def _fold_text(call: ast.Call, edits: Edits) -> None:
     """Take the text out of a call that refuses."""
     name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", None)
     if name not in _REFUSING:
         return
     for one, following in zip(call.args, [*call.args[1:], None], strict=True):
-        text = one.left if isinstance(one, ast.BinOp) and isinstance(one.op, ast.Mod) else one
-        if isinstance(text, ast.Constant) and isinstance(text.value, str):
+        if _is_text(one):
             edits.replace(one, "''" if following else "")
 
 
@@ -246,7 +260,7 @@ def _import(statement: ast.ImportFrom, names: list[ast.alias]) -> str:
     return ast.unparse(ast.ImportFrom(statement.module, names, 0))
 
 
-class _Edits:
+class Edits:
     """Replacements in a text, which keep the numbers of its lines. One within another is left out."""
 
     def __init__(self, source: bytes) -> None:
@@ -255,6 +269,7 @@ class _Edits:
         self._edits: list[tuple[int, int, bytes]] = []
 
     def replace(self, node: ast.expr | ast.stmt, text: str) -> None:
+        """Put `text` in the place of a node, with its decorators."""
         first = min([node.lineno, *(one.lineno for one in getattr(node, "decorator_list", ()))])
         start = self._offset(first, node.col_offset)
         end = self._offset(node.end_lineno or node.lineno, node.end_col_offset or 0)
@@ -262,10 +277,16 @@ class _Edits:
         # A statement may go on after it only with a line end; an expression of several lines is never replaced.
         self._edits.append((start, end, text.encode() + b"\n" * lines))
 
+    def rename(self, parameter: ast.arg, name: str) -> None:
+        """Give a parameter this name, and leave its annotation."""
+        start = self._offset(parameter.lineno, parameter.col_offset)
+        self._edits.append((start, start + len(parameter.arg.encode()), name.encode()))
+
     def _offset(self, line: int, column: int) -> int:
         return sum(map(len, self._lines[: line - 1])) + column
 
     def result(self) -> str:
+        """The text with all of them."""
         out, at = [], 0
         for start, end, text in sorted(self._edits, key=lambda edit: (edit[0], -edit[1])):
             if start >= at:

@@ -1,9 +1,8 @@
 """The device library as .mpy: for every architecture of the boards, and what each board needs of it.
 
 A board's set is its client: what main.py comes to by its imports, as far as the board can use it, with constants folded
-in and without what nothing names, line numbers and asserts; more on demand, or for a program of one's own: of these
-modules the public classes stay whole. The whole library is every module, as it is
-written.
+in and without what nothing names, long names, line numbers and asserts; more on demand, or for a program of
+one's own: of these modules the public classes stay whole. The whole library is every module, as it is written.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ import tern
 import ternfirmware
 from ternhost import extras
 from ternhost.errors import TernError, UsageError
-from terntools.boards import fold, modules
+from terntools.boards import fold, modules, shorten
 from terntools.boards.modules import Board as Board
 
 # mpy-cross's name -> the boards.
@@ -73,6 +72,9 @@ def file_of(module: str) -> str:
     return (path / "__init__" if path.is_dir() else path).relative_to(LIBRARY.parent).as_posix()
 
 
+# What a program may give its own in the place of.
+_OWN = ("tern.boards", "tern.compat", "tern.links")
+
 # Modules that a board gets only where somebody wants them: those that the client does without,
 ON_DEMAND = modules.on_demand(library())
 # and those for a program of one's own, which it does not know at all.
@@ -101,8 +103,12 @@ def sources_for(
     unwanted = {f"tern.{name}" for name in ON_DEMAND} - added
     found = modules.needed(sources, modules.imports(programs[0]) | added, unwanted)
     own = modules.brought(sources, {f"tern.{name}" for name in BEYOND} & asked)
-    programs += ["\n".join(modules.public(found[name])) for name in sorted(own)]
-    found = fold.prune(found, programs)
+    api = ["\n".join(modules.public(found[name])) for name in sorted(own)]
+    found = fold.prune(found, programs + api)
+    own |= {name for name in found if name.startswith(_OWN)}
+    if "tern.bench" not in found:  # the programs that measure a board look into it
+        found = shorten.public_names(found, sources, programs, own)
+    found = shorten.parameters(found, programs, own)
     _require(found, program, whole)
     return found
 

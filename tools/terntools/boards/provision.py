@@ -1,8 +1,7 @@
 """Make a board a member of a fleet: its key, what it may release, its records, and where its host is.
 
-The device's key is in the host's store before it is on the board, and clients.bin, which makes a board a member, is
-written last: so a provisioning that was cut off goes on with the same key. A ledger is made where there is none, and
-never written over: it is the device's account of what it has released.
+The device's key is in the host's store before it is on the board, and clients.bin, which makes it a member, comes last:
+so what was cut off goes on with the same key. A ledger is made where there is none, and never written over.
 """
 
 from __future__ import annotations
@@ -46,8 +45,7 @@ LOCK = "/lock"  # main.py looks for it
 BOOT = "/boot.py"
 SHAPES = {name: number for number, name in cards.SHAPES.items()}
 
-_MQTT_PORT = 1883
-_MQTT_TLS_PORT = 8883
+_MQTT_PORT, _MQTT_TLS_PORT = 1883, 8883
 _HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?|\[[0-9A-Fa-f:]+\]")
 _MAX_RECORDS = 0xFFFF
 _LEAST_BOUND = 64

@@ -8,6 +8,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from ternhost import datasets, errors
 from ternhost.aggregate.store import Store
 from ternhost.cli import add_command, print_result
@@ -21,6 +23,7 @@ from terntools.cli.progress import Bar
 _SLOT_MS = (
     500  # on a Pico a report takes 10 ms, at most 26 (tern bench latency); slow flash may add its erasing
 )
+_OF_A_RECORDER = 256  # records that count: the capacity that it has by itself
 _LOCKS = """\
   The board will give nobody its console: no key, record or ledger can be read or written there, and no library
   renewed. It answers its host as before. What is wrong in its Wi-Fi or its broker cannot be put right any more.
@@ -36,7 +39,8 @@ def add_parser(subparsers: Any) -> None:
         "make a board a member of a fleet: key, policy, records, broker",
         "tern provision a0 --store fleet.sqlite --device 7 --budget 100 --largest 2 --records mine.csv\n"
         "tern provision u0 --store fleet.sqlite --device 8 --dataset flights --broker broker.local:8883 "
-        "--authority broker/authority.der --ssid lab --wifi-password-file secret.txt",
+        "--authority broker/authority.der --ssid lab --wifi-password-file secret.txt\n"
+        "tern provision a0 --store fleet.sqlite --device 9 --own-records",
     )
     parser.add_argument("board", metavar="BOARD", help=devices.NAMES)
     add_options(parser, required=True)
@@ -74,6 +78,11 @@ def add_options(parser: argparse.ArgumentParser, required: bool) -> None:
         help="take records of a data set, for a trial",
     )
     member.add_argument(
+        "--own-records",
+        action="store_true",
+        help="give it none: its program collects them (tern.recorder)",
+    )
+    member.add_argument(
         "--classes", action="store_true", help="labels are numbers of classes, from 0, for softmax regression"
     )
     member.add_argument(
@@ -84,7 +93,7 @@ def add_options(parser: argparse.ArgumentParser, required: bool) -> None:
         type=int,
         metavar="N",
         help="records of a device that count at most, which everybody may know; give all boards the same "
-        "(default: the smallest power of two from 64 on that holds those of this device)",
+        "(default: the smallest power of two from 64 on that holds those of this device; 256 with --own-records)",
     )
     policy = parser.add_argument_group("privacy policy, which the device enforces")
     policy.add_argument(
@@ -143,13 +152,16 @@ def add_options(parser: argparse.ArgumentParser, required: bool) -> None:
 
 def member_of(args: argparse.Namespace) -> Member:
     """What the options describe. Raises UsageError."""
-    if (args.records is None) == (args.dataset is None):
+    if sum((args.records is not None, args.dataset is not None, args.own_records)) != 1:
         raise UsageError(
-            "the device needs records from one place", hint="name either --records FILE or --dataset NAME"
+            "the device needs records from one place",
+            hint="name one of --records FILE, --dataset NAME, and --own-records, where its program collects them",
         )
     if args.count < 1:
         raise UsageError(f"--count must be 1 or more, not {args.count}")
-    if args.records:
+    if args.own_records:
+        rows = np.zeros((1, 2), np.int16)  # they are elsewhere: storage.md, "samples/"
+    elif args.records:
         rows = provision.read_records(args.records, classes=args.classes)
         if not args.classes and provision.has_labels_0_and_1(rows):
             print(
@@ -180,7 +192,7 @@ def member_of(args: argparse.Namespace) -> Member:
         args.pause,
         args.slot_ms,
         args.reserve,
-        args.most_records,
+        _OF_A_RECORDER if args.own_records and args.most_records is None else args.most_records,
         broker,
         wake=args.wake_s,
     )
@@ -220,6 +232,8 @@ def _run(args: argparse.Namespace) -> int:
         if not args.yes:
             confirm()
     result = run_provision(devices.resolve(args.board), member, Path(args.store))
+    if args.own_records:
+        result["records"] = result["features"] = None
     text = f"device {result['device']} on {result['port']}: {len(result['written'])} files written" + (
         f"; epsilon left {result['epsilon_left']:g}"
         if "epsilon_left" in result

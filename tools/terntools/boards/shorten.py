@@ -1,0 +1,174 @@
+"""Shortens names that reach a device for nothing: of parameters, and public ones that the library alone uses.
+
+A .mpy file holds the names of all parameters, since one may call a function with them. Those with which something is
+called stay, and those of what a program of one's own may call. The others are replaced one function at a time: by names
+of MicroPython's static table (py/makeqstrdata.py), of which a file holds a number.
+
+A public name of a function, a class or an attribute becomes a short one in all modules, unless some program has that
+word, or a string, or a keyword, or MicroPython itself: nobody can tell whose method `x.read` is.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import re
+import string
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from itertools import product
+
+from terntools.boards.fold import Edits, rename
+
+# No builtin functions among them, and no methods that would be looked up by these names: they are local ones.
+_NAMES = (
+    "self", "args", "key", "end", "start", "step", "stop", "value", "sep", "send", "find", "index", "format"
+)  # fmt: skip
+
+# What the library calls something by, and MicroPython something else.
+_FOREIGN = {
+    "active", "add", "any", "append", "clear", "close", "config", "connect", "count", "decode", "difference", "discard",
+    "disconnect", "error", "feed", "find", "flush", "gather", "init", "ioctl", "isconnected", "link", "load", "name",
+    "next", "open", "pack", "path", "range", "read", "readinto", "release", "replace", "result", "round", "run",
+    "sample", "scan", "send", "shape", "start", "status", "step", "uniform", "unique_id", "unpack", "update", "urandom",
+    "value", "values", "version", "wait", "write",
+}  # fmt: skip
+
+_Function = ast.FunctionDef | ast.AsyncFunctionDef
+_SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
+
+
+def public_names(
+    sources: Mapping[str, str],
+    library: Mapping[str, str],
+    programs: Iterable[str] = (),
+    whole: Collection[str] = (),
+) -> dict[str, str]:
+    """The same modules (name with dots -> source), whose public names are short ones where these programs have none.
+
+    library: all modules, among them these; so a name becomes the same one whatever a board gets. whole: modules whose
+    own names stay.
+    """
+    words = set().union(*map(_words, programs))
+    for name in whole:
+        tree = ast.parse(sources[name])
+        words |= _defined(tree) | {one.arg for one in ast.walk(tree) if isinstance(one, ast.arg)}
+    short = {name: instead for name, instead in short_names(library).items() if not {name, instead} & words}
+    return {name: rename(text, short) for name, text in sources.items()}
+
+
+def short_names(library: Mapping[str, str]) -> dict[str, str]:
+    """What public names of these modules may become: name -> a short one that none of them has."""
+    return _short_names(tuple(sorted(library.items())))
+
+
+@functools.cache
+def _short_names(library: tuple[tuple[str, str], ...]) -> dict[str, str]:
+    stay = set(_FOREIGN)
+    candidates: set[str] = set()
+    used: set[str] = set()
+    for name, text in library:
+        tree = ast.parse(text)
+        words = _words(text)
+        used |= words
+        candidates |= _defined(tree)
+        stay |= {*name.split("."), *_elsewhere(tree)}
+        if "asm_" in text:  # it has names of instructions
+            stay |= words
+    # such as nobody gives to what a class of his own has
+    free = (
+        a + b for a, b in product(string.ascii_lowercase, string.ascii_uppercase) if a + b not in used | stay
+    )
+    candidates = {name for name in candidates - stay if len(name) > 2}
+    return dict(zip(sorted(candidates), free, strict=False))
+
+
+def _words(text: str) -> set[str]:
+    return set(re.findall(r"\w+", text))
+
+
+def _defined(tree: ast.Module) -> set[str]:
+    """The public names of functions, classes and attributes of `self`."""
+    found = set()
+    for node in ast.walk(tree):
+        if isinstance(node, _Function | ast.ClassDef):
+            found.add(node.name)
+        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) and _is_self(node.value):
+            found.add(node.attr)
+    return {name for name in found if not name.startswith("_")}
+
+
+def _is_self(node: ast.expr) -> bool:
+    return isinstance(node, ast.Name) and node.id == "self"
+
+
+def _elsewhere(tree: ast.Module) -> Iterator[str]:
+    """Names in strings, of keywords, and of what other modules than the library's have."""
+    foreign = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.keyword):
+            yield node.arg or "_"
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node.value
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            of = getattr(node, "module", None) or ""
+            for alias in node.names:
+                if (of or alias.name).partition(".")[0] != "tern" or of == "tern.compat":
+                    foreign.add(alias.asname or alias.name)
+                    yield alias.name
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in foreign:
+            yield node.attr
+
+
+def parameters(
+    sources: Mapping[str, str], programs: Iterable[str] = (), whole: Collection[str] = ()
+) -> dict[str, str]:
+    """The same modules (name with dots -> source), as these programs call them.
+
+    whole: modules whose public classes keep what one may call them with.
+    """
+    called = {
+        node.arg
+        for text in [*sources.values(), *programs]
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.keyword)
+    }
+    if None in called:  # f(**options) says what only when it runs
+        return dict(sources)
+    return {name: _of_module(text, called, name in whole) for name, text in sources.items()}
+
+
+def _of_module(text: str, called: set[str | None], whole: bool) -> str:
+    tree = ast.parse(text)
+    edits = Edits(text.encode())
+    kept = [
+        method
+        for node in tree.body
+        if whole and isinstance(node, ast.ClassDef) and not node.name.startswith("_")
+        for method in node.body
+        if isinstance(method, _Function) and (not method.name.startswith("_") or method.name == "__init__")
+    ]
+    for node in ast.walk(tree):
+        if not isinstance(node, _Function) or node in kept:
+            continue
+        inner = [one for statement in node.body for one in ast.walk(statement)]
+        in_assembler = any("asm_" in ast.unparse(one) for one in node.decorator_list)  # r0 is a register
+        if not in_assembler and not any(isinstance(one, _SCOPES) for one in inner):
+            _replace(node, inner, called, edits)
+    return edits.result()
+
+
+def _replace(function: _Function, inner: list[ast.AST], called: set[str | None], edits: Edits) -> None:
+    parameters = function.args.posonlyargs + function.args.args
+    named = {one.arg for one in ast.walk(function) if isinstance(one, ast.arg)}
+    named |= {one.id for one in inner if isinstance(one, ast.Name)}
+    free = (name for name in _NAMES if name not in named)
+    short = {
+        one.arg: name for one in parameters if one.arg not in {*called, "self"} and (name := next(free, ""))
+    }
+    for one in parameters:
+        if one.arg in short:
+            edits.rename(one, short[one.arg])
+    for node in inner:
+        if isinstance(node, ast.Name) and node.id in short:
+            edits.replace(node, short[node.id])
