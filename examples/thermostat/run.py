@@ -40,7 +40,7 @@ with TemporaryDirectory(prefix="tern-thermostat-") as folder:
     policy = Policy(EPSILON * MICRO, EPSILON * MICRO * args.rounds)
     arguments = (Path(folder), Path(__file__).with_name("main.py"), args.boards, D, policy, HOUR_MS)
     # Boards that sleep: the broker keeps what is for them, and the host knows when they wake.
-    with ProgramFleet(*arguments, tells="error.json", clean=False, wake_s=2) as fleet:
+    with ProgramFleet(*arguments, tells="error.json", wake_s=2) as fleet:
         say(f"{args.boards} boards collect readings")
         fleet.wait_until(lambda told: told["hours"] >= 8)
         say("$ tern serve --fleet mqtt:BROKER", OPTIONS)

@@ -5,7 +5,7 @@ a report that takes long is computed record by record. What holds them all the s
 docs/guides/application.md lists them.
 """
 
-# brings: features, model, recorder
+# brings: dns, features, lease, model, recorder
 
 import asyncio
 import gc

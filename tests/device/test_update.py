@@ -124,6 +124,18 @@ def test_another_offset_than_wanted_is_answered_with_the_one_wanted():
     assert get(folder + "/lib2/main.py") == files("new")[1][1]
 
 
+def test_a_board_without_a_loader_is_reset_once():
+    folder = provision()
+    assert send(Update(Board(folder)), 3, package(3, files("new"))) == wire.RESTARTING
+    board_update = Update(Board(folder))  # what ran before runs again
+    assert (board_update.state, board_update.restart) == (wire.RESTARTING, False)
+    board_update.confirm()
+    assert state_of(folder) == (0, wire.RESTARTING, 3)
+    assert send(board_update, 3, package(3, files("new"))) == wire.RESTARTING and not board_update.restart
+    assert send(board_update, 4, package(4, files("newer"))) == wire.RESTARTING and board_update.restart
+    assert state_of(folder) == (0, wire.RESTARTING, 4)
+
+
 def test_more_than_the_package_is_not_taken():
     folder = provision()
     board_update = Update(Board(folder))

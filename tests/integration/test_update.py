@@ -2,6 +2,7 @@
 
 import json
 import subprocess
+import threading
 import time
 from queue import SimpleQueue
 
@@ -154,6 +155,89 @@ def test_one_that_hangs_is_rolled_back_by_the_next_start(field_board, tmp_path):
     assert name_of(field_board) == "old"
 
 
+# Through tern.app
+
+# A product of tern.app: it records, answers and predicts, takes updates, and says what it is.
+APPLICATION = """
+import asyncio
+import os
+from array import array
+from tern.app import App
+from tern.boards.emulated import Board
+from tern.model import Model
+from tern.recorder import Recorder
+from tern.update import Update
+
+board = Board(os.getcwd())
+board.name = "NAME"
+recorder = Recorder(6, capacity=64)
+node = App(board, recorder, Model(), Update(board))
+for i in range(16 - recorder.count):
+    recorder.append(array("h", range(i, i + 6)), 16384)
+asyncio.run(node.run())
+"""
+
+
+def application(name):
+    """The text of such a program that calls itself so."""
+    return APPLICATION.replace("NAME", name)
+
+
+def all_kept(directory):
+    """What no update may touch: of the application, too."""
+    found = kept(directory)
+    for path in [directory / "model.bin", *sorted((directory / "samples").iterdir())]:
+        found[path] = path.read_bytes()
+    return found
+
+
+@pytest.fixture
+def product(site, tmp_path, monkeypatch):
+    monkeypatch.setattr(field, "source", application)
+    one = site(clients=1, boards=1, budget=10 * rig.COST)
+    made = Field(tmp_path, one)
+    one.store.close()  # tern serve has it to itself
+    yield made
+    made.close()
+
+
+@pytest.mark.slow
+def test_through_the_application(product):
+    """A good package takes effect; one that raises, and one that hangs, do not; what it has collected stays."""
+    (board,) = product.boards
+    product.rounds(1)
+    wait_for(lambda: (board.directory / "model.bin").exists())
+    before = all_kept(board.directory)
+    assert len(before) >= 6
+    code, said = product.update(application("new"), "all")
+    assert (code, [one["state"] for one in said["boards"]]) == (0, ["confirmed"]), said
+    assert product.names() == {1: "new"}
+    assert field.boot(board.directory) == (1, wire.CONFIRMED, said["boards"][0]["package"])
+    assert all_kept(board.directory) == before
+
+    code, said = product.update("raise ValueError\n", "all")
+    assert (code, said["boards"][0]["state"]) == (1, "rolled back"), said
+    wait_for(lambda: product.names() == {1: "new"})
+    assert all_kept(board.directory) == before
+
+    def give_up():
+        wait_for(lambda: field.boot(board.directory)[1] == wire.TRIAL)
+        time.sleep(0.5)
+        board.kill()  # in the place of the loader's timer, which a computer has not
+
+    power = threading.Thread(target=give_up)
+    power.start()
+    code, said = product.update("while True:\n    pass\n", "all")
+    power.join()
+    assert (code, said["boards"][0]["state"]) == (1, "rolled back"), said
+    wait_for(lambda: product.names() == {1: "new"})
+    assert all_kept(board.directory) == before
+    product.rounds(2)
+    ((spent, last, _),) = rig.read_ledgers([board.directory]).values()
+    assert (spent, last) == (2 * rig.COST, 2)
+    assert all_kept(board.directory) != before
+
+
 # Over a broker
 
 
@@ -186,6 +270,16 @@ class Field:
             *arguments, "--store", self.store, "--broker", self.directory / "broker", "--machine", "emulated",
             "--main", program, "--trial", TRIAL, cwd=self.directory,
         )  # fmt: skip
+
+    def rounds(self, until):
+        """Serve them until that one, with a model after each."""
+        (self.directory / "card").write_bytes(rig.CARD)
+        code, _, err = rig.Train(
+            "--store", self.store, "--broker", self.directory / "broker", "--dimension", rig.D, "--k", 1, "--card",
+            self.directory / "card", "--rounds", until, "--horizon", 100, "--model-every", 1, "--no-report",
+            cwd=self.directory, command="serve",
+        ).finish()  # fmt: skip
+        assert code == 0, err
 
     def names(self):
         """What the boards say of themselves, by device."""

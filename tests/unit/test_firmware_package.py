@@ -36,7 +36,8 @@ def test_the_library_says_which_of_its_modules_a_board_may_lack() -> None:
             "try:\n from tern.new import Answerer\nexcept ImportError:\n pass\nfrom tern import links"
         ),
         "tern.links": "MODULES = {'new.json': 'tern.links.new'}\ndef open_link():\n import socket",
-        "tern.links.new": "from tern.tcp import Connection",
+        "tern.links.new": "from tern.tcp import Connection\ndef open_link():\n from tern import late",
+        "tern.late": "",
         "tern.tcp": "import socket",
         "tern.new": "from tern import helper",
         "tern.helper": "",
@@ -44,14 +45,15 @@ def test_the_library_says_which_of_its_modules_a_board_may_lack() -> None:
         "tern.boards.emulated": "",
     }
     assert modules.on_demand(sources) == ("new",)
-    assert modules.networked(sources) == {"tern.links.new", "tern.tcp"}
-    client = {"tern.client", "tern.links", "tern.links.new", "tern.tcp"}
+    networked = {"tern.links.new", "tern.tcp", "tern.late"}
+    assert modules.networked(sources) == networked
+    client = {"tern.client", "tern.links"} | networked
     assert set(modules.needed(sources, ["tern.client"], ["tern.new"])) == client
     assert set(modules.needed(sources, ["tern.client"])) == client | {"tern.new", "tern.helper"}
     assert modules.at_top(sources, ["tern.new", "tern.none"]) == {"tern.new", "tern.helper"}
     assert modules.at_top(sources, ["tern.client"]) == {"tern.client", "tern.links"}
     of_a_board = modules.usable(sources, modules.Board("armv6m", "new", network=False))
-    assert set(sources) - set(of_a_board) == {"tern.links.new", "tern.tcp", "tern.boards.emulated"}
+    assert set(sources) - set(of_a_board) == networked | {"tern.boards.emulated"}
 
 
 def test_what_a_module_on_demand_needs_comes_with_it() -> None:
@@ -117,9 +119,12 @@ def test_a_package_for_every_piece_is_current_and_complete() -> None:
     assert {"core", "mqtt", "client", *mpy.BEYOND} - {"streams"} == set(pieces)
     assert pieces["core"] < pieces["mqtt"] < pieces["client"]
     assert "tern.mqtt" not in pieces["core"]
+    networked = modules.networked(sources)
     for piece, names in pieces.items():
         for name in names:
             missing = modules.at_top(sources, {name}) - names
+            if name not in networked:  # of a board without a network, which may be all that the piece is for
+                missing -= networked
             assert not missing, f"{piece}: {name} cannot do without {missing}"
         assert "tern.boards.emulated" not in names
         assert {"tern.client", "tern.supervisor", "tern.boards.rp2", "tern.boards.esp32"} <= names
@@ -218,8 +223,13 @@ def test_a_program_is_read_before_the_board_is_touched(tmp_path: Path) -> None:
 def test_the_application_brings_all_of_it() -> None:
     sources = mpy.library()
     assert modules.brought(sources, {"tern.app"}) == {
-        "tern.app", "tern.recorder", "tern.features", "tern.model",
-    }, "a line of tern.app says so: # brings: recorder, features, model"  # fmt: skip
+        "tern.app", "tern.recorder", "tern.features", "tern.model", "tern.dns", "tern.lease",
+    }, "a line of tern.app says so: # brings: recorder, features, model, ..."  # fmt: skip
+    of_the_network = {"tern.dns", "tern.lease"}
+    for name, board in mpy.BOARDS.items():
+        there = mpy.sources_for(board, more=["app"]).keys()
+        assert there & of_the_network == (of_the_network if board.network else set()), name
+        assert not mpy.sources_for(board).keys() & of_the_network
 
 
 def leaves() -> Iterator[tuple[str, ast.FunctionDef, dict[str, int]]]:

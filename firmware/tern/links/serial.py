@@ -73,9 +73,7 @@ class Serial:
                     raise KeyboardInterrupt
                 if (timeout_ms >= 0 or self._frames > _COLLECT) and not self._ready(timeout_ms):
                     return None
-                n = self._source.readinto(
-                    self._chunk, (timeout_ms and n) or 1
-                )  # no more than the chunk holds
+                n = self._source.readinto(self._chunk, (timeout_ms and n) or 1)  # at most the chunk
                 if not n:
                     raise EOFError
                 state[0] = 0

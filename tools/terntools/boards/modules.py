@@ -2,7 +2,8 @@
 
 - What a client needs is what its main.py comes to by its imports, and by the names of modules that it has as text.
 - A module that is imported where an ImportError is expected is there on demand: the client does without it.
-- A module that imports `socket` or `network` at its top, or another that does, needs a network.
+- A module that imports `socket` or `network` at its top, or another that does, needs a network; so does one that only
+  such modules import.
 - What neither the client nor a module on demand comes to is for a program of one's own: it goes on a board by its name,
   or since the program imports it. A comment `# brings: a, b` at its top names modules that belong to it and that it
   does not import itself, since the program does.
@@ -162,8 +163,17 @@ def _top(source: str) -> set[str]:
 def networked(sources: Sources) -> set[str]:
     """The modules that are of no use without a network."""
     tops = {name: _top(source) for name, source in sources.items()}
+    wanted = {name: imports(source) for name, source in sources.items()}
+    users = {name: {other for other in sources if name in wanted[other]} for name in sources}
     found: set[str] = set()
-    while more := {name for name, wants in tops.items() if wants & (_NETWORK | found)} - found:
+    while (
+        more := {
+            name
+            for name in sources
+            if tops[name] & (_NETWORK | found) or (users[name] and users[name] <= found)
+        }
+        - found
+    ):
         found |= more
     return found
 

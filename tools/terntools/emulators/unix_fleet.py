@@ -73,7 +73,7 @@ class EmulatedBoard:
                     stdout=self._far,
                     stderr=log,
                     cwd=self.directory,
-                    env={**os.environ, "MICROPYPATH": str(self.firmware)},
+                    env={**os.environ, "MICROPYPATH": f"{self.firmware}{os.pathsep}.frozen"},
                     pass_fds=(lock,),
                     umask=0o077,  # what it writes is its owner's alone
                     start_new_session=True,  # Ctrl-C is for the host, which then ends its boards in order

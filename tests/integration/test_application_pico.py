@@ -1,0 +1,104 @@
+"""An application on an emulated Pico: how late tern makes a program beside it, in simulated time."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import rig
+
+from tern import wire
+from ternhost.aggregate.questions import Averaged, Question
+from ternhost.aggregate.store import Store
+from ternhost.drivers.base import Terms
+from ternhost.drivers.boards import BoardsDriver
+from ternhost.drivers.ports import Ports
+from ternhost.fleet.provision import board_directories, provision_fleet
+from ternhost.mechanisms.accounting import Policy
+from terntools.boards.repl import Repl
+from terntools.emulators.firmware_fleet import FirmwareFleet
+
+D = 13
+LATE_MS = 20  # issue 12
+AFTER_A_FLUSH_MS = 36  # where LittleFS clears up at once
+PERIOD_MS = 5  # of the example's samples
+SHAKY = 4  # samples that may be under way when the first or the last is seen
+BUSY = Path(__file__).with_name("busy_program.py")
+INTERRUPTS = Path(__file__).parents[2] / "examples" / "interrupts.py"
+
+LOGISTIC = Question(wire.LOGISTIC, [100] * D, -14, rig.CARD, D, batch=32)
+SOFTMAX = Question(wire.SOFTMAX_GRADIENT, [100] * 3 * D, -14, rig.CARD, D, batch=32, classes=3)
+LOCAL = Question(wire.LOCAL + wire.LOGISTIC, [100] * D, -14, rig.CARD, D, batch=8, local=(2, 1, 1 << 20))
+
+
+@pytest.fixture
+def board(tmp_path):
+    """(store, directories) of a board with one client."""
+    directories = board_directories(tmp_path, 1)
+    with Store(tmp_path / "store.sqlite") as store:
+        rows = np.zeros((1, 2), np.int16)  # the program's recorder takes their place
+        provision_fleet(store, directories, rows, Policy(300_000_000, 1_000_000_000))
+        yield store, directories
+
+
+def ask(store, port, questions, averaged=None):
+    """Rounds with these questions, one after the other, after a MODEL."""
+    with BoardsDriver(store, Ports([port]), Terms(silence=30.0)) as driver:
+        if averaged:
+            driver.publish(averaged)
+        for number, question in enumerate(questions, store.last_round() + 1):
+            driver.open(number, [(question, [1])])
+            result = driver.collect(number)
+            assert (result.ended, result.reports) == ("complete", 1)
+            store.end_round(number, result.ended)
+
+
+@pytest.mark.slow
+def test_a_task_is_late_by_20_ms_at_most(board):
+    store, directories = board
+    more = ("app", "softmax", "local")
+    with FirmwareFleet("pico", directories, more=more, program=BUSY) as fleet:
+        (port,) = fleet.ports
+        ask(store, port, 8 * [LOGISTIC] + 4 * [SOFTMAX] + 4 * [LOCAL])
+        ask(store, port, 8 * [LOGISTIC], Averaged(wire.LOGISTIC, [200] * D, -14))
+        with Repl(port) as repl:
+            late, reports, error = repl.evaluate("(list(late), node.reports, str(node.error))")
+            count, flushes, model = repl.evaluate("(recorder.count, recorder.flushes, node.model.round)")
+    print("late by at most %d ms, after a flush by %d ms, in %d runs" % tuple(late))
+    assert (reports, error, model) == (24, "None", 16)
+    assert count >= 16 and flushes >= 2
+    assert late[2] > 100
+    assert late[0] <= LATE_MS
+    assert late[1] <= AFTER_A_FLUSH_MS
+
+
+STAMP = """    seen[min(taken[0], 2) - 1] = time.ticks_ms()
+    worst[0] = max(worst[0], taken[0] - taken[1])
+"""
+MORE = """
+import time
+seen = array("i", (0, 0))  # when the first sample was taken, and the last
+worst = array("i", (0,))  # samples that waited for the task
+"""
+
+
+def test_no_sample_of_the_interrupts_example_is_lost(board, tmp_path):
+    store, directories = board
+    text = INTERRUPTS.read_text()
+    text = text.replace("    came.set()\n", STAMP + "    came.set()\n").replace("\nring =", MORE + "ring =")
+    (tmp_path / "program.py").write_text(text)
+    assert text.count("worst") == 3
+    with FirmwareFleet("pico", directories, more=("app",), program=tmp_path / "program.py") as fleet:
+        (port,) = fleet.ports
+        ask(store, port, 24 * [LOGISTIC])
+        with Repl(port) as repl:
+            taken, seen, (worst,) = repl.evaluate("(taken, list(seen), list(worst))")
+            lost, count, reports, error = repl.evaluate(
+                "(window.lost, recorder.count, node.reports, str(node.error))"
+            )
+    elapsed = seen[1] - seen[0]
+    print(f"{taken[0]} samples in {elapsed} ms, {worst} waited at most, {count} records")
+    assert (reports, error, lost) == (24, "None", 0)
+    assert taken[0] > 400
+    assert abs(taken[0] - 1 - elapsed / PERIOD_MS) <= SHAKY
+    assert worst < 64  # the room in the ring
+    assert taken[1] >= taken[0] - worst

@@ -1,0 +1,131 @@
+"""Issue 12: a whole program, its records, its model and its ledger, on a board that is killed at random moments."""
+
+import os
+import random
+import subprocess
+import time
+from array import array
+from pathlib import Path
+
+import numpy as np
+import pytest
+import rig
+from harness.raw_client import wait_for
+
+from tern.model import Model
+from tern.recorder import Recorder
+from ternhost.aggregate.store import Store
+from ternhost.fleet import keys
+from ternhost.fleet.attach import attach
+from ternhost.fleet.broker import configure
+from ternhost.fleet.provision import board_directories, provision_fleet
+from ternhost.mechanisms.accounting import Policy
+from ternhost.runs.directory import STORE_NAME
+from terntools.emulators.micropython import device_command
+from terntools.emulators.unix_fleet import FIRMWARE
+from terntools.mosquitto import Mosquitto, free_port
+
+PROGRAM = Path(__file__).with_name("recording_program.py")
+KILLS = 20
+HOLD = 8
+ROUNDS = 40
+
+
+def start(micropython, board, life):
+    with open(board / "board.log", "ab") as log:
+        return subprocess.Popen(
+            device_command(micropython, PROGRAM, str(life)),
+            cwd=board,
+            env={**os.environ, "MICROPYPATH": f"{FIRMWARE}{os.pathsep}.frozen"},
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+        )
+
+
+def records(board):
+    """(life, number) of every record in flash, the oldest first."""
+    recorder = Recorder(rig.D, capacity=200, hold=HOLD)
+    recorder.open(str(board))
+    row = array("h", bytes(2 * rig.D + 2))
+    found = []
+    for index in range(recorder.count):
+        recorder.read(index, row)
+        found.append((row[0], row[1]))
+    recorder.close()
+    return found
+
+
+def appended(board, life):
+    """How many records the program of that life was about to append, at least all but one of which it did."""
+    log = board / f"{life}.log"
+    return log.stat().st_size if log.exists() else 0
+
+
+@pytest.mark.slow
+def test_a_program_that_is_killed_again_and_again(tmp_path, micropython):
+    path = tmp_path / STORE_NAME
+    (board,) = board_directories(tmp_path, 1)
+    with Store(path) as store:
+        provision_fleet(store, [board], np.zeros((1, 2), np.int16), Policy(rig.COST, 400 * rig.COST))
+        keys.fleet_key(store)
+    configure(tmp_path / "broker", path, port=free_port())
+    attach([board], tmp_path / "broker", path, longest_pause_ms=500)
+    (tmp_path / "card").write_bytes(rig.CARD)
+    draws = random.Random(3)
+
+    def reports():
+        with Store(path, create=False, beside=True) as store:
+            return store.report_count()
+
+    def spent():
+        ((paid, _, _),) = rig.read_ledgers([board]).values()
+        assert paid % rig.COST == 0
+        return paid // rig.COST
+
+    flushed = models = 0
+    with Mosquitto(tmp_path / "broker"):
+        host = rig.Train(
+            "--store", path, "--broker", tmp_path / "broker", "--dimension", rig.D, "--k", 1, "--card",
+            tmp_path / "card", "--rounds", ROUNDS, "--interval", 0.3, "--patience", 0.2, "--model-every", 1,
+            "--no-report", "--json", cwd=tmp_path, command="serve",
+        )  # fmt: skip
+        process = None
+        try:
+            for life in range(1, KILLS + 1):
+                process = start(micropython, board, life)
+                if draws.random() < 0.8:
+                    wait_for(lambda life=life: appended(board, life))
+                time.sleep(draws.uniform(0.0, 0.8))
+                assert process.poll() is None, (board / "board.log").read_text()
+                process.kill()
+                process.wait()
+                found = records(board)
+                last = max((number for one, number in found if one == life), default=0)
+                assert last + HOLD >= appended(board, life) >= last
+                assert found == sorted(set(found))
+                lives = {one for one, _ in found}
+                for one in lives - {min(lives)}:  # of the oldest the first may have gone
+                    numbers = [number for other, number in found if other == one]
+                    assert numbers == list(range(1, len(numbers) + 1))
+                flushed += last > 0
+                paid = spent()  # before the reports are counted, of which more may come meanwhile
+                assert paid <= reports() + 1
+                model = Model()
+                model.open(str(board))
+                assert model.ready == (board / "model.bin").exists()
+                models += model.ready
+            process = start(micropython, board, KILLS + 1)
+            code, _, err = host.finish()
+            assert code == 0, err
+            wait_for(lambda: appended(board, KILLS + 1) > HOLD)
+        finally:
+            host.process.kill()
+            if process:
+                process.kill()
+                process.wait()
+    assert (board / "board.log").read_text() == ""
+    assert reports() == spent() == ROUNDS
+    assert flushed >= KILLS // 2
+    assert models >= KILLS // 2
+    print(f"{flushed} of {KILLS} lives wrote records, {models} found a model; {ROUNDS} rounds, {spent()} paid for")

@@ -1,0 +1,130 @@
+"""Issue 12: thirty boards that sleep, each wake a process of its own, and a broker that is killed again and again."""
+
+import json
+import os
+import random
+import subprocess
+import threading
+import time
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+import rig
+
+from ternhost.aggregate.store import Store
+from ternhost.fleet import keys
+from ternhost.fleet.attach import attach
+from ternhost.fleet.broker import configure
+from ternhost.fleet.provision import board_directories, provision_fleet
+from ternhost.mechanisms.accounting import Policy
+from ternhost.runs.directory import STORE_NAME
+from terntools.emulators.micropython import device_command
+from terntools.emulators.unix_fleet import FIRMWARE
+from terntools.mosquitto import Mosquitto, free_port
+
+PROGRAM = Path(__file__).with_name("once_program.py")
+BOARDS = 30
+ROUNDS = 10
+AT_ONCE = 10  # processes
+WAKE_S = 60  # what provisioning says; here they wake more often
+TIMEOUT_S = 60
+
+
+def wake(micropython, board):
+    """Start the program of a board, and return (what it tells, seconds)."""
+    begun = time.monotonic()
+    done = subprocess.run(
+        device_command(micropython, PROGRAM),
+        cwd=board,
+        env={**os.environ, "MICROPYPATH": f"{FIRMWARE}{os.pathsep}.frozen"},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout), time.monotonic() - begun
+
+
+def make(tmp_path, boards):
+    """(store, directories) of boards with a device each, on a broker in the folder `broker`."""
+    path = tmp_path / STORE_NAME
+    directories = board_directories(tmp_path, boards)
+    with Store(path) as store:
+        provision_fleet(store, directories, np.zeros((boards, 2), np.int16), Policy(rig.COST, 400 * rig.COST))
+        keys.fleet_key(store)
+    configure(tmp_path / "broker", path, port=free_port())
+    attach(directories, tmp_path / "broker", path, wake_s=WAKE_S, clean=False)
+    return path, directories
+
+
+def serve(tmp_path, path, rounds, deadline):
+    (tmp_path / "card").write_bytes(rig.CARD)
+    return rig.Train(
+        "--store", path, "--broker", tmp_path / "broker", "--dimension", rig.D, "--k", 1, "--card", tmp_path / "card",
+        "--rounds", rounds, "--deadline", deadline, "--interval", 0.5, "--patience", 0.3, "--no-report", "--json",
+        cwd=tmp_path, command="serve",
+    )  # fmt: skip
+
+
+@pytest.mark.slow
+def test_each_that_wakes_is_counted_once(tmp_path, micropython):
+    """Every round lasts until each board has woken in it, with a broker or without one: none is missed, or twice."""
+    path, boards = make(tmp_path, BOARDS)
+    turns = threading.Semaphore(AT_ONCE)
+    over = threading.Event()
+    draws = random.Random(12)
+    told = []
+    wakes = Counter()
+
+    def live(board, draws):
+        while not over.wait(draws.uniform(0.0, 1.0)):
+            with turns:
+                if over.is_set():
+                    return
+                said, seconds = wake(micropython, board)
+            told.append((board.name, said, seconds))
+
+    def ended():
+        with Store(path, create=False, beside=True) as store:
+            return len(store.ended_rounds())
+
+    with Mosquitto(tmp_path / "broker") as broker:
+        host = serve(tmp_path, path, ROUNDS, 120)
+        lives = [threading.Thread(target=live, args=(board, random.Random(draws.random()))) for board in boards]
+        for one in lives:
+            one.start()
+        try:
+            kills = 0
+            end = time.monotonic() + 150
+            while host.process.poll() is None:
+                assert time.monotonic() < end, f"{ended()} rounds"
+                assert all(one.is_alive() for one in lives)
+                time.sleep(draws.uniform(1.0, 5.0))
+                if ended() < ROUNDS - 1:
+                    broker.kill()
+                    time.sleep(draws.uniform(0.0, 0.5))
+                    broker.start()
+                    kills += 1
+        finally:
+            over.set()
+            host.process.kill()
+            for one in lives:
+                one.join()
+        code, out, err = host.finish()
+    assert code == 0, err
+    ends = [line for line in map(json.loads, out.splitlines()) if line["event"] == "end"]
+    assert [(line["asked"], line["reports"], line["refusals"]) for line in ends] == ROUNDS * [(BOARDS, BOARDS, 0)]
+    assert kills >= 5
+    with Store(path, create=False) as store:
+        reporters = [store.reporters(one.number) for one in store.rounds()]
+    assert [sorted(one) for one in reporters] == ROUNDS * [list(range(1, BOARDS + 1))]
+    spent = {device: account[0] for device, account in rig.read_ledgers(boards).items()}
+    assert spent == dict.fromkeys(range(1, BOARDS + 1), ROUNDS * rig.COST)
+    done = [said for _, said, _ in told if said["done"]]
+    assert all(said["error"] == "None" for _, said, _ in told)
+    print(f"{len(told)} wakes, {len(done)} of them with a report, {kills} kills, a round {ends[-1]}")
+    for key in ("import_ms", "open_ms", "once_ms"):
+        print(key, np.percentile([said[key] for said in done], (0, 50, 100)))
