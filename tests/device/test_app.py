@@ -176,7 +176,8 @@ def test_a_model_that_cannot_be_kept_keeps_no_report_back():
             raise LedgerError("no room")
 
     live = live_on(provision(scratch.folder()), [array("h", bytes(10))] * 5, model=Full())
-    assert ask(live, round_frame(1, THREE))[0] == wire.REPORT
+    (answer,), _ = in_steps(live, round_frame(1, THREE))
+    assert answer[0] == wire.REPORT
 
 
 def test_the_model_gets_what_is_verified():

@@ -104,12 +104,12 @@ def test_private_names_are_short_everywhere():
     a = "class A:\n    def _first(self, _):\n        self._second = self.__doc__ = 1; return other._foreign\n"
     b = "def f(a):\n    return a._first(), '_second', \"_first\", '_foreign', a._foreign, 'a _first'\n"
     short = {
-        "a": "class A:\n    def _aa(self, _):\n        self._ab = self.__doc__ = 1; return other._foreign\n",
-        "b": "def f(a):\n    return a._aa(), '_ab', \"_aa\", '_foreign', a._foreign, 'a _first'\n",
+        "a": "class A:\n    def aA(self, _):\n        self.aB = self.__doc__ = 1; return other._foreign\n",
+        "b": "def f(a):\n    return a.aA(), 'aB', \"aA\", '_foreign', a._foreign, 'a _first'\n",
     }
     assert fold.fold({"a": a, "b": b}) == short
     assert fold.fold_program(b, {"a": a}) == short["b"]
-    assert fold.fold_program("x._first = y._own\n", {"a": a}) == "x._aa = y._own\n"
+    assert fold.fold_program("x._first = y._own\n", {"a": a}) == "x.aA = y._own\n"
 
 
 def test_what_nothing_names_goes():

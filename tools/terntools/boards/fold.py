@@ -7,7 +7,8 @@ needs any more, or the compiler alone. Lines keep their numbers. mpy-cross does 
 one module only.
 
 A private name begins with one underscore, and the library gives it its meaning. It becomes the same short one in every
-module, and in a program that looks into the folded library (fold_program).
+module, and in a program that looks into the folded library (fold_program). A constant keeps its underscore: without it
+the compiler would store it.
 """
 
 from __future__ import annotations
@@ -15,9 +16,10 @@ from __future__ import annotations
 import ast
 import importlib
 import io
+import re
 import string
 import tokenize
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import product
 
@@ -31,6 +33,9 @@ _REFUSING = (
 
 # Names of tern.compat that the compiler for a device knows by itself: in decorators, annotations and casts of viper.
 COMPILED = {"const", "micropython", "ptr8", "ptr16", "ptr32"}
+
+# Names that a program may well have.
+_UNITS = ("dB", "kB", "kV", "mA", "mJ", "mS", "mV", "mW", "pH", "uA", "uJ", "uV", "uW")
 
 # Constants of tern.compat that are others on a device.
 _ON_DEVICE = {"tern.compat": {"MICROPYTHON": True}}
@@ -64,7 +69,7 @@ def fold(sources: Mapping[str, str]) -> dict[str, str]:
 def fold_program(program: str, sources: Mapping[str, str]) -> str:
     """A program for the folded modules `sources` that names what is private in them, also as text."""
     return rename(
-        program, _short_names(_Module(name, b"", ast.parse(text)) for name, text in sources.items())
+        program, _short_names(_Module(name, text.encode(), ast.parse(text)) for name, text in sources.items())
     )
 
 
@@ -103,8 +108,10 @@ def _named(tree: ast.Module) -> set[str]:
 
 
 def _short_names(modules: Iterable[_Module]) -> dict[str, str]:
-    private = set()
+    private: set[str] = set()
+    used: set[str] = set()
     for module in modules:
+        used |= words(module.source.decode())
         for node in ast.walk(module.tree):
             name = None
             if isinstance(node, ast.FunctionDef | ast.ClassDef):
@@ -117,8 +124,29 @@ def _short_names(modules: Iterable[_Module]) -> dict[str, str]:
                 name = node.id
             if name and name.startswith("_") and not name.startswith("__") and name != "_":
                 private.add(name)
-    pairs = product(string.ascii_letters, repeat=2)
-    return {name: f"_{a}{b}" for name, (a, b) in zip(sorted(private), pairs, strict=False)}
+    constants = sorted(filter(str.isupper, private))
+    short = {
+        name: f"_{a}{b}"
+        for name, (a, b) in zip(constants, product(string.ascii_letters, repeat=2), strict=False)
+    }
+    return short | dict(zip(sorted(private - short.keys()), pairs(used), strict=False))
+
+
+def words(text: str) -> set[str]:
+    """All names in a text, in its strings and comments, too."""
+    return set(re.findall(r"\w+", text))
+
+
+def is_private(name: str) -> bool:
+    """Whether a name of a folded module was a private one, or is."""
+    return name.startswith("_") or bool(re.fullmatch("[a-z][A-Z]", name))
+
+
+def pairs(used: Collection[str]) -> Iterator[str]:
+    """Short names that are not used: such as nobody gives to what a class of his own has."""
+    for one, other in product(string.ascii_lowercase, string.ascii_uppercase):
+        if one + other not in used and one + other not in _UNITS:
+            yield one + other
 
 
 def rename(source: str, short: Mapping[str, str]) -> str:

@@ -95,7 +95,9 @@ def sources_for(
         found = modules.usable(sources, board)
         _require(found, program, whole)
         return found
-    sources = modules.usable(fold.fold(sources), board)
+    plain = sources
+    folded = fold.fold(plain)
+    sources = modules.usable(folded, board)
     programs = [MAIN.read_text(), ANSWERS.read_text(), program]
     named = {f"tern.{name}" for name in more}
     asked = named | modules.imports(program)
@@ -103,11 +105,11 @@ def sources_for(
     unwanted = {f"tern.{name}" for name in ON_DEMAND} - added
     found = modules.needed(sources, modules.imports(programs[0]) | added, unwanted)
     own = modules.brought(sources, {f"tern.{name}" for name in BEYOND} & asked)
-    api = ["\n".join(modules.public(found[name])) for name in sorted(own)]
+    api = ["\n".join(modules.public(plain[name])) for name in sorted(own)]
     found = fold.prune(found, programs + api)
     own |= {name for name in found if name.startswith(_OWN)}
     if "tern.bench" not in found:  # the programs that measure a board look into it
-        found = shorten.public_names(found, sources, programs, own)
+        found = shorten.public_names(found, folded, programs, own)
     found = shorten.parameters(found, programs, own)
     _require(found, program, whole)
     return found

@@ -12,12 +12,9 @@ from __future__ import annotations
 
 import ast
 import functools
-import re
-import string
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from itertools import product
 
-from terntools.boards.fold import Edits, rename
+from terntools.boards.fold import Edits, is_private, pairs, rename, words
 
 # No builtin functions among them, and no methods that would be looked up by these names: they are local ones.
 _NAMES = (
@@ -48,11 +45,11 @@ def public_names(
     library: all modules, among them these; so a name becomes the same one whatever a board gets. whole: modules whose
     own names stay.
     """
-    words = set().union(*map(_words, programs))
+    named = set().union(*map(words, programs))
     for name in whole:
         tree = ast.parse(sources[name])
-        words |= _defined(tree) | {one.arg for one in ast.walk(tree) if isinstance(one, ast.arg)}
-    short = {name: instead for name, instead in short_names(library).items() if not {name, instead} & words}
+        named |= _defined(tree) | {one.arg for one in ast.walk(tree) if isinstance(one, ast.arg)}
+    short = {name: instead for name, instead in short_names(library).items() if not {name, instead} & named}
     return {name: rename(text, short) for name, text in sources.items()}
 
 
@@ -68,22 +65,14 @@ def _short_names(library: tuple[tuple[str, str], ...]) -> dict[str, str]:
     used: set[str] = set()
     for name, text in library:
         tree = ast.parse(text)
-        words = _words(text)
-        used |= words
+        here = words(text)
+        used |= here
         candidates |= _defined(tree)
         stay |= {*name.split("."), *_elsewhere(tree)}
         if "asm_" in text:  # it has names of instructions
-            stay |= words
-    # such as nobody gives to what a class of his own has
-    free = (
-        a + b for a, b in product(string.ascii_lowercase, string.ascii_uppercase) if a + b not in used | stay
-    )
+            stay |= here
     candidates = {name for name in candidates - stay if len(name) > 2}
-    return dict(zip(sorted(candidates), free, strict=False))
-
-
-def _words(text: str) -> set[str]:
-    return set(re.findall(r"\w+", text))
+    return dict(zip(sorted(candidates), pairs(used | stay), strict=False))
 
 
 def _defined(tree: ast.Module) -> set[str]:
@@ -94,7 +83,7 @@ def _defined(tree: ast.Module) -> set[str]:
             found.add(node.name)
         elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) and _is_self(node.value):
             found.add(node.attr)
-    return {name for name in found if not name.startswith("_")}
+    return {name for name in found if not is_private(name)}
 
 
 def _is_self(node: ast.expr) -> bool:
@@ -144,9 +133,9 @@ def _of_module(text: str, called: set[str | None], whole: bool) -> str:
     kept = [
         method
         for node in tree.body
-        if whole and isinstance(node, ast.ClassDef) and not node.name.startswith("_")
+        if whole and isinstance(node, ast.ClassDef) and not is_private(node.name)
         for method in node.body
-        if isinstance(method, _Function) and (not method.name.startswith("_") or method.name == "__init__")
+        if isinstance(method, _Function) and (not is_private(method.name) or method.name == "__init__")
     ]
     for node in ast.walk(tree):
         if not isinstance(node, _Function) or node in kept:
