@@ -120,8 +120,10 @@ def test_a_locked_board_gives_nobody_its_records(capsys: pytest.CaptureFixture[s
     assert said.out == ""
 
 
-@pytest.mark.parametrize(("d", "mean_ms"), [(13, 4), (28, 5)])
-def test_a_flush_takes_a_few_milliseconds(pico: EmulatedMachine, d: int, mean_ms: int) -> None:
+@pytest.mark.parametrize(("d", "mean_ms", "within_5_ms"), [(13, 4, 0.85), (28, 5, 0.65)])
+def test_a_flush_takes_a_few_milliseconds(
+    pico: EmulatedMachine, d: int, mean_ms: int, within_5_ms: float
+) -> None:
     """Simulated time, the same in every run. The longest are those in which LittleFS compacts the folder."""
     spent = sorted(collect(pico.url, d, 0, 1600)[50:])
     print(
@@ -129,5 +131,5 @@ def test_a_flush_takes_a_few_milliseconds(pico: EmulatedMachine, d: int, mean_ms
     )
     assert spent[len(spent) // 2] < 3_000
     assert sum(spent) < 1000 * mean_ms * len(spent)
-    assert spent[len(spent) * 3 // 4] < 5_000
+    assert spent[int(len(spent) * within_5_ms)] < 5_000
     assert spent[-1] < 25_000
