@@ -50,7 +50,7 @@ async def task():
             recorder.append(row, 16384)
         if late[1] % 50 == 0:
             with open("told", "w") as file:
-                json.dump((list(late), node.reports, node.model.round, node._link and str(node._link.error)), file)
+                json.dump((list(late), node.reports, node.model.round, str(links[-1].error)), file)
         due = time.ticks_add(due, 10)
         await asyncio.sleep_ms(max(0, time.ticks_diff(due, time.ticks_ms())))
 
@@ -62,7 +62,18 @@ async def main():
 
 row = array("h", range(6))
 recorder = Recorder(6, capacity=64)
-node = App(this_board(), recorder, Model())
+board = this_board()
+links = []
+make = board.open_link
+
+
+def open_link():
+    links.append(make())
+    return links[-1]
+
+
+board.open_link = open_link
+node = App(board, recorder, Model())
 asyncio.run(main())
 """
 
