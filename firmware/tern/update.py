@@ -57,7 +57,7 @@ class Update:
                     self._proven = proven
         except OSError:
             pass
-        self.restart = False  # whoever has RESTARTING here has no loader, or none that can write: a reset is no help
+        self.restart = False  # what is RESTARTING here has no loader, or none that can write
 
     def take(self, frame, key, reply):
         """Take an UPDATE (memoryview) under `key`, that of the client which it names; write the UPDATED into `reply`.

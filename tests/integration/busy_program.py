@@ -4,8 +4,8 @@ import asyncio
 import time
 from array import array
 
-import tern.local  # here: to import a module takes 40 ms
-import tern.softmax
+import tern.local  # here, since to import a module takes 40 ms
+import tern.softmax  # noqa: F401
 from tern.app import App
 from tern.boards.this import this_board
 from tern.model import Model

@@ -22,7 +22,7 @@ node = App(this_board(), recorder, Model(every=1))
 async def record():
     row = array("h", bytes(2 * D))
     row[0] = life
-    with open("%d.log" % life, "wb") as log:
+    with open(str(life) + ".log", "wb") as log:
         while True:
             row[1] += 1
             log.write(b".")

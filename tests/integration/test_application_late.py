@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 import rig
 from harness.raw_client import wait_for
-from terntools.emulators.unix_fleet import EmulatedBoard
 
 from ternhost.aggregate.store import Store
 from ternhost.fleet import keys
@@ -18,9 +17,13 @@ from ternhost.fleet.broker import configure
 from ternhost.fleet.provision import board_directories, provision_fleet
 from ternhost.mechanisms.accounting import Policy
 from ternhost.runs.directory import STORE_NAME
+from terntools.emulators.unix_fleet import EmulatedBoard
 from terntools.mosquitto import Mosquitto, free_port
 
-LATE_MS = {False: 50, True: 150}  # issue 12; one call of Mbed TLS verifies in 40 ms that a broker is who it says
+LATE_MS = {
+    False: 50,
+    True: 150,
+}  # issue 12; one call of Mbed TLS verifies in 40 ms that a broker is who it says
 TRIES = 3  # what holds a task each time is tern; what does so once is this machine
 SLOT_MS = 500
 HANGS_S = 11.5  # longer than tern waits for an answer
@@ -66,7 +69,9 @@ asyncio.run(main())
 
 def tell(board):
     """((late by at most, runs), reports, round of the model, why the last connection was lost)."""
-    found = wait_for(lambda: (board / "told").exists() and (board / "told").read_text())  # not while it is written
+    found = wait_for(
+        lambda: (board / "told").exists() and (board / "told").read_text()
+    )  # not while it is written
     return json.loads(found)
 
 

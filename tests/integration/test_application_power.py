@@ -128,4 +128,6 @@ def test_a_program_that_is_killed_again_and_again(tmp_path, micropython):
     assert reports() == spent() == ROUNDS
     assert flushed >= KILLS // 2
     assert models >= KILLS // 2
-    print(f"{flushed} of {KILLS} lives wrote records, {models} found a model; {ROUNDS} rounds, {spent()} paid for")
+    print(
+        f"{flushed} of {KILLS} lives wrote records, {models} found a model; {ROUNDS} rounds, {spent()} paid for"
+    )

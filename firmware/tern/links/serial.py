@@ -14,8 +14,9 @@ from tern import frames, wire
 from tern.compat import const, ticks_diff, ticks_ms
 
 _COLLECT = const(250)  # frames
-_SEND_MS = const(5000)  # a host that takes no byte for so long has gone
-_AT_ONCE = const(64)  # bytes read, and written, by one receive(0); a power of two that divides CREDIT
+_SEND_MS = const(5000)  # a host that does not take a frame in so long has gone, or takes the rest later
+_TASK_MS = const(3)  # to write in a task
+_AT_ONCE = const(64)  # bytes read by one receive(0); a power of two that divides CREDIT
 
 
 def open_link(board):
@@ -81,7 +82,7 @@ class Serial:
                 n += self._taken
                 if n >= wire.CREDIT:
                     n -= wire.CREDIT
-                    self._at = self._end - 1
+                    self._at = self._end - 1  # the zero that ended the last frame, once more
                     self._push()
                 self._taken = n
                 if not (timeout_ms or n & _AT_ONCE - 1):
@@ -128,13 +129,9 @@ class Serial:
     def _push(self):
         # Returns whether all is written.
         wait = self._wait
-        end = self._end if wait else min(self._end, self._at + _AT_ONCE)
-        since = ticks_ms()
-        while self._at < end and (wait or any(self._room.ipoll(0))):
-            took = self._sink.write(self._coded, self._at, (wait and end - self._at) or 1)
-            if took:
-                self._at += took
-                since = ticks_ms()
-            elif ticks_diff(ticks_ms(), since) > _SEND_MS:
+        start = ticks_ms()
+        while self._at < self._end and (wait or any(self._room.ipoll(0))):
+            self._at += self._sink.write(self._coded, self._at, (wait and self._end - self._at) or 1) or 0
+            if ticks_diff(ticks_ms(), start) > (_SEND_MS if wait else _TASK_MS):
                 break
         return self._at == self._end

@@ -112,14 +112,14 @@ def run_emulate(args: argparse.Namespace) -> int:
     if not 1 <= args.boards <= Emulated.MOST:
         raise UsageError(f"N must be 1 to {Emulated.MOST} boards, not {args.boards}")
     if args.program:
-        if args.clients or args.classes:
+        if args.clients is not None or args.classes:
             raise UsageError(
                 "boards with a --program have one client each, and the records that it makes",
                 hint="leave --clients and --classes out",
             )
         if not Path(args.program).is_file():
             raise UsageError(f"there is no program {args.program}", hint="name a file of MicroPython")
-    args.clients = args.boards if args.program else args.clients or 1000
+    args.clients = args.boards if args.program else 1000 if args.clients is None else args.clients
     if args.clients < args.boards:
         raise UsageError(f"--clients must be {args.boards} or more, one a board, not {args.clients}")
     if args.seed < 0:
