@@ -41,6 +41,11 @@ class Base:
     def keep(self, word: int = 0) -> int:
         """Keep `word` (u32, not 0) until power off, through resets."""
 
+    def failed(self, error: BaseException) -> None:
+        """Count an exception and keep its class alone, since a message may hold what is nobody's
+        business.
+        """
+
     def watch(self) -> None:
         """Start the watchdog, where there is one, to be fed by compat.feed()."""
 
