@@ -135,8 +135,8 @@ class App:
     """The node of a program: run() beside its tasks, or once() between two sleeps."""
 
     def __init__(self, board, recorder, model, update=None):
-        """board: a tern.boards.Base, such as this_board(); recorder: a Recorder; model: a Model; update: an Update, for
-        a board whose program comes over its link, too.
+        """board: a tern.boards.Base, such as this_board(), of one device; recorder: a Recorder; model: a Model; update:
+        an Update, for a board whose program comes over its link, too.
 
         Opens both in the board's directory. Raises StorageError and OSError where what is there does not fit.
         """
@@ -147,8 +147,8 @@ class App:
         self.recorder = recorder
         self.model = model
         self.update = update
-        self.reports = 0  # sent since the start
-        self.error = None  # the last exception
+        self.reports = 0  # sent since the start, repeated ones as well
+        self.error = None  # the last exception, or why once() had no connection
         self._client = Live(board, recorder, model, update)
         self._held = None  # an answer, and how long it is
 
@@ -174,7 +174,7 @@ class App:
         """Connect, answer what is asked, take the model, take leave; return within about `timeout_ms`.
 
         Returns whether a report was sent and acknowledged. Raises nothing, since a board that sleeps next must not stay
-        awake; `error` is the last exception. For boards on a broker: shared_specs/mqtt.md, "Boards that sleep".
+        awake; `error` says why. For boards on a broker: shared_specs/mqtt.md, "Boards that sleep".
         """
         reports = self.reports
         return bool(asyncio.run(self._session(timeout_ms))) and self.reports > reports
@@ -243,6 +243,8 @@ class App:
                 done = settled and ticks_diff(now, heard) > _QUIET_MS
                 if timeout_ms and (done or ticks_diff(now, start) > timeout_ms):
                     link.disconnect()
+                    if not settled:
+                        self.error = getattr(link, "error", None)  # why there was no connection
                     return settled
             await sleep_ms(_TICK_MS)
 

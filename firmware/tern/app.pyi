@@ -19,8 +19,8 @@ class App:
     error: Exception | None
 
     def __init__(self, board: Base, recorder: Recorder, model: Model, update: Update | None = None) -> None:
-        """board: a tern.boards.Base, such as this_board(); recorder: a Recorder; model: a Model;
-        update: an Update, for a board whose program comes over its link, too.
+        """board: a tern.boards.Base, such as this_board(), of one device; recorder: a Recorder; model:
+        a Model; update: an Update, for a board whose program comes over its link, too.
         """
 
     async def run(self, watchdog: Watchdog | None = None) -> None:
