@@ -15,6 +15,7 @@ from tern.card import certify
 from tern.client import Client
 from tern.compat import MICROPYTHON, const, ticks_diff, ticks_ms
 from tern.frames import FrameError
+from tern.storage import StorageError
 
 if MICROPYTHON:
     from asyncio import sleep_ms
@@ -26,7 +27,10 @@ else:
 
 _TICK_MS = const(5)  # between two looks at the link
 _LONGEST_S = const(300)  # pause after an exception
-_QUIET_MS = const(300)  # so long once() waits for more
+_QUIET_MS = const(300)  # so long once() waits for more after a report,
+_PATIENCE_MS = const(2000)  # and else for what the host has to say
+
+_in_use = set()  # directories: two nodes on one ledger would both spend what it has
 
 
 class _Long(Exception):
@@ -46,6 +50,8 @@ class Live(Client):
         self._stepwise = self._ready = self._verified = False
         self._room_of(recorder.d)  # now, before the program's tasks run,
         self._hello(0)  # which opens the files
+        if self._clients and self._clients.count > 1:
+            raise StorageError("a program's records are of one device")
 
     def respond(self, frame, send):
         """As Client.respond(); a MODEL is taken."""
@@ -86,9 +92,13 @@ class Live(Client):
             return self._update.take(frame, self._find(self._address[0]).key, self.reply)
         return super()._answer(frame, member)
 
+    def _free(self):
+        return 0  # the table of a recorder's segments would tell how many records there are
+
     def _report(self, client, question):
-        self._verified = True
-        return super()._report(client, question)
+        n = super()._report(client, question)
+        self._verified = True  # and of no earlier round
+        return n
 
     def _open_records(self, client):
         recorder = self._recorder
@@ -138,8 +148,11 @@ class App:
         """board: a tern.boards.Base, such as this_board(), of one device; recorder: a Recorder; model: a Model; update:
         an Update, for a board whose program comes over its link, too.
 
-        Opens both in the board's directory. Raises StorageError and OSError where what is there does not fit.
+        Opens both in the board's directory. Raises StorageError and OSError where what is there does not fit, or the
+        board has several devices; RuntimeError for a second App of a board.
         """
+        if board.directory in _in_use:
+            raise RuntimeError("one App a board")
         recorder.open(board.directory)
         model.in_place = board.in_place
         model.open(board.directory)
@@ -151,6 +164,7 @@ class App:
         self.error = None  # the last exception, or why once() had no connection
         self._client = Live(board, recorder, model, update)
         self._held = None  # an answer, and how long it is
+        _in_use.add(board.directory)
 
     async def run(self, watchdog=None):
         """Answer the host beside other tasks, for ever; on a computer until the other end of the port has gone.
@@ -187,6 +201,8 @@ class App:
             gc.collect()
             if not self._client:
                 self._client = Live(board, self.recorder, self.model, self.update)
+            if timeout_ms:
+                self._client._ahead = 1  # the next call begins anew
             link = board.link()
             return await self._serve(link, timeout_ms)
         except EOFError:
@@ -196,6 +212,7 @@ class App:
             board.failed(error)
             return False
         finally:
+            self._held = None
             if self._client:
                 self._client.close()
                 self._client = None
@@ -211,9 +228,10 @@ class App:
         link.admit(wire.UPDATE)
         if link.console:
             board.begin()
-        start = ticks_ms()
-        heard = None
-        while True:
+        start = heard = ticks_ms()
+        reports = self.reports
+        settled = late = False
+        while not late:
             compat.feed()
             frame = link.receive(0)
             if frame is not None:
@@ -232,21 +250,23 @@ class App:
                     gc.collect()
                 board.led(False)
                 heard = ticks_ms()
-            else:
-                now = ticks_ms()
-                settled = heard is not None and not link.waiting()
-                if settled and self.update:
+                settled = True
+            now = ticks_ms()
+            if settled and not link.waiting():
+                if self.update:
                     self.update.confirm()  # what runs has said HELLO, and its host has heard it
                     if self.update.restart:
                         board.reset()
                         raise EOFError
-                done = settled and ticks_diff(now, heard) > _QUIET_MS
-                if timeout_ms and (done or ticks_diff(now, start) > timeout_ms):
-                    link.disconnect()
-                    if not settled:
-                        self.error = getattr(link, "error", None)  # why there was no connection
-                    return settled
+                quiet = _QUIET_MS if self.reports > reports else _PATIENCE_MS
+                late = timeout_ms and ticks_diff(now, heard) > quiet
+            late = late or (timeout_ms and ticks_diff(now, start) > timeout_ms)
             await sleep_ms(_TICK_MS)
+        settled = settled and not link.waiting()
+        if not settled:
+            self.error = getattr(link, "error", None)  # why there was no connection
+        link.disconnect()
+        return settled
 
     def _hold(self, reply, n):
         # One client has one answer to a frame, which stays in its buffer until the next.

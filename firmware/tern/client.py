@@ -209,9 +209,12 @@ class Client:
         text = board.text()
         gc.collect()
         return frames.encode_hello(
-            self.reply, nonce, first, count, budget, self._epoch, _mem_free(), self._bound, board.exceptions,
+            self.reply, nonce, first, count, budget, self._epoch, self._free(), self._bound, board.exceptions,
             board.restarts, self.entropy.state, board.assessed, text,
         )  # fmt: skip
+
+    def _free(self):
+        return _mem_free()
 
     def _take_fleet_key(self, frame):
         # The answer is a HELLO, which tells the epoch.

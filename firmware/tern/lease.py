@@ -22,9 +22,9 @@ class Lease:
         try:
             with open(self._path) as file:
                 known = json.load(file)
-            if isinstance(known.get("broker"), str) and len(known.get("address")) == 4:
+            if [type(one) for one in known["address"] + [known["broker"]]] == [str] * 5:
                 self._known = known
-        except (OSError, ValueError, TypeError, AttributeError):
+        except (OSError, ValueError, TypeError, KeyError):
             pass
 
     @property

@@ -86,6 +86,9 @@ class Recorder:
                 total += rows
                 segments.append(segment)
         segments.sort()
+        while segments and total - segments[0][_ROWS] > self.capacity:  # it was larger
+            total -= segments[0][_ROWS]
+            os.remove(segments.pop(0)[_PATH])
         if segments:
             last = segments[-1]
             rows = last[_ROWS]

@@ -6,9 +6,10 @@ from array import array
 
 import scratch
 import small_board
+from known_board import HELLO_NAMES
 from small_board import THREE, ask, error_of, key_of, provision, round_frame
 
-from tern import app, host_frames, storage, wire
+from tern import app, frames, host_frames, storage, wire
 from tern.app import App, Live
 from tern.client import Client
 from tern.compat import ticks_diff, ticks_ms
@@ -157,6 +158,29 @@ def test_the_newest_records_count_as_far_as_everybody_may_know():
     assert ask(live_on(own, [array("h", bytes(2 * D + 2))] * 9 + rows), frame) == ask(Client(plain), frame)
 
 
+def test_hello_tells_nothing_of_how_many_there_are():
+    for count in (0, 9, 60):
+        board = provision(scratch.folder())
+        live = live_on(board, [array("h", bytes(10))] * count)
+        n = frames.encode_hello_request(live.reply, 5)
+        told = struct.unpack_from(wire.HELLO_FIELDS, ask(live, memoryview(bytes(live.reply[:n]))), 1)
+        assert told[HELLO_NAMES.index("heap")] == told[HELLO_NAMES.index("records")] == 0, count
+
+
+def test_a_program_has_one_node_and_its_board_one_device():
+    node = app_on(Link())
+    assert raised(RuntimeError, App, node.board, Recorder(D), Taken())
+    assert raised(storage.StorageError, live_on, provision(scratch.folder(), clients=2), [])
+
+
+def test_a_round_of_before_brings_no_model():
+    model = Taken()
+    live = live_on(provision(scratch.folder()), [array("h", bytes(10))] * 5, model=model)
+    in_steps(live, round_frame(40, THREE))
+    in_steps(live, round_frame(1, THREE, shift=3))  # replayed
+    assert [number for number, _ in model.rounds] == [40]
+
+
 def test_records_of_another_dimension_are_refused_as_everybody_may_know():
     live = live_on(provision(scratch.folder()), [], d=9)
     assert error_of(ask(live, round_frame(1, THREE))) == (wire.ERR_DATA, 9)
@@ -198,6 +222,14 @@ def test_the_model_gets_what_is_verified():
         )
         live.respond(memoryview(out)[:n], None)  # asks for no answer
         assert model.models[-1] == (bytes(memoryview(out)[:n]), key)
+
+
+def raised(kind, function, *arguments):
+    try:
+        function(*arguments)
+    except kind:
+        return True
+    return False
 
 
 class Link:
@@ -286,6 +318,13 @@ def test_once():
     assert not node.once(600)  # nothing is asked
     link.given.append(OSError)
     assert not node.once(600) and isinstance(node.error, OSError)
+    flood = Link()
+    flood.receive = lambda timeout_ms: b"\x04 what no model is"
+    node.board.link = lambda: flood
+    start = ticks_ms()
+    assert not node.once(300)  # who talks without end keeps no board awake
+    assert ticks_diff(ticks_ms(), start) < 3000
+    node.board.link = lambda: link
     start = ticks_ms()
     assert not node.once(700)  # nothing is heard at all: it takes its time, and no more
     assert 600 <= ticks_diff(ticks_ms(), start) < 3000

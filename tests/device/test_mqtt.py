@@ -512,3 +512,26 @@ def test_passwords_differ_and_do_not_tell_the_key():
     assert password(bytes(32)) == password(bytes(32)) != password(bytes(31) + b"\x01")
     assert len(password(bytes(32))) == 32
     assert name(7) == "00000007" and name(0xFFFFFFFE) == "fffffffe"
+
+
+def test_the_radio_is_off_once_it_has_taken_leave():
+    broker = Broker()
+    switched = []
+
+    class Station:
+        class radio:
+            active = switched.append
+
+    link = Mqtt(Session(broker.connect, b"00000007"), "tern", name(7), station=Station)
+    link.disconnect()
+    assert switched == [False]
+
+
+def test_an_error_of_the_network_is_no_end_of_the_program():
+    def connect():
+        raise OSError(12)
+
+    link = Mqtt(Session(connect, b"00000007"), "tern", name(7))
+    for _ in range(3):
+        assert link.receive(0) is None
+    assert isinstance(link.error, OSError) and link._wait

@@ -138,6 +138,17 @@ def test_the_oldest_roll_away():
         scratch.remove(folder)
 
 
+def test_a_smaller_capacity_leaves_nothing_behind():
+    folder = scratch.folder()
+    book = opened(folder, 13, 600, 8)
+    append(book, 0, 600)
+    book.close()
+    book = opened(folder, 13, 64, 8)
+    assert book.count == 64 and len(sizes(folder)) <= 3
+    assert numbers(book) == list(range(536, 600))
+    book.close()
+
+
 def test_any_order_of_calls():
     # Against a list: what was flushed stays, in its order; what was held in RAM goes with a restart.
     seed = 12345

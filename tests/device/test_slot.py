@@ -131,6 +131,24 @@ def test_a_task_is_held_only_close_to_the_moment():
     with_a_clock(run)
 
 
+def test_beside_a_busy_task_no_moment_is_missed():
+    def run(clock):
+        for busy_ms in (20, 40, 80):
+            for work_ms in range(0, 90, 7):
+                link = Told(clock)
+                slotted = Slotted(link, 500)
+                slotted.receive(0)
+                start = slotted._last
+                clock.us += 1000 * work_ms
+                slotted.send(REPORT, 3)
+                while not link.sent:
+                    slotted.receive(0)
+                    clock.us += 1000 * busy_ms
+                assert 500000 <= link.sent[0] - start <= 500020, (busy_ms, work_ms)
+
+    with_a_clock(run)
+
+
 def test_a_moment_that_is_missed_is_followed_by_the_next():
     def run(clock):
         link = Told(clock)

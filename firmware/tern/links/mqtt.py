@@ -11,7 +11,7 @@ from tern import frames, wire
 from tern.compat import const, ticks_diff, ticks_ms
 from tern.mqtt import MqttError, Session
 from tern.storage import CLIENTS, Clients, StorageError
-from tern.tcp import Connection, Lost, client_context
+from tern.tcp import Connection, client_context
 
 CONFIG = "mqtt.json"  # among the files of a board
 
@@ -26,7 +26,7 @@ _PATIENCE_MS = const(10000)  # how long a broker may take to answer
 _MAX_WINDOW = const(29)
 _FIRST_PAUSE_MS = const(500)
 _SLICE_MS = const(1000)  # of a wait
-_BROKEN = (Lost, MqttError, MemoryError)  # a TLS handshake wants much memory: later there may be enough
+_BROKEN = (OSError, MqttError, MemoryError)  # a TLS handshake wants much memory: later there may be enough
 
 
 def name(device):
@@ -99,7 +99,7 @@ def open_link(board):
         window=min(clients.count, _MAX_WINDOW) + 3,
         slot=384 if clients.count == 1 else 704,
     )
-    return Mqtt(session, prefix, called, config.get("longest_pause_ms", 60000), lease)
+    return Mqtt(session, prefix, called, config.get("longest_pause_ms", 60000), lease, station)
 
 
 class Mqtt:
@@ -107,9 +107,9 @@ class Mqtt:
 
     console = False
 
-    def __init__(self, session, prefix, board, longest_pause_ms=60000, lease=None):
+    def __init__(self, session, prefix, board, longest_pause_ms=60000, lease=None, station=None):
         """session: a mqtt.Session; prefix: of all topics; board: name(); longest_pause_ms: between two attempts; lease:
-        a lease.Lease to be kept or forgotten.
+        a lease.Lease to be kept or forgotten; station: a wifi.Station, to be switched off by disconnect().
         """
         self._session = session
         self._prefix = prefix
@@ -119,6 +119,7 @@ class Mqtt:
         self._admitted = [wire.ROUND, wire.FLEET_KEY]  # what may be asked over a network
         self._longest = longest_pause_ms
         self._lease = lease
+        self._station = station
         self._pause = self._wait = 0
         self._failed = 0
         self.error = None  # why the last connection was lost, or could not be made
@@ -126,13 +127,18 @@ class Mqtt:
         session.subscribe((ROUND % prefix).encode())
         self.waiting = session.waiting
         self.close = session.close
-        self.disconnect = session.disconnect
 
     def admit(self, kind):
         """Pass frames of this type, too. Call it before the first receive()."""
         self._admitted.append(kind)
         if kind == wire.MODEL:
             self._session.subscribe((MODEL % self._prefix).encode())
+
+    def disconnect(self):
+        """Take leave of the broker, whose will is not published, and switch the radio off."""
+        self._session.disconnect()
+        if self._station:
+            self._station.radio.active(False)
 
     def receive(self, timeout_ms=-1):
         """Return the next frame, a memoryview until the following call; None where none came in `timeout_ms`.

@@ -17,7 +17,7 @@ else:
         return later - earlier
 
 
-_NEAR_US = const(8000)  # a moment so near is waited for: a task calls receive(0) more often than this
+_NEAR_US = const(8000)  # a moment so near is waited for; beside tasks that take long, one farther off
 _SLEEP_MS = const(2000)  # at most, for the watchdog
 
 
@@ -34,6 +34,7 @@ class Slotted:
         self._last = _us()  # when it received, or answered
         self._answer = bytearray()
         self._n = 0  # so many bytes of it wait for their moment
+        self._looked = self._last
 
     def __getattr__(self, name):
         return getattr(self._link, name)
@@ -53,6 +54,7 @@ class Slotted:
                 self._give(-1)
             self._answer[:n] = memoryview(frame)[:n]  # the client's next answer is written over it
             self._n = n
+            self._looked = _us()
             return True
         return self._link.send(frame, n)
 
@@ -63,13 +65,17 @@ class Slotted:
     def _give(self, timeout_ms):
         # Returns whether it has. A moment that was missed does not tell when the answer was there: the next one.
         start = _us()
+        near = _NEAR_US
+        if not timeout_ms:  # tasks that take long would else have it miss moment after moment
+            near = max(near, min(_diff(start, self._looked) * 3 // 2, self._slot // 4))
+            self._looked = start
         wait = self._slot - _diff(start, self._last) % self._slot
         while (left := wait - _diff(_us(), start)) > 0:
-            if left > _NEAR_US:
+            if left > near:
                 if not timeout_ms:
                     return False
                 compat.feed()
-                sleep_ms(min((left - _NEAR_US) // 1000 + 1, _SLEEP_MS))
+                sleep_ms(min((left - near) // 1000 + 1, _SLEEP_MS))
         self._last = _us()
         self._link.send(self._answer, self._n)
         self._n = 0
