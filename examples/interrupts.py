@@ -3,7 +3,7 @@
 The rule: an interrupt fills a buffer that was there before, and sets a ThreadSafeFlag. It allocates nothing, waits for
 nothing, and calls nothing of tern. A task waits for the flag and takes what has come.
 
-    mpremote cp examples/interrupts.py :main.py       # beside the library: tern deploy BOARD --with app
+    tern deploy BOARD --main examples/interrupts.py
 """
 
 import asyncio

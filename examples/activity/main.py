@@ -1,7 +1,7 @@
 """What a board of the activity example runs: windows become records, and a model tells what its wearer does.
 
-On a Pico W or an ESP32: mpremote cp main.py sensor.py :      beside the library (tern deploy BOARD --with app)
-Emulated, many times faster:  micropython main.py DIRECTORY SEED [SPEED]
+On a Pico W or an ESP32: mpremote cp sensor.py :      and tern deploy BOARD --main main.py
+Emulated, many times faster, in a board's directory:  micropython main.py . SEED [SPEED]
 
 Nothing here waits for tern, and tern not for this. The wearer says what he or she does (`person.activity`): so a
 window is recorded with a label. Before that, the model says what it takes it for. How often it was right since it came
@@ -15,7 +15,9 @@ from array import array
 
 from sensor import RATE, Person
 
+import tern.softmax  # noqa: F401 - now, and not in the midst of the first round
 from tern.app import App
+from tern.boards.this import this_board
 from tern.features import Window
 from tern.model import Model
 from tern.recorder import Recorder
@@ -23,16 +25,11 @@ from tern.recorder import Recorder
 BOUT = 4  # windows of one activity, then comes another one
 TOLD = 100  # windows from one line of JSON to the next
 
+board = this_board()
 if sys.platform == "linux":
-    from tern.boards.emulated import Board
-
-    board = Board(sys.argv[1])
     seed = int(sys.argv[2])
     speed = int(sys.argv[3]) if len(sys.argv) > 3 else 1
 else:
-    from tern.boards.this import this_board
-
-    board = this_board()
     seed = int.from_bytes(board.unique_id()[-3:], "big")
     speed = 1
 

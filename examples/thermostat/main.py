@@ -1,7 +1,7 @@
 """What a board of the thermostat example runs: a reading a minute, a record every five, tern once an hour, else asleep.
 
-On a Pico W or an ESP32: mpremote cp main.py room.py readings.py :     beside the library: tern deploy BOARD --with app
-Emulated, an hour in a moment:  micropython main.py DIRECTORY SEED [MILLISECONDS_OF_AN_HOUR]
+On a Pico W or an ESP32: mpremote cp room.py readings.py :      and tern deploy BOARD --main main.py
+Emulated, an hour in a moment, in a board's directory:  micropython main.py . SEED [MILLISECONDS_OF_AN_HOUR]
 
 Light sleep keeps the RAM, and with it the last ten readings. What the board learns is how the temperature will have
 changed in ten minutes; how far off it was since the model came is what it tells, beside "it stays as it is".
@@ -15,21 +15,17 @@ from readings import CHANGE, ONE, D, Readings
 from room import Room
 
 from tern.app import App
+from tern.boards.this import this_board
 from tern.model import Model
 from tern.recorder import Recorder
 
 EVERY = 5  # minutes, from one record to the next: neighbours hardly differ
 
+board = this_board()
 if sys.platform == "linux":
-    from tern.boards.emulated import Board
-
-    board = Board(sys.argv[1])
     seed = int(sys.argv[2])
     hour_ms = int(sys.argv[3]) if len(sys.argv) > 3 else 3600_000
 else:
-    from tern.boards.this import this_board
-
-    board = this_board()
     seed = int.from_bytes(board.unique_id()[-3:], "big")
     hour_ms = 3600_000
 
@@ -70,7 +66,7 @@ while True:
     for _ in range(60):
         reading()
         rest(hour_ms // 60)
-    node.once(5000)
+    node.once()
     told["hours"] += 1
     told["answered"] = node.reports
     if sys.platform == "linux":

@@ -28,5 +28,5 @@ class App:
         has gone.
         """
 
-    def once(self, timeout_ms: int = 5000) -> bool:
+    def once(self, timeout_ms: int = 20000) -> bool:
         """Connect, answer what is asked, take the model, take leave; return within about `timeout_ms`."""
