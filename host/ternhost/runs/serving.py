@@ -73,7 +73,7 @@ def _long_enough(where: Where, schedule: Schedule, store: Store, watcher: Watche
             f"{many}: a round of {where.deadline:g} s would end before they wake and answer",
             hint=f"give --deadline {least} or more, or leave it out",
         )
-    if schedule.interval < longest:
+    if schedule.interval < least:
         watcher.note(
             f"{many}: a round lasts until they have answered, whatever --interval {schedule.interval:g} says; "
             f"--interval {least} gives each of them a round a wake"

@@ -5,6 +5,7 @@ shared_specs/currents.json, "wakes". Whatever comes of it is modelled.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -89,6 +90,9 @@ class Wakes:
                 hint="give a longer --interval-s",
             )
         parts = {name: phase.charge / interval for name, phase in self.phases.items()}
+        if self.longest:  # it wakes in between, to sleep again
+            between = math.ceil(interval / self.longest) - 1
+            parts["boot"] = parts.get("boot", 0) * (1 + between)
         parts[SLEEP] = self.sleep * (interval - self.awake_s) / interval
         parts[SELF] = capacity * self.self_discharge / _MONTH
         return Life(parts, capacity / sum(parts.values()) / _YEAR)
@@ -142,4 +146,8 @@ def _source(figure: Mapping[str, Any]) -> str:
         told.append(figure["source"] + (f", page {figure['page']}" if "page" in figure else ""))
     if "measured_by" in figure:
         told.append(f"measured by {figure['measured_by']}")
-    return "; ".join(told) or ("assumed" if figure.get("assumed") else figure["what"])
+    if figure.get("assumed"):
+        told.append("assumed")
+    if "what" in figure:
+        told.append(figure["what"])
+    return "; ".join(told)
