@@ -3,8 +3,16 @@
 import asyncio
 import struct
 
+import pytest
+
 from tern import frames, wire
-from terntools.boards import updates
+from ternhost.aggregate import sleepers
+from ternhost.aggregate.store import Store
+from ternhost.cli import main
+from ternhost.errors import USAGE
+from ternhost.fleet import keys
+from terntools.boards import mpy, updates
+from terntools.boards.program import program_files
 
 KEY = bytes(range(32))
 PACKAGE = bytes(5000)
@@ -55,3 +63,30 @@ def test_a_board_that_works_for_long_is_waited_for():
         return (len(PACKAGE), wire.RECEIVING) if count < 500 else (0, wire.CONFIRMED)
 
     assert bring(AnsweringBoard(work), 0.1) == wire.CONFIRMED
+
+
+# What is refused before any board is asked
+
+
+@pytest.fixture
+def store(tmp_path):
+    with Store(tmp_path / "store.sqlite") as opened:
+        keys.add(opened, [1, 2])
+        sleepers.set_wake(opened, 2, 3600)
+    return opened.path
+
+
+def refused(capsys, *arguments):
+    assert main(["update", *map(str, arguments), "--machine", "emulated", "--port", "/dev/none"]) == USAGE
+    return capsys.readouterr().err
+
+
+def test_a_program_that_would_take_no_further_package_is_refused(store, tmp_path, capsys):
+    said = refused(capsys, 1, "--store", store, "--main", mpy.MAIN)
+    assert "does not import tern.update" in said
+    assert "Update(board)" in said
+    program = tmp_path / "product.py"
+    for text in ("import tern.update\n", "from tern import update\n", "from tern.update import Update\n"):
+        program.write_text(text)
+        assert "tern/update.py" in program_files("emulated", program)
+    assert "required: --main" in refused(capsys, 1, "--store", store)

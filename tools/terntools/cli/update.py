@@ -24,7 +24,8 @@ from terntools.cli.progress import Bar
 _MACHINE = "machine %d"  # of a store, a device: what its board was last named
 _SILENT = "silent"
 _ADVICE = {
-    _SILENT: "check that it is there, and that it takes updates: tern deploy --with update",
+    _SILENT: "check that it is there, and that its program has an Update(board); one that has none, such as tern's own "
+    "main.py, takes it at the desk: tern deploy BOARD --main FILE",
     wire.UPDATES[
         wire.OLD
     ]: "it has had a later package: use the store of that host, or set this machine's clock",
@@ -39,9 +40,9 @@ def add_parser(subparsers: Any) -> None:
         subparsers,
         "update",
         "bring a new library and program to boards in the field; one that does not prove itself is rolled back",
-        "tern update 7 --store my-fleet/store.sqlite --broker my-broker --machine pico-w\n"
+        "tern update 7 --store my-fleet/store.sqlite --broker my-broker --machine pico-w --main product.py\n"
         "tern update all --store my-fleet/store.sqlite --broker my-broker --main product.py --at-once 5\n"
-        "tern update 7 --store my-fleet/store.sqlite --port a0 --machine pico --json",
+        "tern update 7 --store my-fleet/store.sqlite --port a0 --machine pico --main product.py --json",
     )
     parser.add_argument(
         "devices",
@@ -64,7 +65,12 @@ def add_parser(subparsers: Any) -> None:
         choices=program.MACHINES,
         help="what the boards are; kept in the store for the next time",
     )
-    parser.add_argument("--main", metavar="FILE", help="the program, a main.py (default: the library's own)")
+    parser.add_argument(
+        "--main",
+        metavar="FILE",
+        required=True,
+        help="the program, a main.py that makes an Update of tern.update",
+    )
     parser.add_argument(
         "--with",
         dest="more",
@@ -167,7 +173,7 @@ class _Update:
 
     def _content(self, machine: str) -> bytes:
         if machine not in self._contents:
-            main = self._args.main and Path(self._args.main)
+            main = Path(self._args.main)
             others = {Path(name).name: Path(name).read_bytes() for name in self._args.files}
             files = program.program_files(machine, main, self._args.more, others)
             self._contents[machine] = packages.content(files)
