@@ -13,6 +13,8 @@ from harness.raw_client import RawClient, wait_for
 
 from tern import host_frames, wire
 from tern.links import mqtt
+from ternhost.aggregate import sleepers
+from ternhost.aggregate.store import Store
 from ternhost.fleet import broker, keys
 from ternhost.fleet.attach import write_network
 from ternhost.links import open_link
@@ -314,6 +316,11 @@ def test_over_a_broker(fleet):
     assert (code, said["boards"][0]["device"]) == (0, 2)
     assert fleet.names() == {1: "new", 2: "newer", 3: "new"}
     assert [kept(board.directory) for board in fleet.boards] == before
+    with Store(fleet.store, beside=True) as store:
+        sleepers.set_wake(store, 2, 60)
+    code, said = fleet.update(field.source("newest"), "all")
+    assert (code, said["asleep"], [one["device"] for one in said["boards"]]) == (0, [2], [1, 3])
+    assert fleet.names() == {1: "newest", 2: "newer", 3: "newest"}
 
 
 def test_the_canary(fleet):

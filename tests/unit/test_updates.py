@@ -90,3 +90,11 @@ def test_a_program_that_would_take_no_further_package_is_refused(store, tmp_path
         program.write_text(text)
         assert "tern/update.py" in program_files("emulated", program)
     assert "required: --main" in refused(capsys, 1, "--store", store)
+
+
+def test_a_board_that_sleeps_is_refused(store, tmp_path, capsys):
+    program = tmp_path / "product.py"
+    program.write_text("import tern.update\n")
+    said = refused(capsys, 1, 2, "--store", store, "--main", program)
+    assert "the board of device 2 sleeps (--wake-s 3600)" in said
+    assert "tern deploy BOARD --main FILE" in said

@@ -10,6 +10,7 @@ from typing import Any
 
 from tern import wire
 from ternhost import errors
+from ternhost.aggregate import sleepers
 from ternhost.aggregate.store import Store
 from ternhost.cli import add_command, print_result
 from ternhost.errors import NO_DEVICE, OK, DeviceError, UsageError
@@ -48,7 +49,7 @@ def add_parser(subparsers: Any) -> None:
         "devices",
         nargs="+",
         metavar="DEVICE",
-        help="ids, or ranges such as 10-19; or all: every board that is there",
+        help="ids, or ranges such as 10-19; or all: every board that is there and does not sleep",
     )
     parser.add_argument(
         "--store", metavar="FILE", help="with the keys of the devices (default: the broker's)"
@@ -129,7 +130,11 @@ def run(args: argparse.Namespace) -> int:
     left = len(update.devices) - len(done)
     if left:
         lines.append(f"{left} boards were left as they are; --keep-going goes on after one that failed")
-    print_result({"boards": done, "failed": len(failed), "left": left}, "\n".join(lines), args.json)
+    if update.asleep:
+        which = ", ".join(map(str, update.asleep))
+        lines.append(f"boards that sleep take no package, and were left out: {which}")
+    told = {"boards": done, "failed": len(failed), "left": left, "asleep": update.asleep}
+    print_result(told, "\n".join(lines), args.json)
     if not failed:
         return OK
     return NO_DEVICE if all(one["state"] == _SILENT for one in failed) else errors.FAILED
@@ -143,23 +148,31 @@ def _line(one: dict[str, Any]) -> str:
 
 
 class _Update:
-    """The updates of one command; `devices`: those that it is about."""
+    """The updates of one command; `devices`: those that it is about; asleep: those that it leaves out for that."""
 
     def __init__(self, args: argparse.Namespace, store: Store, bar: Bar) -> None:
         self._args = args
         self._store = store
         self._bar = bar
         self._keys = store.keys()
+        self._asleep = sleepers.wakes(store)
         self._contents: dict[str, bytes] = {}
         self._done: dict[int, dict[str, Any]] = {}
         self._post: Post
         self.devices: list[int] = []
+        self.asleep: list[int] = []
 
     def check(self, devices: Sequence[int]) -> None:
-        """Raise UsageError for a device without a key or a machine; make all that is to be sent."""
+        """Raise UsageError for a device that sleeps, or without a key or a machine; make all that is to be sent."""
         for device in devices:
             if device not in self._keys:
                 raise UsageError(f"device {device} has no key in this store", hint="see 'tern device list'")
+            if device in self._asleep:
+                raise UsageError(
+                    f"the board of device {device} sleeps (--wake-s {self._asleep[device]}): no wake is long enough "
+                    "for a package",
+                    hint="bring it the program at the desk: tern deploy BOARD --main FILE",
+                )
             self._content(self._machine(device))
 
     def _machine(self, device: int) -> str:
@@ -189,9 +202,15 @@ class _Update:
             self._post = PortPost(ports.resolve(self._args.port))
         async with self._post as post:
             there = post.boards()
-            self.devices = list(devices) or [device for device in there if device in self._keys]
+            known = [device for device in there if device in self._keys]
+            self.devices = list(devices) or [device for device in known if device not in self._asleep]
+            if not devices:
+                self.asleep = [device for device in known if device in self._asleep]
             if not self.devices:
-                raise DeviceError("no board of this store is there", hint="see 'tern device list'")
+                raise DeviceError(
+                    "no board of this store is there" + " but such as sleep" * bool(known),
+                    hint="see 'tern device list'",
+                )
             if not access and self.devices != there:
                 raise UsageError(f"the board on {self._args.port} is device {(*there, 'of nobody')[0]}")
             self.check(self.devices)
