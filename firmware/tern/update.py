@@ -42,7 +42,7 @@ class Update:
     def __init__(self, board):
         self._directory = board.directory + "/"
         self._folders = [board.directory + folder for folder in FOLDERS]
-        self._proven = False  # which folder runs: the loader puts it before the other, a program others before it
+        self._proven = False  # the loader puts the folder that runs before the other one
         for path in sys.path:
             if path in self._folders:
                 self._proven = path == self._folders[1]
