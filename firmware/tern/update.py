@@ -42,7 +42,11 @@ class Update:
     def __init__(self, board):
         self._directory = board.directory + "/"
         self._folders = [board.directory + folder for folder in FOLDERS]
-        self._proven = sys.path[0] == self._folders[1]  # the loader puts the folder that runs there
+        self._proven = False  # the loader puts the folder that runs before the other one
+        for path in sys.path:
+            if path in self._folders:
+                self._proven = path == self._folders[1]
+                break
         self._work = None
         self.state = wire.CONFIRMED
         self.number = 0
@@ -122,11 +126,12 @@ class Update:
                 file.write(header)
         if there == total:
             self._wanted = total
-            if not self._work:
-                self._work = self._install(number, total, key)
+            work = self._work or self._install(number, total, key)
+            self._work = None  # where it raises it begins anew
             start = ticks_ms()
-            for state in self._work:
+            for state in work:
                 if state or ticks_diff(ticks_ms(), start) >= _WORK_MS:
+                    self._work = work
                     return state
         if offset == there and there + len(data) <= total:
             with open(path, "ab") as file:

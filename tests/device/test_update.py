@@ -26,7 +26,7 @@ from update_rig import (
     tree,
 )  # fmt: skip
 
-from tern import frames, host_frames, wire
+from tern import frames, host_frames, update, wire
 from tern.boards.emulated import Board
 from tern.update import Update
 
@@ -199,6 +199,38 @@ def test_a_trial_is_confirmed_by_itself_alone():
     assert board_update.state == wire.ROLLED_BACK
     board_update.confirm()
     assert state_of(folder) == (0, wire.TRIAL, 3)
+
+
+def test_the_folder_that_runs_is_never_written_over():
+    for path in ("/lib", "/lib2"):
+        folder = provision()
+        with running(folder + path), running(folder + "/drivers"):  # a path of the program's own, before it
+            board_update = Update(Board(folder))
+        assert send(board_update, 3, package(3, files("new"))) == wire.RESTARTING
+        assert ("lib2" in os.listdir(folder)) == (path == "/lib")
+        assert state_of(folder)[0] == (path == "/lib2")
+
+
+def test_an_install_that_runs_out_of_memory_begins_anew():
+    folder = provision()
+    board_update = Update(Board(folder))
+    new = package(3, files("new"))
+    ask(board_update, frame(3, 0, len(new), new))
+    digest = update.sha256
+    for _ in range(2):
+        update.sha256 = _no_memory
+        try:
+            ask(board_update, frame(3, 0, len(new)))
+            raise AssertionError
+        except MemoryError:
+            pass
+        update.sha256 = digest
+    assert send(board_update, 3, new) == wire.RESTARTING
+    assert get(folder + "/lib2/main.py") == files("new")[1][1]
+
+
+def _no_memory(_):
+    raise MemoryError
 
 
 def test_what_a_library_left_is_not_in_the_next():

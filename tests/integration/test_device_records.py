@@ -11,8 +11,8 @@ import pytest
 
 from tern import storage
 from ternhost.cli import main
-from ternhost.errors import REFUSED, USAGE
-from terntools.boards import deploy, mpy, provision, records
+from ternhost.errors import NO_DEVICE, REFUSED, USAGE
+from terntools.boards import deploy, lock, mpy, provision, records
 from terntools.boards.repl import Repl
 from terntools.emulators.machine import EmulatedMachine
 from terntools.emulators.pico import boot_pico
@@ -90,8 +90,11 @@ def test_there_and_back(pico: EmulatedMachine, tmp_path: Path, capsys: pytest.Ca
     assert got == expected(13, 300 - len(got), 300)
     assert main(["device", "records", url, "--fill", str(_csv(tmp_path, 4, 5))]) == USAGE
     assert "holds records of 13 features, and the file of 4" in capsys.readouterr().err
+    assert main(["device", "records", url, "--clear", "--fill", str(_csv(tmp_path, 4, 5))]) == USAGE
+    assert "--clear alone" in capsys.readouterr().err
+    assert run(capsys, url, "--clear")["records"] == len(got)
     filled = run(capsys, url, "--clear", "--fill", _csv(tmp_path, 28, 150))
-    assert (filled["filled"], filled["cleared"], filled["records"]) == (150, True, 0)
+    assert (filled["filled"], filled["cleared"], filled["features"]) == (150, True, 2), "of records.bin"
     filled = run(capsys, url, "--fill", _csv(tmp_path, 28, 20))
     assert (filled["filled"], filled["records"]) == (20, 150)
     collect(url, 28, 0, 16)
@@ -100,6 +103,39 @@ def test_there_and_back(pico: EmulatedMachine, tmp_path: Path, capsys: pytest.Ca
     assert got == expected(28, 0, 150) + expected(28, 0, 20) + expected(28, 0, 16)
     run(capsys, url, "--clear")
     assert run(capsys, url)["source"] == "/records.bin"
+
+
+PROGRAM = b"""
+from tern.boards.this import this_board
+from tern.recorder import Recorder
+from tern.supervisor import run
+Recorder(13).open("")
+run(this_board())
+"""
+
+
+def test_the_program_is_started_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with boot_pico(skip_idle=True) as one:
+        url = one.url
+        with Repl(url) as repl:
+            deploy.apply(repl, deploy.plan(repl, program=PROGRAM)[1])
+            repl.start_main()
+        deploy.wait_for_hello(url)
+        assert run(capsys, url, "--fill", _csv(tmp_path, 13, 20))["filled"] == 20
+        deploy.wait_for_hello(url)
+        fill = ["--fill", str(_csv(tmp_path, 4, 5))]
+        for refused in (["--output", str(tmp_path / "no" / "file")], fill, ["--clear", *fill]):
+            assert main(["device", "records", url, *refused]) != 0
+            deploy.wait_for_hello(url)
+        assert run(capsys, url)["records"] == 20
+        run(capsys, url, "--clear")
+        assert main(["device", "records", url, *fill]) == NO_DEVICE
+        said = capsys.readouterr().err
+        assert "main.py ends with" in said
+        assert "its Recorder must be of 4 features" in said
+        assert f"tern device records {url} --clear" in said
+        run(capsys, url, "--clear")
+        deploy.wait_for_hello(url)
 
 
 def _csv(folder: Path, d: int, n: int) -> Path:
@@ -112,7 +148,7 @@ def test_a_locked_board_gives_nobody_its_records(capsys: pytest.CaptureFixture[s
     with boot_pico(skip_idle=True) as one:
         with Repl(one.url) as repl:
             deploy.apply(repl, deploy.plan(repl)[1])
-            repl.write_file(provision.LOCK, b"locked")
+            repl.write_file(lock.LOCK, b"locked")
             repl.start_main()
         assert main(["device", "records", one.url]) == REFUSED
         said = capsys.readouterr()

@@ -15,10 +15,11 @@ from pathlib import Path
 import pytest
 import serial
 
+from tern import wire
 from ternhost.aggregate.store import Store
 from ternhost.errors import RefusedError, UsageError
 from ternhost.links.serial import open_port
-from terntools.boards import deploy, devices, provision
+from terntools.boards import deploy, devices, lock, mpy, provision
 from terntools.boards.repl import Repl, SilenceError
 from terntools.cli import provision as provision_cli
 from terntools.emulators.machine import EmulatedMachine
@@ -167,9 +168,38 @@ def test_the_same_keys_get_the_console_of_a_board_that_is_not_locked(
         assert any(prompt in said for prompt in PROMPTS), said
 
 
+def test_a_board_with_the_loader_is_locked_where_it_starts_terns_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flash = tmp_path / "flash.bin"
+    with boot_pico(flash, skip_idle=True) as board:
+        with Repl(board.url) as repl:
+            program = b"import tern.update\n" + mpy.MAIN.read_bytes()
+            deploy.apply(repl, deploy.plan(repl, program=program)[1])
+            with pytest.raises(UsageError, match=r"does not start main\.py of this tern") as caught:
+                lock.check(repl, network=False)
+            assert "tern deploy" in str(caught.value.hint)
+            deploy.apply(repl, deploy.plan(repl)[1])
+            assert repl.read_file(deploy.MAIN) == mpy.LOADER.read_bytes()
+            lock.check(repl, network=False)
+            for proven, state in ((1, 3), (0, 1), (0, 2), (0, 4)):
+                repl.write_file("/boot.bin", b"TBT1" + bytes((proven, state)) + bytes(8))
+                if state == wire.ROLLED_BACK:
+                    lock.check(repl, network=False)
+                    continue
+                with pytest.raises(UsageError, match="does not start"):
+                    lock.check(repl, network=False)
+            repl.remove("/boot.bin")
+        assert provision_cli.run_provision(board.url, member(lock=True), tmp_path / "store.sqlite")["locked"]
+    for keys in KEYS[1:3]:
+        with boot_under_fire(flash, keys, monkeypatch) as (said, board):
+            assert not any(prompt in said for prompt in PROMPTS), said
+            assert deploy.wait_for_hello(board.url, 120).text.startswith("rp2040")
+
+
 def test_a_library_that_is_broken_leaves_no_prompt_either(flash: Path, tmp_path: Path) -> None:
     with boot_pico(tmp_path / "flash.bin", skip_idle=True) as board, Repl(board.url) as repl:
-        repl.write_file("/main.py", provision.mpy.MAIN.read_bytes())
+        repl.write_file("/main.py", mpy.MAIN.read_bytes())
         repl.write_file("/lock", b"")
     with boot_pico(tmp_path / "flash.bin", skip_idle=True) as board:  # main.py raises, and the board resets
         end = time.monotonic() + 3
@@ -187,8 +217,8 @@ def test_with_a_broker_for_its_link_a_pico_has_no_port_at_all(tmp_path: Path) ->
                 provision.plan(repl, member(lock=True, broker=broker), store)
             plain = provision.plan(repl, member(broker=broker), store)
             deploy.apply(repl, plain)
-            repl.write_file(provision.BOOT, provision.lock_files(network=True)[provision.BOOT])
-            repl.write_file(provision.LOCK, b"")
+            repl.write_file(lock.BOOT, lock.files(network=True)[lock.BOOT])
+            repl.write_file(lock.LOCK, b"")
     with boot_pico(tmp_path / "flash.bin", skip_idle=True) as board:
         assert said_to(board.url, b"\r\x03\r\x01", 50) == b""
 

@@ -13,12 +13,15 @@ from harness.raw_client import RawClient, wait_for
 
 from tern import host_frames, wire
 from tern.links import mqtt
+from ternhost.aggregate import sleepers
+from ternhost.aggregate.store import Store
 from ternhost.fleet import broker, keys
 from ternhost.fleet.attach import write_network
 from ternhost.links import open_link
 from terntools.mosquitto import Mosquitto, free_port
 
 TRIAL = "20"
+TAKES = "from tern.update import Update\n"  # of each program: tern update refuses another
 
 
 def tern_update(*arguments, cwd):
@@ -66,7 +69,7 @@ def field_board(site, micropython):
 
 def update(board, text, tmp_path, *arguments):
     program = tmp_path / "product.py"
-    program.write_text(text)
+    program.write_text(TAKES + text)
     return tern_update(
         "all", "--store", board.store, "--port", board.port, "--machine", "emulated", "--main", program,
         "--trial", TRIAL, *arguments, cwd=tmp_path,
@@ -89,7 +92,7 @@ def test_over_a_port(field_board, tmp_path):
     assert (code, again) == (0, said), "there already"
 
 
-@pytest.mark.parametrize("text", ["raise ValueError\n", "import tern.nothing\n", "pass\n"])
+@pytest.mark.parametrize("text", ["raise ValueError\n", "import tern.nothing\n", ""])
 def test_one_that_fails_is_rolled_back(field_board, tmp_path, text):
     before = kept(field_board.directory)
     for _ in range(2):  # the second time under another number
@@ -105,7 +108,7 @@ def test_one_that_fails_is_rolled_back(field_board, tmp_path, text):
 def begun(board, tmp_path, text):
     """`tern update` as a process that goes on."""
     program = tmp_path / "product.py"
-    program.write_text(text)
+    program.write_text(TAKES + text)
     return subprocess.Popen(
         [*rig.TERN, "update", "all", "--store", board.store, "--port", board.port, "--machine", "emulated", "--main",
          program, "--trial", TRIAL, "--json"], cwd=tmp_path, stdout=subprocess.PIPE, text=True,
@@ -265,7 +268,7 @@ class Field:
 
     def update(self, text, *arguments):
         program = self.directory / "product.py"
-        program.write_text(text)
+        program.write_text(TAKES + text)
         return tern_update(
             *arguments, "--store", self.store, "--broker", self.directory / "broker", "--machine", "emulated",
             "--main", program, "--trial", TRIAL, cwd=self.directory,
@@ -313,6 +316,11 @@ def test_over_a_broker(fleet):
     assert (code, said["boards"][0]["device"]) == (0, 2)
     assert fleet.names() == {1: "new", 2: "newer", 3: "new"}
     assert [kept(board.directory) for board in fleet.boards] == before
+    with Store(fleet.store, beside=True) as store:
+        sleepers.set_wake(store, 2, 60)
+    code, said = fleet.update(field.source("newest"), "all")
+    assert (code, said["asleep"], [one["device"] for one in said["boards"]]) == (0, [2], [1, 3])
+    assert fleet.names() == {1: "newest", 2: "newer", 3: "newest"}
 
 
 def test_the_canary(fleet):

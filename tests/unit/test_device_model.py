@@ -175,7 +175,9 @@ def test_on_the_command_line(tmp_path, monkeypatch):
     assert code == StorageError.exit_code
     assert "nowhere" in err
     ternhost.collect(fleet="simulated:100", dataset="synthetic-logistic", clients=100, name="other")
-    assert said("runs", "--model", "other")[0] == ternhost.UsageError.exit_code
+    code, _, err = said("runs", "--model", "other")
+    assert code == ternhost.UsageError.exit_code
+    assert "a run of collect learns no model" in err
     assert ternhost.Result.load("other").device_model is None
 
 

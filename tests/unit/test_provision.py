@@ -46,6 +46,9 @@ def test_a_board_whose_program_collects_its_records_is_given_none():
     for options in ((), ("--own-records", "--dataset", "wine"), ("--records", "a.csv", "--dataset", "wine")):
         with pytest.raises(UsageError, match="records from one place"):
             member(*options)
+    for options in (("--count", "1"), ("--count", "9"), ("--classes",)):
+        with pytest.raises(UsageError, match=f"--own-records and {options[0]} are at odds"):
+            member("--own-records", *options)
 
 
 def test_records_of_a_csv_file(tmp_path):

@@ -97,13 +97,14 @@ class DeviceModel:
         StorageError.
         """
         try:
-            return cls.of_result(results.load(run, Path(parent)))
+            result = results.load(run, Path(parent))
         except UsageError:
             named = {str(run), str(Path(run).resolve())}
             for line in places.listed(places.existing(parent)):
                 if "store" in line and {line["run"], str(Path(line["directory"]).resolve())} & named:
                     return cls.of_store(line["store"], line["run"])
             raise
+        return cls.of_result(result)
 
     # What it predicts
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tern.update import MAIN
 from ternhost.errors import TernError, UsageError
-from terntools.boards import mpy
+from terntools.boards import modules, mpy
 
 EMULATED = "emulated"  # a board of this computer runs the sources
 MACHINES = (*mpy.BOARDS, EMULATED)
@@ -17,24 +17,28 @@ _ALWAYS = ("update",)  # else it would be the last one
 
 def program_files(
     machine: str,
-    main: Path | None = None,
+    main: Path,
     more: Iterable[str] = (),
     others: Mapping[str, bytes] | None = None,
 ) -> dict[str, bytes]:
     """What belongs into the folder of a program on `machine`, one of MACHINES: path -> content.
 
-    main: the user's program, in the place of the library's own; more: modules of the library beside those that it
-    names; others: files of the user's. Raises UsageError for a program that does not compile.
+    main: the user's program; more: modules of the library beside those that it names; others: files of the user's.
+    Raises UsageError for a program that does not compile, or does not import tern.update.
     """
-    path = main or mpy.MAIN
     try:
-        program = path.read_bytes()
+        program = main.read_bytes()
         text = program.decode()
-        mpy.compiled(text, "armv6m", path.name)  # one that does not would be rolled back
+        mpy.compiled(text, "armv6m", main.name)  # one that does not would be rolled back
     except OSError as error:
-        raise UsageError(f"cannot read {path}: {error.strerror}") from error
+        raise UsageError(f"cannot read {main}: {error.strerror}") from error
     except (TernError, UnicodeError) as error:
-        raise UsageError(f"{path} is no program for MicroPython: {error}") from error
+        raise UsageError(f"{main} is no program for MicroPython: {error}") from error
+    if "tern.update" not in modules.imports(text):
+        raise UsageError(
+            f"{main} does not import tern.update: it would take no further package, and be rolled back",
+            hint="give its App an Update(board), out of tern.update: docs/guides/application.md",
+        )
     more = [*more, *_ALWAYS]
     if machine == EMULATED:
         board = mpy.Board("", "linux", True)

@@ -36,13 +36,11 @@ from ternhost.fleet.provision import Rows, provision_board
 from ternhost.mechanisms import cards
 from ternhost.mechanisms.accounting import Policy
 from ternhost.mechanisms.base import MICRO, parse_epsilon
-from terntools.boards import deploy, mpy
+from terntools.boards import deploy, lock
 from terntools.boards.repl import Repl
 
 MQTT = "mqtt.json"
 AUTHORITY = "authority.der"
-LOCK = "/lock"  # main.py looks for it
-BOOT = "/boot.py"
 SHAPES = {name: number for number, name in cards.SHAPES.items()}
 
 _MQTT_PORT, _MQTT_TLS_PORT = 1883, 8883
@@ -299,7 +297,7 @@ def plan(repl: Repl, member: Member, store: Store) -> deploy.Changes:
     Raises RefusedError where the board is another device or its ledger is lost or damaged, and UsageError.
     """
     if member.lock:
-        _check_lockable(repl, member)
+        lock.check(repl, network=member.broker is not None)
     there = _device(repl)
     if there is not None and there != member.device:
         raise RefusedError(
@@ -323,7 +321,7 @@ def plan(repl: Repl, member: Member, store: Store) -> deploy.Changes:
     if has_ledger:
         del files[ledger]
     changes = deploy.compare(repl, files)
-    optional = ("/" + MQTT, "/" + AUTHORITY, *((BOOT,) if member.lock else ()))
+    optional = ("/" + MQTT, "/" + AUTHORITY, *((lock.BOOT,) if member.lock else ()))
     present = repl.hashes([path for path in optional if path not in files])
     return deploy.Changes(changes.write, tuple(present))
 
@@ -341,30 +339,8 @@ def _files(member: Member, key: bytes, fleet: FleetKey, last: int) -> dict[str, 
         files.update(member.broker.files(member.wake))
     files["/" + names[2]] = clients
     if member.lock:
-        files.update(lock_files(network=member.broker is not None))
+        files.update(lock.files(network=member.broker is not None))
     return files
-
-
-def _check_lockable(repl: Repl, member: Member) -> None:
-    # What is wrong now could never be put right.
-    there = repl.hashes([deploy.MAIN])
-    if there.get(deploy.MAIN) != deploy.digest(mpy.MAIN.read_bytes()):
-        raise UsageError(
-            f"the board on {repl.name} does not have main.py of this tern, and without it nothing is locked",
-            hint=f"run this first: tern deploy {repl.name}",
-        )
-    if member.broker and not deploy.Machine.of(repl).network:
-        raise UsageError(
-            f"the board on {repl.name} has no network: locked, with a broker for its link, it could speak to nobody",
-            hint="leave out --broker",
-        )
-
-
-def lock_files(network: bool) -> dict[str, bytes]:
-    """The files that lock a board; network: its link is not its port."""
-    # A Pico starts its USB only once boot.py has ended, and this one never ends.
-    files = {BOOT: b"import main\n"} if network else {}
-    return {**files, LOCK: b"locked\n"}
 
 
 def _mask(shapes: Sequence[str]) -> int:

@@ -35,7 +35,10 @@ class Held:
 
 @contextmanager
 def opened(port: str) -> Iterator[Repl]:
-    """The board on `port` at its prompt. Raises DeviceError, and RefusedError where it is locked."""
+    """The board on `port` at its prompt; its program is started again, whatever comes between.
+
+    Raises DeviceError, and RefusedError where it is locked.
+    """
     repl = Repl(port)
     try:
         try:
@@ -44,7 +47,10 @@ def opened(port: str) -> Iterator[Repl]:
             raise RefusedError(
                 f"the board on {port} is locked: nobody gets its records", error.hint
             ) from error
-        yield repl
+        try:
+            yield repl
+        finally:
+            repl.start_main()
     finally:
         repl.close()
 

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 GREETING = 3.0  # seconds in which the broker tells who is there
 ANSWER = 5.0  # seconds that an UPDATE is waited for before it is sent again
+WORK = 128  # bytes of a package that a board with all of it writes and verifies for an UPDATE, at the least
 POLL = 1.0  # seconds between two questions while a board restarts
 LAST = (wire.CONFIRMED, wire.ROLLED_BACK, wire.OLD, wire.DAMAGED, wire.FULL)  # nothing comes after these
 
@@ -210,9 +211,12 @@ async def bring(
 ) -> int | None:
     """Bring a package to its board; return the state that it ends in, None where the board fell silent.
 
-    patience: seconds of silence until the board has the package; trial: seconds for it to restart and be confirmed.
+    patience: seconds without progress until the board has written the package; trial: seconds for it to restart and be
+    confirmed. A board that has all of it tells no progress: a number of answers that bounds its work passes for that.
     """
     end = time.monotonic() + patience
+    most = -1  # bytes that it has had
+    work = 500 + len(transfer.package) // WORK  # answers; the old library takes some, too
     while time.monotonic() < end:
         asked = transfer.frame()
         await post.ask(transfer.device, asked)
@@ -228,7 +232,10 @@ async def bring(
         if transfer.state in LAST:
             return transfer.state
         if transfer.state == wire.RECEIVING:
-            end = time.monotonic() + patience
+            if transfer.wanted > most or (transfer.wanted == len(transfer.package) and work > 0):
+                end = time.monotonic() + patience
+            most = max(most, transfer.wanted)
+            work -= transfer.wanted == len(transfer.package)
             continue
         if before in (None, wire.RECEIVING):
             end = time.monotonic() + trial

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ternhost.cli import add_command, print_result
-from ternhost.errors import OK, StorageError, UsageError
+from ternhost.errors import OK, DeviceError, StorageError, UsageError
 from ternhost.files import write_whole
 from ternhost.fleet.provision import Rows
 from terntools.boards import deploy, devices, provision, records
@@ -49,18 +49,22 @@ def _run(args: argparse.Namespace) -> int:
     if rows is not None:
         provision.check_fits(rows)
     port = devices.resolve(args.board)
+    speaks = rows is not None and devices.identify(port).tern is not None
     with records.opened(port) as repl:
         with Bar("reading records") as bar:
-            held = (
-                records.read(repl, bar.update) if args.output or not args.clear else records.Held(None, None)
-            )
+            held = _read(repl, bar, damaged=args.clear and not args.output)
         if args.output:
             _write(Path(args.output), held.rows, args.classes)
+        if rows is not None:
+            _check_width(repl, rows, held)
         if args.clear:
             repl.remove_tree(records.FOLDER)
         if rows is not None:
-            _fill(repl, rows, records.Held(None, None) if args.clear else held)
-        repl.start_main()
+            with Bar("writing records") as bar:
+                files = records.segments(rows, 0 if args.clear else held.last)
+                deploy.apply(repl, deploy.Changes(files, ()), bar.update)
+    if speaks and rows is not None:
+        _wait(port, rows)
     count = 0 if held.rows is None else len(held.rows)
     result = {
         "port": port,
@@ -79,16 +83,36 @@ def _run(args: argparse.Namespace) -> int:
     return OK
 
 
-def _fill(repl: Repl, rows: Rows, held: records.Held) -> None:
+def _read(repl: Repl, bar: Bar, damaged: bool) -> records.Held:
+    # damaged: so they may be.
+    try:
+        return records.read(repl, bar.update)
+    except UsageError:
+        if damaged:
+            return records.Held(None, None)
+        raise
+
+
+def _check_width(repl: Repl, rows: Rows, held: records.Held) -> None:
+    # A program whose Recorder finds records of another size does not start.
     collected = held.rows if held.source == records.FOLDER else None
     if collected is not None and collected.shape[1] != rows.shape[1]:
         raise UsageError(
             f"the board on {repl.name} holds records of {collected.shape[1] - 1} features, and the file of "
             f"{rows.shape[1] - 1}",
-            hint="add --clear to remove those of the board",
+            hint=f"where its program's Recorder is of {rows.shape[1] - 1}, remove the others first: --clear alone",
         )
-    with Bar("writing records") as bar:
-        deploy.apply(repl, deploy.Changes(records.segments(rows, held.last), ()), bar.update)
+
+
+def _wait(port: str, rows: Rows) -> None:
+    try:
+        deploy.wait_for_hello(port)
+    except DeviceError as error:
+        raise DeviceError(
+            f"{error.message}; before, it answered",
+            hint=f"its Recorder must be of {rows.shape[1] - 1} features, as the file is; this removes what was put "
+            f"there, and what was collected: tern device records {port} --clear",
+        ) from error
 
 
 def _write(path: Path, rows: Rows | None, classes: bool) -> None:

@@ -85,9 +85,7 @@ def add_options(parser: argparse.ArgumentParser, required: bool) -> None:
     member.add_argument(
         "--classes", action="store_true", help="labels are numbers of classes, from 0, for softmax regression"
     )
-    member.add_argument(
-        "--count", type=int, default=1, metavar="N", help="take N records of --dataset (default 1)"
-    )
+    member.add_argument("--count", type=int, metavar="N", help="take N records of --dataset (default 1)")
     member.add_argument(
         "--most-records",
         type=int,
@@ -157,8 +155,14 @@ def member_of(args: argparse.Namespace) -> Member:
             "the device needs records from one place",
             hint="name one of --records FILE, --dataset NAME, and --own-records, where its program collects them",
         )
-    if args.count < 1:
+    if args.count is not None and args.count < 1:
         raise UsageError(f"--count must be 1 or more, not {args.count}")
+    if args.own_records and (args.count is not None or args.classes):
+        raise UsageError(
+            f"--own-records and {'--classes' if args.count is None else '--count'} are at odds: the board is given no "
+            "records",
+            hint="how many there are, and what their labels are, is for its program (tern.recorder)",
+        )
     if args.own_records:
         rows = np.zeros((1, 2), np.int16)  # they are elsewhere: storage.md, "samples/"
     elif args.records:
@@ -170,7 +174,7 @@ def member_of(args: argparse.Namespace) -> Member:
                 file=sys.stderr,
             )
     else:
-        rows = provision.dataset_records(args.dataset, args.device, args.count, classes=args.classes)
+        rows = provision.dataset_records(args.dataset, args.device, args.count or 1, classes=args.classes)
     if args.broker is None:
         for name in ("authority", "prefix", "ssid", "wifi_password_file"):
             if getattr(args, name):

@@ -10,6 +10,7 @@ from typing import Any
 
 from tern import wire
 from ternhost import errors
+from ternhost.aggregate import sleepers
 from ternhost.aggregate.store import Store
 from ternhost.cli import add_command, print_result
 from ternhost.errors import NO_DEVICE, OK, DeviceError, UsageError
@@ -24,7 +25,8 @@ from terntools.cli.progress import Bar
 _MACHINE = "machine %d"  # of a store, a device: what its board was last named
 _SILENT = "silent"
 _ADVICE = {
-    _SILENT: "check that it is there, and that it takes updates: tern deploy --with update",
+    _SILENT: "check that it is there, and that its program has an Update(board); one that has none, such as tern's own "
+    "main.py, takes it at the desk: tern deploy BOARD --main FILE",
     wire.UPDATES[
         wire.OLD
     ]: "it has had a later package: use the store of that host, or set this machine's clock",
@@ -39,15 +41,15 @@ def add_parser(subparsers: Any) -> None:
         subparsers,
         "update",
         "bring a new library and program to boards in the field; one that does not prove itself is rolled back",
-        "tern update 7 --store my-fleet/store.sqlite --broker my-broker --machine pico-w\n"
+        "tern update 7 --store my-fleet/store.sqlite --broker my-broker --machine pico-w --main product.py\n"
         "tern update all --store my-fleet/store.sqlite --broker my-broker --main product.py --at-once 5\n"
-        "tern update 7 --store my-fleet/store.sqlite --port a0 --machine pico --json",
+        "tern update 7 --store my-fleet/store.sqlite --port a0 --machine pico --main product.py --json",
     )
     parser.add_argument(
         "devices",
         nargs="+",
         metavar="DEVICE",
-        help="ids, or ranges such as 10-19; or all: every board that is there",
+        help="ids, or ranges such as 10-19; or all: every board that is there and does not sleep",
     )
     parser.add_argument(
         "--store", metavar="FILE", help="with the keys of the devices (default: the broker's)"
@@ -64,7 +66,12 @@ def add_parser(subparsers: Any) -> None:
         choices=program.MACHINES,
         help="what the boards are; kept in the store for the next time",
     )
-    parser.add_argument("--main", metavar="FILE", help="the program, a main.py (default: the library's own)")
+    parser.add_argument(
+        "--main",
+        metavar="FILE",
+        required=True,
+        help="the program, a main.py that makes an Update of tern.update",
+    )
     parser.add_argument(
         "--with",
         dest="more",
@@ -123,7 +130,11 @@ def run(args: argparse.Namespace) -> int:
     left = len(update.devices) - len(done)
     if left:
         lines.append(f"{left} boards were left as they are; --keep-going goes on after one that failed")
-    print_result({"boards": done, "failed": len(failed), "left": left}, "\n".join(lines), args.json)
+    if update.asleep:
+        which = ", ".join(map(str, update.asleep))
+        lines.append(f"boards that sleep take no package, and were left out: {which}")
+    told = {"boards": done, "failed": len(failed), "left": left, "asleep": update.asleep}
+    print_result(told, "\n".join(lines), args.json)
     if not failed:
         return OK
     return NO_DEVICE if all(one["state"] == _SILENT for one in failed) else errors.FAILED
@@ -137,23 +148,31 @@ def _line(one: dict[str, Any]) -> str:
 
 
 class _Update:
-    """The updates of one command; `devices`: those that it is about."""
+    """The updates of one command; `devices`: those that it is about; asleep: those that it leaves out for that."""
 
     def __init__(self, args: argparse.Namespace, store: Store, bar: Bar) -> None:
         self._args = args
         self._store = store
         self._bar = bar
         self._keys = store.keys()
+        self._asleep = sleepers.wakes(store)
         self._contents: dict[str, bytes] = {}
         self._done: dict[int, dict[str, Any]] = {}
         self._post: Post
         self.devices: list[int] = []
+        self.asleep: list[int] = []
 
     def check(self, devices: Sequence[int]) -> None:
-        """Raise UsageError for a device without a key or a machine; make all that is to be sent."""
+        """Raise UsageError for a device that sleeps, or without a key or a machine; make all that is to be sent."""
         for device in devices:
             if device not in self._keys:
                 raise UsageError(f"device {device} has no key in this store", hint="see 'tern device list'")
+            if device in self._asleep:
+                raise UsageError(
+                    f"the board of device {device} sleeps (--wake-s {self._asleep[device]}): no wake is long enough "
+                    "for a package",
+                    hint="bring it the program at the desk: tern deploy BOARD --main FILE",
+                )
             self._content(self._machine(device))
 
     def _machine(self, device: int) -> str:
@@ -167,7 +186,7 @@ class _Update:
 
     def _content(self, machine: str) -> bytes:
         if machine not in self._contents:
-            main = self._args.main and Path(self._args.main)
+            main = Path(self._args.main)
             others = {Path(name).name: Path(name).read_bytes() for name in self._args.files}
             files = program.program_files(machine, main, self._args.more, others)
             self._contents[machine] = packages.content(files)
@@ -183,9 +202,15 @@ class _Update:
             self._post = PortPost(ports.resolve(self._args.port))
         async with self._post as post:
             there = post.boards()
-            self.devices = list(devices) or [device for device in there if device in self._keys]
+            known = [device for device in there if device in self._keys]
+            self.devices = list(devices) or [device for device in known if device not in self._asleep]
+            if not devices:
+                self.asleep = [device for device in known if device in self._asleep]
             if not self.devices:
-                raise DeviceError("no board of this store is there", hint="see 'tern device list'")
+                raise DeviceError(
+                    "no board of this store is there" + " but such as sleep" * bool(known),
+                    hint="see 'tern device list'",
+                )
             if not access and self.devices != there:
                 raise UsageError(f"the board on {self._args.port} is device {(*there, 'of nobody')[0]}")
             self.check(self.devices)

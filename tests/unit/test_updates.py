@@ -1,0 +1,100 @@
+"""How packages are brought to boards: what a host waits for, and what it refuses."""
+
+import asyncio
+import struct
+
+import pytest
+
+from tern import frames, wire
+from ternhost.aggregate import sleepers
+from ternhost.aggregate.store import Store
+from ternhost.cli import main
+from ternhost.errors import USAGE
+from ternhost.fleet import keys
+from terntools.boards import mpy, updates
+from terntools.boards.program import program_files
+
+KEY = bytes(range(32))
+PACKAGE = bytes(5000)
+
+
+class AnsweringBoard:
+    """A post with one board, which answers each UPDATE with what `state_of` makes of its data."""
+
+    def __init__(self, state_of):
+        self.state_of = state_of
+        self.asked = 0
+
+    async def ask(self, device, frame):
+        self.asked += 1
+        self.frame = frame
+
+    async def answer(self, device, timeout):
+        await asyncio.sleep(0)
+        wanted, state = self.state_of(self.frame)
+        answer = bytearray(64)
+        answer[0] = wire.UPDATED
+        struct.pack_into(wire.UPDATED_FIELDS, answer, 1, device, 3, wanted, state)
+        key = frames.answer_key(frames.digest(KEY, self.frame[: -wire.TAG_BYTES]))
+        return bytes(answer[: frames.seal(key, answer, frames.end_of(wire.UPDATED_FIELDS))])
+
+    async def greet(self):
+        pass
+
+
+def bring(post, patience=0.3):
+    transfer = updates.Transfer(1, KEY, 3, PACKAGE)
+    return asyncio.run(updates.bring(post, transfer, patience, 5.0, lambda _: None))
+
+
+def test_a_board_that_answers_without_progress_is_given_up():
+    for wanted in (0, 70, len(PACKAGE)):
+        post = AnsweringBoard(lambda _, wanted=wanted: (wanted, wire.RECEIVING))
+        assert bring(post) is None
+        assert post.asked > 1
+
+
+def test_a_board_that_works_for_long_is_waited_for():
+    count = 0
+
+    def work(_):
+        nonlocal count
+        count += 1
+        return (len(PACKAGE), wire.RECEIVING) if count < 500 else (0, wire.CONFIRMED)
+
+    assert bring(AnsweringBoard(work), 0.1) == wire.CONFIRMED
+
+
+# What is refused before any board is asked
+
+
+@pytest.fixture
+def store(tmp_path):
+    with Store(tmp_path / "store.sqlite") as opened:
+        keys.add(opened, [1, 2])
+        sleepers.set_wake(opened, 2, 3600)
+    return opened.path
+
+
+def refused(capsys, *arguments):
+    assert main(["update", *map(str, arguments), "--machine", "emulated", "--port", "/dev/none"]) == USAGE
+    return capsys.readouterr().err
+
+
+def test_a_program_that_would_take_no_further_package_is_refused(store, tmp_path, capsys):
+    said = refused(capsys, 1, "--store", store, "--main", mpy.MAIN)
+    assert "does not import tern.update" in said
+    assert "Update(board)" in said
+    program = tmp_path / "product.py"
+    for text in ("import tern.update\n", "from tern import update\n", "from tern.update import Update\n"):
+        program.write_text(text)
+        assert "tern/update.py" in program_files("emulated", program)
+    assert "required: --main" in refused(capsys, 1, "--store", store)
+
+
+def test_a_board_that_sleeps_is_refused(store, tmp_path, capsys):
+    program = tmp_path / "product.py"
+    program.write_text("import tern.update\n")
+    said = refused(capsys, 1, 2, "--store", store, "--main", program)
+    assert "the board of device 2 sleeps (--wake-s 3600)" in said
+    assert "tern deploy BOARD --main FILE" in said
