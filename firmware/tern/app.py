@@ -188,7 +188,8 @@ class App:
         """Connect, answer what is asked, take the model, take leave; return within about `timeout_ms`.
 
         Returns whether a report was sent and acknowledged. Raises nothing, since a board that sleeps next must not stay
-        awake; `error` says why. Wi-Fi is off then, and joining it with TLS may take 8 s on a Pico W. For boards on a broker: shared_specs/mqtt.md, "Boards that sleep".
+        awake; `error` says why. Wi-Fi is off then; joining it with TLS may take 8 s on a Pico W. For boards on a
+        broker: shared_specs/mqtt.md, "Boards that sleep".
         """
         reports = self.reports
         return bool(asyncio.run(self._session(timeout_ms))) and self.reports > reports

@@ -9,7 +9,7 @@ import flash_chip
 import scratch
 import vectors
 
-from tern import host_frames, model, storage, wire
+from tern import frames, host_frames, model, storage, wire
 from tern.compat import MICROPYTHON
 from tern.frames import FrameError
 from tern.gradient import Gradient
@@ -301,6 +301,10 @@ def test_hostile_models_change_nothing():
             one = bytearray(good)
             one[at] ^= 1 << at % 8
             raises(FrameError, own.take_model, memoryview(one), KEY)
+        one = bytearray(frame_of(2, (4, 5, 6, 7), wire.SOFTMAX, -13, 2))
+        one[9] = wire.SOFTMAX_GRADIENT  # a question, and no model
+        frames.seal(KEY, one, len(one) - wire.TAG_BYTES)
+        raises(FrameError, own.take_model, memoryview(one), KEY)
         for case in vectors.cases("frames.json", "frames"):
             if case["kind"] != "model" or case["result"] == "invalid":
                 frame = bytes.fromhex(case["frame"])

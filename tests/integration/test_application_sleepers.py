@@ -152,7 +152,8 @@ def test_a_wake_without_its_broker_ends(tmp_path, micropython, trouble):
             configure(tmp_path / "other", path, port=access.port)
         with Mosquitto(tmp_path / "other") if trouble == "is another" else nullcontext():
             said, _ = wake(micropython, board, 2000)
-    assert (said["done"], said["reports"], said["error"]) == (False, 0, "None")
+    assert (said["done"], said["reports"]) == (False, 0)
+    assert (said["error"] == "None") == (trouble == "hangs")  # that is not over yet
     assert 2000 <= said["once_ms"] < 2000 + SLACK_MS
     assert rig.read_ledgers([board])[1][0] == 0
     with Mosquitto(tmp_path / "broker"):  # and the next one has all it needs
