@@ -363,7 +363,6 @@ WRONG = [
     ),
     *of(
         "model",
-        ("any model that a question may name", "frames.require(model <= wire.SOFTMAX, \"no such model\")", "pass"),
         ("any address", "    frames.check_address(device, number)\n", ""),
         ("any model, exponent, classes and d", "    frames.check_question(model, 0, exponent, classes, d, 1, 0, 0, 0, 0)\n", ""),
         ("bytes behind the parameters", "    frames.check_length(frame, wire.MODEL_FIELDS, 2 * classes * d)\n", ""),
