@@ -99,7 +99,7 @@ def test_no_sample_of_the_interrupts_example_is_lost(board, tmp_path):
     elapsed = seen[1] - seen[0]
     print(f"{taken[0]} samples in {elapsed} ms, {worst} waited at most, {count} records")
     assert (reports, error, lost) == (24, "None", 0)
-    assert taken[0] > 400
+    assert taken[0] > 300
     assert abs(taken[0] - 1 - elapsed / PERIOD_MS) <= SHAKY
     assert worst < 64  # the room in the ring
     assert taken[1] >= taken[0] - worst
