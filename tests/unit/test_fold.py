@@ -141,7 +141,7 @@ def test_parameters_that_may_be_named_in_a_call_keep_their_names():
         found = mpy.sources_for(board, more=["app"])
         for call in (
             "def __init__(self, board, recorder, model, update=None):",
-            "def once(self, timeout_ms=5000):",
+            "def once(self, timeout_ms=20000):",
         ):
             assert call in found["tern.app"]
 
