@@ -220,6 +220,8 @@ class App:
             if link:
                 if link.console:
                     board.end()
+                if timeout_ms:  # whatever ended it: a radio that stays on empties the battery
+                    link.disconnect()
                 link.close()
 
     async def _serve(self, link, timeout_ms):
@@ -266,7 +268,6 @@ class App:
         settled = settled and not link.waiting()
         if not settled:
             self.error = getattr(link, "error", None)  # why there was no connection
-        link.disconnect()
         return settled
 
     def _hold(self, reply, n):

@@ -317,7 +317,9 @@ def test_once():
     assert link.sent[1] == link.sent[0]
     assert not node.once(600)  # nothing is asked
     link.given.append(OSError)
+    before = link.left
     assert not node.once(600) and isinstance(node.error, OSError)
+    assert link.left == before + 1  # the radio is off then, too
     flood = Link()
     flood.receive = lambda timeout_ms: b"\x04 what no model is"
     node.board.link = lambda: flood
