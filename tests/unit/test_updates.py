@@ -92,6 +92,18 @@ def test_a_program_that_would_take_no_further_package_is_refused(store, tmp_path
     assert "required: --main" in refused(capsys, 1, "--store", store)
 
 
+def test_files_beside_the_program_are_there_and_have_names_of_their_own(store, tmp_path, capsys):
+    program = tmp_path / "product.py"
+    program.write_text("import tern.update\n")
+    (tmp_path / "other").mkdir()
+    for path in ("help.py", "other/help.py", "other/main.py"):
+        (tmp_path / path).write_text("")
+    common = (1, "--store", store, "--main", program, "--file", tmp_path / "help.py", "--file")
+    assert "cannot read" in refused(capsys, *common, tmp_path / "none.py")
+    for path in ("other/help.py", "other/main.py"):
+        assert "two files would have one name on the board" in refused(capsys, *common, tmp_path / path)
+
+
 def test_a_board_that_sleeps_is_refused(store, tmp_path, capsys):
     program = tmp_path / "product.py"
     program.write_text("import tern.update\n")

@@ -118,13 +118,19 @@ class Changes:
         ]
 
 
-def read_program(path: str | Path) -> bytes:
-    """A program to be the board's main.py. Raises UsageError where it cannot be read or is no Python."""
+def read_file(path: str | Path) -> bytes:
+    """A file of the user. Raises UsageError where it cannot be read."""
     try:
-        data = Path(path).read_bytes()
-        ast.parse(data)
+        return Path(path).read_bytes()
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror}") from error
+
+
+def read_program(path: str | Path) -> bytes:
+    """A program to be the board's main.py. Raises UsageError where it cannot be read or is no Python."""
+    data = read_file(path)
+    try:
+        ast.parse(data)
     except (SyntaxError, ValueError) as error:
         raise UsageError(
             f"{path} is no Python: {error}", hint="name the program with --main FILE.py"

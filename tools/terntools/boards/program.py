@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tern.update import MAIN
 from ternhost.errors import TernError, UsageError
-from terntools.boards import modules, mpy
+from terntools.boards import deploy, modules, mpy
 
 EMULATED = "emulated"  # a board of this computer runs the sources
 MACHINES = (*mpy.BOARDS, EMULATED)
@@ -26,12 +26,10 @@ def program_files(
     main: the user's program; more: modules of the library beside those that it names; others: files of the user's.
     Raises UsageError for a program that does not compile, or does not import tern.update.
     """
+    program = deploy.read_file(main)
     try:
-        program = main.read_bytes()
         text = program.decode()
         mpy.compiled(text, "armv6m", main.name)  # one that does not would be rolled back
-    except OSError as error:
-        raise UsageError(f"cannot read {main}: {error.strerror}") from error
     except (TernError, UnicodeError) as error:
         raise UsageError(f"{main} is no program for MicroPython: {error}") from error
     if "tern.update" not in modules.imports(text):

@@ -90,7 +90,7 @@ class Broker:
                 "the Wi-Fi password must have 8 to 63 characters",
                 hint="WPA2 asks for that",
             )
-        certificate = _read(authority) if authority else None
+        certificate = deploy.read_file(authority) if authority else None
         if certificate is not None and certificate[:1] != b"\x30":
             raise UsageError(
                 f"{authority} is not a certificate in DER", hint=f"take {AUTHORITY} of the broker's folder"
@@ -382,15 +382,8 @@ def _ledger_refusal(repl: Repl, member: Member, what: str) -> RefusedError:
 
 def _read_secret(path: Path) -> str:
     try:
-        return _read(path).decode("utf-8-sig").strip("\r\n")
+        return deploy.read_file(path).decode("utf-8-sig").strip("\r\n")
     except UnicodeDecodeError:  # which holds the secret, and so is not kept as the cause
         raise UsageError(
             f"{path} is no text in UTF-8", hint="save the Wi-Fi password as text, alone"
         ) from None
-
-
-def _read(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise UsageError(f"cannot read {path}: {error.strerror}") from error

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tern import wire
+from tern.update import MAIN
 from ternhost import errors
 from ternhost.aggregate import sleepers
 from ternhost.aggregate.store import Store
@@ -16,8 +17,8 @@ from ternhost.cli import add_command, print_result
 from ternhost.errors import NO_DEVICE, OK, DeviceError, UsageError
 from ternhost.fleet import keys
 from ternhost.links.access import Access, host_file
+from terntools.boards import deploy, mpy, packages, program
 from terntools.boards import devices as ports
-from terntools.boards import mpy, packages, program
 from terntools.boards.updates import BrokerPost, PortPost, Post, Transfer, bring, bring_all
 from terntools.cli.options import require_positive
 from terntools.cli.progress import Bar
@@ -187,7 +188,12 @@ class _Update:
     def _content(self, machine: str) -> bytes:
         if machine not in self._contents:
             main = Path(self._args.main)
-            others = {Path(name).name: Path(name).read_bytes() for name in self._args.files}
+            others = {Path(name).name: deploy.read_file(name) for name in self._args.files}
+            if len(others) < len(self._args.files) or MAIN in others:
+                raise UsageError(
+                    f"two files would have one name on the board, of --file and {MAIN}",
+                    hint="rename one of them",
+                )
             files = program.program_files(machine, main, self._args.more, others)
             self._contents[machine] = packages.content(files)
         return self._contents[machine]
