@@ -43,3 +43,28 @@ class Flash:
         if op == 6:
             self._work(arg * BLOCK, BLOCK, 128, None)
         return 0
+
+
+def mount(flash, **options):
+    """Make the LittleFS on `flash` the folder /flash."""
+    import vfs
+
+    vfs.mount(vfs.VfsLfs2(flash, **options), "/flash")
+
+
+def unmount():
+    """Take /flash away, as well as its chip still can."""
+    import vfs
+
+    try:
+        vfs.umount("/flash")
+    except OSError:
+        pass
+
+
+def power_cycle(flash):
+    """Cut the power of the mounted `flash` and give it back: the file system as it stands on the chip."""
+    flash.left = 0
+    unmount()
+    flash.left = 1 << 20
+    mount(flash)

@@ -4,24 +4,12 @@ import sys
 import time
 from array import array
 
+from words import Words
+
 from tern.compat import MICROPYTHON
 from tern.features import Window, root, sums
 
 ONE = 16384
-
-
-class Words:
-    """A small repeatable source of test words (not for anything private)."""
-
-    def __init__(self, seed):
-        self.state = seed
-
-    def below(self, n):
-        self.state = (self.state * 25173 + 13849) & 0xFFFFFF
-        return (self.state >> 4) * n >> 20
-
-    def between(self, low, high):
-        return low + self.below(high - low + 1)
 
 
 def exact_root(n):

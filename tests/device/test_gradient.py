@@ -3,26 +3,14 @@
 import math
 from array import array
 
+from words import Words
+
 from tern import gradient, wire
 from tern.compat import MICROPYTHON
 
 ONE = 16384
 MODELS = (wire.LINEAR, wire.LOGISTIC, wire.SVM)
 TOLERANCE = ONE >> 9
-
-
-class Words:
-    """A small repeatable source of test words (not for anything private)."""
-
-    def __init__(self, seed):
-        self.state = seed
-
-    def below(self, n):
-        self.state = (self.state * 25173 + 13849) & 0xFFFFFF
-        return (self.state >> 4) * n >> 20
-
-    def between(self, low, high):
-        return low + self.below(high - low + 1)
 
 
 def record(words, d, binary):

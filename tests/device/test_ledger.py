@@ -379,13 +379,7 @@ def cut_at_every_write(in_place):
         whole = flash.alive()
         if whole:
             released.append(answer)
-        flash.left = 0
-        try:
-            vfs.umount("/flash")
-        except OSError:
-            pass
-        flash.left = 1 << 20  # power is back: the file system as it stands on the chip
-        vfs.mount(vfs.VfsLfs2(flash), "/flash")
+        flash_chip.power_cycle(flash)
         client = Client(board)
         book.load(path)
         states.add((book.round, book.state, book.spent // EPSILON))

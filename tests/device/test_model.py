@@ -361,13 +361,7 @@ def cut_at_every_write():
             except (LedgerError, OSError):
                 pass
             whole = flash.alive()
-            flash.left = 0
-            try:
-                vfs.umount("/flash")
-            except OSError:
-                pass
-            flash.left = 1 << 20  # power is back: the file system as it stands on the chip
-            vfs.mount(vfs.VfsLfs2(flash), "/flash")
+            flash_chip.power_cycle(flash)
             own = opened("/flash")
             assert own.ready, cut
             row = array("h", (ONE,) * own.d)

@@ -9,6 +9,7 @@ import flash_chip
 import scratch
 import small_board
 from failing_disk import Disk, PowerCut
+from flash_chip import mount, unmount
 from small_board import ask, provision, round_frame
 
 from tern import ledger, recorder, storage, wire
@@ -369,21 +370,6 @@ def test_failure_at_every_step():
             scratch.remove(folder)
 
 
-def mounted(flash, progsize=32):
-    import vfs
-
-    vfs.mount(vfs.VfsLfs2(flash, progsize=progsize), "/flash")
-
-
-def unmount():
-    import vfs
-
-    try:
-        vfs.umount("/flash")
-    except OSError:
-        pass
-
-
 def test_power_cut_at_every_write_of_littlefs():
     if MICROPYTHON:
         assert cut_at_every_write() > 100
@@ -399,7 +385,7 @@ def cut_at_every_write():
     image = bytearray(flash_chip.BYTES)
     for start in (0, 56):  # a ring's first file, and its oldest taken for the newest
         vfs.VfsLfs2.mkfs(flash)
-        mounted(flash)
+        mount(flash)
         ledger.create(path, ledger.MAX_BUDGET)
         pay(path, 1)
         ring("/flash", start, SMALL)
@@ -411,7 +397,7 @@ def cut_at_every_write():
             cuts += 1
             flash.data[:] = image
             flash.left = 1 << 20
-            mounted(flash)
+            mount(flash)
             book = opened("/flash", *SMALL)
             flash.left = cut = cuts - before
             done = start
@@ -428,10 +414,7 @@ def cut_at_every_write():
                 append(book, start + 8, start + 16)
             whole = flash.alive()
             done += 8 * whole
-            flash.left = 0
-            unmount()
-            flash.left = 1 << 20  # power is back
-            mounted(flash)
+            flash_chip.power_cycle(flash)
             book = opened("/flash", *SMALL)
             found = numbers(book)
             end = found[-1] + 1 if found else 0
@@ -491,7 +474,7 @@ def test_a_full_flash():
     flash = Flash()
     for start in (0, 24, 80):
         vfs.VfsLfs2.mkfs(flash)
-        mounted(flash)
+        mount(flash)
         try:
             board = provision("/flash")
             book = opened("/flash", *SMALL)
@@ -530,7 +513,7 @@ def test_few_erasures():
     for progsize in (256, 32):  # of a Pico, and of an ESP32
         for d in (13, 28):
             vfs.VfsLfs2.mkfs(flash, progsize=progsize)
-            mounted(flash, progsize)
+            mount(flash, progsize=progsize)
             book = opened("/flash", d, 64, 8)
             append(book, 0, 800)
             before = flash.erased
