@@ -82,8 +82,21 @@ def pack_ids(devices: Devices) -> bytes:
     return deflate.compress(planes) + deflate.flush()
 
 
-def unpack_ids(packed: bytes) -> array[int]:
-    """The ids that `pack_ids` packed."""
-    planes = np.frombuffer(zlib.decompress(packed), np.uint8).reshape(4, -1)
+def inflate(packed: bytes, most: int) -> bytes:
+    """What was deflated, of bytes that somebody else has sent. Raises ValueError beyond `most` bytes, or for others."""
+    stream = zlib.decompressobj()
+    try:
+        data = stream.decompress(packed, most + 1)
+    except zlib.error as error:
+        raise ValueError(f"this was not deflated: {error}") from error
+    if len(data) > most or not stream.eof or stream.unused_data:
+        raise ValueError(f"this is not deflated, or more than {most} bytes")
+    return data
+
+
+def unpack_ids(packed: bytes, most: int | None = None) -> array[int]:
+    """The ids that `pack_ids` packed. most: raise ValueError for more, or for what it never packs."""
+    data = zlib.decompress(packed) if most is None else inflate(packed, 4 * most)
+    planes = np.frombuffer(data, np.uint8).reshape(4, -1)
     differences = np.ascontiguousarray(planes.T).view("<u4")
     return array("I", np.cumsum(differences, dtype=np.uint32).tobytes())

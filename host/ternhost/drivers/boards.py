@@ -157,6 +157,7 @@ class BoardsDriver(StoredDriver):
             self._receive(number)
             now = time.monotonic()
             tell(Progress(number, self.aggregator.reports(number), asked))
+            self._end_abandoned(number)
             for result in self.aggregator.tick(now):
                 if result.number == number:
                     self._check(result)
@@ -232,9 +233,9 @@ class BoardsDriver(StoredDriver):
                     board.begin(board.given_up, now)
             if not board.busy:
                 continue
-            if now - board.heard > self._terms.silence and not board.waiting:
+            if now - board.heard > self.terms.silence and not board.waiting:
                 silent = DeviceError(
-                    f"the board on {board.port} has been silent for {self._terms.silence:g} s",
+                    f"the board on {board.port} has been silent for {self.terms.silence:g} s",
                     hint="check its power; 'tern device ping' asks it",
                 )
                 self._leave_out(number, board, board.error or silent)

@@ -183,7 +183,7 @@ class BrokerDriver(StoredDriver):
             self._look_at_broker()
             self._look_at_boards(now)
             if self._asking and self.link.connected and not self._standing:
-                self._asking.leave_out(now, self._terms)
+                self._asking.leave_out(now, self.terms)
         return news
 
     # Rounds
@@ -222,6 +222,7 @@ class BrokerDriver(StoredDriver):
                 if await self._take(0.001 if asking.hungry and self.link.connected else _TICK):
                     tell(Progress(number, self.aggregator.reports(number), asked))
                 now = time.monotonic()
+                self._end_abandoned(number)
                 for result in self.aggregator.tick(now):
                     if result.number == number:
                         return result

@@ -22,7 +22,7 @@ from ternhost import vectorised
 from ternhost.aggregate.questions import Averaged, Question
 from ternhost.aggregate.rounds import COMPLETE, Answers, CohortCounts, Counts, RoundResult
 from ternhost.datasets import Holdings
-from ternhost.drivers.base import Cohorts, Devices, Progress, Sight, Tell
+from ternhost.drivers.base import Cohorts, Devices, Progress, Sight, Tell, Terms
 from ternhost.errors import RefusedError, UsageError
 from ternhost.vectorised import RandomLanes, random_bits
 
@@ -78,16 +78,24 @@ def _check(question: Question, card: cards.Card) -> None:
 
 
 class SimulatedDriver:
-    """Clients with the ids 1 to `clients`, of which client i (from 0) holds what `holdings` say."""
+    """Clients with ids in a row, of which the one with the id i + 1 holds what client i (from 0) of `holdings` does."""
 
     def __init__(
-        self, holdings: Holdings, clients: int | None = None, seed: int = 1, *, individual: bool = False
+        self,
+        holdings: Holdings,
+        clients: int | None = None,
+        seed: int = 1,
+        *,
+        individual: bool = False,
+        first: int = 1,
     ) -> None:
-        """clients: None for as many as hold records of their own. individual: results carry single reports."""
+        """clients: None for as many as hold records of their own. individual: results carry single reports. first: id."""
         self.holdings = holdings
         self._clients = holdings.clients if clients is None else clients
         self._seed = seed
-        self._individual = individual
+        self._first = first
+        self.terms = Terms()  # a simulated round ends when all have answered
+        self.individual = individual
         self._cohorts: dict[int, Cohorts] = {}
         self._stopped = threading.Event()
 
@@ -101,7 +109,7 @@ class SimulatedDriver:
 
     @property
     def devices(self) -> range:
-        return range(1, self._clients + 1)
+        return range(self._first, self._first + self._clients)
 
     @property
     def sight(self) -> Sight:
@@ -123,6 +131,9 @@ class SimulatedDriver:
 
     def stop(self) -> None:
         self._stopped.set()
+
+    def abandon(self, number: int) -> None:
+        """Nothing: a simulated round is over soon."""
 
     def publish(self, averaged: Averaged) -> None:
         pass
@@ -153,12 +164,12 @@ class SimulatedDriver:
             for part in self._parts(devices):
                 chosen, drawn = self._answer(number, question, card, bits, part - 1)
                 counts += count(len(counts), card.symbols, chosen, drawn)
-                if self._individual:
+                if self.individual:
                     symbols.append(drawn.astype(np.int64))
                 done += len(part)
                 tell(Progress(number, done, asked))
             answers = None
-            if self._individual:
+            if self.individual:
                 answers = Answers(np.asarray(devices, np.int64), np.concatenate(symbols))
             results.append(CohortCounts(card, question.k, counts, len(devices), question, answers))
         return RoundResult(number, COMPLETE, asked, done, {}, results)

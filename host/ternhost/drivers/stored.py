@@ -30,12 +30,13 @@ class StoredDriver:
         """run: that asks. individual: results carry the reports of single devices."""
         self.aggregator = Aggregator(store)
         self._store = store
-        self._terms = terms
+        self.terms = terms
         self._run = run
-        self._individual = individual
+        self.individual = individual
         self._warn = warn
         self._refusals = Refusals(warn)
         self._forged = 0  # frames, before this round
+        self._abandoned = 0  # the number of a round that nobody wants any more
         self._denied = 0  # in this round, by boards that say that a question has the tag of another key
 
     @property
@@ -53,12 +54,20 @@ class StoredDriver:
         return max(planned, last_number(self._store) + 1)
 
     def open(self, number: int, cohorts: Cohorts) -> None:
-        quorum = self._terms.reports(sum(len(devices) for _, devices in cohorts))
-        self.aggregator.open(number, cohorts, time.monotonic(), quorum, self._terms.deadline, self._run)
+        quorum = self.terms.reports(sum(len(devices) for _, devices in cohorts))
+        self.aggregator.open(number, cohorts, time.monotonic(), quorum, self.terms.deadline, self._run)
 
     def publish(self, averaged: Averaged) -> None:
         """Keep it, for boards that come later."""
         kept_model.keep(self._store, averaged)
+
+    def abandon(self, number: int) -> None:
+        """Have `collect` of this round return soon, with what there is. Safe in any thread."""
+        self._abandoned = number
+
+    def _end_abandoned(self, number: int) -> None:
+        if self._abandoned == number:
+            self.aggregator.give_up(number, self.aggregator.unanswered(number))
 
     def _begin_round(self) -> None:
         self._forged = self.aggregator.statistics.forged
@@ -80,4 +89,4 @@ class StoredDriver:
 
     def _whole(self, result: RoundResult) -> RoundResult:
         """A result, with the reports of single devices where they are wanted."""
-        return with_answers(self._store, result) if self._individual else result
+        return with_answers(self._store, result) if self.individual else result

@@ -1,0 +1,412 @@
+"""What a host and its gateways say to each other, as bytes (shared_specs/gateways.md).
+
+What comes from another machine is read strictly: a field too many or too few, a number out of bounds, devices out of
+order, all of it is a MessageError; and nothing is inflated beyond what it may be.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import struct
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from tern import frames, ledger, wire
+from ternhost.aggregate.members import Integers, id_bytes, pack_ids, unpack_ids
+from ternhost.aggregate.questions import Averaged, decode_body
+from ternhost.aggregate.rounds import COMPLETE, DEADLINE, QUORUM
+from ternhost.aggregate.store import Cohort
+
+PROTOCOL = 1
+MOST_DEVICES = 1 << 24  # of a gateway
+MOST_COHORTS = 4096
+MOST_REASONS = 64  # kinds of refusals that are told apart
+LONGEST_HOLD = 60.0  # seconds for which a gateway keeps an ASK, in the hope of an answer
+
+_MOST_JSON = 1 << 20
+_MOST_TEXT = 2000
+_LENGTH = struct.Struct("<I")
+
+HELLO, ASK, MODEL, HERE, STILL, ANSWER, REFUSED, TAKEN = range(1, 9)  # the first three are the host's
+
+
+class MessageError(ValueError):
+    """These bytes are no such message, or of another version."""
+
+
+# The frame of all messages
+
+
+def _pack(kind: int, fields: Mapping[str, Any], blobs: Sequence[bytes] = ()) -> bytes:
+    head = json.dumps(fields, sort_keys=True, separators=(",", ":")).encode()
+    return bytes((PROTOCOL, kind)) + b"".join(_LENGTH.pack(len(part)) + part for part in (head, *blobs))
+
+
+def _unpack(data: bytes) -> tuple[int, Fields, list[bytes]]:
+    _require(len(data) >= 2, "it is too short")
+    _require(data[0] == PROTOCOL, f"it is of protocol {data[0]}, not {PROTOCOL}")
+    parts = []
+    at = 2
+    while at < len(data):
+        _require(len(data) - at >= _LENGTH.size and len(parts) <= 2 * MOST_COHORTS, "it does not end in order")
+        (length,) = _LENGTH.unpack_from(data, at)
+        at += _LENGTH.size
+        _require(length <= len(data) - at, "it is cut off")
+        parts.append(data[at : at + length])
+        at += length
+    _require(len(parts) >= 1 and len(parts[0]) <= _MOST_JSON, "it has no head")
+    try:
+        head = json.loads(parts[0])
+    except (ValueError, RecursionError) as error:
+        raise MessageError(f"its head is no JSON: {error}") from error
+    _require(isinstance(head, dict), "its head is no object")
+    return data[1], Fields(head), parts[1:]
+
+
+def kind_of(data: bytes) -> int:
+    """Which message these bytes are, by their first two. Raises MessageError."""
+    _require(len(data) >= 2 and data[0] == PROTOCOL, "it is of another protocol")
+    return data[1]
+
+
+def _require(condition: bool, what: str) -> None:
+    if not condition:
+        raise MessageError(f"a message of a gateway or its host is not in order: {what}")
+
+
+class Fields:
+    """The members of a message's head: each is taken once, and none may be left."""
+
+    def __init__(self, head: dict[str, Any]) -> None:
+        self._head = head
+
+    def take(self, name: str) -> Any:
+        """A member, whatever it is."""
+        _require(name in self._head, f"it lacks {name!r}")
+        return self._head.pop(name)
+
+    def integer(self, name: str, low: int, high: int) -> int:
+        """A whole number within bounds."""
+        return _integer(self.take(name), name, low, high)
+
+    def maybe(self, name: str, low: int, high: int) -> int | None:
+        """The same, or null."""
+        value = self.take(name)
+        return None if value is None else _integer(value, name, low, high)
+
+    def number(self, name: str, low: float, high: float) -> float:
+        """A number within bounds."""
+        value = self.take(name)
+        in_order = type(value) in (int, float) and low <= value <= high  # NaN is in no bounds
+        _require(in_order, f"{name!r} is not {low:g} to {high:g}")
+        return float(value)
+
+    def flag(self, name: str) -> bool:
+        """True or false."""
+        value = self.take(name)
+        _require(type(value) is bool, f"{name!r} is neither true nor false")
+        return bool(value)
+
+    def text(self, name: str, most: int = _MOST_TEXT) -> str:
+        """Text of bounded length."""
+        value = self.take(name)
+        _require(isinstance(value, str) and len(value) <= most, f"{name!r} is no text of at most {most} characters")
+        return str(value)
+
+    def rows(self, name: str, most: int, width: int, high: int) -> list[tuple[int, ...]]:
+        """A list of at most so many lists of `width` whole numbers from 0 to `high`."""
+        value = self.take(name)
+        _require(isinstance(value, list) and len(value) <= most, f"{name!r} is no list of at most {most}")
+        for row in value:
+            _require(isinstance(row, list) and len(row) == width, f"{name!r} has a row of another width")
+        return [tuple(_integer(one, name, 0, high) for one in row) for row in value]
+
+    def end(self) -> None:
+        """There must be nothing else."""
+        _require(not self._head, f"it has {next(iter(self._head), '')!r} too much")
+
+
+def _integer(value: Any, name: str, low: int, high: int) -> int:
+    _require(type(value) is int and low <= value <= high, f"{name!r} is not {low} to {high}")
+    return int(value)
+
+
+def _devices(blob: bytes) -> Integers:
+    try:
+        ids = np.asarray(unpack_ids(blob, MOST_DEVICES), np.int64)
+    except ValueError as error:
+        raise MessageError(f"a message of a gateway or its host is not in order: {error}") from error
+    _require(len(ids) == 0 or (ids[0] >= 1 and ids[-1] < wire.FLEET), "an id is none of a device")
+    _require(bool(np.all(ids[1:] > ids[:-1])), "devices are out of order")
+    return ids
+
+
+# What the host says
+
+
+@dataclass(frozen=True)
+class Hello:
+    """Who are you?"""
+
+    def encode(self) -> bytes:
+        return _pack(HELLO, {})
+
+
+@dataclass(frozen=True)
+class Ask:
+    """A round, for the devices of one gateway: ascending ids in each cohort. It says which question has which answer.
+
+    individual: single results are wanted, too. quorum: share of the reports that ends it; deadline: s. hold: s for
+    which the gateway may keep the question before it says how far it is. The last three make no other question.
+    """
+
+    number: int
+    cohorts: Sequence[Cohort]
+    individual: bool = False
+    quorum: float = 1.0
+    deadline: float | None = None
+    hold: float = 0.0
+
+    @property
+    def asked(self) -> int:
+        """How many devices."""
+        return sum(len(cohort.devices) for cohort in self.cohorts)
+
+    @property
+    def digest(self) -> bytes:
+        """SHA-256 of what it asks of whom."""
+        digest = hashlib.sha256(b"tern question" + struct.pack("<IBI", self.number, self.individual, len(self.cohorts)))
+        for cohort in self.cohorts:
+            digest.update(_LENGTH.pack(len(cohort.body)) + cohort.body + _LENGTH.pack(len(cohort.devices)))
+            digest.update(id_bytes(np.asarray(cohort.devices, np.int64)).tobytes())
+        return digest.digest()
+
+    def encode(self) -> bytes:
+        blobs = [part for cohort in self.cohorts for part in (cohort.body, pack_ids(cohort.devices))]
+        told = {"number": self.number, "individual": self.individual, "quorum": self.quorum}
+        return _pack(ASK, {**told, "deadline": self.deadline, "hold": self.hold}, blobs)
+
+
+@dataclass(frozen=True)
+class Model:
+    """What a run has learned, for devices."""
+
+    averaged: Averaged
+
+    def encode(self) -> bytes:
+        own = self.averaged
+        fields = {"model": own.model, "exponent": own.exponent, "classes": own.classes}
+        return _pack(MODEL, {**fields, "parameters": [int(one) for one in own.parameters]})
+
+
+# What a gateway says
+
+
+@dataclass(frozen=True)
+class Here:
+    """Who a gateway is: its registered devices (ascending ids), the last number that it has used, what it runs.
+
+    budget_left: the least that a board has said its first device may still spend, micro-epsilon.
+    """
+
+    devices: Integers
+    last: int
+    fleet: str
+    version: str
+    boards: int | None = None
+    budget_left: int | None = None
+    single_results: bool = False
+
+    def encode(self) -> bytes:
+        told = {"last": self.last, "fleet": self.fleet, "version": self.version, "boards": self.boards}
+        more = {"budget_left": self.budget_left, "single_results": self.single_results}
+        return _pack(HERE, {**told, **more}, [pack_ids(self.devices)])
+
+
+@dataclass(frozen=True)
+class Still:
+    """A gateway is at it: reports so far."""
+
+    number: int
+    reports: int = 0
+
+    def encode(self) -> bytes:
+        return _pack(STILL, {"number": self.number, "reports": self.reports})
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a round has told at a gateway, to the question of that digest; cohorts in the order of the question.
+
+    reports: of each cohort. refusals: (code, detail, devices). counts: of each cohort, d x symbols int64, little-endian
+    and deflated. results: of each cohort, the single results where they were wanted (`pack_results`); or empty.
+    """
+
+    number: int
+    digest: bytes
+    ended: str
+    reports: Sequence[int]
+    refusals: Sequence[tuple[int, ...]]
+    counts: Sequence[bytes] = field(repr=False)
+    results: Sequence[bytes] = field(default=(), repr=False)
+
+    def encode(self) -> bytes:
+        told = {"number": self.number, "digest": self.digest.hex(), "ended": self.ended}
+        told |= {"reports": list(self.reports), "refusals": [list(row) for row in self.refusals]}
+        return _pack(ANSWER, told, [*self.counts, *self.results])
+
+
+@dataclass(frozen=True)
+class Refused:
+    """A gateway does not do what it was asked, and says why; number 0: no round."""
+
+    number: int
+    message: str
+    hint: str = ""
+
+    def encode(self) -> bytes:
+        message, hint = self.message[:_MOST_TEXT], self.hint[:_MOST_TEXT]
+        return _pack(REFUSED, {"number": self.number, "message": message, "hint": hint})
+
+
+@dataclass(frozen=True)
+class Taken:
+    """A gateway has taken the model."""
+
+    def encode(self) -> bytes:
+        return _pack(TAKEN, {})
+
+
+# Reading them
+
+Message = Hello | Ask | Model | Here | Still | Answer | Refused | Taken
+
+
+def decode(data: bytes) -> Message:
+    """The message that these bytes are. Raises MessageError."""
+    kind, fields, blobs = _unpack(bytes(data))
+    _require(kind in _READ, f"there is no kind {kind}")
+    message = _READ[kind](fields, blobs)
+    fields.end()
+    return message
+
+
+def decode_ask(data: bytes) -> Ask:
+    """The question that these bytes are. Raises MessageError."""
+    message = decode(data)
+    if not isinstance(message, Ask):
+        raise MessageError("this is no question to a gateway")
+    return message
+
+
+def _none(blobs: Sequence[bytes]) -> None:
+    _require(not blobs, "it has more than a head")
+
+
+def _hello(fields: Fields, blobs: Sequence[bytes]) -> Message:
+    _none(blobs)
+    return Hello()
+
+
+def _ask(fields: Fields, blobs: Sequence[bytes]) -> Message:
+    _require(2 <= len(blobs) <= 2 * MOST_COHORTS and len(blobs) % 2 == 0, "it has no cohorts")
+    number = fields.integer("number", 1, wire.MAX_ROUND)
+    cohorts = []
+    for body, packed in zip(blobs[::2], blobs[1::2], strict=True):
+        try:
+            _require(decode_body(body).round == number, "a cohort is of another round")
+        except frames.FrameError as error:
+            raise MessageError(f"a host asks what no frame can carry: {error}") from error
+        cohorts.append(Cohort(body, _devices(packed)))
+        _require(len(cohorts[-1].devices) > 0, "a cohort has no devices")
+    deadline = fields.take("deadline")
+    return Ask(
+        number,
+        cohorts,
+        fields.flag("individual"),
+        fields.number("quorum", 0, 1),
+        None if deadline is None else Fields({"deadline": deadline}).number("deadline", 0, 1e9),
+        fields.number("hold", 0, LONGEST_HOLD),
+    )
+
+
+def _model(fields: Fields, blobs: Sequence[bytes]) -> Message:
+    _none(blobs)
+    parameters = fields.take("parameters")
+    in_order = isinstance(parameters, list) and 1 <= len(parameters) <= wire.MAX_VALUES
+    _require(in_order, "it has no parameters, or too many")
+    averaged = Averaged(
+        fields.integer("model", 0, 255),
+        [_integer(one, "parameters", -32768, 32767) for one in parameters],
+        fields.integer("exponent", -127, 127),
+        fields.integer("classes", 1, 255),
+    )
+    try:
+        averaged.frame(1, bytes(wire.KEY_BYTES))
+    except (ValueError, struct.error, OverflowError) as error:
+        raise MessageError(f"a host sends a model that no frame can carry: {error}") from error
+    return Model(averaged)
+
+
+def _here(fields: Fields, blobs: Sequence[bytes]) -> Message:
+    _require(len(blobs) == 1, "it has not one set of devices")
+    return Here(
+        _devices(blobs[0]),
+        fields.integer("last", 0, wire.MAX_ROUND),
+        fields.text("fleet", 100),
+        fields.text("version", 100),
+        fields.maybe("boards", 0, MOST_DEVICES),
+        fields.maybe("budget_left", 0, ledger.MAX_BUDGET),
+        fields.flag("single_results"),
+    )
+
+
+def _still(fields: Fields, blobs: Sequence[bytes]) -> Message:
+    _none(blobs)
+    return Still(fields.integer("number", 1, wire.MAX_ROUND), fields.integer("reports", 0, MOST_DEVICES))
+
+
+def _answer(fields: Fields, blobs: Sequence[bytes]) -> Message:
+    number = fields.integer("number", 1, wire.MAX_ROUND)
+    digest = fields.text("digest", 64)
+    _require(len(digest) == 64 and all(one in "0123456789abcdef" for one in digest), "it has no digest")
+    ended = fields.text("ended", 20)
+    _require(ended in (COMPLETE, QUORUM, DEADLINE), "its round has ended as none does")
+    reports = fields.take("reports")
+    _require(isinstance(reports, list) and 1 <= len(reports) <= MOST_COHORTS, "it has no cohorts")
+    _require(len(blobs) in (len(reports), 2 * len(reports)), "it has not the counts of each cohort")
+    return Answer(
+        number,
+        bytes.fromhex(digest),
+        ended,
+        [_integer(one, "reports", 0, MOST_DEVICES) for one in reports],
+        fields.rows("refusals", MOST_REASONS, 3, 0xFFFFFFFF),
+        blobs[: len(reports)],
+        blobs[len(reports) :],
+    )
+
+
+def _refused(fields: Fields, blobs: Sequence[bytes]) -> Message:
+    _none(blobs)
+    return Refused(fields.integer("number", 0, wire.MAX_ROUND), fields.text("message"), fields.text("hint"))
+
+
+def _taken(fields: Fields, blobs: Sequence[bytes]) -> Message:
+    _none(blobs)
+    return Taken()
+
+
+_READ: dict[int, Callable[[Fields, Sequence[bytes]], Message]] = {
+    HELLO: _hello,
+    ASK: _ask,
+    MODEL: _model,
+    HERE: _here,
+    STILL: _still,
+    ANSWER: _answer,
+    REFUSED: _refused,
+    TAKEN: _taken,
+}
