@@ -49,9 +49,13 @@ class GatewayTables(Database):
     def gateways(self) -> list[StoredGateway]:
         """Every gateway that was ever heard, by name."""
         with self._errors():
-            rows = self._db.execute("SELECT name, devices, online, heard, told FROM gateway ORDER BY name").fetchall()
+            rows = self._db.execute(
+                "SELECT name, devices, online, heard, told FROM gateway ORDER BY name"
+            ).fetchall()
         return [
-            StoredGateway(name, np.asarray(unpack_ids(devices), np.int64), bool(online), heard, json.loads(told))
+            StoredGateway(
+                name, np.asarray(unpack_ids(devices), np.int64), bool(online), heard, json.loads(told)
+            )
             for name, devices, online, heard, told in rows
         ]
 
@@ -67,13 +71,18 @@ class GatewayTables(Database):
         """That message, of each gateway that was asked in a round."""
         with self._errors():
             return dict(
-                self._db.execute("SELECT gateway, body FROM answer WHERE round = ? ORDER BY gateway", (number,))
+                self._db.execute(
+                    "SELECT gateway, body FROM answer WHERE round = ? ORDER BY gateway", (number,)
+                )
             )
 
     def by_gateways(self, number: int) -> bool:
         """Whether a round was asked of gateways."""
         with self._errors():
-            return self._db.execute("SELECT 1 FROM answer WHERE round = ? LIMIT 1", (number,)).fetchone() is not None
+            return (
+                self._db.execute("SELECT 1 FROM answer WHERE round = ? LIMIT 1", (number,)).fetchone()
+                is not None
+            )
 
     # At a gateway
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from ternhost.aggregate.board_table import BoardTable
+from ternhost.aggregate.gateway_tables import GatewayTables
 from ternhost.aggregate.members import Integers, pack_ids, unpack_ids
 from ternhost.aggregate.report_log import ReportLog, Reports
 from ternhost.aggregate.run_table import RunTable
@@ -46,7 +47,7 @@ class Round:
     run: str | None = None  # that asks it
 
 
-class Store(RunTable, TallyTable, BoardTable):
+class Store(RunTable, TallyTable, BoardTable, GatewayTables):
     """One SQLite file, open for writing by one process at a time. A context manager.
 
     Every method raises StorageError where the disk does not do its part; what was committed before stays.

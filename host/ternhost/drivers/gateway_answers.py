@@ -91,7 +91,9 @@ def check(answer: Answer, ask: Ask) -> list[Told]:
         _require(bool(np.all(counts <= reports)), "has counts beyond its reports")
         of_coordinate = counts.sum(axis=1)
         _require(int(counts.sum()) == asked.k * reports, "has counts that are not those of its reports")
-        _require(bool(np.all(of_coordinate <= reports)), "counts a coordinate more often than there are reports")
+        _require(
+            bool(np.all(of_coordinate <= reports)), "counts a coordinate more often than there are reports"
+        )
         results = _results(answer, i, reports, asked, counts) if ask.individual else None
         found.append(Told(reports, counts, results))
     return found

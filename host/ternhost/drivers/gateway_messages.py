@@ -52,7 +52,9 @@ def _unpack(data: bytes) -> tuple[int, Fields, list[bytes]]:
     parts = []
     at = 2
     while at < len(data):
-        _require(len(data) - at >= _LENGTH.size and len(parts) <= 2 * MOST_COHORTS, "it does not end in order")
+        _require(
+            len(data) - at >= _LENGTH.size and len(parts) <= 2 * MOST_COHORTS, "it does not end in order"
+        )
         (length,) = _LENGTH.unpack_from(data, at)
         at += _LENGTH.size
         _require(length <= len(data) - at, "it is cut off")
@@ -114,7 +116,9 @@ class Fields:
     def text(self, name: str, most: int = _MOST_TEXT) -> str:
         """Text of bounded length."""
         value = self.take(name)
-        _require(isinstance(value, str) and len(value) <= most, f"{name!r} is no text of at most {most} characters")
+        _require(
+            isinstance(value, str) and len(value) <= most, f"{name!r} is no text of at most {most} characters"
+        )
         return str(value)
 
     def rows(self, name: str, most: int, width: int, high: int) -> list[tuple[int, ...]]:
@@ -179,7 +183,9 @@ class Ask:
     @property
     def digest(self) -> bytes:
         """SHA-256 of what it asks of whom."""
-        digest = hashlib.sha256(b"tern question" + struct.pack("<IBI", self.number, self.individual, len(self.cohorts)))
+        digest = hashlib.sha256(
+            b"tern question" + struct.pack("<IBI", self.number, self.individual, len(self.cohorts))
+        )
         for cohort in self.cohorts:
             digest.update(_LENGTH.pack(len(cohort.body)) + cohort.body + _LENGTH.pack(len(cohort.devices)))
             digest.update(id_bytes(np.asarray(cohort.devices, np.int64)).tobytes())

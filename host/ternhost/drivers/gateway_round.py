@@ -19,16 +19,16 @@ from ternhost.drivers.gateway_messages import Answer, Ask, MessageError
 _LENGTH = struct.Struct("<I")
 
 
-def parts(
-    asked: Round, gateways: Mapping[str, Integers], terms: Terms, individual: bool
-) -> dict[str, Ask]:
+def parts(asked: Round, gateways: Mapping[str, Integers], terms: Terms, individual: bool) -> dict[str, Ask]:
     """The question to each gateway that has devices in a round; gateways: the devices of each, ascending."""
     wanted = [np.sort(integers(cohort.devices)) for cohort in asked.cohorts]
     found = {}
     for name, devices in gateways.items():
         members = Members(devices)
         own = [of_cohort[members.find(of_cohort) >= 0] for of_cohort in wanted]
-        cohorts = [Cohort(cohort.body, ids) for cohort, ids in zip(asked.cohorts, own, strict=True) if len(ids)]
+        cohorts = [
+            Cohort(cohort.body, ids) for cohort, ids in zip(asked.cohorts, own, strict=True) if len(ids)
+        ]
         if cohorts:
             found[name] = Ask(asked.number, cohorts, individual, terms.quorum, terms.deadline)
     return found
@@ -62,7 +62,10 @@ class RoundAtGateways:
     @classmethod
     def stored(cls, asked: Round, exchanges: Mapping[str, bytes], now: float) -> RoundAtGateways:
         """As a store has it, with the answers so far. Raises MessageError for what another version has kept."""
-        asks = {name: messages.decode_ask(kept[4 : 4 + _LENGTH.unpack_from(kept)[0]]) for name, kept in exchanges.items()}
+        asks = {
+            name: messages.decode_ask(kept[4 : 4 + _LENGTH.unpack_from(kept)[0]])
+            for name, kept in exchanges.items()
+        }
         round_ = cls(asked, asks, now)
         for name, kept in exchanges.items():
             if answer := kept[4 + _LENGTH.unpack_from(kept)[0] :]:

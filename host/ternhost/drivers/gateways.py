@@ -8,8 +8,7 @@ gateway), before it counts (shared_specs/gateways.md).
 from __future__ import annotations
 
 import time
-from collections import Counter
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from types import TracebackType
 from typing import Self
 
@@ -20,7 +19,7 @@ from ternhost.aggregate import kept_model
 from ternhost.aggregate.members import Integers, integers
 from ternhost.aggregate.numbers import last_number
 from ternhost.aggregate.questions import Averaged, round_body
-from ternhost.aggregate.rounds import DEADLINE, RoundResult
+from ternhost.aggregate.rounds import DEADLINE, QUORUM, RoundResult
 from ternhost.aggregate.store import Cohort, Round, Store
 from ternhost.drivers import gateway_messages as messages
 from ternhost.drivers.base import Cohorts, Progress, Refusals, Sight, Tell, Terms, Warn
@@ -37,6 +36,7 @@ _TICK = 0.25
 _LOOK = 1.0  # seconds between two looks at who can be reached
 _GREETING = 10.0  # seconds in which gateways that cannot be reached may come
 _MOST_GREETING = 30.0
+_AGAIN = 30.0  # seconds after which a gateway of a fleet that is served says anew which devices it has
 _PUBLISHING = 30.0  # seconds in which gateways are to take a model
 
 
@@ -53,6 +53,7 @@ class Gateway:
     told_gone: bool = False
     patience: float = _PATIENCE[0]
     hold: float = _HOLD[0]
+    greeted: float = 0.0
     next: float = 0.0  # when something is sent next
 
 
@@ -146,9 +147,12 @@ class GatewaysDriver:
             own.reachable = reachable
 
     def _greet(self, now: float, besides: frozenset[str] = frozenset()) -> None:
-        """Say hello to those that have not been heard, but for some that are asked anyhow."""
+        """Say hello to those that have not been heard, but for some that are asked anyhow; again where devices come
+        and go."""
         for own in self._gateways.values():
-            if (own.here is None or own.left_out) and own.name not in besides:
+            stale = self._standing and now - own.greeted > _AGAIN
+            if (own.here is None or own.left_out or stale) and own.name not in besides:
+                own.greeted = now
                 self._send(own, Hello().encode(), now, 0.0)
 
     def _send(self, own: Gateway, payload: bytes, now: float, hold: float) -> None:
@@ -245,8 +249,7 @@ class GatewaysDriver:
         elif isinstance(message, Refused) and message.number in (0, round_.number):
             hint = f" ({message.hint})" if message.hint else ""
             self._go_on_without(own, round_, f"refuses: {message.message}{hint}")
-            own.here = None if own.here is None else own.here  # what it is may have changed
-            self._post.send(own.name, Hello().encode())
+            self._post.send(own.name, Hello().encode())  # what it is may have changed
 
     def _go_on_without(self, own: Gateway, round_: RoundAtGateways, why: str) -> None:
         self._warn(f"round {round_.number}: gateway {own.name} {why}; the round goes on without it")
@@ -282,7 +285,9 @@ class GatewaysDriver:
         for asked in self._store.open_rounds():
             if self._run is not None and asked.run not in (None, self._run):
                 continue
-            self._rounds[asked.number] = RoundAtGateways.stored(asked, self._store.exchange(asked.number), now)
+            self._rounds[asked.number] = RoundAtGateways.stored(
+                asked, self._store.exchange(asked.number), now
+            )
         return sorted(self._rounds)
 
     def next_round(self, planned: int) -> int:
@@ -333,7 +338,9 @@ class GatewaysDriver:
         for name in sorted(round_.outstanding):
             own = self._gateways.get(name)
             if own is None:
-                self._warn(f"round {round_.number}: gateway {name} was taken away; the round goes on without it")
+                self._warn(
+                    f"round {round_.number}: gateway {name} was taken away; the round goes on without it"
+                )
                 round_.give_up(name)
             elif not own.left_out and now > self._latest(round_, own):
                 own.left_out = own.told_gone = True
@@ -352,7 +359,7 @@ class GatewaysDriver:
     def _ended(self, round_: RoundAtGateways) -> str | None:
         waiting = [own.name for own in self._gateways.values() if not own.left_out]
         ended = round_.ended(waiting)
-        return DEADLINE if ended and ended != "quorum" and round_.outstanding else ended
+        return DEADLINE if ended and ended != QUORUM and round_.outstanding else ended
 
     def _end(self, round_: RoundAtGateways, ended: str) -> RoundResult:
         del self._rounds[round_.number]
@@ -372,7 +379,9 @@ class GatewaysDriver:
         kept_model.keep(self._store, averaged)
         self._taken.clear()
         payload, end = Model(averaged).encode(), time.monotonic() + _PUBLISHING
-        there = {own.name: own for own in self._gateways.values() if own.here is not None and not own.left_out}
+        there = {
+            own.name: own for own in self._gateways.values() if own.here is not None and not own.left_out
+        }
         for own in there.values():
             own.next = 0.0
         while (lack := there.keys() - self._taken) and (now := time.monotonic()) < end and not self._stopped:
@@ -395,14 +404,8 @@ class GatewaysDriver:
 
 
 def _held(round_: RoundAtGateways, own: Gateway) -> bytes:
-    from dataclasses import replace
-
     return replace(round_.asks[own.name], hold=own.hold).encode()
 
 
 def _some_twice(devices: Integers) -> bool:
     return len(np.unique(devices)) < len(devices)
-
-
-def _reasons(result: RoundResult) -> Counter[int]:
-    return Counter(refusal.code for refusal in result.refusals.values())

@@ -134,7 +134,9 @@ class Gateway:
         """Why a question is not answered; the number can still have another one, if it had none."""
         number = ask.number
         if number < self._last:
-            return Refused(number, f"round {number} is before round {self._last}, the last one of this gateway")
+            return Refused(
+                number, f"round {number} is before round {self._last}, the last one of this gateway"
+            )
         if number == self._last:
             if ask.digest == self._digest:
                 return None
@@ -247,7 +249,8 @@ class Gateway:
         try:
             if not under_way:
                 driver.open(
-                    number, [(question_of(decode_body(cohort.body)), cohort.devices) for cohort in ask.cohorts]
+                    number,
+                    [(question_of(decode_body(cohort.body)), cohort.devices) for cohort in ask.cohorts],
                 )
             with self._changed:
                 if self._last != number:  # before there was something to abandon
