@@ -1,4 +1,4 @@
-"""The certificates of a fleet's broker: an authority of its own, and the broker's certificate, on P-256."""
+"""The certificates of a fleet's broker, or of a server of gateways: an authority of its own, and one more, on P-256."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from ternhost.links.access import AUTHORITY, CERTIFICATE, DEVICE_AUTHORITY, KEY, write_file
+from ternhost.links.access import AUTHORITY, DEVICE_AUTHORITY, write_file
 
 _AUTHORITY_KEY = "authority.key"
 
@@ -21,22 +21,25 @@ _NOT_BEFORE = datetime(1970, 1, 1)
 _NOT_AFTER = datetime(2049, 12, 31)
 
 
-def write_certificates(directory: Path, names: Sequence[str]) -> None:
-    """An authority of this broker alone, and the broker's certificate: both on P-256, which boards can check."""
+def write_certificates(directory: Path, names: Sequence[str], of: str = "broker") -> None:
+    """An authority of this broker alone, and the broker's certificate: both on P-256, which boards can check.
+
+    of: what the certificate is of, in the names of its file and of the file with its key.
+    """
     if (directory / _AUTHORITY_KEY).exists():
         authority_key = serialization.load_pem_private_key((directory / _AUTHORITY_KEY).read_bytes(), None)
         authority = x509.load_pem_x509_certificate((directory / AUTHORITY).read_bytes())
         assert isinstance(authority_key, ec.EllipticCurvePrivateKey)
     else:
         authority_key = ec.generate_private_key(ec.SECP256R1())
-        authority = _certificate("tern broker authority", authority_key, authority_key, None, ())
+        authority = _certificate(f"tern {of} authority", authority_key, authority_key, None, ())
         write_file(directory / _AUTHORITY_KEY, _private(authority_key), secret=True)
         write_file(directory / AUTHORITY, authority.public_bytes(serialization.Encoding.PEM))
         write_file(directory / DEVICE_AUTHORITY, authority.public_bytes(serialization.Encoding.DER))
     key = ec.generate_private_key(ec.SECP256R1())
     certificate = _certificate(names[0], key, authority_key, authority.subject, names)
-    write_file(directory / KEY, _private(key), secret=True)
-    write_file(directory / CERTIFICATE, certificate.public_bytes(serialization.Encoding.PEM))
+    write_file(directory / f"{of}.key", _private(key), secret=True)
+    write_file(directory / f"{of}.pem", certificate.public_bytes(serialization.Encoding.PEM))
 
 
 def _private(key: ec.EllipticCurvePrivateKey) -> bytes:

@@ -131,7 +131,7 @@ class LocalPost:
 
     def sites(self) -> Mapping[str, bool]:
         """As Post's: the directories with a socket; one that nobody serves cannot be reached."""
-        return {path.parent.name: _served(path) for path in sorted(self._directory.glob(f"*/{SOCKET}"))}
+        return {path.parent.name: served(path) for path in sorted(self._directory.glob(f"*/{SOCKET}"))}
 
     def send(self, site: str, payload: bytes) -> None:
         """As Post's."""
@@ -183,7 +183,7 @@ def serve_locally(path: str | Path, handler: Handler) -> Iterator[None]:
     returns.
     """
     path = Path(path)
-    if _served(path):
+    if served(path):
         raise UsageError(f"{path} is served already", hint="one gateway runs in a directory")
     connections: set[socket.socket] = set()
     with listening(path) as server:
@@ -273,7 +273,8 @@ def connected(path: str | Path, timeout: float | None = None) -> Iterator[socket
         yield connection
 
 
-def _served(path: Path) -> bool:
+def served(path: Path) -> bool:
+    """Whether a process listens at `path`."""
     try:
         with connected(path, 1.0):
             return True

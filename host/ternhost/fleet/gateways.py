@@ -1,0 +1,109 @@
+"""What 'tern gateway init' writes: the directory of a server, and one for each of its sites, to be copied there."""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import re
+import secrets
+from collections.abc import Sequence
+from pathlib import Path
+
+from ternhost.errors import StorageError, UsageError
+from ternhost.links.access import write_file
+from ternhost.links.flower import files
+from ternhost.links.flower.files import Server
+from ternhost.links.post import SERVER, check_site
+
+PORT = 9092  # Flower's own for sites
+ADDRESS = "0.0.0.0"
+
+_HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.:-]*[A-Za-z0-9])?")
+
+
+def write_gateways(
+    directory: str | Path,
+    sites: Sequence[str],
+    host: str | None = None,
+    address: str | None = None,
+    port: int | None = None,
+) -> Server:
+    """Write the server's directory, if there is none, and those of `sites` that are new; what is there stays.
+
+    host: name or address under which sites reach the server (default: localhost). address: what it listens on
+    (default: every address; for localhost, that alone). port: default 9092. A site's directory gets its private key
+    and the server's certificate authority; the server keeps the site's public key. Raises UsageError and StorageError.
+    """
+    directory = Path(directory)
+    for site in sites:
+        check_site(site)
+    place = directory / SERVER
+    try:
+        if (place / files.SETTINGS).exists():
+            server = _the_same(Server.load(place), host, address, port)
+        else:
+            server = _write_server(place, host or "localhost", address, PORT if port is None else port)
+        for site in sites:
+            if not (place / files.SITES / f"{site}.pub").exists():
+                _write_site(directory / site, site, server)
+    except OSError as error:
+        raise StorageError(f"cannot write {error.filename}: {error.strerror}") from error
+    return server
+
+
+def sites_of(directory: str | Path) -> list[str]:
+    """The names of the sites of a server."""
+    return sorted(path.stem for path in (Path(directory) / SERVER / files.SITES).glob("*.pub"))
+
+
+def _the_same(server: Server, host: str | None, address: str | None, port: int | None) -> Server:
+    asked = {"--name": (host, server.host), "--address": (address, server.address), "--port": (port, server.port)}
+    for option, (wanted, there) in asked.items():
+        if wanted is not None and wanted != there:
+            raise UsageError(
+                f"{server.directory} has been written with {option} {there}, not {wanted}",
+                hint="its sites know it so; for another server write another directory",
+            )
+    return server
+
+
+def _write_server(place: Path, host: str, address: str | None, port: int) -> Server:
+    from ternhost.fleet.certificates import write_certificates  # they need an extra
+
+    if not _HOST.fullmatch(host):
+        raise UsageError(f"{host!r} is no host name or address", hint="such as gateways.example.org or 10.0.0.7")
+    if not 1 <= port <= 65535:
+        raise UsageError(f"--port must be 1 to 65535, not {port}")
+    local = host in ("localhost", "127.0.0.1")
+    address = address or ("127.0.0.1" if local else ADDRESS)
+    try:
+        ipaddress.ip_address(address)
+    except ValueError as error:
+        raise UsageError(f"--address must be an IP address, not {address!r}", hint="such as 0.0.0.0: every") from error
+    for part in (place.parent, place, place / files.SITES):
+        part.mkdir(parents=True, exist_ok=True, mode=0o700)
+    names = dict.fromkeys([host, "localhost", "127.0.0.1", *([] if address == ADDRESS else [address])])
+    write_certificates(place, list(names), of="server")
+    for name in (files.CONTROL, files.EXECUTOR):
+        write_file(place / name, secrets.token_urlsafe(32).encode() + b"\n", secret=True)
+    settings = {"host": host, "port": port, "address": address}
+    write_file(place / files.SETTINGS, json.dumps(settings, indent=1).encode() + b"\n")
+    return Server.load(place)
+
+
+def _write_site(directory: Path, site: str, server: Server) -> None:
+    from cryptography.hazmat.primitives import serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    directory.mkdir(exist_ok=True, mode=0o700)
+    key = ec.generate_private_key(ec.SECP384R1())  # of the curves that Flower takes
+    private = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.OpenSSH, serialization.NoEncryption()
+    )
+    public = key.public_key().public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
+    write_file(directory / files.NODE_KEY, private, secret=True)
+    write_file(directory / files.AUTHORITY, (server.directory / files.AUTHORITY).read_bytes())
+    told = {"site": site, "host": server.host, "port": server.port}
+    write_file(directory / files.GATEWAY, json.dumps(told, indent=1).encode() + b"\n")
+    # Last, since it says that the site has been written.
+    write_file(server.directory / files.SITES / f"{site}.pub", public + f" {site}\n".encode())

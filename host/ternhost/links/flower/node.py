@@ -1,0 +1,189 @@
+"""The node of a site: it takes questions from the SuperLink to the gateway's socket, and signed answers back.
+
+A process: python -m ternhost.links.flower.node DIRECTORY. It speaks Flower's Fleet protocol as a SuperNode does. It runs
+no app, takes several questions at a time, and after a kill it has its place again at once.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import sys
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import httpx
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import load_ssh_private_key
+from flwr.app import ConfigRecord, Message, RecordDict
+from flwr.app.message import remove_content_from_message
+from flwr.common.serde import message_to_proto
+from flwr.proto.fleet_pb2 import (
+    ActivateNodeRequest,
+    DeactivateNodeRequest,
+    PullMessagesRequest,
+    PushMessagesRequest,
+)
+from flwr.proto.heartbeat_pb2 import SendNodeHeartbeatRequest
+from flwr.proto.node_pb2 import Node
+from flwr.supercore.inflatable import inflatable_protobuf_utils as objects
+from flwr.supercore.inflatable.inflatable_object import (
+    get_all_nested_objects,
+    get_object_tree,
+    no_object_id_recompute,
+)
+from flwr.supercore.inflatable.inflatable_utils import pull_and_inflate_object_from_tree, push_objects
+from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
+from flwr.supercore.primitives.asymmetric import public_key_to_bytes
+from flwr.supernode.fleet_http_client import FleetHttpClient
+from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
+
+from ternhost.errors import TernError
+from ternhost.links.flower.children import end_with_parent
+from ternhost.links.flower.files import AUTHORITY, NODE, NODE_KEY, Site
+from ternhost.links.flower.relay import FIELD, RECORD
+from ternhost.links.flower.sealed import NONCE, seal
+from ternhost.links.post import SOCKET, call
+
+HEARTBEAT = 10.0  # seconds, the least that Flower allows; a site is gone after twice as long without one
+
+_QUICK_POLL, _SLOW_POLL = 0.25, 2.0  # seconds between two looks for a question, while there are some and in the long run
+_SLOWER = 60.0  # a look is put off by a part in this of the time since the last question
+_LONGEST_PAUSE = 5.0  # seconds before the SuperLink is tried again
+_ANSWER = 3600.0  # seconds that a gateway may take
+_MOST = 64  # questions at a time; others wait at the SuperLink
+
+
+class _Node:
+    def __init__(self, site: Site) -> None:
+        key = load_ssh_private_key((site.directory / NODE_KEY).read_bytes(), None)
+        assert isinstance(key, ec.EllipticCurvePrivateKey)
+        self._key = key
+        self._site = site
+        self._public = public_key_to_bytes(key.public_key())
+        self._client = FleetHttpClient.from_server_address(
+            f"{site.host}:{site.port}",
+            False,
+            (site.directory / AUTHORITY).read_bytes(),
+            [
+                RuntimeVersionHttpInterceptor(component_name="SuperNode"),
+                NodeAuthHttpInterceptor(key, key.public_key()),
+            ],
+        )
+        self._free = threading.Semaphore(_MOST)
+        self._asked = time.monotonic()
+
+    def serve(self) -> None:
+        """Connect, and take questions; raises httpx.HTTPError when the SuperLink does not answer or refuses."""
+        node = self._activate()
+        print(f"{self._site.name}: connected", flush=True)
+        beat = 0.0
+        while True:
+            now = time.monotonic()
+            if now >= beat:
+                request = SendNodeHeartbeatRequest(node=node, heartbeat_interval=HEARTBEAT)
+                if not self._client.SendNodeHeartbeat(request).success:
+                    return
+                beat = now + HEARTBEAT * random.uniform(0.3, 0.5)
+            if not self._take(node):
+                time.sleep(min(_SLOW_POLL, _QUICK_POLL + (now - self._asked) / _SLOWER))
+
+    def _activate(self) -> Node:
+        """Tell the SuperLink that the site is there, whatever it believes of a node of ours that was killed."""
+        path = self._site.directory / NODE
+        with suppress(OSError, ValueError, httpx.HTTPStatusError):
+            self._client.DeactivateNode(DeactivateNodeRequest(node_id=int(path.read_text())))
+        answer = self._client.ActivateNode(
+            ActivateNodeRequest(public_key=self._public, heartbeat_interval=HEARTBEAT)
+        )
+        path.write_text(f"{answer.node_id}\n")
+        return Node(node_id=answer.node_id)
+
+    def _take(self, node: Node) -> bool:
+        """Take a question, if there is one, and have a thread answer it."""
+        if not self._free.acquire(blocking=False):
+            return False
+        answer = self._client.PullMessages(PullMessagesRequest(node=node))
+        if not answer.messages_list:
+            self._free.release()
+            return False
+        self._asked = time.monotonic()
+        run = answer.messages_list[0].metadata.run_id
+        tree = answer.message_object_trees[0]
+        threading.Thread(target=self._answer, args=(node, run, tree), daemon=True).start()
+        return True
+
+    def _answer(self, node: Node, run: int, tree: Any) -> None:
+        try:
+            message: Message = pull_and_inflate_object_from_tree(
+                tree,
+                objects.make_pull_object_fn_protobuf(self._client.PullObject, node, run),
+                objects.make_confirm_message_received_fn_protobuf(
+                    self._client.ConfirmMessageReceived, node, run
+                ),
+                return_type=Message,
+            )
+            message.metadata.__dict__["_message_id"] = tree.object_id  # as Flower's own do; it travels without
+            asked = message.content.config_records.get(RECORD, {}).get(FIELD)
+            if not isinstance(asked, bytes) or len(asked) < NONCE:
+                print("what came is no question of tern's", flush=True)
+                return
+            content = RecordDict({RECORD: ConfigRecord({FIELD: self._handled(asked)})})
+            self._push(node, run, Message(content, reply_to=message))
+        except Exception as error:  # the question is lost; the host asks again
+            print(f"lost a question: {type(error).__name__}: {error}", flush=True)
+        finally:
+            self._free.release()
+
+    def _handled(self, asked: bytes) -> bytes:
+        try:
+            answer = call(self._site.directory / SOCKET, asked[NONCE:], _ANSWER)
+        except TernError as error:
+            return seal(self._key, asked, True, error.message.encode())
+        return seal(self._key, asked, False, answer)
+
+    def _push(self, node: Node, run: int, reply: Message) -> None:
+        reply.metadata.__dict__["_message_id"] = reply.object_id
+        with no_object_id_recompute():
+            tree = get_object_tree(reply)
+            nested = get_all_nested_objects(reply)
+            answer = self._client.PushMessages(
+                PushMessagesRequest(
+                    node=node,
+                    messages_list=[message_to_proto(remove_content_from_message(reply))],
+                    message_object_trees=[tree],
+                    clientapp_runtime_list=[0.0],
+                )
+            )
+            push_objects(
+                nested,
+                objects.make_push_object_fn_protobuf(self._client.PushObject, node, run, answer.session_id),
+                object_ids_to_push=set(answer.objects_to_push),
+            )
+
+
+def _forever(serve: Callable[[], None]) -> None:
+    pause, told = 0.0, ""
+    while True:
+        began = time.monotonic()
+        try:
+            serve()
+            problem = "the SuperLink does not know this site any more"
+        except httpx.HTTPStatusError as error:
+            problem = f"the SuperLink refuses: {error.response.status_code} {error.response.text[:300]}"
+        except httpx.HTTPError as error:
+            problem = f"the SuperLink does not answer: {error}"
+        if problem != told:
+            print(problem, flush=True)
+            told = problem
+        pause = 0.5 if time.monotonic() - began > _LONGEST_PAUSE else min(max(0.5, 2 * pause), _LONGEST_PAUSE)
+        time.sleep(pause)
+
+
+if __name__ == "__main__":
+    os.umask(0o077)
+    end_with_parent()
+    _forever(_Node(Site.load(sys.argv[1])).serve)
