@@ -87,7 +87,7 @@ class GatewayTables(Database):
     # At a gateway
 
     def save_question(self, number: int, digest: bytes, message: bytes) -> None:
-        """Remember what is asked under a number, before any device hears of it; then, in its place, what is answered."""
+        """Remember what is asked under a number, before any device hears of it; then, in its place, the answer."""
         with self.transaction():
             self._db.execute("INSERT OR REPLACE INTO question VALUES (?, ?, ?)", (number, digest, message))
 

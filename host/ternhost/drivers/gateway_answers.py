@@ -31,7 +31,7 @@ def is_label(cohort: CohortInFlight) -> bool:
 
 
 def answer_to(ask: Ask, result: RoundResult) -> Answer:
-    """What a gateway tells of a round that has ended; single results without their devices, and in no order of theirs."""
+    """What a gateway tells of a round that has ended; single results without their devices, in no order of theirs."""
     results = [b""] * len(result.cohorts)
     for i, cohort in enumerate(result.cohorts):
         if cohort.answers is not None:
@@ -56,7 +56,7 @@ def _reasons(refusals: Mapping[int, Refusal]) -> list[tuple[int, int, int]]:
     # (code, detail, devices): the rarest are told by the most frequent detail of their code.
     told = Counter((refusal.code, refusal.detail) for refusal in refusals.values()).most_common()
     kept = dict(told[:MOST_REASONS])
-    for (code, detail), count in told[MOST_REASONS:]:
+    for (code, _), count in told[MOST_REASONS:]:
         same = next((one for one in kept if one[0] == code), next(iter(kept)))
         kept[same] += count
     return [(code, detail, count) for (code, detail), count in kept.items()]
@@ -128,7 +128,7 @@ def _require(condition: bool, what: str) -> None:
 
 def without_names(number: int, reasons: Sequence[Sequence[int]], first: int) -> dict[int, Refusal]:
     """Refusals of which nobody knows the devices: their keys are below 0, from `-first` down, and no device's."""
-    found = {}
+    found: dict[int, Refusal] = {}
     for code, detail, count in reasons:
         for _ in range(count):
             found[-first - len(found)] = Refusal(wire.BOARD, number, code, detail)

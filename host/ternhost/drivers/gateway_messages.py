@@ -49,7 +49,7 @@ def _pack(kind: int, fields: Mapping[str, Any], blobs: Sequence[bytes] = ()) -> 
 def _unpack(data: bytes) -> tuple[int, Fields, list[bytes]]:
     _require(len(data) >= 2, "it is too short")
     _require(data[0] == PROTOCOL, f"it is of protocol {data[0]}, not {PROTOCOL}")
-    parts = []
+    parts: list[bytes] = []
     at = 2
     while at < len(data):
         _require(

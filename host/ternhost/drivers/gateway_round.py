@@ -35,7 +35,7 @@ def parts(asked: Round, gateways: Mapping[str, Integers], terms: Terms, individu
 
 
 class RoundAtGateways:
-    """What was asked of whom (`asks`, by gateway), and what was answered. Nothing counts twice: `take` is by gateway."""
+    """What was asked of whom (`asks`, by gateway), and what was answered: nothing counts twice."""
 
     def __init__(self, asked: Round, asks: Mapping[str, Ask], now: float) -> None:
         self.number = asked.number

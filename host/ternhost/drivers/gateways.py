@@ -200,8 +200,8 @@ class GatewaysDriver:
 
     def _admit(self, own: Gateway, here: Here, now: float) -> None:
         for other in self._gateways.values():
-            twice = () if other is own else np.intersect1d(other.devices, here.devices, assume_unique=True)
-            if not len(twice):
+            twice = np.intersect1d(other.devices, here.devices, assume_unique=True)
+            if other is own or not len(twice):
                 continue
             if other.here is None:  # of an earlier time
                 other.devices = integers(())

@@ -89,7 +89,9 @@ class SimulatedDriver:
         individual: bool = False,
         first: int = 1,
     ) -> None:
-        """clients: None for as many as hold records of their own. individual: results carry single reports. first: id."""
+        """clients: None for as many as hold records of their own. individual: results carry single reports. first: the
+        id of the first client.
+        """
         self.holdings = holdings
         self._clients = holdings.clients if clients is None else clients
         self._seed = seed

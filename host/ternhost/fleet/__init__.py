@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 class Setting:
     """What a fleet's driver is made for: a run, by name, with its store, its directory and its terms.
 
-    modules: of the device library that boards need beside their client. individual: whether the reports of single
-    devices are wanted. standing: whether the fleet is served. patience: seconds without news until boards are asked
-    again.
+    first: id of the first simulated client. modules: of the device library that boards need beside their client.
+    individual: whether the reports of single devices are wanted. standing: whether the fleet is served. patience:
+    seconds without news until boards are asked again.
     """
 
     store: Store
@@ -40,6 +40,7 @@ class Setting:
     holdings: Holdings | None = None
     clients: int | None = None
     seed: int = 1
+    first: int = 1
     modules: Sequence[str] = ()
     individual: bool = False
     standing: bool = False
@@ -57,6 +58,7 @@ class Fleet:
     provisions: ClassVar[bool] = False  # tern makes its boards, in the directory of a run
     simulated: ClassVar[bool] = False  # its clients are no devices: no store, no keys, no ledgers
     knows_records: ClassVar[bool] = False  # the host knows what its clients hold
+    by_gateways: ClassVar[bool] = False  # gateways ask its devices, and have their keys
     may_move: ClassVar[bool] = False  # a run that is resumed may find its boards elsewhere
     word: str  # the kind, as it was named
     text: str  # all of it
@@ -90,6 +92,10 @@ class Fleet:
     def default_store(self) -> Path | None:
         """The store with its keys, where the fleet knows one."""
         return None
+
+    def census(self, store: Store, standing: bool) -> int:
+        """How many devices there are when a run begins in this store. standing: it is served. Raises TernError."""
+        return len(store.keys())
 
     def boards(self, directories: Sequence[Path], modules: Sequence[str] = (), whole: bool = False) -> Boards:
         """Its boards, to be reached by ports. Raises UsageError where it has none.
@@ -136,7 +142,11 @@ class Simulated(Fleet):
 
         assert setting.holdings is not None
         return SimulatedDriver(
-            setting.holdings, setting.clients or self.count, setting.seed, individual=setting.individual
+            setting.holdings,
+            setting.clients or self.count,
+            setting.seed,
+            individual=setting.individual,
+            first=setting.first,
         )
 
 
@@ -207,6 +217,7 @@ KINDS: Registry[type[Fleet]] = Registry(
         "port": "ternhost.fleet:OnPorts",
         "mqtt": "ternhost.fleet:OnBroker",
         "simulated": "ternhost.fleet:Simulated",
+        "flower": "ternhost.fleet.sites:OverFlower",
     },
 )
 

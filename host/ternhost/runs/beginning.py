@@ -52,7 +52,7 @@ def written(
     new = path is None or not path.is_file()
     if new:
         check_skip(None, where.after_round)
-    if schedule is None and (kind.provisions or kind.simulated or new):
+    if schedule is None and (kind.provisions or kind.simulated or (new and not kind.by_gateways)):
         made = cls(options, audience(kind, None, None))
         _check(made, kind, where, (where.after_round or 0) + 1)
     elif path is None and not kind.provisions and not kind.simulated:
@@ -100,7 +100,8 @@ def audience(
     tern does not make them or they are served."""
     made = kind.provisions or kind.simulated
     if devices is None:
-        devices = 0 if store is None or (made and schedule is None) else len(store.keys())
+        counted = store is not None and (schedule is not None or not made)
+        devices = kind.census(store, schedule is not None) if store is not None and counted else 0
     if schedule is not None and made:
         devices = devices or kind.clients or kind.most_clients or 0
     return Audience(

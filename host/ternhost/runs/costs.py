@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from tern import card as cards
 from tern import frames, wire
+from ternhost.aggregate.members import Members, integers
 from ternhost.aggregate.questions import decode_body
 from ternhost.aggregate.store import Store
 from ternhost.errors import RefusedError
@@ -39,22 +40,20 @@ def tell(watcher: Watcher, accounts: Sequence[Account], before: int, left: int |
 def spent_before(store: Store, devices: Sequence[int] | npt.NDArray[np.int64], run: str) -> int:
     """The most that any of these devices has spent in the rounds of this store that `run` did not ask, micro-epsilon.
 
-    By the reports that the host has accepted: a device may have spent more on reports that were lost.
+    By the reports that the host has accepted: a device may have spent more on reports that were lost. Of rounds that
+    gateways asked it knows no reports, and takes it that every device has answered.
     """
-    spent: dict[int, int] = {}
+    wanted = Members(np.unique(np.asarray(devices, np.int64)))
+    spent = np.zeros(len(wanted), np.int64)
     for asked in store.rounds():
         if asked.run == run:
             continue
-        cost = [_cost(decode_body(cohort.body)) for cohort in asked.cohorts]
-        of = {
-            device: own for cohort, own in zip(asked.cohorts, cost, strict=True) for device in cohort.devices
-        }
-        for device in store.reporters(asked.number):
-            spent[device] = spent.get(device, 0) + of.get(device, 0)
-    if not spent:
-        return 0
-    wanted = set(np.asarray(devices).tolist())
-    return max((micro for device, micro in spent.items() if device in wanted), default=0)
+        heard = None if store.by_gateways(asked.number) else store.reporters(asked.number)
+        for cohort in asked.cohorts:
+            ids = integers(cohort.devices)
+            at = wanted.find(ids if heard is None else ids[np.isin(ids, heard)])
+            spent[at[at >= 0]] += _cost(decode_body(cohort.body))
+    return int(spent.max(initial=0))
 
 
 def most_asked(store: Store, run: str) -> int:

@@ -1,0 +1,237 @@
+"""What a gateway runs: any fleet, as its gateway.json says from its first start on; and how that is opened."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Self, cast
+
+import numpy as np
+
+from tern import ledger, wire
+from ternhost import datasets, fleet
+from ternhost.aggregate.numbers import last_number
+from ternhost.aggregate.store import Store
+from ternhost.datasets import Holdings
+from ternhost.drivers.base import Terms, Warn
+from ternhost.errors import StorageError, UsageError
+from ternhost.files import write_whole
+from ternhost.fleet import Fleet, Setting
+from ternhost.fleet.provision import FLEET_NAME, board_directories, new_keys, provision_board
+from ternhost.gateways.site import Gateway, SiteDriver
+from ternhost.mechanisms.accounting import Policy
+from ternhost.mechanisms.base import parse_epsilon
+from ternhost.options import names_of, option, require
+
+FILE = "gateway.json"
+STORE = "store.sqlite"
+_RUNS = "runs"  # the member of gateway.json with all of this; others are the way's to the server
+_CLIENTS = 1000  # on emulated boards, where nobody says
+_WHAT = "what the gateway runs"
+_MADE = "clients that tern makes: simulated, or on emulated boards"
+_NAME = "gateway"  # of what opens rounds in a gateway's store
+# Of the device library; boards that run its firmware get all that a host may ask for.
+_MODULES = ("inference", "local", "collect", "lhp", "softmax")
+
+
+@dataclass(frozen=True)
+class SiteFleet:
+    """Options of a gateway. What tern makes, it makes at the first start; later ones go on with it."""
+
+    fleet: str = option("", "its devices: see 'tern fleet kinds'", group=_WHAT, metavar="KIND:...", shown="")
+    store: str | None = option(
+        None,
+        "the store with the devices' keys",
+        group=_WHAT,
+        metavar="FILE",
+        shown="the fleet's, or one beside it",
+    )
+    single_results: bool = option(
+        False,
+        "pass on the results of single devices, without their names, where an inference asks for vectors",
+        group=_WHAT,
+        kind=bool,
+    )
+    silence: float = option(
+        Terms.silence,
+        "seconds without a word of a board, after which rounds go on without it",
+        group=_WHAT,
+        kind=float,
+        metavar="SECONDS",
+    )
+    dataset: str = option("flights", "what they hold", group=_MADE, metavar="NAME")
+    classes: bool = option(
+        False, "their labels are numbers of classes, from 0, for softmax regression", group=_MADE, kind=bool
+    )
+    clients: int | None = option(
+        None, "how many", group=_MADE, kind=int, metavar="N", shown="1000, or as many as are simulated"
+    )
+    first_id: int = option(
+        1,
+        "id of the first: client i holds the i-th part of the data set, and no two gateways may share an id",
+        group=_MADE,
+        kind=int,
+        metavar="ID",
+    )
+    records: int = option(1, "records of each", group=_MADE, kind=int, metavar="N")
+    seed: int = option(
+        1, "which records they hold: the same at every site", group=_MADE, kind=int, metavar="S"
+    )
+    budget: str = option(
+        "2", "epsilon of a client on emulated boards, for its life", group=_MADE, metavar="E"
+    )
+    largest: str | None = option(
+        None, "epsilon that one report of theirs may cost", group=_MADE, metavar="E", shown="the budget"
+    )
+
+    def __post_init__(self) -> None:
+        if not self.fleet:
+            raise UsageError("--fleet must name the gateway's devices", hint=f"a fleet is {fleet.forms()}")
+        kind = fleet.parse(self.fleet)
+        if kind.by_gateways:
+            raise UsageError(
+                "a gateway asks its own devices, and no other gateways", hint="such as port:/dev/ttyACM0"
+            )
+        require(self.clients is None or self.clients >= 1, "clients", "1 or more", self.clients)
+        most = wire.FLEET - (self.count(kind) or 1)
+        require(1 <= self.first_id <= most, "first_id", f"1 to {most}", self.first_id)
+        require(1 <= self.records <= 0xFFFF, "records", "1 to 65535", self.records)
+        require(self.seed >= 0, "seed", "0 or more", self.seed)
+        require(0 < self.silence <= 86_400, "silence", "above 0 and at most 86400 seconds", self.silence)
+        _ = self.policy
+
+    @property
+    def policy(self) -> Policy:
+        """What each client on emulated boards allows. Raises UsageError."""
+        budget = parse_epsilon(self.budget, ledger.MAX_BUDGET, "--budget")
+        largest = (
+            budget if self.largest is None else parse_epsilon(self.largest, ledger.MAX_BUDGET, "--largest")
+        )
+        return Policy(largest, budget)
+
+    def count(self, kind: Fleet) -> int | None:
+        """How many clients tern makes; None where it makes none."""
+        if kind.simulated:
+            return self.clients or kind.clients
+        return (self.clients or _CLIENTS) if kind.provisions else None
+
+    def holdings(self) -> Holdings:
+        """What the clients of all sites hold that have this data set. Raises UsageError."""
+        data = datasets.held(self.dataset, classes=self.classes)
+        rows = data.records(data.training)
+        return Holdings(rows, np.random.default_rng(self.seed).permutation(len(rows)), self.records)
+
+    # In gateway.json
+
+    @classmethod
+    def of(cls, directory: Path, named: Mapping[str, Any]) -> Self:
+        """As the directory has it, but for what is `named` now. Raises UsageError where that was settled before."""
+        saved = _read(directory).get(_RUNS)
+        if saved is None:
+            return cls(**named)
+        known = {name: value for name, value in saved.items() if name in names_of(cls)}
+        for name in named.keys() & _SETTLED:
+            if named[name] != known.get(name):
+                raise UsageError(
+                    f"{directory} was begun with --{name.replace('_', '-')} {known.get(name)}, not {named[name]}",
+                    hint="its devices have reported as what they are; for others write another directory",
+                )
+        return cls(**{**known, **named})
+
+    def save(self, directory: Path) -> None:
+        """Write it into gateway.json, whose other members stay. Raises StorageError."""
+        told = _read(directory)
+        if told.get(_RUNS) == asdict(self):
+            return
+        try:
+            directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+            write_whole(
+                directory / FILE, json.dumps({**told, _RUNS: asdict(self)}, indent=1).encode() + b"\n"
+            )
+        except OSError as error:
+            raise StorageError(f"{directory / FILE}: {error.strerror}") from error
+
+
+_SETTLED = {"dataset", "classes", "clients", "first_id", "records", "seed"}
+
+
+def _read(directory: Path) -> dict[str, Any]:
+    path = directory / FILE
+    try:
+        told = json.loads(path.read_text())
+    except FileNotFoundError:
+        return {}
+    except OSError as error:
+        raise StorageError(f"{path}: {error.strerror}") from error
+    except ValueError as error:
+        raise UsageError(f"{path} is no JSON: {error}") from error
+    if not isinstance(told, dict):
+        raise UsageError(f"{path} is no object of JSON")
+    return told
+
+
+@contextmanager
+def opened(directory: str | Path, runs: SiteFleet, warn: Warn = lambda message: None) -> Iterator[Gateway]:
+    """The gateway of a directory, with its store open; boards that tern makes are made where there are none yet.
+
+    Raises TernError.
+    """
+    directory = Path(directory)
+    kind = fleet.parse(runs.fleet)
+    made = kind.provisions or kind.simulated
+    path = Path(runs.store).expanduser() if runs.store else kind.default_store
+    if path is None and not made:
+        raise UsageError("--store must name the store with the devices' keys")
+    runs.save(directory)
+    with Store(path or directory / STORE, create=made) as store:
+        if kind.provisions:
+            _provision(directory, kind, runs, store)
+        setting = Setting(
+            store=store,
+            directory=directory,
+            run=_NAME,
+            terms=Terms(silence=runs.silence),
+            warn=warn,
+            holdings=runs.holdings() if kind.simulated else None,
+            clients=runs.count(kind),
+            seed=runs.seed + (runs.first_id << 32),  # clients of two gateways must not draw the same
+            first=runs.first_id,
+            modules=_MODULES,
+            standing=True,
+        )
+        yield Gateway(
+            store,
+            cast(SiteDriver, kind.driver(setting)),
+            fleet=kind.word,
+            single_results=runs.single_results,
+            silence=runs.silence,
+            warn=warn,
+        )
+
+
+def _provision(directory: Path, kind: Fleet, runs: SiteFleet, store: Store) -> None:
+    count = runs.count(kind)
+    assert count is not None
+    ids = range(runs.first_id, runs.first_id + count)
+    if ids.start in store.keys():
+        return
+    if kind.count > count:
+        raise UsageError(
+            f"{kind.count} boards for {count} clients leave boards without one", hint="ask for fewer boards"
+        )
+    shutil.rmtree(
+        directory / FLEET_NAME, ignore_errors=True
+    )  # of a start that was cut off: they have said nothing
+    rows = runs.holdings().rows(np.arange(ids.start - 1, ids.stop - 1))
+    keys = new_keys(ids)
+    boards = board_directories(directory, kind.count)
+    bounds = [count * board // len(boards) for board in range(len(boards) + 1)]
+    for board, start, end in zip(boards, bounds, bounds[1:], strict=False):
+        own = rows[start:end].reshape(-1, rows.shape[2])
+        of_board = [keys[device] for device in ids[start:end]]
+        provision_board(board, ids[start], of_board, own, runs.policy, 0, last_number(store))
+    store.add_devices(keys)  # last: where there are keys, there are boards
