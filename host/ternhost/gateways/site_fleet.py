@@ -217,7 +217,8 @@ def _provision(directory: Path, kind: Fleet, runs: SiteFleet, store: Store) -> N
     count = runs.count(kind)
     assert count is not None
     ids = range(runs.first_id, runs.first_id + count)
-    if ids.start in store.keys():
+    known = store.keys()
+    if ids.start in known:
         return
     if kind.count > count:
         raise UsageError(

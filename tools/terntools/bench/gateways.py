@@ -1,0 +1,79 @@
+"""How long a round takes whose devices are behind gateways on this machine, and what each of these holds in memory."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from ternhost.algorithms.base import ALGORITHMS
+from ternhost.fleet import KINDS
+from ternhost.runs.options import Schedule, Where
+from ternhost.runs.run import Run
+from ternhost.runs.status import END, Status, Watcher
+from terntools.emulators.sites import LocalSites, Sites
+
+_LOOKED_AT = (1, 5, 20)  # rounds after which the memory is told
+
+
+def run(
+    clients: int, gateways: int, rounds: int, dataset: str, tell: Callable[[str], None] = lambda line: None
+) -> dict[str, Any]:
+    """Rounds of FedSGD on so many simulated clients, all of them in each round. Raises TernError.
+
+    seconds: of each round, beginning to end. memory_bytes: of each gateway after some of the rounds, and of this
+    process.
+    """
+    bounds = [clients * i // gateways for i in range(gateways + 1)]
+    runs = {
+        f"site-{i + 1}": {"fleet": f"simulated:{end - start}", "first_id": start + 1, "dataset": dataset}
+        for i, (start, end) in enumerate(zip(bounds, bounds[1:], strict=False))
+    }
+    times: list[float] = []
+    memory: dict[int, dict[str, int]] = {}
+    counts = 0
+
+    def status(now: Status) -> None:
+        nonlocal begun, counts
+        if now.event != END:
+            return
+        times.append(time.monotonic() - begun)
+        counts += now.reports
+        if now.round in _LOOKED_AT or now.round == rounds:
+            held = {name: site.memory for name, site in sites.sites.items()}
+            memory[now.round] = {"gateway_most": max(held.values()), "gateway_least": min(held.values())}
+            memory[now.round]["host"] = _own_memory()
+        tell(f"round {now.round}: {now.reports:,} reports in {times[-1]:.1f} s")
+        begun = time.monotonic()
+
+    with tempfile.TemporaryDirectory(prefix="tern-gateways-") as scratch, KINDS.lent("local", LocalSites):
+        place = Path(scratch)
+        with Sites(place / "sites", runs) as sites:
+            options = ALGORITHMS["fedsgd"].Options(dataset=dataset)
+            where = Where(fleet=sites.fleet, deadline=600.0)
+            schedule = Schedule(rounds=rounds)
+            watcher = Watcher(status=status, warn=tell)
+            with Run.begin(
+                "fedsgd", options, where, schedule=schedule, watcher=watcher, parent=place / "runs"
+            ) as begun_run:
+                begun = time.monotonic()
+                begun_run.run()
+    return {
+        "clients": clients,
+        "gateways": gateways,
+        "rounds": rounds,
+        "dataset": dataset,
+        "reports": counts,
+        "seconds": [round(one, 2) for one in times],
+        "seconds_median": round(median(times), 2),
+        "seconds_most": round(max(times), 2),
+        "memory_bytes": memory,
+    }
+
+
+def _own_memory() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
