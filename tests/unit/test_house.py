@@ -16,6 +16,7 @@ FLOORS = (
     {"api"},
     {"experiments"},
     {"runs"},
+    {"gateways"},
     {"fleet"},
     {"algorithms", "drivers"},
     {"report"},

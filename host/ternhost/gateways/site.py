@@ -82,6 +82,7 @@ class Gateway:
         if last is None or last[0] < self._last:
             return
         self._last, self._digest, message = last
+        self._progress = Still(self._last)
         if messages.kind_of(message) == messages.ASK:
             self._to_do = messages.decode_ask(message)
         else:

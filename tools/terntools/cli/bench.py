@@ -13,6 +13,7 @@ _ACTIONS = (
     "terntools.cli.bench_latency",
     "terntools.cli.bench_energy",
     "terntools.cli.bench_battery",
+    "terntools.cli.bench_gateways",
 )
 
 

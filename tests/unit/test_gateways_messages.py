@@ -1,0 +1,235 @@
+"""What hosts and gateways say to each other: it comes back as it was, and what is not in order is refused."""
+
+import json
+import struct
+import zlib
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from tern import card as cards
+from tern import wire
+from ternhost.aggregate.questions import Averaged, Question, round_body
+from ternhost.aggregate.rounds import Answers, CohortInFlight, Refusal, RoundResult
+from ternhost.aggregate.store import Cohort
+from ternhost.aggregate.tallies import pack_counts
+from ternhost.drivers import gateway_messages as messages
+from ternhost.drivers.gateway_answers import answer_to, check, without_names
+from ternhost.drivers.gateway_messages import (
+    Answer,
+    Ask,
+    Hello,
+    Here,
+    MessageError,
+    Model,
+    Refused,
+    Still,
+    Taken,
+)
+from ternhost.mechanisms import design
+
+CARD = design("three-outputs", 1).card
+LAPLACE = design("laplace", epsilon_micro=1_000_000).card
+GRR = design("grr", levels=3, epsilon_micro=1_000_000).card
+NUMBER = 7
+
+
+def ids(*devices):
+    return np.array(devices, np.int64)
+
+
+def ask(*devices, question=None, **fields):
+    question = question or Question(wire.LOGISTIC, [100] * 3, -14, CARD, 1)
+    return Ask(NUMBER, [Cohort(round_body(NUMBER, question), ids(*devices))], **fields)
+
+
+def answer(asked, counts, reports, refusals=(), results=()):
+    counts = np.asarray(counts, np.int64)
+    packed = [pack_counts(own) for own in results]
+    return Answer(NUMBER, asked.digest, "complete", [reports], list(refusals), [pack_counts(counts)], packed)
+
+
+EVERY = [
+    Hello(),
+    ask(1, 2, 5, individual=True, quorum=0.5, deadline=3.5, hold=2.0),
+    Model(Averaged(1, [1, -2, 32767], -14)),
+    Here(ids(1, 7, 9), 3, "mqtt", "0.1.0", 2, 5_000_000, True),
+    Here(ids(), 0, "port", "0.1.0"),
+    Still(NUMBER, 12),
+    answer(ask(1, 2, 3), np.eye(3), 3, [(6, 100, 2)]),
+    Refused(NUMBER, "no", "why"),
+    Taken(),
+]
+
+
+@pytest.mark.parametrize("message", EVERY, ids=lambda message: type(message).__name__)
+def test_every_message_comes_back_as_it_was(message):
+    data = message.encode()
+    again = messages.decode(data)
+    assert again.encode() == data
+    assert type(again) is type(message)
+    assert messages.kind_of(data) == data[1]
+
+
+@pytest.mark.parametrize("message", EVERY, ids=lambda message: type(message).__name__)
+def test_a_message_that_is_cut_off_or_longer_is_refused(message):
+    data = message.encode()
+    for end in range(len(data)):
+        with pytest.raises(MessageError):
+            messages.decode(data[:end])
+    for more in (b"\0", 2 * struct.pack("<I", 0), 2 * (struct.pack("<I", 1) + b"x")):
+        with pytest.raises(MessageError):
+            messages.decode(data + more)
+
+
+@pytest.mark.parametrize("message", EVERY, ids=lambda message: type(message).__name__)
+def test_a_member_too_many_too_few_or_of_another_kind_is_refused(message):
+    data = message.encode()
+    (length,) = struct.unpack_from("<I", data, 2)
+    head, rest = json.loads(data[6 : 6 + length]), data[6 + length :]
+
+    def refused(changed):
+        text = json.dumps(changed).encode()
+        with pytest.raises(MessageError):
+            messages.decode(data[:2] + struct.pack("<I", len(text)) + text + rest)
+
+    refused({**head, "more": 1})
+    refused([head])
+    for name in head:
+        refused({other: value for other, value in head.items() if other != name})
+        for wrong in ({}, [[]], 1e300, -1, float("nan")):
+            refused({**head, name: wrong})
+
+
+def test_of_another_protocol_it_is_refused():
+    data = Hello().encode()
+    for wrong in (bytes([2]) + data[1:], data[:1] + bytes([99]) + data[2:]):
+        with pytest.raises(MessageError):
+            messages.decode(wrong)
+
+
+def test_devices_out_of_order_or_a_bomb_of_them_are_refused():
+    from ternhost.aggregate.members import pack_ids
+
+    head = Here(ids(), 0, "port", "1").encode()[: -len(pack_ids(ids())) - 4]
+    bomb = zlib.compress(bytes(5 * messages.MOST_DEVICES), 9)
+    for packed in (pack_ids([2, 1]), pack_ids([3, 3]), pack_ids([0, 1]), pack_ids([wire.FLEET]), b"x", bomb):
+        with pytest.raises(MessageError):
+            messages.decode(head + struct.pack("<I", len(packed)) + packed)
+
+
+def test_the_digest_is_of_what_is_asked_of_whom_and_not_of_how_long_it_may_take():
+    asked = ask(1, 2)
+    assert asked.digest == replace(asked, quorum=0.1, deadline=9.0, hold=1.0).digest
+    assert len({asked.digest, ask(1, 3).digest, ask(1, 2, individual=True).digest}) == 3
+    assert messages.decode(asked.encode()).digest == asked.digest
+    other = Question(wire.LOGISTIC, [100, 100, 101], -14, CARD, 1)
+    assert ask(1, 2, question=other).digest != asked.digest
+
+
+# What is checked before it counts
+
+SYMBOLS = cards.decode(CARD).symbols
+
+
+def test_an_answer_that_is_in_order_counts():
+    asked = ask(1, 2, 3, 4)
+    counts = np.zeros((3, SYMBOLS), int)
+    counts[0, 0], counts[2, 1] = 2, 1
+    (told,) = check(answer(asked, counts, 3, [(6, 0, 1)]), asked)
+    assert told.reports == 3
+    assert told.counts.tolist() == counts.tolist()
+    assert told.results is None
+
+
+LIES = {
+    "more reports than devices": ([[5, 0, 0], [0, 0, 0], [0, 0, 0]], 5, ()),
+    "fewer counts than reports": ([[1, 0, 0], [0, 0, 0], [0, 0, 0]], 2, ()),
+    "more counts than reports": ([[1, 1, 0], [1, 0, 0], [0, 0, 0]], 2, ()),
+    "a count below 0": ([[3, -1, 0], [0, 0, 0], [0, 0, 0]], 2, ()),
+    "counts that overflow": ([[2**62, 2**62, 2**62], [2**62, 2, 0], [0, 0, 0]], 2, ()),
+    "refusals of more devices": ([[2, 0, 0], [0, 0, 0], [0, 0, 0]], 2, [(6, 0, 3)]),
+    "other coordinates": ([[2, 0, 0], [0, 0, 0]], 2, ()),
+    "other symbols": ([[2, 0], [0, 0], [0, 0]], 2, ()),
+}
+
+
+@pytest.mark.parametrize("lie", LIES)
+def test_a_lie_does_not_count(lie):
+    counts, reports, refusals = LIES[lie]
+    asked = ask(1, 2, 3, 4)
+    with pytest.raises(MessageError):
+        check(answer(asked, counts, reports, refusals), asked)
+
+
+def test_a_coordinate_told_twice_by_one_device_does_not_count():
+    asked = ask(1, 2, question=Question(wire.LOGISTIC, [100] * 3, -14, CARD, 2))
+    check(answer(asked, [[1, 0, 0], [1, 0, 0], [0, 0, 0]], 1), asked)
+    with pytest.raises(MessageError, match="more often"):
+        check(answer(asked, [[1, 1, 0], [0, 0, 0], [0, 0, 0]], 1), asked)
+
+
+def test_the_answer_to_another_question_does_not_count():
+    asked = ask(1, 2)
+    counts = np.zeros((3, SYMBOLS), int)
+    for other in (ask(1, 3), ask(1, 2, individual=True)):
+        with pytest.raises(MessageError, match="another question"):
+            check(answer(other, counts, 0), asked)
+    with pytest.raises(MessageError, match="another round"):
+        check(replace(answer(asked, counts, 0), number=8), asked)
+    twice = replace(answer(asked, counts, 0), reports=[0, 0], counts=[pack_counts(counts)] * 2)
+    with pytest.raises(MessageError, match="other cohorts"):
+        check(twice, asked)
+
+
+# Results of single devices
+
+VECTOR = Question(wire.SOFTMAX, [1] * 6, -14, LAPLACE, 2, classes=2)
+LABEL = Question(wire.SOFTMAX, [1] * 6, -14, GRR, 1, classes=3)
+
+
+def test_single_results_come_without_names_and_in_an_order_that_says_nothing():
+    asked = ask(1, 2, 3, question=VECTOR, individual=True)
+    cohort = CohortInFlight(asked.cohorts[0].body, 3)
+    symbols = np.array([[9, 1], [2, 5], [2, 4]])
+    cohort.add(symbols + np.arange(2) * cohort.card.symbols)
+    counted = replace(cohort.result(), answers=Answers(ids(1, 2, 3), symbols))
+    told = answer_to(asked, RoundResult(NUMBER, "complete", 3, 3, {}, [counted]))
+    (found,) = check(messages.decode(told.encode()), asked)
+    assert found.results.tolist() == [[2, 4], [2, 5], [9, 1]]
+
+
+def test_single_results_that_are_not_those_of_the_counts_do_not_count():
+    asked = ask(1, 2, question=VECTOR, individual=True)
+    counts = np.zeros((2, cards.decode(LAPLACE).symbols), int)
+    counts[0, 2] = counts[1, 4] = 1
+    check(answer(asked, counts, 1, results=[np.array([[2, 4]])]), asked)
+    for rows in ([[2, 5]], [[2, 4], [2, 4]], [[-1, 4]], [[10**9, 4]]):
+        with pytest.raises(MessageError):
+            check(answer(asked, counts, 1, results=[np.array(rows)]), asked)
+    with pytest.raises(MessageError, match="lacks"):
+        check(answer(asked, counts, 1), asked)
+
+
+def test_labels_are_told_by_their_counts():
+    asked = ask(1, 2, 3, question=LABEL, individual=True)
+    (found,) = check(answer(asked, [[1, 0, 2]], 3), asked)
+    assert found.results.tolist() == [[0], [2], [2]]
+
+
+# Refusals
+
+
+def test_refusals_come_by_their_reason_without_devices():
+    asked = ask(*range(1, 200))
+    refusals = {device: Refusal(device, NUMBER, 6, device % 100) for device in range(1, 101)}
+    refusals[150] = Refusal(150, NUMBER, 7, 3)
+    cohort = CohortInFlight(asked.cohorts[0].body, 199)
+    told = answer_to(asked, RoundResult(NUMBER, "complete", 199, 0, refusals, [cohort.result()]))
+    assert len(told.refusals) == messages.MOST_REASONS
+    assert sum(count for _, _, count in told.refusals) == 101
+    found = without_names(NUMBER, messages.decode(told.encode()).refusals, 1)
+    assert len(found) == 101
+    assert max(found) < 0
+    assert {refusal.device for refusal in found.values()} == {wire.BOARD}

@@ -1,0 +1,319 @@
+"""A gateway answers each question exactly once, whatever becomes of it, and tells no more than counts."""
+
+import threading
+import time
+
+import numpy as np
+import pytest
+from harness.in_process import InProcess, InProcessLink
+from harness.sites import Running
+
+from tern import card as cards
+from tern import ledger, storage, wire
+from ternhost.aggregate import kept_model
+from ternhost.aggregate.questions import Averaged, Question, round_body
+from ternhost.aggregate.run_table import ABANDONED
+from ternhost.aggregate.store import Cohort, Round, Store
+from ternhost.drivers import gateway_messages as messages
+from ternhost.drivers.gateway_answers import check
+from ternhost.drivers.gateway_messages import Answer, Ask, Hello, Here, Model, Refused, Still, Taken
+from ternhost.drivers.ports import Ports
+from ternhost.errors import UsageError
+from ternhost.fleet import KINDS
+from ternhost.fleet.provision import board_directories
+from ternhost.gateways.site_fleet import SiteFleet
+from ternhost.links import SCHEMES
+from ternhost.mechanisms import design
+
+CARD = design("three-outputs", 1).card
+COST = cards.decode(CARD).epsilon
+D = 5  # of iris, with the constant
+BOARDS = {"fleet": "inprocess:2", "dataset": "iris", "clients": 10, "first_id": 21, "budget": "100"}
+SIMULATED = {"fleet": "simulated:10", "dataset": "iris", "first_id": 21}
+DEVICES = range(21, 31)
+
+
+@pytest.fixture
+def running(tmp_path):
+    """`running(**runs)`: a gateway; the one before it has ended then."""
+    found = []
+
+    def start(**runs):
+        stop()
+        found.append(Running(tmp_path / "site", runs).start())
+        return found[0]
+
+    def stop():
+        while found:
+            found.pop().stop()
+
+    (tmp_path / "site").mkdir()
+    yield start
+    stop()
+
+
+def ask(number, devices=DEVICES, card=CARD, hold=30.0, question=None, **fields):
+    question = question or Question(wire.LOGISTIC, [100] * D, -14, card, 1)
+    cohort = Cohort(round_body(number, question), np.array(devices, np.int64))
+    return Ask(number, [cohort], hold=hold, **fields)
+
+
+def spent(directory):
+    """What each client has spent, by the ledgers of the boards."""
+    account, found = ledger.Ledger(), {}
+    for board in board_directories(directory, 2):
+        for path in (board / storage.LEDGERS).iterdir():
+            account.load(str(path))
+            found[int(path.name, 16)] = account.spent
+    return found
+
+
+def test_who_it_is(running):
+    here = messages.decode(running(**BOARDS).ask(Hello()))
+    assert isinstance(here, Here)
+    assert here.devices.tolist() == [*DEVICES]
+    assert (here.last, here.fleet, here.budget_left, here.single_results) == (0, "inprocess", 100_000_000, False)
+
+
+@pytest.mark.parametrize("runs", [BOARDS, SIMULATED], ids=["boards", "simulated"])
+def test_the_same_question_has_the_same_answer_byte_for_byte(running, runs):
+    gateway = running(**runs)
+    asked = ask(3)
+    first = gateway.ask(asked)
+    (told,) = check(messages.decode(first), asked)
+    assert told.reports == 10
+    assert gateway.ask(asked) == first
+    gateway = running()  # as gateway.json says
+    assert gateway.ask(asked) == first
+    assert messages.decode(gateway.ask(Hello())).last == 3
+    if runs is BOARDS:
+        assert spent(gateway.directory) == dict.fromkeys(DEVICES, COST)
+
+
+def test_another_question_under_the_number_and_earlier_numbers_are_refused(running):
+    gateway = running(**BOARDS)
+    gateway.ask(ask(3))
+    for other, why in ((ask(3, DEVICES[:4]), "another question"), (ask(2), "before round 3")):
+        refused = messages.decode(gateway.ask(other))
+        assert isinstance(refused, Refused)
+        assert why in refused.message
+    assert spent(gateway.directory) == dict.fromkeys(DEVICES, COST)
+
+
+def test_devices_that_are_not_its_own_are_refused_and_the_number_is_still_good(running):
+    gateway = running(**BOARDS)
+    assert "device 31" in messages.decode(gateway.ask(ask(3, [30, 31]))).message
+    assert isinstance(messages.decode(gateway.ask(ask(3))), Answer)
+
+
+def test_a_question_that_was_durable_is_answered_though_nobody_asks_again(running, tmp_path):
+    running(**SIMULATED).stop()
+    asked = ask(4)
+    with Store(tmp_path / "site" / "store.sqlite") as store:  # as it is left by a kill at that moment
+        store.save_question(4, asked.digest, asked.encode())
+    gateway = running()
+    end = time.monotonic() + 30
+    while isinstance(found := messages.decode(gateway.ask(ask(4, hold=0.0))), Still):
+        assert time.monotonic() < end
+    assert sum(found.reports) == 10
+
+
+def test_a_round_under_way_is_taken_up_with_the_reports_that_it_has(running, tmp_path):
+    gateway = running(**BOARDS)
+    asked = ask(5)
+    whole = gateway.ask(asked)
+    # Back to the moment in which four reports had come.
+    running().stop()
+    with Store(tmp_path / "site" / "store.sqlite") as store:
+        (batch,) = store.report_batches(5)
+        with store.transaction():
+            store._db.execute("DELETE FROM batch")
+            store._db.execute("UPDATE round SET ended = NULL")
+            store.save_question(5, asked.digest, asked.encode())
+        store.add_reports([type(batch)(5, batch.devices[:4], batch.packed[:4])])
+    gateway = running()
+    assert gateway.ask(asked) == whole  # the others send the same bytes again
+    assert spent(gateway.directory) == dict.fromkeys(DEVICES, COST)
+
+
+class MuteLink(InProcessLink):
+    """A board that says hello, and never a word after it."""
+
+    def send(self, frame):
+        pass
+
+
+class Mute(InProcess):
+    def boards(self, directories, modules=(), whole=False):
+        return Ports([f"mute:{directory}" for directory in directories])
+
+
+SCHEMES.register("mute", MuteLink)
+KINDS.register("mute", Mute)
+
+
+def until_open(gateway, number):
+    """Until the gateway asks its devices in that round."""
+    end = time.monotonic() + 30
+    with Store(gateway.directory / "store.sqlite", beside=True) as store:
+        while number not in [asked.number for asked in store.open_rounds()]:
+            assert time.monotonic() < end
+            time.sleep(0.01)
+
+
+def test_a_round_that_the_host_has_left_is_given_up_for_the_next(running, tmp_path):
+    gateway = running(**{**BOARDS, "fleet": "mute:2"})
+    assert messages.decode(gateway.ask(ask(6, hold=0.0))) == Still(6, 0)
+    until_open(gateway, 6)
+    found = messages.decode(gateway.ask(ask(7, deadline=0.3)))
+    assert found.ended == "deadline"
+    assert "before round 7" in messages.decode(gateway.ask(ask(6))).message
+    with Store(tmp_path / "site" / "store.sqlite", beside=True) as store:
+        assert [own[:2] for own in store.ended_rounds()] == [(6, ABANDONED), (7, "deadline")]
+
+
+def test_who_waits_for_a_round_that_is_left_hears_of_it_at_once(running):
+    gateway = running(**{**BOARDS, "fleet": "mute:2"})
+    heard = []
+    waiting = threading.Thread(target=lambda: heard.append(messages.decode(gateway.ask(ask(6)))))
+    waiting.start()
+    until_open(gateway, 6)
+    gateway.ask(ask(7, hold=0.0))
+    waiting.join(20)
+    assert "given up for round 7" in heard[0].message
+
+
+def test_rounds_that_another_question_has_overtaken_are_abandoned_at_the_start(running, tmp_path):
+    running(**BOARDS).stop()
+    with Store(tmp_path / "site" / "store.sqlite") as store:
+        asked = ask(7)
+        store.save_question(7, asked.digest, asked.encode())
+        store.open_round(Round(7, asked.cohorts, 10, None, "gateway"))
+        later = ask(8)
+        store.save_question(8, later.digest, later.encode())
+    gateway = running()
+    assert isinstance(messages.decode(gateway.ask(ask(8))), Answer)
+    with Store(tmp_path / "site" / "store.sqlite", beside=True) as store:
+        assert {number: ended for number, ended, _ in store.ended_rounds()} == {7: ABANDONED, 8: "complete"}
+
+
+def test_what_makes_no_round_is_refused_in_words_and_for_good(running):
+    gateway = running(**SIMULATED)
+    bad = design("laplace", epsilon_micro=1_000_000).card
+    asked = ask(3, question=Question(wire.SOFTMAX, [1] * 15, -14, bad, 1, classes=3))
+    first = gateway.ask(asked)
+    assert "card" in messages.decode(first).message
+    assert gateway.ask(asked) == first
+    assert isinstance(messages.decode(gateway.ask(ask(4))), Answer)
+
+
+def test_bytes_that_are_no_message_are_refused_in_words(running):
+    gateway = running(**SIMULATED)
+    for payload in (b"", b"\1\2", b"\xff" * 100, Taken().encode()):
+        assert isinstance(messages.decode(gateway.gateway.handle(payload)), Refused)
+
+
+# What it does not tell
+
+LABEL = Question(wire.SOFTMAX, [1] * 15, -14, design("grr", levels=3, epsilon_micro=10**6).card, 1, classes=3)
+VECTOR = Question(wire.SOFTMAX, [1] * 15, -14, design("laplace", epsilon_micro=10**6).card, 3, classes=3)
+
+
+def test_results_of_single_devices_are_for_those_who_allow_it(running):
+    gateway = running(**{**SIMULATED, "classes": True})
+    refused = messages.decode(gateway.ask(ask(2, question=VECTOR, individual=True)))
+    assert "--single-results" in refused.hint
+    asked = ask(2, question=LABEL, individual=True)
+    (told,) = check(messages.decode(gateway.ask(asked)), asked)
+    assert len(told.results) == 10
+    gateway = running(single_results=True)
+    asked = ask(3, question=VECTOR, individual=True)
+    (told,) = check(messages.decode(gateway.ask(asked)), asked)
+    assert told.results.shape == (10, 3)
+    rows = [tuple(row) for row in told.results.tolist()]
+    assert rows == sorted(rows)
+
+
+def test_who_hashes_what_it_says_is_refused(running):
+    gateway = running(**SIMULATED)
+    hashed = Question(
+        wire.CATEGORIES, [1] + [0] * 4, 0, design("grr", levels=3, epsilon_micro=10**6).card, 1, range=1
+    )
+    assert "which device" in messages.decode(gateway.ask(ask(2, question=hashed, individual=True))).message
+
+
+def test_nothing_that_it_says_has_a_key_or_a_report(running, tmp_path):
+    gateway = running(**BOARDS)
+    said = [gateway.ask(message) for message in (Hello(), ask(3), ask(3), ask(2), ask(4), Hello())]
+    with Store(tmp_path / "site" / "store.sqlite", beside=True) as store:
+        keys = store.keys()
+    assert len(keys) == 10
+    tags = []
+    for board in board_directories(gateway.directory, 2):
+        account = ledger.Ledger()
+        for path in (board / storage.LEDGERS).iterdir():
+            account.load(str(path))
+            tags.append(bytes(account.report)[-wire.TAG_BYTES :])
+    for reply in said:
+        for secret in (*keys.values(), *tags):
+            assert secret not in reply
+            assert secret.hex().encode() not in reply
+
+
+def test_a_model_is_kept_for_its_devices(running, tmp_path):
+    gateway = running(**BOARDS)
+    gateway.ask(ask(3))
+    assert isinstance(messages.decode(gateway.ask(Model(Averaged(1, [1, 2, 3, 4, 5], -14)))), Taken)
+    end = time.monotonic() + 30
+    with Store(tmp_path / "site" / "store.sqlite", beside=True) as store:
+        while not kept_model.kept(store):
+            assert time.monotonic() < end
+            time.sleep(0.02)
+
+
+# What it runs
+
+
+def test_its_fleet_is_that_of_the_first_start(tmp_path):
+    SiteFleet.of(tmp_path, BOARDS).save(tmp_path)
+    assert SiteFleet.of(tmp_path, {}) == SiteFleet(**BOARDS)
+    assert SiteFleet.of(tmp_path, {"single_results": True}).single_results
+    with pytest.raises(UsageError, match="--first-id 21"):
+        SiteFleet.of(tmp_path, {"first_id": 1})
+
+
+def test_gateway_json_keeps_what_others_have_written(tmp_path):
+    (tmp_path / "gateway.json").write_text('{"site": "north"}')
+    SiteFleet(**BOARDS).save(tmp_path)
+    assert '"north"' in (tmp_path / "gateway.json").read_text()
+    assert SiteFleet.of(tmp_path, {}) == SiteFleet(**BOARDS)
+
+
+@pytest.mark.parametrize(
+    ("runs", "why"),
+    [
+        ({"fleet": ""}, "--fleet must name"),
+        ({"fleet": "local:somewhere"}, "no other gateways"),
+        ({**BOARDS, "first_id": 0}, "--first-id must be"),
+        ({**BOARDS, "records": 0}, "--records must be"),
+        ({**BOARDS, "budget": "many"}, "budget many"),
+        ({**BOARDS, "clients": 1}, "without one"),
+        ({"fleet": "port:/dev/null"}, "--store must name"),
+    ],
+)
+def test_what_it_cannot_run(tmp_path, runs, why):
+    with pytest.raises(UsageError, match=why):
+        Running(tmp_path, runs).start()
+
+
+def test_simulated_clients_of_two_gateways_hold_other_records_and_draw_apart(running, tmp_path):
+    told = []
+    for number, first in ((3, 1), (3, 11)):
+        (tmp_path / "site" / "gateway.json").unlink(missing_ok=True)
+        (tmp_path / "site" / "store.sqlite").unlink(missing_ok=True)
+        gateway = running(**{**SIMULATED, "fleet": "simulated:10", "first_id": first})
+        asked = ask(number, range(first, first + 10))
+        (own,) = check(messages.decode(gateway.ask(asked)), asked)
+        told.append(own.counts.tolist())
+        gateway.stop()
+    assert told[0] != told[1]
