@@ -25,7 +25,7 @@ from ternhost.drivers import gateway_messages as messages
 from ternhost.drivers.base import Cohorts, Progress, Refusals, Sight, Tell, Terms, Warn
 from ternhost.drivers.gateway_messages import Answer, Hello, Here, MessageError, Model, Refused, Still, Taken
 from ternhost.drivers.gateway_round import RoundAtGateways, parts
-from ternhost.errors import DeviceError, UsageError
+from ternhost.errors import DeviceError, StorageError, UsageError
 from ternhost.links.post import Post, Received
 
 GRACE = 150.0  # seconds beyond a round's deadline for which gateways are waited for: they may be coming back
@@ -48,6 +48,7 @@ class Gateway:
     devices: Integers = field(default_factory=lambda: integers(()))
     here: Here | None = None  # what it has told of itself since the driver was opened
     heard: float = 0.0
+    registered: bool = True  # the way to it is known
     reachable: bool = True
     left_out: bool = False  # rounds do not wait for it until it is heard again
     told_gone: bool = False
@@ -114,7 +115,7 @@ class GatewaysDriver:
             self._look(now)
             self._greet(now)
             self._receive(_TICK, None)
-            absent = [own for own in self._gateways.values() if own.here is None]
+            absent = [own for own in self._gateways.values() if own.registered and own.here is None]
             patient = any(own.reachable for own in absent) or now - begun < _GREETING
             if self._gateways and not (absent and patient):
                 break
@@ -138,13 +139,13 @@ class GatewaysDriver:
             self._condition = condition
             if condition:
                 self._warn(condition)
-        for name in self._gateways.keys() - sites.keys():  # somebody has taken it away
-            del self._gateways[name]
+        for name in self._gateways.keys() - sites.keys():  # taken away, or about to be started again
+            self._gateways[name].reachable = self._gateways[name].registered = False
         for name, reachable in sites.items():
             own = self._gateways.setdefault(name, Gateway(name))
             if reachable and not own.reachable:
                 own.next, own.patience = now, _PATIENCE[0]
-            own.reachable = reachable
+            own.reachable, own.registered = reachable, True
 
     def _greet(self, now: float, besides: frozenset[str] = frozenset()) -> None:
         """Say hello to those that have not been heard, but for some that are asked anyhow; again where devices come
@@ -285,9 +286,16 @@ class GatewaysDriver:
         for asked in self._store.open_rounds():
             if self._run is not None and asked.run not in (None, self._run):
                 continue
-            self._rounds[asked.number] = RoundAtGateways.stored(
-                asked, self._store.exchange(asked.number), now
-            )
+            try:
+                round_ = RoundAtGateways.stored(asked, self._store.exchange(asked.number), now)
+            except MessageError as error:
+                raise StorageError(
+                    f"round {asked.number} was begun by another version: {error}",
+                    hint="finish it with that version, or give it up with --anew",
+                ) from error
+            for name in round_.outstanding:
+                self._gateways.setdefault(name, Gateway(name))
+            self._rounds[asked.number] = round_
         return sorted(self._rounds)
 
     def next_round(self, planned: int) -> int:
@@ -315,7 +323,7 @@ class GatewaysDriver:
             now = time.monotonic()
             self._look(now)
             self._greet(now, frozenset(round_.outstanding))
-            for name in sorted(round_.outstanding & self._gateways.keys()):
+            for name in sorted(round_.outstanding):
                 own = self._gateways[name]
                 self._send(own, _held(round_, own), now, own.hold)
             self._leave_out(round_, now)
@@ -336,13 +344,8 @@ class GatewaysDriver:
 
     def _leave_out(self, round_: RoundAtGateways, now: float) -> None:
         for name in sorted(round_.outstanding):
-            own = self._gateways.get(name)
-            if own is None:
-                self._warn(
-                    f"round {round_.number}: gateway {name} was taken away; the round goes on without it"
-                )
-                round_.give_up(name)
-            elif not own.left_out and now > self._latest(round_, own):
+            own = self._gateways[name]
+            if not own.left_out and now > self._latest(round_, own):
                 own.left_out = own.told_gone = True
                 self._store.gateway_gone(name)
                 self._warn(

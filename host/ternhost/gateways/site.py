@@ -206,7 +206,8 @@ class Gateway:
             models, self._models = self._models, []
             self._changed.notify_all()
         for averaged in models:
-            self._driver.publish(averaged)
+            if self._store.last_round():  # a model is made after a round, and nobody was asked before
+                self._driver.publish(averaged)
 
     def _do(self, ask: Ask, under_way: list[int]) -> None:
         number = ask.number

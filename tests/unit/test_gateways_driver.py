@@ -1,0 +1,371 @@
+"""The driver of gateways: what each has answered counts once, whoever dies, lies or stays away."""
+
+import json
+import threading
+import time
+from array import array
+
+import harness.in_process  # noqa: F401 - its fleet
+import numpy as np
+import pytest
+from harness.sites import gateways
+
+from tern import wire
+from ternhost.aggregate.members import pack_ids
+from ternhost.aggregate.questions import Averaged, Question
+from ternhost.aggregate.store import Store
+from ternhost.aggregate.tallies import pack_counts
+from ternhost.drivers import gateway_messages as messages
+from ternhost.drivers import gateways as driving
+from ternhost.drivers.base import AllRefused, Terms
+from ternhost.drivers.gateway_messages import ANSWER, ASK, HELLO, Answer, Here, Still
+from ternhost.drivers.gateways import GatewaysDriver
+from ternhost.errors import DeviceError, UsageError
+from ternhost.gateways.site_fleet import SiteFleet
+from ternhost.links.post import LocalPost
+from ternhost.mechanisms import design
+
+CARD = design("three-outputs", 1).card
+D = 5
+QUESTION = Question(wire.LOGISTIC, array("h", [100] * D), -14, CARD, 1)
+
+
+def simulated(count, first):
+    return {"fleet": f"simulated:{count}", "dataset": "iris", "first_id": first}
+
+
+TWO = {"north": simulated(20, 1), "south": simulated(30, 101)}
+DEVICES = [*range(1, 21), *range(101, 131)]
+
+
+class Host:
+    """A store at a server, and drivers over it, one after the other."""
+
+    def __init__(self, place):
+        self.sites = place / "sites"
+        self.sites.mkdir()
+        self.store = Store(place / "server.sqlite")
+        self.warnings = []
+
+    def driver(self, post=LocalPost, deadline=60.0, **options):
+        terms = Terms(deadline=deadline)
+        return GatewaysDriver(self.store, post(self.sites), terms, warn=self.warnings.append, **options)
+
+    def round(self, driver, number, devices=DEVICES, question=QUESTION):
+        driver.open(number, [(question, devices)])
+        result = driver.collect(number)
+        self.store.end_round(number, result.ended)
+        return result
+
+
+@pytest.fixture
+def host(tmp_path):
+    own = Host(tmp_path)
+    yield own
+    own.store.close()
+
+
+def told_directly(runs, number, devices, question=QUESTION):
+    """What the simulated clients of one gateway tell, asked without any gateway."""
+    from ternhost import fleet
+    from ternhost.drivers.simulated import SimulatedDriver
+
+    own = SiteFleet(**runs)
+    count = own.count(fleet.parse(own.fleet))
+    driver = SimulatedDriver(own.holdings(), count, own.seed + (own.first_id << 32), first=own.first_id)
+    mine = np.array([device for device in devices if device in driver.devices])
+    driver.open(number, [(question, mine)])
+    return driver.collect(number).cohorts[0].counts
+
+
+def kinds(running):
+    """Which messages a gateway was sent."""
+    return [messages.kind_of(payload) for payload in running.asked]
+
+
+def test_counts_are_the_sum_of_what_the_gateways_have_told(host):
+    with gateways(host.sites, TWO) as sites, host.driver() as driver:
+        assert np.asarray(driver.devices).tolist() == DEVICES
+        result = host.round(driver, 3)
+    assert (result.ended, result.asked, result.reports, result.refusals) == ("complete", 50, 50, {})
+    (cohort,) = result.cohorts
+    assert (cohort.asked, cohort.reports) == (50, 50)
+    expected = sum(told_directly(own, 3, DEVICES) for own in TWO.values())
+    assert cohort.counts.tolist() == expected.tolist()
+    assert kinds(sites["north"]).count(ASK) == 1
+    assert host.warnings == []
+
+
+def test_a_gateway_without_devices_in_a_round_is_not_asked(host):
+    with gateways(host.sites, TWO) as sites, host.driver() as driver:
+        result = host.round(driver, 1, DEVICES[:7])
+    assert (result.asked, result.reports) == (7, 7)
+    assert ASK in kinds(sites["north"])
+    assert ASK not in kinds(sites["south"])
+
+
+def test_cohorts_are_asked_and_counted_apart_even_where_they_are_asked_the_same(host):
+    other = Question(wire.LOGISTIC, array("h", [100] * D), -14, design("three-outputs", 2).card, 1)
+    with gateways(host.sites, TWO), host.driver() as driver:
+        parts = [(QUESTION, DEVICES[:10]), (other, DEVICES[10:25]), (QUESTION, DEVICES[25:])]
+        driver.open(4, parts)
+        result = driver.collect(4)
+    assert [cohort.reports for cohort in result.cohorts] == [10, 15, 25]
+    assert [cohort.question.card for cohort in result.cohorts] == [CARD, other.card, CARD]
+
+
+class Twice(LocalPost):
+    """Whatever is sent arrives twice."""
+
+    def send(self, site, payload):
+        super().send(site, payload)
+        super().send(site, payload)
+
+
+def test_what_arrives_twice_counts_once(host):
+    with gateways(host.sites, TWO) as sites, host.driver(Twice) as driver:
+        first, second = host.round(driver, 1), host.round(driver, 2)
+    assert kinds(sites["south"]).count(ASK) >= 4
+    for number, result in ((1, first), (2, second)):
+        expected = sum(told_directly(own, number, DEVICES) for own in TWO.values())
+        assert result.reports == 50
+        assert result.cohorts[0].counts.tolist() == expected.tolist()
+
+
+def test_a_host_that_dies_does_not_ask_again_what_it_has_been_answered(host):
+    open_gate = threading.Event()
+
+    def late(handle, payload):
+        if messages.kind_of(payload) == ASK and not open_gate.is_set():
+            return Still(5, 9).encode()
+        return handle(payload)
+
+    told = []
+    with gateways(host.sites, TWO, {"south": late}) as sites:
+        with host.driver() as driver:
+            driver.open(5, [(QUESTION, DEVICES)])
+
+            def tell(progress):
+                told.append(progress.reports)
+                if progress.reports >= 29:
+                    driver.stop()
+
+            assert driver.collect(5, tell) is None
+        assert told[-1] == 29  # 20 that count, and 9 that the other one says it has
+        sites["north"].asked.clear()
+        open_gate.set()
+        with host.driver() as driver:
+            assert driver.resume() == [5]
+            result = driver.collect(5)
+        assert ASK not in kinds(sites["north"])
+    expected = sum(told_directly(own, 5, DEVICES) for own in TWO.values())
+    assert result.cohorts[0].counts.tolist() == expected.tolist()
+    assert result.reports == 50
+
+
+def altered(change):
+    """A gateway whose answers are changed: change(answer) -> answer."""
+
+    def through(handle, payload):
+        reply = handle(payload)
+        if messages.kind_of(reply) != ANSWER:
+            return reply
+        return change(messages.decode(reply)).encode()
+
+    return through
+
+
+def _more(answer):
+    return Answer(answer.number, answer.digest, answer.ended, [31], (), answer.counts)
+
+
+def _other_digest(answer):
+    return Answer(answer.number, bytes(32), answer.ended, answer.reports, (), answer.counts)
+
+
+def _negative(answer):
+    return Answer(
+        answer.number, answer.digest, answer.ended, answer.reports, (), [pack_counts(np.full((D, 3), -1))]
+    )
+
+
+@pytest.mark.parametrize("lie", [_more, _other_digest, _negative])
+def test_the_round_goes_on_without_a_gateway_that_lies(host, lie):
+    with gateways(host.sites, TWO, {"south": altered(lie)}), host.driver() as driver:
+        result = host.round(driver, 2)
+    assert (result.asked, result.reports) == (50, 20)
+    assert result.cohorts[0].counts.tolist() == told_directly(TWO["north"], 2, DEVICES).tolist()
+    (warning,) = host.warnings
+    assert "gateway south" in warning
+    assert "goes on without it" in warning
+
+
+def test_bytes_that_are_no_message_are_told_and_the_others_are_waited_for(host):
+    def noise(handle, payload):
+        return (
+            b"\xff"
+            if messages.kind_of(payload) == ASK and len(asked) < 1 and not asked.append(1)
+            else handle(payload)
+        )
+
+    asked = []
+    with gateways(host.sites, TWO, {"south": noise}), host.driver() as driver:
+        assert host.round(driver, 2).reports == 50
+    assert any("gateway south does not answer" in warning for warning in host.warnings)
+    assert "gateway south is back" in host.warnings
+
+
+def test_a_gateway_that_is_gone_is_left_out_in_the_end_and_comes_back(host, monkeypatch):
+    monkeypatch.setattr(driving, "GRACE", 1.0)
+    with gateways(host.sites, {"north": TWO["north"]}), host.driver(deadline=0.5) as driver:
+        with gateways(host.sites, {"south": TWO["south"]}):
+            driver.wait(1.5)
+            assert len(driver.devices) == 50
+        begun = time.monotonic()
+        result = host.round(driver, 2)
+        assert (result.ended, result.reports) == ("deadline", 20)
+        assert time.monotonic() - begun >= 1.5
+        assert any(
+            "south has not answered, and is left out with its 30 devices" in own for own in host.warnings
+        )
+        begun = time.monotonic()
+        assert host.round(driver, 3).reports == 20  # nobody waits for it any more
+        assert time.monotonic() - begun < 1.4
+        with gateways(host.sites, {"south": TWO["south"]}):
+            driver.wait(2.5)
+            assert "gateway south is back" in host.warnings
+            assert host.round(driver, 4).reports == 50
+    assert {own.name: own.online for own in host.store.gateways()} == {"north": True, "south": True}
+
+
+def test_it_waits_for_a_gateway_that_comes_back_in_time(host):
+    with gateways(host.sites, {"north": TWO["north"]}), host.driver() as driver:
+        with gateways(host.sites, {"south": TWO["south"]}):
+            driver.wait(1.5)
+        driver.open(2, [(QUESTION, DEVICES)])
+        found = []
+        collecting = threading.Thread(target=lambda: time.sleep(1) or again.set())
+        again = threading.Event()
+        collecting.start()
+        later = gateways(host.sites, {"south": TWO["south"]})
+
+        def come():
+            again.wait()
+            found.append(later.__enter__())
+
+        coming = threading.Thread(target=come)
+        coming.start()
+        result = driver.collect(2)
+        coming.join()
+        later.__exit__(None, None, None)
+    assert (result.ended, result.reports) == ("complete", 50)
+
+
+def test_nobody_there_is_told_at_once_with_what_to_do(host, monkeypatch):
+    monkeypatch.setattr(driving, "_GREETING", 0.3)
+    monkeypatch.setattr(driving, "_MOST_GREETING", 0.5)
+    with pytest.raises(DeviceError, match="no gateway answers"), host.driver():
+        pass
+
+
+def test_two_gateways_with_one_device_are_refused_by_their_names(host):
+    both = {"north": TWO["north"], "south": simulated(30, 15)}
+    with gateways(host.sites, both), pytest.raises(UsageError, match="both have device 15") as problem:
+        with host.driver():
+            pass
+    assert {"north", "south"} <= set(problem.value.message.replace(",", " ").split())
+
+
+def test_numbers_go_on_after_those_of_every_gateway(host):
+    with gateways(host.sites, TWO) as sites:
+        with (
+            Store(host.sites / "x.sqlite") as other,
+            GatewaysDriver(other, LocalPost(host.sites), Terms()) as first,
+        ):
+            first.open(40, [(QUESTION, DEVICES)])
+            first.collect(40)
+        assert sites
+        with host.driver() as driver:
+            assert driver.next_round(1) == 41
+            assert host.round(driver, 41).reports == 50
+            assert driver.next_round(1) == 42
+
+
+def test_a_gateway_that_tells_of_rounds_far_away_is_not_believed(host):
+    def far(handle, payload):
+        reply = handle(payload)
+        if messages.kind_of(payload) != HELLO:
+            return reply
+        here = messages.decode(reply)
+        return Here(here.devices, wire.MAX_ROUND, here.fleet, here.version).encode()
+
+    with gateways(host.sites, TWO, {"south": far}), host.driver() as driver:
+        assert driver.next_round(1) == 1
+    assert any("not believed" in warning for warning in host.warnings)
+
+
+def test_devices_on_no_gateway_are_told(host):
+    with gateways(host.sites, TWO), host.driver() as driver:
+        result = host.round(driver, 1, [*DEVICES, 999])
+    assert (result.asked, result.reports) == (51, 50)
+    assert host.warnings == ["round 1: 1 devices are on no gateway"]
+
+
+BOARDS = {"fleet": "inprocess:1", "dataset": "iris", "clients": 6, "first_id": 201, "budget": "1"}
+
+
+def test_refusals_are_told_by_their_reasons(host):
+    runs = {"north": TWO["north"], "boards": BOARDS}
+    with gateways(host.sites, runs), host.driver() as driver:
+        devices = [*range(1, 21), *range(201, 207)]
+        assert host.round(driver, 1, devices).reports == 26
+        assert driver.budget_left == 1_000_000
+        result = host.round(driver, 2, devices)
+        assert (result.reports, len(result.refusals)) == (20, 6)
+        assert result.reasons == {"budget exhausted": 6} or len(result.reasons) == 1
+        assert any("6 of 26 devices refuse: their budget is spent" in own for own in host.warnings)
+        with pytest.raises(AllRefused, match="budget is spent"):
+            host.round(driver, 3, devices[20:])
+
+
+def test_a_quorum_ends_a_round(host):
+    def slow(handle, payload):
+        return Still(1, 0).encode() if messages.kind_of(payload) == ASK else handle(payload)
+
+    with gateways(host.sites, TWO, {"south": slow}):
+        terms = Terms(quorum=0.4, deadline=60.0)
+        with GatewaysDriver(host.store, LocalPost(host.sites), terms, warn=host.warnings.append) as driver:
+            result = host.round(driver, 1)
+    assert (result.ended, result.reports) == ("quorum", 20)
+
+
+def test_a_model_reaches_every_gateway(host):
+    with gateways(host.sites, TWO) as sites, host.driver() as driver:
+        host.round(driver, 1)
+        driver.publish(Averaged(1, [1] * D, -14))
+    assert all(messages.MODEL in kinds(site) for site in sites.values())
+    assert host.warnings == []
+
+
+def test_what_the_store_keeps_of_gateways(host):
+    with gateways(host.sites, TWO), host.driver() as driver:
+        host.round(driver, 1)
+        driver.wait(0)
+    north, south = host.store.gateways()
+    assert (north.name, north.devices.tolist(), north.online) == ("north", [*range(1, 21)], True)
+    assert south.told["fleet"] == "simulated"
+    assert json.dumps(dict(south.told))
+    assert host.store.by_gateways(1)
+    assert host.store.exchange(1).keys() == {"north", "south"}
+    assert pack_ids(south.devices)
+
+
+def test_single_results_come_from_all_of_them(host):
+    classes = {name: {**own, "classes": True, "single_results": True} for name, own in TWO.items()}
+    card = design("laplace", epsilon_micro=10**6).card
+    vector = Question(wire.SOFTMAX, [1] * 15, -14, card, 3, classes=3)
+    with gateways(host.sites, classes), host.driver(individual=True) as driver:
+        result = host.round(driver, 1, question=vector)
+    answers = result.cohorts[0].answers
+    assert answers.symbols.shape == (50, 3)
+    assert sorted(answers.devices.tolist()) == DEVICES
