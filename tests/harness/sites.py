@@ -28,10 +28,12 @@ class Running:
     def _run(self):
         try:
             runs = SiteFleet.of(self.directory, self._runs)
-            with opened(self.directory, runs, self.warnings.append) as self.gateway:
-                with serve_locally(self.directory / SOCKET, self._handle):
-                    self._ready.set()
-                    self.gateway.run()
+            with (
+                opened(self.directory, runs, self.warnings.append) as self.gateway,
+                serve_locally(self.directory / SOCKET, self._handle),
+            ):
+                self._ready.set()
+                self.gateway.run()
         except BaseException as error:
             self._problem = error
             self._ready.set()

@@ -16,12 +16,12 @@ from ternhost.aggregate.store import Cohort
 from ternhost.aggregate.tallies import pack_counts
 from ternhost.drivers import gateway_messages as messages
 from ternhost.drivers.gateway_answers import answer_to, check, without_names
+from ternhost.drivers.gateway_frames import MessageError
 from ternhost.drivers.gateway_messages import (
     Answer,
     Ask,
     Hello,
     Here,
-    MessageError,
     Model,
     Refused,
     Still,
@@ -52,7 +52,7 @@ def answer(asked, counts, reports, refusals=(), results=()):
 
 EVERY = [
     Hello(),
-    ask(1, 2, 5, individual=True, quorum=0.5, deadline=3.5, hold=2.0),
+    ask(1, 2, 5, individual=True, categories=[3], quorum=0.5, deadline=3.5, hold=2.0),
     Model(Averaged(1, [1, -2, 32767], -14)),
     Here(ids(1, 7, 9), 3, "mqtt", "0.1.0", 2, 5_000_000, True),
     Here(ids(), 0, "port", "0.1.0"),

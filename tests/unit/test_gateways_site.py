@@ -11,6 +11,8 @@ from harness.sites import Running
 from tern import card as cards
 from tern import ledger, storage, wire
 from ternhost.aggregate import kept_model
+from ternhost.aggregate.batches import unpack
+from ternhost.aggregate.estimate import supports
 from ternhost.aggregate.questions import Averaged, Question, round_body
 from ternhost.aggregate.run_table import ABANDONED
 from ternhost.aggregate.store import Cohort, Round, Store
@@ -72,7 +74,12 @@ def test_who_it_is(running):
     here = messages.decode(running(**BOARDS).ask(Hello()))
     assert isinstance(here, Here)
     assert here.devices.tolist() == [*DEVICES]
-    assert (here.last, here.fleet, here.budget_left, here.single_results) == (0, "inprocess", 100_000_000, False)
+    assert (here.last, here.fleet, here.budget_left, here.single_results) == (
+        0,
+        "inprocess",
+        100_000_000,
+        False,
+    )
 
 
 @pytest.mark.parametrize("runs", [BOARDS, SIMULATED], ids=["boards", "simulated"])
@@ -221,25 +228,30 @@ VECTOR = Question(wire.SOFTMAX, [1] * 15, -14, design("laplace", epsilon_micro=1
 
 def test_results_of_single_devices_are_for_those_who_allow_it(running):
     gateway = running(**{**SIMULATED, "classes": True})
-    refused = messages.decode(gateway.ask(ask(2, question=VECTOR, individual=True)))
+    refused = messages.decode(gateway.ask(ask(2, question=VECTOR, individual=True, categories=[0])))
     assert "--single-results" in refused.hint
-    asked = ask(2, question=LABEL, individual=True)
+    asked = ask(2, question=LABEL, individual=True, categories=[0])
     (told,) = check(messages.decode(gateway.ask(asked)), asked)
     assert len(told.results) == 10
     gateway = running(single_results=True)
-    asked = ask(3, question=VECTOR, individual=True)
+    asked = ask(3, question=VECTOR, individual=True, categories=[0])
     (told,) = check(messages.decode(gateway.ask(asked)), asked)
     assert told.results.shape == (10, 3)
     rows = [tuple(row) for row in told.results.tolist()]
     assert rows == sorted(rows)
 
 
-def test_who_hashes_what_it_says_is_refused(running):
-    gateway = running(**SIMULATED)
-    hashed = Question(
-        wire.CATEGORIES, [1] + [0] * 4, 0, design("grr", levels=3, epsilon_micro=10**6).card, 1, range=1
-    )
-    assert "which device" in messages.decode(gateway.ask(ask(2, question=hashed, individual=True))).message
+def test_of_hashed_answers_it_tells_how_many_speak_for_each_category(running):
+    gateway = running(**BOARDS)
+    card = design("grr", levels=3, epsilon_micro=10**6).card
+    hashed = Question(wire.CATEGORIES, [1] + [0] * 4, 0, card, 1, range=1)
+    asked = ask(2, question=hashed, individual=True, categories=[9])
+    (told,) = check(messages.decode(gateway.ask(asked)), asked)
+    with Store(gateway.directory / "store.sqlite", beside=True) as store:
+        (batch,) = store.report_batches(2)
+    assert told.results is None
+    symbols = unpack(batch.packed, 1, 3)[0][:, 0]
+    assert told.supports.tolist() == supports(batch.devices, symbols, 2, 3, 9).tolist()
 
 
 def test_nothing_that_it_says_has_a_key_or_a_report(running, tmp_path):

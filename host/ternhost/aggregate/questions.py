@@ -18,7 +18,7 @@ class Question:
 
     `parameters` are classes x d int16 mantissas of `2**exponent`; for a collection, d times whether a feature is asked
     for. `batch` 0 means all records; `local` is (epochs, rate, tau) for local training; values are multiplied by
-    2**`range`.
+    2**`range`. `categories`: how many a hashed answer may stand for; that is for the host, and no frame says it.
     """
 
     model: int
@@ -30,6 +30,7 @@ class Question:
     local: tuple[int, ...] = (0, 0, 0)
     classes: int = 1
     range: int = 0
+    categories: int = 0
 
 
 @dataclass(frozen=True)

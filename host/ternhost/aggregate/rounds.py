@@ -51,7 +51,8 @@ class CohortCounts:
     """How often each symbol was reported for each coordinate: `counts` is d x card.symbols, `reports` their number, of
     `asked` devices.
 
-    `question` is what was asked; `answers` is there where the reports of single devices were wanted.
+    `question` is what was asked; `answers` is there where the reports of single devices were wanted, or, of hashed
+    answers, only how many of them speak for each category (`supports`).
     """
 
     card: cards.Card
@@ -61,6 +62,7 @@ class CohortCounts:
     question: Question
     answers: Answers | None = None
     asked: int = 0
+    supports: Counts | None = None
 
 
 @dataclass(frozen=True)

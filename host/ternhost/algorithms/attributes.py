@@ -44,7 +44,9 @@ class Part:
         """For records of so many features, the columns counted from the `first` of them."""
         chosen = [int(column - first in self.columns) for column in range(width)]
         model = wire.CATEGORIES if self.categories else wire.VALUES
-        return Question(model, chosen, 0, self.design.card.data, self.design.k, range=int(self.hashed))
+        categories = self.categories if self.hashed else 0
+        card, k = self.design.card.data, self.design.k
+        return Question(model, chosen, 0, card, k, range=int(self.hashed), categories=categories)
 
     @property
     def shape(self) -> tuple[int, int]:

@@ -206,6 +206,8 @@ class Collect(Algorithm):
     def _counted(part: Part, cohort: CohortCounts, number: int) -> Counts:
         if not part.hashed:
             return cohort.counts
+        if cohort.supports is not None:  # somebody else has counted it
+            return cohort.supports[None]
         assert cohort.answers is not None
         said = cohort.answers
         return estimate.supports(

@@ -14,17 +14,25 @@ import numpy as np
 import numpy.typing as npt
 
 from tern import wire
+from ternhost.aggregate import estimate
 from ternhost.aggregate.members import Integers, inflate
+from ternhost.aggregate.questions import Question
 from ternhost.aggregate.rounds import Answers, CohortInFlight, Counts, Refusal, RoundResult
 from ternhost.aggregate.tallies import pack_counts
-from ternhost.drivers.gateway_messages import MOST_REASONS, Answer, Ask, MessageError
+from ternhost.drivers.gateway_frames import MessageError
+from ternhost.drivers.gateway_messages import MOST_REASONS, Answer, Ask
 
 Rows = npt.NDArray[np.int64]
 
 
-def is_label(cohort: CohortInFlight) -> bool:
+def is_label(question: Question) -> bool:
     """Whether the counts alone say what single devices have answered: each reports the one coordinate that there is."""
-    return cohort.question.model == wire.SOFTMAX and cohort.d == cohort.k == 1
+    return question.model == wire.SOFTMAX and question.k == 1
+
+
+def is_hashed(question: Question) -> bool:
+    """Whether a device answers by the hash of its category, which only its id and the round explain."""
+    return question.model == wire.CATEGORIES and question.range > 0
 
 
 # At the gateway
@@ -34,7 +42,9 @@ def answer_to(ask: Ask, result: RoundResult) -> Answer:
     """What a gateway tells of a round that has ended; single results without their devices, in no order of theirs."""
     results = [b""] * len(result.cohorts)
     for i, cohort in enumerate(result.cohorts):
-        if cohort.answers is not None:
+        if cohort.answers is not None and is_hashed(cohort.question):
+            results[i] = pack_counts(_supports(ask, cohort.answers, cohort.card.symbols, ask.categories[i]))
+        elif cohort.answers is not None:
             results[i] = pack_results(cohort.answers.symbols)
     return Answer(
         ask.number,
@@ -45,6 +55,10 @@ def answer_to(ask: Ask, result: RoundResult) -> Answer:
         [pack_counts(cohort.counts) for cohort in result.cohorts],
         results if any(results) else (),
     )
+
+
+def _supports(ask: Ask, answers: Answers, buckets: int, categories: int) -> Counts:
+    return estimate.supports(answers.devices, answers.symbols[:, 0], ask.number, buckets, categories)
 
 
 def pack_results(symbols: Rows) -> bytes:
@@ -67,11 +81,12 @@ def _reasons(refusals: Mapping[int, Refusal]) -> list[tuple[int, int, int]]:
 
 @dataclass(frozen=True)
 class Told:
-    """What a gateway has told of a cohort. results: reports x k, or None."""
+    """What a gateway has told of a cohort. results: reports x k, or None. supports: by category, of hashed answers."""
 
     reports: int
     counts: Counts
-    results: Rows | None
+    results: Rows | None = None
+    supports: Counts | None = None
 
 
 def check(answer: Answer, ask: Ask) -> list[Told]:
@@ -94,13 +109,27 @@ def check(answer: Answer, ask: Ask) -> list[Told]:
         _require(
             bool(np.all(of_coordinate <= reports)), "counts a coordinate more often than there are reports"
         )
-        results = _results(answer, i, reports, asked, counts) if ask.individual else None
-        found.append(Told(reports, counts, results))
+        if not ask.individual:
+            found.append(Told(reports, counts))
+        elif is_hashed(asked.question):
+            found.append(
+                Told(reports, counts, supports=_checked_supports(answer, i, reports, ask.categories[i]))
+            )
+        else:
+            found.append(Told(reports, counts, _results(answer, i, reports, asked, counts)))
     return found
 
 
+def _checked_supports(answer: Answer, i: int, reports: int, categories: int) -> Counts:
+    _require(bool(answer.results), "lacks what hashed answers speak for")
+    supports = _numbers(answer.results[i], categories)
+    in_order = bool(np.all((supports >= 0) & (supports <= reports)))
+    _require(in_order, "has more speaking for a category than there are reports")
+    return supports
+
+
 def _results(answer: Answer, i: int, reports: int, asked: CohortInFlight, counts: Counts) -> Rows:
-    if is_label(asked):
+    if is_label(asked.question):
         return np.repeat(np.arange(asked.card.symbols), counts[0])[:, None]
     _require(bool(answer.results), "lacks the single results")
     rows = _numbers(answer.results[i], reports * asked.k).reshape(reports, asked.k)

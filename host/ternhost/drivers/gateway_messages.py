@@ -7,11 +7,9 @@ order, all of it is a MessageError; and nothing is inflated beyond what it may b
 from __future__ import annotations
 
 import hashlib
-import json
 import struct
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
@@ -20,123 +18,30 @@ from ternhost.aggregate.members import Integers, id_bytes, pack_ids, unpack_ids
 from ternhost.aggregate.questions import Averaged, decode_body
 from ternhost.aggregate.rounds import COMPLETE, DEADLINE, QUORUM
 from ternhost.aggregate.store import Cohort
+from ternhost.drivers.gateway_frames import (
+    LENGTH,
+    MOST_TEXT,
+    PROTOCOL,
+    Fields,
+    MessageError,
+    integer_of,
+    pack,
+    require,
+    unpack,
+)
 
-PROTOCOL = 1
 MOST_DEVICES = 1 << 24  # of a gateway
-MOST_COHORTS = 4096
+MOST_COHORTS = 4000
 MOST_REASONS = 64  # kinds of refusals that are told apart
 LONGEST_HOLD = 60.0  # seconds for which a gateway keeps an ASK, in the hope of an answer
-
-_MOST_JSON = 1 << 20
-_MOST_TEXT = 2000
-_LENGTH = struct.Struct("<I")
 
 HELLO, ASK, MODEL, HERE, STILL, ANSWER, REFUSED, TAKEN = range(1, 9)  # the first three are the host's
 
 
-class MessageError(ValueError):
-    """These bytes are no such message, or of another version."""
-
-
-# The frame of all messages
-
-
-def _pack(kind: int, fields: Mapping[str, Any], blobs: Sequence[bytes] = ()) -> bytes:
-    head = json.dumps(fields, sort_keys=True, separators=(",", ":")).encode()
-    return bytes((PROTOCOL, kind)) + b"".join(_LENGTH.pack(len(part)) + part for part in (head, *blobs))
-
-
-def _unpack(data: bytes) -> tuple[int, Fields, list[bytes]]:
-    _require(len(data) >= 2, "it is too short")
-    _require(data[0] == PROTOCOL, f"it is of protocol {data[0]}, not {PROTOCOL}")
-    parts: list[bytes] = []
-    at = 2
-    while at < len(data):
-        _require(
-            len(data) - at >= _LENGTH.size and len(parts) <= 2 * MOST_COHORTS, "it does not end in order"
-        )
-        (length,) = _LENGTH.unpack_from(data, at)
-        at += _LENGTH.size
-        _require(length <= len(data) - at, "it is cut off")
-        parts.append(data[at : at + length])
-        at += length
-    _require(len(parts) >= 1 and len(parts[0]) <= _MOST_JSON, "it has no head")
-    try:
-        head = json.loads(parts[0])
-    except (ValueError, RecursionError) as error:
-        raise MessageError(f"its head is no JSON: {error}") from error
-    _require(isinstance(head, dict), "its head is no object")
-    return data[1], Fields(head), parts[1:]
-
-
 def kind_of(data: bytes) -> int:
     """Which message these bytes are, by their first two. Raises MessageError."""
-    _require(len(data) >= 2 and data[0] == PROTOCOL, "it is of another protocol")
+    require(len(data) >= 2 and data[0] == PROTOCOL, "it is of another protocol")
     return data[1]
-
-
-def _require(condition: bool, what: str) -> None:
-    if not condition:
-        raise MessageError(f"a message of a gateway or its host is not in order: {what}")
-
-
-class Fields:
-    """The members of a message's head: each is taken once, and none may be left."""
-
-    def __init__(self, head: dict[str, Any]) -> None:
-        self._head = head
-
-    def take(self, name: str) -> Any:
-        """A member, whatever it is."""
-        _require(name in self._head, f"it lacks {name!r}")
-        return self._head.pop(name)
-
-    def integer(self, name: str, low: int, high: int) -> int:
-        """A whole number within bounds."""
-        return _integer(self.take(name), name, low, high)
-
-    def maybe(self, name: str, low: int, high: int) -> int | None:
-        """The same, or null."""
-        value = self.take(name)
-        return None if value is None else _integer(value, name, low, high)
-
-    def number(self, name: str, low: float, high: float) -> float:
-        """A number within bounds."""
-        value = self.take(name)
-        in_order = type(value) in (int, float) and low <= value <= high  # NaN is in no bounds
-        _require(in_order, f"{name!r} is not {low:g} to {high:g}")
-        return float(value)
-
-    def flag(self, name: str) -> bool:
-        """True or false."""
-        value = self.take(name)
-        _require(type(value) is bool, f"{name!r} is neither true nor false")
-        return bool(value)
-
-    def text(self, name: str, most: int = _MOST_TEXT) -> str:
-        """Text of bounded length."""
-        value = self.take(name)
-        _require(
-            isinstance(value, str) and len(value) <= most, f"{name!r} is no text of at most {most} characters"
-        )
-        return str(value)
-
-    def rows(self, name: str, most: int, width: int, high: int) -> list[tuple[int, ...]]:
-        """A list of at most so many lists of `width` whole numbers from 0 to `high`."""
-        value = self.take(name)
-        _require(isinstance(value, list) and len(value) <= most, f"{name!r} is no list of at most {most}")
-        for row in value:
-            _require(isinstance(row, list) and len(row) == width, f"{name!r} has a row of another width")
-        return [tuple(_integer(one, name, 0, high) for one in row) for row in value]
-
-    def end(self) -> None:
-        """There must be nothing else."""
-        _require(not self._head, f"it has {next(iter(self._head), '')!r} too much")
-
-
-def _integer(value: Any, name: str, low: int, high: int) -> int:
-    _require(type(value) is int and low <= value <= high, f"{name!r} is not {low} to {high}")
-    return int(value)
 
 
 def _devices(blob: bytes) -> Integers:
@@ -144,8 +49,8 @@ def _devices(blob: bytes) -> Integers:
         ids = np.asarray(unpack_ids(blob, MOST_DEVICES), np.int64)
     except ValueError as error:
         raise MessageError(f"a message of a gateway or its host is not in order: {error}") from error
-    _require(len(ids) == 0 or (ids[0] >= 1 and ids[-1] < wire.FLEET), "an id is none of a device")
-    _require(bool(np.all(ids[1:] > ids[:-1])), "devices are out of order")
+    require(len(ids) == 0 or (ids[0] >= 1 and ids[-1] < wire.FLEET), "an id is none of a device")
+    require(bool(np.all(ids[1:] > ids[:-1])), "devices are out of order")
     return ids
 
 
@@ -157,20 +62,23 @@ class Hello:
     """Who are you?"""
 
     def encode(self) -> bytes:
-        return _pack(HELLO, {})
+        return pack(HELLO, {})
 
 
 @dataclass(frozen=True)
 class Ask:
     """A round, for the devices of one gateway: ascending ids in each cohort. It says which question has which answer.
 
-    individual: single results are wanted, too. quorum: share of the reports that ends it; deadline: s. hold: s for
-    which the gateway may keep the question before it says how far it is. The last three make no other question.
+    individual: single results are wanted, too; of a cohort of hashed answers, only how many speak for each of its
+    `categories` (a number a cohort, 0 for others; or none). quorum: share of the reports that ends it; deadline: s.
+    hold: s for which the gateway may keep the question before it says how far it is. The last three make no other
+    question.
     """
 
     number: int
     cohorts: Sequence[Cohort]
     individual: bool = False
+    categories: Sequence[int] = ()
     quorum: float = 1.0
     deadline: float | None = None
     hold: float = 0.0
@@ -183,18 +91,19 @@ class Ask:
     @property
     def digest(self) -> bytes:
         """SHA-256 of what it asks of whom."""
-        digest = hashlib.sha256(
-            b"tern question" + struct.pack("<IBI", self.number, self.individual, len(self.cohorts))
-        )
+        counts = (len(self.cohorts), len(self.categories))
+        head = struct.pack(f"<IB{2 + counts[1]}I", self.number, self.individual, *counts, *self.categories)
+        digest = hashlib.sha256(b"tern question" + head)
         for cohort in self.cohorts:
-            digest.update(_LENGTH.pack(len(cohort.body)) + cohort.body + _LENGTH.pack(len(cohort.devices)))
+            digest.update(LENGTH.pack(len(cohort.body)) + cohort.body + LENGTH.pack(len(cohort.devices)))
             digest.update(id_bytes(np.asarray(cohort.devices, np.int64)).tobytes())
         return digest.digest()
 
     def encode(self) -> bytes:
         blobs = [part for cohort in self.cohorts for part in (cohort.body, pack_ids(cohort.devices))]
         told = {"number": self.number, "individual": self.individual, "quorum": self.quorum}
-        return _pack(ASK, {**told, "deadline": self.deadline, "hold": self.hold}, blobs)
+        more = {"categories": [int(one) for one in self.categories]}
+        return pack(ASK, {**told, **more, "deadline": self.deadline, "hold": self.hold}, blobs)
 
 
 @dataclass(frozen=True)
@@ -206,7 +115,7 @@ class Model:
     def encode(self) -> bytes:
         own = self.averaged
         fields = {"model": own.model, "exponent": own.exponent, "classes": own.classes}
-        return _pack(MODEL, {**fields, "parameters": [int(one) for one in own.parameters]})
+        return pack(MODEL, {**fields, "parameters": [int(one) for one in own.parameters]})
 
 
 # What a gateway says
@@ -230,7 +139,7 @@ class Here:
     def encode(self) -> bytes:
         told = {"last": self.last, "fleet": self.fleet, "version": self.version, "boards": self.boards}
         more = {"budget_left": self.budget_left, "single_results": self.single_results}
-        return _pack(HERE, {**told, **more}, [pack_ids(self.devices)])
+        return pack(HERE, {**told, **more}, [pack_ids(self.devices)])
 
 
 @dataclass(frozen=True)
@@ -241,7 +150,7 @@ class Still:
     reports: int = 0
 
     def encode(self) -> bytes:
-        return _pack(STILL, {"number": self.number, "reports": self.reports})
+        return pack(STILL, {"number": self.number, "reports": self.reports})
 
 
 @dataclass(frozen=True)
@@ -249,7 +158,8 @@ class Answer:
     """What a round has told at a gateway, to the question of that digest; cohorts in the order of the question.
 
     reports: of each cohort. refusals: (code, detail, devices). counts: of each cohort, d x symbols int64, little-endian
-    and deflated. results: of each cohort, the single results where they were wanted (`pack_results`); or empty.
+    and deflated. results: of each cohort, packed in the same way, the single results where they were wanted, or, of
+    hashed answers, how many speak for each category; or empty.
     """
 
     number: int
@@ -263,7 +173,7 @@ class Answer:
     def encode(self) -> bytes:
         told = {"number": self.number, "digest": self.digest.hex(), "ended": self.ended}
         told |= {"reports": list(self.reports), "refusals": [list(row) for row in self.refusals]}
-        return _pack(ANSWER, told, [*self.counts, *self.results])
+        return pack(ANSWER, told, [*self.counts, *self.results])
 
 
 @dataclass(frozen=True)
@@ -275,8 +185,8 @@ class Refused:
     hint: str = ""
 
     def encode(self) -> bytes:
-        message, hint = self.message[:_MOST_TEXT], self.hint[:_MOST_TEXT]
-        return _pack(REFUSED, {"number": self.number, "message": message, "hint": hint})
+        message, hint = self.message[:MOST_TEXT], self.hint[:MOST_TEXT]
+        return pack(REFUSED, {"number": self.number, "message": message, "hint": hint})
 
 
 @dataclass(frozen=True)
@@ -284,7 +194,7 @@ class Taken:
     """A gateway has taken the model."""
 
     def encode(self) -> bytes:
-        return _pack(TAKEN, {})
+        return pack(TAKEN, {})
 
 
 # Reading them
@@ -294,8 +204,8 @@ Message = Hello | Ask | Model | Here | Still | Answer | Refused | Taken
 
 def decode(data: bytes) -> Message:
     """The message that these bytes are. Raises MessageError."""
-    kind, fields, blobs = _unpack(bytes(data))
-    _require(kind in _READ, f"there is no kind {kind}")
+    kind, fields, blobs = unpack(bytes(data))
+    require(kind in _READ, f"there is no kind {kind}")
     message = _READ[kind](fields, blobs)
     fields.end()
     return message
@@ -310,7 +220,7 @@ def decode_ask(data: bytes) -> Ask:
 
 
 def _none(blobs: Sequence[bytes]) -> None:
-    _require(not blobs, "it has more than a head")
+    require(not blobs, "it has more than a head")
 
 
 def _hello(fields: Fields, blobs: Sequence[bytes]) -> Message:
@@ -319,21 +229,23 @@ def _hello(fields: Fields, blobs: Sequence[bytes]) -> Message:
 
 
 def _ask(fields: Fields, blobs: Sequence[bytes]) -> Message:
-    _require(2 <= len(blobs) <= 2 * MOST_COHORTS and len(blobs) % 2 == 0, "it has no cohorts")
+    require(2 <= len(blobs) <= 2 * MOST_COHORTS and len(blobs) % 2 == 0, "it has no cohorts")
     number = fields.integer("number", 1, wire.MAX_ROUND)
     cohorts = []
     for body, packed in zip(blobs[::2], blobs[1::2], strict=True):
         try:
-            _require(decode_body(body).round == number, "a cohort is of another round")
+            require(decode_body(body).round == number, "a cohort is of another round")
         except frames.FrameError as error:
             raise MessageError(f"a host asks what no frame can carry: {error}") from error
         cohorts.append(Cohort(body, _devices(packed)))
-        _require(len(cohorts[-1].devices) > 0, "a cohort has no devices")
-    deadline = fields.take("deadline")
+        require(len(cohorts[-1].devices) > 0, "a cohort has no devices")
+    deadline, categories = fields.take("deadline"), fields.numbers("categories", MOST_COHORTS, wire.MAX_BASE)
+    require(len(categories) in (0, len(cohorts)), "it has not a number of categories a cohort")
     return Ask(
         number,
         cohorts,
         fields.flag("individual"),
+        categories,
         fields.number("quorum", 0, 1),
         None if deadline is None else Fields({"deadline": deadline}).number("deadline", 0, 1e9),
         fields.number("hold", 0, LONGEST_HOLD),
@@ -344,10 +256,10 @@ def _model(fields: Fields, blobs: Sequence[bytes]) -> Message:
     _none(blobs)
     parameters = fields.take("parameters")
     in_order = isinstance(parameters, list) and 1 <= len(parameters) <= wire.MAX_VALUES
-    _require(in_order, "it has no parameters, or too many")
+    require(in_order, "it has no parameters, or too many")
     averaged = Averaged(
         fields.integer("model", 0, 255),
-        [_integer(one, "parameters", -32768, 32767) for one in parameters],
+        [integer_of(one, "parameters", -32768, 32767) for one in parameters],
         fields.integer("exponent", -127, 127),
         fields.integer("classes", 1, 255),
     )
@@ -359,7 +271,7 @@ def _model(fields: Fields, blobs: Sequence[bytes]) -> Message:
 
 
 def _here(fields: Fields, blobs: Sequence[bytes]) -> Message:
-    _require(len(blobs) == 1, "it has not one set of devices")
+    require(len(blobs) == 1, "it has not one set of devices")
     return Here(
         _devices(blobs[0]),
         fields.integer("last", 0, wire.MAX_ROUND),
@@ -379,17 +291,17 @@ def _still(fields: Fields, blobs: Sequence[bytes]) -> Message:
 def _answer(fields: Fields, blobs: Sequence[bytes]) -> Message:
     number = fields.integer("number", 1, wire.MAX_ROUND)
     digest = fields.text("digest", 64)
-    _require(len(digest) == 64 and all(one in "0123456789abcdef" for one in digest), "it has no digest")
+    require(len(digest) == 64 and all(one in "0123456789abcdef" for one in digest), "it has no digest")
     ended = fields.text("ended", 20)
-    _require(ended in (COMPLETE, QUORUM, DEADLINE), "its round has ended as none does")
-    reports = fields.take("reports")
-    _require(isinstance(reports, list) and 1 <= len(reports) <= MOST_COHORTS, "it has no cohorts")
-    _require(len(blobs) in (len(reports), 2 * len(reports)), "it has not the counts of each cohort")
+    require(ended in (COMPLETE, QUORUM, DEADLINE), "its round has ended as none does")
+    reports = fields.numbers("reports", MOST_COHORTS, MOST_DEVICES)
+    require(len(reports) >= 1, "it has no cohorts")
+    require(len(blobs) in (len(reports), 2 * len(reports)), "it has not the counts of each cohort")
     return Answer(
         number,
         bytes.fromhex(digest),
         ended,
-        [_integer(one, "reports", 0, MOST_DEVICES) for one in reports],
+        reports,
         fields.rows("refusals", MOST_REASONS, 3, 0xFFFFFFFF),
         blobs[: len(reports)],
         blobs[len(reports) :],

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -14,23 +14,29 @@ from ternhost.aggregate.store import Cohort, Round
 from ternhost.drivers import gateway_messages as messages
 from ternhost.drivers.base import Terms
 from ternhost.drivers.gateway_answers import Told, answers_of, check, together, without_names
-from ternhost.drivers.gateway_messages import Answer, Ask, MessageError
+from ternhost.drivers.gateway_frames import MessageError
+from ternhost.drivers.gateway_messages import Answer, Ask
 
 _LENGTH = struct.Struct("<I")
 
 
-def parts(asked: Round, gateways: Mapping[str, Integers], terms: Terms, individual: bool) -> dict[str, Ask]:
-    """The question to each gateway that has devices in a round; gateways: the devices of each, ascending."""
+def parts(
+    asked: Round, gateways: Mapping[str, Integers], terms: Terms, categories: Sequence[int] | None = None
+) -> dict[str, Ask]:
+    """The question to each gateway that has devices in a round; gateways: the devices of each, ascending. categories:
+    those of each cohort of hashed answers, 0 of others, where results of single devices are wanted.
+    """
     wanted = [np.sort(integers(cohort.devices)) for cohort in asked.cohorts]
     found = {}
     for name, devices in gateways.items():
         members = Members(devices)
         own = [of_cohort[members.find(of_cohort) >= 0] for of_cohort in wanted]
-        cohorts = [
-            Cohort(cohort.body, ids) for cohort, ids in zip(asked.cohorts, own, strict=True) if len(ids)
-        ]
-        if cohorts:
-            found[name] = Ask(asked.number, cohorts, individual, terms.quorum, terms.deadline)
+        there = [i for i, ids in enumerate(own) if len(ids)]
+        if there:
+            cohorts = [Cohort(asked.cohorts[i].body, own[i]) for i in there]
+            sizes = [] if categories is None else [categories[i] for i in there]
+            single = categories is not None
+            found[name] = Ask(asked.number, cohorts, single, sizes, terms.quorum, terms.deadline)
     return found
 
 
@@ -128,12 +134,15 @@ class RoundAtGateways:
         for index, asked in enumerate(self._cohorts):
             counted = CohortInFlight(asked.body, len(asked.devices))
             single = []
+            supports = None
             for cohort, told in ((cohort, told) for i, cohort, told in at if i == index):
                 counted.counts += told.counts.reshape(-1)
                 counted.reports += told.reports
                 if told.results is not None:
                     single.append(answers_of(integers(cohort.devices), told.results))
-            cohorts.append(replace(counted.result(), answers=together(single)))
+                if told.supports is not None:
+                    supports = told.supports + (0 if supports is None else supports)
+            cohorts.append(replace(counted.result(), answers=together(single), supports=supports))
         return RoundResult(self.number, ended, self.asked, self.reports, dict(self._refusals), cohorts)
 
     def _index(self, cohort: Cohort) -> int:

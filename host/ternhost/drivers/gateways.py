@@ -23,7 +23,8 @@ from ternhost.aggregate.rounds import DEADLINE, QUORUM, RoundResult
 from ternhost.aggregate.store import Cohort, Round, Store
 from ternhost.drivers import gateway_messages as messages
 from ternhost.drivers.base import Cohorts, Progress, Refusals, Sight, Tell, Terms, Warn
-from ternhost.drivers.gateway_messages import Answer, Hello, Here, MessageError, Model, Refused, Still, Taken
+from ternhost.drivers.gateway_frames import MessageError
+from ternhost.drivers.gateway_messages import Answer, Hello, Here, Model, Refused, Still, Taken
 from ternhost.drivers.gateway_round import RoundAtGateways, parts
 from ternhost.errors import DeviceError, StorageError, UsageError
 from ternhost.links.post import Post, Received
@@ -308,7 +309,8 @@ class GatewaysDriver:
             raise UsageError("a round must ask at least one device, and none twice")
         round_ = Round(number, asked, self._terms.reports(len(every)), self._terms.deadline, self._run)
         there = {own.name: own.devices for own in self._gateways.values() if len(own.devices)}
-        asks = parts(round_, there, self._terms, self._individual)
+        categories = [question.categories for question, _ in cohorts] if self._individual else None
+        asks = parts(round_, there, self._terms, categories)
         under_way = RoundAtGateways(round_, asks, time.monotonic())
         with self._store.transaction():
             self._store.open_round(round_)

@@ -14,17 +14,18 @@ from typing import Protocol
 
 import numpy as np
 
-from tern import __version__, wire
+from tern import __version__
 from ternhost.aggregate.members import Members, integers
 from ternhost.aggregate.numbers import last_number
-from ternhost.aggregate.questions import Averaged, decode_body, question_of
+from ternhost.aggregate.questions import Averaged, Question, decode_body, question_of
 from ternhost.aggregate.rounds import RoundResult
 from ternhost.aggregate.run_table import ABANDONED
 from ternhost.aggregate.store import Store
 from ternhost.drivers import gateway_messages as messages
 from ternhost.drivers.base import AllRefused, Driver, Progress, Terms, Warn
-from ternhost.drivers.gateway_answers import answer_to
-from ternhost.drivers.gateway_messages import Ask, Hello, Here, MessageError, Model, Refused, Still, Taken
+from ternhost.drivers.gateway_answers import answer_to, is_hashed, is_label
+from ternhost.drivers.gateway_frames import MessageError
+from ternhost.drivers.gateway_messages import Ask, Hello, Here, Model, Refused, Still, Taken
 from ternhost.errors import DeviceError, StorageError, TernError
 
 _TICK = 0.1  # seconds after which a gateway with nothing to do looks whether there is something
@@ -143,20 +144,14 @@ class Gateway:
                 return None
             why = "is another question by now" if self._digest else "is one that the gateway asked by itself"
             return Refused(number, f"round {number} {why}", "ask the next round")
-        asked = [decode_body(cohort.body) for cohort in ask.cohorts]
-        labels_only = all(own.model == wire.SOFTMAX and own.k == 1 for own in asked)
-        if ask.individual and any(own.model != wire.SOFTMAX for own in asked):
-            return Refused(
-                number,
-                "a gateway does not tell which device said what, and hashed answers need that",
-                "collect categories by another mechanism: --categorical grr",
-            )
-        if ask.individual and not labels_only and not self._single_results:
+        if ask.individual and not self._single_results and any(map(_tells_of_one, _questions(ask))):
             return Refused(
                 number,
                 "this gateway does not pass on the results of single devices",
                 "ask for --answer label, or start it with --single-results",
             )
+        if ask.individual and len(ask.categories) != len(ask.cohorts):
+            return Refused(number, "the host does not say how many categories there are")
         known = Members(here.devices)
         for cohort in ask.cohorts:
             ids = integers(cohort.devices)
@@ -241,7 +236,7 @@ class Gateway:
     def _collect(self, ask: Ask, under_way: bool) -> RoundResult | None:
         driver, number = self._driver, ask.number
         driver.terms = Terms(ask.quorum, ask.deadline, self._silence)
-        driver.individual = ask.individual and any(decode_body(cohort.body).k > 1 for cohort in ask.cohorts)
+        driver.individual = ask.individual and not all(map(is_label, _questions(ask)))
 
         def tell(progress: Progress) -> None:
             with self._changed:
@@ -250,13 +245,20 @@ class Gateway:
 
         try:
             if not under_way:
-                driver.open(
-                    number,
-                    [(question_of(decode_body(cohort.body)), cohort.devices) for cohort in ask.cohorts],
-                )
+                devices = [cohort.devices for cohort in ask.cohorts]
+                driver.open(number, list(zip(_questions(ask), devices, strict=True)))
             with self._changed:
                 if self._last != number:  # before there was something to abandon
                     driver.abandon(number)
             return driver.collect(number, tell)
         except AllRefused as error:
             return error.result
+
+
+def _questions(ask: Ask) -> list[Question]:
+    return [question_of(decode_body(cohort.body)) for cohort in ask.cohorts]
+
+
+def _tells_of_one(question: Question) -> bool:
+    # Whether a result is of a single device: neither a label, which is a count, nor what speaks for a category.
+    return not is_label(question) and not is_hashed(question)

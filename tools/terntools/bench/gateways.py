@@ -6,6 +6,7 @@ import os
 import tempfile
 import time
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -31,11 +32,12 @@ def run(
     bounds = [clients * i // gateways for i in range(gateways + 1)]
     runs = {
         f"site-{i + 1}": {"fleet": f"simulated:{end - start}", "first_id": start + 1, "dataset": dataset}
-        for i, (start, end) in enumerate(zip(bounds, bounds[1:], strict=False))
+        for i, (start, end) in enumerate(pairwise(bounds))
     }
     times: list[float] = []
     memory: dict[int, dict[str, int]] = {}
     counts = 0
+    begun = time.monotonic()
 
     def status(now: Status) -> None:
         nonlocal begun, counts

@@ -17,7 +17,6 @@ import sys
 import threading
 import time
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 from ternhost.links.flower.children import end_with_parent
