@@ -103,6 +103,7 @@ def environment(directory: Path) -> dict[str, str]:
         "FLWR_TELEMETRY_ENABLED": "0",
         "FLWR_DISABLE_UPDATE_CHECK": "1",
         "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
+        "FLWR_LOG_LEVEL": "WARNING",
         "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.2",
         "NO_PROXY": ",".join([*beside[:1], _LOOPBACK, "localhost"]),
         "PYTHONUNBUFFERED": "1",

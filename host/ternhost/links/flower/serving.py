@@ -22,7 +22,7 @@ from ternhost.links.flower.files import (
 )
 from ternhost.links.post import SOCKET, Handler, serve_locally
 
-_REGISTER = 1.0  # seconds between two looks at which sites there are
+_LOOK = 1.0  # seconds between two looks at which sites there are
 _PORT_FREE = 10.0  # seconds for the SuperLink of a command that was killed to end
 
 
@@ -30,11 +30,11 @@ class SuperLink:
     """A SuperLink that runs, and knows its sites."""
 
     def __init__(self, server: Server, process: Child) -> None:
-        self._server = server
         self.process = process
-        self._ending = threading.Event()
         self.sites: dict[str, bool] = {}  # whether each is connected
         self.condition = "the SuperLink is starting"  # "" where all is well
+        self._server = server
+        self._ending = threading.Event()
 
     def end(self) -> None:
         """Look no more."""
@@ -42,37 +42,34 @@ class SuperLink:
 
     def look(self) -> None:
         """Keep the SuperLink's list of sites that of the directory, until `end`."""
-        import httpx
-
-        from ternhost.links.flower.control import Control
-
         with Control(self._server) as control:
-            while not self._ending.wait(_REGISTER):
+            while not self._ending.wait(_LOOK):
                 try:
                     self.sites = _registered(control, self._server)
                     self.condition = ""
-                except httpx.HTTPStatusError as error:
-                    self.condition = f"the SuperLink refuses: {error.response.status_code} {error.response.text[:200]}"
-                except httpx.HTTPError as error:
-                    self.condition = f"the SuperLink does not answer: {error}"
-                except (OSError, ValueError) as error:
-                    self.condition = str(error)
+                except (*FAILURES, OSError) as error:
+                    self.condition = control.trouble(error)
 
 
-def _registered(control: object, server: Server) -> dict[str, bool]:
+def state(server: Server) -> tuple[str, dict[str, bool]]:
+    """What is wrong with the SuperLink, "" if nothing, and whether each of its sites is connected."""
+    with Control(server) as control:
+        try:
+            keys, nodes = control.public_keys(), control.nodes()
+            return "", {name: key in nodes and nodes[key][1] for name, key in keys.items()}
+        except (*FAILURES, OSError) as error:
+            return control.trouble(error), {}
+
+
+def _registered(control: Control, server: Server) -> dict[str, bool]:
     """Let in whose public key is in the directory, and nobody else; whether each is connected."""
-    from flwr.supercore.primitives.asymmetric import public_key_to_bytes
-
-    from ternhost.links.flower.control import Control, public_keys
-
-    assert isinstance(control, Control)
-    wanted = {public_key_to_bytes(key): name for name, key in public_keys(server.directory).items()}
-    there = control.nodes()
-    for key in wanted.keys() - there.keys():
-        control.register(key, wanted[key])
-    for key in there.keys() - wanted.keys():
-        control.unregister(there[key][0])
-    return {name: key in there and there[key][1] for key, name in sorted(wanted.items(), key=lambda pair: pair[1])}
+    keys, nodes = control.public_keys(), control.nodes()
+    for name, key in keys.items():
+        if key not in nodes:
+            control.register(key, name)
+    for key in nodes.keys() - keys.values():
+        control.unregister(nodes[key][0])
+    return {name: key in nodes and nodes[key][1] for name, key in keys.items()}
 
 
 @contextmanager

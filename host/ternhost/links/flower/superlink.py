@@ -17,7 +17,6 @@ import sys
 import threading
 import time
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 from ternhost.links.flower.children import end_with_parent
@@ -32,7 +31,7 @@ _LARGEST_REQUEST = LARGEST + (1 << 20)  # bytes
 
 
 class Guard:
-    """An ASGI application before Flower's, which answers 403 to whom it does not let in, and 413 to what is too long."""
+    """An ASGI application before Flower's: 403 for whom it does not let in, 413 for what is too long."""
 
     def __init__(self, app: Any, secret: str) -> None:
         self._app = app
