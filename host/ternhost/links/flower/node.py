@@ -50,7 +50,10 @@ from ternhost.links.post import SOCKET, call
 
 HEARTBEAT = 10.0  # seconds, the least that Flower allows; a site is gone after twice as long without one
 
-_QUICK_POLL, _SLOW_POLL = 0.25, 2.0  # seconds between two looks for a question: after one, and in the long run
+_QUICK_POLL, _SLOW_POLL = (
+    0.25,
+    2.0,
+)  # seconds between two looks for a question: after one, and in the long run
 _SLOWER = 60.0  # a look is put off by a part in this of the time since the last question
 _LONGEST_PAUSE = 5.0  # seconds before the SuperLink is tried again
 _ANSWER = 3600.0  # seconds that a gateway may take
@@ -126,7 +129,9 @@ class _Node:
                 ),
                 return_type=Message,
             )
-            message.metadata.__dict__["_message_id"] = tree.object_id  # as Flower's own do; it travels without
+            message.metadata.__dict__["_message_id"] = (
+                tree.object_id
+            )  # as Flower's own do; it travels without
             asked = carried(message)
             if asked is None or len(asked) < NONCE:
                 print("what came is no question of tern's", flush=True)

@@ -56,8 +56,8 @@ def content(data: bytes) -> RecordDict:
 
 def carried(message: Message) -> bytes | None:
     """What a message carries; None if it is none of ours."""
-    record = message.content.config_records[_RECORD] if _RECORD in message.content.config_records else {}
-    data = record[_FIELD] if _FIELD in record else None
+    records: Any = message.content.config_records
+    data = records.get(_RECORD, {}).get(_FIELD)
     return data if isinstance(data, bytes) else None
 
 
@@ -84,7 +84,9 @@ def _next(asked: queue.SimpleQueue[Any], timeout: float | None) -> list[Any]:
         return found
 
 
-def _ask(grid: Grid, host: socket.socket, under_way: dict[str, int], node: int, number: int, question: bytes) -> None:
+def _ask(
+    grid: Grid, host: socket.socket, under_way: dict[str, int], node: int, number: int, question: bytes
+) -> None:
     message = Message(content(question), node, "query", ttl=_TTL, group_id=str(number))
     sent = list(grid.push_messages([message]))
     if sent and sent[0]:

@@ -10,16 +10,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from ternhost import extras
 from ternhost.errors import UsageError
 from ternhost.links.flower.children import Child
-from ternhost.links.flower.files import (
-    LOG,
-    NODE_LOG,
-    Server,
-    Site,
-    environment,
-)
+from ternhost.links.flower.control import FAILURES, Control
+from ternhost.links.flower.files import LOG, NODE_LOG, Server, Site, environment
 from ternhost.links.post import SOCKET, Handler, serve_locally
 
 _LOOK = 1.0  # seconds between two looks at which sites there are
@@ -41,41 +35,28 @@ class SuperLink:
         self._ending.set()
 
     def look(self) -> None:
-        """Keep the SuperLink's list of sites that of the directory, until `end`."""
+        """Have the SuperLink let in the sites of the directory, and no others, until `end`."""
         with Control(self._server) as control:
             while not self._ending.wait(_LOOK):
                 try:
-                    self.sites = _registered(control, self._server)
+                    self.sites = control.register()
                     self.condition = ""
-                except (*FAILURES, OSError) as error:
+                except FAILURES as error:
                     self.condition = control.trouble(error)
 
 
 def state(server: Server) -> tuple[str, dict[str, bool]]:
-    """What is wrong with the SuperLink, "" if nothing, and whether each of its sites is connected."""
+    """What is wrong with the SuperLink, "" if nothing, and whether each site that it knows is connected."""
     with Control(server) as control:
         try:
-            keys, nodes = control.public_keys(), control.nodes()
-            return "", {name: key in nodes and nodes[key][1] for name, key in keys.items()}
-        except (*FAILURES, OSError) as error:
+            return "", {name: online for name, (_, online) in control.sites()[0].items()}
+        except FAILURES as error:
             return control.trouble(error), {}
-
-
-def _registered(control: Control, server: Server) -> dict[str, bool]:
-    """Let in whose public key is in the directory, and nobody else; whether each is connected."""
-    keys, nodes = control.public_keys(), control.nodes()
-    for name, key in keys.items():
-        if key not in nodes:
-            control.register(key, name)
-    for key in nodes.keys() - keys.values():
-        control.unregister(nodes[key][0])
-    return {name: key in nodes and nodes[key][1] for name, key in keys.items()}
 
 
 @contextmanager
 def superlink(server: Server) -> Iterator[SuperLink]:
     """Run the SuperLink of a server while the context lasts. Raises UsageError if its port is taken."""
-    extras.require("flwr")
     _await_port(server)
     where = server.directory
     command = [sys.executable, "-m", "ternhost.links.flower.superlink", str(where)]
@@ -115,7 +96,6 @@ def serve_site(directory: str | Path, handler: Handler) -> Iterator[Child]:
     node runs as a process of its own: it holds the site's key for the server, and none of its devices. Raises
     UsageError and StorageError.
     """
-    extras.require("flwr")
     site = Site.load(directory)
     command = [sys.executable, "-m", "ternhost.links.flower.node", str(site.directory)]
     with (
