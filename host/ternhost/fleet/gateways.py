@@ -57,7 +57,11 @@ def sites_of(directory: str | Path) -> list[str]:
 
 
 def _the_same(server: Server, host: str | None, address: str | None, port: int | None) -> Server:
-    asked = {"--name": (host, server.host), "--address": (address, server.address), "--port": (port, server.port)}
+    asked = {
+        "--name": (host, server.host),
+        "--address": (address, server.address),
+        "--port": (port, server.port),
+    }
     for option, (wanted, there) in asked.items():
         if wanted is not None and wanted != there:
             raise UsageError(
@@ -71,7 +75,9 @@ def _write_server(place: Path, host: str, address: str | None, port: int) -> Ser
     from ternhost.fleet.certificates import write_certificates  # they need an extra
 
     if not _HOST.fullmatch(host):
-        raise UsageError(f"{host!r} is no host name or address", hint="such as gateways.example.org or 10.0.0.7")
+        raise UsageError(
+            f"{host!r} is no host name or address", hint="such as gateways.example.org or 10.0.0.7"
+        )
     if not 1 <= port <= 65535:
         raise UsageError(f"--port must be 1 to 65535, not {port}")
     local = host in ("localhost", "127.0.0.1")
@@ -79,7 +85,9 @@ def _write_server(place: Path, host: str, address: str | None, port: int) -> Ser
     try:
         ipaddress.ip_address(address)
     except ValueError as error:
-        raise UsageError(f"--address must be an IP address, not {address!r}", hint="such as 0.0.0.0: every") from error
+        raise UsageError(
+            f"--address must be an IP address, not {address!r}", hint="such as 0.0.0.0: every"
+        ) from error
     for part in (place.parent, place, place / files.SITES):
         part.mkdir(parents=True, exist_ok=True, mode=0o700)
     names = dict.fromkeys([host, "localhost", "127.0.0.1", *([] if address == ADDRESS else [address])])

@@ -7,6 +7,8 @@ runs whatever program the server sends, beside the keys of the site; it asks for
 each question; and one that was killed is refused for a minute.
 """
 
+import flwr as _flwr  # noqa: F401, first, so that what is said of its lack names the extra
+
 from ternhost.links.flower.post import FlowerPost
 from ternhost.links.flower.serving import serve_site, superlink
 

@@ -5,13 +5,33 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
-from ternhost import extras
+import httpx
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import load_ssh_public_key
+from flwr.cli.build import build_fab_from_files
+from flwr.common.serde import fab_to_proto, user_config_to_proto
+from flwr.proto.control_pb2 import (
+    ListNodesRequest,
+    RegisterNodeRequest,
+    StartRunRequest,
+    StopRunRequest,
+    UnregisterNodeRequest,
+)
+from flwr.supercore.control import ControlHttpClient
+from flwr.supercore.fab import Fab
+from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
+from flwr.supercore.primitives.asymmetric import public_key_to_bytes
+
 from ternhost.links.flower.files import AUTHORITY, CONTROL, SITES, Server
 
 HEADER = "x-tern-control"
+FAILURES = (
+    httpx.HTTPError,
+    OSError,
+    ValueError,
+)  # what the methods of Control raise; `trouble` puts it into words
 
 _PROJECT = """
 [project]
@@ -44,8 +64,6 @@ def query(message, context):
 
 def app_archive() -> bytes:
     """The FAB with our apps. The same bytes each time."""
-    from flwr.cli.build import build_fab_from_files
-
     files: dict[str, bytes | Path] = {
         "pyproject.toml": _PROJECT.encode(),
         "ternapp/__init__.py": b"",
@@ -53,15 +71,6 @@ def app_archive() -> bytes:
         "ternapp/client.py": _CLIENT_APP.encode(),
     }
     return build_fab_from_files(files)[0]
-
-
-def public_keys(directory: Path) -> dict[str, Any]:
-    """The public key of each site, by its name. Raises OSError and ValueError."""
-    from cryptography.hazmat.primitives.serialization import load_ssh_public_key
-
-    return {
-        path.stem: load_ssh_public_key(path.read_bytes()) for path in sorted((directory / SITES).glob("*.pub"))
-    }
 
 
 class _Secret:
@@ -76,13 +85,10 @@ class _Secret:
 
 
 class Control:
-    """A client of the SuperLink's Control API. Its methods raise httpx.HTTPError."""
+    """A client of the SuperLink's Control API. Its methods raise FAILURES."""
 
     def __init__(self, server: Server) -> None:
-        extras.require("flwr")
-        from flwr.supercore.control import ControlHttpClient
-        from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
-
+        self._server = server
         self._client = ControlHttpClient.from_server_address(
             server.here,
             False,
@@ -96,47 +102,66 @@ class Control:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._client.close()
 
-    def nodes(self) -> dict[bytes, tuple[int, bool]]:
-        """The public key of each registered site -> its number, and whether it is connected."""
-        from flwr.proto.control_pb2 import ListNodesRequest
+    def trouble(self, error: Exception) -> str:
+        """What one of FAILURES means, for people."""
+        where = f"the SuperLink at {self._server.here}"
+        if isinstance(error, httpx.HTTPStatusError):
+            return f"{where} refuses: {error.response.status_code} {error.response.text[:200]}".rstrip()
+        if isinstance(error, httpx.HTTPError):
+            return (
+                f"{where} does not answer; 'tern gateway superlink {self._server.directory.parent}' runs it"
+            )
+        return f"{where}: {error}"
 
+    def public_keys(self) -> dict[str, ec.EllipticCurvePublicKey]:
+        """The key of each site of the directory, by its name."""
+        keys = {}
+        for path in sorted((self._server.directory / SITES).glob("*.pub")):
+            key = load_ssh_public_key(path.read_bytes())
+            if not isinstance(key, ec.EllipticCurvePublicKey):
+                raise ValueError(f"{path} has a key of another kind")
+            keys[path.stem] = key
+        return keys
+
+    def sites(self) -> tuple[dict[str, tuple[int, bool]], set[int]]:
+        """The number of each registered site, and whether it is connected; and numbers that are no site's."""
+        nodes = self._nodes()
+        encoded = {name: public_key_to_bytes(key) for name, key in self.public_keys().items()}
+        others = nodes.keys() - encoded.values()
+        return {name: nodes[key] for name, key in encoded.items() if key in nodes}, {
+            nodes[key][0] for key in others
+        }
+
+    def register(self) -> dict[str, bool]:
+        """Have the SuperLink let in the sites of the directory, and nobody else; whether each is connected."""
+        there, others = self.sites()
+        keys = self.public_keys()
+        for name in keys.keys() - there.keys():
+            self._client.RegisterNode(
+                RegisterNodeRequest(public_key=public_key_to_bytes(keys[name]), name=name)
+            )
+        for node in others:
+            self._client.UnregisterNode(UnregisterNodeRequest(node_id=node))
+        return {name: name in there and there[name][1] for name in keys}
+
+    def _nodes(self) -> dict[bytes, tuple[int, bool]]:
         answer = self._client.ListNodes(ListNodesRequest())
         return {node.public_key: (node.node_id, node.status == "online") for node in answer.nodes_info}
 
-    def register(self, key: bytes, name: str) -> None:
-        """Let the site with this public key in."""
-        from flwr.proto.control_pb2 import RegisterNodeRequest
-
-        self._client.RegisterNode(RegisterNodeRequest(public_key=key, name=name))
-
-    def unregister(self, node: int) -> None:
-        """Let it in no more."""
-        from flwr.proto.control_pb2 import UnregisterNodeRequest
-
-        self._client.UnregisterNode(UnregisterNodeRequest(node_id=node))
-
     def start(self, config: Mapping[str, str]) -> int:
         """Run our ServerApp; the number of the run."""
-        from flwr.common.serde import fab_to_proto, user_config_to_proto
-        from flwr.proto.control_pb2 import StartRunRequest
-        from flwr.supercore.fab import Fab
-
         content = app_archive()
         fab = Fab(hashlib.sha256(content).hexdigest(), content, {})
         answer = self._client.StartRun(
             StartRunRequest(fab=fab_to_proto(fab), override_config=user_config_to_proto(dict(config)))
         )
         if not answer.HasField("run_id"):
-            raise ValueError("the SuperLink does not run the ServerApp")
+            raise ValueError("the ServerApp is not taken")
         return int(answer.run_id)
 
     def stop(self, run: int) -> None:
         """End a run."""
-        from flwr.proto.control_pb2 import StopRunRequest
-
         self._client.StopRun(StopRunRequest(run_id=run))

@@ -82,13 +82,16 @@ def _read(path: Path) -> dict[str, Any]:
         told = json.loads(path.read_text())
     except OSError as error:
         raise StorageError(
-            f"{path}: {error.strerror}", hint="'tern gateway init' writes the directories of a server and of its sites"
+            f"{path}: {error.strerror}",
+            hint="'tern gateway init' writes the directories of a server and of its sites",
         ) from error
     except ValueError as error:
         raise UsageError(f"{path} is no JSON: {error}") from error
     wanted = {"host", "port", "address" if path.name == SETTINGS else "site"}
     if not isinstance(told, dict) or not wanted <= told.keys():
-        raise UsageError(f"{path} lacks {', '.join(sorted(wanted))}", hint="write it again: tern gateway init")
+        raise UsageError(
+            f"{path} lacks {', '.join(sorted(wanted))}", hint="write it again: tern gateway init"
+        )
     return told
 
 
@@ -103,6 +106,7 @@ def environment(directory: Path) -> dict[str, str]:
         "FLWR_TELEMETRY_ENABLED": "0",
         "FLWR_DISABLE_UPDATE_CHECK": "1",
         "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
+        "FLWR_LOG_LEVEL": "WARNING",
         "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.2",
         "NO_PROXY": ",".join([*beside[:1], _LOOPBACK, "localhost"]),
         "PYTHONUNBUFFERED": "1",

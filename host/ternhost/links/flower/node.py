@@ -1,7 +1,7 @@
 """The node of a site: it takes questions from the SuperLink to the gateway's socket, and signed answers back.
 
-A process: python -m ternhost.links.flower.node DIRECTORY. It speaks Flower's Fleet protocol as a SuperNode does. It runs
-no app, takes several questions at a time, and after a kill it has its place again at once.
+A process: python -m ternhost.links.flower.node DIRECTORY. It speaks Flower's Fleet protocol as a SuperNode does. It
+runs no app, takes several questions at a time, and after a kill it has its place again at once.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 import httpx
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import load_ssh_private_key
-from flwr.app import ConfigRecord, Message, RecordDict
+from flwr.app import Message
 from flwr.app.message import remove_content_from_message
 from flwr.common.serde import message_to_proto
 from flwr.proto.fleet_pb2 import (
@@ -44,13 +44,16 @@ from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 from ternhost.errors import TernError
 from ternhost.links.flower.children import end_with_parent
 from ternhost.links.flower.files import AUTHORITY, NODE, NODE_KEY, Site
-from ternhost.links.flower.relay import FIELD, RECORD
+from ternhost.links.flower.relay import carried, content
 from ternhost.links.flower.sealed import NONCE, seal
 from ternhost.links.post import SOCKET, call
 
 HEARTBEAT = 10.0  # seconds, the least that Flower allows; a site is gone after twice as long without one
 
-_QUICK_POLL, _SLOW_POLL = 0.25, 2.0  # seconds between two looks for a question, while there are some and in the long run
+_QUICK_POLL, _SLOW_POLL = (
+    0.25,
+    2.0,
+)  # seconds between two looks for a question: after one, and in the long run
 _SLOWER = 60.0  # a look is put off by a part in this of the time since the last question
 _LONGEST_PAUSE = 5.0  # seconds before the SuperLink is tried again
 _ANSWER = 3600.0  # seconds that a gateway may take
@@ -126,13 +129,14 @@ class _Node:
                 ),
                 return_type=Message,
             )
-            message.metadata.__dict__["_message_id"] = tree.object_id  # as Flower's own do; it travels without
-            asked = message.content.config_records.get(RECORD, {}).get(FIELD)
-            if not isinstance(asked, bytes) or len(asked) < NONCE:
+            message.metadata.__dict__["_message_id"] = (
+                tree.object_id
+            )  # as Flower's own do; it travels without
+            asked = carried(message)
+            if asked is None or len(asked) < NONCE:
                 print("what came is no question of tern's", flush=True)
                 return
-            content = RecordDict({RECORD: ConfigRecord({FIELD: self._handled(asked)})})
-            self._push(node, run, Message(content, reply_to=message))
+            self._push(node, run, Message(content(self._handled(asked)), reply_to=message))
         except Exception as error:  # the question is lost; the host asks again
             print(f"lost a question: {type(error).__name__}: {error}", flush=True)
         finally:

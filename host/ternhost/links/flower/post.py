@@ -11,12 +11,15 @@ from collections.abc import Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
-from ternhost import extras
+from cryptography.hazmat.primitives.asymmetric import ec
+
 from ternhost.errors import StorageError, UsageError
+from ternhost.links.flower.control import FAILURES, Control
 from ternhost.links.flower.files import HOST, Server
-from ternhost.links.flower.sealed import NONCE
+from ternhost.links.flower.relay import ANSWERED, ASKED, LENGTH, RUN
+from ternhost.links.flower.sealed import NONCE, unseal
 from ternhost.links.post import LARGEST, Inbox, Received, exactly, listening, served
 
 _LOOK = 1.0  # seconds between two looks at the SuperLink
@@ -51,16 +54,15 @@ class FlowerPost:
         self._number = 0
         self._run: int | None = None
         self._condition = "the SuperLink has not answered yet"
-        self._keys: dict[str, Any] = {}
+        self._keys: dict[str, ec.EllipticCurvePublicKey] = {}
         self._nodes: dict[str, tuple[int, bool]] = {}
 
     def __enter__(self) -> Self:
-        extras.require("flwr")
-        from ternhost.links.flower.control import Control
-
         path = self._server.directory / HOST
         if served(path):
-            raise UsageError(f"{path} is served already", hint="one host at a time asks the gateways of a server")
+            raise UsageError(
+                f"{path} is served already", hint="one host at a time asks the gateways of a server"
+            )
         with ExitStack() as stack:
             try:
                 self._control = stack.enter_context(Control(self._server))
@@ -100,8 +102,6 @@ class FlowerPost:
 
     def send(self, site: str, payload: bytes) -> None:
         """As Post's. A question that cannot go off now is answered with an error at once."""
-        from ternhost.links.flower.relay import ASKED, LENGTH
-
         if len(payload) > LARGEST:
             raise UsageError(f"a question of {len(payload)} bytes is more than {LARGEST}")
         asked = _Asked(site, secrets.token_bytes(NONCE) + payload)
@@ -122,8 +122,6 @@ class FlowerPost:
 
     def _tend(self) -> None:
         """Know the sites, and have the ServerApp run, until the end."""
-        import httpx
-
         began = 0.0
         while True:
             self._wake.wait(_LOOK)
@@ -136,43 +134,22 @@ class FlowerPost:
                 self._know()
                 if self._app is None and time.monotonic() - began > (_AGAIN if self._run is None else _START):
                     if self._run is not None:
-                        with suppress(httpx.HTTPStatusError):  # it has ended by itself
+                        with suppress(*FAILURES):  # it has ended by itself
                             self._control.stop(self._run)
                     began = time.monotonic()
                     self._run = self._control.start({"socket": str(self._server.directory / HOST)})
                 self._condition = "" if self._app else "Flower's ServerApp is starting"
-            except (httpx.HTTPError, OSError, ValueError) as error:
-                self._condition = self._trouble(error)
+            except FAILURES as error:
+                self._condition = self._control.trouble(error)
                 if self._ending.is_set():
                     return
 
     def _know(self) -> None:
-        from flwr.supercore.primitives.asymmetric import public_key_to_bytes
-
-        from ternhost.links.flower.control import public_keys
-
-        self._keys = public_keys(self._server.directory)
-        nodes = self._control.nodes()
-        self._nodes = {
-            name: nodes[encoded]
-            for name, key in self._keys.items()
-            if (encoded := public_key_to_bytes(key)) in nodes
-        }
-
-    def _trouble(self, error: Exception) -> str:
-        import httpx
-
-        where = f"the SuperLink at {self._server.here}"
-        if isinstance(error, httpx.HTTPStatusError):
-            return f"{where} refuses: {error.response.status_code} {error.response.text[:200]}".rstrip()
-        if isinstance(error, httpx.HTTPError):
-            return f"{where} does not answer; 'tern gateway superlink {self._server.directory.parent}' runs it"
-        return f"{where}: {error}"
+        self._keys = self._control.public_keys()
+        self._nodes, _ = self._control.sites()
 
     def _admit(self) -> None:
         """Let the ServerApp in, one at a time, and hear it."""
-        from ternhost.links.flower.relay import RUN
-
         while True:
             try:
                 app, _ = self._door.accept()
@@ -187,8 +164,6 @@ class FlowerPost:
                     self._hear(app)
 
     def _hear(self, app: socket.socket) -> None:
-        from ternhost.links.flower.relay import ANSWERED, LENGTH
-
         app.settimeout(None)
         app.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _timeval(_SEND))
         with self._lock:
@@ -205,8 +180,6 @@ class FlowerPost:
             self._wake.set()
 
     def _answered(self, number: int, failed: bool, data: bytes) -> None:
-        from ternhost.links.flower.sealed import unseal
-
         with self._lock:
             asked = self._asked.pop(number, None)
         if asked is None:
@@ -217,7 +190,9 @@ class FlowerPost:
         try:
             error, answer = unseal(self._keys[asked.site], asked.question, data)
         except (KeyError, ValueError) as why:
-            self._inbox.put(Received(asked.site, None, f"an answer without the signature of {asked.site}: {why}"))
+            self._inbox.put(
+                Received(asked.site, None, f"an answer without the signature of {asked.site}: {why}")
+            )
             return
         if error:
             self._inbox.put(Received(asked.site, None, answer.decode(errors="replace")))

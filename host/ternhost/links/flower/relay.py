@@ -18,13 +18,12 @@ from flwr.serverapp import Grid, ServerApp
 
 from ternhost.links.post import connected, exactly
 
-RECORD = "tern"
-FIELD = "bytes"
 LENGTH = struct.Struct(">I")
 ASKED = struct.Struct(">QQ")
 ANSWERED = struct.Struct(">QB")
 RUN = struct.Struct(">Q")
 
+_RECORD, _FIELD = "tern", "bytes"
 _POLL = 0.2  # seconds between two looks for answers
 _TTL = 3600.0  # seconds that a question waits for its site, and for the answer
 _CONNECT = 10.0  # seconds
@@ -50,6 +49,18 @@ def main(grid: Grid, context: Context) -> None:
                 _look(grid, host, under_way)
 
 
+def content(data: bytes) -> RecordDict:
+    """What a message of Flower's holds that carries `data`."""
+    return RecordDict({_RECORD: ConfigRecord({_FIELD: data})})
+
+
+def carried(message: Message) -> bytes | None:
+    """What a message carries; None if it is none of ours."""
+    records: Any = message.content.config_records
+    data = records.get(_RECORD, {}).get(_FIELD)
+    return data if isinstance(data, bytes) else None
+
+
 def _hear(host: socket.socket, asked: queue.SimpleQueue[tuple[int, int, bytes] | None]) -> None:
     """Put what the host asks on the queue, and None when it has closed the socket."""
     try:
@@ -73,9 +84,11 @@ def _next(asked: queue.SimpleQueue[Any], timeout: float | None) -> list[Any]:
         return found
 
 
-def _ask(grid: Grid, host: socket.socket, under_way: dict[str, int], node: int, number: int, question: bytes) -> None:
-    content = RecordDict({RECORD: ConfigRecord({FIELD: question})})
-    sent = list(grid.push_messages([Message(content, node, "query", ttl=_TTL, group_id=str(number))]))
+def _ask(
+    grid: Grid, host: socket.socket, under_way: dict[str, int], node: int, number: int, question: bytes
+) -> None:
+    message = Message(content(question), node, "query", ttl=_TTL, group_id=str(number))
+    sent = list(grid.push_messages([message]))
     if sent and sent[0]:
         under_way[sent[0]] = number
     else:
@@ -90,8 +103,7 @@ def _look(grid: Grid, host: socket.socket, under_way: dict[str, int]) -> None:
         if message.has_error():
             _tell(host, number, 1, str(message.error.reason).encode())
         else:
-            answer = message.content.config_records.get(RECORD, {}).get(FIELD)
-            _tell(host, number, 0, answer if isinstance(answer, bytes) else b"")
+            _tell(host, number, 0, carried(message) or b"")
 
 
 def _tell(host: socket.socket, number: int, failed: int, data: bytes) -> None:

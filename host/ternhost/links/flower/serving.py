@@ -10,19 +10,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from ternhost import extras
 from ternhost.errors import UsageError
 from ternhost.links.flower.children import Child
-from ternhost.links.flower.files import (
-    LOG,
-    NODE_LOG,
-    Server,
-    Site,
-    environment,
-)
+from ternhost.links.flower.control import FAILURES, Control
+from ternhost.links.flower.files import LOG, NODE_LOG, Server, Site, environment
 from ternhost.links.post import SOCKET, Handler, serve_locally
 
-_REGISTER = 1.0  # seconds between two looks at which sites there are
+_LOOK = 1.0  # seconds between two looks at which sites there are
 _PORT_FREE = 10.0  # seconds for the SuperLink of a command that was killed to end
 
 
@@ -30,55 +24,39 @@ class SuperLink:
     """A SuperLink that runs, and knows its sites."""
 
     def __init__(self, server: Server, process: Child) -> None:
-        self._server = server
         self.process = process
-        self._ending = threading.Event()
         self.sites: dict[str, bool] = {}  # whether each is connected
         self.condition = "the SuperLink is starting"  # "" where all is well
+        self._server = server
+        self._ending = threading.Event()
 
     def end(self) -> None:
         """Look no more."""
         self._ending.set()
 
     def look(self) -> None:
-        """Keep the SuperLink's list of sites that of the directory, until `end`."""
-        import httpx
-
-        from ternhost.links.flower.control import Control
-
+        """Have the SuperLink let in the sites of the directory, and no others, until `end`."""
         with Control(self._server) as control:
-            while not self._ending.wait(_REGISTER):
+            while not self._ending.wait(_LOOK):
                 try:
-                    self.sites = _registered(control, self._server)
+                    self.sites = control.register()
                     self.condition = ""
-                except httpx.HTTPStatusError as error:
-                    self.condition = f"the SuperLink refuses: {error.response.status_code} {error.response.text[:200]}"
-                except httpx.HTTPError as error:
-                    self.condition = f"the SuperLink does not answer: {error}"
-                except (OSError, ValueError) as error:
-                    self.condition = str(error)
+                except FAILURES as error:
+                    self.condition = control.trouble(error)
 
 
-def _registered(control: object, server: Server) -> dict[str, bool]:
-    """Let in whose public key is in the directory, and nobody else; whether each is connected."""
-    from flwr.supercore.primitives.asymmetric import public_key_to_bytes
-
-    from ternhost.links.flower.control import Control, public_keys
-
-    assert isinstance(control, Control)
-    wanted = {public_key_to_bytes(key): name for name, key in public_keys(server.directory).items()}
-    there = control.nodes()
-    for key in wanted.keys() - there.keys():
-        control.register(key, wanted[key])
-    for key in there.keys() - wanted.keys():
-        control.unregister(there[key][0])
-    return {name: key in there and there[key][1] for key, name in sorted(wanted.items(), key=lambda pair: pair[1])}
+def state(server: Server) -> tuple[str, dict[str, bool]]:
+    """What is wrong with the SuperLink, "" if nothing, and whether each site that it knows is connected."""
+    with Control(server) as control:
+        try:
+            return "", {name: online for name, (_, online) in control.sites()[0].items()}
+        except FAILURES as error:
+            return control.trouble(error), {}
 
 
 @contextmanager
 def superlink(server: Server) -> Iterator[SuperLink]:
     """Run the SuperLink of a server while the context lasts. Raises UsageError if its port is taken."""
-    extras.require("flwr")
     _await_port(server)
     where = server.directory
     command = [sys.executable, "-m", "ternhost.links.flower.superlink", str(where)]
@@ -118,7 +96,6 @@ def serve_site(directory: str | Path, handler: Handler) -> Iterator[Child]:
     node runs as a process of its own: it holds the site's key for the server, and none of its devices. Raises
     UsageError and StorageError.
     """
-    extras.require("flwr")
     site = Site.load(directory)
     command = [sys.executable, "-m", "ternhost.links.flower.node", str(site.directory)]
     with (

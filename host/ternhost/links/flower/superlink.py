@@ -11,6 +11,7 @@ import hmac
 import importlib
 import ipaddress
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -24,14 +25,14 @@ from ternhost.links.flower.control import HEADER
 from ternhost.links.flower.files import AUTHORITY, CERTIFICATE, CONTROL, DATABASE, EXECUTOR, KEY, Server
 from ternhost.links.post import LARGEST
 
-_FLEET = "/v1/fleet/"
+_FLEET = re.compile(r"/v1/fleet/[a-z-]+")
 _RUNTIME = "/v1/runtime/"
 _SUPEREXEC = "from flwr.supercore.cli import flower_superexec as run; run()"  # its command, wherever that is
 _LARGEST_REQUEST = LARGEST + (1 << 20)  # bytes
 
 
 class Guard:
-    """An ASGI application before Flower's, which answers 403 to whom it does not let in, and 413 to what is too long."""
+    """An ASGI application before Flower's: 403 for whom it does not let in, 413 for what is too long."""
 
     def __init__(self, app: Any, secret: str) -> None:
         self._app = app
@@ -50,7 +51,7 @@ class Guard:
 
     def _admits(self, scope: Any) -> bool:
         path = scope["path"]
-        if path.startswith(_FLEET):
+        if _FLEET.fullmatch(path):
             return True
         if not _from_here(scope):
             return False

@@ -1,0 +1,313 @@
+"""A Post over Flower: a real SuperLink with TLS, whose sites have keys; whatever is killed, it goes on."""
+
+import os
+import signal
+import sqlite3
+import ssl
+import subprocess
+import sys
+import threading
+import time
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("flwr")
+
+import httpx
+from cryptography.hazmat.primitives.serialization import load_ssh_private_key
+from flwr.app.message import make_message, remove_content_from_message
+from flwr.app.metadata import Metadata
+from flwr.common.serde import message_to_proto
+from flwr.proto.fleet_pb2 import PushMessagesRequest
+from flwr.proto.node_pb2 import Node
+from flwr.proto.runtime_pb2 import AcquireTaskRequest
+from flwr.supercore.inflatable import inflatable_protobuf_utils as objects
+from flwr.supercore.inflatable.inflatable_object import (
+    get_all_nested_objects,
+    get_object_tree,
+    no_object_id_recompute,
+)
+from flwr.supercore.inflatable.inflatable_utils import push_objects
+from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
+from flwr.supercore.runtime import RuntimeHttpClient
+from flwr.supernode.fleet_http_client import FleetHttpClient
+from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
+from harness.raw_client import wait_for
+
+from ternhost.errors import RefusedError, UsageError
+from ternhost.fleet.gateways import write_gateways
+from ternhost.links.flower import FlowerPost, serve_site, superlink
+from ternhost.links.flower.files import DATABASE
+from ternhost.links.flower.relay import content
+from terntools.mosquitto import free_port
+
+LATE = 180.0  # seconds: six tests at a time, on a busy machine
+AGAIN = 5.0  # seconds after which a question is asked again, as the driver does
+SITES = ("north", "south")
+
+pytestmark = pytest.mark.xdist_group("flower")  # its processes are many
+
+
+class Fleet:
+    """A server with two sites, in this process but for Flower's."""
+
+    def __init__(self, directory, stack):
+        self.directory = directory
+        self.server = write_gateways(directory, SITES, port=free_port())
+        self.link = stack.enter_context(superlink(self.server))
+        self.asked = {site: [] for site in SITES}
+        self.hold = threading.Event()  # while it is clear, no site answers
+        self.hold.set()
+        self.nodes = {
+            site: stack.enter_context(serve_site(directory / site, self.handler(site))) for site in SITES
+        }
+        self.post = stack.enter_context(FlowerPost(directory))
+
+    def handler(self, site):
+        def handle(question):
+            self.asked[site].append(question)
+            self.hold.wait(LATE)
+            if question == b"refuse":
+                raise RefusedError("its budget is spent")
+            return site.encode() + b" has " + question
+
+        return handle
+
+    def ready(self):
+        wait_for(lambda: not self.post.condition() and all(self.post.sites().values()), LATE)
+
+    def ask(self, question=b"question"):
+        """The answers of all sites, asked again as long as some are missing; and the errors on the way."""
+        answers, errors, sent = {}, [], 0.0
+        end = time.monotonic() + LATE
+        while len(answers) < len(SITES):
+            now = time.monotonic()
+            assert now < end, (answers, errors, self.post.condition())
+            if now > sent + AGAIN:
+                sent = now
+                for site in SITES:
+                    if site not in answers:
+                        self.post.send(site, question)
+            for reply in self.post.receive(0.5):
+                if reply.payload is None:
+                    errors.append(reply)
+                else:
+                    assert reply.payload == reply.site.encode() + b" has " + question
+                    answers[reply.site] = reply.payload
+        return errors
+
+    def server_app(self):
+        """The process of the ServerApp."""
+        found = [
+            pid
+            for pid, words in processes()
+            if "flwr-serverapp" in words and f":{self.server.port} " in words
+        ]
+        return found[0] if len(found) == 1 else None
+
+
+def processes():
+    for process in Path("/proc").iterdir():
+        if process.name.isdigit():
+            try:
+                yield int(process.name), (process / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+            except OSError:
+                continue
+
+
+def say(directory, word):
+    """Wait until the node of a site says a word."""
+    log = directory / "node.log"
+    wait_for(lambda: log.exists() and word in log.read_text().lower(), LATE)
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory):
+    with ExitStack() as stack:
+        directory = tmp_path_factory.mktemp("flower")
+        yield Fleet(directory, stack)
+    assert not [words for _, words in processes() if str(directory) in words]
+
+
+@pytest.fixture
+def fleet(running):
+    running.ready()
+    yield running
+    running.hold.set()
+
+
+def test_answers_come_under_the_names_of_their_sites(fleet):
+    assert fleet.post.sites() == dict.fromkeys(SITES, True)
+    assert fleet.ask(os.urandom(100_000)) == []
+
+
+def test_a_sites_error_is_told(fleet):
+    fleet.post.send("south", b"refuse")
+    (reply,) = wait_for(lambda: fleet.post.receive(1.0), LATE)
+    assert (reply.site, reply.payload, reply.error) == ("south", None, "its budget is spent")
+
+
+def test_several_questions_are_answered_at_once(fleet):
+    fleet.asked["north"].clear()
+    fleet.hold.clear()
+    for number in range(3):
+        fleet.post.send("north", b"%d" % number)
+    wait_for(lambda: len(fleet.asked["north"]) == 3, LATE)  # though none has been answered
+    fleet.hold.set()
+    found = []
+    wait_for(lambda: found.extend(fleet.post.receive(1.0)) or len(found) == 3, LATE)
+
+
+def test_a_server_has_one_host(fleet):
+    with pytest.raises(UsageError, match="served already"), FlowerPost(fleet.directory):
+        pass
+
+
+@pytest.mark.parametrize("what", ["node", "superlink", "server app"])
+def test_it_goes_on_after_a_kill(fleet, what):
+    fleet.hold.clear()
+    fleet.asked["north"].clear()
+    fleet.post.send("north", b"before")
+    wait_for(lambda: fleet.asked["north"], LATE)  # a question is under way
+    victims = {
+        "node": lambda: fleet.nodes["north"].pid,
+        "superlink": lambda: fleet.link.process.pid,
+        "server app": fleet.server_app,
+    }
+    victim = wait_for(victims[what], LATE)
+    os.kill(victim, signal.SIGKILL)
+    fleet.hold.set()
+    fleet.post.receive(0.0)
+    fleet.ask(b"after " + what.encode())
+    assert wait_for(victims[what], LATE) != victim
+
+
+def test_a_question_is_told_to_be_lost_with_the_server_app(fleet):
+    fleet.hold.clear()
+    fleet.asked["south"].clear()
+    fleet.post.send("south", b"question")
+    wait_for(lambda: fleet.asked["south"], LATE)
+    os.kill(wait_for(fleet.server_app, LATE), signal.SIGKILL)
+    (reply,) = wait_for(lambda: fleet.post.receive(1.0), LATE)
+    assert reply.site == "south"
+    assert "lost" in reply.error
+
+
+def test_a_site_that_is_not_registered_is_refused(fleet, tmp_path):
+    write_gateways(tmp_path, ["north"], port=fleet.server.port)
+    stranger = tmp_path / "north"
+    (stranger / "authority.pem").write_bytes((fleet.directory / "north" / "authority.pem").read_bytes())
+    with serve_site(stranger, lambda question: b"north has " + question):
+        say(stranger, "refuses")
+        fleet.ask()
+        assert "connected" not in (stranger / "node.log").read_text()
+
+
+def test_a_server_of_another_authority_is_refused(fleet, tmp_path):
+    write_gateways(tmp_path, ["north"], port=fleet.server.port)
+    with serve_site(tmp_path / "north", bytes):
+        say(tmp_path / "north", "certificate")
+
+
+def test_a_site_can_be_added_while_the_superlink_runs_and_taken_away(fleet):
+    write_gateways(fleet.directory, ["west"])
+    with serve_site(fleet.directory / "west", bytes):
+        wait_for(lambda: fleet.post.sites().get("west"), LATE)
+        fleet.post.send("west", b"you")
+        (reply,) = wait_for(lambda: fleet.post.receive(1.0), LATE)
+        assert (reply.site, reply.payload) == ("west", b"you")
+        (fleet.directory / "server" / "sites" / "west.pub").unlink()
+        wait_for(lambda: "west" not in fleet.link.sites, LATE)
+        say(fleet.directory / "west", "refuses")
+    fleet.ask()
+
+
+def test_nobody_controls_the_superlink_or_takes_the_server_apps_place_without_a_secret(fleet):
+    where = f"https://{fleet.server.here}/v1"
+    trusted = ssl.create_default_context(cafile=fleet.directory / "server" / "authority.pem")
+    for path in ("start-run", "list-runs", "register-node"):
+        assert httpx.post(f"{where}/control/{path}", content=b"", verify=trusted).status_code == 403
+    with RuntimeHttpClient.from_server_address(
+        fleet.server.here,
+        False,
+        (fleet.directory / "server" / "authority.pem").read_bytes(),
+        [RuntimeVersionHttpInterceptor(component_name="SuperExec")],
+    ) as client:
+        with pytest.raises(httpx.HTTPStatusError) as refused:
+            client.AcquireTask(AcquireTaskRequest(supported_task_types=["flwr-serverapp"]))
+        assert refused.value.response.status_code in (401, 403)
+
+
+def test_a_site_cannot_answer_in_anothers_name(fleet):
+    """Flower takes from north an answer to south's question; its signature is not south's."""
+    key = load_ssh_private_key((fleet.directory / "north" / "node.key").read_bytes(), None)
+    with FleetHttpClient.from_server_address(
+        fleet.server.here,
+        False,
+        (fleet.directory / "north" / "authority.pem").read_bytes(),
+        [
+            RuntimeVersionHttpInterceptor(component_name="SuperNode"),
+            NodeAuthHttpInterceptor(key, key.public_key()),
+        ],
+    ) as client:
+        fleet.hold.clear()
+        fleet.asked["south"].clear()
+        fleet.post.send("south", b"question")
+        wait_for(lambda: fleet.asked["south"], LATE)
+        nodes = {site: int((fleet.directory / site / "node.id").read_text()) for site in SITES}
+        with sqlite3.connect(fleet.directory / "server" / DATABASE) as database:
+            question, run, host = database.execute(
+                "SELECT message_id, run_id, src_node_id FROM message_ins ORDER BY created_at DESC LIMIT 1"
+            ).fetchone()
+        forged = make_message(
+            Metadata(
+                run_id=run % 2**64,
+                message_id="",
+                src_node_id=nodes["south"],
+                dst_node_id=host % 2**64,
+                reply_to_message_id=question,
+                group_id="",
+                created_at=time.time(),
+                ttl=60.0,
+                message_type="query",
+            ),
+            content=content(b"\0\0south has lied"),
+        )
+        forged.metadata.__dict__["_message_id"] = forged.object_id
+        with no_object_id_recompute():
+            answer = client.PushMessages(
+                PushMessagesRequest(
+                    node=Node(node_id=nodes["north"]),  # as the key of the connection says
+                    messages_list=[message_to_proto(remove_content_from_message(forged))],
+                    message_object_trees=[get_object_tree(forged)],
+                    clientapp_runtime_list=[0.0],
+                )
+            )
+            push = objects.make_push_object_fn_protobuf(
+                client.PushObject, Node(node_id=nodes["north"]), run % 2**64, answer.session_id
+            )
+            push_objects(get_all_nested_objects(forged), push, object_ids_to_push=set(answer.objects_to_push))
+    (reply,) = wait_for(lambda: fleet.post.receive(1.0), LATE)
+    assert reply.site == "south"
+    assert reply.payload is None
+    assert "without the signature of south" in reply.error
+
+
+def test_a_node_ends_with_its_gateway(fleet, tmp_path):
+    """However that ends."""
+    program = "import sys, time\nfrom ternhost.links.flower import serve_site\n"
+    program += "with serve_site(sys.argv[1], bytes):\n    print('runs', flush=True)\n    time.sleep(600)\n"
+    write_gateways(tmp_path, ["north"], port=fleet.server.port)
+    gateway = subprocess.Popen([sys.executable, "-c", program, tmp_path / "north"], stdout=subprocess.PIPE)
+    try:
+        assert gateway.stdout.readline() == b"runs\n"
+        place = str(tmp_path / "north")
+        wait_for(
+            lambda: [pid for pid, words in processes() if "flower.node" in words and place in words], LATE
+        )
+    finally:
+        gateway.kill()
+        gateway.wait()
+    wait_for(lambda: not [pid for pid, words in processes() if place in words], LATE)

@@ -1,0 +1,197 @@
+"""What tern gateway init writes, the seal of an answer, and whom the SuperLink's guard lets in."""
+
+import asyncio
+import json
+import ssl
+import stat
+
+import pytest
+
+pytest.importorskip("flwr")
+
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import load_ssh_private_key, load_ssh_public_key
+
+from ternhost.cli import main
+from ternhost.errors import USAGE, UsageError
+from ternhost.fleet.gateways import sites_of, write_gateways
+from ternhost.links.flower.control import HEADER, app_archive
+from ternhost.links.flower.files import Server, Site, environment
+from ternhost.links.flower.sealed import seal, unseal
+from ternhost.links.flower.superlink import Guard
+
+NONCE = bytes(16)
+
+
+def contents(directory):
+    return {path.relative_to(directory): path.read_bytes() for path in directory.rglob("*") if path.is_file()}
+
+
+def test_a_server_and_its_sites_are_written(tmp_path):
+    server = write_gateways(tmp_path, ["north", "south"], "gateways.example.org", port=9000)
+    assert (server.host, server.port, server.address, server.here) == (
+        *("gateways.example.org", 9000, "0.0.0.0"),
+        "127.0.0.1:9000",
+    )
+    assert sites_of(tmp_path) == ["north", "south"]
+    site = Site.load(tmp_path / "north")
+    assert (site.name, site.host, site.port) == ("north", "gateways.example.org", 9000)
+    private = load_ssh_private_key((tmp_path / "north" / "node.key").read_bytes(), None)
+    public = load_ssh_public_key((tmp_path / "server" / "sites" / "north.pub").read_bytes())
+    assert private.public_key() == public
+    ssl.create_default_context(cafile=tmp_path / "north" / "authority.pem")
+
+
+def test_secrets_are_their_owners_alone_and_the_server_has_no_key_of_a_site(tmp_path):
+    write_gateways(tmp_path, ["north"])
+    secret = ["server/authority.key", "server/server.key", "server/control.secret", "server/executor.secret"]
+    for name in (*secret, "north/node.key"):
+        assert stat.S_IMODE((tmp_path / name).stat().st_mode) == 0o600, name
+    for directory in ("server", "north"):
+        assert stat.S_IMODE((tmp_path / directory).stat().st_mode) == 0o700
+    assert not [
+        path
+        for path in (tmp_path / "server").rglob("*")
+        if path.is_file() and b"OPENSSH" in path.read_bytes()
+    ]
+    given = [path.name for path in (tmp_path / "north").iterdir()]
+    assert sorted(given) == ["authority.pem", "gateway.json", "node.key"]
+
+
+def test_another_site_changes_nothing_else(tmp_path):
+    write_gateways(tmp_path, ["north"], port=9000)
+    before = contents(tmp_path)
+    write_gateways(tmp_path, ["north", "south"])
+    after = contents(tmp_path)
+    assert {path: after[path] for path in before} == before
+    new = {str(path) for path in after.keys() - before.keys()}
+    assert new == {"server/sites/south.pub", "south/authority.pem", "south/gateway.json", "south/node.key"}
+
+
+def test_a_server_keeps_its_address(tmp_path):
+    write_gateways(tmp_path, ["north"], port=9000)
+    with pytest.raises(UsageError, match="written with --port 9000, not 9001"):
+        write_gateways(tmp_path, ["south"], port=9001)
+    assert sites_of(tmp_path) == ["north"]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--site", "server"),
+        ("--site", "a/b"),
+        ("--name", "no host"),
+        ("--address", "somewhere"),
+        ("--port", "0"),
+        ("--port", "65536"),
+    ],
+)
+def test_what_is_no_server_is_refused_and_nothing_is_written(words, here, capsys):
+    assert main(["gateway", "init", "sites", *words, "--json"]) == USAGE
+    assert json.loads(capsys.readouterr().out)["hint"] is not None or "--port" in words
+    assert not list(here.rglob("*.json"))
+
+
+def test_init_and_status_tell_machines(here, capsys):
+    assert main(["gateway", "init", "sites", "--site", "north", "--site", "south", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["sites"] == told["new"] == ["north", "south"]
+    assert told["address"] == "127.0.0.1"
+    assert main(["gateway", "init", "sites", "--site", "west", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["new"] == ["west"]
+    assert told["sites"] == ["north", "south", "west"]
+    assert main(["gateway", "status", "sites/north", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["site"] == "north"
+    assert told["runs"] is False
+    assert main(["gateway", "status", "nowhere"]) == USAGE
+
+
+def test_flower_is_told_to_call_nobody_and_to_keep_its_files_here(tmp_path):
+    told = environment(tmp_path)
+    assert told["FLWR_TELEMETRY_ENABLED"] == "0"
+    assert told["FLWR_DISABLE_UPDATE_CHECK"] == "1"
+    assert told["FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION"] == "1"
+    assert told["FLWR_HOME"].startswith(str(tmp_path))
+
+
+def test_the_app_is_the_same_each_time():
+    assert app_archive() == app_archive()
+
+
+@pytest.mark.parametrize("failed", [False, True])
+def test_an_answer_is_its_sites_and_for_its_question(failed):
+    key, other = ec.generate_private_key(ec.SECP384R1()), ec.generate_private_key(ec.SECP384R1())
+    asked = NONCE + b"question"
+    sealed = seal(key, asked, failed, b"answer")
+    assert unseal(key.public_key(), asked, sealed) == (failed, b"answer")
+    for public, question, data in (
+        (other.public_key(), asked, sealed),
+        (key.public_key(), NONCE + b"another question", sealed),
+        (key.public_key(), b"1" + asked[1:], sealed),  # asked again: an old answer is none
+        (key.public_key(), asked, bytes((not failed,)) + sealed[1:]),
+        (key.public_key(), asked, sealed[:-1]),
+        (key.public_key(), asked, sealed + b"x"),
+        (key.public_key(), asked, b""),
+        (key.public_key(), asked, b"\0\xff" + bytes(9)),
+    ):
+        with pytest.raises(ValueError, match=r"not signed|too short"):
+            unseal(public, question, data)
+
+
+@pytest.mark.parametrize(
+    ("path", "client", "server", "secret", "status"),
+    [
+        ("/v1/fleet/pull-messages", "10.0.0.9", "10.0.0.7", "", 200),
+        ("/v1/control/start-run", "10.0.0.9", "10.0.0.7", "secret", 403),
+        ("/v1/control/start-run", "127.0.0.1", "127.0.0.1", "", 403),
+        ("/v1/control/start-run", "127.0.0.1", "127.0.0.1", "Secret", 403),
+        ("/v1/control/start-run", "127.0.0.1", "127.0.0.1", "secret", 200),
+        ("/v1/control/start-run", "10.0.0.7", "10.0.0.7", "secret", 200),
+        ("/v1/runtime/acquire-task", "10.0.0.9", "10.0.0.7", "", 403),
+        ("/v1/runtime/acquire-task", "127.0.0.1", "127.0.0.1", "", 200),
+        ("/v1/fleet/../control/start-run", "10.0.0.9", "10.0.0.7", "", 403),
+        ("/docs", "10.0.0.9", "10.0.0.7", "", 403),
+        ("/", "127.0.0.1", "127.0.0.1", "", 403),
+    ],
+)
+def test_the_guard_leaves_to_others_the_protocol_of_sites_alone(path, client, server, secret, status):
+    headers = [(HEADER.encode(), secret.encode())] if secret else []
+    assert answer(path, client, server, headers) == status
+
+
+@pytest.mark.parametrize(
+    "header", [(b"content-length", b"1" * 12), (b"content-length", b"-1"), (b"transfer-encoding", b"chunked")]
+)
+def test_the_guard_takes_no_endless_request(header):
+    assert answer("/v1/fleet/push-object", "10.0.0.9", "10.0.0.7", [header]) == 413
+
+
+def answer(path, client, server, headers):
+    """The status with which a request is answered; Flower's would be 200."""
+    said = []
+
+    async def flower(scope, receive, send):
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+
+    async def send(message):
+        said.append(message)
+
+    scope = {
+        "type": "http",
+        "path": path,
+        "client": (client, 5),
+        "server": (server, 9092),
+        "headers": headers,
+    }
+    asyncio.run(Guard(flower, "secret")(scope, None, send))
+    return said[0]["status"]
+
+
+def test_a_server_that_was_not_written_is_told(tmp_path):
+    from ternhost.errors import StorageError
+
+    with pytest.raises(StorageError) as told:
+        Server.load(tmp_path)
+    assert "tern gateway init" in told.value.hint
