@@ -208,7 +208,8 @@ class Collect(Algorithm):
             return cohort.counts
         if cohort.supports is not None:  # somebody else has counted it
             return cohort.supports[None]
-        assert cohort.answers is not None
+        if cohort.answers is None:  # nobody has answered
+            return np.zeros(part.shape, np.int64)
         said = cohort.answers
         return estimate.supports(
             said.devices, said.symbols[:, 0], number, cohort.card.symbols, part.categories

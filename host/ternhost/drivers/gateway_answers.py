@@ -30,6 +30,11 @@ def is_label(question: Question) -> bool:
     return question.model == wire.SOFTMAX and question.k == 1
 
 
+def is_vector(question: Question) -> bool:
+    """Whether somebody may need the result of each device by itself: only counts of its parts are told else."""
+    return question.model == wire.SOFTMAX and question.k > 1
+
+
 def is_hashed(question: Question) -> bool:
     """Whether a device answers by the hash of its category, which only its id and the round explain."""
     return question.model == wire.CATEGORIES and question.range > 0
@@ -44,7 +49,7 @@ def answer_to(ask: Ask, result: RoundResult) -> Answer:
     for i, cohort in enumerate(result.cohorts):
         if cohort.answers is not None and is_hashed(cohort.question):
             results[i] = pack_counts(_supports(ask, cohort.answers, cohort.card.symbols, ask.categories[i]))
-        elif cohort.answers is not None:
+        elif cohort.answers is not None and is_vector(cohort.question):
             results[i] = pack_results(cohort.answers.symbols)
     return Answer(
         ask.number,
@@ -109,18 +114,18 @@ def check(answer: Answer, ask: Ask) -> list[Told]:
         _require(
             bool(np.all(of_coordinate <= reports)), "counts a coordinate more often than there are reports"
         )
-        if not ask.individual:
-            found.append(Told(reports, counts))
-        elif is_hashed(asked.question):
-            found.append(
-                Told(reports, counts, supports=_checked_supports(answer, i, reports, ask.categories[i]))
-            )
-        else:
-            found.append(Told(reports, counts, _results(answer, i, reports, asked, counts)))
+        results = supports = None
+        if ask.individual and is_hashed(asked.question):
+            supports = _supports_of(answer, i, reports, ask.categories[i])
+        elif ask.individual and is_label(asked.question):
+            results = np.repeat(np.arange(asked.card.symbols), counts[0])[:, None]
+        elif ask.individual and is_vector(asked.question):
+            results = _results(answer, i, reports, asked, counts)
+        found.append(Told(reports, counts, results, supports))
     return found
 
 
-def _checked_supports(answer: Answer, i: int, reports: int, categories: int) -> Counts:
+def _supports_of(answer: Answer, i: int, reports: int, categories: int) -> Counts:
     _require(bool(answer.results), "lacks what hashed answers speak for")
     supports = _numbers(answer.results[i], categories)
     in_order = bool(np.all((supports >= 0) & (supports <= reports)))
@@ -129,8 +134,6 @@ def _checked_supports(answer: Answer, i: int, reports: int, categories: int) -> 
 
 
 def _results(answer: Answer, i: int, reports: int, asked: CohortInFlight, counts: Counts) -> Rows:
-    if is_label(asked.question):
-        return np.repeat(np.arange(asked.card.symbols), counts[0])[:, None]
     _require(bool(answer.results), "lacks the single results")
     rows = _numbers(answer.results[i], reports * asked.k).reshape(reports, asked.k)
     _require(asked.d == asked.k, "has single results of coordinates that nobody knows")

@@ -15,7 +15,7 @@ from ternhost.drivers import gateway_messages as messages
 from ternhost.drivers.base import Terms
 from ternhost.drivers.gateway_answers import Told, answers_of, check, together, without_names
 from ternhost.drivers.gateway_frames import MessageError
-from ternhost.drivers.gateway_messages import Answer, Ask
+from ternhost.drivers.gateway_messages import Answer, Ask, Refused
 
 _LENGTH = struct.Struct("<I")
 
@@ -56,7 +56,7 @@ class RoundAtGateways:
         self._ended: set[str] = set()
         self.under_way: dict[str, int] = {}  # reports that gateways have told of so far
         self.outstanding = set(self.asks)  # gateways that have neither answered nor been given up
-        self._answers: dict[str, bytes] = {}
+        self.refused: dict[str, Refused] = {}
 
     # In a store
 

@@ -22,11 +22,11 @@ from ternhost.aggregate.questions import Averaged, round_body
 from ternhost.aggregate.rounds import DEADLINE, QUORUM, RoundResult
 from ternhost.aggregate.store import Cohort, Round, Store
 from ternhost.drivers import gateway_messages as messages
-from ternhost.drivers.base import Cohorts, Progress, Refusals, Sight, Tell, Terms, Warn
+from ternhost.drivers.base import AllRefused, Cohorts, Progress, Refusals, Sight, Tell, Terms, Warn
 from ternhost.drivers.gateway_frames import MessageError
 from ternhost.drivers.gateway_messages import Answer, Hello, Here, Model, Refused, Still, Taken
 from ternhost.drivers.gateway_round import RoundAtGateways, parts
-from ternhost.errors import DeviceError, StorageError, UsageError
+from ternhost.errors import DeviceError, RefusedError, StorageError, UsageError
 from ternhost.links.post import Post, Received
 
 GRACE = 150.0  # seconds beyond a round's deadline for which gateways are waited for: they may be coming back
@@ -57,6 +57,15 @@ class Gateway:
     hold: float = _HOLD[0]
     greeted: float = 0.0
     next: float = 0.0  # when something is sent next
+
+
+class GatewaysRefuse(AllRefused):
+    """Nobody reported, and some gateways refuse to ask: in the words of one of them."""
+
+    def __init__(self, result: RoundResult, gateway: str, refused: Refused) -> None:
+        message = f"gateway {gateway} refuses: {refused.message}"
+        RefusedError.__init__(self, message, hint=refused.hint or None)
+        self.result = result
 
 
 class GatewaysDriver:
@@ -251,6 +260,7 @@ class GatewaysDriver:
         elif isinstance(message, Refused) and message.number in (0, round_.number):
             hint = f" ({message.hint})" if message.hint else ""
             self._go_on_without(own, round_, f"refuses: {message.message}{hint}")
+            round_.refused[own.name] = message
             self._post.send(own.name, Hello().encode())  # what it is may have changed
 
     def _go_on_without(self, own: Gateway, round_: RoundAtGateways, why: str) -> None:
@@ -373,6 +383,8 @@ class GatewaysDriver:
             self._refusals.tell_of_later_rounds(result)
             return result
         self._refusals.check(result, 0)
+        if not result.reports and round_.refused:
+            raise GatewaysRefuse(result, *next(iter(round_.refused.items())))
         if not result.reports and all(own.left_out for own in self._gateways.values()):
             raise DeviceError(
                 "no gateway answers any more",

@@ -23,7 +23,7 @@ from ternhost.aggregate.run_table import ABANDONED
 from ternhost.aggregate.store import Store
 from ternhost.drivers import gateway_messages as messages
 from ternhost.drivers.base import AllRefused, Driver, Progress, Terms, Warn
-from ternhost.drivers.gateway_answers import answer_to, is_hashed, is_label
+from ternhost.drivers.gateway_answers import answer_to, is_hashed, is_vector
 from ternhost.drivers.gateway_frames import MessageError
 from ternhost.drivers.gateway_messages import Ask, Hello, Here, Model, Refused, Still, Taken
 from ternhost.errors import DeviceError, StorageError, TernError
@@ -144,7 +144,7 @@ class Gateway:
                 return None
             why = "is another question by now" if self._digest else "is one that the gateway asked by itself"
             return Refused(number, f"round {number} {why}", "ask the next round")
-        if ask.individual and not self._single_results and any(map(_tells_of_one, _questions(ask))):
+        if ask.individual and not self._single_results and any(map(is_vector, _questions(ask))):
             return Refused(
                 number,
                 "this gateway does not pass on the results of single devices",
@@ -236,7 +236,9 @@ class Gateway:
     def _collect(self, ask: Ask, under_way: bool) -> RoundResult | None:
         driver, number = self._driver, ask.number
         driver.terms = Terms(ask.quorum, ask.deadline, self._silence)
-        driver.individual = ask.individual and not all(map(is_label, _questions(ask)))
+        driver.individual = ask.individual and any(
+            is_vector(own) or is_hashed(own) for own in _questions(ask)
+        )
 
         def tell(progress: Progress) -> None:
             with self._changed:
@@ -257,8 +259,3 @@ class Gateway:
 
 def _questions(ask: Ask) -> list[Question]:
     return [question_of(decode_body(cohort.body)) for cohort in ask.cohorts]
-
-
-def _tells_of_one(question: Question) -> bool:
-    # Whether a result is of a single device: neither a label, which is a count, nor what speaks for a category.
-    return not is_label(question) and not is_hashed(question)
