@@ -8,13 +8,12 @@ gateway), before it counts (shared_specs/gateways.md).
 from __future__ import annotations
 
 import time
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import replace
 from types import TracebackType
 from typing import Self
 
 import numpy as np
 
-from tern import wire
 from ternhost.aggregate import kept_model
 from ternhost.aggregate.members import Integers, integers
 from ternhost.aggregate.numbers import last_number
@@ -25,38 +24,16 @@ from ternhost.drivers import gateway_messages as messages
 from ternhost.drivers.base import AllRefused, Cohorts, Progress, Refusals, Sight, Tell, Terms, Warn
 from ternhost.drivers.gateway_frames import MessageError
 from ternhost.drivers.gateway_messages import Answer, Hello, Here, Model, Refused, Still, Taken
+from ternhost.drivers.gateway_roster import HOLD, Gateway, Roster
 from ternhost.drivers.gateway_round import RoundAtGateways, parts
 from ternhost.errors import DeviceError, RefusedError, StorageError, UsageError
 from ternhost.links.post import Post, Received
 
 GRACE = 150.0  # seconds beyond a round's deadline for which gateways are waited for: they may be coming back
-_PATIENCE = 2.0, 30.0  # seconds until a gateway that fails is asked again: at first, and at most
-_LOST = 10.0  # seconds beyond `hold` after which a message, or its reply, was lost
-_HOLD = 2.0, 15.0  # seconds for which a gateway keeps a question: at first, and at most
 _TICK = 0.25
-_LOOK = 1.0  # seconds between two looks at who can be reached
 _GREETING = 10.0  # seconds in which gateways that cannot be reached may come
 _MOST_GREETING = 30.0
-_AGAIN = 30.0  # seconds after which a gateway of a fleet that is served says anew which devices it has
 _PUBLISHING = 30.0  # seconds in which gateways are to take a model
-
-
-@dataclass
-class Gateway:
-    """What is known of a gateway. The times are of the monotonic clock."""
-
-    name: str
-    devices: Integers = field(default_factory=lambda: integers(()))
-    here: Here | None = None  # what it has told of itself since the driver was opened
-    heard: float = 0.0
-    registered: bool = True  # the way to it is known
-    reachable: bool = True
-    left_out: bool = False  # rounds do not wait for it until it is heard again
-    told_gone: bool = False
-    patience: float = _PATIENCE[0]
-    hold: float = _HOLD[0]
-    greeted: float = 0.0
-    next: float = 0.0  # when something is sent next
 
 
 class GatewaysRefuse(AllRefused):
@@ -93,12 +70,9 @@ class GatewaysDriver:
         self._standing = standing
         self._warn = warn
         self._refusals = Refusals(warn)
-        self._gateways: dict[str, Gateway] = {}
+        self._roster = Roster(store, post, warn, standing=standing)
         self._rounds: dict[int, RoundAtGateways] = {}
-        self._believed = 0  # the last number that a gateway says it has used
         self._taken: set[str] = set()  # gateways that have taken the model
-        self._looked = 0.0
-        self._condition = ""
         self._stopped = False
 
     # Beginning
@@ -118,64 +92,30 @@ class GatewaysDriver:
         self._post.__exit__(kind, error, trace)
 
     def _meet(self) -> None:
-        for known in self._store.gateways():
-            self._gateways[known.name] = Gateway(known.name, known.devices)
         begun = time.monotonic()
         while (now := time.monotonic()) - begun < _MOST_GREETING and not self._stopped:
-            self._look(now)
-            self._greet(now)
+            self._roster.look(now)
+            self._roster.greet(now)
             self._receive(_TICK, None)
-            absent = [own for own in self._gateways.values() if own.registered and own.here is None]
+            absent = [own for own in self._roster.all.values() if own.registered and own.here is None]
             patient = any(own.reachable for own in absent) or now - begun < _GREETING
-            if self._gateways and not (absent and patient):
+            if self._roster.all and not (absent and patient):
                 break
-        there = [own for own in self._gateways.values() if own.here is not None]
+        there = self._roster.there
         if not there and not self._standing and not self._stopped:
             raise DeviceError(
-                "no gateway answers" + (f": {self._condition}" if self._condition else ""),
+                "no gateway answers" + (f": {self._roster.condition}" if self._roster.condition else ""),
                 hint="start one at each site: tern gateway run DIRECTORY",
             )
-        for own in self._gateways.values():
+        for own in self._roster.all.values():
             if own.here is None and not self._stopped:
-                self._warn_gone(own, "it has not said hello")
-
-    def _look(self, now: float) -> None:
-        """Take note of who can be reached."""
-        if now - self._looked < _LOOK:
-            return
-        self._looked = now
-        sites = self._post.sites()
-        if (condition := self._post.condition()) != self._condition:
-            self._condition = condition
-            if condition:
-                self._warn(condition)
-        for name in self._gateways.keys() - sites.keys():  # taken away, or about to be started again
-            self._gateways[name].reachable = self._gateways[name].registered = False
-        for name, reachable in sites.items():
-            own = self._gateways.setdefault(name, Gateway(name))
-            if reachable and not own.reachable:
-                own.next, own.patience = now, _PATIENCE[0]
-            own.reachable, own.registered = reachable, True
-
-    def _greet(self, now: float, besides: frozenset[str] = frozenset()) -> None:
-        """Say hello to those that have not been heard, but for some that are asked anyhow; again where devices come
-        and go."""
-        for own in self._gateways.values():
-            stale = self._standing and now - own.greeted > _AGAIN
-            if (own.here is None or own.left_out or stale) and own.name not in besides:
-                own.greeted = now
-                self._send(own, Hello().encode(), now, 0.0)
-
-    def _send(self, own: Gateway, payload: bytes, now: float, hold: float) -> None:
-        if own.reachable and now >= own.next:
-            own.next = now + hold + _LOST
-            self._post.send(own.name, payload)
+                self._roster.gone(own, "it has not said hello")
 
     # What gateways say
 
     def _receive(self, timeout: float, round_: RoundAtGateways | None) -> None:
         for received in self._post.receive(timeout):
-            if own := self._gateways.get(received.site):
+            if own := self._roster.all.get(received.site):
                 self._take(own, received, round_, time.monotonic())
 
     def _take(self, own: Gateway, received: Received, round_: RoundAtGateways | None, now: float) -> None:
@@ -184,71 +124,22 @@ class GatewaysDriver:
         except MessageError as error:
             message, received = None, Received(own.name, None, str(error))
         if message is None:
-            own.next = now + own.patience
-            own.patience = min(2 * own.patience, _PATIENCE[1])
-            self._warn_gone(own, received.error)
+            self._roster.failed(own, received.error, now)
             return
-        self._heard(own, now)
+        self._roster.heard(own, now)
         if isinstance(message, Here):
-            self._admit(own, message, now)
+            self._roster.admit(own, message, now, strict=not self._rounds)
         elif isinstance(message, Taken):
             self._taken.add(own.name)
         elif round_ is not None and own.name in round_.outstanding:
             self._take_of_round(own, message, round_, now)
-
-    def _heard(self, own: Gateway, now: float) -> None:
-        own.heard, own.patience = now, _PATIENCE[0]
-        if own.told_gone or own.left_out:
-            own.told_gone = own.left_out = False
-            if own.here is not None:
-                self._warn(f"gateway {own.name} is back")
-
-    def _warn_gone(self, own: Gateway, why: str) -> None:
-        if not own.told_gone:
-            own.told_gone = True
-            self._store.gateway_gone(own.name)
-            self._warn(f"gateway {own.name} does not answer: {why}")
-
-    def _admit(self, own: Gateway, here: Here, now: float) -> None:
-        for other in self._gateways.values():
-            twice = np.intersect1d(other.devices, here.devices, assume_unique=True)
-            if other is own or not len(twice):
-                continue
-            if other.here is None:  # of an earlier time
-                other.devices = integers(())
-                continue
-            message = f"gateways {other.name} and {own.name} both have device {twice[0]}"
-            if not self._rounds:
-                raise UsageError(message, hint="give the devices of every site ids of their own (--first-id)")
-            self._warn(f"{message}: {own.name} is left out")
-            own.left_out, own.next = True, now + GRACE
-            return
-        if len(own.devices) and own.here is not None and len(own.devices) != len(here.devices):
-            self._warn(f"gateway {own.name} has {len(here.devices)} devices by now, not {len(own.devices)}")
-        self._believe(own, here)
-        own.devices, own.here, own.next = here.devices, here, now
-        told = {name: value for name, value in asdict(here).items() if name != "devices"}
-        self._store.gateway_seen(own.name, here.devices, time.time(), {**told, "clients": len(here.devices)})
-
-    def _believe(self, own: Gateway, here: Here) -> None:
-        # Once for each gateway, and not far: one that lies would make the host use up the numbers.
-        ours = max(last_number(self._store), self._believed)
-        if here.last <= ours:
-            return
-        if own.here is not None or here.last - ours > wire.CLIENT_AHEAD:
-            self._warn(
-                f"gateway {own.name} says that it was asked round {here.last}, which this host has not asked; it is "
-                "not believed"
-            )
-        else:
-            self._believed = here.last
 
     def _take_of_round(
         self, own: Gateway, message: messages.Message, round_: RoundAtGateways, now: float
     ) -> None:
         if isinstance(message, Still) and message.number == round_.number:
             round_.under_way[own.name] = min(message.reports, round_.asks[own.name].asked)
-            own.next, own.hold = now, min(2 * own.hold, _HOLD[1])
+            own.next, own.hold = now, min(2 * own.hold, HOLD[1])
         elif isinstance(message, Answer) and message.number == round_.number:
             try:
                 told = round_.checked(own.name, message)
@@ -273,23 +164,25 @@ class GatewaysDriver:
     def devices(self) -> Integers:
         """Of the gateways that have been heard; of a fleet that is served, of those that are there."""
         if self._standing:
-            self._look(time.monotonic())
+            self._roster.look(time.monotonic())
         there = [
             own.devices
-            for own in self._gateways.values()
+            for own in self._roster.all.values()
             if own.here is not None and not (self._standing and own.left_out)
         ]
         return np.sort(np.concatenate([integers(()), *there]))
 
     @property
     def sight(self) -> Sight:
-        told = [own.here for own in self._gateways.values() if own.here is not None and not own.told_gone]
+        told = [own.here for own in self._roster.all.values() if own.here is not None and not own.told_gone]
         boards = [here.boards for here in told if here.boards is not None]
-        return Sight(boards=sum(boards) if boards else None, connected=bool(told) and not self._condition)
+        return Sight(
+            boards=sum(boards) if boards else None, connected=bool(told) and not self._roster.condition
+        )
 
     @property
     def budget_left(self) -> int | None:
-        told = [own.here.budget_left for own in self._gateways.values() if own.here is not None]
+        told = [own.here.budget_left for own in self._roster.all.values() if own.here is not None]
         return min((left for left in told if left is not None), default=None)
 
     def resume(self) -> list[int]:
@@ -305,12 +198,12 @@ class GatewaysDriver:
                     hint="finish it with that version, or give it up with --anew",
                 ) from error
             for name in round_.outstanding:
-                self._gateways.setdefault(name, Gateway(name))
+                self._roster.all.setdefault(name, Gateway(name))
             self._rounds[asked.number] = round_
         return sorted(self._rounds)
 
     def next_round(self, planned: int) -> int:
-        return max(planned, last_number(self._store) + 1, self._believed + 1)
+        return max(planned, last_number(self._store) + 1, self._roster.believed + 1)
 
     def open(self, number: int, cohorts: Cohorts) -> None:
         asked = [Cohort(round_body(number, question), integers(devices)) for question, devices in cohorts]
@@ -318,7 +211,7 @@ class GatewaysDriver:
         if not len(every) or not all(len(cohort.devices) for cohort in asked) or _some_twice(every):
             raise UsageError("a round must ask at least one device, and none twice")
         round_ = Round(number, asked, self._terms.reports(len(every)), self._terms.deadline, self._run)
-        there = {own.name: own.devices for own in self._gateways.values() if len(own.devices)}
+        there = {own.name: own.devices for own in self._roster.all.values() if len(own.devices)}
         categories = [question.categories for question, _ in cohorts] if self._individual else None
         asks = parts(round_, there, self._terms, categories)
         under_way = RoundAtGateways(round_, asks, time.monotonic())
@@ -333,11 +226,11 @@ class GatewaysDriver:
         told = -1
         while not self._stopped:
             now = time.monotonic()
-            self._look(now)
-            self._greet(now, frozenset(round_.outstanding))
+            self._roster.look(now)
+            self._roster.greet(now, frozenset(round_.outstanding))
             for name in sorted(round_.outstanding):
-                own = self._gateways[name]
-                self._send(own, _held(round_, own), now, own.hold)
+                own = self._roster.all[name]
+                self._roster.send(own, _held(round_, own), now, own.hold)
             self._leave_out(round_, now)
             if ended := self._ended(round_):
                 return self._end(round_, ended)
@@ -349,14 +242,14 @@ class GatewaysDriver:
 
     def _begin(self, round_: RoundAtGateways, now: float) -> None:
         round_.begun = now
-        for own in self._gateways.values():
-            own.hold, own.next, own.heard = _HOLD[0], now, max(own.heard, now)
+        for own in self._roster.all.values():
+            own.hold, own.next, own.heard = HOLD[0], now, max(own.heard, now)
         if round_.homeless:
             self._warn(f"round {round_.number}: {round_.homeless} devices are on no gateway")
 
     def _leave_out(self, round_: RoundAtGateways, now: float) -> None:
         for name in sorted(round_.outstanding):
-            own = self._gateways[name]
+            own = self._roster.all[name]
             if not own.left_out and now > self._latest(round_, own):
                 own.left_out = own.told_gone = True
                 self._store.gateway_gone(name)
@@ -372,7 +265,7 @@ class GatewaysDriver:
         return round_.begun + self._terms.deadline + GRACE
 
     def _ended(self, round_: RoundAtGateways) -> str | None:
-        waiting = [own.name for own in self._gateways.values() if not own.left_out]
+        waiting = [own.name for own in self._roster.all.values() if not own.left_out]
         ended = round_.ended(waiting)
         return DEADLINE if ended and ended != QUORUM and round_.outstanding else ended
 
@@ -385,7 +278,7 @@ class GatewaysDriver:
         self._refusals.check(result, 0)
         if not result.reports and round_.refused:
             raise GatewaysRefuse(result, *next(iter(round_.refused.items())))
-        if not result.reports and all(own.left_out for own in self._gateways.values()):
+        if not result.reports and all(own.left_out for own in self._roster.all.values()):
             raise DeviceError(
                 "no gateway answers any more",
                 hint="see to the gateways, then go on with --resume: every accepted answer is safe",
@@ -397,13 +290,13 @@ class GatewaysDriver:
         self._taken.clear()
         payload, end = Model(averaged).encode(), time.monotonic() + _PUBLISHING
         there = {
-            own.name: own for own in self._gateways.values() if own.here is not None and not own.left_out
+            own.name: own for own in self._roster.all.values() if own.here is not None and not own.left_out
         }
         for own in there.values():
             own.next = 0.0
         while (lack := there.keys() - self._taken) and (now := time.monotonic()) < end and not self._stopped:
             for name in sorted(lack):
-                self._send(there[name], payload, now, 0.0)
+                self._roster.send(there[name], payload, now)
             self._receive(_TICK, None)
         for name in sorted(lack):
             self._warn(f"gateway {name} has not taken the model: its devices may have an earlier one")
@@ -411,8 +304,8 @@ class GatewaysDriver:
     def wait(self, seconds: float) -> None:
         end = time.monotonic() + seconds
         while not self._stopped and (now := time.monotonic()) < end:
-            self._look(now)
-            self._greet(now)
+            self._roster.look(now)
+            self._roster.greet(now)
             self._receive(min(_TICK, end - now), None)
 
     def stop(self) -> None:

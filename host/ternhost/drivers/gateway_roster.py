@@ -1,0 +1,151 @@
+"""The gateways that a host knows: who can be reached, what each has said of itself, and what of it is believed."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict, dataclass, field
+
+import numpy as np
+
+from tern import wire
+from ternhost.aggregate.members import Integers, integers
+from ternhost.aggregate.numbers import last_number
+from ternhost.aggregate.store import Store
+from ternhost.drivers.base import Warn
+from ternhost.drivers.gateway_messages import Hello, Here
+from ternhost.errors import UsageError
+from ternhost.links.post import Post
+
+HOLD = 2.0, 15.0  # seconds for which a gateway keeps a question: at first, and at most
+_PATIENCE = 2.0, 30.0  # seconds until a gateway that fails is asked again: at first, and at most
+_LOST = 10.0  # seconds beyond `hold` after which a message, or its reply, was lost
+_LOOK = 1.0  # seconds between two looks at who can be reached
+_AGAIN = 30.0  # seconds after which a gateway of a fleet that is served says anew which devices it has
+_UNWANTED = 150.0  # seconds until one that claims the devices of another one is heard again
+
+
+@dataclass
+class Gateway:
+    """What is known of a gateway. The times are of the monotonic clock."""
+
+    name: str
+    devices: Integers = field(default_factory=lambda: integers(()))
+    here: Here | None = None  # what it has told of itself since the driver was opened
+    heard: float = 0.0
+    registered: bool = True  # the way to it is known
+    reachable: bool = True
+    left_out: bool = False  # rounds do not wait for it until it is heard again
+    told_gone: bool = False
+    patience: float = _PATIENCE[0]
+    hold: float = HOLD[0]
+    greeted: float = 0.0
+    next: float = 0.0  # when something is sent next
+
+
+class Roster:
+    """Gateways by name, in `all`: those that `post` can reach, and those that the store has heard before."""
+
+    def __init__(self, store: Store, post: Post, warn: Warn, *, standing: bool) -> None:
+        """standing: devices come and go."""
+        self.all = {known.name: Gateway(known.name, known.devices) for known in store.gateways()}
+        self.condition = ""  # of the way to them
+        self.believed = 0  # the last number that a gateway says it has used
+        self._store = store
+        self._post = post
+        self._warn = warn
+        self._standing = standing
+        self._looked = 0.0
+
+    @property
+    def there(self) -> list[Gateway]:
+        """Those that have been heard."""
+        return [own for own in self.all.values() if own.here is not None]
+
+    def look(self, now: float) -> None:
+        """Take note of who can be reached."""
+        if now - self._looked < _LOOK:
+            return
+        self._looked = now
+        sites = self._post.sites()
+        if (condition := self._post.condition()) != self.condition:
+            self.condition = condition
+            if condition:
+                self._warn(condition)
+        for name in self.all.keys() - sites.keys():  # taken away, or about to be started again
+            self.all[name].reachable = self.all[name].registered = False
+        for name, reachable in sites.items():
+            own = self.all.setdefault(name, Gateway(name))
+            if reachable and not own.reachable:
+                own.next, own.patience = now, _PATIENCE[0]
+            own.reachable, own.registered = reachable, True
+
+    def greet(self, now: float, besides: frozenset[str] = frozenset()) -> None:
+        """Say hello to those that have not been heard, but for some that are asked anyhow; again where devices come
+        and go."""
+        for own in self.all.values():
+            stale = self._standing and now - own.greeted > _AGAIN
+            if (own.here is None or own.left_out or stale) and own.name not in besides:
+                own.greeted = now
+                self.send(own, Hello().encode(), now)
+
+    def send(self, own: Gateway, payload: bytes, now: float, hold: float = 0.0) -> None:
+        """Send to a gateway, if it can be reached and its time has come. hold: seconds that it may take to reply."""
+        if own.reachable and now >= own.next:
+            own.next = now + hold + _LOST
+            self._post.send(own.name, payload)
+
+    def heard(self, own: Gateway, now: float) -> None:
+        """It has said something."""
+        own.heard, own.patience = now, _PATIENCE[0]
+        if own.told_gone or own.left_out:
+            own.told_gone = own.left_out = False
+            if own.here is not None:
+                self._warn(f"gateway {own.name} is back")
+
+    def failed(self, own: Gateway, why: str, now: float) -> None:
+        """It has not answered, and is asked again later."""
+        own.next = now + own.patience
+        own.patience = min(2 * own.patience, _PATIENCE[1])
+        self.gone(own, why)
+
+    def gone(self, own: Gateway, why: str) -> None:
+        """It does not answer: people are told once, until it is back."""
+        if not own.told_gone:
+            own.told_gone = True
+            self._store.gateway_gone(own.name)
+            self._warn(f"gateway {own.name} does not answer: {why}")
+
+    def admit(self, own: Gateway, here: Here, now: float, strict: bool) -> None:
+        """Take what a gateway says of itself. strict: raise UsageError where it has the devices of another one."""
+        for other in self.all.values():
+            twice = np.intersect1d(other.devices, here.devices, assume_unique=True)
+            if other is own or not len(twice):
+                continue
+            if other.here is None and not other.registered:  # somebody has taken it away
+                other.devices = integers(())
+                continue
+            message = f"gateways {other.name} and {own.name} both have device {twice[0]}"
+            if strict:
+                raise UsageError(message, hint="give the devices of every site ids of their own (--first-id)")
+            self._warn(f"{message}: what {own.name} says does not count")
+            own.next = now + _UNWANTED
+            return
+        if len(own.devices) and own.here is not None and len(own.devices) != len(here.devices):
+            self._warn(f"gateway {own.name} has {len(here.devices)} devices by now, not {len(own.devices)}")
+        self._believe(own, here)
+        own.devices, own.here, own.next = here.devices, here, now
+        told = {name: value for name, value in asdict(here).items() if name != "devices"}
+        self._store.gateway_seen(own.name, here.devices, time.time(), {**told, "clients": len(here.devices)})
+
+    def _believe(self, own: Gateway, here: Here) -> None:
+        # Once for each gateway, and not far: one that lies would make the host use up the numbers.
+        ours = max(last_number(self._store), self.believed)
+        if here.last <= ours:
+            return
+        if own.here is not None or here.last - ours > wire.CLIENT_AHEAD:
+            self._warn(
+                f"gateway {own.name} says that it was asked round {here.last}, which this host has not asked; it is "
+                "not believed"
+            )
+        else:
+            self.believed = here.last
