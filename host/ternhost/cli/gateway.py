@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from ternhost.cli import add_command, print_result
+from ternhost.cli import add_command, gateway_run, print_result
 from ternhost.errors import OK, UsageError
 from ternhost.links.post import SERVER, SOCKET, served
 from ternhost.text import visible
@@ -23,6 +23,7 @@ def add_parser(subparsers: Any) -> None:
         "gateways: sites that ask their own devices, keep their keys, and pass on counts alone",
         """tern gateway init my-sites --site north --site south --name gateways.example.org
         tern gateway superlink my-sites
+        tern gateway run north --fleet mqtt:my-broker
         tern gateway status my-sites""",
     )
     actions = parser.add_subparsers(title="actions", dest="action", metavar="ACTION", required=True)
@@ -57,6 +58,7 @@ def add_parser(subparsers: Any) -> None:
     link.add_argument("directory", metavar="DIR")
     link.add_argument("--json", action="store_true", help="print one JSON object a line")
     link.set_defaults(func=run_superlink)
+    gateway_run.add_action(actions)
     status = add_command(
         actions,
         "status",

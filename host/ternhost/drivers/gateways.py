@@ -97,9 +97,10 @@ class GatewaysDriver:
             self._roster.look(now)
             self._roster.greet(now)
             self._receive(_TICK, None)
-            absent = [own for own in self._roster.all.values() if own.registered and own.here is None]
-            patient = any(own.reachable for own in absent) or now - begun < _GREETING
-            if self._roster.all and not (absent and patient):
+            registered = [own for own in self._roster.all.values() if own.registered]
+            absent = [own for own in registered if own.here is None]
+            early = now - begun < _GREETING
+            if (registered or not early) and not (absent and (early or any(own.reachable for own in absent))):
                 break
         there = self._roster.there
         if not there and not self._standing and not self._stopped:

@@ -89,6 +89,12 @@ class Gateway:
         else:
             self._answer = message
 
+    def ready(self) -> int | None:
+        """Wait until it can answer; how many devices it has then, None where it has ended before."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._here is not None or self._closed)
+            return None if self._here is None else len(self._here.devices)
+
     # What a host says, in any thread
 
     def handle(self, payload: bytes) -> bytes:
