@@ -49,6 +49,7 @@ class Roster:
         """standing: devices come and go."""
         self.all = {known.name: Gateway(known.name, known.devices) for known in store.gateways()}
         self.condition = ""  # of the way to them
+        self.quiet = True  # nobody is told of who is not there yet
         self.believed = 0  # the last number that a gateway says it has used
         self._store = store
         self._post = post
@@ -69,7 +70,7 @@ class Roster:
         sites = self._post.sites()
         if (condition := self._post.condition()) != self.condition:
             self.condition = condition
-            if condition:
+            if condition and not self.quiet:
                 self._warn(condition)
         for name in self.all.keys() - sites.keys():  # taken away, or about to be started again
             self.all[name].reachable = self.all[name].registered = False
@@ -110,7 +111,7 @@ class Roster:
 
     def gone(self, own: Gateway, why: str) -> None:
         """It does not answer: people are told once, until it is back."""
-        if not own.told_gone:
+        if not own.told_gone and not self.quiet:
             own.told_gone = True
             self._store.gateway_gone(own.name)
             self._warn(f"gateway {own.name} does not answer: {why}")

@@ -102,6 +102,7 @@ class GatewaysDriver:
             early = now - begun < _GREETING
             if (registered or not early) and not (absent and (early or any(own.reachable for own in absent))):
                 break
+        self._roster.quiet = False
         there = self._roster.there
         if not there and not self._standing and not self._stopped:
             raise DeviceError(
