@@ -1,0 +1,34 @@
+"""Gateways and their host are killed at random moments: what was counted is what was reported, and nothing twice.
+
+`python -m harness.gateways` runs the same over Flower, with as many of everything as one likes.
+"""
+
+import importlib.util
+
+import pytest
+from harness import gateways
+
+from terntools.emulators.micropython import find_micropython
+
+
+@pytest.mark.slow
+def test_counts_are_right_whatever_is_killed(tmp_path):
+    find_micropython()
+    told = gateways.run(
+        tmp_path, way="local", gateways=2, devices=16, boards=1, rounds=5, kills=2, seconds=0.6, pause=0.8
+    )
+    assert told["killed"] == {"gateway": 2, "host": 2}
+    assert told["reports"] == 5 * 16
+    assert max(told["longest_recovery_s"].values()) < 90
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(importlib.util.find_spec("flwr") is None, reason="the extra flower is not installed")
+def test_counts_are_right_whatever_is_killed_over_flower(tmp_path):
+    find_micropython()
+    told = gateways.run(
+        tmp_path, way="flower", gateways=2, devices=12, boards=1, rounds=6, kills=1, seconds=4.0, pause=1.0
+    )
+    assert told["reports"] == 6 * 12
+    assert sum(told["killed"].values()) >= 3
+    assert max(told["longest_recovery_s"].values()) < 150  # 90 s where nothing else is killed meanwhile
