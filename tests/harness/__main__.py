@@ -7,6 +7,7 @@ Exit code 1 if anything does not balance.
 """
 
 import argparse
+import importlib.util
 import json
 import random
 import sys
@@ -15,6 +16,7 @@ import time
 from collections import Counter
 from pathlib import Path
 
+from harness import gateways
 from harness.arena import Arena
 from harness.fuzzing import fuzz
 from harness.hostile import assault
@@ -58,6 +60,9 @@ def main():
         attack = assault(Path(directory) / "store.sqlite", args.hostile, args.seed)
     if attack["accepted"] or attack["refused"] != attack["reports"] or attack["grown_bytes"] > _GROWTH:
         differences.append("hostile frames were accepted, or memory has grown")
+    with tempfile.TemporaryDirectory(prefix="tern-soak-") as directory:
+        federation, wrong = torment(Path(directory), args)
+        differences += wrong
     cuts, wrong_cuts = cut_everywhere()
     differences += [f"power cut at {kind}: {error}" for kind, error in wrong_cuts.items()]
     fuzzed, findings = fuzz(_FUZZING * args.seconds, args.seed)
@@ -75,12 +80,31 @@ def main():
         "refused": {name: count for name, count in sorted(refused.items()) if count and name != "accepted"},
         "differences": differences,
         "fleets": fleets,
+        "gateways": federation,
         "hostile": attack,
         "power_cuts": cuts,
         "fuzzing": fuzzed,
     }
     print(json.dumps(result))
     return 1 if differences else 0
+
+
+def torment(directory, args):
+    """Gateways whose processes are killed, over Flower where that is there: (summary, differences)."""
+    way = "local" if importlib.util.find_spec("flwr") is None else "flower"
+    options = {
+        "gateways": 3,
+        "devices": 60,
+        "boards": 1,
+        "rounds": 8,
+        "kills": 1,
+        "seconds": 4.0,
+        "pause": 1.0,
+    }
+    try:
+        return gateways.run(directory, way=way, seed=args.seed, **options), []
+    except AssertionError as error:
+        return {}, [f"gateways: {error}"]
 
 
 def bout(directory, args, seed, end):

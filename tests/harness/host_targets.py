@@ -5,6 +5,7 @@ import queue
 import struct
 from array import array
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,14 +15,21 @@ from tern import card as cards
 from tern import coordinates, frames, host_frames, wire
 from ternhost.aggregate import batches
 from ternhost.aggregate.aggregator import Aggregator
-from ternhost.aggregate.questions import Question, decode_body, question_of, round_body
-from ternhost.aggregate.store import Store
+from ternhost.aggregate.questions import Averaged, Question, decode_body, question_of, round_body
+from ternhost.aggregate.store import Cohort, Store
+from ternhost.aggregate.tallies import pack_counts
+from ternhost.drivers import gateway_messages as messages
+from ternhost.drivers.gateway_answers import check
+from ternhost.drivers.gateway_frames import MessageError
+from ternhost.drivers.gateway_messages import Answer, Ask, Hello, Here, Model, Refused, Still, Taken
 from ternhost.errors import StorageError, UsageError
 from ternhost.links import read_hello
 from ternhost.links.access import Access
 from ternhost.links.serial import SerialLink
+from ternhost.mechanisms import design
 
 HERE = 5  # the number of a round in an input: it stands for that of the round under way
+CARD = design("three-outputs", 1).card
 _COHORTS = ((cards.TABLE, (1, 2, 3), 2), (cards.LAPLACE, (4, 5), 1))  # shape, devices, k
 _UNASKED = 6
 _ROUNDS = 300  # of a store, before it is made anew
@@ -222,4 +230,36 @@ def _count(frame):
     return 1
 
 
-PLAIN = {"questions": questions, "packed": packed}
+_ASKED = Ask(
+    HERE, [Cohort(round_body(HERE, Question(wire.LOGISTIC, [100] * 3, -14, CARD, 1)), np.arange(1, 9))]
+)
+
+
+def gateways(data):
+    """What a gateway or its host says is refused, or comes back as it was; no answer counts that cannot be."""
+    try:
+        message = messages.decode(data)
+    except MessageError:
+        return
+    again = message.encode()
+    assert messages.decode(again).encode() == again
+    if isinstance(message, Answer):
+        with suppress(MessageError):
+            (told,) = check(replace(message, number=HERE, digest=_ASKED.digest), _ASKED)
+            assert told.counts.shape == (3, 3)
+            assert told.counts.min() >= 0
+            assert told.counts.sum() == told.reports <= 8
+
+
+def gateway_messages():
+    """Seeds of `gateways`."""
+    counts = np.zeros((3, 3), np.int64)
+    counts[0, 1] = 2
+    answer = Answer(HERE, _ASKED.digest, "complete", [2], [(6, 1, 1)], [pack_counts(counts)])
+    here = Here(np.arange(1, 9), 3, "mqtt", "1", 2, 5, True)
+    model = Model(Averaged(1, [1, -2], -14))
+    every = (Hello(), _ASKED, model, here, Still(HERE, 1), answer, Refused(HERE, "no", "why"), Taken())
+    return [message.encode() for message in every]
+
+
+PLAIN = {"questions": questions, "packed": packed, "gateways": gateways}

@@ -135,6 +135,10 @@ def of(name):
     found = corpus(name)
     if name == "aggregate":
         found += batches()
+    if name == "gateways":
+        from harness.host_targets import gateway_messages  # which needs what is here
+
+        found += gateway_messages()
     if name == "packed":
         for test in json.loads((_VECTORS / "packing.json").read_text())["tests"]:
             if "symbols" in test and len(test["symbols"]) <= 128 and test["base"] < 65536:

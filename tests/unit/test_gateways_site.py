@@ -214,6 +214,17 @@ def test_what_makes_no_round_is_refused_in_words_and_for_good(running):
     assert isinstance(messages.decode(gateway.ask(ask(4))), Answer)
 
 
+@pytest.mark.parametrize("runs", [BOARDS, SIMULATED], ids=["boards", "simulated"])
+def test_no_question_ends_a_gateway(running, runs):
+    gateway = running(**runs)
+    wide = Question(wire.LOGISTIC, [100] * 60, -14, CARD, 60)
+    odd = Question(wire.VALUES, [0] * 40 + [1], 0, CARD, 1)
+    for number, question in ((2, wide), (3, odd)):
+        found = messages.decode(gateway.ask(ask(number, question=question)))
+        assert isinstance(found, Refused) or not any(found.reports)
+    assert messages.decode(gateway.ask(ask(4))).reports == [10]
+
+
 def test_bytes_that_are_no_message_are_refused_in_words(running):
     gateway = running(**SIMULATED)
     for payload in (b"", b"\1\2", b"\xff" * 100, Taken().encode()):

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from tern import card as cards
 from tern import frames, ledger, wire
 from ternhost.aggregate.members import Integers, id_bytes, pack_ids, unpack_ids
 from ternhost.aggregate.questions import Averaged, decode_body
@@ -234,8 +235,10 @@ def _ask(fields: Fields, blobs: Sequence[bytes]) -> Message:
     cohorts = []
     for body, packed in zip(blobs[::2], blobs[1::2], strict=True):
         try:
-            require(decode_body(body).round == number, "a cohort is of another round")
-        except frames.FrameError as error:
+            asked = decode_body(body)
+            cards.decode(bytes(asked.card))
+            require(asked.round == number, "a cohort is of another round")
+        except (frames.FrameError, cards.CardError) as error:
             raise MessageError(f"a host asks what no frame can carry: {error}") from error
         cohorts.append(Cohort(body, _devices(packed)))
         require(len(cohorts[-1].devices) > 0, "a cohort has no devices")

@@ -222,6 +222,9 @@ class Gateway:
         except TernError as error:
             self._warn(f"round {number}: {error.message}")
             answer = Refused(number, error.message, error.hint or "").encode()
+        except (ValueError, LookupError, ArithmeticError) as error:  # no question may end a gateway
+            self._warn(f"round {number}: {type(error).__name__}: {error}")
+            answer = Refused(number, f"the gateway cannot ask that: {error}").encode()
         else:
             if result is None:
                 return  # stopped: the question is taken up at the next start
