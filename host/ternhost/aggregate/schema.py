@@ -83,8 +83,8 @@ ALTER TABLE history ADD COLUMN finished REAL;
 """
 # For who looks on (times are seconds since 1970): what each cohort of a round was asked and has told, a number for each
 # coordinate and symbol; and what boards say of themselves, proven by nothing.
-# For gateways: what each has answered to the host of a federation; and at a gateway, by its number, the digest of
-# what it was asked, and what it has answered.
+# For gateways: what each was asked by the host of a federation, and has answered; and at a gateway, by its number, the
+# digest of what it was asked, and its answer (until there is one, the question).
 _SIGHT_TABLES = """
 CREATE TABLE tally (
     round INTEGER NOT NULL,
