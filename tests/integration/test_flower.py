@@ -1,5 +1,6 @@
 """A Post over Flower: a real SuperLink with TLS, whose sites have keys; whatever is killed, it goes on."""
 
+import json
 import os
 import signal
 import sqlite3
@@ -34,9 +35,10 @@ from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
 from flwr.supercore.runtime import RuntimeHttpClient
 from flwr.supernode.fleet_http_client import FleetHttpClient
 from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
+from harness.arena import TERN
 from harness.raw_client import wait_for
 
-from ternhost.errors import RefusedError, UsageError
+from ternhost.errors import TERMINATED, RefusedError, UsageError
 from ternhost.fleet.gateways import write_gateways
 from ternhost.links.flower import FlowerPost, serve_site, superlink
 from ternhost.links.flower.files import DATABASE
@@ -311,3 +313,33 @@ def test_a_node_ends_with_its_gateway(fleet, tmp_path):
         gateway.kill()
         gateway.wait()
     wait_for(lambda: not [pid for pid, words in processes() if place in words], LATE)
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_the_command_runs_a_superlink_that_ends_with_it(tmp_path, how):
+    port = free_port()
+    subprocess.run(
+        [*TERN, "gateway", "init", "sites", "--site", "north", "--port", str(port)], cwd=tmp_path, check=True
+    )
+
+    def mine():
+        return [pid for pid, words in processes() if str(tmp_path) in words or f":{port} " in words]
+
+    with subprocess.Popen(
+        [*TERN, "gateway", "superlink", "sites", "--json"], cwd=tmp_path, stdout=subprocess.PIPE, text=True
+    ) as command:
+        try:
+            said = wait_for(lambda: json.loads(command.stdout.readline())["sites"], LATE)
+            assert said == {"north": False}
+            with serve_site(tmp_path / "sites" / "north", bytes):
+                wait_for(lambda: json.loads(command.stdout.readline())["sites"] == {"north": True}, LATE)
+                status = [*TERN, "gateway", "status", "sites", "--json"]
+                told = json.loads(
+                    subprocess.run(status, cwd=tmp_path, check=True, capture_output=True).stdout
+                )
+                assert told["condition"] == ""
+                assert told["sites"] == {"north": True}
+        finally:
+            command.send_signal(how)
+        assert command.wait(LATE) in (0, TERMINATED, -signal.SIGKILL)
+        wait_for(lambda: not mine(), LATE)
