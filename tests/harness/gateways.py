@@ -17,6 +17,7 @@ import tempfile
 import time
 from collections import defaultdict
 from pathlib import Path
+from statistics import median
 
 from tern import card as cards
 from tern import ledger, storage
@@ -219,8 +220,11 @@ class Arena:
         self.killed[what] += 1
         self._pending.append((what, time.monotonic()))
 
-    def torment(self, kills, seconds=4.0):
-        """Kill each of the victims so often, at random moments, `seconds` apart on average, while rounds go on."""
+    def torment(self, kills, seconds=4.0, apart=False):
+        """Kill each of the victims so often, at random moments, `seconds` apart on average, while rounds go on.
+
+        apart: the next one only after a round has ended.
+        """
         todo = [what for what in self.way.victims for _ in range(kills)]
         self._random.shuffle(todo)
         for what in todo:
@@ -228,6 +232,8 @@ class Arena:
             if self.ended() >= self.rounds:
                 break
             self.kill(what)
+            while apart and self._pending and self.ended() < self.rounds:
+                self._let_go_on(0.1)
 
     def finish(self):
         """Until all rounds have ended."""
@@ -322,15 +328,22 @@ class Arena:
         return found
 
 
-def run(directory, *, kills, seconds=4.0, **options):
+def run(directory, *, kills, seconds=4.0, apart=False, **options):
     """A whole trial: its figures. Raises AssertionError where the books do not balance."""
     begun = time.monotonic()
     with Arena(directory, **options) as arena:
-        arena.torment(kills, seconds)
+        arena.torment(kills, seconds, apart)
         arena.finish()
     longest = {what: round(max(times), 1) for what, times in arena.recoveries.items()}
+    middle = {what: round(median(times), 1) for what, times in arena.recoveries.items()}
     took = round(time.monotonic() - begun, 1)
-    return {**arena.books(), "killed": dict(arena.killed), "longest_recovery_s": longest, "seconds": took}
+    return {
+        **arena.books(),
+        "killed": dict(arena.killed),
+        "longest_recovery_s": longest,
+        "median_recovery_s": middle,
+        "seconds": took,
+    }
 
 
 def main():
@@ -344,6 +357,9 @@ def main():
     parser.add_argument("--seconds", type=float, default=6.0, help="between two kills, on average")
     parser.add_argument(
         "--pause", type=float, default=1.0, help="seconds from one round to the next, at least"
+    )
+    parser.add_argument(
+        "--apart", action="store_true", help="kill one only after a round has ended since the last"
     )
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--keep", help="directory for the files")
