@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from harness.sites import gateways
 
+from tern import card as cards
 from tern import wire
 from ternhost.aggregate.members import pack_ids
 from ternhost.aggregate.questions import Averaged, Question
@@ -24,6 +25,7 @@ from ternhost.errors import DeviceError, UsageError
 from ternhost.gateways.site_fleet import SiteFleet
 from ternhost.links.post import LocalPost
 from ternhost.mechanisms import design
+from ternhost.runs import costs
 
 CARD = design("three-outputs", 1).card
 D = 5
@@ -369,3 +371,14 @@ def test_single_results_come_from_all_of_them(host):
     answers = result.cohorts[0].answers
     assert answers.symbols.shape == (50, 3)
     assert sorted(answers.devices.tolist()) == DEVICES
+
+
+def test_what_devices_have_spent_is_reckoned_by_the_rounds_that_gateways_asked(host):
+    with gateways(host.sites, TWO), host.driver(run="one") as driver:
+        host.round(driver, 1)
+        host.round(driver, 2, DEVICES[:5])
+    cost = cards.decode(CARD).epsilon
+    assert costs.spent_before(host.store, DEVICES, "another") == 2 * cost
+    assert costs.spent_before(host.store, DEVICES[5:], "another") == cost
+    assert costs.spent_before(host.store, [999], "another") == 0
+    assert costs.spent_before(host.store, DEVICES, "one") == 0

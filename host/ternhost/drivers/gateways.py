@@ -33,7 +33,7 @@ GRACE = 150.0  # seconds beyond a round's deadline for which gateways are waited
 _TICK = 0.25
 _GREETING = 10.0  # seconds in which gateways that cannot be reached may come
 _MOST_GREETING = 30.0
-_PUBLISHING = 30.0  # seconds in which gateways are to take a model
+_PUBLISHING = 10.0  # seconds in which gateways are to take a model
 
 
 class GatewaysRefuse(AllRefused):
@@ -291,9 +291,7 @@ class GatewaysDriver:
         kept_model.keep(self._store, averaged)
         self._taken.clear()
         payload, end = Model(averaged).encode(), time.monotonic() + _PUBLISHING
-        there = {
-            own.name: own for own in self._roster.all.values() if own.here is not None and not own.left_out
-        }
+        there = {own.name: own for own in self._roster.there if not own.told_gone}
         for own in there.values():
             own.next = 0.0
         while (lack := there.keys() - self._taken) and (now := time.monotonic()) < end and not self._stopped:

@@ -22,7 +22,9 @@ def add_action(actions: Any) -> None:
         "--clients", type=int, default=1_000_000, metavar="N", help="of all gateways (default 1000000)"
     )
     gateways.add_argument("--gateways", type=int, default=10, metavar="N", help="a process each (default 10)")
-    gateways.add_argument("--rounds", type=int, default=20, metavar="N", help="that all take part in (default 20)")
+    gateways.add_argument(
+        "--rounds", type=int, default=20, metavar="N", help="that all take part in (default 20)"
+    )
     gateways.add_argument(
         "--dataset", default="flights-planned", metavar="NAME", help="what they hold (default %(default)s)"
     )
