@@ -18,7 +18,7 @@ from ternhost.links.post import Post
 
 HOLD = 2.0, 15.0  # seconds for which a gateway keeps a question: at first, and at most
 _PATIENCE = 2.0, 30.0  # seconds until a gateway that fails is asked again: at first, and at most
-_LOST = 10.0  # seconds beyond `hold` after which a message, or its reply, was lost
+_LOST = 6.0  # seconds beyond `hold` after which a message, or its reply, was lost
 _LOOK = 1.0  # seconds between two looks at who can be reached
 _AGAIN = 30.0  # seconds after which a gateway of a fleet that is served says anew which devices it has
 _UNWANTED = 150.0  # seconds until one that claims the devices of another one is heard again
