@@ -10,7 +10,7 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Self
+from typing import BinaryIO, Self
 
 _LARGEST_LOG = 1 << 20  # bytes; then it is moved aside once
 _LONGEST_PAUSE = 10.0  # seconds before a process that ends at once is started again
@@ -49,17 +49,25 @@ class Child:
         """Of the process that runs now."""
         return process.pid if (process := self._process) and process.poll() is None else None
 
+    def _opened_log(self) -> BinaryIO:
+        """The log; where it cannot be written, on a full disk for example, the process runs without."""
+        try:
+            if self._log.exists() and self._log.stat().st_size > _LARGEST_LOG:
+                self._log.replace(self._log.with_name(self._log.name + ".1"))
+            return open(self._log, "ab")
+        except OSError:
+            return open(os.devnull, "ab")
+
     def _supervise(self) -> None:
         pause = 0.0
         while not self._ending.wait(pause):
             began = time.monotonic()
-            self._run()
+            with suppress(OSError):  # no process to be had now
+                self._run()
             pause = 0.5 if time.monotonic() - began > _STEADY else min(max(0.5, 2 * pause), _LONGEST_PAUSE)
 
     def _run(self) -> None:
-        if self._log.exists() and self._log.stat().st_size > _LARGEST_LOG:
-            self._log.replace(self._log.with_name(self._log.name + ".1"))
-        with open(self._log, "ab") as log:
+        with self._opened_log() as log:
             process = subprocess.Popen(
                 self._command,
                 stdin=subprocess.PIPE,

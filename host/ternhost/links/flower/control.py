@@ -149,7 +149,11 @@ class Control:
 
     def _nodes(self) -> dict[bytes, tuple[int, bool]]:
         answer = self._client.ListNodes(ListNodesRequest())
-        return {node.public_key: (node.node_id, node.status == "online") for node in answer.nodes_info}
+        return {
+            node.public_key: (node.node_id, node.status == "online")
+            for node in answer.nodes_info
+            if node.status != "unregistered"  # which Flower remembers
+        }
 
     def start(self, config: Mapping[str, str]) -> int:
         """Run our ServerApp; the number of the run."""

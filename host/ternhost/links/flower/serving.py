@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import httpx
+
 from ternhost.errors import UsageError
 from ternhost.links.flower.children import Child
 from ternhost.links.flower.control import FAILURES, Control
@@ -41,6 +43,10 @@ class SuperLink:
                 try:
                     self.sites = control.register()
                     self.condition = ""
+                except httpx.TransportError:
+                    self.condition = (
+                        f"the SuperLink is starting; if it does not, {self._server.directory / LOG} says why"
+                    )
                 except FAILURES as error:
                     self.condition = control.trouble(error)
 

@@ -3,6 +3,9 @@
 Flower serves three protocols on one port, and asks for a key in one of them: Fleet, that of the sites. Whoever reaches
 the port could start programs by Control, or take the ServerApp's place by Runtime. So the guard leaves to others Fleet
 alone; Runtime is for this machine, with a secret of Flower's; Control for this machine, with a secret of ours.
+
+It keeps nothing on disk: a database makes a question take three times as long with ten sites, and what is lost with the
+process is told or asked again, sites by 'tern gateway superlink', questions by the host.
 """
 
 from __future__ import annotations
@@ -22,7 +25,7 @@ from typing import Any
 
 from ternhost.links.flower.children import end_with_parent
 from ternhost.links.flower.control import HEADER
-from ternhost.links.flower.files import AUTHORITY, CERTIFICATE, CONTROL, DATABASE, EXECUTOR, KEY, Server
+from ternhost.links.flower.files import AUTHORITY, CERTIFICATE, CONTROL, EXECUTOR, KEY, Server
 from ternhost.links.post import LARGEST
 
 _FLEET = re.compile(r"/v1/fleet/[a-z-]+")
@@ -89,7 +92,6 @@ def main() -> None:
         *("--ssl-certfile", str(where / CERTIFICATE)),
         *("--ssl-keyfile", str(where / KEY)),
         "--enable-supernode-auth",
-        *("--database", str(where / DATABASE)),
         *("--isolation", "process"),
         *("--superexec-auth-secret-file", str(where / EXECUTOR)),
         "--disable-runtime-dependency-installation",
@@ -139,5 +141,5 @@ def _execute(server: Server) -> None:
 
 
 if __name__ == "__main__":
-    os.umask(0o077)  # the database has questions and answers
+    os.umask(0o077)
     main()
