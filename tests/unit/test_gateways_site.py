@@ -107,6 +107,13 @@ def test_another_question_under_the_number_and_earlier_numbers_are_refused(runni
     assert spent(gateway.directory) == dict.fromkeys(DEVICES, COST)
 
 
+def test_a_number_far_away_is_refused_and_does_not_use_up_those_before(running):
+    gateway = running(**BOARDS)
+    for number in (wire.MAX_ROUND, wire.CLIENT_AHEAD + 1):
+        assert "too far" in messages.decode(gateway.ask(ask(number))).message
+    assert isinstance(messages.decode(gateway.ask(ask(3))), Answer)
+
+
 def test_devices_that_are_not_its_own_are_refused_and_the_number_is_still_good(running):
     gateway = running(**BOARDS)
     assert "device 31" in messages.decode(gateway.ask(ask(3, [30, 31]))).message

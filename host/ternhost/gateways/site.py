@@ -14,7 +14,7 @@ from typing import Protocol
 
 import numpy as np
 
-from tern import __version__
+from tern import __version__, wire
 from ternhost.aggregate.members import Members, integers
 from ternhost.aggregate.numbers import last_number
 from ternhost.aggregate.questions import Averaged, Question, decode_body, question_of
@@ -150,6 +150,8 @@ class Gateway:
                 return None
             why = "is another question by now" if self._digest else "is one that the gateway asked by itself"
             return Refused(number, f"round {number} {why}", "ask the next round")
+        if number - self._last > wire.CLIENT_AHEAD:  # no device would answer it, and numbers only grow
+            return Refused(number, f"round {number} is too far after round {self._last}")
         if ask.individual and not self._single_results and any(map(is_vector, _questions(ask))):
             return Refused(
                 number,
