@@ -158,6 +158,8 @@ class MuteLink(InProcessLink):
 
 
 class Mute(InProcess):
+    form, about = "mute:N", "N boards that never answer"
+
     def boards(self, directories, modules=(), whole=False):
         return Ports([f"mute:{directory}" for directory in directories])
 
