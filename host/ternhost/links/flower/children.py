@@ -14,7 +14,7 @@ from typing import BinaryIO, Self
 
 _LARGEST_LOG = 1 << 20  # bytes; then it is moved aside once
 _LONGEST_PAUSE = 10.0  # seconds before a process that ends at once is started again
-_STEADY = 30.0  # seconds: a process that has run for so long has not ended at once
+_STEADY = 5.0  # seconds: a process that has run for so long has not ended at once
 _PATIENCE = 5.0  # seconds to end in, when it is asked to
 
 
