@@ -53,9 +53,7 @@ def add_parser(subparsers: Any) -> None:
         action="store_true",
         help="begin another model than the store holds; its keys, rounds and models stay",
     )
-    parser.add_argument(
-        "--metrics", type=int, metavar="PORT", help="serve figures for Prometheus on this loopback port"
-    )
+    running.add_metrics(parser)
     fleet.add_argument(
         "--no-report",
         action="store_true",
@@ -74,6 +72,10 @@ def run(args: argparse.Namespace) -> int:
     if not args.fleet:
         raise UsageError("--fleet must name the devices", hint="such as --fleet mqtt:my-broker")
     schedule = Schedule(**fields.given(args, Schedule))
+    metrics = running.metrics(args)
+    watcher = _watcher(args)
+    if metrics is not None:
+        watcher = watcher.also(metrics.update)
     asked_for = {*running.named(args)} - fields.names_of(Schedule) - fields.names_of(Where)
     for name in fields.names_of(Schedule):  # they are not the algorithm's here
         setattr(args, name, None)
@@ -85,10 +87,12 @@ def run(args: argparse.Namespace) -> int:
         schedule,
         store=args.store,
         name=args.name,
-        watcher=_watcher(args),
+        watcher=watcher,
         new_model=args.new_model,
         named=asked_for,
     )
+    if metrics is not None:
+        metrics.read(going.place.store)
     previous = {
         number: signal.signal(number, lambda *_: going.stop()) for number in (signal.SIGINT, signal.SIGTERM)
     }
@@ -129,8 +133,6 @@ def _watcher(args: argparse.Namespace) -> Watcher:
         watchers.append(_print_json())
     elif not args.quiet:
         watchers.append(_print_line)
-    if args.metrics is not None:
-        watchers.append(_metrics(args.metrics))
 
     def tell(status: Status) -> None:
         for watch in watchers:
@@ -161,12 +163,3 @@ def _print_line(status: Status) -> None:
         + figures,
         flush=True,
     )
-
-
-def _metrics(port: int) -> Callable[[Status], None]:
-    from ternhost.runs.metrics import Metrics
-
-    try:
-        return Metrics(port).update
-    except (OSError, OverflowError) as error:
-        raise UsageError(f"port {port} cannot be had: {error}", hint="give another --metrics") from error
