@@ -16,6 +16,7 @@ from ternhost.algorithms.judging import WORDS
 from ternhost.cli import add_command, print_result, running
 from ternhost.errors import OK, UsageError
 from ternhost.runs import result as results
+from ternhost.runs.home_assistant import HomeAssistant, shown
 from ternhost.runs.options import Schedule, Where
 from ternhost.runs.serving import serve
 from ternhost.runs.status import END, PROGRESS, Status, Watcher
@@ -54,6 +55,11 @@ def add_parser(subparsers: Any) -> None:
         help="begin another model than the store holds; its keys, rounds and models stay",
     )
     running.add_metrics(parser)
+    parser.add_argument(
+        "--home-assistant",
+        action="store_true",
+        help="show the fleet in Home Assistant, over a broker of 'tern broker config --home-assistant'",
+    )
     fleet.add_argument(
         "--no-report",
         action="store_true",
@@ -76,6 +82,9 @@ def run(args: argparse.Namespace) -> int:
     watcher = _watcher(args)
     if metrics is not None:
         watcher = watcher.also(metrics.update)
+    home = HomeAssistant(args.fleet) if args.home_assistant else None
+    if home is not None:
+        watcher = watcher.also(home.update)
     asked_for = {*running.named(args)} - fields.names_of(Schedule) - fields.names_of(Where)
     for name in fields.names_of(Schedule):  # they are not the algorithm's here
         setattr(args, name, None)
@@ -97,7 +106,7 @@ def run(args: argparse.Namespace) -> int:
         number: signal.signal(number, lambda *_: going.stop()) for number in (signal.SIGINT, signal.SIGTERM)
     }
     try:
-        with going:
+        with going, shown(home, going, watcher.warn):
             result = going.run()
     finally:
         for number, handler in previous.items():

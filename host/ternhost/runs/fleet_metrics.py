@@ -1,7 +1,6 @@
 """What a store says of its fleet, for Prometheus: counted by SQLite when somebody scrapes, so that ingest pays nothing.
 
-A connection of its own reads it, which can neither write nor see a key. What boards say of themselves is proven by
-nothing.
+What boards say of themselves is proven by nothing.
 """
 
 from __future__ import annotations
@@ -9,30 +8,25 @@ from __future__ import annotations
 import sqlite3
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import closing
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 from prometheus_client import Metric
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from tern import wire
-from ternhost.mechanisms.base import MICRO
+from ternhost.aggregate.onlooker import DAY, least_budget, looking_at
 from ternhost.text import visible
 
-_DAY = 86_400
 # Within how many seconds a board was heard.
-_AGES = {"1m": 60, "10m": 600, "1h": 3600, "1d": _DAY}
+_AGES = {"1m": 60, "10m": 600, "1h": 3600, "1d": DAY}
 _OLDER = "older"
 STATES = ("online", "offline", "asleep")
 _ENTROPY = {wire.FAILED: "failed", wire.CTR_DRBG: "CTR_DRBG", wire.HASH_DRBG: "Hash_DRBG"}
 _MOST_VALUES = 20  # of a label that boards choose; the rest are "other"
 _LONGEST_VALUE = 60
-_WAIT = 2.0  # seconds for a locked store
 _AWAKE = 10  # seconds after its hello in which a board that sleeps is awake
-_SECRET = {"device", "revoked"}
 
 _AGE = "CASE {} ELSE '{}' END".format(
     " ".join(f"WHEN heard >= :now - {seconds} THEN '{age}'" for age, seconds in _AGES.items()), _OLDER
@@ -51,14 +45,13 @@ END, count(*) FROM board LEFT JOIN wake ON device = first GROUP BY 1
 """
 _BOARDS = "SELECT {}, count(*) FROM board WHERE {} GROUP BY 1 ORDER BY 2 DESC, 1"
 _TOLD = "json_extract(told, '$.{}')"
-_LEAST = f"SELECT min({_TOLD.format('budget')}) FROM board WHERE heard >= :now - {_DAY}"
 
 
 class FleetMetrics(Collector):
     """Collects the figures of the store at a path. Where that cannot be read, it tells so and nothing else."""
 
     def __init__(self, store: str | Path) -> None:
-        self._uri = f"file:{quote(str(Path(store).absolute()))}?mode=ro"
+        self._store = store
 
     def describe(self) -> Iterable[Metric]:
         """Nothing: to register this reads no store."""
@@ -66,8 +59,7 @@ class FleetMetrics(Collector):
 
     def collect(self) -> Iterator[Metric]:
         try:
-            with closing(sqlite3.connect(self._uri, uri=True, timeout=_WAIT)) as database:
-                database.set_authorizer(_only_read)
+            with looking_at(self._store) as database:
                 found = list(_families(database))
         except sqlite3.Error:
             found = []
@@ -75,13 +67,6 @@ class FleetMetrics(Collector):
             "tern_store_readable", "1 where the store could be read", float(bool(found))
         )
         yield from (*found, readable)
-
-
-def _only_read(action: int, argument: str | None, *_: object) -> int:
-    if action == sqlite3.SQLITE_READ and argument in _SECRET:
-        return sqlite3.SQLITE_DENY
-    reads = (sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION)
-    return sqlite3.SQLITE_OK if action in reads else sqlite3.SQLITE_DENY
 
 
 def _families(database: sqlite3.Connection) -> Iterator[Metric]:
@@ -128,12 +113,11 @@ def _families(database: sqlite3.Connection) -> Iterator[Metric]:
         "error",
         _most(rows(_BOARDS.format("error", "error IS NOT NULL"))),
     )
-    least = database.execute(_LEAST, now).fetchone()[0]
-    if least is not None:
+    if (least := least_budget(database)) is not None:
         yield GaugeMetricFamily(
             "tern_budget_left_least_epsilon",
-            "The least epsilon that a board heard within a day says is left of its first device's budget",
-            least / MICRO,
+            "The least epsilon that a board heard within a day says is left to its first device",
+            least,
         )
     gateways = dict.fromkeys(("online", "offline"), 0)
     gateways |= dict(rows("SELECT iif(online, 'online', 'offline'), count(*) FROM gateway GROUP BY 1"))
