@@ -106,6 +106,14 @@ def metrics(args: argparse.Namespace) -> Metrics | None:
         ) from error
 
 
+def add_store(metrics: Metrics | None, run: Run) -> None:
+    """Have `metrics`, if there are some, serve what the run's store says, too."""
+    if metrics is not None:
+        from ternhost.dashboard.fleet_metrics import FleetMetrics
+
+        metrics.add(FleetMetrics(run.place.store, run.place.name))
+
+
 def named(args: argparse.Namespace) -> dict[str, Any]:
     """What was named on the command line of an algorithm and its run."""
     found = fields.given(args, *(cls.Options for cls in ALGORITHMS.values()), Where)
@@ -151,8 +159,7 @@ def run(args: argparse.Namespace) -> int:
         watcher = watcher.also(figures.update)
     try:
         with begun(args, watcher) as going:
-            if figures is not None:
-                figures.read(going.place.store)
+            add_store(figures, going)
             result = going.run()
         if not args.no_report:
             printer.note("drawing the report")

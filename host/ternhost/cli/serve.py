@@ -14,9 +14,9 @@ from ternhost import options as fields
 from ternhost.algorithms.base import ALGORITHMS
 from ternhost.algorithms.judging import WORDS
 from ternhost.cli import add_command, print_result, running
+from ternhost.dashboard.home_assistant import HomeAssistant, shown
 from ternhost.errors import OK, UsageError
 from ternhost.runs import result as results
-from ternhost.runs.home_assistant import HomeAssistant, shown
 from ternhost.runs.options import Schedule, Where
 from ternhost.runs.serving import serve
 from ternhost.runs.status import END, PROGRESS, Status, Watcher
@@ -100,8 +100,7 @@ def run(args: argparse.Namespace) -> int:
         new_model=args.new_model,
         named=asked_for,
     )
-    if metrics is not None:
-        metrics.read(going.place.store)
+    running.add_store(metrics, going)
     previous = {
         number: signal.signal(number, lambda *_: going.stop()) for number in (signal.SIGINT, signal.SIGTERM)
     }

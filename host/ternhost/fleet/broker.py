@@ -83,7 +83,9 @@ topic read {prefix}/fleet/+
 topic write {home_prefix}/status
 {denied}
 """
-_DENIED = "".join(f"topic deny {{prefix}}/{name}\n" for name in ("round", "model", "down/+", "up/+", "hello/+"))
+_DENIED = "".join(
+    f"topic deny {{prefix}}/{name}\n" for name in ("round", "model", "down/+", "up/+", "hello/+")
+)
 
 _MOSQUITTO_CONF = """\
 # Written by tern. Start with: mosquitto -c {config}

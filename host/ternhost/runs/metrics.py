@@ -1,17 +1,16 @@
 """Figures of a run for Prometheus, on a loopback port.
 
-What the run says is kept here; what its store says (`ternhost.runs.fleet_metrics`) is read when somebody scrapes.
+What the run says is kept here; what its store says is for a collector (`ternhost.dashboard.fleet_metrics`).
 """
 
 from __future__ import annotations
 
 import time
-from pathlib import Path
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, start_http_server
+from prometheus_client.registry import Collector
 
 from tern import wire
-from ternhost.runs.fleet_metrics import FleetMetrics
 from ternhost.runs.status import END, Status
 
 _MINUTE, _HOUR = 60.0, 3600.0
@@ -22,7 +21,7 @@ _SECONDS = (
 
 
 class Metrics:
-    """Serves what `update` was last told, and what is in the store that `read` names."""
+    """Serves what `update` was last told, and what is collected by whoever was added."""
 
     def __init__(self, port: int, address: str = "127.0.0.1") -> None:
         """port: 0 for any free one; `port` tells which. Raises OSError where it is taken."""
@@ -75,9 +74,14 @@ class Metrics:
         self.server, _ = start_http_server(port, address, registry)
         self.port: int = self.server.server_port
 
-    def read(self, store: str | Path) -> None:
-        """Serve what this store says of its fleet, too."""
-        self._registry.register(FleetMetrics(store))
+    def add(self, collector: Collector) -> None:
+        """Serve what this collects, too, whenever somebody scrapes."""
+        self._registry.register(collector)
+
+    def close(self) -> None:
+        """Serve nothing any more."""
+        self.server.shutdown()
+        self.server.server_close()
 
     def update(self, status: Status) -> None:
         """Tell a status from now on."""

@@ -7,17 +7,16 @@ that of device discovery: https://www.home-assistant.io/integrations/mqtt/#devic
 from __future__ import annotations
 
 import json
-import sqlite3
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from ternhost.aggregate.onlooker import least_budget, looking_at
 from ternhost.aggregate.store import Store
 from ternhost.algorithms.judging import WORDS
+from ternhost.dashboard.fleet import least_budget
 from ternhost.errors import UsageError
 from ternhost.fleet import broker
 from ternhost.links.access import Access, host_file
@@ -28,6 +27,7 @@ from ternhost.runs.status import END, Status
 ONLINE, OFFLINE = b"online", b"offline"
 _STATE = "home_assistant"  # of a store: the topics that its broker keeps
 _EVERY = 5.0  # seconds between two messages within a round
+_SELDOM = 50  # how much longer the store is left alone than it takes to read
 
 # What is told whatever is learned: name -> how people call it, its unit, its icon.
 _SENSORS = {
@@ -59,7 +59,8 @@ class HomeAssistant:
         self._state, self._availability = f"{prefix}/fleet/state", f"{prefix}/fleet/availability"
         self._id = f"tern_{prefix}"
         self._told: dict[str, Any] = dict.fromkeys(_SENSORS)
-        self._last = -_EVERY
+        self._last = -_EVERY  # when it was told last,
+        self._read = self._took = 0.0  # when the store was read for it, and how long that took
 
     def begin(
         self, store: Store, figures: Mapping[str, float], warn: Callable[[str], None] = lambda message: None
@@ -101,8 +102,10 @@ class HomeAssistant:
 
     def _put(self) -> None:
         self._last = time.monotonic()
-        with suppress(sqlite3.Error), looking_at(self._store.path) as database:
-            self._told["budget"] = least_budget(database)
+        if self._last - self._read >= _SELDOM * self._took:
+            self._told["budget"] = least_budget(self._store.boards(), time.time())
+            self._read = time.monotonic()
+            self._took = self._read - self._last
         self._notices.put(self._state, json.dumps(self._told).encode())
 
     def _configure(self) -> None:
