@@ -197,7 +197,7 @@ def card(data: bytes) -> Options:
     for i, x in enumerate(_INPUTS):
         law = np.array(cards.distribution(own, round(x * ONE)))
         law = np.add.reduceat(law, np.arange(0, len(law), every))
-        common = {"name": f"x = {x:g}", "data": [_short(float(p)) for p in law], "color": COLOURS[i]}
+        common: Options = {"name": f"x = {x:g}", "data": [_short(float(p)) for p in law], "color": COLOURS[i]}
         if few:
             series.append({**common, "type": "bar", "itemStyle": {"borderColor": _INK, "borderWidth": 0.5}})
         else:

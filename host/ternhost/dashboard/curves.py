@@ -42,7 +42,9 @@ def measures(run: RunView | None, history: Sequence[Mapping[str, Any]]) -> list[
     if run is not None and run.references.get("measures"):
         return list(run.references["measures"])
     last = history[-1] if history else {}
-    return [name for name, value in last.items() if name not in _NO_FIGURE and isinstance(value, (int, float))]
+    return [
+        name for name, value in last.items() if name not in _NO_FIGURE and isinstance(value, (int, float))
+    ]
 
 
 def devices_of(run: RunView | None, registered: int) -> int:
@@ -53,7 +55,7 @@ def devices_of(run: RunView | None, registered: int) -> int:
 def cost_of_report(run: RunView | None) -> float:
     """The epsilon that a report costs its sender, in the mean over the classes of devices; 0 where it is not known."""
     classes = run.references.get("classes", ()) if run else ()
-    return sum(own["share"] * own["epsilon_per_report"] for own in classes)
+    return float(sum(own["share"] * own["epsilon_per_report"] for own in classes))
 
 
 def axes(run: RunView | None, registered: int) -> list[str]:
@@ -61,8 +63,10 @@ def axes(run: RunView | None, registered: int) -> list[str]:
     return [REPORTS, ROUNDS] + [EPSILON] * bool(cost_of_report(run) and devices_of(run, registered))
 
 
-def positions(run: RunView | None, history: Sequence[Mapping[str, Any]], by: str, registered: int) -> list[float]:
-    """Where each round is on that axis: after how many rounds, reports, or how much epsilon of a device, in the mean."""
+def positions(
+    run: RunView | None, history: Sequence[Mapping[str, Any]], by: str, registered: int
+) -> list[float]:
+    """Where each round is on that axis: rounds, reports, or the epsilon that devices have spent, in the mean."""
     if by == ROUNDS:
         return [float(i) for i in range(1, len(history) + 1)]
     so_far = [float(n) for n in accumulate(entry.get("reports", 0) for entry in history)]
@@ -109,7 +113,9 @@ def chosen(count: int, most: int = MOST) -> list[int]:
     return [i * (count - 1) // (most - 1) for i in range(most)]
 
 
-def series(history: Sequence[Mapping[str, Any]], name: str, at: Sequence[float], most: int = MOST) -> list[Point]:
+def series(
+    history: Sequence[Mapping[str, Any]], name: str, at: Sequence[float], most: int = MOST
+) -> list[Point]:
     """What was chosen for each round by that name (tau, rate)."""
     return [(at[i], float(history[i][name])) for i in chosen(len(history), most) if name in history[i]]
 

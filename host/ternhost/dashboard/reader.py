@@ -6,18 +6,15 @@ import json
 import os
 import sqlite3
 import time
-import zlib
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
 
-import numpy as np
-
-from tern import card as cards
 from ternhost.aggregate.members import unpack_ids
 from ternhost.aggregate.questions import decode_body
+from ternhost.aggregate.tallies import unpack_counts
 from ternhost.dashboard import guarded
 from ternhost.dashboard.snapshot import BoardView, GatewayView, OpenRound, RunView, Snapshot, TallyView
 from ternhost.errors import StorageError
@@ -33,7 +30,7 @@ _HISTORY = "SELECT number, entry, began, finished FROM history WHERE run = ? AND
 _ROUNDS = "SELECT number, quorum, deadline, ended, run, began FROM round WHERE number > ? ORDER BY number"
 _ARRIVED = "SELECT max(id), sum(reports) FROM batch WHERE round = ? AND id > ?"
 _TALLIES = "SELECT position, body, asked, reports, counts FROM tally WHERE round = ? ORDER BY position"
-_BOARDS = "SELECT name, first, clients, online, heard, told, errors, error FROM board ORDER BY first, name"
+_BOARDS = "SELECT name, first, clients, online, heard, told, errors, error FROM board ORDER BY first"
 _GATEWAYS = "SELECT name, devices, online, heard, told FROM gateway ORDER BY name"
 
 # What SQLite says of a file that is only in use now, or on its way.
@@ -52,8 +49,8 @@ class _Known:
     arrived: dict[int, tuple[int, int]] = field(
         default_factory=dict
     )  # last batch and reports, by round under way
-    told: dict[str, tuple[str, Mapping[str, Any]]] = field(default_factory=dict)  # by board, and its JSON
-    boards: dict[str, BoardView] = field(default_factory=dict)
+    told: dict[int, tuple[str, Mapping[str, Any]]] = field(default_factory=dict)  # of boards, and its JSON
+    boards: dict[int, BoardView] = field(default_factory=dict)
     tallied: int | None = None  # the round of the tallies
     tallies: tuple[TallyView, ...] = ()
 
@@ -227,14 +224,14 @@ class Reader:
         # Most have not changed: their JSON is not read again, and they are the same objects.
         boards, told = {}, self._known.told
         for name, first, clients, online, heard, text, errors, error in database.execute(_BOARDS):
-            if told.get(name, ("",))[0] != text:
-                told[name] = text, json.loads(text)
-            now = BoardView(name, first, clients, bool(online), heard, told[name][1], errors, error)
-            before = self._known.boards.get(name)
-            boards[name] = before if before is not None and before == now else now
+            if told.get(first, ("",))[0] != text:
+                told[first] = text, json.loads(text)
+            now = BoardView(name, first, clients, bool(online), heard, told[first][1], errors, error)
+            before = self._known.boards.get(first)
+            boards[first] = before if before is not None and before == now else now
         self._known.boards = boards
-        for name in told.keys() - boards.keys():
-            del told[name]
+        for first in told.keys() - boards.keys():
+            del told[first]
         return tuple(boards.values())
 
     def _gateways(
@@ -298,12 +295,7 @@ def _run(name: str, row: tuple[Any, ...]) -> RunView:
 
 def _tally(number: int, position: int, body: bytes, asked: int, reports: int, counts: bytes) -> TallyView:
     question = decode_body(body)
-    card = bytes(question.card)
-    table = np.frombuffer(zlib.decompress(counts), "<i8")
-    symbols = cards.decode(card).symbols
-    if symbols < 1 or len(table) % symbols:
-        table = np.zeros((0, max(1, symbols)), np.int64)
-    table = table.reshape(-1, max(1, symbols))
+    table = unpack_counts(counts, body)
     return TallyView(
         number,
         position,
@@ -312,7 +304,7 @@ def _tally(number: int, position: int, body: bytes, asked: int, reports: int, co
         question.model,
         question.k,
         len(table),
-        card.hex(),
+        bytes(question.card).hex(),
         tuple(table.sum(axis=0).tolist()),
         tuple(table.sum(axis=1).tolist()),
     )

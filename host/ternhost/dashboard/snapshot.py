@@ -6,7 +6,10 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-PREPARING, RUNNING = "preparing", "running"
+from ternhost.aggregate.board_table import BoardRow
+from ternhost.aggregate.run_table import PREPARING, RUNNING
+
+BoardView = BoardRow  # budget in micro-epsilon, heap in bytes; no tag proves what a board told
 
 
 @dataclass(frozen=True)
@@ -54,24 +57,6 @@ class OpenRound:
     asked: int
     wanted: int
     reports: int
-
-
-@dataclass(frozen=True)
-class BoardView:
-    """A board by its port, or its name on the broker, with `clients` devices from `first` on.
-
-    told: what its HELLO said (budget in micro-epsilon, heap in bytes, release, ...); no tag proves it. heard: seconds
-    since 1970. errors: how often it failed, `error` the last time.
-    """
-
-    name: str
-    first: int
-    clients: int
-    online: bool
-    heard: float
-    told: Mapping[str, Any] = field(default_factory=dict)
-    errors: int = 0
-    error: str | None = None
 
 
 @dataclass(frozen=True)

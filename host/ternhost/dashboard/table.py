@@ -47,23 +47,25 @@ class Table:
 
     def __init__(self) -> None:
         self._boards: tuple[BoardView, ...] | None = None
-        self._rows: dict[str, tuple[BoardView, Row, str]] = {}
+        self._rows: dict[int, tuple[BoardView, Row, str]] = {}
         self.changes = 0  # how often the boards were others than before
 
     def take(self, boards: tuple[BoardView, ...]) -> None:
         """These are the boards now."""
         if boards is self._boards:
             return
-        rows = {}
+        rows: dict[int, tuple[BoardView, Row, str]] = {}
         for board in boards:
-            known = self._rows.get(board.name)
+            known = self._rows.get(board.first)
             if known is None or known[0] is not board:
                 made = row(board)
                 known = board, made, " ".join(str(made[name] or "") for name in _SEARCHED).lower()
-            rows[board.name] = known
-        if self._boards is None or any(
-            self._rows.get(name, (None,))[0] is not known[0] for name, known in rows.items()
-        ) or rows.keys() != self._rows.keys():
+            rows[board.first] = known
+        if (
+            self._boards is None
+            or any(self._rows.get(first, (None,))[0] is not known[0] for first, known in rows.items())
+            or rows.keys() != self._rows.keys()
+        ):
             self.changes += 1
         self._boards, self._rows = boards, rows
 
