@@ -15,7 +15,7 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from ternhost.dashboard import curves
-from ternhost.dashboard.fleet import FleetView, fleet_of
+from ternhost.dashboard.fleet_view import FleetView, fleet_of
 from ternhost.dashboard.reader import Reader
 from ternhost.dashboard.snapshot import Snapshot
 from ternhost.errors import StorageError

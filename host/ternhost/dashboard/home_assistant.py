@@ -16,7 +16,7 @@ from typing import Any
 
 from ternhost.aggregate.store import Store
 from ternhost.algorithms.judging import WORDS
-from ternhost.dashboard.fleet import least_budget
+from ternhost.dashboard.fleet_view import least_budget
 from ternhost.errors import UsageError
 from ternhost.fleet import broker
 from ternhost.links.access import Access, host_file
