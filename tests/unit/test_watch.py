@@ -177,7 +177,7 @@ class Watching:
         with suppress(OSError):  # nothing yet, or the far end is closed
             while data := os.read(self._far, 1 << 16):
                 self._data += data
-        return self._data.decode()
+        return self._data.decode(errors="replace")  # the last character may have come in part
 
     def wait_for(self, pattern, count=1):
         end = time.monotonic() + 60
