@@ -47,6 +47,7 @@ COMMANDS: Registry[Command] = Registry(
         "plan": "ternhost.cli.plan",
         "experiment": "ternhost.cli.experiment",
         "serve": "ternhost.cli.serve",
+        "dashboard": "ternhost.cli.dashboard",
         "watch": "ternhost.cli.watch",
     },
 )

@@ -26,6 +26,7 @@ _RUN = (
     + ", ".join(f"json_extract(state, '$.{name}')" for name in _STATE)
     + " FROM run WHERE name = ?"
 )
+_RUNS = "SELECT name, status, began, coalesce(json_extract(state, '$.rounds'), 0) FROM run ORDER BY rowid"
 _HISTORY = "SELECT number, entry, began, finished FROM history WHERE run = ? AND number > ? ORDER BY number"
 _ROUNDS = "SELECT number, quorum, deadline, ended, run, began FROM round WHERE number > ? ORDER BY number"
 _ARRIVED = "SELECT max(id), sum(reports) FROM batch WHERE round = ? AND id > ?"
@@ -153,11 +154,10 @@ class Reader:
 
     def _runs(self, database: sqlite3.Connection) -> tuple[RunView, ...]:
         found = []
-        for name, status, began in database.execute(
-            "SELECT name, status, began FROM run ORDER BY rowid"
-        ).fetchall():
+        for name, *now in database.execute(_RUNS).fetchall():
             known = self._known.runs.get(name)
-            if known is None or known.unfinished or (known.status, known.began) != (status, began):
+            # One that is served goes on after it has finished, and may have finished again by now.
+            if known is None or known.unfinished or [known.status, known.began, known.rounds] != now:
                 known = _run(name, database.execute(_RUN, (name,)).fetchone())
             found.append(known)
         self._known.runs = {run.name: run for run in found}

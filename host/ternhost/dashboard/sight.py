@@ -1,0 +1,90 @@
+"""A store as all open pages see it: read by one of them for all, and not at all while none is open."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from pathlib import Path
+
+from ternhost.dashboard import places
+from ternhost.dashboard.curves import Point
+from ternhost.dashboard.reader import Reader
+from ternhost.dashboard.snapshot import RunView, Snapshot
+from ternhost.dashboard.table import Table
+
+EVERY = 0.5  # seconds from one look to the next
+_MOST_ARRIVALS = 600
+
+
+class Sight:
+    """The newest snapshot of a store (`now`), its boards as a table, and how the reports of its round arrive."""
+
+    def __init__(self, reader: Reader) -> None:
+        """Raises StorageError for what is no store of this version."""
+        self._reader = reader
+        self._looking = asyncio.Lock()
+        self._looked = 0.0
+        self.table = Table()
+        self.arrivals: deque[Point] = deque(maxlen=_MOST_ARRIVALS)
+        self._round: int | None = None
+        self._first = 0.0
+        self.now: Snapshot = reader.snapshot()
+        self._note()
+
+    @property
+    def path(self) -> Path:
+        return self._reader.path
+
+    async def look(self) -> Snapshot:
+        """The store as it is, or was less than `EVERY` seconds ago."""
+        async with self._looking:
+            if time.monotonic() - self._looked >= EVERY:
+                self.now = await asyncio.to_thread(self._reader.snapshot)
+                self._looked = time.monotonic()
+                self._note()
+        return self.now
+
+    def _note(self) -> None:
+        self.table.take(self.now.boards)
+        opened = self.now.open[-1] if self.now.open else None
+        number = None if opened is None else opened.number
+        if number != self._round:
+            self.arrivals.clear()
+            self._round = number
+        if opened is not None and opened.reports:
+            now = time.monotonic()
+            if not self.arrivals:
+                self._first = now
+            self.arrivals.append((now - self._first, float(opened.reports)))
+
+
+class Others:
+    """The runs beside a store: what each has learned, for who compares them."""
+
+    def __init__(self, store: Path) -> None:
+        self._store = store
+        self._readers: dict[tuple[Path, str | None], Reader] = {}
+
+    def runs(self) -> dict[str, tuple[Path, RunView]]:
+        """Every run of this store and of those beside it by its name, the newest first. May take a while."""
+        found: list[tuple[Path, RunView]] = []
+        for path in places.beside(self._store):
+            found += [(path, run) for run in self._snapshot(path, None).runs]
+        found.sort(key=lambda own: -own[1].began)
+        return {run.name: (path, run) for path, run in reversed(found)}
+
+    def history(self, path: Path, run: str) -> Snapshot:
+        """That run of that store."""
+        return self._snapshot(path, run)
+
+    def _snapshot(self, path: Path, run: str | None) -> Snapshot:
+        from ternhost.errors import StorageError
+
+        reader = self._readers.setdefault((path, run), Reader(path, run))
+        try:
+            return reader.snapshot()
+        except StorageError as error:  # of another version
+            return Snapshot(str(path), note=error.message)
+        finally:
+            reader.close()  # what it has read it keeps
