@@ -100,7 +100,12 @@ def test_who_may_write_what(place):
     host, publisher, home = (Access.load(directory / name) for name in (HOST, PUBLISHER, HOME_ASSISTANT))
     assert len({host.password, publisher.password, home.password}) == 3
     topics = (CONFIG, STATE, "home/device/other/config", "home/status", "farm/a/round")
-    topics += ("farm/a/hello/tern-publisher", "farm/a/up/home-assistant", "farm/a/down/00000001", "farm/a/model")
+    topics += (
+        "farm/a/hello/tern-publisher",
+        "farm/a/up/home-assistant",
+        "farm/a/down/00000001",
+        "farm/a/model",
+    )
     allowed = {host: set(), publisher: {CONFIG, STATE}, home: {"home/status"}}
     with Mosquitto(directory):
         for access, own in allowed.items():

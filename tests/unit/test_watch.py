@@ -19,6 +19,7 @@ import pytest
 from rich.console import Console
 
 from ternhost.aggregate.board_table import BoardRow
+from ternhost.aggregate.run_table import FINISHED
 from ternhost.aggregate.store import Store
 from ternhost.cli import main as tern
 from ternhost.dashboard.braille import plot
@@ -66,6 +67,13 @@ def served():
     with Store("s.sqlite") as store:
         store.boards_seen(boards)
     return "s.sqlite"
+
+
+def test_a_run_that_finishes_again_between_two_looks_is_read_anew(served):
+    with Reader(served) as reader:
+        assert reader.snapshot().run.rounds == 3
+        assert tern([*SERVE, "--rounds", "4"]) == OK
+        assert (reader.snapshot().run.rounds, reader.snapshot().run.status) == (4, FINISHED)
 
 
 def drawn(shown, width=80, **options):
