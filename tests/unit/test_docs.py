@@ -45,7 +45,7 @@ def commands(text):
         for line in code.replace("\\\n", " ").splitlines():
             words = shlex.split(line, comments=True)
             if words and words[0] == "tern":
-                yield words[1 : words.index(">") if ">" in words else None]
+                yield words[1:]
 
 
 def options(parser):

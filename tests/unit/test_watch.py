@@ -148,11 +148,12 @@ def test_what_is_not_there(capsys):
     assert capsys.readouterr().out == "waiting for a run in empty.sqlite\n"
 
 
-def test_files_for_grafana_and_prometheus(capsys):
-    assert tern(["watch", "--grafana"]) == OK
-    assert json.loads(capsys.readouterr().out)["title"] == "tern"
-    assert tern(["watch", "--alerts"]) == OK
-    assert capsys.readouterr().out.startswith("# Alerts for Prometheus")
+def test_files_for_grafana_and_prometheus(here, capsys):
+    assert tern(["watch", "--grafana", "tern.json", "--alerts", "alerts.yml", "--json"]) == OK
+    assert json.loads(capsys.readouterr().out) == {"grafana": "tern.json", "alerts": "alerts.yml"}
+    assert json.loads((here / "tern.json").read_text())["title"] == "tern"
+    assert (here / "alerts.yml").read_text().startswith("# Alerts for Prometheus")
+    assert tern(["watch", "--grafana", "nowhere/tern.json"]) != OK
 
 
 class Watching:

@@ -12,13 +12,14 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from ternhost.cli import add_command
+from ternhost.cli import add_command, print_result
 from ternhost.cli.terminal import can_redraw, heeding_interrupts
 from ternhost.dashboard import curves, places
 from ternhost.dashboard.picture import picture
 from ternhost.dashboard.reader import Reader
 from ternhost.dashboard.snapshot import Snapshot
 from ternhost.errors import OK, StorageError, UsageError
+from ternhost.files import write_whole
 from ternhost.runs.directory import RUNS
 from ternhost.text import visible
 
@@ -33,7 +34,7 @@ def add_parser(subparsers: Any) -> None:
         "show a run and its fleet in the terminal, until Ctrl-C",
         """tern watch my-broker/store.sqlite
         tern watch --once --json
-        tern watch --grafana > tern.json""",
+        tern watch --grafana tern.json --alerts tern-alerts.yml""",
     )
     parser.add_argument(
         "run",
@@ -45,24 +46,25 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument(
         "--interval", type=float, default=1.0, metavar="SECONDS", help="between two looks (default 1)"
     )
-    other = parser.add_mutually_exclusive_group()
-    other.add_argument(
-        "--json", action="store_true", help="print a JSON object a line whenever something has changed"
-    )
-    other.add_argument(
+    parser.add_argument(
         "--grafana",
-        action="store_true",
-        help="print a dashboard for Grafana over the figures of --metrics, and end",
+        metavar="FILE",
+        help="write a dashboard for Grafana over the figures of --metrics, and end",
     )
-    other.add_argument(
-        "--alerts", action="store_true", help="print alert rules for Prometheus over them, and end"
+    parser.add_argument(
+        "--alerts", metavar="FILE", help="write alert rules for Prometheus over them, and end"
+    )
+    parser.add_argument(
+        "--json", action="store_true", help="print a JSON object a line whenever something has changed"
     )
     parser.set_defaults(func=run)
 
 
 def run(args: argparse.Namespace) -> int:
-    if asked := next((name for name in _FILES if getattr(args, name)), None):
-        sys.stdout.write((files("ternhost") / "monitoring" / _FILES[asked]).read_text())
+    if asked := {name: path for name in _FILES if (path := getattr(args, name))}:
+        for name, path in asked.items():
+            write_whole(Path(path), (files("ternhost") / "monitoring" / _FILES[name]).read_bytes())
+        print_result(asked, "\n".join(f"{name}: {path}" for name, path in asked.items()), args.json)
         return OK
     if not 0.1 <= args.interval <= 3600:
         raise UsageError(f"--interval must be 0.1 to 3600 seconds, not {args.interval:g}")
