@@ -27,7 +27,7 @@ from ternhost.dashboard.picture import Picture, picture
 from ternhost.dashboard.reader import Reader
 from ternhost.dashboard.snapshot import OpenRound, RunView
 from ternhost.dashboard.terminal import Drawn
-from ternhost.errors import OK, USAGE
+from ternhost.errors import OK, STORAGE, USAGE
 
 TERN = [sys.executable, "-c", "import sys; from ternhost.cli import main; sys.exit(main())"]
 SERVE = ["serve", "--fleet", "simulated:60", "--store", "s.sqlite", "--no-report", "--quiet"]
@@ -153,7 +153,8 @@ def test_files_for_grafana_and_prometheus(here, capsys):
     assert json.loads(capsys.readouterr().out) == {"grafana": "tern.json", "alerts": "alerts.yml"}
     assert json.loads((here / "tern.json").read_text())["title"] == "tern"
     assert (here / "alerts.yml").read_text().startswith("# Alerts for Prometheus")
-    assert tern(["watch", "--grafana", "nowhere/tern.json"]) != OK
+    assert tern(["watch", "--grafana", "nowhere/tern.json"]) == STORAGE
+    assert "nowhere/tern.json: No such file" in capsys.readouterr().err
 
 
 class Watching:

@@ -63,7 +63,10 @@ def add_parser(subparsers: Any) -> None:
 def run(args: argparse.Namespace) -> int:
     if asked := {name: path for name in _FILES if (path := getattr(args, name))}:
         for name, path in asked.items():
-            write_whole(Path(path), (files("ternhost") / "monitoring" / _FILES[name]).read_bytes())
+            try:
+                write_whole(Path(path), (files("ternhost") / "monitoring" / _FILES[name]).read_bytes())
+            except OSError as error:
+                raise StorageError(f"{path}: {error.strerror}", hint="name another file") from error
         print_result(asked, "\n".join(f"{name}: {path}" for name, path in asked.items()), args.json)
         return OK
     if not 0.1 <= args.interval <= 3600:

@@ -111,16 +111,13 @@ def _learning(picture: Picture, options: ConsoleOptions) -> Iterable[RenderableT
         return
     yield Text()
     for name, value in picture.figures.items():
-        words: list[str | tuple[str, str]] = [
-            f"{word(name)} ",
-            (f"{value:.4f}", "bold" if name == curve.measure else ""),
-        ]
-        if name == curve.measure:
-            if picture.interval:
-                words.append(("  {:.3f} to {:.3f}".format(*picture.interval), "dim"))
-            if curve.optimum is not None:
-                words.append((f"  without privacy {curve.optimum:.4f}", "dim"))
-        yield _line(*words)
+        figure = f"{word(name)} {value:.4f}"
+        if name != curve.measure:
+            yield _line(figure)
+            continue
+        beside = "  95 %: {:.3f} to {:.3f}".format(*picture.interval) if picture.interval else ""
+        beside += "" if curve.optimum is None else f"  without privacy: {curve.optimum:.4f}"
+        yield _line((figure, "bold"), (beside, "dim"))
     if len(curve.points) > 1 and not options.ascii_only:
         yield _curve(curve, options.max_width)
 
