@@ -51,6 +51,7 @@ class Page:
         self._head_shown: int | None = None
         ui.add_css(style.CSS)
         ui.add_body_html(words.first(sight.now))
+        ui.colors(primary="#0072b2")
         self._dark = ui.dark_mode(None)
         with ui.element("main").classes("tern"):
             with ui.element("div").classes("tern-head"):
