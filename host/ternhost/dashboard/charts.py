@@ -51,11 +51,16 @@ def _axis(kind: str, name: str, **more: Any) -> Options:
 
 
 def _frame(x: Options, y: Options, series: list[Options], **more: Any) -> Options:
-    legend = [own["name"] for own in series if not own["name"].startswith("_")]
+    legend = [
+        {"name": own["name"], **({"icon": "rect"} if "areaStyle" in own else {})}
+        for own in series
+        if not own["name"].startswith("_")
+    ]
+    top = 32 if len(legend) < 2 else 56 if len(legend) < 4 else 74
     return {
         "animation": False,
         "textStyle": {"fontFamily": _FONT, "color": _INK},
-        "grid": {"left": 8, "right": 20, "top": 64, "bottom": 32, "containLabel": True},
+        "grid": {"left": 8, "right": 20, "top": top, "bottom": 32, "containLabel": True},
         "legend": {
             "data": legend,
             "show": len(legend) > 1,
@@ -145,7 +150,8 @@ def _band(low: Sequence[Point], high: Sequence[Point]) -> list[Options]:
             **common,
             "name": "95 % interval",
             "data": [[_short(x), _short(y)] for x, y in height],
-            "areaStyle": {"opacity": 0.22, "color": COLOURS[0]},
+            "areaStyle": {"opacity": 0.25, "color": COLOURS[0]},
+            "itemStyle": {"opacity": 0.4},
         },
     ]
 
