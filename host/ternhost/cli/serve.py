@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import signal
 import time
 from collections.abc import Callable
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
+from ternhost import extras
 from ternhost import options as fields
 from ternhost.algorithms.base import ALGORITHMS
 from ternhost.algorithms.judging import WORDS
 from ternhost.cli import add_command, print_result, running
+from ternhost.dashboard import beside
 from ternhost.dashboard.home_assistant import HomeAssistant, shown
 from ternhost.errors import OK, UsageError
 from ternhost.runs import result as results
@@ -60,6 +64,14 @@ def add_parser(subparsers: Any) -> None:
         action="store_true",
         help="show the fleet in Home Assistant, over a broker of 'tern broker config --home-assistant'",
     )
+    parser.add_argument(
+        "--dashboard",
+        nargs="?",
+        type=int,
+        const=True,
+        metavar="PORT",
+        help="show the run in the browser meanwhile, as tern dashboard does, on this loopback port",
+    )
     fleet.add_argument(
         "--no-report",
         action="store_true",
@@ -77,6 +89,8 @@ def run(args: argparse.Namespace) -> int:
     args.fleet = args.fleet or (args.broker and f"mqtt:{args.broker}")
     if not args.fleet:
         raise UsageError("--fleet must name the devices", hint="such as --fleet mqtt:my-broker")
+    if args.dashboard is not None:
+        extras.require("nicegui")
     schedule = Schedule(**fields.given(args, Schedule))
     metrics = running.metrics(args)
     watcher = _watcher(args)
@@ -105,7 +119,7 @@ def run(args: argparse.Namespace) -> int:
         number: signal.signal(number, lambda *_: going.stop()) for number in (signal.SIGINT, signal.SIGTERM)
     }
     try:
-        with going, shown(home, going, watcher.warn):
+        with going, _shown(args, going.directory), shown(home, going, watcher.warn):
             result = going.run()
     finally:
         for number, handler in previous.items():
@@ -117,6 +131,12 @@ def run(args: argparse.Namespace) -> int:
     if not args.no_report:
         result |= results.draw(result)
     return running.told(args, result)
+
+
+def _shown(args: argparse.Namespace, run: Path) -> contextlib.AbstractContextManager[None]:
+    if args.dashboard is None:
+        return contextlib.nullcontext()
+    return beside.shown(run, None if args.dashboard is True else args.dashboard, args.json or args.quiet)
 
 
 def _print_json() -> Callable[[Status], None]:

@@ -40,7 +40,9 @@ def _axis(kind: str, name: str, **more: Any) -> Options:
         "name": name,
         **centred,
         "nameTextStyle": {"color": _SOFT, "align": "center" if "nameLocation" in centred else "left"},
-        "axisLabel": {"color": _SOFT, "hideOverlap": True},
+        "axisLabel": {"color": _SOFT, "hideOverlap": True, "alignMaxLabel": "right"}
+        if "nameLocation" in centred
+        else {"color": _SOFT},
         "axisLine": {"lineStyle": {"color": _GRID}},
         "axisTick": {"lineStyle": {"color": _GRID}},
         "splitLine": {"lineStyle": {"color": _GRID}},
@@ -49,18 +51,23 @@ def _axis(kind: str, name: str, **more: Any) -> Options:
 
 
 def _frame(x: Options, y: Options, series: list[Options], **more: Any) -> Options:
-    legend = [own["name"] for own in series if not own["name"].startswith("_")]
+    legend = [
+        {"name": own["name"], **({"icon": "rect"} if "areaStyle" in own else {})}
+        for own in series
+        if not own["name"].startswith("_")
+    ]
+    top = 32 if len(legend) < 2 else 56 if len(legend) < 4 else 74
     return {
         "animation": False,
         "textStyle": {"fontFamily": _FONT, "color": _INK},
-        "grid": {"left": 8, "right": 16, "top": 56, "bottom": 32, "containLabel": True},
+        "grid": {"left": 8, "right": 20, "top": top, "bottom": 32, "containLabel": True},
         "legend": {
             "data": legend,
             "show": len(legend) > 1,
-            "type": "scroll",
+            "itemWidth": 20,
+            "itemGap": 12,
             "top": 0,
             "textStyle": {"color": _INK},
-            "pageTextStyle": {"color": _INK},
         },
         "tooltip": {
             "trigger": "axis",
@@ -94,8 +101,10 @@ def _short(value: float) -> float:
     return float(f"{value:.6g}")
 
 
-def learning(curve: Curve, floor: str) -> Options:
-    """The learning curve in its interval, between the optimum without privacy and the baseline (`floor` in words)."""
+def learning(curve: Curve, floor: str | None) -> Options:
+    """The learning curve in its interval, between the optimum without privacy and the baseline.
+
+    floor: the baseline in words; None leaves it out, so that there is more room for the rest."""
     name = curves.word(curve.measure)
     series = [_line(name, curve.points, 0, z=5)]
     if curve.low:
@@ -103,11 +112,12 @@ def learning(curve: Curve, floor: str) -> Options:
     if curve.points:
         ends = (curve.points[0][0], curve.points[-1][0])
         for i, label, value in ((1, "without privacy", curve.optimum), (2, floor, curve.baseline)):
-            if value is not None:
+            if value is not None and label is not None:
                 series.append(_line(label, [(x, value) for x in ends], i, showSymbol=False))
-    x = _axis("value", AXES[curve.by], below=True, scale=True, splitLine={"show": False})
+    x = _axis("value", AXES[curve.by], below=True, scale=True, max="dataMax", splitLine={"show": False})
     values = [y for _, y in (*curve.points, *curve.low, *curve.high)]
-    values += [value for value in (curve.optimum, curve.baseline) if value is not None]
+    compared = (curve.optimum, curve.baseline if floor else None)
+    values += [value for value in compared if value is not None]
     return _frame(x, _axis("value", f"{name}, held-out records", scale=True, **_room(values)), series)
 
 
@@ -140,7 +150,8 @@ def _band(low: Sequence[Point], high: Sequence[Point]) -> list[Options]:
             **common,
             "name": "95 % interval",
             "data": [[_short(x), _short(y)] for x, y in height],
-            "areaStyle": {"opacity": 0.22, "color": COLOURS[0]},
+            "areaStyle": {"opacity": 0.25, "color": COLOURS[0]},
+            "itemStyle": {"opacity": 0.4},
         },
     ]
 
@@ -148,20 +159,26 @@ def _band(low: Sequence[Point], high: Sequence[Point]) -> list[Options]:
 def compared(named: Mapping[str, Curve], measure: str, by: str) -> Options:
     """The learning curves of several runs."""
     series = [_line(name, own.points, i) for i, (name, own) in enumerate(named.items())]
-    x = _axis("value", AXES[by], below=True, scale=True, splitLine={"show": False})
+    x = _axis("value", AXES[by], below=True, scale=True, max="dataMax", splitLine={"show": False})
     return _frame(x, _axis("value", f"{curves.word(measure)}, held-out records", scale=True), series)
 
 
 def stepped(name: str, points: Sequence[Point], by: str) -> Options:
     """What was chosen round by round."""
-    x = _axis("value", AXES[by], below=True, scale=True, splitLine={"show": False})
+    x = _axis("value", AXES[by], below=True, scale=True, max="dataMax", splitLine={"show": False})
     y = _axis("value", name, scale=True)
     return _frame(x, y, [_line(name, points, 0, step="end", showSymbol=False)])
 
 
 def arriving(points: Sequence[Point], wanted: int) -> Options:
     """Reports of the round under way, by the seconds that somebody has looked on."""
-    x = _axis("value", "seconds since its first report was seen here", below=True, splitLine={"show": False})
+    x = _axis(
+        "value",
+        "seconds since its first report was seen here",
+        below=True,
+        max="dataMax",
+        splitLine={"show": False},
+    )
     y = _axis("value", "reports", min=0, max=max([wanted, *(int(n) for _, n in points)]))
     series = [_line("reports", points, 0, step="end", showSymbol=False, areaStyle={"opacity": 0.15})]
     if points:

@@ -48,8 +48,8 @@ def _column(
     }
 
 
+_NAME = _column("name", "board", 150, says=False, pinned="left")
 _HEARD = [
-    _column("name", "board", 150, says=False, pinned="left"),
     _column("online", "state", 90, says=False),
     _column("heard", "last heard", 115, "ago", says=False),
     _column("first", "first device", 110, "number", says=False),
@@ -86,6 +86,7 @@ class Fleet(Section):
                 self._grid = ui.aggrid(
                     {
                         "columnDefs": [
+                            _NAME,
                             {"headerName": "as the host has seen", "children": _HEARD},
                             {"headerName": f"{_SAYS} (nothing proves it)", "children": _TOLD},
                         ],

@@ -37,6 +37,9 @@ class Learning(Section):
                         "dense no-caps aria-label=figure"
                     )
                     self._by = ui.toggle([], on_change=self._chosen).props("dense no-caps aria-label=axis")
+                    self._floor = ui.switch("with the baseline", value=True, on_change=self._chosen).props(
+                        "dense"
+                    )
                 self._curve = Chart("learning curve")
                 self._empty = Html()
                 self._figures = Html()
@@ -60,13 +63,11 @@ class Learning(Section):
         self._controls.set_visibility(bool(known))
         measure, by = self._measure.value, self._by.value or curves.REPORTS
         where = run and run.name, len(history), by
+        floor = judging.TRIVIAL.get(measure, "baseline") if self._floor.value else None
         drawn = self._curve.set(
-            (*where, measure),
+            (*where, measure, floor),
             lambda: (
-                charts.learning(
-                    curves.curve(run, history, measure, by, now.devices),
-                    judging.TRIVIAL.get(measure, "baseline"),
-                )
+                charts.learning(curves.curve(run, history, measure, by, now.devices), floor)
                 if measure and history
                 else None
             ),

@@ -51,6 +51,7 @@ class Page:
         self._head_shown: int | None = None
         ui.add_css(style.CSS)
         ui.add_body_html(words.first(sight.now))
+        ui.colors(primary="#0072b2")
         self._dark = ui.dark_mode(None)
         with ui.element("main").classes("tern"):
             with ui.element("div").classes("tern-head"):
@@ -58,7 +59,7 @@ class Page:
                 self._status = ui.label().classes("badge").mark("status")
                 self._lead = ui.label().classes("soft")
                 ui.element("span").classes("grow")
-                self._switch = ui.button("Auto", on_click=self._next_dark).props(
+                self._switch = ui.button("Auto", color=None, on_click=self._next_dark).props(
                     'flat dense no-caps aria-label="light, dark, or as the system has it"'
                 )
             self._note = ui.label().classes("note").props("role=status")

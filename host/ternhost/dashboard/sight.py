@@ -12,6 +12,7 @@ from ternhost.dashboard.curves import Point
 from ternhost.dashboard.reader import Reader
 from ternhost.dashboard.snapshot import RunView, Snapshot
 from ternhost.dashboard.table import Table
+from ternhost.errors import StorageError
 
 EVERY = 0.5  # seconds from one look to the next
 _MOST_ARRIVALS = 600
@@ -71,16 +72,16 @@ class Others:
         found: list[tuple[Path, RunView]] = []
         for path in places.beside(self._store):
             found += [(path, run) for run in self._snapshot(path, None).runs]
-        found.sort(key=lambda own: -own[1].began)
-        return {run.name: (path, run) for path, run in reversed(found)}
+        named: dict[str, tuple[Path, RunView]] = {}
+        for path, run in sorted(found, key=lambda own: -own[1].began):
+            named.setdefault(run.name, (path, run))
+        return named
 
     def history(self, path: Path, run: str) -> Snapshot:
         """That run of that store."""
         return self._snapshot(path, run)
 
     def _snapshot(self, path: Path, run: str | None) -> Snapshot:
-        from ternhost.errors import StorageError
-
         reader = self._readers.setdefault((path, run), Reader(path, run))
         try:
             return reader.snapshot()

@@ -65,6 +65,8 @@ body { background: var(--page) !important; color: var(--ink) !important;
 .q-tab-panel { padding: .8rem 0 0; }
 .q-tab__label { text-transform: none; font-size: .95rem; }
 .q-btn { text-transform: none; }
+.tern-head .q-btn { color: var(--ink) !important; border: 1px solid var(--line); }
+.q-btn-group { box-shadow: none; border: 1px solid var(--line); }
 progress { width: 100%; height: 1rem; accent-color: var(--c1); }
 #first:has(~ #app > *) { display: none; }
 @media (max-width: 30rem) { .tern { padding: .6rem .6rem 2rem; } .chart { height: 17rem;

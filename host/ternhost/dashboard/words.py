@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import html
+import re
 import time
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 from ternhost.dashboard import curves
 from ternhost.dashboard.snapshot import RunView, Snapshot
+
+_AMOUNT = re.compile(r"[\d.,]+( (to [\d.,]+|%|ms|s|min|h|d))?")
 
 Tile = tuple[str, str, str]  # name, value, and what is to be known of it
 
@@ -40,7 +43,11 @@ def tiles(now: Snapshot) -> list[Tile]:
     coming = sum(own.reports for own in now.open)
     found = [
         ("rounds ended", f"{run.rounds:,}", f"of {planned:,}" if planned else "no end planned"),
-        ("reports accepted", f"{run.reports + coming:,}", f"{coming:,} of them in the round under way"),
+        (
+            "reports accepted",
+            f"{run.reports + coming:,}",
+            f"{coming:,} of them in the round under way" if now.open else "each counted once",
+        ),
     ]
     last = now.history[-1] if now.history else {}
     for name in curves.measures(run, now.history)[:1]:
@@ -93,7 +100,7 @@ def moment(when: float | None) -> str:
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
-    """An HTML table; numbers, and texts that begin with a digit, are put to the right."""
+    """An HTML table; numbers and amounts are put to the right."""
     lines = [[_cell(value) for value in row] for row in rows]
     right = [
         bool(lines) and all(number or text in ("–", "") for text, number in column)
@@ -118,7 +125,7 @@ def _cell(value: Any) -> tuple[str, bool]:
         return f"{value:.4g}", True
     if isinstance(value, int):
         return f"{value:,}", True
-    return str(value), str(value)[:1].isdigit() and ":" not in str(value)
+    return str(value), _AMOUNT.fullmatch(str(value)) is not None
 
 
 def tile_html(shown: Iterable[Tile]) -> str:
