@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+from dataclasses import replace
 
 import pytest
 from harness.raw_client import RawClient, wait_for
@@ -11,6 +12,7 @@ from test_mqtt_commands import fleet, serve, tern  # noqa: F401, a fixture
 from ternhost.aggregate.store import Store
 from ternhost.fleet.attach import attach
 from ternhost.links.access import HOME_ASSISTANT, HOST, PUBLISHER, Access
+from ternhost.links.notices import Notices
 from terntools.emulators.unix_fleet import EmulatedFleet
 from terntools.mosquitto import Mosquitto, free_port
 
@@ -128,3 +130,22 @@ def test_rights_are_asked_for_and_given_back(place):
     assert f"tern broker config {directory} --home-assistant" in message
     for prefix in ("a b", "#", "x\ntopic write #"):
         assert "cannot begin" in tern("broker", "config", directory, "--home-assistant", prefix, code=2)
+
+
+def test_notices_wait_for_a_broker_and_let_go_without_one(place):
+    directory, *_ = place
+    home, publisher = (Access.load(directory / name) for name in (HOME_ASSISTANT, PUBLISHER))
+    gone = (AVAILABILITY, b"offline")
+    assert not Notices(publisher, gone).close({AVAILABILITY: b"offline"}), "there is no broker"
+    waiting = Notices(publisher, gone)
+    waiting.put(STATE, b"1")
+    with Mosquitto(directory):
+        wait_for(lambda: seen(home) == {STATE: b"1"})
+        waiting.put(STATE, b"2")
+        assert waiting.close({AVAILABILITY: b"away"})
+        assert seen(home) == {STATE: b"2", AVAILABILITY: b"away"}
+        refused = []
+        stranger = Notices(replace(publisher, password="wrong"), gone, refused.append)
+        wait_for(lambda: refused)
+        assert "refuses this host" in refused[0]
+        assert not stranger.close({})

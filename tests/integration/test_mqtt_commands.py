@@ -145,6 +145,8 @@ def test_serve_for_people_and_for_prometheus(fleet, micropython):
         found = wait_for(figures)
         assert float(found["tern_boards"]) == 2
         assert float(found["tern_connected"]) == 1
+        assert float(found['tern_boards_by_state{state="online"}']) == 2
+        assert float(found["tern_budget_left_least_epsilon"]) == 40, "as it was when they connected"
         assert float(found['tern_frames_total{fate="accepted"}']) >= 6
         os.kill(process.pid, signal.SIGINT)
         out, err = process.communicate(timeout=120)

@@ -16,9 +16,11 @@ from ternhost.aggregate.members import pack_ids
 from ternhost.aggregate.store import Store
 from ternhost.cli import main as tern
 from ternhost.dashboard.fleet_metrics import FleetMetrics
+from ternhost.errors import OK, USAGE
 from ternhost.runs import metrics as module
 from ternhost.runs.metrics import Metrics
 from ternhost.runs.status import END, PROGRESS, ROUND, Status
+from terntools.mosquitto import free_port
 
 MONITORING = files("ternhost") / "monitoring"
 DASHBOARD = json.loads((MONITORING / "grafana.json").read_text())
@@ -164,6 +166,19 @@ def test_a_store_that_cannot_be_read_is_told(metrics, store, tmp_path):
     assert found["tern_boards_by_state", ("state", "online")] == 1, "as it was"
 
 
+def test_a_run_that_ends_serves_its_figures_too(here, capsys):
+    port = free_port()
+    words = ["train", "--fleet", "simulated:600", "--reports", "600", "--no-report", "--quiet", "--metrics"]
+    assert tern([*words, str(port)]) == OK
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60) as answer:
+        told = answer.read().decode()
+    assert "tern_reports_accepted 600.0" in told
+    assert "tern_report_epsilon 2.0" in told
+    capsys.readouterr()
+    assert tern([*words, str(port)]) == USAGE
+    assert f"port {port} cannot be had" in capsys.readouterr().err
+
+
 @pytest.fixture(scope="module")
 def everything(tmp_path_factory):
     """What a run of a fleet serves that has boards, gateways and refusals."""
@@ -225,7 +240,7 @@ def test_what_the_dashboard_and_the_alerts_name_is_served(everything):
             assert {(name, label) for label in own} <= labels, expression
     values = {(*key[1:],) for key in everything}
     for expression in expressions():
-        for label, value in re.findall(r'(state|fate)="(\w+)"', expression):
+        for label, value in re.findall(r'(state|fate|reason)="(\w+)"', expression):
             assert ((label, value),) in values, expression
 
 

@@ -73,7 +73,8 @@ def test_a_run_that_finishes_again_between_two_looks_is_read_anew(served):
     with Reader(served) as reader:
         assert reader.snapshot().run.rounds == 3
         assert tern([*SERVE, "--rounds", "4"]) == OK
-        assert (reader.snapshot().run.rounds, reader.snapshot().run.status) == (4, FINISHED)
+        now = reader.snapshot()
+    assert (now.run.rounds, now.run.status, picture(now).rounds) == (4, FINISHED, 4)
 
 
 def drawn(shown, width=80, **options):

@@ -15,7 +15,7 @@ from typing import Any
 from ternhost.cli import add_command, print_result
 from ternhost.cli.terminal import can_redraw, heeding_interrupts
 from ternhost.dashboard import curves, places
-from ternhost.dashboard.picture import picture
+from ternhost.dashboard.picture import picture, said
 from ternhost.dashboard.reader import Reader
 from ternhost.dashboard.snapshot import Snapshot
 from ternhost.errors import OK, StorageError, UsageError
@@ -168,19 +168,17 @@ def _live() -> Iterator[Show]:
 
 def _by_line() -> Show:
     """A line for each round that ends from now on and for the last one before, and for what is to be waited for."""
-    said: str | None = None
+    noted: str | None = None
     before: tuple[tuple[str, str] | None, int] = None, 0  # of the last line: store and run, and the round
 
     def say(line: str | None) -> None:
-        nonlocal said
-        if line is not None and line != said:
+        nonlocal noted
+        if line is not None and line != noted:
             print(visible(line), flush=True)
-        said = line
+        noted = line
 
     def show(shown: Snapshot) -> None:
         nonlocal before
-        from ternhost.dashboard.terminal import said as in_words
-
         if shown.run is None:
             say(shown.note or f"waiting for a run in {shown.store}")
             return
@@ -191,7 +189,7 @@ def _by_line() -> Show:
             before = run, shown.history[-2]["round"] if len(shown.history) > 1 else 0
         for entry in shown.history:
             if entry["round"] > before[1]:
-                print(visible(in_words(entry, figures)), flush=True)
+                print(visible(said(entry, figures)), flush=True)
                 before = run, entry["round"]
 
     return show

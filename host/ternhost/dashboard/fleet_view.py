@@ -71,7 +71,7 @@ def failed(board: BoardView) -> bool:
 
 
 def budget(board: BoardView) -> float | None:
-    """The epsilon that a board says is left to its first device."""
+    """The epsilon that was left to its first device when a board connected, as it says."""
     micro = board.told.get("budget")
     return None if micro is None else micro / MICRO
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from ternhost.dashboard import curves
 from ternhost.dashboard.curves import Curve
-from ternhost.dashboard.fleet_view import FleetView, budget, fleet_of, worst
+from ternhost.dashboard.fleet_view import FleetView, fleet_of, worst
 from ternhost.dashboard.snapshot import BoardView, OpenRound, RunView, Snapshot
 
 _MOST_BOARDS = 20
@@ -96,7 +96,9 @@ def picture(shown: Snapshot, boards: int = _MOST_BOARDS) -> Picture:
         shown.store,
         shown.note,
         run,
-        _planned(run),
+        (run.references if run.schedule is None else run.schedule).get(
+            "rounds"
+        ),  # served: as of its last start
         shown.open[-1] if shown.open else None,
         last,
         {name: float(last[name]) for name in measures},
@@ -110,12 +112,6 @@ def picture(shown: Snapshot, boards: int = _MOST_BOARDS) -> Picture:
     )
 
 
-def _planned(run: RunView) -> int | None:
-    told = run.schedule if run.schedule is not None else run.options
-    rounds = told.get("rounds")
-    return rounds if isinstance(rounds, int) else None
-
-
 def _epsilon(shown: Snapshot, run: RunView, fleet: FleetView | None) -> dict[str, float | None]:
     costs = [own["epsilon_per_report"] for own in run.references.get("classes", ())]
     spent = None
@@ -126,7 +122,15 @@ def _epsilon(shown: Snapshot, run: RunView, fleet: FleetView | None) -> dict[str
     return {"report": max(costs, default=None), "spent": spent, "before": run.epsilon_before, "left": left}
 
 
-def budget_words(board: BoardView) -> str:
-    """The epsilon that a board says is left."""
-    left = budget(board)
-    return "" if left is None else f"{left:g}"
+def said(entry: Mapping[str, Any], figures: Iterable[str]) -> str:
+    """A round that has ended, in one line. figures: the names of those that it tells."""
+    reasons = entry.get("reasons") or {}
+    line = f"round {entry['round']}: {entry.get('reports', 0)} of {entry.get('asked', 0)} reports"
+    line += f", {entry.get('refusals', 0)} refusals" + (f" ({counted(reasons)})" if reasons else "")
+    line += f", {entry['ended']}" if entry.get("ended") else ""
+    return line + "".join(f"; {curves.word(name)} {entry[name]:.4f}" for name in figures if name in entry)
+
+
+def counted(counts: Mapping[str, int]) -> str:
+    """What there is, and how often: "online 3, offline 1"."""
+    return ", ".join(f"{name} {count:,}" for name, count in counts.items() if count)

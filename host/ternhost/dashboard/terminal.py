@@ -1,9 +1,8 @@
-"""Draws a picture of a run for a terminal, however narrow, with rich; and says a round in one line."""
+"""Draws a picture of a run for a terminal, however narrow, with rich."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable
 
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.progress_bar import ProgressBar
@@ -13,9 +12,10 @@ from rich.text import Text
 from ternhost.aggregate.run_table import FINISHED, RUNNING
 from ternhost.dashboard.braille import plot
 from ternhost.dashboard.curves import Curve, word
-from ternhost.dashboard.fleet_view import failed
-from ternhost.dashboard.picture import Picture, budget_words
+from ternhost.dashboard.fleet_view import budget, failed
+from ternhost.dashboard.picture import Picture, counted
 from ternhost.dashboard.snapshot import OpenRound
+from ternhost.dashboard.words import ago, duration
 from ternhost.text import visible
 
 _WIDE = 70  # columns from which on a board has all of its own
@@ -91,17 +91,15 @@ def _round(picture: Picture) -> Iterable[RenderableType]:
         if words := _time_words(under_way, picture.at):
             yield _line((words, "dim"))
     elif last:
-        yield _line(
-            f"round {last['round']}: {last.get('ended', '')}, {_ago(picture.at, last.get('finished'))}"
-        )
+        yield _line(f"round {last['round']}: {last.get('ended', '')}, {ago(last.get('finished'))}")
 
 
 def _time_words(under_way: OpenRound, now: float) -> str:
     if under_way.began is None:
         return ""
-    words = f"since {_duration(now - under_way.began)}"
+    words = f"since {duration(max(0.0, now - under_way.began))}"
     if under_way.deadline is not None:
-        words += f", at most {_duration(max(0.0, under_way.began + under_way.deadline - now))} more"
+        words += f", at most {duration(max(0.0, under_way.began + under_way.deadline - now))} more"
     return words
 
 
@@ -137,25 +135,25 @@ def _curve(curve: Curve, width: int) -> RenderableType:
 def _refusals(picture: Picture) -> Iterable[RenderableType]:
     if picture.reasons:
         yield Text()
-        yield _line(("Refusals ", "bold"), (_counted(picture.reasons), "yellow"))
+        yield _line(("Refusals ", "bold"), (counted(picture.reasons), "yellow"))
 
 
 def _fleet(picture: Picture) -> Iterable[RenderableType]:
     if picture.gateways:
         yield Text()
-        yield _line(("Gateways ", "bold"), _counted(picture.gateways))
+        yield _line(("Gateways ", "bold"), counted(picture.gateways))
     fleet = picture.fleet
     if fleet is None:
         return
     yield Text()
-    yield _line(("Boards ", "bold"), f"{fleet.boards:,}: {_counted(fleet.states)}")
-    yield _line("heard within ", _counted(fleet.ages))
+    yield _line(("Boards ", "bold"), f"{fleet.boards:,}: {counted(fleet.states)}")
+    yield _line("heard within ", counted(fleet.ages))
     if fleet.releases:
-        yield _line("release ", _counted(fleet.releases))
+        yield _line("release ", counted(fleet.releases))
     if count := fleet.generators.get("failed"):
         yield _line((f"entropy failed on {count:,}", "bold red"))
     if fleet.errors:
-        yield _line("last error ", (_counted(fleet.errors), "yellow"))
+        yield _line("last error ", (counted(fleet.errors), "yellow"))
 
 
 def _privacy(picture: Picture) -> Iterable[RenderableType]:
@@ -190,11 +188,12 @@ def _worst(picture: Picture, most: int, width: int) -> Iterable[RenderableType]:
             if board.online
             else ("gone", "yellow")
         )
+        left = budget(board)
         cells: list[str | Text] = [
             visible(board.name),
             Text(*state),
-            _duration(picture.at - board.heard),
-            budget_words(board),
+            duration(max(0.0, picture.at - board.heard)),
+            "" if left is None else f"{left:g}",
             f"{board.errors:,}" if board.errors else "",
         ]
         if wide:
@@ -202,28 +201,3 @@ def _worst(picture: Picture, most: int, width: int) -> Iterable[RenderableType]:
         table.add_row(*cells)
     yield Text()
     yield table
-
-
-def said(entry: Mapping[str, Any], figures: Iterable[str]) -> str:
-    """A round that has ended, in one line. figures: the names of those that it tells."""
-    reasons = entry.get("reasons") or {}
-    line = f"round {entry['round']}: {entry.get('reports', 0)} of {entry.get('asked', 0)} reports"
-    line += f", {entry.get('refusals', 0)} refusals" + (f" ({_counted(reasons)})" if reasons else "")
-    line += f", {entry['ended']}" if entry.get("ended") else ""
-    return line + "".join(f"; {word(name)} {entry[name]:.4f}" for name in figures if name in entry)
-
-
-def _counted(counts: Mapping[str, int]) -> str:
-    return ", ".join(f"{name} {count:,}" for name, count in counts.items() if count)
-
-
-def _ago(now: float, then: float | None) -> str:
-    return "" if then is None else f"{_duration(now - then)} ago"
-
-
-def _duration(seconds: float) -> str:
-    seconds = max(0.0, seconds)
-    for limit, unit, size in ((90, "s", 1), (5400, "min", 60), (129_600, "h", 3600)):
-        if seconds < limit:
-            return f"{seconds / size:.0f} {unit}"
-    return f"{seconds / 86_400:.0f} d"
