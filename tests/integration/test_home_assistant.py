@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 from harness.raw_client import RawClient, wait_for
-from test_mqtt_commands import fleet, serve, tern  # noqa: F401, a fixture
+from test_mqtt_commands import fleet, serve, serving, tern  # noqa: F401, fixtures
 
 from ternhost.aggregate.store import Store
 from ternhost.fleet.attach import attach
@@ -51,12 +51,12 @@ def seen(access):
         client.close()
 
 
-def test_a_fleet_is_seen_while_it_is_served_and_no_more_once_nobody_asks_for_it(place, micropython):
+def test_a_fleet_is_seen_while_it_is_served_and_no_more_once_nobody_asks_for_it(place, micropython, serving):  # noqa: F811
     directory, path, boards = place
     home = Access.load(directory / HOME_ASSISTANT)
     with Mosquitto(directory) as mosquitto, EmulatedFleet(micropython, boards):
         assert seen(home) == {}
-        served = serve(path, directory, "--interval", "1", "--home-assistant", "--json")
+        served = serving(path, directory, "--interval", "1", "--home-assistant", "--json")
 
         def shown():
             found = seen(home)

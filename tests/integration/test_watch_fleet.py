@@ -7,7 +7,7 @@ import subprocess
 import time
 
 from harness.arena import TERN
-from test_mqtt_commands import fleet, serve, tern  # noqa: F401, a fixture
+from test_mqtt_commands import fleet, serving, tern  # noqa: F401, fixtures
 
 from ternhost.aggregate.store import Store
 from ternhost.fleet import keys
@@ -16,7 +16,7 @@ from terntools.emulators.unix_fleet import EmulatedFleet
 from terntools.mosquitto import Mosquitto, free_port
 
 
-def test_a_round_on_its_way_and_a_host_that_is_killed(fleet, micropython):  # noqa: F811
+def test_a_round_on_its_way_and_a_host_that_is_killed(fleet, micropython, serving):  # noqa: F811
     path, boards = fleet
     with Store(path) as store:
         keys.add(store, [99])  # on no board: the round waits for it
@@ -41,7 +41,7 @@ def test_a_round_on_its_way_and_a_host_that_is_killed(fleet, micropython):  # no
 
         assert until(lambda told: True)["run"] is None, "it waits"
         words = ("--deadline", "3", "--json")
-        served = serve(path, directory, *words)
+        served = serving(path, directory, *words)
         told = until(lambda told: told["round"] and told["round"]["reports"] == 6 and told["fleet"])
         assert (told["round"]["asked"], told["round"]["wanted"], told["round"]["deadline"]) == (7, 7, 3)
         assert told["fleet"]["states"] == {"online": 2, "offline": 0}
@@ -50,7 +50,7 @@ def test_a_round_on_its_way_and_a_host_that_is_killed(fleet, micropython):  # no
         number = told["round"]["number"]
         os.kill(served.pid, signal.SIGKILL)
         served.communicate()
-        served = serve(path, directory, *words)
+        served = serving(path, directory, *words)
         until(lambda told: told["last"].get("round", 0) > number)
         os.kill(served.pid, signal.SIGINT)
         served.communicate(timeout=60)
