@@ -162,7 +162,7 @@ def test_a_new_round_is_seen_within_two_seconds(small, visit):
         for number in range(before + 1, before + 6):
             seen.end_round(store, number, 50, auc=0.87, accuracy=0.9, log_loss=0.3, tau=0.5)
             waits.append(there.wait_for_tile("rounds ended", str(number)))
-            seen.begin_round(store, number + 1, 50)
+            seen.begin_round(store, number + 1, range(1, 51))
         there.page.get_by_role("tab", name="Round").click()
         there.page.wait_for_selector(f"text=Round {number + 1}: 0 of the 50 reports")
         seen.report(store, number + 1, range(1, 31))

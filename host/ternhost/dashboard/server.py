@@ -97,7 +97,9 @@ def serve(
         show_welcome_message=False,
         reconnect_timeout=10.0,
     )
-    logging.getLogger("nicegui").setLevel(logging.ERROR)  # that somebody asked for what is not there is no news
+    logging.getLogger("nicegui").setLevel(
+        logging.ERROR
+    )  # that somebody asked for what is not there is no news
     server = uvicorn.Server(
         uvicorn.Config(app, log_level="error", access_log=False, lifespan="on", timeout_graceful_shutdown=1)
     )
