@@ -269,8 +269,6 @@ def test_a_store_that_vanishes_and_one_that_takes_its_place_are_survived(store, 
         with Store(store.path) as other:
             other.begin_run(StoredRun("other", 9.0, RUNNING, asked(), STATE))
             assert reader.snapshot().run.name == "other"
-        for left in ("-wal", "-shm"):  # a reader's, who was there longer than the writer
-            store.path.with_name(store.path.name + left).unlink(missing_ok=True)
         os.rename(away, store.path)
         assert reader.snapshot().run.name == "first"
         store.path.write_bytes(b"no store")
@@ -308,6 +306,20 @@ def test_a_writer_is_never_kept_waiting(store):
         assert not reader._db.in_transaction
         store._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         assert os.path.getsize(f"{store.path}-wal") == 0
+
+
+def test_a_copy_of_the_file_alone_has_everything_although_somebody_looks_on(store, tmp_path):
+    with Reader(store.path) as reader:
+        reader.snapshot()
+        a_round(store, 1)
+        end(store, 1)
+        store.close()
+        copy = tmp_path / "copies" / "store.sqlite"
+        copy.parent.mkdir()
+        shutil.copy(store.path, copy)
+        assert len(reader.snapshot().history) == 1
+    with Reader(copy) as reader:
+        assert len(reader.snapshot().history) == 1
 
 
 def test_a_store_is_found_by_its_file_directory_run_and_newest_run(store, tmp_path):
