@@ -341,6 +341,9 @@ def test_a_store_is_found_by_its_file_directory_run_and_newest_run(store, tmp_pa
     assert places.chosen(runs)[0] == runs / "two" / "store.sqlite"
     found = places.beside(runs / "one" / "store.sqlite")
     assert [path.parent.name for path in found] == ["one", "two"]
+    (runs / "two" / "store.sqlite").unlink()
+    with pytest.raises(StorageError, match="is not at"):
+        places.chosen("two", runs)
     for nothing in ("three", tmp_path / "nowhere"):
         with pytest.raises(UsageError, match="no run or store"):
             places.chosen(nothing, runs)
