@@ -8,9 +8,14 @@ import pytest
 from ternhost import mechanisms
 from ternhost.aggregate.board_table import BoardRow
 from ternhost.algorithms import judging
+from ternhost.algorithms.base import ALGORITHMS, Audience, Standing
+from ternhost.algorithms.fedsgd import FedSGD, Options
 from ternhost.dashboard import charts, curves, server, table, words
+from ternhost.dashboard.reader import Reader
 from ternhost.dashboard.snapshot import OpenRound, RunView, Snapshot
 from ternhost.errors import UsageError
+from ternhost.runs.options import Where
+from ternhost.runs.run import Run
 
 REFERENCES = {
     "clients": 1000,
@@ -191,3 +196,48 @@ def test_ports():
             pass  # somebody else has it: as good
         with server.listening(None) as free:
             assert free.getsockname()[1] != server.PORT
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "options"),
+    [
+        ("fedsgd", {"reports": 40, "group": 20}),
+        ("fedsgd", {"reports": 40, "group": 20, "epsilons": "1:0.5,4:0.5"}),
+        ("fedsgd", {"reports": 40, "group": 20, "dataset": "iris"}),
+        ("fedsgd", {"reports": 40, "group": 20, "dataset": "diabetes"}),
+        ("fedavg", {"clients": 20, "rounds": 2}),
+        ("hiera", {"reports": 40, "group": 20}),
+        ("collect", {"clients": 20}),
+        ("infer", {}),
+    ],
+)
+def test_every_run_says_when_it_begins_what_it_is_compared_with_in_the_end(tmp_path, algorithm, options):
+    made = ALGORITHMS.named(algorithm).Options(**options)
+    with Run.begin(algorithm, made, Where(fleet="simulated:40"), parent=tmp_path, name="r") as run:
+        with Reader(run.place.store) as reader:
+            before = reader.snapshot().run.references
+        result = run.run()
+    with Reader(run.place.store) as reader:
+        now = reader.snapshot()
+    assert now.run.references == before
+    for name in before.get("measures", ()):
+        assert before["optimum"][name] == result[f"{name}_optimum"]
+        assert before["baseline"][name] == result[f"{name}_baseline"]
+        found = curves.curve(now.run, now.history, name)
+        assert found.points[-1][1] == result[name]
+        if found.low:
+            assert [found.low[-1][1], found.high[-1][1]] == pytest.approx(result[f"{name}_interval"])
+    assert before.get("measures", []) == result.get("measures", [])
+    if "epsilon_per_client" in result:
+        assert max(own["epsilon_run"] for own in before["classes"]) == result["epsilon_per_client"]
+    for own in before["classes"]:
+        json.dumps(charts.card(bytes.fromhex(own["card"])))
+    json.dumps(now.as_json())
+    words.first(now)
+
+
+def test_records_of_the_devices_alone_are_compared_with_nothing():
+    whom = Audience(devices=10, knows_records=False, standing=Standing(rounds=None))
+    found = FedSGD(Options(dimension=5), whom).references()
+    assert (found["measures"], found["rounds"]) == ([], None)
+    assert found["classes"][0]["epsilon_per_report"] == 2
