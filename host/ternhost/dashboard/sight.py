@@ -64,7 +64,10 @@ class Sight:
             now = time.monotonic()
             if not self.arrivals:
                 self._first = now
-            self.arrivals.append((now - self._first, float(opened.reports)))
+            point = (now - self._first, float(opened.reports))
+            if len(self.arrivals) > 1 and self.arrivals[-1][1] == self.arrivals[-2][1] == point[1]:
+                self.arrivals.pop()  # between two alike: the step says as much
+            self.arrivals.append(point)
 
 
 class Others:
