@@ -8,12 +8,13 @@ from ternhost import mechanisms
 from ternhost.aggregate.board_table import BoardRow
 from ternhost.aggregate.questions import Question, round_body
 from ternhost.aggregate.report_log import reports_of
-from ternhost.aggregate.run_table import RUNNING
 from ternhost.aggregate.store import Cohort, Round, Store
 from ternhost.algorithms.fedsgd import Options
 from ternhost.runs.options import Where
 from ternhost.runs.run import Run
+from ternhost.runs.status import END, Watcher
 
+NAME = "greenhouses"
 CARD = mechanisms.design("three-outputs", epsilon_micro=2_000_000).decode()
 BODY = round_body(1, Question(wire.LOGISTIC, [0] * 28, wire.MAX_EXPONENT, bytes(CARD.data), 1))
 
@@ -54,29 +55,39 @@ def boards(count, now=None, seed=1):
         )
 
 
-def make(parent, count=10_000, reports=2_000, group=100, name="greenhouses"):
-    """The directory of a run in `parent` with so many boards, whose last round is under way."""
-    options = Options(reports=reports, group=group)
-    with Run.begin("fedsgd", options, Where(fleet=f"simulated:{reports}"), name=name, parent=parent) as run:
+def make(parent, count=10_000, rounds=12, planned=20, **options):
+    """The directory of a run in `parent`, of so many devices on a board each, with its next round under way.
+
+    It was stopped after `rounds` of the `planned` ones (or more), each of which asks other devices.
+    """
+    group = max(1, count // planned)
+    where = Where(fleet=f"simulated:{count}")
+    options = Options(reports=count, group=group, **options)
+
+    def watch(status):
+        if status.event == END and status.round >= rounds:
+            run.stop()
+
+    watcher = Watcher(status=watch)
+    with Run.begin("fedsgd", options, where, name=NAME, parent=parent, watcher=watcher) as run:
         run.run()
         directory, path = run.directory, run.place.store
     with Store(path) as store:
         store.add_devices({device: key_of(device) for device in range(1, count + 1)})
         store.save_state({"fleet_key": FLEET_KEY.hex()})
         store.boards_seen(boards(count))
-        asked = {
-            **store.run(name).asked,
-            "where": {**store.run(name).asked["where"], "fleet": "mqtt:greenhouses"},
-        }
-        store.save_run(name, status=RUNNING, asked=asked)
-        begin_round(store, reports // group + 1, count, name)
-        report(store, reports // group + 1, range(1, count * 3 // 5))
+        asked = store.run(NAME).asked
+        asked = {**asked, "where": {**asked["where"], "fleet": f"mqtt:{NAME}"}}
+        store.save_run(NAME, asked=asked)
+        first = rounds * group + 1
+        begin_round(store, rounds + 1, range(first, first + group))
+        report(store, rounds + 1, range(first, first + (3 * group + 4) // 5))
     return directory
 
 
-def begin_round(store, number, count, run="greenhouses"):
-    """Ask all of so many devices."""
-    store.open_round(Round(number, [Cohort(BODY, range(1, count + 1))], count, 3600.0, run))
+def begin_round(store, number, devices, run=NAME):
+    """Ask all of these devices."""
+    store.open_round(Round(number, [Cohort(BODY, devices)], len(devices), 3600.0, run))
 
 
 def report(store, number, devices):
@@ -84,7 +95,7 @@ def report(store, number, devices):
     store.add_reports(reports_of(number, [(device, bytes([device % 3])) for device in devices]))
 
 
-def end_round(store, number, count, run="greenhouses", **figures):
+def end_round(store, number, count, run=NAME, **figures):
     """End a round of which the run has learned these figures."""
     state = store.run(run).state
     state = {**state, "rounds": state["rounds"] + 1, "reports": state["reports"] + count}

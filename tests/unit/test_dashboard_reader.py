@@ -269,8 +269,6 @@ def test_a_store_that_vanishes_and_one_that_takes_its_place_are_survived(store, 
         with Store(store.path) as other:
             other.begin_run(StoredRun("other", 9.0, RUNNING, asked(), STATE))
             assert reader.snapshot().run.name == "other"
-        for left in ("-wal", "-shm"):  # a reader's, who was there longer than the writer
-            store.path.with_name(store.path.name + left).unlink(missing_ok=True)
         os.rename(away, store.path)
         assert reader.snapshot().run.name == "first"
         store.path.write_bytes(b"no store")
@@ -310,6 +308,20 @@ def test_a_writer_is_never_kept_waiting(store):
         assert os.path.getsize(f"{store.path}-wal") == 0
 
 
+def test_a_copy_of_the_file_alone_has_everything_although_somebody_looks_on(store, tmp_path):
+    with Reader(store.path) as reader:
+        reader.snapshot()
+        a_round(store, 1)
+        end(store, 1)
+        store.close()
+        copy = tmp_path / "copies" / "store.sqlite"
+        copy.parent.mkdir()
+        shutil.copy(store.path, copy)
+        assert len(reader.snapshot().history) == 1
+    with Reader(copy) as reader:
+        assert len(reader.snapshot().history) == 1
+
+
 def test_a_store_is_found_by_its_file_directory_run_and_newest_run(store, tmp_path):
     store.close()
     runs = tmp_path / "runs"
@@ -329,6 +341,9 @@ def test_a_store_is_found_by_its_file_directory_run_and_newest_run(store, tmp_pa
     assert places.chosen(runs)[0] == runs / "two" / "store.sqlite"
     found = places.beside(runs / "one" / "store.sqlite")
     assert [path.parent.name for path in found] == ["one", "two"]
+    (runs / "two" / "store.sqlite").unlink()
+    with pytest.raises(StorageError, match="is not at"):
+        places.chosen("two", runs)
     for nothing in ("three", tmp_path / "nowhere"):
         with pytest.raises(UsageError, match="no run or store"):
             places.chosen(nothing, runs)

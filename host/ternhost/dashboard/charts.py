@@ -115,21 +115,7 @@ def learning(curve: Curve, floor: str | None) -> Options:
             if value is not None and label is not None:
                 series.append(_line(label, [(x, value) for x in ends], i, showSymbol=False))
     x = _axis("value", AXES[curve.by], below=True, scale=True, max="dataMax", splitLine={"show": False})
-    values = [y for _, y in (*curve.points, *curve.low, *curve.high)]
-    compared = (curve.optimum, curve.baseline if floor else None)
-    values += [value for value in compared if value is not None]
-    return _frame(x, _axis("value", f"{name}, held-out records", scale=True, **_room(values)), series)
-
-
-def _room(values: Sequence[float]) -> Options:
-    if not values:
-        return {}
-    low, high = min(values), max(values)
-    step = 10.0 ** math.floor(math.log10(max(high - low, 1e-6)) - 0.3)
-    return {
-        "min": _short(math.floor(low / step) * step),
-        "max": _short(math.ceil(high / step) * step),
-    }
+    return _frame(x, _axis("value", f"{name}, held-out records", scale=True), series)
 
 
 def _band(low: Sequence[Point], high: Sequence[Point]) -> list[Options]:

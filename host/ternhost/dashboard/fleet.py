@@ -74,7 +74,7 @@ class Fleet(Section):
     """A table to search and to sort, and what the boards have in common."""
 
     def build(self) -> None:
-        self._fetched, self._changes, self._searching = 0.0, -1, False
+        self._fetched, self._changes, self._counted = 0.0, -1, -1
         self._none = Html()
         with cards() as self._all:
             with card("Boards", wide=True):
@@ -117,12 +117,13 @@ class Fleet(Section):
         self._all.set_visibility(bool(now.boards))
         if not now.boards:
             return
-        counts = table.summary(now.boards)
-        self._count.text = ", ".join(f"{count:,} {name}" for name, count in counts.items())
         changes = self.sight.table.changes
-        left = [board.told["budget"] / MICRO for board in now.boards if "budget" in board.told]
-        self._left.set((changes, "left"), lambda: _histogram(left))
-        self._versions.set((changes, "versions"), lambda: _versions(now))
+        if self._counted != changes:
+            self._counted = changes
+            counts = table.summary(now.boards)
+            self._count.text = ", ".join(f"{count:,} {name}" for name, count in counts.items())
+        self._left.set(changes, lambda: _histogram(now))
+        self._versions.set(changes, lambda: _versions(now))
         self.tick(now)
 
     def tick(self, now: Snapshot) -> None:
@@ -132,7 +133,8 @@ class Fleet(Section):
             self._changes, self._fetched = self.sight.table.changes, time.monotonic()
 
 
-def _histogram(values: list[float]) -> dict[str, object] | None:
+def _histogram(now: Snapshot) -> dict[str, object] | None:
+    values = [board.told["budget"] / MICRO for board in now.boards if "budget" in board.told]
     if not values:
         return None
     top = max(values) or 1.0

@@ -74,20 +74,16 @@ class Learning(Section):
         )
         self._empty.set("" if drawn else words.empty(_why_empty(now, known)))
         self._figures.set(_figures(now, known) if drawn else "")
-        at = curves.positions(run, history, by, now.devices)
         for chart, empty, name, label in (
             (self._range, self._no_range, "tau", "range (tau)"),
             (self._rate, self._no_rate, "rate", "learning rate"),
         ):
-            points = curves.series(history, name, at)
-            some = chart.set(
-                where,
-                partial(_stepped, label, points, by),
-            )
+            some = chart.set(where, partial(_stepped, now, name, label, by))
             empty.set("" if some else words.empty("This run chooses none, or no round has ended."))
 
 
-def _stepped(label: str, points: list[curves.Point], by: str) -> dict[str, Any] | None:
+def _stepped(now: Snapshot, name: str, label: str, by: str) -> dict[str, Any] | None:
+    points = curves.series(now.history, name, curves.positions(now.run, now.history, by, now.devices))
     return charts.stepped(label, points, by) if points else None
 
 

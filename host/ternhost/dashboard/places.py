@@ -19,8 +19,7 @@ def chosen(text: str | Path | None = None, parent: Path = RUNS) -> Shown:
     path = parent if text is None else Path(text)
     for directory in (path, parent / path):
         if (directory / RUN_NAME).is_file():
-            place = Place.read(directory)
-            return place.store, place.name
+            return _of_run(directory)
     if path.is_file():
         return path, None
     stores = sorted(path.glob("*.sqlite"))
@@ -34,7 +33,13 @@ def chosen(text: str | Path | None = None, parent: Path = RUNS) -> Shown:
     runs = sorted(path.glob(f"*/{RUN_NAME}"), key=lambda own: own.stat().st_mtime)
     if not runs:
         raise UsageError(f"there is no run in {path}", hint="begin one (tern train --help), or name a store")
-    place = Place.read(runs[-1].parent)
+    return _of_run(runs[-1].parent)
+
+
+def _of_run(directory: Path) -> Shown:
+    place = Place.read(directory)
+    if not place.store.is_file():
+        raise StorageError(f"the store of {directory} is not at {place.store}", hint="name the store itself")
     return place.store, place.name
 
 

@@ -32,6 +32,8 @@ _ROUNDS = "SELECT number, quorum, deadline, ended, run, began FROM round WHERE n
 _ARRIVED = "SELECT max(id), sum(reports) FROM batch WHERE round = ? AND id > ?"
 _TALLIES = "SELECT position, body, asked, reports, counts FROM tally WHERE round = ? ORDER BY position"
 _BOARDS = "SELECT name, first, clients, online, heard, told, errors, error FROM board ORDER BY first"
+# Which changes with whatever of boards does: who says anything is heard.
+_OF_BOARDS = "SELECT count(*), sum(heard), sum(online), sum(errors) FROM board"
 _GATEWAYS = "SELECT name, devices, online, heard, told FROM gateway ORDER BY name"
 
 # What SQLite says of a file that is only in use now, or on its way.
@@ -51,6 +53,8 @@ class _Known:
         default_factory=dict
     )  # last batch and reports, by round under way
     told: dict[int, tuple[str, Mapping[str, Any]]] = field(default_factory=dict)  # of boards, and its JSON
+    sums: tuple[Any, ...] | None = None  # of boards
+    rows: tuple[BoardView, ...] = ()
     boards: dict[int, BoardView] = field(default_factory=dict)
     tallied: int | None = None  # the round of the tallies
     tallies: tuple[TallyView, ...] = ()
@@ -222,17 +226,21 @@ class Reader:
 
     def _boards(self, database: sqlite3.Connection) -> tuple[BoardView, ...]:
         # Most have not changed: their JSON is not read again, and they are the same objects.
-        boards, told = {}, self._known.told
+        known = self._known
+        sums = database.execute(_OF_BOARDS).fetchone()
+        if sums == known.sums:
+            return known.rows
+        boards, told = {}, known.told
         for name, first, clients, online, heard, text, errors, error in database.execute(_BOARDS):
             if told.get(first, ("",))[0] != text:
                 told[first] = text, json.loads(text)
             now = BoardView(name, first, clients, bool(online), heard, told[first][1], errors, error)
-            before = self._known.boards.get(first)
+            before = known.boards.get(first)
             boards[first] = before if before is not None and before == now else now
-        self._known.boards = boards
         for first in told.keys() - boards.keys():
             del told[first]
-        return tuple(boards.values())
+        known.boards, known.rows, known.sums = boards, tuple(boards.values()), sums
+        return known.rows
 
     def _gateways(
         self, database: sqlite3.Connection, opened: tuple[OpenRound, ...]

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 from ternhost.dashboard import places
@@ -16,6 +18,8 @@ from ternhost.errors import StorageError
 
 EVERY = 0.5  # seconds from one look to the next
 _MOST_ARRIVALS = 600
+
+Stamp = tuple[tuple[int, int], ...]
 
 
 class Sight:
@@ -41,7 +45,10 @@ class Sight:
         """The store as it is, or was less than `EVERY` seconds ago."""
         async with self._looking:
             if time.monotonic() - self._looked >= EVERY:
-                self.now = await asyncio.to_thread(self._reader.snapshot)
+                try:
+                    self.now = await asyncio.to_thread(self._reader.snapshot)
+                except StorageError as error:  # nothing was ever read, and now there is something else
+                    self.now = replace(self.now, note=error.message)
                 self._looked = time.monotonic()
                 self._note()
         return self.now
@@ -57,7 +64,10 @@ class Sight:
             now = time.monotonic()
             if not self.arrivals:
                 self._first = now
-            self.arrivals.append((now - self._first, float(opened.reports)))
+            point = (now - self._first, float(opened.reports))
+            if len(self.arrivals) > 1 and self.arrivals[-1][1] == self.arrivals[-2][1] == point[1]:
+                self.arrivals.pop()  # between two alike: the step says as much
+            self.arrivals.append(point)
 
 
 class Others:
@@ -65,7 +75,7 @@ class Others:
 
     def __init__(self, store: Path) -> None:
         self._store = store
-        self._readers: dict[tuple[Path, str | None], Reader] = {}
+        self._readers: dict[tuple[Path, str | None], tuple[Reader, Snapshot, Stamp]] = {}
 
     def runs(self) -> dict[str, tuple[Path, RunView]]:
         """Every run of this store and of those beside it by its name, the newest first. May take a while."""
@@ -82,10 +92,26 @@ class Others:
         return self._snapshot(path, run)
 
     def _snapshot(self, path: Path, run: str | None) -> Snapshot:
-        reader = self._readers.setdefault((path, run), Reader(path, run))
+        stamp = _stamp(path)
+        known = self._readers.get((path, run))
+        if known is not None and known[2] == stamp:
+            return known[1]
+        reader = known[0] if known else Reader(path, run)
         try:
-            return reader.snapshot()
+            found = reader.snapshot()
         except StorageError as error:  # of another version
-            return Snapshot(str(path), note=error.message)
+            found = Snapshot(str(path), note=error.message)
         finally:
             reader.close()  # what it has read it keeps
+        self._readers[path, run] = reader, found, stamp
+        return found
+
+
+def _stamp(store: Path) -> Stamp:
+    """What changes with a store: when its file and its log were written last, and how long they are."""
+    found = []
+    for path in (store, store.with_name(f"{store.name}-wal")):
+        with suppress(OSError):
+            told = path.stat()
+            found.append((told.st_mtime_ns, told.st_size))
+    return tuple(found)
