@@ -102,6 +102,22 @@ def serve(path, broker_name, *words):
     )
 
 
+@pytest.fixture
+def serving():
+    """`serve`, whose processes end with the test, however it ends."""
+    begun = []
+
+    def begin(*words):
+        begun.append(serve(*words))
+        return begun[-1]
+
+    yield begin
+    for process in begun:
+        if process.poll() is None:
+            process.kill()
+            process.communicate()
+
+
 def test_a_first_broker_lets_in_who_has_a_password(fleet, micropython):
     """`tern broker run` alone makes the configuration; boards report through it; nobody else comes in."""
     path, boards = fleet
@@ -125,13 +141,13 @@ def test_a_first_broker_lets_in_who_has_a_password(fleet, micropython):
     assert lines[-1]["reports"] == 18
 
 
-def test_serve_for_people_and_for_prometheus(fleet, micropython):
+def test_serve_for_people_and_for_prometheus(fleet, micropython, serving):
     path, boards = fleet
     port, metrics = free_port(), free_port()
     tern("broker", "config", path.parent / "broker", "--store", path, "--port", port, "--json")
     attach(boards, path.parent / "broker", path)
     with Mosquitto(path.parent / "broker"), EmulatedFleet(micropython, boards):
-        process = serve(path, path.parent / "broker", "--interval", "1", "--metrics", str(metrics))
+        process = serving(path, path.parent / "broker", "--interval", "1", "--metrics", str(metrics))
 
         def figures():
             try:
@@ -145,6 +161,8 @@ def test_serve_for_people_and_for_prometheus(fleet, micropython):
         found = wait_for(figures)
         assert float(found["tern_boards"]) == 2
         assert float(found["tern_connected"]) == 1
+        assert float(found['tern_boards_by_state{state="online"}']) == 2
+        assert float(found["tern_budget_left_least_epsilon"]) == 40, "as it was when they connected"
         assert float(found['tern_frames_total{fate="accepted"}']) >= 6
         os.kill(process.pid, signal.SIGINT)
         out, err = process.communicate(timeout=120)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -97,6 +97,9 @@ class Database:
 
     def close(self) -> None:
         """Close the file; everything committed is already safe."""
+        if self._lock:  # else what looks on would keep the log, and a copy of the file lack what is in it
+            with suppress(sqlite3.Error):
+                self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         self._db.close()
         if self._lock:
             self._lock.close()

@@ -20,6 +20,7 @@ from ternhost.algorithms.designs import ReportDesign, class_of
 from ternhost.datasets import Holdings, Indices
 from ternhost.errors import UsageError
 from ternhost.mechanisms.accounting import Account, Policy, Release
+from ternhost.mechanisms.base import MICRO
 from ternhost.options import exclude
 from ternhost.registry import Registry
 
@@ -278,6 +279,14 @@ class Algorithm:
     def seed(self) -> int:
         seed: int = self.options.seed
         return seed
+
+    def references(self) -> dict[str, Any]:
+        """What its figures are compared with while a run goes on, for JSON: known before the first round."""
+        classes = [
+            {"mechanism": design.mechanism, **design.summary(self.times), "epsilon_run": cost / MICRO}
+            for design, cost in zip(self.designs, self.costs(), strict=True)
+        ]
+        return {"clients": self.clients, "rounds": self.rounds, "reports": self.reports, "classes": classes}
 
     def result(self, history: Sequence[dict[str, Any]]) -> dict[str, Any]:
         """What the run has found, for JSON, beside what every run says.

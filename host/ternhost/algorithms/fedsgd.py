@@ -220,7 +220,7 @@ class FedSGD(Learning):
         return means.mean, means.reports.astype(np.float64)
 
     def chosen(self) -> dict[str, float]:
-        return {"tau": self._tau}
+        return {"tau": self._tau, "rate": self._trainer.rate}
 
     def state(self) -> dict[str, Any]:
         return {**super().state(), "range": {**self._ranges.state(), "tau": self._tau}}

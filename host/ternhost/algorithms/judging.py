@@ -126,13 +126,25 @@ def intervals(dataset: Dataset, model: int, weights: Floats) -> dict[str, list[f
     return {name: list(_interval(name, z, labels)) for name in measures(dataset, model)}
 
 
+def counts(dataset: Dataset) -> dict[str, int]:
+    """How many held-out records judge a model, and how many of them are of the positive one of two classes."""
+    labels = dataset.judged[1]
+    return {"records": len(labels), "positive": int((labels > 0).sum())}
+
+
+def interval_of(name: str, figure: float, records: int, positive: int) -> tuple[float, float] | None:
+    """That of `intervals` for a figure alone, seen on so many records (`counts`): None for a loss, which needs all."""
+    if name == ACCURACY:
+        return estimate.share_interval(figure, records)
+    if name == AUC:
+        return auc_interval(figure, positive, records - positive)
+    return None
+
+
 def _interval(name: str, z: Floats, labels: Floats) -> tuple[float, float]:
     figure = _figure(name, z, labels)
-    if name == ACCURACY:
-        return estimate.share_interval(figure, len(labels))
-    if name == AUC:
-        positive = int((labels > 0).sum())
-        return auc_interval(figure, positive, len(labels) - positive)
+    if found := interval_of(name, figure, len(labels), int((labels > 0).sum())):
+        return found
     half = _Z * float(_each(name, z, labels).std(ddof=1)) / math.sqrt(len(labels))
     return figure - half, figure + half
 

@@ -151,6 +151,21 @@ class Learning(Algorithm):
             return {}
         return judging.figures(self.dataset, self._trainer.settings.model, self._trainer.model)
 
+    def references(self) -> dict[str, Any]:
+        """Also the optimum without privacy, the answer that knows no features, and how many records judge both."""
+        common = super().references()
+        if self.dataset is None:
+            return {**common, "measures": []}
+        model = self._trainer.settings.model
+        optimum = judging.figures(self.dataset, model, self.optimum())
+        return {
+            **common,
+            "measures": list(optimum),
+            "optimum": optimum,
+            "baseline": judging.baselines(self.dataset, model),
+            "judged": judging.counts(self.dataset),
+        }
+
     def optimum(self) -> Floats:
         """The same kind of model without privacy: fitted to all training records, with the same regularisation.
 

@@ -48,6 +48,8 @@ COMMANDS: Registry[Command] = Registry(
         "experiment": "ternhost.cli.experiment",
         "serve": "ternhost.cli.serve",
         "gateway": "ternhost.cli.gateway",
+        "dashboard": "ternhost.cli.dashboard",
+        "watch": "ternhost.cli.watch",
     },
 )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ternhost import mechanisms
 from ternhost import options as fields
@@ -17,6 +17,9 @@ from ternhost.runs import result as results
 from ternhost.runs.options import Where
 from ternhost.runs.run import Run
 from ternhost.runs.status import Watcher
+
+if TYPE_CHECKING:
+    from ternhost.runs.metrics import Metrics
 
 Result = dict[str, Any]
 
@@ -74,8 +77,41 @@ def add_run_options(parser: argparse.ArgumentParser, default: type[Algorithm]) -
         help="go on with this run: its name, directory or store; with --fleet if its boards are elsewhere by now",
     )
     where.add_argument("--no-report", action="store_true", help="make no pictures and no report.html")
+    add_metrics(parser)
     parser.add_argument("--quiet", action="store_true", help="no progress, only warnings")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
+
+
+def add_metrics(parser: argparse.ArgumentParser) -> None:
+    """Add the option that `metrics` reads."""
+    parser.add_argument(
+        "--metrics",
+        type=int,
+        metavar="PORT",
+        help="serve figures for Prometheus on this loopback port; 'tern watch --help' has a dashboard and alerts",
+    )
+
+
+def metrics(args: argparse.Namespace) -> Metrics | None:
+    """What serves them, if it was asked for. Raises UsageError where its port is taken."""
+    if args.metrics is None:
+        return None
+    from ternhost.runs.metrics import Metrics  # it needs an extra
+
+    try:
+        return Metrics(args.metrics)
+    except (OSError, OverflowError) as error:
+        raise UsageError(
+            f"port {args.metrics} cannot be had: {error}", hint="give another --metrics"
+        ) from error
+
+
+def add_store(metrics: Metrics | None, run: Run) -> None:
+    """Have `metrics`, if there are some, serve what the run's store says, too."""
+    if metrics is not None:
+        from ternhost.dashboard.fleet_metrics import FleetMetrics
+
+        metrics.add(FleetMetrics(run.place.store, run.place.name))
 
 
 def named(args: argparse.Namespace) -> dict[str, Any]:
@@ -116,9 +152,14 @@ def chosen(args: argparse.Namespace, algorithms: dict[str, type[Algorithm]]) -> 
 
 def run(args: argparse.Namespace) -> int:
     """Run to the end what was named, or what is to be resumed, and print the result. Raises TernError."""
+    figures = metrics(args)
     printer = ProgressPrinter(quiet=args.quiet)
+    watcher = printer.watcher()
+    if figures is not None:
+        watcher = watcher.also(figures.update)
     try:
-        with begun(args, printer.watcher()) as going:
+        with begun(args, watcher) as going:
+            add_store(figures, going)
             result = going.run()
         if not args.no_report:
             printer.note("drawing the report")

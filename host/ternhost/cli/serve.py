@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import signal
 import time
 from collections.abc import Callable
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
+from ternhost import extras
 from ternhost import options as fields
 from ternhost.algorithms.base import ALGORITHMS
 from ternhost.algorithms.judging import WORDS
 from ternhost.cli import add_command, print_result, running
+from ternhost.dashboard import beside
+from ternhost.dashboard.home_assistant import HomeAssistant, shown
 from ternhost.errors import OK, UsageError
 from ternhost.runs import result as results
 from ternhost.runs.options import Schedule, Where
@@ -53,8 +58,19 @@ def add_parser(subparsers: Any) -> None:
         action="store_true",
         help="begin another model than the store holds; its keys, rounds and models stay",
     )
+    running.add_metrics(parser)
     parser.add_argument(
-        "--metrics", type=int, metavar="PORT", help="serve figures for Prometheus on this loopback port"
+        "--home-assistant",
+        action="store_true",
+        help="show the fleet in Home Assistant, over a broker of 'tern broker config --home-assistant'",
+    )
+    parser.add_argument(
+        "--dashboard",
+        nargs="?",
+        type=int,
+        const=True,
+        metavar="PORT",
+        help="show the run in the browser meanwhile, as tern dashboard does, on this loopback port",
     )
     fleet.add_argument(
         "--no-report",
@@ -73,7 +89,16 @@ def run(args: argparse.Namespace) -> int:
     args.fleet = args.fleet or (args.broker and f"mqtt:{args.broker}")
     if not args.fleet:
         raise UsageError("--fleet must name the devices", hint="such as --fleet mqtt:my-broker")
+    if args.dashboard is not None:
+        extras.require("nicegui")
     schedule = Schedule(**fields.given(args, Schedule))
+    metrics = running.metrics(args)
+    watcher = _watcher(args)
+    if metrics is not None:
+        watcher = watcher.also(metrics.update)
+    home = HomeAssistant(args.fleet) if args.home_assistant else None
+    if home is not None:
+        watcher = watcher.also(home.update)
     asked_for = {*running.named(args)} - fields.names_of(Schedule) - fields.names_of(Where)
     for name in fields.names_of(Schedule):  # they are not the algorithm's here
         setattr(args, name, None)
@@ -85,15 +110,16 @@ def run(args: argparse.Namespace) -> int:
         schedule,
         store=args.store,
         name=args.name,
-        watcher=_watcher(args),
+        watcher=watcher,
         new_model=args.new_model,
         named=asked_for,
     )
+    running.add_store(metrics, going)
     previous = {
         number: signal.signal(number, lambda *_: going.stop()) for number in (signal.SIGINT, signal.SIGTERM)
     }
     try:
-        with going:
+        with going, _shown(args, going.directory), shown(home, going, watcher.warn):
             result = going.run()
     finally:
         for number, handler in previous.items():
@@ -105,6 +131,12 @@ def run(args: argparse.Namespace) -> int:
     if not args.no_report:
         result |= results.draw(result)
     return running.told(args, result)
+
+
+def _shown(args: argparse.Namespace, run: Path) -> contextlib.AbstractContextManager[None]:
+    if args.dashboard is None:
+        return contextlib.nullcontext()
+    return beside.shown(run, None if args.dashboard is True else args.dashboard, args.json or args.quiet)
 
 
 def _print_json() -> Callable[[Status], None]:
@@ -129,8 +161,6 @@ def _watcher(args: argparse.Namespace) -> Watcher:
         watchers.append(_print_json())
     elif not args.quiet:
         watchers.append(_print_line)
-    if args.metrics is not None:
-        watchers.append(_metrics(args.metrics))
 
     def tell(status: Status) -> None:
         for watch in watchers:
@@ -161,12 +191,3 @@ def _print_line(status: Status) -> None:
         + figures,
         flush=True,
     )
-
-
-def _metrics(port: int) -> Callable[[Status], None]:
-    from ternhost.runs.metrics import Metrics
-
-    try:
-        return Metrics(port).update
-    except (OSError, OverflowError) as error:
-        raise UsageError(f"port {port} cannot be had: {error}", hint="give another --metrics") from error

@@ -22,9 +22,20 @@ from tern import wire
 from tern.links import mqtt
 from ternhost.aggregate.store import Store
 from ternhost.errors import StorageError, UsageError
-from ternhost.links.access import AUTHORITY, CERTIFICATE, CONFIG, HOST, KEY, Access, write_file
+from ternhost.links.access import (
+    AUTHORITY,
+    CERTIFICATE,
+    CONFIG,
+    HOME_ASSISTANT,
+    HOST,
+    KEY,
+    PUBLISHER,
+    Access,
+    write_file,
+)
 
 HOST_USER = "tern-host"
+PUBLISHER_USER, HOME_USER = "tern-publisher", "home-assistant"
 
 PASSWORDS = "passwords"
 ACCESS = "access"
@@ -58,6 +69,23 @@ pattern read {prefix}/down/%u
 pattern read {prefix}/round
 pattern read {prefix}/model
 """
+
+# Only where it is asked for: a user of its own tells Home Assistant of the fleet, and another is Home Assistant. What
+# every board may, by the patterns, they may not.
+_HOME_ACCESS = """\
+user {publisher}
+topic write {discovery}
+topic write {prefix}/fleet/+
+{denied}
+user {home}
+topic read {home_prefix}/#
+topic read {prefix}/fleet/+
+topic write {home_prefix}/status
+{denied}
+"""
+_DENIED = "".join(
+    f"topic deny {{prefix}}/{name}\n" for name in ("round", "model", "down/+", "up/+", "hello/+")
+)
 
 _MOSQUITTO_CONF = """\
 # Written by tern. Start with: mosquitto -c {config}
@@ -123,20 +151,24 @@ def write_configuration(
     queued: int = 100_000,
     hosts: int = 1,
     store: str | Path | None = None,
+    home_assistant: str | bool | None = None,
 ) -> Access:
     """Write all that Mosquitto needs into `directory`, and host.json, with which the host reaches it.
 
     keys: of the first client of each board. names: host names and addresses under which boards reach the broker, which
     its certificate carries. queued: messages that may wait for one client; 0: no limit, and none to the broker's
     memory. hosts: how many processes may be connected as hosts at once, with names of their own: host.json,
-    host-2.json, ... store: where the keys are, which host.json tells from then on. What is there already stays: the
-    authority, the host's password and its store. Raises StorageError and UsageError.
+    host-2.json, ... store: where the keys are, which host.json tells from then on. home_assistant: what its topics of
+    discovery begin with, to let Home Assistant see the fleet; False: no more. What is there already stays: the
+    authority, passwords of hosts and the store. Raises StorageError and UsageError.
     """
     if bad := [name for name in (*names, address) if not _NAME.fullmatch(name)]:
         raise UsageError(f"{bad[0]!r} is no host name or address", hint="such as broker.local or 10.0.0.7")
     if not 1 <= port <= 65535 or not 1 <= hosts <= _MOST_HOSTS:
         raise UsageError(f"a port is 1 to 65535, and hosts at once are 1 to {_MOST_HOSTS}")
-    check_prefix(prefix)
+    for topics in (prefix, home_assistant):
+        if isinstance(topics, str):
+            check_prefix(topics)
     directory = Path(directory).absolute()
     if any(character.isspace() for character in str(directory)):
         raise UsageError(f"{directory}: Mosquitto takes no path with a space", hint="name another directory")
@@ -153,6 +185,7 @@ def write_configuration(
                 Access(names[0], port, HOST_USER + suffix, "", AUTHORITY if tls else None, prefix),
                 None if suffix else store,
             )
+        _let_home_assistant(directory, home_assistant)
         _write_access(directory)
         write_passwords(directory, keys)
         files = f"certfile {directory / CERTIFICATE}\nkeyfile {directory / KEY}\ntls_version tlsv1.2"
@@ -182,8 +215,53 @@ def _hosts(directory: Path) -> list[Access]:
     return [Access.load(path) for path in sorted(directory.glob(HOST.replace(".", "*.")))]
 
 
+def home_access(directory: str | Path) -> tuple[Access, Access] | None:
+    """How tern reaches the broker of a directory for Home Assistant, and how Home Assistant does; None: not at all.
+
+    The prefix of the second is that of discovery. Raises UsageError and StorageError.
+    """
+    paths = [Path(directory) / name for name in (PUBLISHER, HOME_ASSISTANT)]
+    if not all(path.exists() for path in paths):
+        return None
+    publisher, home = (Access.load(path) for path in paths)
+    return publisher, home
+
+
+def discovery_topic(publisher: Access, home: Access) -> str:
+    """Where Home Assistant is told what there is to know of a fleet."""
+    return f"{home.prefix}/device/{publisher.prefix.replace('/', '_').replace('.', '_')}/config"
+
+
+def _let_home_assistant(directory: Path, prefix: str | bool | None) -> None:
+    """Let Home Assistant, whose discovery topics begin with `prefix`, see the fleet of a broker; False: no more; None:
+    as before. To be called before the passwords and the access list are written.
+    """
+    if prefix is None and (before := home_access(directory)):
+        prefix = before[1].prefix
+    if prefix is None:
+        return
+    if not isinstance(prefix, str):
+        for name in (PUBLISHER, HOME_ASSISTANT):
+            (directory / name).unlink(missing_ok=True)
+        return
+    host = json.loads((directory / HOST).read_text())
+    for name, user, of in ((PUBLISHER, PUBLISHER_USER, host["prefix"]), (HOME_ASSISTANT, HOME_USER, prefix)):
+        own = Access(host["host"], host["port"], user, "", host["authority"], of)
+        _write_host(directory / name, own, None)
+
+
 def _write_access(directory: Path) -> None:
     text = "".join(_HOST_ACCESS.format(host=host.user, prefix=host.prefix) for host in _hosts(directory))
+    if users := home_access(directory):
+        publisher, home = users
+        text += _HOME_ACCESS.format(
+            publisher=publisher.user,
+            discovery=discovery_topic(publisher, home),
+            prefix=publisher.prefix,
+            denied=_DENIED.format(prefix=publisher.prefix),
+            home=home.user,
+            home_prefix=home.prefix,
+        )
     write_file(
         directory / ACCESS,
         (text + _BOARD_ACCESS.format(prefix=Access.load(directory / HOST).prefix)).encode(),
@@ -203,12 +281,18 @@ def _write_host(path: Path, access: Access, store: str | Path | None) -> None:
     write_file(path, json.dumps(whole, indent=1).encode() + b"\n", secret=True)
 
 
-def configure(directory: str | Path, store: str | Path | None = None, **options: Any) -> Access:
+def configure(
+    directory: str | Path,
+    store: str | Path | None = None,
+    *,
+    home_assistant: str | bool | None = None,
+    **options: Any,
+) -> Access:
     """Write the configuration of a broker for the devices of a store, which is made, empty, where there is none.
 
-    store: by default the one that host.json tells, or store.sqlite in the directory. options: of `write_configuration`;
-    where there is a configuration and nothing else is asked of it, its passwords change, its memory with their number,
-    and the access list of an earlier version; `reload` has a Mosquitto that runs take them. Raises StorageError and
+    store: by default the one that host.json tells, or store.sqlite in the directory. home_assistant, options: of
+    `write_configuration`; where there is a configuration and no other option is named, its passwords change, its memory
+    with their number, and the access list; `reload` has a Mosquitto that runs take them. Raises StorageError and
     UsageError.
     """
     directory = Path(directory)
@@ -219,13 +303,16 @@ def configure(directory: str | Path, store: str | Path | None = None, **options:
         with Store(path, create=False, beside=True) as there:
             keys = there.keys()
     if old and old.store and not options and (directory / CONFIG).exists():
+        if isinstance(home_assistant, str):
+            check_prefix(home_assistant)
         _write_host(directory / HOST, replace(old, authority=old.authority and AUTHORITY), path)
+        _let_home_assistant(directory, home_assistant)
         _write_access(directory)
         write_passwords(directory, keys)
         text = (directory / CONFIG).read_text()
         write_file(directory / CONFIG, _MEMORY_LINE.sub(f"memory_limit {_memory(keys)}", text).encode())
     else:
-        write_configuration(directory, keys, store=path, **options)
+        write_configuration(directory, keys, store=path, home_assistant=home_assistant, **options)
     if not path.exists():
         Store(path, beside=True).close()
     return Access.load(directory / HOST)
@@ -237,7 +324,8 @@ def write_passwords(directory: str | Path, keys: Mapping[int, bytes]) -> None:
     A broker that runs takes it on SIGHUP. Raises StorageError.
     """
     directory = Path(directory)
-    lines = [password_line(host.user, host.password) for host in _hosts(directory)]
+    hosts = [*_hosts(directory), *(home_access(directory) or ())]
+    lines = [password_line(host.user, host.password) for host in hosts]
     lines += [password_line(mqtt.name(device), mqtt.password(key)) for device, key in keys.items()]
     try:
         write_file(directory / PASSWORDS, "\n".join(lines).encode() + b"\n", secret=True)

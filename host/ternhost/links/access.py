@@ -12,6 +12,10 @@ from ternhost.files import write_whole
 
 CONFIG = "mosquitto.conf"
 HOST = "host.json"
+PUBLISHER = "publisher.json"  # how tern tells Home Assistant of the fleet, and
+HOME_ASSISTANT = (
+    "home-assistant.json"  # how that reaches the broker: host.json's form, for users of their own
+)
 AUTHORITY = "authority.pem"
 DEVICE_AUTHORITY = "authority.der"  # for boards
 CERTIFICATE = "broker.pem"

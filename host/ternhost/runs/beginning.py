@@ -77,6 +77,7 @@ def written(
             "schedule": None if schedule is None else asdict(schedule),
             "directory": str(directory.resolve()),
             "devices": None if schedule else whom.devices,
+            "references": made.references(),
         }
         place = Place(directory, opened.path, directory.name)
         undo.callback(opened.forget_run, place.name)

@@ -215,5 +215,5 @@ def _line(store: Store, run: StoredRun, directory: Path) -> dict[str, Any]:
 
 def figures_of(entry: Mapping[str, Any] | None) -> dict[str, float]:
     """What was found in a round, by name: of its entry in the history, what every entry says left out."""
-    common = {"round", "ended", "asked", "reports", "refusals", "reasons", "tau"}
+    common = {"round", "ended", "asked", "reports", "refusals", "reasons", "tau", "rate"}
     return {name: value for name, value in (entry or {}).items() if name not in common}

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Self
 
 # What a status tells.
 ROUND = "round"  # one has begun
@@ -49,3 +50,13 @@ class Watcher:
     status: Callable[[Status], None] = lambda status: None
     warn: Callable[[str], None] = lambda message: None
     note: Callable[[str], None] = lambda message: None
+
+    def also(self, tell: Callable[[Status], None]) -> Self:
+        """The same, which tells every status to `tell` as well."""
+        first = self.status
+
+        def both(status: Status) -> None:
+            first(status)
+            tell(status)
+
+        return replace(self, status=both)

@@ -21,7 +21,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from multiprocessing.connection import Connection
@@ -46,11 +46,9 @@ from ternhost.links.mqtt import Client, MqttLink
 from terntools.mosquitto import Mosquitto, free_port
 
 DIMENSION = 28
-_EPSILON = 2_000_000
-_K = 1
-_DEVICES = 20_000
-_AHEAD = 60_000  # messages that the load is ahead of the host, at most,
-_AHEAD_REPORTS = 400_000  # and reports
+_EPSILON, _K = 2_000_000, 1
+DEVICES = 20_000
+_AHEAD, _AHEAD_REPORTS = 60_000, 400_000  # messages, and reports, that the load is ahead of the host, at most
 _REPEATED = 100  # every so many messages one is sent twice
 _MOST_SINGLE = 200_000  # reports of which each is sent by itself, to compare with
 _CHUNK = 200
@@ -61,6 +59,7 @@ MISTAKES = ("lost", "counted_twice", "not_counted", "not_as_sent")  # of a resul
 
 Devices = npt.NDArray[np.int64]
 Symbols = npt.NDArray[np.uint8]
+Beside = Callable[[Path], contextlib.AbstractContextManager[Any]]  # what goes on meanwhile, of that store
 
 
 @dataclass(frozen=True)
@@ -117,7 +116,7 @@ def _question() -> Question:
 
 
 def run(
-    reports: int, *, batch: int = 1, qos: int = 1, devices: int = _DEVICES, profile: bool = False
+    reports: int, *, batch: int = 1, qos: int = 1, devices: int = DEVICES, profile: bool = False
 ) -> dict[str, Any]:
     """Measure; `profile`: print where the time goes. Raises UsageError and DeviceError (no mosquitto).
 
@@ -133,14 +132,17 @@ def run(
             f"--batch must be 1 to {MOST_IN_A_FRAME}, not {batch}", hint="more reports do not fit a frame"
         )
     if batch == 1:
-        return _measure(reports, 1, qos, devices, profile)
-    single = _measure(min(reports, _MOST_SINGLE), 1, qos, devices, False)
-    found = _measure(reports, batch, qos, devices, profile)
+        return measure(reports, 1, qos, devices, profile)
+    single = measure(min(reports, _MOST_SINGLE), 1, qos, devices, False)
+    found = measure(reports, batch, qos, devices, profile)
     rate = single["reports_per_s"]
     return {**found, "single_reports_per_s": rate, "times_single": round(found["reports_per_s"] / rate, 2)}
 
 
-def _measure(reports: int, batch: int, qos: int, devices: int, profile: bool) -> dict[str, Any]:
+def measure(
+    reports: int, batch: int, qos: int, devices: int, profile: bool, beside: Beside = contextlib.nullcontext
+) -> dict[str, Any]:
+    """As `run`, once; `beside` goes on while the reports come in."""
     devices = min(devices, reports)
     with tempfile.TemporaryDirectory(prefix="tern-ingest-") as directory:
         access = write_configuration(
@@ -158,7 +160,7 @@ def _measure(reports: int, batch: int, qos: int, devices: int, profile: bool) ->
             with Store(path) as store:
                 store.add_devices({device: key_of(device) for device in range(1, devices + 1)})
             empty = path.stat().st_size
-            with Store(path) as store:
+            with beside(path), Store(path) as store:
                 profiler = cProfile.Profile() if profile else contextlib.nullcontext()
                 with profiler:
                     found = asyncio.run(_ingest(access, load, loader, store))

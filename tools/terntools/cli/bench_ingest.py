@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from statistics import median
 from typing import Any
 
 from ternhost.cli import add_command, print_result
@@ -45,6 +46,16 @@ def add_action(actions: Any) -> None:
         action="store_true",
         help="print on standard error where the time goes; this slows it down",
     )
+    ingest.add_argument(
+        "--pages",
+        type=int,
+        default=0,
+        metavar="N",
+        help="compare with N pages of tern dashboard open in Chromium, of a store with 10,000 boards",
+    )
+    ingest.add_argument(
+        "--pairs", type=int, default=5, metavar="N", help="with --pages: so often (default 5)"
+    )
     ingest.add_argument("--json", action="store_true", help="print one JSON object")
     ingest.set_defaults(func=run)
 
@@ -52,6 +63,8 @@ def add_action(actions: Any) -> None:
 def run(args: argparse.Namespace) -> int:
     from terntools.bench import ingest
 
+    if args.pages:
+        return _looked_at(args)
     with Progress() as progress:
         progress.step(f"{args.reports:,} reports are counted, taken in and counted again")
         result = ingest.run(args.reports, batch=args.batch, qos=args.qos, profile=args.profile)
@@ -70,3 +83,17 @@ def run(args: argparse.Namespace) -> int:
     )
     print_result(result, text, args.json)
     return FAILED if any(result[name] for name in ingest.MISTAKES) else OK
+
+
+def _looked_at(args: argparse.Namespace) -> int:
+    from terntools.bench import ingest, looked_at
+
+    with Progress() as progress:
+        progress.step(f"{args.reports:,} reports are taken in {2 * args.pairs} times")
+        found = looked_at.compare(args.reports, args.batch, args.qos, ingest.DEVICES, args.pages, args.pairs)
+    text = (
+        f"{median(found['reports_per_s']):,.0f} reports a second, {median(found['reports_per_s_with_pages']):,.0f} with"
+        f" {args.pages} pages open: {100 * found['slower']:.1f} % slower in the median of {args.pairs} pairs"
+    )
+    print_result(found, text, args.json)
+    return OK

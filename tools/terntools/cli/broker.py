@@ -14,7 +14,7 @@ from ternhost.cli import add_command, print_result
 from ternhost.cli.terminal import heeding_interrupts
 from ternhost.errors import OK
 from ternhost.fleet import broker
-from ternhost.links.access import CONFIG, Access
+from ternhost.links.access import CONFIG, HOME_ASSISTANT, Access
 from ternhost.text import visible
 from terntools.mosquitto import Mosquitto, configure_if_missing, reload
 
@@ -63,6 +63,22 @@ def add_parser(subparsers: Any) -> None:
     config.add_argument(
         "--no-tls", action="store_true", help="for boards without TLS, on a network of their own"
     )
+    home = config.add_mutually_exclusive_group()
+    home.add_argument(
+        "--home-assistant",
+        nargs="?",
+        const="homeassistant",
+        metavar="PREFIX",
+        help="let Home Assistant see the fleet, with 'tern serve --home-assistant'; PREFIX: what its topics of "
+        "discovery begin with (default homeassistant)",
+    )
+    home.add_argument(
+        "--no-home-assistant",
+        dest="home_assistant",
+        action="store_false",
+        default=None,
+        help="let it no more; take the fleet from its sight before: 'tern serve' without --home-assistant",
+    )
     config.add_argument("--json", action="store_true", help="print one JSON object")
     config.set_defaults(func=run_config)
     run = add_command(
@@ -86,7 +102,7 @@ def run_config(args: argparse.Namespace) -> int:
         "tls": False if args.no_tls else None,
     }
     options = {name: value for name, value in named.items() if value is not None}
-    access = broker.configure(args.directory, args.store, **options)
+    access = broker.configure(args.directory, args.store, home_assistant=args.home_assistant, **options)
     taken = reload(args.directory)
     result = _result(args.directory, access)
     text = f"{args.directory}: passwords of {result['devices']} devices and the host; keys are in {access.store}\n"
@@ -96,6 +112,11 @@ def run_config(args: argparse.Namespace) -> int:
         text += (
             f"  start the broker: mosquitto -c {args.directory}/{CONFIG}, or tern broker run {args.directory}\n"
             "  one that runs elsewhere takes new passwords on SIGHUP"
+        )
+    if broker.home_access(args.directory):
+        text += (
+            f"\n  Home Assistant reaches it with user and password of {args.directory}/{HOME_ASSISTANT}"
+            "; tell it of the fleet: tern serve --home-assistant"
         )
     print_result(result, text, args.json)
     return OK

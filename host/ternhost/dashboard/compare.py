@@ -1,0 +1,128 @@
+"""The section Runs: those of this store and of the directories beside it, and the curves of several."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+
+from nicegui import background_tasks, ui
+
+from ternhost.dashboard import charts, curves, words
+from ternhost.dashboard.curves import Curve
+from ternhost.dashboard.section import Chart, Html, Section, card, cards
+from ternhost.dashboard.snapshot import RunView, Snapshot
+
+_EVERY = 5.0  # seconds
+_MOST = 6  # curves, that lines can tell apart
+_SHOWN = 100  # runs of the table
+
+
+class Compare(Section):
+    """The newest ones are drawn until others are chosen."""
+
+    def build(self) -> None:
+        self._looked, self._looking, self._ended = -_EVERY, False, False
+        with cards():
+            with card("Runs compared", wide=True):
+                with ui.element("div").classes("controls"):
+                    self._which = ui.select([], multiple=True, label="runs", on_change=self._again).props(
+                        f"dense outlined use-chips max-values={_MOST}"
+                    )
+                    self._measure = ui.toggle([], on_change=self._again).props(
+                        "dense no-caps aria-label=figure"
+                    )
+                    self._by = ui.toggle(
+                        {curves.REPORTS: "reports", curves.ROUNDS: "rounds", curves.EPSILON: curves.EPSILON},
+                        value=curves.REPORTS,
+                        on_change=self._again,
+                    ).props("dense no-caps aria-label=axis")
+                self._chart = Chart("learning curves of several runs")
+                self._none = Html()
+            with card("Runs here", wide=True):
+                self._table = Html()
+
+    def show(self, now: Snapshot) -> None:
+        self.tick(now)
+
+    def tick(self, now: Snapshot) -> None:
+        if time.monotonic() - self._looked >= _EVERY and not self._looking:
+            self._looking = True
+            background_tasks.create(self._look(), name="tern runs")
+
+    def _again(self) -> None:
+        self._looked = -_EVERY
+        self.tick(self.sight.now)
+
+    async def _look(self) -> None:
+        try:
+            asked = list(self._which.value or ()), self._by.value or curves.REPORTS, self._measure.value
+            runs, drawn, measures, measure = await asyncio.to_thread(self._read, *asked)
+        finally:
+            self._looking = False
+            self._looked = time.monotonic()
+        if self._chart.deleted:
+            return
+        if [*self._which.options] != [*runs]:
+            self._which.set_options([*runs], value=[name for name in self._which.value or () if name in runs])
+        if not self._which.value and drawn:
+            self._which.value = [*drawn]
+        if self._measure.options != measures:
+            self._measure.set_options(measures, value=measure)
+        key = (measure, asked[1], tuple((name, own.points) for name, own in drawn.items()))
+        some = self._chart.set(
+            key, lambda: charts.compared(drawn, measure, asked[1]) if drawn and measure else None
+        )
+        self._none.set(
+            "" if some else words.empty("No run with a figure has ended a round: choose others above.")
+        )
+        self._table.set(_table([*runs.values()]))
+
+    def _read(
+        self, wanted: Sequence[str], by: str, measure: str | None
+    ) -> tuple[dict[str, RunView], dict[str, Curve], dict[str, str], str | None]:
+        found = self.others.runs()
+        names = [name for name in wanted if name in found] or [
+            name for name, (_, run) in found.items() if run.references.get("measures") and run.rounds
+        ][:_MOST]
+        histories = {name: self.others.history(found[name][0], name) for name in names}
+        measures = {
+            one: curves.word(one)
+            for name in names
+            for one in curves.measures(found[name][1], histories[name].history)
+        }
+        if measure not in measures:
+            measure = next(iter(measures), None)
+        drawn = {}
+        for name, own in histories.items():
+            if measure is not None and own.history:
+                made = curves.curve(own.run, own.history, measure, by, own.devices)
+                if made.points and (by != curves.EPSILON or by in curves.axes(own.run, own.devices)):
+                    drawn[name] = made
+        return {name: run for name, (_, run) in found.items()}, drawn, measures, measure
+
+
+def _table(runs: Sequence[RunView]) -> str:
+    rows = []
+    for run in runs[:_SHOWN]:
+        epsilon = max((float(own["epsilon_run"]) for own in run.references.get("classes", ())), default=None)
+        mechanisms = sorted({str(own["mechanism"]) for own in run.references.get("classes", ())})
+        rows.append(
+            [
+                run.name,
+                words.moment(run.began),
+                run.status,
+                run.algorithm,
+                run.options.get("dataset"),
+                run.fleet,
+                ", ".join(mechanisms) or None,
+                epsilon,
+                run.rounds,
+                run.reports,
+                words.duration(run.seconds),
+            ]
+        )
+    head = (
+        "run", "began", "status", "algorithm", "data", "fleet", "mechanism", "epsilon", "rounds", "reports", "took",
+    )  # fmt: skip
+    return words.table(head, rows) if rows else words.empty("No run has begun.")

@@ -1,0 +1,125 @@
+"""What a run has learned round by round, in few enough points for a picture, beside what it is compared with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import accumulate
+from typing import Any
+
+from ternhost.algorithms import judging
+from ternhost.dashboard.snapshot import RunView
+
+MOST = 400  # points
+ROUNDS, REPORTS, EPSILON = "rounds", "reports", "epsilon spent"
+_NO_FIGURE = {
+    "round", "began", "finished", "asked", "ended", "reports", "refusals", "reasons", "tau", "rate",
+}  # fmt: skip
+Point = tuple[float, float]
+
+interval = lru_cache(maxsize=1 << 16)(judging.interval_of)
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A figure (`measure`) by what is on the axis; low, high: its 95 % interval, where figures alone tell it.
+
+    optimum: without privacy, baseline: of the answer that knows no features; None where that is not known.
+    """
+
+    measure: str
+    by: str
+    points: tuple[Point, ...]
+    low: tuple[Point, ...] = ()
+    high: tuple[Point, ...] = ()
+    optimum: float | None = None
+    baseline: float | None = None
+
+
+def measures(run: RunView | None, history: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The figures of a run, the most telling one first."""
+    if run is not None and run.references.get("measures"):
+        return list(run.references["measures"])
+    last = history[-1] if history else {}
+    return [
+        name for name, value in last.items() if name not in _NO_FIGURE and isinstance(value, (int, float))
+    ]
+
+
+def devices_of(run: RunView | None, registered: int) -> int:
+    """How many devices a run can ask: those with a key, or those that were made for it."""
+    return registered or (int(run.references.get("clients") or 0) if run else 0)
+
+
+def cost_of_report(run: RunView | None) -> float:
+    """The epsilon that a report costs its sender, in the mean over the classes of devices; 0 where it is not known."""
+    classes = run.references.get("classes", ()) if run else ()
+    return float(sum(own["share"] * own["epsilon_per_report"] for own in classes))
+
+
+def axes(run: RunView | None, registered: int) -> list[str]:
+    """By what a curve can be drawn."""
+    return [REPORTS, ROUNDS] + [EPSILON] * bool(cost_of_report(run) and devices_of(run, registered))
+
+
+def positions(
+    run: RunView | None, history: Sequence[Mapping[str, Any]], by: str, registered: int
+) -> list[float]:
+    """Where each round is on that axis: rounds, reports, or the epsilon that devices have spent, in the mean."""
+    if by == ROUNDS:
+        return [float(i) for i in range(1, len(history) + 1)]
+    so_far = [float(n) for n in accumulate(entry.get("reports", 0) for entry in history)]
+    if by == REPORTS:
+        return so_far
+    each = cost_of_report(run) / max(1, devices_of(run, registered))
+    return [n * each for n in so_far]
+
+
+def curve(
+    run: RunView | None,
+    history: Sequence[Mapping[str, Any]],
+    measure: str,
+    by: str = REPORTS,
+    registered: int = 0,
+    most: int = MOST,
+) -> Curve:
+    """The curve of a figure. registered: devices with a key."""
+    at = positions(run, history, by, registered)
+    shown = [i for i in chosen(len(history), most) if isinstance(history[i].get(measure), (int, float))]
+    points = tuple((at[i], float(history[i][measure])) for i in shown)
+    references = run.references if run else {}
+    low: tuple[Point, ...] = ()
+    high: tuple[Point, ...] = ()
+    if judged := references.get("judged"):
+        between = [(x, interval(measure, y, judged["records"], judged["positive"])) for x, y in points]
+        low = tuple((x, ends[0]) for x, ends in between if ends)
+        high = tuple((x, ends[1]) for x, ends in between if ends)
+    return Curve(
+        measure,
+        by,
+        points,
+        low,
+        high,
+        references.get("optimum", {}).get(measure),
+        references.get("baseline", {}).get(measure),
+    )
+
+
+def chosen(count: int, most: int = MOST) -> list[int]:
+    """At most so many of `count` places, at equal distances, the first and the last among them."""
+    if count <= most:
+        return list(range(count))
+    return [i * (count - 1) // (most - 1) for i in range(most)]
+
+
+def series(
+    history: Sequence[Mapping[str, Any]], name: str, at: Sequence[float], most: int = MOST
+) -> list[Point]:
+    """What was chosen for each round by that name (tau, rate)."""
+    return [(at[i], float(history[i][name])) for i in chosen(len(history), most) if name in history[i]]
+
+
+def word(measure: str) -> str:
+    """A figure's name for people."""
+    return judging.WORDS.get(measure, measure.replace("_", " "))

@@ -1,0 +1,154 @@
+"""The section Fleet: the boards, as many as there are, of which only the rows in sight are sent."""
+
+from __future__ import annotations
+
+import json
+import time
+
+from nicegui import ui
+
+from ternhost.dashboard import charts, table, words
+from ternhost.dashboard.section import Chart, Html, Section, card, cards
+from ternhost.dashboard.snapshot import Snapshot
+from ternhost.mechanisms.base import MICRO
+
+_EVERY = (
+    2.0  # seconds from one time that the rows in sight are fetched to the next, where boards have changed
+)
+_NONE = (
+    "No board has been seen. A fleet that is served has some (`tern serve --fleet mqtt:my-fleet`), and so has one on"
+    " ports. A simulated fleet has none; a store of an earlier version has them when its boards are heard again."
+)
+_SAYS = "as the board says"
+_AGO = """p => { if (p.value == null) return "–"; const s = Math.max(0, Date.now() / 1000 - p.value);
+ return s < 120 ? s.toFixed(0) + " s ago" : s < 7200 ? (s / 60).toFixed(0) + " min ago"
+ : s < 172800 ? (s / 3600).toFixed(0) + " h ago" : (s / 86400).toFixed(0) + " d ago" }"""
+_DASH = 'p => p.value == null ? "–" : p.value'
+_NUMBER = 'p => p.value == null ? "–" : p.value.toLocaleString("en", {maximumFractionDigits: 3})'
+_SOURCE = """({ getRows(p) {
+  const sort = p.sortModel[0] || {}, q = new URLSearchParams({ first: p.startRow, last: p.endRow,
+    search: window.ternSearch || "", sort: sort.colId || "", descending: sort.sort === "desc" });
+  fetch("/boards?" + q).then(r => r.json()).then(d => p.successCallback(d.rows, d.count), () => p.failCallback());
+} })"""
+
+
+def _column(
+    field: str, name: str, width: int, kind: str = "", says: bool = True, **more: object
+) -> dict[str, object]:
+    shown = {"": _DASH, "number": _NUMBER, "ago": _AGO}[kind]
+    return {
+        "field": field,
+        "headerName": name,
+        "width": width,
+        ":valueFormatter": shown,
+        "sortable": True,
+        "headerTooltip": f"{name}: {_SAYS}" if says else name,
+        **({"type": "rightAligned"} if kind == "number" else {}),
+        **more,
+    }
+
+
+_NAME = _column("name", "board", 150, says=False, pinned="left")
+_HEARD = [
+    _column("online", "state", 90, says=False),
+    _column("heard", "last heard", 115, "ago", says=False),
+    _column("first", "first device", 110, "number", says=False),
+    _column("clients", "devices", 90, "number", says=False),
+    _column("errors", "errors", 85, "number", says=False),
+    _column("error", "last error", 180, says=False),
+]
+_TOLD = [
+    _column("release", "version", 90),
+    _column("budget", "epsilon left", 110, "number"),
+    _column("entropy", "entropy", 105),
+    _column("heap", "heap free, kB", 115, "number"),
+    _column("restarts", "restarts", 90, "number"),
+    _column("exceptions", "exceptions", 105, "number"),
+    _column("records", "most records", 115, "number"),
+    _column("epoch", "fleet key", 95, "number"),
+    _column("text", "text", 260),
+]
+
+
+class Fleet(Section):
+    """A table to search and to sort, and what the boards have in common."""
+
+    def build(self) -> None:
+        self._fetched, self._changes, self._counted = 0.0, -1, -1
+        self._none = Html()
+        with cards() as self._all:
+            with card("Boards", wide=True):
+                with ui.element("div").classes("controls"):
+                    self._search = ui.input(
+                        placeholder="search: name, state, version, error", on_change=self._find
+                    ).props('dense outlined clearable debounce=250 aria-label="search boards"')
+                    self._count = ui.label().classes("soft").mark("counts")
+                self._grid = ui.aggrid(
+                    {
+                        "columnDefs": [
+                            _NAME,
+                            {"headerName": "as the host has seen", "children": _HEARD},
+                            {"headerName": f"{_SAYS} (nothing proves it)", "children": _TOLD},
+                        ],
+                        "rowModelType": "infinite",
+                        "cacheBlockSize": 100,
+                        "maxBlocksInCache": 6,
+                        "infiniteInitialRowCount": 30,
+                        "suppressCellFocus": True,
+                        ":datasource": _SOURCE,
+                        ":getRowId": "p => String(p.data.first)",
+                    },
+                    auto_size_columns=False,
+                ).classes("board-grid")
+            with card("Epsilon left"):
+                ui.label(f"Of boards' first devices, {_SAYS}.").classes("soft")
+                self._left = Chart("epsilon left by boards", "chart low")
+            with card("Versions"):
+                ui.label(f"{_SAYS.capitalize()}.").classes("soft")
+                self._versions = Chart("versions by boards", "chart low")
+
+    def _find(self) -> None:
+        text = json.dumps(str(self._search.value or ""))
+        ui.run_javascript(f"window.ternSearch = {text}")
+        self._grid.run_grid_method("purgeInfiniteCache")
+
+    def show(self, now: Snapshot) -> None:
+        self._none.set("" if now.boards else words.empty(_NONE))
+        self._all.set_visibility(bool(now.boards))
+        if not now.boards:
+            return
+        changes = self.sight.table.changes
+        if self._counted != changes:
+            self._counted = changes
+            counts = table.summary(now.boards)
+            self._count.text = ", ".join(f"{count:,} {name}" for name, count in counts.items())
+        self._left.set(changes, lambda: _histogram(now))
+        self._versions.set(changes, lambda: _versions(now))
+        self.tick(now)
+
+    def tick(self, now: Snapshot) -> None:
+        if self._changes != self.sight.table.changes and time.monotonic() - self._fetched >= _EVERY:
+            if self._changes >= 0:
+                self._grid.run_grid_method("refreshInfiniteCache")
+            self._changes, self._fetched = self.sight.table.changes, time.monotonic()
+
+
+def _histogram(now: Snapshot) -> dict[str, object] | None:
+    values = [board.told["budget"] / MICRO for board in now.boards if "budget" in board.told]
+    if not values:
+        return None
+    top = max(values) or 1.0
+    counts = [0] * 20
+    for value in values:
+        counts[min(19, int(20 * value / top))] += 1
+    names = [f"{top * i / 20:.3g}" for i in range(20)]
+    return charts.bars(names, counts, "epsilon left, from", "boards")
+
+
+def _versions(now: Snapshot) -> dict[str, object] | None:
+    counts: dict[str, int] = {}
+    for board in now.boards:
+        name = str(board.told.get("release", "not told"))
+        counts[name] = counts.get(name, 0) + 1
+    names = sorted(counts)
+    return charts.bars(names, [counts[name] for name in names], "version", "boards", 3)

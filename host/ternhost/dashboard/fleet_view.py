@@ -1,0 +1,103 @@
+"""A fleet in a few figures, by what its boards say of themselves: nothing of that is proven."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from tern import wire
+from ternhost.dashboard.snapshot import BoardView
+from ternhost.mechanisms.base import MICRO
+from ternhost.text import visible
+
+# Within how many seconds a board was heard; OLDER beyond all of them.
+AGES = {"1m": 60, "10m": 600, "1h": 3600, "1d": 86_400}
+OLDER = "older"
+FAILED, OTHER = "failed", "other"
+_GENERATORS = {wire.FAILED: FAILED, wire.CTR_DRBG: "CTR_DRBG", wire.HASH_DRBG: "Hash_DRBG"}
+_MOST_VALUES = 20
+_LONGEST_VALUE = 60
+
+
+@dataclass(frozen=True)
+class FleetView:
+    """How many boards there are by the time since they were heard, by whether they are connected, by release, random
+    generator ("failed": a health test of its source has failed) and last error.
+
+    least_budget: the least epsilon that one heard within a day says is left to its first device.
+    """
+
+    ages: Mapping[str, int]
+    states: Mapping[str, int]
+    releases: Mapping[str, int]
+    generators: Mapping[str, int]
+    errors: Mapping[str, int]
+    least_budget: float | None
+
+    @property
+    def boards(self) -> int:
+        return sum(self.states.values())
+
+
+def fleet_of(boards: Sequence[BoardView], now: float) -> FleetView:
+    """These boards at a time, seconds since 1970."""
+    ages = dict.fromkeys((*AGES, OLDER), 0)
+    for board in boards:
+        ages[age_of(board, now)] += 1
+    online = sum(board.online for board in boards)
+    told = [board.told for board in boards]
+    generators = Counter(
+        _GENERATORS.get(own["entropy"], OTHER) for own in told if own.get("entropy") is not None
+    )
+    return FleetView(
+        ages,
+        {"online": online, "offline": len(boards) - online},
+        _most(Counter(str(own["release"]) for own in told if own.get("release") is not None)),
+        dict.fromkeys(_GENERATORS.values(), 0) | dict(generators),
+        _most(Counter(board.error for board in boards if board.error is not None)),
+        least_budget(boards, now),
+    )
+
+
+def age_of(board: BoardView, now: float) -> str:
+    """The class of AGES that a board is in, or OLDER."""
+    return next((age for age, most in AGES.items() if now - board.heard <= most), OLDER)
+
+
+def failed(board: BoardView) -> bool:
+    """Whether a board says that its random generator has failed."""
+    return board.told.get("entropy") == wire.FAILED
+
+
+def budget(board: BoardView) -> float | None:
+    """The epsilon that was left to its first device when a board connected, as it says."""
+    micro = board.told.get("budget")
+    return None if micro is None else micro / MICRO
+
+
+def least_budget(boards: Sequence[BoardView], now: float) -> float | None:
+    """The least of those heard within a day; None where none tells it."""
+    told = [budget(board) for board in boards if now - board.heard <= AGES["1d"]]
+    return min((left for left in told if left is not None), default=None)
+
+
+def worst(boards: Sequence[BoardView], now: float, most: int) -> list[BoardView]:
+    """The boards to see to first: generator failed, gone, failed most often, smallest budget."""
+
+    def order(board: BoardView) -> tuple[bool, bool, int, float]:
+        left = budget(board)
+        return not failed(board), board.online, -board.errors, float("inf") if left is None else left
+
+    return sorted(boards, key=order)[:most]
+
+
+def _most(counted: Counter[str]) -> dict[str, int]:
+    """The values that most boards have, and how many have others: a board that lies makes no more of them."""
+    found: dict[str, int] = {}
+    for value, count in counted.most_common():
+        name = visible(value)[:_LONGEST_VALUE]
+        if name not in found and len(found) >= _MOST_VALUES:
+            name = OTHER
+        found[name] = found.get(name, 0) + count
+    return found

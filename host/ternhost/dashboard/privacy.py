@@ -1,0 +1,106 @@
+"""The section Privacy: what devices have spent, of each class, and the card that their reports go through."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from nicegui import ui
+
+from ternhost.dashboard import charts, curves, words
+from ternhost.dashboard.section import Chart, Html, Section, card, cards
+from ternhost.dashboard.snapshot import RunView, Snapshot
+from ternhost.errors import UsageError
+from ternhost.mechanisms.base import MICRO
+
+_UNKNOWN = "This run was begun by a version of tern that did not write it down; its report has it in the end."
+_CARD = (
+    "The exact law of what is reported, from the integers that the devices obey. Each device proves the epsilon of a"
+    " card before it uses it."
+)
+
+
+class Privacy(Section):
+    """By class; the card of one of them is drawn."""
+
+    def build(self) -> None:
+        with cards():
+            with card("What the run costs a device", wide=True):
+                self._classes = Html()
+                self._lines = Html()
+            with card("The card", wide=True):
+                ui.label(_CARD).classes("soft")
+                with ui.element("div").classes("controls") as self._controls:
+                    self._which = ui.toggle([], on_change=lambda: self.show(self.sight.now)).props(
+                        "dense no-caps aria-label=class"
+                    )
+                self._card = Chart("distribution of the card's outputs")
+                self._none = Html()
+
+    def show(self, now: Snapshot) -> None:
+        classes = list(now.run.references.get("classes", ())) if now.run else []
+        self._classes.set(
+            _table(classes, now.run) if classes else words.empty(_UNKNOWN if now.run else "No run yet.")
+        )
+        self._lines.set(_lines(now))
+        options = {i: f"class {i + 1}, epsilon {own['epsilon']:g}" for i, own in enumerate(classes)}
+        if self._which.options != options:
+            self._which.set_options(options, value=0 if options else None)
+        self._controls.set_visibility(len(options) > 1)
+        data = (
+            classes[int(self._which.value or 0)]["card"]
+            if classes
+            else (now.tallies[0].card if now.tallies else "")
+        )
+        some = self._card.set(data, lambda: _draw(data))
+        self._none.set("" if some else words.empty("No card is known yet."))
+
+
+def _draw(data: str) -> dict[str, Any] | None:
+    try:
+        return charts.card(bytes.fromhex(data)) if data else None
+    except UsageError:
+        return None
+
+
+def _table(classes: list[Mapping[str, Any]], run: RunView | None) -> str:
+    endless = run is not None and run.references.get("rounds") is None
+    rows = [
+        [
+            f"{100 * own['share']:.3g} %",
+            own["mechanism"],
+            own["k"],
+            own["levels"],
+            float(own["epsilon_per_report"]),
+            float(own["epsilon_run"]),
+            own["card_hash"],
+        ]
+        for own in classes
+    ]
+    each = "epsilon a round" if endless else "epsilon in the run"
+    head = ("share of devices", "mechanism", "values a report", "levels", "epsilon a report", each, "card")
+    return words.table(head, rows)
+
+
+def _lines(now: Snapshot) -> str:
+    run = now.run
+    if run is None:
+        return ""
+    rows: list[tuple[str, Any, str]] = []
+    cost, devices = curves.cost_of_report(run), curves.devices_of(run, now.devices)
+    if cost and devices:
+        rows.append(
+            (
+                "spent in this run, mean of a device",
+                run.reports * cost / devices,
+                f"{run.reports:,} reports accepted",
+            )
+        )
+    rows.append(("spent before it, most of a device", run.epsilon_before, "in the rounds of this store"))
+    budget = run.options.get("budget")
+    rows.append(("allowed for life", str(budget or "–"), "--budget" if budget else "no --budget was named"))
+    left = sorted(board.told["budget"] / MICRO for board in now.boards if "budget" in board.told)
+    if left:
+        middle = f"half of {len(left):,} boards have {left[len(left) // 2]:.4g} or more, as they say"
+        rows.append(("left, least of a board", left[0], middle))
+    return "<p></p>" + words.table(("epsilon of a device", "amount", "that is"), rows)

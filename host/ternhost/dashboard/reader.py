@@ -1,0 +1,318 @@
+"""Reads a store again and again beside the process that writes to it, each time only what is new."""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Self
+
+from ternhost.aggregate.members import unpack_ids
+from ternhost.aggregate.questions import decode_body
+from ternhost.aggregate.tallies import unpack_counts
+from ternhost.dashboard import guarded
+from ternhost.dashboard.snapshot import BoardView, GatewayView, OpenRound, RunView, Snapshot, TallyView
+from ternhost.errors import StorageError
+from ternhost.mechanisms.base import MICRO
+
+_STATE = ("rounds", "reports", "asked", "refusals", "missing", "seconds", "spent_before", "refusal")
+_RUN = (
+    "SELECT began, status, asked, "
+    + ", ".join(f"json_extract(state, '$.{name}')" for name in _STATE)
+    + " FROM run WHERE name = ?"
+)
+_RUNS = "SELECT name, status, began, coalesce(json_extract(state, '$.rounds'), 0) FROM run ORDER BY rowid"
+_HISTORY = "SELECT number, entry, began, finished FROM history WHERE run = ? AND number > ? ORDER BY number"
+_ROUNDS = "SELECT number, quorum, deadline, ended, run, began FROM round WHERE number > ? ORDER BY number"
+_ARRIVED = "SELECT max(id), sum(reports) FROM batch WHERE round = ? AND id > ?"
+_TALLIES = "SELECT position, body, asked, reports, counts FROM tally WHERE round = ? ORDER BY position"
+_BOARDS = "SELECT name, first, clients, online, heard, told, errors, error FROM board ORDER BY first"
+# Which changes with whatever of boards does: who says anything is heard.
+_OF_BOARDS = "SELECT count(*), sum(heard), sum(online), sum(errors) FROM board"
+_GATEWAYS = "SELECT name, devices, online, heard, told FROM gateway ORDER BY name"
+
+# What SQLite says of a file that is only in use now, or on its way.
+_PASSING = ("SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_PROTOCOL", "SQLITE_SCHEMA")
+
+
+@dataclass
+class _Known:
+    """What has been read of a file so far."""
+
+    runs: dict[str, RunView] = field(default_factory=dict)
+    run: str | None = None  # of which the history is
+    history: tuple[Mapping[str, Any], ...] = ()
+    ended_to: int = 0  # every round up to this one has ended
+    asked: dict[int, int] = field(default_factory=dict)  # devices, by round under way
+    arrived: dict[int, tuple[int, int]] = field(
+        default_factory=dict
+    )  # last batch and reports, by round under way
+    told: dict[int, tuple[str, Mapping[str, Any]]] = field(default_factory=dict)  # of boards, and its JSON
+    sums: tuple[Any, ...] | None = None  # of boards
+    rows: tuple[BoardView, ...] = ()
+    boards: dict[int, BoardView] = field(default_factory=dict)
+    tallied: int | None = None  # the round of the tallies
+    tallies: tuple[TallyView, ...] = ()
+
+
+class Reader:
+    """Snapshots of a store, of its run of that name or of the one that goes on, else the newest. A context manager.
+
+    Not for several threads at once.
+    """
+
+    def __init__(self, path: str | Path, run: str | None = None) -> None:
+        self.path = Path(path)
+        self._wanted = run
+        self._db: sqlite3.Connection | None = None
+        self._file: tuple[int, int] | None = None
+        self._version: int | None = None
+        self._known = _Known()
+        self._last = Snapshot(str(path))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the file; the next snapshot opens it again."""
+        if self._db is not None:
+            self._db.close()
+        self._db = self._version = None
+
+    def snapshot(self) -> Snapshot:
+        """The store as it is; the same object as before where nothing has changed.
+
+        Where it is locked, gone or torn it is as it was last, with a `note`. Raises StorageError for a file that is no
+        store of this version, as long as nothing has been read.
+        """
+        try:
+            self._open()
+            assert self._db is not None
+            version = self._db.execute("PRAGMA data_version").fetchone()[0]
+            if version != self._version:
+                self._last = self._read(self._db)
+                self._version = version
+            elif self._last.note:
+                self._last = replace(self._last, note=None, read=time.time())
+        except (OSError, sqlite3.Error, StorageError) as error:
+            if isinstance(error, StorageError) and not self._last.read:
+                raise
+            self._last = replace(self._last, note=self._why(error))
+        return self._last
+
+    def _open(self) -> None:
+        found = os.stat(self.path)
+        file = (found.st_dev, found.st_ino)
+        if self._db is not None and file == self._file:
+            return
+        self.close()
+        if file != self._file:
+            self._known = _Known()
+        self._db, self._file = guarded.connect(self.path), file
+
+    def _why(self, error: Exception) -> str:
+        name = getattr(error, "sqlite_errorname", None) or ""
+        if name.startswith(_PASSING):
+            return "the store is locked by another program"
+        self.close()
+        if isinstance(error, FileNotFoundError):
+            return "the store is not there any more"
+        if isinstance(error, StorageError):
+            return error.message
+        return f"the store cannot be read: {error}"
+
+    def _read(self, database: sqlite3.Connection) -> Snapshot:
+        database.execute("BEGIN")  # one moment for all of it
+        try:
+            runs = self._runs(database)
+            run = (
+                next((own for own in runs if own.name == self._wanted), None)
+                if self._wanted
+                else _newest(runs)
+            )
+            self._follow(run)
+            return Snapshot(
+                store=str(self.path),
+                serial=self._last.serial + 1,
+                read=time.time(),
+                run=run,
+                runs=runs,
+                history=self._history(database, run),
+                open=(opened := self._rounds(database, run)),
+                boards=self._boards(database),
+                gateways=self._gateways(database, opened),
+                tallies=self._tallies(database),
+                devices=database.execute("SELECT count(*) FROM device").fetchone()[0],
+            )
+        finally:
+            with suppress(sqlite3.Error):
+                database.execute("ROLLBACK")
+
+    def _runs(self, database: sqlite3.Connection) -> tuple[RunView, ...]:
+        found = []
+        for name, *now in database.execute(_RUNS).fetchall():
+            known = self._known.runs.get(name)
+            # One that is served goes on after it has finished, and may have finished again by now.
+            if known is None or known.unfinished or [known.status, known.began, known.rounds] != now:
+                known = _run(name, database.execute(_RUN, (name,)).fetchone())
+            found.append(known)
+        self._known.runs = {run.name: run for run in found}
+        return tuple(found)
+
+    def _follow(self, run: RunView | None) -> None:
+        # A run that has fewer rounds than before is another one, of the same name.
+        known = self._known
+        name = None if run is None else run.name
+        if name != known.run or (run is not None and run.rounds < len(known.history)):
+            known.run, known.history, known.tallied, known.tallies = name, (), None, ()
+
+    def _history(self, database: sqlite3.Connection, run: RunView | None) -> tuple[Mapping[str, Any], ...]:
+        if run is not None:
+            last = self._known.history[-1]["round"] if self._known.history else 0
+            self._known.history += tuple(
+                {**json.loads(entry), "round": number, "began": began, "finished": finished}
+                for number, entry, began, finished in database.execute(_HISTORY, (run.name, last))
+            )
+        return self._known.history
+
+    def _rounds(self, database: sqlite3.Connection, run: RunView | None) -> tuple[OpenRound, ...]:
+        known = self._known
+        found: list[OpenRound] = []
+        for number, wanted, deadline, ended, of_run, began in database.execute(
+            _ROUNDS, (known.ended_to,)
+        ).fetchall():
+            if ended is not None:
+                if not found:
+                    known.ended_to = number
+                continue
+            found.append(
+                OpenRound(
+                    number,
+                    of_run,
+                    began,
+                    deadline,
+                    self._asked(database, number),
+                    wanted,
+                    self._arrived(database, number),
+                )
+            )
+        numbers = {own.number for own in found}
+        for of in (known.asked, known.arrived):
+            for number in of.keys() - numbers:
+                del of[number]
+        return tuple(own for own in found if run is None or own.run in (None, run.name))
+
+    def _asked(self, database: sqlite3.Connection, number: int) -> int:
+        if number not in self._known.asked:
+            rows = database.execute("SELECT devices FROM cohort WHERE round = ?", (number,))
+            self._known.asked[number] = sum(len(unpack_ids(packed)) for (packed,) in rows)
+        return self._known.asked[number]
+
+    def _arrived(self, database: sqlite3.Connection, number: int) -> int:
+        last, reports = self._known.arrived.get(number, (0, 0))
+        newest, more = database.execute(_ARRIVED, (number, last)).fetchone()
+        if newest is not None:
+            last, reports = newest, reports + more
+            self._known.arrived[number] = last, reports
+        return reports
+
+    def _boards(self, database: sqlite3.Connection) -> tuple[BoardView, ...]:
+        # Most have not changed: their JSON is not read again, and they are the same objects.
+        known = self._known
+        sums = database.execute(_OF_BOARDS).fetchone()
+        if sums == known.sums:
+            return known.rows
+        boards, told = {}, known.told
+        for name, first, clients, online, heard, text, errors, error in database.execute(_BOARDS):
+            if told.get(first, ("",))[0] != text:
+                told[first] = text, json.loads(text)
+            now = BoardView(name, first, clients, bool(online), heard, told[first][1], errors, error)
+            before = known.boards.get(first)
+            boards[first] = before if before is not None and before == now else now
+        for first in told.keys() - boards.keys():
+            del told[first]
+        known.boards, known.rows, known.sums = boards, tuple(boards.values()), sums
+        return known.rows
+
+    def _gateways(
+        self, database: sqlite3.Connection, opened: tuple[OpenRound, ...]
+    ) -> tuple[GatewayView, ...]:
+        rows = database.execute(_GATEWAYS).fetchall()
+        answered: set[str] = set()
+        if rows and opened:
+            answered = {
+                name
+                for (name,) in database.execute(
+                    "SELECT gateway FROM answer WHERE round = ?", (opened[-1].number,)
+                )
+            }
+        return tuple(
+            GatewayView(name, len(unpack_ids(ids)), bool(online), heard, json.loads(told), name in answered)
+            for name, ids, online, heard, told in rows
+        )
+
+    def _tallies(self, database: sqlite3.Connection) -> tuple[TallyView, ...]:
+        known = self._known
+        number = known.history[-1]["round"] if known.history else None
+        if number is not None and number != known.tallied:
+            known.tallies = tuple(
+                _tally(number, *row) for row in database.execute(_TALLIES, (number,)).fetchall()
+            )
+            known.tallied = number
+        return known.tallies
+
+
+def _newest(runs: tuple[RunView, ...]) -> RunView | None:
+    return next((run for run in reversed(runs) if run.unfinished), runs[-1] if runs else None)
+
+
+def _run(name: str, row: tuple[Any, ...]) -> RunView:
+    began, status, text, *state = row
+    asked = json.loads(text)
+    now = dict(zip(_STATE, state, strict=True))
+    where: Mapping[str, Any] = asked["where"]
+    refusal = now["refusal"] and tuple(str(part) for part in json.loads(now["refusal"]) if part)
+    return RunView(
+        name=name,
+        began=began,
+        status=status,
+        algorithm=asked["algorithm"],
+        fleet=where["fleet"],
+        options={**asked["options"], **where},
+        schedule=asked.get("schedule"),
+        references=asked.get("references") or {},
+        directory=asked.get("directory", ""),
+        rounds=now["rounds"] or 0,
+        reports=now["reports"] or 0,
+        asked=now["asked"] or 0,
+        refusals=now["refusals"] or 0,
+        missing=now["missing"] or 0,
+        seconds=now["seconds"] or 0.0,
+        epsilon_before=(now["spent_before"] or 0) / MICRO,
+        refusal=refusal or None,
+    )
+
+
+def _tally(number: int, position: int, body: bytes, asked: int, reports: int, counts: bytes) -> TallyView:
+    question = decode_body(body)
+    table = unpack_counts(counts, body)
+    return TallyView(
+        number,
+        position,
+        asked,
+        reports,
+        question.model,
+        question.k,
+        len(table),
+        bytes(question.card).hex(),
+        tuple(table.sum(axis=0).tolist()),
+        tuple(table.sum(axis=1).tolist()),
+    )

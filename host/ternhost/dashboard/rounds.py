@@ -1,0 +1,161 @@
+"""The section Round: how the reports of the one under way arrive, who refuses, and what the last ones were."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+
+from nicegui import ui
+
+from ternhost.dashboard import charts, words
+from ternhost.dashboard.section import Chart, Html, Section, card, cards
+from ternhost.dashboard.snapshot import OpenRound, Snapshot
+
+_LAST = 12  # rounds of the table
+_SUMMED = 1000  # of the refusals
+_MOST_SYMBOLS = 64
+_IDLE = "No round is under way. A fleet that is served begins the next one when its --interval is over."
+_DONE = "The run has ended: no round is under way."
+_SIMULATED = "A simulated fleet answers at once: its rounds are seen when they have ended."
+_NO_GATEWAY = (
+    "This host asks its devices itself. Gateways of other sites are listed here: `tern gateway --help`."
+)
+
+
+class Rounds(Section):
+    """The round under way, live."""
+
+    def build(self) -> None:
+        with cards():
+            with card("Round under way", wide=True):
+                self._line = ui.label().mark("round")
+                self._bar = ui.element("progress").props("max=1 value=0")
+                self._arriving = Chart("reports arriving", "chart low")
+                self._idle = Html()
+            with card("Last rounds", wide=True):
+                self._table = Html()
+            with card("Refusals by reason"):
+                self._why = ui.label().classes("soft")
+                self._reasons = Chart("refusals by reason", "chart low")
+                self._none = Html()
+            with card("Symbols of the last round"):
+                ui.label("How often each was reported, over all coordinates: noise and all.").classes("soft")
+                self._symbols = Chart("symbols of the last round", "chart low")
+                self._no_symbols = Html()
+            with card("Gateways", wide=True):
+                self._gateways = Html()
+
+    def show(self, now: Snapshot) -> None:
+        opened = now.open[-1] if now.open else None
+        self._bar.set_visibility(opened is not None)
+        if opened is not None:
+            self._bar.props(f"max={max(1, opened.wanted)} value={min(opened.reports, opened.wanted)}")
+        arrivals = tuple(self.sight.arrivals)
+        self._arriving.set(
+            (opened and opened.number, len(arrivals), arrivals[-1:]),
+            lambda: charts.arriving(arrivals, opened.wanted) if opened and len(arrivals) > 1 else None,
+        )
+        self._idle.set("" if opened else words.empty(_why_idle(now)))
+        self._table.set(_table(now))
+        self._refusals(now)
+        last = now.history[-1]["round"] if now.history else None
+        some = self._symbols.set((now.run and now.run.name, last), lambda: _symbols(now))
+        self._no_symbols.set("" if some else words.empty("No round has ended that says so."))
+        self._gateways.set(_gateways(now))
+        self.tick(now)
+
+    def tick(self, now: Snapshot) -> None:
+        opened = now.open[-1] if now.open else None
+        self._line.text = "" if opened is None else _words(opened)
+
+    def _refusals(self, now: Snapshot) -> None:
+        summed = now.history[-_SUMMED:]
+        reasons: Counter[str] = Counter()
+        for entry in summed:
+            reasons.update(entry.get("reasons") or {})
+        names = [name for name, _ in reasons.most_common()]
+        self._why.text = f"Of the last {len(summed):,} rounds."
+        some = self._reasons.set(
+            tuple(reasons.items()),
+            lambda: (
+                charts.bars(names, [reasons[name] for name in names], "reason", "refusals", 1)
+                if names
+                else None
+            ),
+        )
+        self._none.set("" if some else words.empty("No device has refused."))
+
+
+def _why_idle(now: Snapshot) -> str:
+    if now.run is not None and not now.run.unfinished:
+        return _DONE
+    return _SIMULATED if now.run is not None and now.run.fleet.startswith("simulated") else _IDLE
+
+
+def _words(opened: OpenRound) -> str:
+    since = ""
+    if opened.began is not None:
+        gone = time.time() - opened.began
+        since = f", for {words.duration(max(0.0, gone))}"
+        if opened.deadline is not None:
+            left = opened.deadline - gone
+            since += f", {words.duration(left)} left" if left > 0 else ", past its deadline"
+    return (
+        f"Round {opened.number:,}: {opened.reports:,} of the {opened.wanted:,} reports that end it,"
+        f" from {opened.asked:,} devices asked{since}"
+    )
+
+
+def _table(now: Snapshot) -> str:
+    rows = []
+    for entry in reversed(now.history[-_LAST:]):
+        began, finished = entry.get("began"), entry.get("finished")
+        why = ", ".join(f"{name} {count:,}" for name, count in (entry.get("reasons") or {}).items())
+        rows.append(
+            [
+                entry["round"],
+                words.moment(began if began is not None else finished),
+                None if began is None or finished is None else words.duration(finished - began),
+                entry.get("asked"),
+                entry.get("reports"),
+                entry.get("refusals"),
+                why,
+                entry.get("ended", ""),
+            ]
+        )
+    head = ("round", "began", "took", "asked", "reports", "refusals", "why", "ended by")
+    return words.table(head, rows) if rows else words.empty("No round has ended yet.")
+
+
+def _symbols(now: Snapshot) -> dict[str, object] | None:
+    if not now.tallies:
+        return None
+    sizes = {len(own.symbols) for own in now.tallies}
+    if len(sizes) > 1:  # classes with cards of their own
+        names = [f"{own.position}: {i}" for own in now.tallies for i in range(len(own.symbols))]
+        counts = [n for own in now.tallies for n in own.symbols]
+    else:
+        counts = [sum(column) for column in zip(*(own.symbols for own in now.tallies), strict=True)]
+        names = [str(i) for i in range(len(counts))]
+    every = -(-len(counts) // _MOST_SYMBOLS)
+    summed = [sum(counts[i : i + every]) for i in range(0, len(counts), every)]
+    return charts.bars(
+        names[::every], summed, "symbol" if every == 1 else f"symbol, {every} together", "values", 3
+    )
+
+
+def _gateways(now: Snapshot) -> str:
+    if not now.gateways:
+        return words.empty(_NO_GATEWAY)
+    rows = [
+        [
+            own.name,
+            "online" if own.online else "offline",
+            f"{words.ago(own.heard)} ago",
+            own.devices,
+            ("has answered" if own.answered else "is asked") if now.open else "",
+            ", ".join(f"{name} {value}" for name, value in own.told.items()),
+        ]
+        for own in now.gateways
+    ]
+    return words.table(("gateway", "state", "last heard", "devices", "round under way", "it says"), rows)

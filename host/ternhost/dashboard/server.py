@@ -1,0 +1,140 @@
+"""Serves the page on loopback: to nobody else, and to no page of anybody else."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import socket
+from collections.abc import Callable
+from typing import Any
+
+from ternhost.errors import UsageError
+
+ADDRESS = "127.0.0.1"
+PORT = 8642  # or any other one where it is taken
+_NAMES = ("127.0.0.1", "localhost")
+
+Scope = dict[str, Any]
+
+
+class OnlyHere:
+    """Lets in who asks for this very address, from its own page.
+
+    A page of the internet whose name has been made to point to loopback (DNS rebinding) sends that name as its Host;
+    one that opens a websocket to loopback sends its own Origin. Both are refused.
+    """
+
+    def __init__(self, app: Any, port: int) -> None:
+        self._app = app
+        self._hosts = {f"{name}:{port}" for name in _NAMES}
+        self._origins = {f"http://{host}" for host in self._hosts}
+
+    async def __call__(self, scope: Scope, receive: Any, send: Any) -> None:
+        if scope["type"] not in ("http", "websocket") or self._welcome(scope):
+            await self._app(scope, receive, send)
+        elif scope["type"] == "websocket":
+            await receive()
+            await send({"type": "websocket.close", "code": 1008})
+        else:
+            head = [(b"content-type", b"text/plain; charset=utf-8")]
+            await send({"type": "http.response.start", "status": 403, "headers": head})
+            await send({"type": "http.response.body", "body": b"This page is for its own address alone.\n"})
+
+    def _welcome(self, scope: Scope) -> bool:
+        said: dict[str, list[str]] = {"host": [], "origin": []}
+        for name, value in scope["headers"]:
+            if (key := name.decode("latin-1").lower()) in said:
+                said[key].append(value.decode("latin-1").lower())
+        own = len(said["host"]) == 1 and said["host"][0] in self._hosts
+        return own and all(origin in self._origins for origin in said["origin"])
+
+
+def listening(port: int | None) -> socket.socket:
+    """A socket on that loopback port; without one on `PORT`, or any other where it is taken. Raises UsageError."""
+    if port is not None and not 0 <= port < 65536:
+        raise UsageError(f"--port must be 0 (any) to 65535, not {port}")
+    for wanted in (PORT, 0) if port is None else (port,):
+        made = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            made.bind((ADDRESS, wanted))
+            made.listen()  # who else holds the port is seen here at the latest
+            return made
+        except OSError as error:
+            made.close()
+            if port is not None:
+                raise UsageError(
+                    f"port {port} cannot be had: {error.strerror}",
+                    hint="give another --port, or leave it out",
+                ) from error
+    raise UsageError("no loopback port is free", hint="end a program that listens on one")
+
+
+def url_of(made: socket.socket) -> str:
+    """What a browser is told."""
+    return f"http://{ADDRESS}:{made.getsockname()[1]}/"
+
+
+def serve(
+    made: socket.socket, add: Callable[[Any], None], ready: Callable[[str], None], until: Any = None
+) -> None:
+    """Serve until SIGINT, SIGTERM, or until the file `until` ends. add: puts pages and paths on the app; ready: is told
+    the URL when somebody can be answered."""
+    import uvicorn
+    from fastapi import FastAPI
+    from nicegui import ui
+
+    app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
+    add(app)
+    app.add_middleware(OnlyHere, port=made.getsockname()[1])
+    ui.run_with(
+        app,
+        title="tern",
+        favicon=_ICON,
+        dark=None,  # as the system has it
+        tailwind=False,
+        binding_refresh_interval=None,
+        show_welcome_message=False,
+        reconnect_timeout=10.0,
+    )
+    logging.getLogger("nicegui").setLevel(
+        logging.ERROR
+    )  # that somebody asked for what is not there is no news
+    server = uvicorn.Server(
+        uvicorn.Config(app, log_level="error", access_log=False, lifespan="on", timeout_graceful_shutdown=1)
+    )
+    _told(app, lambda: ready(url_of(made)))
+    if until is not None:
+        _end_with(until, server)
+    with contextlib.suppress(KeyboardInterrupt):
+        server.run(sockets=[made])
+
+
+def _told(app: Any, ready: Callable[[], None]) -> None:
+    inner = app.router.lifespan_context
+
+    @contextlib.asynccontextmanager
+    async def lifespan(own: Any) -> Any:
+        async with inner(own) as state:
+            ready()  # the socket has been listening all along
+            yield state
+
+    app.router.lifespan_context = lifespan
+
+
+def _end_with(until: Any, server: Any) -> None:
+    import threading
+
+    def watch() -> None:
+        with contextlib.suppress(OSError, ValueError):
+            while until.read(1):
+                pass
+        server.should_exit = True
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+_ICON = (
+    '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 32 32"><path d="M2 9c7-1 10 1 14 6 4-5 7-7 14-6-6 2-9 5-11 9'
+    'l-3 7-3-7C11 14 8 11 2 9z" fill="#0072B2"/></svg>'
+)

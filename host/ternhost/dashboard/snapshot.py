@@ -1,0 +1,119 @@
+"""What who looks on is shown of a store: plain values, without a key and without any one device's report."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from ternhost.aggregate.board_table import BoardRow
+from ternhost.aggregate.run_table import PREPARING, RUNNING
+
+BoardView = BoardRow  # budget in micro-epsilon, heap in bytes; no tag proves what a board told
+
+
+@dataclass(frozen=True)
+class RunView:
+    """A run of a store. Times are seconds since 1970, `seconds` its own.
+
+    options, schedule: as it was begun with. references: what its figures are compared with (`Algorithm.references`),
+    empty in a run of an earlier version. refusal: what the devices said where nobody reported.
+    """
+
+    name: str
+    began: float
+    status: str
+    algorithm: str
+    fleet: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+    schedule: Mapping[str, Any] | None = None
+    references: Mapping[str, Any] = field(default_factory=dict)
+    directory: str = ""
+    rounds: int = 0
+    reports: int = 0
+    asked: int = 0
+    refusals: int = 0
+    missing: int = 0
+    seconds: float = 0.0
+    epsilon_before: float = 0.0
+    refusal: tuple[str, ...] | None = None
+
+    @property
+    def unfinished(self) -> bool:
+        return self.status in (PREPARING, RUNNING)
+
+
+@dataclass(frozen=True)
+class OpenRound:
+    """A round under way: `reports` of the `wanted` that end it have come, of `asked` devices.
+
+    began: seconds since 1970, None where it is not known. deadline: seconds after that, None: never.
+    """
+
+    number: int
+    run: str | None
+    began: float | None
+    deadline: float | None
+    asked: int
+    wanted: int
+    reports: int
+
+
+@dataclass(frozen=True)
+class GatewayView:
+    """A gateway with so many devices of its own; answered: in the round under way."""
+
+    name: str
+    devices: int
+    online: bool
+    heard: float
+    told: Mapping[str, Any] = field(default_factory=dict)
+    answered: bool = False
+
+
+@dataclass(frozen=True)
+class TallyView:
+    """What a cohort was asked in a round that has ended, and has told.
+
+    card: its bytes in hex, for k of d coordinates. symbols: how often each came, over all coordinates. coordinates: how
+    many values of each came.
+    """
+
+    round: int
+    position: int
+    asked: int
+    reports: int
+    model: int
+    k: int
+    d: int
+    card: str
+    symbols: tuple[int, ...] = ()
+    coordinates: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A store at a moment. `serial` changes with what is in it.
+
+    run: the one that is shown, of `runs` (the oldest first). history: an entry for each of its rounds that have ended,
+    the oldest first: round, began, finished, asked, reports, refusals, reasons, figures. open: rounds under way.
+    tallies: of the last round. devices: with a key in the store. read: when it was read (seconds since 1970, 0: never).
+    note: why it is not the newest.
+    """
+
+    store: str
+    serial: int = 0
+    read: float = 0.0
+    note: str | None = None
+    run: RunView | None = None
+    runs: tuple[RunView, ...] = ()
+    history: tuple[Mapping[str, Any], ...] = ()
+    open: tuple[OpenRound, ...] = ()
+    boards: tuple[BoardView, ...] = ()
+    gateways: tuple[GatewayView, ...] = ()
+    tallies: tuple[TallyView, ...] = ()
+    devices: int = 0
+
+    def as_json(self) -> dict[str, Any]:
+        """For JSON."""
+        return asdict(self)

@@ -1,0 +1,203 @@
+"""Draws a picture of a run for a terminal, however narrow, with rich."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from ternhost.aggregate.run_table import FINISHED, RUNNING
+from ternhost.dashboard.braille import plot
+from ternhost.dashboard.curves import Curve, word
+from ternhost.dashboard.fleet_view import budget, failed
+from ternhost.dashboard.picture import Picture, counted
+from ternhost.dashboard.snapshot import OpenRound
+from ternhost.dashboard.words import ago, duration
+from ternhost.text import visible
+
+_WIDE = 70  # columns from which on a board has all of its own
+_CURVE_LINES = 5
+_STATUS_STYLE = {RUNNING: "green", FINISHED: "blue"}
+
+
+class Drawn:
+    """A picture as rich prints it. boards: how many of the worst are listed; None: as many as there is room for."""
+
+    def __init__(self, picture: Picture, boards: int | None = None) -> None:
+        self._picture = picture
+        self._boards = boards
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        picture = self._picture
+        parts = list(_head(picture))
+        if picture.run is not None:
+            parts += _round(picture)
+            parts += _learning(picture, options)
+            parts += _refusals(picture)
+            parts += _fleet(picture)
+            parts += _privacy(picture)
+            if picture.worst:
+                most = self._boards
+                if most is None:
+                    above = len(console.render_lines(Group(*parts), options, pad=False))
+                    most = max(1, options.size.height - above - 3)
+                parts += _worst(picture, most, options.max_width)
+        yield Group(*parts)
+
+
+def _line(*words: str | tuple[str, str]) -> Text:
+    """A line, or more where the terminal is narrow. words: plain, or with a style."""
+    shown = [visible(word) if isinstance(word, str) else (visible(word[0]), word[1]) for word in words]
+    return Text.assemble(*shown)
+
+
+def _title(text: str) -> Text:
+    return _line((text, "bold"))
+
+
+def _head(picture: Picture) -> Iterable[RenderableType]:
+    if picture.note:
+        yield _line((picture.note, "yellow"))
+    run = picture.run
+    if run is None:
+        yield _line("waiting for a run in ", (picture.store, "bold"))
+        return
+    status = (run.status, _STATUS_STYLE.get(run.status, "yellow"))
+    yield _line(("tern ", "bold"), status, f"  {run.name}")
+    yield _line(f"{run.algorithm} on {run.fleet}", ("  as the boards say" if picture.worst else "", "dim"))
+
+
+def _round(picture: Picture) -> Iterable[RenderableType]:
+    run, under_way, last = picture.run, picture.round, picture.last
+    assert run is not None
+    yield Text()
+    done = f"{run.rounds:,}" + (f" of {picture.rounds:,}" if picture.rounds else "")
+    yield _line(("Rounds ", "bold"), f"{done}, {run.reports:,} reports, {run.refusals:,} refusals")
+    if under_way is not None:
+        bar = Table.grid(expand=True)
+        bar.add_column(no_wrap=True)
+        bar.add_column(ratio=1)
+        bar.add_column(no_wrap=True)
+        wanted = max(under_way.wanted, 1)
+        bar.add_row(
+            f"{under_way.number} ",
+            ProgressBar(total=wanted, completed=min(under_way.reports, wanted)),
+            f" {under_way.reports:,}/{under_way.wanted:,}",
+        )
+        yield bar
+        if words := _time_words(under_way, picture.at):
+            yield _line((words, "dim"))
+    elif last:
+        yield _line(f"round {last['round']}: {last.get('ended', '')}, {ago(last.get('finished'))}")
+
+
+def _time_words(under_way: OpenRound, now: float) -> str:
+    if under_way.began is None:
+        return ""
+    words = f"since {duration(max(0.0, now - under_way.began))}"
+    if under_way.deadline is not None:
+        words += f", at most {duration(max(0.0, under_way.began + under_way.deadline - now))} more"
+    return words
+
+
+def _learning(picture: Picture, options: ConsoleOptions) -> Iterable[RenderableType]:
+    curve = picture.curve
+    if curve is None:
+        return
+    yield Text()
+    for name, value in picture.figures.items():
+        figure = f"{word(name)} {value:.4f}"
+        if name != curve.measure:
+            yield _line(figure)
+            continue
+        beside = "  95 %: {:.3f} to {:.3f}".format(*picture.interval) if picture.interval else ""
+        beside += "" if curve.optimum is None else f"  without privacy: {curve.optimum:.4f}"
+        yield _line((figure, "bold"), (beside, "dim"))
+    if len(curve.points) > 1 and not options.ascii_only:
+        yield _curve(curve, options.max_width)
+
+
+def _curve(curve: Curve, width: int) -> RenderableType:
+    values = [y for _, y in curve.points]
+    labels = [""] * _CURVE_LINES
+    labels[0], labels[-1] = f"{max(values):.3f} ", f"{min(values):.3f} "
+    room = max(map(len, labels))
+    grid = Table.grid()
+    for label, line in zip(labels, plot(curve.points, max(8, width - room), _CURVE_LINES), strict=True):
+        grid.add_row(Text(label, "dim", no_wrap=True), Text(line, "cyan", no_wrap=True))
+    grid.add_row("", Text(f"by {curve.by}, {curve.points[-1][0]:,.0f} so far", "dim", no_wrap=True))
+    return grid
+
+
+def _refusals(picture: Picture) -> Iterable[RenderableType]:
+    if picture.reasons:
+        yield Text()
+        yield _line(("Refusals ", "bold"), (counted(picture.reasons), "yellow"))
+
+
+def _fleet(picture: Picture) -> Iterable[RenderableType]:
+    if picture.gateways:
+        yield Text()
+        yield _line(("Gateways ", "bold"), counted(picture.gateways))
+    fleet = picture.fleet
+    if fleet is None:
+        return
+    yield Text()
+    yield _line(("Boards ", "bold"), f"{fleet.boards:,}: {counted(fleet.states)}")
+    yield _line("heard within ", counted(fleet.ages))
+    if fleet.releases:
+        yield _line("release ", counted(fleet.releases))
+    if count := fleet.generators.get("failed"):
+        yield _line((f"entropy failed on {count:,}", "bold red"))
+    if fleet.errors:
+        yield _line("last error ", (counted(fleet.errors), "yellow"))
+
+
+def _privacy(picture: Picture) -> Iterable[RenderableType]:
+    words = {
+        "report": "a report costs at most {:g}",
+        "spent": "a device has spent {:.3g} in the mean",
+        "left": "at least {:g} is left",
+    }
+    found = [
+        form.format(value) for name, form in words.items() if (value := picture.epsilon.get(name)) is not None
+    ]
+    if before := picture.epsilon.get("before"):
+        found.append(f"at most {before:g} before this run")
+    if found:
+        yield Text()
+        yield _title("Epsilon")
+        yield from map(_line, found)
+
+
+def _worst(picture: Picture, most: int, width: int) -> Iterable[RenderableType]:
+    wide = width >= _WIDE
+    table = Table(box=None, padding=(0, 1, 0, 0), header_style="bold", pad_edge=False)
+    columns = ["board", "", "heard", "left", "errors"] + ["release", "last error"] * wide
+    for name in columns:
+        right = name in ("left", "errors", "heard")
+        table.add_column(name, justify="right" if right else "left", no_wrap=True, overflow="ellipsis")
+    for board in picture.worst[:most]:
+        state = (
+            ("failed", "bold red")
+            if failed(board)
+            else ("online", "")
+            if board.online
+            else ("gone", "yellow")
+        )
+        left = budget(board)
+        cells: list[str | Text] = [
+            visible(board.name),
+            Text(*state),
+            duration(max(0.0, picture.at - board.heard)),
+            "" if left is None else f"{left:g}",
+            f"{board.errors:,}" if board.errors else "",
+        ]
+        if wide:
+            cells += [visible(str(board.told.get("release") or "")), visible(board.error or "")]
+        table.add_row(*cells)
+    yield Text()
+    yield table

@@ -1,0 +1,68 @@
+"""Draws the pictures of the live page that the README shows: `python tests/dashboard_pictures.py` writes them into
+docs/pictures, in the light and in the dark, 1280 and 400 pixels wide. Chromium encodes them as WebP."""
+
+import base64
+import json
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import seen
+from playwright.sync_api import sync_playwright
+
+ROOT = Path(__file__).parents[1]
+PICTURES = ROOT / "docs" / "pictures"
+BOARDS, ROUNDS, PLANNED = 8_000, 28, 40
+WIDTHS = {1280: 860, 400: 860}  # and heights
+MOST_BYTES = 150_000
+TERN = [sys.executable, "-c", "import sys; from ternhost.cli import main; sys.exit(main())"]
+
+
+def main():
+    with tempfile.TemporaryDirectory() as directory:
+        runs = Path(directory) / "runs"
+        run = seen.make(runs, BOARDS, rounds=ROUNDS, planned=PLANNED, dataset="flights-planned", epsilon="4")
+        dashboard = subprocess.Popen(
+            [*TERN, "dashboard", str(run), "--port", "0", "--json"], stdout=subprocess.PIPE, text=True
+        )
+        try:
+            draw(json.loads(dashboard.stdout.readline())["url"])
+        finally:
+            dashboard.terminate()
+            dashboard.wait()
+
+
+def draw(url):
+    PICTURES.mkdir(exist_ok=True)
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
+        for scheme in ("light", "dark"):
+            for width, height in WIDTHS.items():
+                size = {"width": width, "height": height}
+                context = browser.new_context(viewport=size, color_scheme=scheme)
+                page = context.new_page()
+                for section in ("learning", "fleet"):
+                    page.goto(f"{url}?section={section}")
+                    page.wait_for_selector("main.tern .tile")
+                    page.wait_for_timeout(2000)
+                    write(context, page, PICTURES / f"dashboard-{section}-{scheme}-{width}.webp")
+                context.close()
+        browser.close()
+
+
+def write(context, page, path):
+    """What is in sight, as a file of at most MOST_BYTES."""
+    session = context.new_cdp_session(page)
+    for quality in (90, 80, 70, 50):
+        shot = session.send("Page.captureScreenshot", {"format": "webp", "quality": quality})
+        data = base64.b64decode(shot["data"])
+        if len(data) <= MOST_BYTES:
+            break
+    path.write_bytes(data)
+    print(f"{path.relative_to(ROOT)}: {len(data):,} bytes")
+
+
+if __name__ == "__main__":
+    main()

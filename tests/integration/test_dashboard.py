@@ -1,0 +1,405 @@
+"""The live page in a real browser: what it shows, what it survives, and what it never lets out."""
+
+import base64
+import http.client
+import json
+import re
+import shutil
+import signal
+import socket
+import sqlite3
+import subprocess
+import time
+from contextlib import contextmanager
+
+import pytest
+import rig
+import seen
+from harness.arena import TERN
+
+from tern.links import mqtt
+from ternhost.aggregate.store import Store
+from ternhost.runs.directory import STORE_NAME
+
+sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+pytest.importorskip("nicegui", reason="the extra dashboard is not installed")
+CHROMIUM = shutil.which("chromium")
+needs_browser = pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium")
+BOARDS = 10_000
+SECTIONS = ("Learning", "Fleet", "Round", "Privacy", "Runs")
+PATIENCE = 30_000  # milliseconds, on a busy machine
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with sync_api.sync_playwright() as playwright:
+        launched = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield launched
+        launched.close()
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory):
+    """A run's directory with BOARDS boards; to be looked at only."""
+    return seen.make(tmp_path_factory.mktemp("large") / "runs", BOARDS)
+
+
+@pytest.fixture
+def small(tmp_path):
+    """One with 50."""
+    return seen.make(tmp_path / "runs", 50)
+
+
+@contextmanager
+def dashboard(place, *more):
+    """The URL of a page over what `place` names."""
+    process = subprocess.Popen(
+        [*TERN, "dashboard", str(place), "--port", "0", "--json", *more],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        line = process.stdout.readline()
+        assert line, process.stderr.read()
+        yield json.loads(line)["url"]
+    finally:
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=60)
+    assert process.returncode == 0
+    assert not errors, errors
+
+
+class Visit:
+    """A page in a browser of its own, and all that it sent, got and complained of."""
+
+    def __init__(self, browser, url, **options):
+        self.url = url
+        self.context = browser.new_context(**options)
+        self.page = self.context.new_page()
+        self.page.set_default_timeout(PATIENCE)
+        self.asked, self.got, self.complaints = [], [], []
+        self.context.on("request", lambda request: self.asked.append(request.url))
+        self.page.on("response", lambda response: self.got.append(response))
+        self.page.on("websocket", self._socket)
+        self.page.on("console", self._console)
+        self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        self.frames = []
+
+    def _socket(self, opened):
+        self.asked.append(opened.url)
+        opened.on("framereceived", lambda data: self.frames.append(data))
+
+    def _console(self, message):
+        if message.type in ("error", "warning"):
+            self.complaints.append(message.text)
+
+    def open(self, section="learning"):
+        self.page.goto(f"{self.url}?section={section}")
+        self.page.wait_for_selector("main.tern .tile")
+        return self.page
+
+    def tile(self, name):
+        """The value of a tile on the page that is alive."""
+        tile = self.page.locator("main.tern .tile").filter(has_text=re.compile(f"^{re.escape(name)}"))
+        return tile.locator(".value").inner_text()
+
+    def wait_for_tile(self, name, value):
+        """Until a tile says so; seconds that it took."""
+        start = time.monotonic()
+        script = """([name, value]) => [...document.querySelectorAll("main.tern .tile")].some(tile =>
+            tile.querySelector(".name").textContent == name && tile.querySelector(".value").textContent == value)"""
+        self.page.wait_for_function(script, arg=[name, value], polling=20)
+        return time.monotonic() - start
+
+    def received(self):
+        """Every body and frame, as bytes."""
+        self.page.wait_for_load_state("networkidle")
+        bodies = [response.body() for response in self.got if response.ok]
+        return bodies + [frame if isinstance(frame, bytes) else frame.encode() for frame in self.frames]
+
+    def close(self):
+        self.context.close()
+
+
+@pytest.fixture
+def visit(browser):
+    made = []
+
+    def start(url, **options):
+        made.append(Visit(browser, url, **options))
+        return made[-1]
+
+    yield start
+    for one in made:
+        one.close()
+
+
+@needs_browser
+@pytest.mark.slow
+def test_the_first_paint_comes_within_two_seconds_with_ten_thousand_boards(large, visit):
+    with dashboard(large) as url:
+        for section in ("learning", "fleet"):
+            fresh = visit(url)  # without what another one has kept
+            page = fresh.open(section)
+            painted = page.evaluate("performance.getEntriesByName('first-contentful-paint')[0].startTime")
+            alive = page.evaluate("performance.now()")
+            if section == "fleet":
+                page.wait_for_selector(".ag-row[row-index='0'] >> text=greenhouse-00001")
+                alive = page.evaluate("performance.now()")
+            print(f"{section}: first contentful paint {painted:.0f} ms, all alive {alive:.0f} ms")
+            assert painted <= 2000
+            assert fresh.tile("boards online") == f"{sum(board.online for board in seen.boards(BOARDS)):,}"
+
+
+@needs_browser
+def test_a_new_round_is_seen_within_two_seconds(small, visit):
+    waits = []
+    with dashboard(small) as url, Store(small / STORE_NAME) as store:
+        there = visit(url)
+        there.open()
+        before = store.run("greenhouses").state["rounds"]
+        for number in range(before + 1, before + 6):
+            seen.end_round(store, number, 50, auc=0.87, accuracy=0.9, log_loss=0.3, tau=0.5)
+            waits.append(there.wait_for_tile("rounds ended", str(number)))
+            seen.begin_round(store, number + 1, range(1, 51))
+        there.page.get_by_role("tab", name="Round").click()
+        there.page.wait_for_selector(f"text=Round {number + 1}: 0 of the 50 reports")
+        seen.report(store, number + 1, range(1, 31))
+        start = time.monotonic()
+        there.page.wait_for_selector(f"text=Round {number + 1}: 30 of the 50 reports")
+        waits.append(time.monotonic() - start)
+    print("a new round is seen after", ", ".join(f"{wait:.2f} s" for wait in waits))
+    assert sorted(waits)[len(waits) // 2] <= 2  # one may meet a busy machine
+
+
+@needs_browser
+def test_ten_thousand_boards_are_found_sorted_and_not_sent_again_and_again(large, visit):
+    with dashboard(large) as url:
+        there = visit(url)
+        page = there.open("fleet")
+        page.wait_for_selector(".ag-row[row-index='0'] >> text=greenhouse-00001")
+        page.get_by_label("search boards").fill("00042")
+        page.wait_for_selector(".ag-row[row-index='0'] >> text=greenhouse-00042")
+        assert page.locator(".ag-center-cols-container .ag-row").count() == 1
+        page.get_by_label("search boards").fill("")
+        page.wait_for_selector(".ag-row[row-index='0'] >> text=greenhouse-00001")
+        page.locator(".ag-header-cell[col-id='first']").click()
+        page.locator(".ag-header-cell[col-id='first']").click()
+        page.wait_for_selector(".ag-row[row-index='0'] >> text=greenhouse-10000")
+        page.wait_for_load_state("networkidle")
+        asked, frames = len(there.asked), len(there.frames)
+        page.wait_for_timeout(3000)
+        assert len(there.asked) == asked
+        assert sum(map(len, there.frames[frames:])) < 10_000
+    assert not there.complaints
+
+
+@needs_browser
+@pytest.mark.slow
+def test_a_run_that_is_killed_and_goes_on_stays_in_sight(tmp_path, visit, micropython):
+    options = ("--reports", 600, "--group", 150, "--epsilon", 2, "--fleet", "emulated:2", "--no-report")
+    host = rig.Train(*options, "--name", "run", cwd=tmp_path, stop_after=200)
+    host.wait_until_stopped()
+    with dashboard(tmp_path / "runs" / "run") as url:
+        there = visit(url)
+        page = there.open("round")
+        page.wait_for_selector("text=Round 2:")
+        assert there.tile("rounds ended") == "1"
+        host.signal(signal.SIGKILL)
+        assert host.finish()[0] == -signal.SIGKILL
+        page.wait_for_timeout(1500)
+        assert there.tile("rounds ended") == "1"
+        assert not page.locator(".note").is_visible()
+        again = rig.Train("--resume", "run", "--no-report", cwd=tmp_path)
+        assert again.finish()[0] == 0
+        there.wait_for_tile("rounds ended", "4")
+        assert there.tile("reports accepted") == "600"
+        page.wait_for_selector("text=The run has ended")
+        assert page.locator("main.tern .badge").inner_text() == "finished"
+        page.get_by_role("tab", name="Fleet").click()
+        page.wait_for_selector(".ag-row >> text=offline")
+    assert not there.complaints
+
+
+@needs_browser
+def test_a_store_that_is_locked_or_gone_is_shown_as_it_was_with_a_note(small, visit):
+    path = small / STORE_NAME
+    with dashboard(path) as url:
+        there = visit(url)
+        page = there.open()
+        rounds = there.tile("rounds ended")
+        away = path.with_name("away.sqlite")
+        path.rename(away)
+        page.wait_for_selector(".note:visible >> text=not there any more")
+        assert there.tile("rounds ended") == rounds
+        locker = sqlite3.connect(away, isolation_level=None)
+        locker.execute("PRAGMA locking_mode = EXCLUSIVE")
+        locker.execute("BEGIN EXCLUSIVE")
+        away.rename(path)
+        page.wait_for_selector(".note:visible >> text=locked")
+        assert there.tile("rounds ended") == rounds
+        locker.execute("ROLLBACK")
+        locker.close()
+        page.wait_for_selector(".note", state="hidden")
+        assert there.tile("rounds ended") == rounds
+    assert not there.complaints
+
+
+@needs_browser
+@pytest.mark.slow
+def test_nothing_is_asked_of_the_outside_nothing_complains_and_no_key_is_served(small, visit):
+    keys = {f"key of device {device}": seen.key_of(device) for device in range(1, 51)}
+    words = {f"password of device {device}": mqtt.password(seen.key_of(device)) for device in range(1, 51)}
+    keys["key of the fleet"] = seen.FLEET_KEY
+    served = b""
+    with dashboard(small) as url:
+        for options in (
+            {"viewport": {"width": 1280, "height": 900}},
+            {"viewport": {"width": 400, "height": 800}, "color_scheme": "dark"},
+        ):
+            there = visit(url, **options)
+            page = there.open()
+            for section in SECTIONS:
+                page.get_by_role("tab", name=section).click()
+                page.wait_for_selector(".q-tab-panel .card")
+                page.wait_for_timeout(700)
+                wide = page.evaluate("document.documentElement.scrollWidth")
+                assert wide <= options["viewport"]["width"], section
+            dark = page.evaluate("getComputedStyle(document.body).backgroundColor")
+            assert (dark == "rgb(18, 22, 28)") == (options.get("color_scheme") == "dark")
+            address = url.removeprefix("http://")
+            assert [one for one in there.asked if one.split("://")[1].split("/")[0] + "/" != address] == []
+            assert there.complaints == []
+            served += b"\0".join(there.received())
+    assert len(served) > 1_000_000
+    assert b"three-outputs" in served
+    assert b"greenhouse-00042" in served, "bodies and frames are looked through"
+    for name, key in keys.items():
+        for form in (
+            key,
+            key.hex().encode(),
+            key.hex().upper().encode(),
+            base64.b64encode(key),
+            str(list(key)).encode(),
+        ):
+            assert form not in served, name
+            assert form.rstrip(b"=")[:20] not in served, f"a part of the {name}"
+    for name, word in words.items():
+        assert word.encode() not in served, name
+
+
+def ask(url, path="/", **headers):
+    address = url.removeprefix("http://").rstrip("/")
+    connection = http.client.HTTPConnection(address, timeout=10)
+    connection.request("GET", path, headers={"Host": address, **headers})
+    answer = connection.getresponse()
+    answer.read()
+    connection.close()
+    return answer.status
+
+
+UPGRADE = {
+    "Connection": "Upgrade",
+    "Upgrade": "websocket",
+    "Sec-WebSocket-Version": "13",
+    "Sec-WebSocket-Key": base64.b64encode(bytes(16)).decode(),
+}
+SOCKET = "/_nicegui_ws/socket.io/?EIO=4&transport=websocket"
+
+
+def test_another_name_and_another_page_are_refused_and_so_is_another_machine(small):
+    with dashboard(small) as url:
+        address = url.removeprefix("http://").rstrip("/")
+        port = int(address.split(":")[1])
+        assert ask(url) == ask(url, Host=f"localhost:{port}") == ask(url, "/boards") == 200
+        for host in ("evil.example", f"evil.example:{port}", "127.0.0.1", f"127.0.0.1:{port + 1}", "[::1]"):
+            assert ask(url, Host=host) == 403
+            assert ask(url, "/boards", Host=host) == 403
+            assert ask(url, SOCKET, **UPGRADE, Host=host) == 403
+        for origin in ("http://evil.example", "null", f"https://{address}", f"http://127.0.0.1:{port + 1}"):
+            assert ask(url, SOCKET, **UPGRADE, Origin=origin) == 403
+            assert ask(url, "/boards", Origin=origin) == 403
+        assert ask(url, SOCKET, **UPGRADE, Origin=f"http://{address}") == 101
+        listening = subprocess.run(["ss", "-ltnH"], capture_output=True, text=True, check=False).stdout
+        assert f"0.0.0.0:{port}" not in listening
+        for path in ("/docs", "/openapi.json", "/../store.sqlite", "/store.sqlite"):
+            assert ask(url, path) == 404
+
+
+def test_a_port_that_is_taken_is_said_and_the_default_falls_on(small):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        done = subprocess.run(
+            [*TERN, "dashboard", str(small), "--port", str(port)], capture_output=True, text=True, timeout=60
+        )
+        assert done.returncode == 2
+        assert f"port {port} cannot be had" in done.stderr
+    done = subprocess.run(
+        [*TERN, "dashboard", str(small / "none")], capture_output=True, text=True, timeout=60
+    )
+    assert (done.returncode, "there is no run or store" in done.stderr) == (2, True)
+
+
+@needs_browser
+def test_a_served_fleet_is_shown_beside_and_the_page_ends_with_it_however_it_ends(tmp_path, visit):
+    for number in (signal.SIGINT, signal.SIGKILL):
+        name = f"served-{int(number)}"
+        host = subprocess.Popen(
+            [
+                *TERN,
+                "serve",
+                "--fleet",
+                "simulated:200",
+                "--interval",
+                "0.3",
+                "--name",
+                name,
+                "--dashboard",
+                "0",
+            ],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=tmp_path,
+        )
+        url = None
+        for line in host.stdout:
+            if found := re.search(r"http://\S+/", line):
+                url = found[0]
+                break
+        there = visit(url)
+        there.open()
+        there.page.wait_for_function("document.querySelector('main.tern .tile .value').textContent > 5")
+        there.close()
+        host.send_signal(number)
+        host.communicate(timeout=60)
+        end = time.monotonic() + 30
+        while time.monotonic() < end:
+            try:
+                ask(url)
+            except OSError:
+                break
+            time.sleep(0.1)
+        else:
+            pytest.fail(f"the page is still there after {number.name}")
+
+
+@needs_browser
+def test_what_there_is_nothing_of_says_what_to_do(tmp_path, visit):
+    path = tmp_path / STORE_NAME
+    with Store(path):
+        pass
+    with dashboard(path) as url:
+        there = visit(url)
+        page = there.open()
+        for section, words in (
+            ("Learning", "tern train --fleet"),
+            ("Fleet", "tern serve --fleet"),
+            ("Round", "begins the next one"),
+            ("Privacy", "No run yet"),
+            ("Runs", "No run has begun"),
+        ):
+            page.get_by_role("tab", name=section).click()
+            page.wait_for_selector(f".q-tab-panel .empty:visible >> text={words}")
+    assert not there.complaints

@@ -1,0 +1,103 @@
+"""A store with something to see, for tests and pictures of the dashboard: a run, boards, a round under way."""
+
+import random
+import time
+
+from tern import wire
+from ternhost import mechanisms
+from ternhost.aggregate.board_table import BoardRow
+from ternhost.aggregate.questions import Question, round_body
+from ternhost.aggregate.report_log import reports_of
+from ternhost.aggregate.store import Cohort, Round, Store
+from ternhost.algorithms.fedsgd import Options
+from ternhost.runs.options import Where
+from ternhost.runs.run import Run
+from ternhost.runs.status import END, Watcher
+
+NAME = "greenhouses"
+CARD = mechanisms.design("three-outputs", epsilon_micro=2_000_000).decode()
+BODY = round_body(1, Question(wire.LOGISTIC, [0] * 28, wire.MAX_EXPONENT, bytes(CARD.data), 1))
+
+
+def key_of(device):
+    """A key that is not found anywhere by chance."""
+    return random.Random(device).randbytes(32)
+
+
+FLEET_KEY = random.Random("fleet").randbytes(32)
+
+
+def boards(count, now=None, seed=1):
+    """What so many boards may say of themselves."""
+    now, chance = now or time.time(), random.Random(seed)
+    for i in range(count):
+        failed = chance.random() < 0.02
+        yield BoardRow(
+            f"greenhouse-{i + 1:05d}",
+            i + 1,
+            1,
+            chance.random() < 0.97,
+            now - chance.expovariate(1 / 20),
+            {
+                "budget": int(1e6 * (2 * chance.randint(1, 4) - 0.2)),
+                "epoch": 1,
+                "heap": chance.randrange(60_000, 150_000),
+                "exceptions": int(failed),
+                "restarts": chance.choice((0, 0, 0, 1, 2)),
+                "entropy": 1,
+                "assessed": 1,
+                "release": chance.choice(("0.1.0", "0.1.0", "0.1.0", "0.0.9")),
+                "text": chance.choice(("rp2 1.25", "esp32 1.25")),
+                "records": 30,
+            },
+            int(failed),
+            chance.choice(("budget", "timeout")) if failed else None,
+        )
+
+
+def make(parent, count=10_000, rounds=12, planned=20, **options):
+    """The directory of a run in `parent`, of so many devices on a board each, with its next round under way.
+
+    It was stopped after `rounds` of the `planned` ones (or more), each of which asks other devices.
+    """
+    group = max(1, count // planned)
+    where = Where(fleet=f"simulated:{count}")
+    options = Options(reports=count, group=group, **options)
+
+    def watch(status):
+        if status.event == END and status.round >= rounds:
+            run.stop()
+
+    watcher = Watcher(status=watch)
+    with Run.begin("fedsgd", options, where, name=NAME, parent=parent, watcher=watcher) as run:
+        run.run()
+        directory, path = run.directory, run.place.store
+    with Store(path) as store:
+        store.add_devices({device: key_of(device) for device in range(1, count + 1)})
+        store.save_state({"fleet_key": FLEET_KEY.hex()})
+        store.boards_seen(boards(count))
+        asked = store.run(NAME).asked
+        asked = {**asked, "where": {**asked["where"], "fleet": f"mqtt:{NAME}"}}
+        store.save_run(NAME, asked=asked)
+        first = rounds * group + 1
+        begin_round(store, rounds + 1, range(first, first + group))
+        report(store, rounds + 1, range(first, first + (3 * group + 4) // 5))
+    return directory
+
+
+def begin_round(store, number, devices, run=NAME):
+    """Ask all of these devices."""
+    store.open_round(Round(number, [Cohort(BODY, devices)], len(devices), 3600.0, run))
+
+
+def report(store, number, devices):
+    """Accept a report of each of these devices."""
+    store.add_reports(reports_of(number, [(device, bytes([device % 3])) for device in devices]))
+
+
+def end_round(store, number, count, run=NAME, **figures):
+    """End a round of which the run has learned these figures."""
+    state = store.run(run).state
+    state = {**state, "rounds": state["rounds"] + 1, "reports": state["reports"] + count}
+    entry = {"round": number, "asked": count, "ended": "quorum", "reports": count, "refusals": 0, **figures}
+    store.end_run_round(run, number, "quorum", state, entry, None, (), time.time() - 1)

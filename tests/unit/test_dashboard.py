@@ -1,0 +1,243 @@
+"""What the live page shows, without a browser: curves, the table of boards, pictures, words."""
+
+import json
+import socket
+
+import pytest
+
+from ternhost import mechanisms
+from ternhost.aggregate.board_table import BoardRow
+from ternhost.algorithms import judging
+from ternhost.algorithms.base import ALGORITHMS, Audience, Standing
+from ternhost.algorithms.fedsgd import FedSGD, Options
+from ternhost.dashboard import charts, curves, server, table, words
+from ternhost.dashboard.reader import Reader
+from ternhost.dashboard.snapshot import OpenRound, RunView, Snapshot
+from ternhost.errors import UsageError
+from ternhost.runs.options import Where
+from ternhost.runs.run import Run
+
+REFERENCES = {
+    "clients": 1000,
+    "rounds": 10,
+    "measures": ["auc", "accuracy", "log_loss"],
+    "optimum": {"auc": 0.9, "accuracy": 0.8, "log_loss": 0.2},
+    "baseline": {"auc": 0.5, "accuracy": 0.7, "log_loss": 0.6},
+    "judged": {"records": 400, "positive": 100},
+    "classes": [
+        {"share": 0.75, "epsilon_per_report": 1.0, "epsilon_run": 2.0, "mechanism": "pm"},
+        {"share": 0.25, "epsilon_per_report": 3.0, "epsilon_run": 6.0, "mechanism": "pm"},
+    ],
+}
+RUN = RunView("r", 0.0, "running", "fedsgd", "simulated:1000", references=REFERENCES, rounds=10, reports=1000)
+HISTORY = [
+    {
+        "round": i,
+        "asked": 100,
+        "reports": 100,
+        "refusals": 0,
+        "ended": "complete",
+        "began": 1.0,
+        "finished": 2.0,
+        "auc": 0.6 + i / 100,
+        "accuracy": 0.7,
+        "log_loss": 0.5,
+        "tau": 0.5,
+    }
+    for i in range(1, 11)
+]
+
+
+def test_a_curve_lies_in_its_interval_between_what_it_is_compared_with():
+    found = curves.curve(RUN, HISTORY, "auc")
+    assert found.points[0] == (100.0, 0.61)
+    assert found.points[-1] == (1000.0, 0.7)
+    assert (found.optimum, found.baseline) == (0.9, 0.5)
+    assert [(low, high) for (_, low), (_, high) in zip(found.low, found.high, strict=True)] == [
+        judging.auc_interval(y, 100, 300) for _, y in found.points
+    ]
+    assert not curves.curve(RUN, HISTORY, "log_loss").low, "a loss alone does not tell its interval"
+
+
+def test_what_has_been_spent_is_the_mean_over_classes_and_devices():
+    assert curves.cost_of_report(RUN) == 0.75 + 0.75
+    assert curves.curve(RUN, HISTORY, "auc", curves.EPSILON).points[-1][0] == 1000 * 1.5 / 1000
+    assert curves.curve(RUN, HISTORY, "auc", curves.EPSILON, registered=500).points[-1][0] == 3.0
+    assert curves.curve(RUN, HISTORY, "auc", curves.ROUNDS).points[-1][0] == 10
+    assert curves.axes(None, 0) == [curves.REPORTS, curves.ROUNDS]
+
+
+def test_long_histories_have_few_points_with_the_first_and_the_last():
+    assert curves.chosen(5) == [0, 1, 2, 3, 4]
+    for count in (401, 1000, 100_000):
+        found = curves.chosen(count)
+        assert len(found) == len(set(found)) == curves.MOST
+        assert (found[0], found[-1]) == (0, count - 1)
+        assert found == sorted(found)
+
+
+def test_figures_are_known_without_references_too():
+    assert curves.measures(None, HISTORY) == ["auc", "accuracy", "log_loss"]
+    assert curves.measures(RUN, ()) == ["auc", "accuracy", "log_loss"]
+
+
+@pytest.mark.parametrize("name", ["three-outputs", "pm", "laplace", "duchi"])
+def test_the_card_is_drawn_from_its_integers_and_all_pictures_are_json(name):
+    data = mechanisms.design(name, epsilon_micro=2_000_000).card
+    drawn = charts.card(data)
+    json.dumps(drawn)
+    for own in drawn["series"]:
+        assert sum(own["data"]) == pytest.approx(1, abs=1e-3)
+        assert len(own["data"]) == len(drawn["xAxis"]["data"]) <= 300
+    for options in (
+        charts.learning(curves.curve(RUN, HISTORY, "auc"), "guessing"),
+        charts.learning(curves.curve(RUN, [], "auc"), None),
+        charts.compared({"r": curves.curve(RUN, HISTORY, "auc")}, "auc", curves.REPORTS),
+        charts.stepped("tau", [(1.0, 0.5)], curves.ROUNDS),
+        charts.arriving([(0.0, 1.0), (1.0, 5.0)], 10),
+        charts.bars(["a"], [1], "x", "y"),
+    ):
+        json.dumps(options)
+
+
+def test_lines_differ_in_more_than_their_colour():
+    drawn = charts.compared(
+        {str(i): curves.curve(RUN, HISTORY, "auc") for i in range(6)}, "auc", curves.REPORTS
+    )
+    assert len({(str(own["lineStyle"]["type"]), own["symbol"]) for own in drawn["series"]}) == 6
+
+
+def boards(count):
+    return tuple(
+        BoardRow(f"b{i:03}", i, 1, bool(i % 2), float(i), {"budget": i * 1000, "text": "<b>x</b>"}, i % 3)
+        for i in range(1, count + 1)
+    )
+
+
+def test_boards_are_searched_sorted_and_given_a_page_at_a_time():
+    made = table.Table()
+    made.take(boards(100))
+    assert made.page(0, 10)[0] == 100
+    assert [row["name"] for row in made.page(10, 12)[1]] == ["b011", "b012"]
+    count, rows = made.page(0, 100, "b01 ONLINE")
+    assert (count, {row["online"] for row in rows}) == (5, {"online"}), "offline has no word that is online"
+    assert [row["first"] for row in made.page(0, 3, sort="budget", descending=True)[1]] == [100, 99, 98]
+    assert made.page(0, 3, sort="no such column")[0] == 100
+    assert len(made.page(0, 10**9)[1]) == 100
+    assert made.page(90, 10**9, "zzz") == (0, [])
+
+
+def test_what_a_board_did_not_say_comes_last_however_it_is_sorted():
+    made = table.Table()
+    made.take(
+        (BoardRow("silent", 1, 1, True, 1.0), *(BoardRow("b", i, 1, True, 1.0, {"heap": i}) for i in (2, 3)))
+    )
+    for descending in (False, True):
+        assert made.page(0, 9, sort="heap", descending=descending)[1][-1]["name"] == "silent"
+
+
+def test_boards_that_stay_as_they_are_are_no_change():
+    made = table.Table()
+    first = boards(10)
+    made.take(first)
+    assert made.changes == 1
+    made.take(tuple(first))
+    made.take((*first,))
+    assert made.changes == 1
+    made.take(first[:9])
+    made.take((*first[:8], BoardRow("b009", 9, 1, False, 99.0)))
+    assert made.changes == 3
+
+
+def test_what_comes_from_a_store_is_text_and_no_html():
+    evil = "<script>alert(1)</script>"
+    now = Snapshot(evil, run=RunView(evil, 0.0, "running", evil, evil, references=REFERENCES), devices=1)
+    for found in (
+        words.first(now),
+        words.table((evil,), [[evil]]),
+        words.empty(evil),
+        words.tile_html([(evil,) * 3]),
+    ):
+        assert evil not in found
+        assert "&lt;script&gt;" in found
+
+
+def test_words():
+    assert [words.duration(seconds) for seconds in (0.02, 1, 90, 150, 7200, 200_000)] == [
+        "20 ms", "1 s", "90 s", "2.5 min", "2 h", "2.31 d",
+    ]  # fmt: skip
+    now = Snapshot("s", run=RUN, history=tuple(HISTORY), open=(OpenRound(11, "r", None, None, 100, 90, 30),))
+    assert {name: value for name, value, _ in words.tiles(now)} == {
+        "rounds ended": "10",
+        "reports accepted": "1,030",
+        "AUC": "0.7000",
+        "epsilon spent, mean of a device": "1.5",
+        "devices": "1,000",
+        "refusals": "0",
+    }
+    assert words.old(now) is None
+    assert "nothing has been read yet" in words.old(Snapshot("s", note="locked"))
+
+
+def test_ports():
+    with pytest.raises(UsageError, match="--port must be 0"):
+        server.listening(70_000)
+    with server.listening(0) as first:
+        port = first.getsockname()[1]
+        assert first.getsockname()[0] == "127.0.0.1"
+        with pytest.raises(UsageError, match="cannot be had"):
+            server.listening(port)
+    with socket.socket() as other:
+        other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            other.bind(("127.0.0.1", server.PORT))
+            other.listen()
+        except OSError:
+            pass  # somebody else has it: as good
+        with server.listening(None) as free:
+            assert free.getsockname()[1] != server.PORT
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "options"),
+    [
+        ("fedsgd", {"reports": 40, "group": 20}),
+        ("fedsgd", {"reports": 40, "group": 20, "epsilons": "1:0.5,4:0.5"}),
+        ("fedsgd", {"reports": 40, "group": 20, "dataset": "iris"}),
+        ("fedsgd", {"reports": 40, "group": 20, "dataset": "diabetes"}),
+        ("fedavg", {"clients": 20, "rounds": 2}),
+        ("hiera", {"reports": 40, "group": 20}),
+        ("collect", {"clients": 20}),
+        ("infer", {}),
+    ],
+)
+def test_every_run_says_when_it_begins_what_it_is_compared_with_in_the_end(tmp_path, algorithm, options):
+    made = ALGORITHMS.named(algorithm).Options(**options)
+    with Run.begin(algorithm, made, Where(fleet="simulated:40"), parent=tmp_path, name="r") as run:
+        with Reader(run.place.store) as reader:
+            before = reader.snapshot().run.references
+        result = run.run()
+    with Reader(run.place.store) as reader:
+        now = reader.snapshot()
+    assert now.run.references == before
+    for name in before.get("measures", ()):
+        assert before["optimum"][name] == result[f"{name}_optimum"]
+        assert before["baseline"][name] == result[f"{name}_baseline"]
+        found = curves.curve(now.run, now.history, name)
+        assert found.points[-1][1] == result[name]
+        if found.low:
+            assert [found.low[-1][1], found.high[-1][1]] == pytest.approx(result[f"{name}_interval"])
+    assert before.get("measures", []) == result.get("measures", [])
+    if "epsilon_per_client" in result:
+        assert max(own["epsilon_run"] for own in before["classes"]) == result["epsilon_per_client"]
+    for own in before["classes"]:
+        json.dumps(charts.card(bytes.fromhex(own["card"])))
+    json.dumps(now.as_json())
+    words.first(now)
+
+
+def test_records_of_the_devices_alone_are_compared_with_nothing():
+    whom = Audience(devices=10, knows_records=False, standing=Standing(rounds=None))
+    found = FedSGD(Options(dimension=5), whom).references()
+    assert (found["measures"], found["rounds"]) == ([], None)
+    assert found["classes"][0]["epsilon_per_report"] == 2

@@ -1,0 +1,380 @@
+"""What the dashboard reads of a store, and what it cannot read of it."""
+
+import json
+import os
+import shutil
+import sqlite3
+import time
+
+import numpy as np
+import pytest
+
+from tern import wire
+from ternhost import mechanisms
+from ternhost.aggregate import schema
+from ternhost.aggregate.board_table import BoardRow
+from ternhost.aggregate.questions import Question, round_body
+from ternhost.aggregate.report_log import reports_of
+from ternhost.aggregate.run_table import FINISHED, RUNNING, StoredRun
+from ternhost.aggregate.store import Cohort, Round, Store
+from ternhost.aggregate.tallies import Tally
+from ternhost.dashboard import guarded, places
+from ternhost.dashboard.reader import Reader
+from ternhost.errors import StorageError, UsageError
+
+DEVICES = 40
+KEYS = {device: bytes([device]) * 32 for device in range(1, DEVICES + 1)}
+CARD = mechanisms.design("three-outputs", epsilon_micro=2_000_000).decode()
+BODY = round_body(1, Question(wire.LOGISTIC, [0] * 4, wire.MAX_EXPONENT, bytes(CARD.data), 1))
+STATE = {
+    "rounds": 0,
+    "reports": 0,
+    "asked": 0,
+    "refusals": 0,
+    "missing": 0,
+    "seconds": 1.5,
+    "algorithm": None,
+}
+
+
+def asked(**more):
+    return {
+        "algorithm": "fedsgd",
+        "options": {"dataset": "flights", "epsilon": "2"},
+        "where": {"fleet": "mqtt:somewhere"},
+        "schedule": None,
+        "directory": "/nowhere",
+        "devices": DEVICES,
+        **more,
+    }
+
+
+@pytest.fixture
+def store(tmp_path):
+    with Store(tmp_path / "store.sqlite") as made:
+        made.add_devices(KEYS)
+        made.save_state({"fleet_key": "77" * 32})
+        made.begin_run(StoredRun("first", 1.0, RUNNING, asked(), STATE))
+        yield made
+
+
+def a_round(store, number, run="first"):
+    store.open_round(Round(number, [Cohort(BODY, range(1, DEVICES + 1))], DEVICES, 60.0, run))
+
+
+def reports(store, number, first, last):
+    store.add_reports(reports_of(number, [(device, b"\1") for device in range(first, last + 1)]))
+
+
+def end(store, number, run="first", **figures):
+    counts = np.full((4, CARD.symbols), number)
+    entry = {
+        "round": number,
+        "asked": DEVICES,
+        "reports": 30,
+        "refusals": 2,
+        "reasons": {"budget": 2},
+        **figures,
+    }
+    state = {**STATE, "rounds": number, "reports": 30 * number}
+    store.end_run_round(run, number, "complete", state, entry, None, [Tally(BODY, DEVICES, 30, counts)], 5.0)
+
+
+def test_a_snapshot_says_what_the_store_holds(store):
+    a_round(store, 1)
+    reports(store, 1, 1, 30)
+    end(store, 1, accuracy=0.75)
+    a_round(store, 2)
+    reports(store, 2, 1, 10)
+    reports(store, 2, 11, 12)
+    store.boards_seen([BoardRow("b1", 1, 20, True, 7.0, {"heap": 1000}), BoardRow("b2", 21, 20, False, 6.0)])
+    with Reader(store.path) as reader:
+        found = reader.snapshot()
+    assert found.devices == DEVICES
+    assert (found.run.name, found.run.rounds, found.run.reports, found.run.fleet) == (
+        "first",
+        1,
+        30,
+        "mqtt:somewhere",
+    )
+    (entry,) = found.history
+    assert (entry["round"], entry["accuracy"], entry["reasons"], entry["began"]) == (
+        1,
+        0.75,
+        {"budget": 2},
+        5.0,
+    )
+    (opened,) = found.open
+    assert (opened.number, opened.asked, opened.wanted, opened.reports) == (2, DEVICES, DEVICES, 12)
+    assert [(board.name, board.online, board.told) for board in found.boards] == [
+        ("b1", True, {"heap": 1000}),
+        ("b2", False, {}),
+    ]
+    (tally,) = found.tallies
+    assert (tally.k, tally.d, tally.card) == (1, 4, CARD.data.hex())
+    assert tally.symbols == (4,) * CARD.symbols
+    assert tally.coordinates == (CARD.symbols,) * 4
+    json.dumps(found.as_json())
+
+
+def test_only_what_is_new_is_read_and_nothing_where_nothing_is(store):
+    with Reader(store.path) as reader:
+        first = reader.snapshot()
+        assert reader.snapshot() is first
+        for number in (1, 2, 3):
+            a_round(store, number)
+            reports(store, number, 1, 5)
+            assert reader.snapshot().open[0].reports == 5
+            reports(store, number, 6, 9)
+            assert reader.snapshot().open[0].reports == 9
+            end(store, number)
+            now = reader.snapshot()
+            assert [entry["round"] for entry in now.history] == list(range(1, number + 1))
+            assert not now.open
+            assert now.tallies[0].round == number
+        store.boards_seen([BoardRow("b", 1, 1, True, 1.0, {"heap": 1})])
+        before = reader.snapshot().boards[0]
+        store.boards_seen([BoardRow("c", 2, 1, True, 1.0, {"heap": 2})])
+        assert reader.snapshot().boards[0] is before
+        store.boards_seen([BoardRow("b", 1, 1, False, 2.0)])
+        assert not reader.snapshot().boards[0].online
+
+
+def test_the_run_that_goes_on_is_shown_else_the_newest_or_the_one_that_is_named(store):
+    store.save_run("first", status=FINISHED)
+    store.begin_run(StoredRun("second", 2.0, FINISHED, asked(), STATE))
+    with Reader(store.path) as reader, Reader(store.path, "first") as of_first:
+        assert reader.snapshot().run.name == "second"
+        assert of_first.snapshot().run.name == "first"
+        store.begin_run(StoredRun("third", 3.0, RUNNING, asked(), STATE))
+        a_round(store, 1, "third")
+        end(store, 1, "third")
+        assert [run.name for run in reader.snapshot().runs] == ["first", "second", "third"]
+        assert reader.snapshot().run.name == "third"
+        assert len(reader.snapshot().history) == 1
+        assert not of_first.snapshot().history
+
+
+SECRET = [
+    "SELECT key FROM device",
+    "SELECT id FROM device",
+    "SELECT * FROM revoked",
+    "SELECT count(*) FROM revoked",
+    "SELECT value FROM state",
+    "SELECT count(*) FROM state",
+    "SELECT packed FROM batch",
+    "SELECT devices FROM batch",
+    "SELECT weights FROM model",
+    "SELECT answer FROM question",
+    "SELECT body FROM answer",
+    "SELECT count(*) FROM device WHERE substr(hex(key), 1, 1) = '0'",
+    "SELECT sql FROM sqlite_schema",
+    "SELECT name FROM run UNION SELECT value FROM state",
+    "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT i FROM n",
+    "INSERT INTO board VALUES ('b', 1, 1, 1, 1, '{}', 0, NULL)",
+    "UPDATE run SET name = 'x'",
+    "DELETE FROM history",
+    "DROP TABLE run",
+    "CREATE TEMP TABLE t (x)",
+    "PRAGMA user_version = 9",
+    "PRAGMA writable_schema",
+    "PRAGMA journal_mode = DELETE",
+    "SELECT load_extension('x')",
+    "SELECT readfile('x')",
+]
+
+
+@pytest.mark.parametrize("statement", SECRET)
+def test_no_key_and_no_report_can_be_read_and_nothing_be_written(store, statement):
+    a_round(store, 1)
+    reports(store, 1, 1, 3)
+    database = guarded.connect(store.path)
+    with pytest.raises(sqlite3.DatabaseError):
+        database.execute(statement).fetchall()
+    database.close()
+
+
+def test_no_other_file_can_be_reached_from_there(store, tmp_path):
+    database = guarded.connect(store.path)
+    with pytest.raises(sqlite3.DatabaseError, match="not authorized"):
+        database.execute("ATTACH ? AS other", (str(tmp_path / "store.sqlite"),))
+    database.close()
+
+
+def test_every_column_that_can_be_read_is_there_and_every_other_is_refused(store):
+    database = guarded.connect(store.path)
+    there = sqlite3.connect(store.path)
+    tables = [name for (name,) in there.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")]
+    assert guarded.READABLE.keys() <= set(tables)
+    for table in tables:
+        for _, column, *_ in there.execute(f"PRAGMA table_info({table})").fetchall():
+            statement = f"SELECT {column} FROM {table}"
+            if column in guarded.READABLE.get(table, ()):
+                database.execute(statement).fetchall()
+            else:
+                with pytest.raises(sqlite3.DatabaseError):
+                    database.execute(statement)
+    database.close()
+    there.close()
+
+
+def test_nothing_of_the_store_s_keys_is_in_a_snapshot(store):
+    a_round(store, 1)
+    reports(store, 1, 1, 30)
+    end(store, 1)
+    with Reader(store.path) as reader:
+        told = json.dumps(reader.snapshot().as_json())
+    for key in [*KEYS.values(), b"\x77" * 32]:
+        assert key.hex() not in told
+
+
+def test_a_locked_store_is_survived_with_a_note(store):
+    store.close()
+    with Reader(store.path) as reader:
+        before = reader.snapshot()
+        assert before.note is None
+        reader.close()
+        locker = sqlite3.connect(store.path, isolation_level=None)
+        locker.execute("PRAGMA locking_mode = EXCLUSIVE")
+        locker.execute("BEGIN EXCLUSIVE")
+        locked = reader.snapshot()
+        assert "locked" in locked.note
+        assert (locked.run, locked.serial, locked.read) == (before.run, before.serial, before.read)
+        locker.execute("ROLLBACK")
+        locker.close()
+        assert reader.snapshot().note is None
+
+
+def test_a_store_that_is_locked_from_the_start_is_waited_for(store):
+    store.close()
+    locker = sqlite3.connect(store.path, isolation_level=None)
+    locker.execute("PRAGMA locking_mode = EXCLUSIVE")
+    locker.execute("BEGIN EXCLUSIVE")
+    with Reader(store.path) as reader:
+        assert (reader.snapshot().read, reader.snapshot().run) == (0.0, None)
+        locker.execute("ROLLBACK")
+        locker.close()
+        assert reader.snapshot().run.name == "first"
+
+
+def test_a_store_that_vanishes_and_one_that_takes_its_place_are_survived(store, tmp_path):
+    store.close()
+    with Reader(store.path) as reader:
+        before = reader.snapshot()
+        away = tmp_path / "away.sqlite"
+        os.rename(store.path, away)
+        gone = reader.snapshot()
+        assert "not there" in gone.note
+        assert gone.run == before.run
+        with Store(store.path) as other:
+            other.begin_run(StoredRun("other", 9.0, RUNNING, asked(), STATE))
+            assert reader.snapshot().run.name == "other"
+        os.rename(away, store.path)
+        assert reader.snapshot().run.name == "first"
+        store.path.write_bytes(b"no store")
+        assert reader.snapshot().note
+        assert reader.snapshot().run.name == "first"
+
+
+def test_what_is_no_store_of_this_version_is_refused_with_what_to_do(tmp_path):
+    path = tmp_path / "other.sqlite"
+    for pragma, words in (
+        ("application_id = 1", "not a store of tern"),
+        (f"user_version = {schema.VERSION - 1}", "older version"),
+        (f"user_version = {schema.VERSION + 1}", "newer version"),
+    ):
+        with Store(path):
+            pass
+        database = sqlite3.connect(path)
+        database.execute(f"PRAGMA {pragma}")
+        database.close()
+        with pytest.raises(StorageError, match=words) as caught, Reader(path) as reader:
+            reader.snapshot()
+        assert caught.value.hint
+        path.unlink()
+    path.write_bytes(b"x" * 5000)
+    with Reader(path) as reader:
+        assert "cannot be read" in reader.snapshot().note
+
+
+def test_a_writer_is_never_kept_waiting(store):
+    with Reader(store.path) as reader:
+        for number in range(1, 30):
+            a_round(store, number)
+            reader.snapshot()
+            end(store, number)
+        assert not reader._db.in_transaction
+        store._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        assert os.path.getsize(f"{store.path}-wal") == 0
+
+
+def test_a_copy_of_the_file_alone_has_everything_although_somebody_looks_on(store, tmp_path):
+    with Reader(store.path) as reader:
+        reader.snapshot()
+        a_round(store, 1)
+        end(store, 1)
+        store.close()
+        copy = tmp_path / "copies" / "store.sqlite"
+        copy.parent.mkdir()
+        shutil.copy(store.path, copy)
+        assert len(reader.snapshot().history) == 1
+    with Reader(copy) as reader:
+        assert len(reader.snapshot().history) == 1
+
+
+def test_a_store_is_found_by_its_file_directory_run_and_newest_run(store, tmp_path):
+    store.close()
+    runs = tmp_path / "runs"
+    for name, when in (("one", 1), ("two", 2)):
+        directory = runs / name
+        directory.mkdir(parents=True)
+        shutil.copy(store.path, directory / "store.sqlite")
+        (directory / "run.json").write_text(
+            json.dumps({"name": "first", "store": "store.sqlite", "store_was": "/nowhere"})
+        )
+        os.utime(directory / "run.json", (when, when))
+    assert places.chosen(store.path) == (store.path, None)
+    assert places.chosen(tmp_path) == (store.path, None)
+    for text in (runs / "one", "one"):
+        assert places.chosen(text, runs) == (runs / "one" / "store.sqlite", "first")
+    assert places.chosen(None, runs)[0] == runs / "two" / "store.sqlite"
+    assert places.chosen(runs)[0] == runs / "two" / "store.sqlite"
+    found = places.beside(runs / "one" / "store.sqlite")
+    assert [path.parent.name for path in found] == ["one", "two"]
+    (runs / "two" / "store.sqlite").unlink()
+    with pytest.raises(StorageError, match="is not at"):
+        places.chosen("two", runs)
+    for nothing in ("three", tmp_path / "nowhere"):
+        with pytest.raises(UsageError, match="no run or store"):
+            places.chosen(nothing, runs)
+    with pytest.raises(UsageError, match="no run in"):
+        places.chosen(None, tmp_path / "nowhere")
+
+
+@pytest.mark.slow
+def test_ten_thousand_boards_and_a_hundred_thousand_rounds_are_read_once(store):
+    store._db.execute("BEGIN")
+    entry = json.dumps({"round": 0, "asked": 40, "reports": 30, "refusals": 0, "accuracy": 0.5, "tau": 0.5})
+    store._db.executemany(
+        "INSERT INTO history VALUES ('first', ?, ?, 1, 2)", ((number, entry) for number in range(1, 100_001))
+    )
+    store._db.executemany(
+        "INSERT INTO round (number, quorum, ended, run) VALUES (?, 40, 'complete', 'first')",
+        ((number,) for number in range(1, 100_001)),
+    )
+    store._db.execute("COMMIT")
+    told = {"heap": 1, "budget": 2, "text": "x" * 100}
+    store.boards_seen(BoardRow(f"board-{i}", i, 1, True, float(i), told) for i in range(10_000))
+    store.save_run("first", state={**STATE, "rounds": 100_000})
+    with Reader(store.path) as reader:
+        whole = time.process_time()
+        assert len(reader.snapshot().history) == 100_000
+        whole = time.process_time() - whole
+        a_round(store, 100_001)
+        more = time.process_time()
+        found = reader.snapshot()
+        more = time.process_time() - more
+    assert found.open[0].number == 100_001
+    assert len(found.boards) == 10_000
+    assert more < whole / 3
+    print(f"all {whole:.2f} s, one more {more:.3f} s")

@@ -1,0 +1,291 @@
+"""Figures for Prometheus, and what is made of them: every name in the dashboard and the alerts is served."""
+
+import json
+import re
+import time
+import urllib.request
+from importlib.resources import files
+
+import pytest
+import yaml
+from prometheus_client.parser import text_string_to_metric_families
+
+from tern import wire
+from ternhost.aggregate.board_table import BoardRow
+from ternhost.aggregate.members import pack_ids
+from ternhost.aggregate.store import Store
+from ternhost.cli import main as tern
+from ternhost.dashboard.fleet_metrics import FleetMetrics
+from ternhost.errors import OK, USAGE
+from ternhost.runs import metrics as module
+from ternhost.runs.metrics import Metrics
+from ternhost.runs.status import END, PROGRESS, ROUND, Status
+from terntools.mosquitto import free_port
+
+MONITORING = files("ternhost") / "monitoring"
+DASHBOARD = json.loads((MONITORING / "grafana.json").read_text())
+ALERTS = yaml.safe_load((MONITORING / "alerts.yml").read_text())
+STATUS = Status(ROUND, 1, None, 7, 10, 0, 0, None, 0.0)
+
+
+@pytest.fixture
+def metrics():
+    served = Metrics(0)
+    yield served
+    served.close()
+
+
+def scrape(served):
+    """(name, labels as a sorted tuple) -> value, as Prometheus reads them."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{served.port}/metrics", timeout=60) as answer:
+        families = text_string_to_metric_families(answer.read().decode())
+        return {
+            (sample.name, *sorted(sample.labels.items())): sample.value
+            for family in families
+            for sample in family.samples
+        }
+
+
+def told(status, **changed):
+    return Status(**{**vars(status), **changed})
+
+
+def test_a_round_is_told(metrics):
+    frames = {"accepted": 0, "forged": 0}
+    metrics.update(told(STATUS, frames=frames, boards=3, asleep=1, connected=False))
+    found = scrape(metrics)
+    assert {name: found[f"tern_{name}",] for name in ("round", "asked", "boards", "boards_asleep")} == {
+        "round": 7, "asked": 10, "boards": 3, "boards_asleep": 1,
+    }  # fmt: skip
+    assert found["tern_connected",] == found["tern_rounds_ended",] == 0
+    assert found["tern_frames_total", ("fate", "forged")] == 0, "so that the first one is an increase"
+    assert {found["tern_refused_reports_total", ("reason", name)] for name in wire.ERRORS} == {0}
+    metrics.update(told(STATUS, event=PROGRESS, reports=4, total_reports=4, frames=frames | {"accepted": 4}))
+    ended = told(
+        STATUS,
+        event=END,
+        reports=8,
+        refusals=2,
+        total_reports=8,
+        figures={"accuracy": 0.75},
+        chosen={"tau": 2.0},
+        reasons={"budget": 2},
+        frames={"accepted": 8, "forged": 1},
+    )
+    metrics.update(ended)
+    metrics.update(told(STATUS, number=8, round=2, total_reports=8))
+    metrics.update(told(ended, number=8, round=2, reasons={"budget": 1, "data": 1}))
+    found = scrape(metrics)
+    assert found["tern_rounds_ended",] == found["tern_round_duration_seconds_count",] == 2
+    assert found["tern_figure", ("name", "accuracy")] == 0.75
+    assert found["tern_chosen", ("name", "tau")] == 2
+    assert found["tern_refused_reports_total", ("reason", "budget")] == 3
+    assert found["tern_frames_total", ("fate", "forged")] == 1
+    assert abs(time.time() - found["tern_last_round_ended_timestamp_seconds",]) < 60
+
+
+def test_how_long_rounds_take(metrics, monkeypatch):
+    now = 0.0
+    monkeypatch.setattr(module.time, "monotonic", lambda: now)
+    for number, seconds in ((1, 0.05), (2, 40.0), (3, 1e6)):
+        metrics.update(told(STATUS, number=number))
+        now += seconds
+        metrics.update(told(STATUS, number=number, event=END))
+    found = scrape(metrics)
+    assert found["tern_round_duration_seconds_sum",] == 1_000_040.05
+    counts = {
+        bound: found["tern_round_duration_seconds_bucket", ("le", bound)] for bound in ("0.1", "60.0", "+Inf")
+    }
+    assert counts == {"0.1": 1, "60.0": 2, "+Inf": 3}
+
+
+@pytest.fixture
+def store(tmp_path):
+    with Store(tmp_path / "store.sqlite") as made:
+        yield made
+
+
+def board(i, ago, **other):
+    return BoardRow(f"{i:08x}", i, 1, other.pop("online", True), time.time() - ago, **other)
+
+
+def test_boards_are_counted_by_age_state_release_generator_and_error(metrics, store):
+    metrics.add(FleetMetrics(store.path))
+    assert scrape(metrics)["tern_boards_by_state", ("state", "online")] == 0
+    store.boards_seen(
+        [
+            board(1, 10, told={"budget": 3_500_000, "entropy": wire.CTR_DRBG, "release": "0.2.0"}),
+            board(
+                2,
+                30,
+                told={"budget": 9_000_000, "entropy": wire.FAILED, "release": "0.2.0"},
+                errors=2,
+                error="lost",
+            ),
+            board(3, 90, told={"budget": 9_000_000, "entropy": 99, "release": "0.1.0"}),
+            board(4, 5000, online=False),
+            board(5, 90_000, online=False, told={"budget": 1, "entropy": wire.HASH_DRBG, "release": "0.1.0"}),
+        ]
+    )
+    found = scrape(metrics)
+
+    def by(name):
+        return {
+            labels[0][1]: value for (own, *labels), value in found.items() if own == f"tern_boards_{name}"
+        }
+
+    assert by("heard") == {"1m": 2, "10m": 1, "1h": 0, "1d": 1, "older": 1}
+    assert by("by_state") == {"online": 3, "offline": 2}
+    assert by("by_release") == {"0.2.0": 2, "0.1.0": 2}
+    assert by("by_entropy") == {"failed": 1, "CTR_DRBG": 1, "Hash_DRBG": 1, "other": 1}
+    assert by("by_error") == {"lost": 1}
+    assert found["tern_budget_left_least_epsilon",] == 3.5, "of those heard within a day"
+
+
+def test_boards_that_lie_do_not_make_series(metrics, store):
+    store.boards_seen(
+        board(i, 0, told={"release": f"{i}\n" + "x" * 500}, error=f"e{i}") for i in range(1, 200)
+    )
+    metrics.add(FleetMetrics(store.path))
+    found = scrape(metrics)
+    for name in ("release", "error"):
+        own = {key: value for key, value in found.items() if key[0] == f"tern_boards_by_{name}"}
+        assert len(own) <= 21
+        assert sum(own.values()) == 199
+        assert max(len(key[1][1]) for key in own) <= 60
+
+
+def test_a_store_that_cannot_be_read_is_told(metrics, store, tmp_path):
+    metrics.add(FleetMetrics(store.path))
+    store.boards_seen([board(1, 0)])
+    assert scrape(metrics)["tern_store_readable",] == 1
+    store.close()
+    store.path.rename(tmp_path / "away")
+    found = scrape(metrics)
+    assert found["tern_store_readable",] == 0
+    assert found["tern_boards_by_state", ("state", "online")] == 1, "as it was"
+
+
+def test_a_run_that_ends_serves_its_figures_too(here, capsys):
+    port = free_port()
+    words = ["train", "--fleet", "simulated:600", "--reports", "600", "--no-report", "--quiet", "--metrics"]
+    assert tern([*words, str(port)]) == OK
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60) as answer:
+        told = answer.read().decode()
+    assert "tern_reports_accepted 600.0" in told
+    assert "tern_report_epsilon 2.0" in told
+    capsys.readouterr()
+    assert tern([*words, str(port)]) == USAGE
+    assert f"port {port} cannot be had" in capsys.readouterr().err
+
+
+@pytest.fixture(scope="module")
+def everything(tmp_path_factory):
+    """What a run of a fleet serves that has boards, gateways and refusals."""
+    directory = tmp_path_factory.mktemp("served")
+    path = directory / "store.sqlite"
+    words = [
+        "serve",
+        "--fleet",
+        "simulated:60",
+        "--store",
+        str(path),
+        "--rounds",
+        "2",
+        "--no-report",
+        "--quiet",
+    ]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(directory)
+        assert tern(words) == 0
+    with Store(path) as store:
+        store.boards_seen([board(1, 0, told={"budget": 1, "entropy": 1, "release": "1"}, error="lost")])
+        with store.transaction():
+            store.add_devices({i: bytes(32) for i in range(1, 61)})
+            row = ("north", pack_ids(range(1, 4)), 1, 0.0, "{}")
+            store._db.execute("INSERT INTO gateway VALUES (?, ?, ?, ?, ?)", row)
+    served = Metrics(0)
+    served.add(FleetMetrics(path))
+    served.update(told(STATUS, frames={"accepted": 1, "forged": 0}))
+    served.update(told(STATUS, event=END, figures={"accuracy": 0.5}, chosen={"tau": 1.0}))
+    found = scrape(served)
+    served.close()
+    return found
+
+
+def panels():
+    return [panel for panel in DASHBOARD["panels"] if panel["type"] != "row"]
+
+
+def expressions():
+    for panel in panels():
+        yield from (target["expr"] for target in panel["targets"])
+    for variable in DASHBOARD["templating"]["list"]:
+        if variable["type"] == "query":
+            yield variable["query"]["query"]
+    for group in ALERTS["groups"]:
+        yield from (rule["expr"] for rule in group["rules"])
+
+
+def test_what_the_dashboard_and_the_alerts_name_is_served(everything):
+    served = {name for name, *_ in everything}
+    labels = {(name, label) for name, *pairs in everything for label, _ in pairs}
+    scraped = {"instance", "job"}  # Prometheus adds them
+    for expression in expressions():
+        names = re.findall(r"\btern_\w+", expression)
+        assert names, expression
+        assert set(names) <= served, expression
+        for name, inside in re.findall(r"\b(tern_\w+)\{([^}]*)\}", expression):
+            own = set(re.findall(r"(\w+)\s*(?:=~|!=|!~|=)", inside)) - scraped
+            assert {(name, label) for label in own} <= labels, expression
+    values = {(*key[1:],) for key in everything}
+    for expression in expressions():
+        for label, value in re.findall(r'(state|fate|reason)="(\w+)"', expression):
+            assert ((label, value),) in values, expression
+
+
+def test_names_are_as_prometheus_wants_them(everything):
+    """https://prometheus.io/docs/practices/naming: base units in the plural, `_total` for what only grows."""
+    for name, *_ in everything:
+        if name.startswith("tern_"):
+            assert re.fullmatch(r"[a-z][a-z0-9_]*", name)
+            assert not re.search(r"_(ms|minutes|hours|percent|kb|millis)(_|$)", name)
+
+
+def test_grafana_can_take_the_dashboard():
+    assert DASHBOARD["schemaVersion"] >= 36
+    assert DASHBOARD["id"] is None
+    assert len(DASHBOARD["uid"]) <= 40
+    variables = {variable["name"]: variable for variable in DASHBOARD["templating"]["list"]}
+    assert (variables["datasource"]["type"], variables["datasource"]["query"]) == ("datasource", "prometheus")
+    source = {"type": "prometheus", "uid": "${datasource}"}
+    assert variables["instance"]["datasource"] == source
+    ids = [panel["id"] for panel in DASHBOARD["panels"]]
+    assert len(set(ids)) == len(ids)
+    taken = set()
+    for panel in DASHBOARD["panels"]:
+        place = panel["gridPos"]
+        assert place["x"] + place["w"] <= 24
+        cells = {(place["x"] + i, place["y"] + j) for i in range(place["w"]) for j in range(place["h"])}
+        assert not cells & taken, panel["title"]
+        taken |= cells
+    for panel in panels():
+        assert panel["datasource"] == source
+        assert all(target["datasource"] == source for target in panel["targets"])
+        assert len({target["refId"] for target in panel["targets"]}) == len(panel["targets"])
+        assert {"fieldConfig", "options", "title"} <= set(panel)
+
+
+def test_alerts_are_sound():
+    rules = [rule for group in ALERTS["groups"] for rule in group["rules"]]
+    assert {rule["alert"] for rule in rules} >= {
+        "TernNoRounds", "TernBrokerGone", "TernBoardsOffline", "TernBudgetNearlySpent", "TernEntropyFailed",
+        "TernForgedFrames",
+    }  # fmt: skip
+    assert len({rule["alert"] for rule in rules}) == len(rules)
+    for rule in rules:
+        assert set(rule) <= {"alert", "expr", "for", "labels", "annotations"}
+        assert rule["labels"]["severity"] in ("warning", "critical")
+        assert set(rule["annotations"]) == {"summary", "description"}
+        assert re.search(r"[<>]|==|absent", rule["expr"])
+        assert re.fullmatch(r"\d+[smh]", rule.get("for", "1m"))

@@ -1,0 +1,265 @@
+"""`tern watch`: what a terminal shows of a run, whatever its width, while the run comes, goes on and ends."""
+
+import io
+import json
+import os
+import pty
+import re
+import signal
+import sqlite3
+import struct
+import subprocess
+import sys
+import termios
+import time
+from contextlib import suppress
+from fcntl import ioctl
+
+import pytest
+from rich.console import Console
+
+from ternhost.aggregate.board_table import BoardRow
+from ternhost.aggregate.run_table import FINISHED
+from ternhost.aggregate.store import Store
+from ternhost.cli import main as tern
+from ternhost.dashboard.braille import plot
+from ternhost.dashboard.picture import Picture, picture
+from ternhost.dashboard.reader import Reader
+from ternhost.dashboard.snapshot import OpenRound, RunView
+from ternhost.dashboard.terminal import Drawn
+from ternhost.errors import OK, STORAGE, USAGE
+
+TERN = [sys.executable, "-c", "import sys; from ternhost.cli import main; sys.exit(main())"]
+SERVE = ["serve", "--fleet", "simulated:60", "--store", "s.sqlite", "--no-report", "--quiet"]
+
+pytestmark = pytest.mark.usefixtures("here")
+
+
+def dots(line):
+    return [bin(ord(character) - 0x2800).count("1") for character in line]
+
+
+def test_a_curve_of_dots():
+    rising = plot([(0, 0.0), (10, 1.0)], 4, 2)
+    assert [len(line) for line in rising] == [4, 4]
+    assert [sum(map(bool, dots(line))) for line in rising] == [2, 2]
+    assert (dots(rising[0])[0], dots(rising[1])[3]) == (0, 0), "it begins below and ends above"
+    (flat,) = plot([(0, 5.0), (1, 5.0), (7, 5.0)], 6, 1)
+    assert dots(flat) == [2] * 6
+    assert plot([], 3, 1) == ["\u2800" * 3]
+    assert sum(dots(plot([(4, 2.0)], 3, 1)[0])) == 1
+
+
+@pytest.fixture
+def served():
+    """The store of a run of three rounds, with boards; one of them tries to write on the terminal."""
+    assert tern([*SERVE, "--rounds", "3"]) == OK
+    now = time.time()
+    boards = [
+        BoardRow(
+            f"{i:08x}", i, 1, i % 5 > 0, now - i, {"budget": 1_500_000 + i, "entropy": 1, "release": "0.2.0"}
+        )
+        for i in range(1, 40)
+    ]
+    boards.append(
+        BoardRow("evil\x1b[2J", 99, 1, True, now, {"budget": 1_250_000, "entropy": 0}, 3, "lost\r\n")
+    )
+    with Store("s.sqlite") as store:
+        store.boards_seen(boards)
+    return "s.sqlite"
+
+
+def test_a_run_that_finishes_again_between_two_looks_is_read_anew(served):
+    with Reader(served) as reader:
+        assert reader.snapshot().run.rounds == 3
+        assert tern([*SERVE, "--rounds", "4"]) == OK
+        now = reader.snapshot()
+    assert (now.run.rounds, now.run.status, picture(now).rounds) == (4, FINISHED, 4)
+
+
+def drawn(shown, width=80, **options):
+    out = io.StringIO()
+    Console(file=out, width=width, height=60, force_terminal=True, **options).print(Drawn(shown))
+    return out.getvalue()
+
+
+@pytest.mark.parametrize("width", [40, 79, 160])
+def test_a_picture_fits_and_says_what_there_is(served, width):
+    with Reader(served) as reader:
+        shown = picture(reader.snapshot())
+    text = drawn(shown, width, no_color=True, color_system=None)
+    assert "\x1b" not in text
+    assert max(map(len, text.splitlines())) <= width
+    assert len(text.splitlines()) <= 60
+    words = " ".join(text.split())
+    for want in (
+        "finished",
+        "fedsgd on simulated:60",
+        "Rounds 3",
+        "180 reports",
+        "AUC 0.",
+        "Boards 40: online 33, offline 7",
+        "entropy failed on 1",
+        "at least 1.25 is left",
+        "a report costs at most 2",
+    ):
+        assert want in words, want
+    rows = [line for line in text.splitlines() if re.match(r"evil|0000", line)]
+    assert rows[0].startswith("evil\\x1b[2J"), "whose generator has failed comes first"
+    assert "gone" in rows[1]
+    assert ("lost\\r\\n" in rows[0]) == (width > 70)
+
+
+def test_colours_and_a_round_under_way():
+    run = RunView("mine", 0.0, "running", "fedsgd", "mqtt:x")
+    shown = Picture(100.0, "s", None, run, 10, OpenRound(7, "mine", 90.0, 60.0, 20, 20, 5))
+    coloured = drawn(shown, color_system="standard")
+    assert "\x1b[" in coloured
+    plain = drawn(shown, color_system=None, no_color=True)
+    assert "5/20" in plain
+    assert "since 10 s, at most 50 s more" in plain
+    bars = {n: drawn(Picture(0.0, "s", None, run, 10, OpenRound(7, "mine", None, None, 20, 20, n)), color_system=None)
+            for n in (0, 10, 20)}  # fmt: skip
+    assert len({text.count("━") for text in bars.values()}) == 3
+
+
+def test_once(served, capsys):
+    assert tern(["watch", served, "--once"]) == OK
+    text = capsys.readouterr().out
+    assert "finished" in text
+    assert "\x1b" not in text
+    assert tern(["watch", "--once", "--json"]) == OK, "the newest run"
+    told = json.loads(capsys.readouterr().out)
+    assert (told["run"]["rounds"], told["rounds"], told["fleet"]["states"]) == (
+        3,
+        3,
+        {"online": 33, "offline": 7},
+    )
+    assert told["epsilon"]["left"] == 1.25
+    assert len(told["worst"]) == 20
+
+
+def test_what_is_not_there(capsys):
+    for words in (["--once"], ["nothing"], ["nothing", "--once"], ["--interval", "0"]):
+        assert tern(["watch", *words]) == USAGE
+    with Store("empty.sqlite"):
+        pass
+    capsys.readouterr()
+    assert tern(["watch", "empty.sqlite", "--once"]) == OK
+    assert capsys.readouterr().out == "waiting for a run in empty.sqlite\n"
+
+
+def test_files_for_grafana_and_prometheus(here, capsys):
+    assert tern(["watch", "--grafana", "tern.json", "--alerts", "alerts.yml", "--json"]) == OK
+    assert json.loads(capsys.readouterr().out) == {"grafana": "tern.json", "alerts": "alerts.yml"}
+    assert json.loads((here / "tern.json").read_text())["title"] == "tern"
+    assert (here / "alerts.yml").read_text().startswith("# Alerts for Prometheus")
+    assert tern(["watch", "--grafana", "nowhere/tern.json"]) == STORAGE
+    assert "nowhere/tern.json: No such file" in capsys.readouterr().err
+
+
+class Watching:
+    """`tern watch` as a process, and what it has written so far."""
+
+    def __init__(self, *words, columns=None, **environment):
+        kept = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")}
+        options = {"env": {**kept, "TERM": "xterm", **environment}, "stdin": subprocess.DEVNULL}
+        words = [*TERN, "watch", "--interval", "0.1", *words]
+        if columns is None:
+            self.process = subprocess.Popen(words, stdout=subprocess.PIPE, **options)
+            self._far = self.process.stdout.fileno()
+        else:
+            self._far, near = pty.openpty()
+            ioctl(near, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
+            self.process = subprocess.Popen(words, stdout=near, **options)
+            os.close(near)
+        os.set_blocking(self._far, False)
+        self._data = b""
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.process.kill()
+        self.process.wait()
+
+    @property
+    def text(self):
+        with suppress(OSError):  # nothing yet, or the far end is closed
+            while data := os.read(self._far, 1 << 16):
+                self._data += data
+        return self._data.decode(errors="replace")  # the last character may have come in part
+
+    def wait_for(self, pattern, count=1):
+        end = time.monotonic() + 60
+        while len(re.findall(pattern, self.text)) < count:
+            assert time.monotonic() < end, self.text
+            assert self.process.poll() is None, self.text
+            time.sleep(0.02)
+
+    def end(self):
+        self.process.send_signal(signal.SIGINT)
+        code = self.process.wait(60)
+        return code, self.text
+
+
+@pytest.mark.slow
+def test_elsewhere_a_round_is_a_line_and_a_run_may_come_and_die_and_go_on():
+    with Watching() as watching:
+        watching.wait_for("waiting for a run in runs")
+        words = [*TERN, *SERVE, "--interval", "0.3"]
+        for first in (1, 4):
+            with subprocess.Popen(words) as host:
+                watching.wait_for(rf"round {first + 2}: 60 of 60 reports, 0 refusals, complete; AUC 0\.\d+")
+                host.kill()
+        code, text = watching.end()
+    assert code == OK
+    rounds = [int(number) for number in re.findall(r"^round (\d+):", text, re.MULTILINE)]
+    assert rounds == list(range(1, rounds[-1] + 1))
+    assert "\x1b" not in text
+
+
+@pytest.mark.slow
+def test_json_is_a_line_for_each_change(served):
+    with Watching("s.sqlite", "--json") as watching:
+        watching.wait_for("\n")
+        time.sleep(0.5)
+        assert watching.text.count("\n") == 1
+        assert tern([*SERVE, "--rounds", "4"]) == OK
+        watching.wait_for('"rounds": 4')
+        code, text = watching.end()
+    assert code == OK
+    assert all(json.loads(line)["store"] == "s.sqlite" for line in text.splitlines())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("columns", [40, 100])
+def test_live_on_a_terminal(served, columns):
+    with sqlite3.connect("s.sqlite", isolation_level=None) as other:
+        other.execute("PRAGMA locking_mode = EXCLUSIVE")
+        other.execute("BEGIN EXCLUSIVE")
+    with Watching("s.sqlite", columns=columns) as watching:
+        watching.wait_for("locked by another")
+        other.close()
+        watching.wait_for("180 reports")
+        assert tern([*SERVE, "--rounds", "5"]) == OK
+        watching.wait_for("300 reports")
+        code, text = watching.end()
+    assert code == OK
+    enter, leave = "\x1b[?1049h", "\x1b[?1049l"
+    assert text.index(enter) < text.index(leave)
+    stays = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", text[text.index(leave) :])
+    assert "300 reports" in stays
+    assert max(map(len, stays.splitlines())) <= columns
+
+
+@pytest.mark.slow
+def test_no_colour_and_a_dumb_terminal(served):
+    with Watching("s.sqlite", columns=60, NO_COLOR="1") as watching:
+        watching.wait_for("300|180 reports")
+        _, text = watching.end()
+    assert not re.search(r"\x1b\[(\d+;)*(3[0-7]|9[0-7]|38)[;m]", text)
+    with Watching("s.sqlite", columns=60, TERM="dumb") as watching:
+        watching.wait_for("round 3:")
+        _, text = watching.end()
+    assert "\x1b" not in text
