@@ -19,6 +19,7 @@ from typing import Self
 
 from ternhost.errors import DeviceError, StorageError, UsageError
 from ternhost.fleet.broker import PID, PORT, configure
+from ternhost.fleet.sites import SITES
 from ternhost.links.access import CONFIG, HOST, Access
 
 _LOG = "mosquitto.log"
@@ -55,8 +56,11 @@ def listens(address: str, port: int) -> bool:
 def reload(directory: str | Path) -> bool:
     """Have the Mosquitto that runs on the configuration of a directory read its passwords and its access list again.
 
-    Return whether there is one that this user may tell: it runs on this machine, and its system has /proc.
+    So do those of its sites that run here. Return whether there is one that this user may tell: it runs on this
+    machine, and its system has /proc.
     """
+    for site in sorted((Path(directory) / SITES).glob("*")):
+        reload(site)
     try:
         pid = int((Path(directory) / PID).read_text())
         if Path(f"/proc/{pid}/comm").read_text() == "mosquitto\n":  # and not whoever has its number by now
@@ -114,7 +118,8 @@ class Mosquitto:
             )
         with open(self.directory / _LOG, "ab") as out:
             self._process = subprocess.Popen(
-                [binary, "-c", str(self.directory / CONFIG)],
+                [binary, "-c", CONFIG],
+                cwd=self.directory,  # what a site's names is named from there
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=out,
