@@ -68,6 +68,7 @@ class BrokerDriver(StoredDriver):
         self._heard: dict[int, float] = {}  # devices that sleep, since that was written
         self._devices: list[int] = []
         self._told_connected = True
+        self._told_sites: dict[str, bool] = {}
         self._looked = 0.0
 
     def _wait_for(self, work: Coroutine[Any, Any, T]) -> T:
@@ -181,6 +182,7 @@ class BrokerDriver(StoredDriver):
             self._looked = now
             self._reload_keys()
             self._look_at_broker()
+            self._look_at_sites()
             self._look_at_boards(now)
             if self._asking and self.link.connected and not self._standing:
                 self._asking.leave_out(now, self._terms)
@@ -295,6 +297,23 @@ class BrokerDriver(StoredDriver):
                 self._warn(f"the broker at {self._where} is there again")
             else:
                 self._warn(f"the broker at {self._where} is gone; waiting for it")
+
+    def _look_at_sites(self) -> None:
+        if self.link.sites_back and self.link.connected:
+            self.link.sites_back = False
+            # What is open reaches a site that is back by itself; what has ended meanwhile is still kept there.
+            if not (self._asking and self._asking.announced):
+                self.link.announce(b"")
+            if not kept_model.kept(self._store):
+                self.link.hand_out(b"")
+        for site, there in self.link.sites.items():
+            if there != self._told_sites.get(site, True):
+                self._warn(
+                    f"the broker of site {site} is there again"
+                    if there
+                    else f"the broker of site {site} is gone; waiting for it"
+                )
+            self._told_sites[site] = there
 
     def _look_at_boards(self, now: float) -> bool:
         """Take note of boards that have come or gone; whether any have come."""
