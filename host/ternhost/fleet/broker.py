@@ -120,7 +120,7 @@ def write_configuration(
             persistence=persistence,
             queued=queued,
         )
-        _write_users(directory, keys)
+        _write_users(directory, keys, anew=True)
     except OSError as error:
         raise StorageError(f"cannot write {error.filename}: {error.strerror}") from error
     return Access.load(directory / HOST)
@@ -130,11 +130,11 @@ def _hosts(directory: Path) -> list[Access]:
     return [Access.load(path) for path in sorted(directory.glob(HOST.replace(".", "*.")))]
 
 
-def _write_users(directory: Path, keys: Mapping[int, bytes]) -> None:
+def _write_users(directory: Path, keys: Mapping[int, bytes], anew: bool = False) -> None:
     # Who may do what: hosts, sites and boards; and the files of the sites, each for its own boards.
     prefix = Access.load(directory / HOST).prefix
     users = "".join(_HOST_ACCESS.format(host=host.user, prefix=prefix) for host in _hosts(directory))
-    users += "".join(site.access_list(prefix, keys) for site in sites.write(directory, keys))
+    users += "".join(site.access_list(prefix, keys) for site in sites.write(directory, keys, anew))
     write_access_list(directory, users, prefix)
     write_passwords(directory, keys)
 

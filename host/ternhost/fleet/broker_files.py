@@ -136,8 +136,9 @@ def write_conf(
 
 def update_memory(directory: Path, boards: int) -> None:
     """Have mosquitto.conf, which may have been edited, allow as much memory as so many boards need. Raises OSError."""
-    text = (directory / CONFIG).read_text()
-    write_file(directory / CONFIG, _MEMORY_LINE.sub(f"memory_limit {_memory(boards)}", text).encode())
+    path = directory / CONFIG
+    text = _MEMORY_LINE.sub(f"memory_limit {_memory(boards)}", path.read_text())
+    write_file(path, text.encode(), secret=not path.stat().st_mode & 0o077)
 
 
 def _memory(boards: int) -> int:

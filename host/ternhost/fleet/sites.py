@@ -17,7 +17,7 @@ from pathlib import Path
 from tern.links import mqtt
 from ternhost.errors import StorageError, UsageError
 from ternhost.fleet import broker_files
-from ternhost.links.access import AUTHORITY, BOARDS, CERTIFICATE, HOST, Access, write_file
+from ternhost.links.access import AUTHORITY, BOARDS, CERTIFICATE, CONFIG, HOST, Access, write_file
 
 SITES = "sites"
 SITE = "site.json"  # what was asked for, and the bridge's password
@@ -167,19 +167,23 @@ def describe(
             f"{central.host} is the central broker", hint="give the site's another name: --site-name"
         )
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    (path.parent / CONFIG).unlink(missing_ok=True)
     if tuple(old) != site.names:
         (path.parent / CERTIFICATE).unlink(missing_ok=True)  # made anew for these names
     write_file(path, json.dumps(asdict(site), indent=1).encode() + b"\n", secret=True)
     return site
 
 
-def write(directory: Path, keys: Mapping[int, bytes]) -> list[Site]:
-    """Write the directories of all sites of a central broker anew, for devices with these keys; return the sites.
+def write(directory: Path, keys: Mapping[int, bytes], anew: bool = False) -> list[Site]:
+    """Write what the directories of all sites of a central broker are to hold, for devices with these keys.
 
-    Raises OSError, StorageError and UsageError.
+    anew: their mosquitto.conf, too, which may have been edited. Return the sites. Raises OSError, StorageError and
+    UsageError.
     """
     sites = load_all(directory)
     for site in sites:
+        if anew:
+            (directory / SITES / site.name / CONFIG).unlink(missing_ok=True)
         _write(site, directory, site.keys(keys))
     return sites
 
@@ -201,6 +205,9 @@ def _write(site: Site, central: Path, keys: Mapping[int, bytes]) -> None:
         write_site_certificates(directory, site.names, central)
     broker_files.write_password_file(directory, passwords)
     broker_files.write_access_list(directory, "", access.prefix)
+    if (directory / CONFIG).exists():
+        broker_files.update_memory(directory, len(keys))
+        return
     bridge = _BRIDGE.format(
         name=site.name,
         host=access.host,
