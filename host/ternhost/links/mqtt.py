@@ -247,7 +247,7 @@ class MqttLink:
             self._on_hello(topic.removeprefix(self._hello_prefix), payload, kept)
         elif topic.startswith(self._site_prefix):
             self.sites[topic.removeprefix(self._site_prefix)] = there = payload == b"1"
-            if there:
+            if there and not properties.get("retain"):
                 self.sites_back = True
                 self._resent = time.monotonic() + _RESENT
         return 0
