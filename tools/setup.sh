@@ -48,6 +48,11 @@ if [ "$(id -u)" = 0 ] && ! command -v mosquitto >/dev/null && ! [ -x /usr/sbin/m
     install mosquitto
 fi
 
+# The browser that the tests of the live page look through.
+if [ "${2:-}" = tests ] && [ "$(id -u)" = 0 ] && ! command -v chromium >/dev/null; then
+    install chromium
+fi
+
 # A checkout that was moved or copied has a .venv that points to the old place.
 if [ ! -x .venv/bin/tern ] || [ "$(cat "$ready" 2>/dev/null)" != "$(pwd)" ] ||
     [ pyproject.toml -nt "$ready" ] || [ tools/setup.sh -nt "$ready" ]; then

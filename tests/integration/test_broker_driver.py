@@ -134,6 +134,24 @@ def test_a_round_for_all_is_announced_and_taken_back(tmp_path):
     assert link.asked == 0
 
 
+def test_what_boards_say_is_kept_for_who_looks_on(tmp_path):
+    link = Boards(30, each=3)
+    with driver(tmp_path, link, 30) as one:
+        ask(one, 1, (QUESTION, range(1, 31)))
+        boards = one._store.boards()
+        assert [(board.name, board.first, board.clients) for board in boards] == [
+            (name(first), first, 3) for first in range(1, 31, 3)
+        ]
+        assert all(board.online and board.told["text"] == "test" for board in boards)
+        link.boards.pop(name(4))
+        link.changed.add(name(4))
+        one.wait(0.7)
+        assert [board.first for board in one._store.boards() if not board.online] == [4]
+    with Store(tmp_path / "30.sqlite", beside=True) as store:
+        assert not any(board.online for board in store.boards())
+        assert all(board.told["text"] == "test" for board in store.boards())
+
+
 def test_a_round_for_some_is_not_announced(tmp_path):
     link = Boards(100)
     with driver(tmp_path, link, 100) as one:

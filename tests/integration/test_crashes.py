@@ -38,6 +38,21 @@ def start(run, *more, **options):
     return Train(*OPTIONS, "--no-report", *more, "--name", run.name, cwd=run.parents[1], **options)
 
 
+def assert_seen(run):
+    """What the store keeps for who looks on is what happened: boards, times, counts."""
+    with Store(run / STORE_NAME, create=False, beside=True) as store:
+        boards = store.boards()
+        assert [(board.clients, board.online, board.errors) for board in boards] == [(300, False, 0)] * BOARDS
+        assert all(board.told["release"] and board.told["entropy"] == 1 for board in boards)
+        for entry in store.history("run"):
+            (tally,) = store.tallies(entry["round"])
+            assert tally.asked == tally.reports == entry["reports"] == GROUP
+            assert tally.counts.sum() == GROUP * tally.question.k
+        times = store._db.execute("SELECT began, finished FROM history ORDER BY number").fetchall()
+    assert times == sorted(times)
+    assert all(began < finished for began, finished in times)
+
+
 def resume(run, *more, **options):
     return Train("--resume", run.name, "--no-report", *more, cwd=run.parents[1], **options)
 
@@ -86,6 +101,7 @@ def test_a_run_that_nothing_happens_to(run):
     assert result["epsilon_spent"] == [[result["epsilon_per_client"], REPORTS]]
     assert not (run / FLEET_NAME).exists()  # packed
     assert_finished_exactly(run)
+    assert_seen(run)
 
 
 @pytest.mark.parametrize("after", [[1], [140, 160], [20, 200, 430, 590]])
@@ -102,6 +118,7 @@ def test_kill_9_in_the_midst_of_a_round(run, after):
     assert code == 0, err
     assert json.loads(out)["reports"] == REPORTS
     assert_finished_exactly(run, before)
+    assert_seen(run)
 
 
 def test_the_model_does_not_depend_on_whether_the_host_died(run):

@@ -72,6 +72,8 @@ def test_a_board_that_dies_is_told_of_at_once_left_out_and_taken_back(fleet):
         for number in (2, 3):  # they wait for nobody and say nothing more
             assert going.round(number).reports == 2 * CLIENTS // BOARDS
         assert len(going.warnings) == 1
+        of_it = next(board for board in going.store.boards() if board.name == dead.port)
+        assert (of_it.online, of_it.errors, of_it.error) == (False, 1, told.split(": ", 1)[1].split(";")[0])
         dead.restart()
         _until_back(going, 4)
         assert going.warnings[1] == f"the board on {dead.port} is back"

@@ -136,8 +136,6 @@ def test_a_link_that_is_cut(bridged):
 
 def test_a_host_takes_back_what_a_site_still_keeps(bridged):
     """A round that ended while the link was cut is not there any more once a site is back, and the host tells."""
-    board = bridged.board(1)
-    board.subscribe("tern/round")
     bridged.host.close()
     told = []
     with (
@@ -147,7 +145,9 @@ def test_a_host_takes_back_what_a_site_still_keeps(bridged):
         ) as driver,
     ):
         driver.link.announce(b"old")
-        driver.wait(0.5)
+        driver.wait(1.0)
+        board = bridged.board(1)
+        board.subscribe("tern/round")
         assert bridged.heard("tern/round", board) == b"old"
         conf = bridged.directory / CONFIG
         whole = conf.read_text()

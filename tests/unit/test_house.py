@@ -24,7 +24,7 @@ FLOORS = (
     {"vectorised"},
     {"errors", "registry", "options", "files", "cache", "extras", "text"},
 )
-MOST_LINES_OF_HOST = 16_950  # of code
+MOST_LINES_OF_HOST = 19_900  # of code
 MOST_LINES_OF_A_FILE = 420
 
 

@@ -14,7 +14,8 @@ from harness import in_process  # noqa: F401, registers inprocess:N
 from harness.in_process import InProcessLink
 
 from ternhost import datasets, errors
-from ternhost.aggregate.store import ABANDONED, FINISHED, PREPARING, RUNNING, Cohort, Round, Store, StoredRun
+from ternhost.aggregate.run_table import ABANDONED, FINISHED, PREPARING, RUNNING, StoredRun
+from ternhost.aggregate.store import Cohort, Round, Store
 from ternhost.cli import main as tern
 from ternhost.drivers.boards import BoardsDriver
 from ternhost.fleet import provision
@@ -351,9 +352,9 @@ def test_a_round_costs_the_same_after_any_number_of_rounds(said, monkeypatch):
     sizes = []
     written = Store.end_run_round
 
-    def end_run_round(self, name, number, ended, state, entry, weights=None):
+    def end_run_round(self, name, number, ended, state, entry, *more):
         sizes.append(len(json.dumps([state, entry])))
-        written(self, name, number, ended, state, entry, weights)
+        written(self, name, number, ended, state, entry, *more)
 
     monkeypatch.setattr(Store, "end_run_round", end_run_round)
     options = ["--fleet", "simulated:600", "--reports", "600", "--group", "1", "--no-report", "--quiet"]

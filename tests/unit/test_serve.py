@@ -15,7 +15,8 @@ from harness import in_process  # noqa: F401, registers inprocess:N
 from harness.in_process import InProcessLink
 
 from ternhost import errors
-from ternhost.aggregate.store import FINISHED, RUNNING, Cohort, Round, Store, StoredRun
+from ternhost.aggregate.run_table import FINISHED, RUNNING, StoredRun
+from ternhost.aggregate.store import Cohort, Round, Store
 from ternhost.algorithms.base import ALGORITHMS
 from ternhost.algorithms.fedsgd import Options
 from ternhost.cli import main as tern

@@ -5,25 +5,24 @@ import stat
 import struct
 import subprocess
 import sys
+import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from ternhost import mechanisms
 from ternhost.aggregate import schema
+from ternhost.aggregate.board_table import BoardRow
 from ternhost.aggregate.protocol_1 import translate
-from ternhost.aggregate.questions import decode_body
+from ternhost.aggregate.questions import Question, decode_body, round_body
 from ternhost.aggregate.report_log import reports_of
-from ternhost.aggregate.store import (
-    ABANDONED,
-    FINISHED,
-    RUNNING,
-    Cohort,
-    Round,
-    Store,
-    StoredRun,
-)
+from ternhost.aggregate.run_table import ABANDONED, FINISHED, RUNNING, StoredRun
+from ternhost.aggregate.store import Cohort, Round, Store
+from ternhost.aggregate.tallies import Tally
 from ternhost.errors import StorageError
 
+CARD = mechanisms.design("three-outputs", "2").card
 KEYS = {1: bytes(32), 2: b"k" * 32, 4_000_000_000: b"m" * 32}
 ROUND = Round(
     1, [Cohort(b"first", [1, 4_000_000_000]), Cohort(b"second", [2])], quorum=2, deadline=1.5, run="a"
@@ -152,6 +151,18 @@ def test_a_store_of_schema_3_is_taken_over_without_a_loss(path):
             assert (store.run("a"), store.history("a"), store.weights(1)) == (RUN, [{"round": 1}], b"weights")
             with pytest.raises(StorageError):
                 add(store, 2, {2: b"xyz"})
+    Store(path.with_name("new.sqlite")).close()
+    assert _schema(path) == _schema(path.with_name("new.sqlite"))
+
+
+def test_a_store_of_schema_4_is_taken_over_without_a_loss(path):
+    take_over(path, 4)
+    for _ in range(2):
+        with Store(path, create=False) as store:
+            assert store.keys() == KEYS
+            assert store.reports(1) == [(1, b"a"), (2, b"bcd"), (4_000_000_000, b"e")]
+            assert (store.run("a"), store.history("a"), store.weights(1)) == (RUN, [{"round": 1}], b"weights")
+            assert (store.tallies(1), store.boards()) == ([], [])
     Store(path.with_name("new.sqlite")).close()
     assert _schema(path) == _schema(path.with_name("new.sqlite"))
 
@@ -429,3 +440,37 @@ def test_kill_9_loses_nothing_that_was_accepted(path, after):
         devices = [device for device, _ in store.reports(1)]
         assert len(devices) in (2 * told, 2 * told + 2)  # the last one may have died before it could tell
         assert devices == list(range(1, len(devices) + 1))
+
+
+# For who looks on
+
+
+def test_a_round_has_its_times_and_what_its_cohorts_have_told(store):
+    question = Question(1, [0, 5], -20, CARD, 1)
+    body = round_body(1, question)
+    store.begin_run(RUN)
+    store.open_round(Round(1, [Cohort(body, [1, 2])], 2, run="a"))
+    counts = np.arange(6).reshape(2, 3)
+    before = time.time()
+    store.end_run_round(
+        "a", 1, "complete", {}, {"round": 1}, tallies=[Tally(body, 2, 1, counts)], began=before - 1
+    )
+    (told,) = store.tallies(1)
+    assert (told.body, told.asked, told.reports, told.question.card) == (body, 2, 1, CARD)
+    assert np.array_equal(told.counts, counts)
+    assert store.tallies(2) == []
+    began, finished = store._db.execute("SELECT began, finished FROM round").fetchone()
+    assert before - 5 < began <= finished <= time.time()
+    assert store._db.execute("SELECT began FROM history").fetchone() == (before - 1,)
+
+
+def test_what_was_seen_of_boards(store):
+    told = {"heap": 5000}
+    store.boards_seen([BoardRow("b", 3, 2, True, 10.0, told), BoardRow("a", 1, 2, True, 11.0)])
+    store.boards_seen([BoardRow("b", 3, 2, True, 9.0, {}, 1, "silent"), BoardRow("c", 3, 2, False, 12.0)])
+    assert store.boards() == [
+        BoardRow("a", 1, 2, True, 11.0),
+        BoardRow("c", 3, 2, False, 12.0, told, 1, "silent"),
+    ]
+    store.boards_offline()
+    assert not any(board.online for board in store.boards())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
@@ -12,8 +13,9 @@ from tern import card as cards
 from tern import wire
 from ternhost.aggregate import batches
 from ternhost.aggregate.members import Integers, Keyring, Members, Positions, id_bytes, integers
-from ternhost.aggregate.questions import Question, decode_body, question_of, round_start
+from ternhost.aggregate.questions import Question, decode_body, question_of, round_body, round_start
 from ternhost.aggregate.store import Round, Store
+from ternhost.aggregate.tallies import Tally
 
 # How a round ends.
 COMPLETE = "complete"  # every device asked has reported, refused or been given up
@@ -46,7 +48,8 @@ class Answers:
 
 @dataclass(frozen=True)
 class CohortCounts:
-    """How often each symbol was reported for each coordinate: `counts` is d x card.symbols, `reports` their number.
+    """How often each symbol was reported for each coordinate: `counts` is d x card.symbols, `reports` their number, of
+    `asked` devices.
 
     `question` is what was asked; `answers` is there where the reports of single devices were wanted.
     """
@@ -57,6 +60,7 @@ class CohortCounts:
     reports: int
     question: Question
     answers: Answers | None = None
+    asked: int = 0
 
 
 @dataclass(frozen=True)
@@ -69,6 +73,19 @@ class RoundResult:
     reports: int
     refusals: dict[int, Refusal]
     cohorts: list[CohortCounts]
+
+    @property
+    def reasons(self) -> dict[str, int]:
+        """How often devices refused, by the name of the error, the most frequent first."""
+        return dict(Counter(wire.error_name(own.code) for own in self.refusals.values()).most_common())
+
+    @property
+    def tallies(self) -> list[Tally]:
+        """What a store keeps of its cohorts."""
+        return [
+            Tally(round_body(self.number, own.question), own.asked, own.reports, own.counts)
+            for own in self.cohorts
+        ]
 
 
 def with_answers(store: Store, result: RoundResult) -> RoundResult:
@@ -94,8 +111,10 @@ def with_answers(store: Store, result: RoundResult) -> RoundResult:
 class CohortInFlight:
     """A cohort of a round: what it is asked, and the counts of what it has reported."""
 
-    def __init__(self, body: bytes) -> None:
+    def __init__(self, body: bytes, devices: int = 0) -> None:
+        """devices: how many are asked."""
         self.body = body
+        self._devices = devices
         asked = decode_body(body)
         self.question = question_of(asked)
         self.card = cards.decode(self.question.card)
@@ -130,7 +149,7 @@ class CohortInFlight:
     def result(self) -> CohortCounts:
         """What it has told so far."""
         counts = self.counts.reshape(self.d, self.card.symbols).copy()
-        return CohortCounts(self.card, self.k, counts, self.reports, self.question)
+        return CohortCounts(self.card, self.k, counts, self.reports, self.question, asked=self._devices)
 
 
 class RoundInFlight:
@@ -148,7 +167,7 @@ class RoundInFlight:
         self.number = asked.number
         self.quorum = asked.quorum
         self.ends = None if asked.deadline is None else now + asked.deadline
-        self.cohorts = [CohortInFlight(cohort.body) for cohort in asked.cohorts]
+        self.cohorts = [CohortInFlight(cohort.body, len(cohort.devices)) for cohort in asked.cohorts]
         ids = [integers(cohort.devices) for cohort in asked.cohorts]
         self.members = Members(np.concatenate(ids))
         self.cohort_at = np.zeros(len(self.members), np.intp)

@@ -9,7 +9,7 @@ from ternhost.aggregate.members import pack_ids
 from ternhost.aggregate.protocol_1 import translate
 from ternhost.aggregate.report_log import insert, reports_of
 
-VERSION = 4
+VERSION = 5
 APPLICATION_ID = 0x5445524E  # "TERN"
 
 _TABLES = """
@@ -29,7 +29,9 @@ CREATE TABLE round (
     quorum INTEGER NOT NULL,
     deadline REAL,
     ended TEXT,
-    run TEXT
+    run TEXT,
+    began REAL,
+    finished REAL
 );
 CREATE TABLE cohort (
     round INTEGER NOT NULL REFERENCES round (number),
@@ -47,6 +49,7 @@ CREATE TABLE state (
     value TEXT NOT NULL
 );
 """
+# What schema 3 brought.
 _RUN_TABLES = """
 CREATE TABLE run (
     name TEXT PRIMARY KEY,
@@ -74,7 +77,54 @@ CREATE TABLE batch (
 );
 CREATE INDEX batch_of_round ON batch (round);
 """
-TABLES = _TABLES + _BATCH_TABLE + _RUN_TABLES
+_TIMES = """
+ALTER TABLE history ADD COLUMN began REAL;
+ALTER TABLE history ADD COLUMN finished REAL;
+"""
+# For who looks on (times are seconds since 1970): what each cohort of a round was asked and has told, a number for each
+# coordinate and symbol; and what boards say of themselves, proven by nothing.
+# For gateways: what each has answered to the host of a federation; and at a gateway, by its number, the digest of
+# what it was asked, and what it has answered.
+_SIGHT_TABLES = """
+CREATE TABLE tally (
+    round INTEGER NOT NULL,
+    position INTEGER NOT NULL,
+    body BLOB NOT NULL,
+    asked INTEGER NOT NULL,
+    reports INTEGER NOT NULL,
+    counts BLOB NOT NULL,
+    PRIMARY KEY (round, position)
+) WITHOUT ROWID;
+CREATE TABLE board (
+    first INTEGER PRIMARY KEY,
+    name TEXT NOT NULL,
+    clients INTEGER NOT NULL,
+    online INTEGER NOT NULL,
+    heard REAL NOT NULL,
+    told TEXT NOT NULL,
+    errors INTEGER NOT NULL,
+    error TEXT
+);
+CREATE TABLE gateway (
+    name TEXT PRIMARY KEY,
+    devices BLOB NOT NULL,
+    online INTEGER NOT NULL,
+    heard REAL NOT NULL,
+    told TEXT NOT NULL
+);
+CREATE TABLE answer (
+    round INTEGER NOT NULL REFERENCES round (number),
+    gateway TEXT NOT NULL,
+    body BLOB NOT NULL,
+    PRIMARY KEY (round, gateway)
+) WITHOUT ROWID;
+CREATE TABLE question (
+    round INTEGER PRIMARY KEY,
+    digest BLOB NOT NULL,
+    answer BLOB
+);
+"""
+TABLES = _TABLES + _BATCH_TABLE + _RUN_TABLES + _TIMES + _SIGHT_TABLES
 
 
 def execute(database: sqlite3.Connection, statements: str) -> None:
@@ -109,5 +159,10 @@ def _gather_reports(database: sqlite3.Connection) -> None:
     database.execute("DROP TABLE report")
 
 
+def _add_sight(database: sqlite3.Connection) -> None:
+    times = "ALTER TABLE round ADD COLUMN began REAL;\nALTER TABLE round ADD COLUMN finished REAL;\n"
+    execute(database, times + _TIMES + _SIGHT_TABLES)
+
+
 # By the version that they take one further.
-MIGRATIONS = {2: _name_runs, 3: _gather_reports}
+MIGRATIONS = {2: _name_runs, 3: _gather_reports, 4: _add_sight}

@@ -10,38 +10,18 @@ byte for byte.
 from __future__ import annotations
 
 import json
-import sqlite3
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
-from ternhost.aggregate import schema
-from ternhost.aggregate import store_file as files
+from ternhost.aggregate.board_table import BoardTable
 from ternhost.aggregate.members import Integers, pack_ids, unpack_ids
 from ternhost.aggregate.report_log import ReportLog, Reports
+from ternhost.aggregate.run_table import RunTable
+from ternhost.aggregate.tallies import Tally, TallyTable
 from ternhost.errors import StorageError
-
-# Where a run is.
-PREPARING = "preparing"  # its boards are being made: nobody has been asked anything
-RUNNING = "running"
-FINISHED = "finished"
-ABANDONED = "abandoned"  # given up for another one; also how its open rounds end
-
-_HINTS = {
-    "SQLITE_FULL": "free some space, then go on with --resume: every accepted report is safe",
-    "SQLITE_IOERR": "the disk is full or failing; put that right, then go on with --resume: "
-    "every accepted report is safe",
-    "SQLITE_READONLY": "make the file and its directory writable for you",
-    "SQLITE_CANTOPEN": "check that the directory exists and is yours to write",
-    "SQLITE_NOTADB": "this is not a store of tern; name another file",
-    "SQLITE_CORRUPT": "the file is damaged; bring it back from a copy, or start a new store",
-    "SQLITE_BUSY": "another program uses this store; end it, or name another store",
-    "SQLITE_CONSTRAINT": "another program wrote to this store; end it, then go on with --resume",
-}
 
 
 @dataclass(frozen=True)
@@ -66,104 +46,15 @@ class Round:
     run: str | None = None  # that asks it
 
 
-@dataclass(frozen=True)
-class StoredRun:
-    """A run as it was begun (`asked`) and where it is (`status`, `state`); `began` in seconds since 1970."""
-
-    name: str
-    began: float
-    status: str
-    asked: Mapping[str, Any]
-    state: Mapping[str, Any]
-
-    @property
-    def unfinished(self) -> bool:
-        return self.status in (PREPARING, RUNNING)
-
-
-class Store:
+class Store(RunTable, TallyTable, BoardTable):
     """One SQLite file, open for writing by one process at a time. A context manager.
 
     Every method raises StorageError where the disk does not do its part; what was committed before stays.
     """
 
     def __init__(self, path: str | Path, create: bool = True, beside: bool = False) -> None:
-        """Open the store at `path`; make it (mode 0600, since it holds the devices' keys) if `create`.
-
-        beside: another process may have it open for writing, as a host that serves a fleet; to be used for keys only.
-        """
-        self.path = Path(path)
-        with self._errors():
-            files.make(self.path, create)
-            self._lock = None if beside else files.take_lock(self.path)
-            self._db = sqlite3.connect(self.path, isolation_level=None)
-            self._db.execute("PRAGMA journal_mode = WAL")
-            self._db.execute("PRAGMA synchronous = FULL")
-            self._db.execute("PRAGMA foreign_keys = ON")
-            self._log = ReportLog(self._db, self.round_devices)
-            self._check_schema()
-
-    def _check_schema(self) -> None:
-        with self.transaction():
-            version = self._db.execute("PRAGMA user_version").fetchone()[0]
-            application = self._db.execute("PRAGMA application_id").fetchone()[0]
-            empty = self._db.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0] == 0
-            if empty:
-                schema.execute(self._db, schema.TABLES)
-                self._db.execute(f"PRAGMA application_id = {schema.APPLICATION_ID}")
-                self._db.execute(f"PRAGMA user_version = {schema.VERSION}")
-            elif application != schema.APPLICATION_ID:
-                raise StorageError(f"{self.path} is not a store of tern", hint="name another file")
-            elif version in schema.MIGRATIONS:
-                for lacking in range(version, schema.VERSION):
-                    schema.MIGRATIONS[lacking](self._db)
-                self._db.execute(f"PRAGMA user_version = {schema.VERSION}")
-            elif version != schema.VERSION:
-                older = "an older" if version < schema.VERSION else "a newer"
-                raise StorageError(
-                    f"{self.path} was made by {older} version of tern (schema {version}, here {schema.VERSION})",
-                    hint="use that version, or start a new store",
-                )
-
-    @contextmanager
-    def _errors(self) -> Iterator[None]:
-        try:
-            yield
-        except sqlite3.Error as error:
-            name = getattr(error, "sqlite_errorname", None) or ""
-            hint = next((hint for prefix, hint in _HINTS.items() if name.startswith(prefix)), None)
-            raise StorageError(f"{self.path}: {error}", hint=hint) from error
-
-    @contextmanager
-    def transaction(self) -> Iterator[None]:
-        """All of what is written inside is committed together, or none of it. One inside another is a part of that."""
-        inside: bool = self._db.in_transaction
-        if inside:
-            yield
-            return
-        with self._errors():
-            self._db.execute("BEGIN IMMEDIATE")
-            try:
-                yield
-                self._db.execute("COMMIT")
-            except BaseException:
-                if self._db.in_transaction:
-                    self._db.execute("ROLLBACK")
-                raise
-
-    def close(self) -> None:
-        """Close the file; everything committed is already safe."""
-        self._db.close()
-        if self._lock:
-            self._lock.close()
-
-    def __enter__(self) -> Store:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
+        super().__init__(path, create, beside)
+        self._log = ReportLog(self._db, self.round_devices)
 
     # Keys
 
@@ -208,20 +99,14 @@ class Store:
         with self._errors():
             return dict(self._db.execute("SELECT id, at FROM revoked ORDER BY id, round"))
 
-    def changes(self) -> int:
-        """A number that changes whenever another process has written to this store."""
-        with self._errors():
-            version: int = self._db.execute("PRAGMA data_version").fetchone()[0]
-            return version
-
     # Rounds
 
     def open_round(self, asked: Round) -> None:
         """Write down a round, before any device hears of it."""
         with self.transaction():
             self._db.execute(
-                "INSERT INTO round (number, quorum, deadline, run) VALUES (?, ?, ?, ?)",
-                (asked.number, asked.quorum, asked.deadline, asked.run),
+                "INSERT INTO round (number, quorum, deadline, run, began) VALUES (?, ?, ?, ?, ?)",
+                (asked.number, asked.quorum, asked.deadline, asked.run, time.time()),
             )
             self._db.executemany(
                 "INSERT INTO cohort VALUES (?, ?, ?, ?)",
@@ -270,7 +155,9 @@ class Store:
             self._end(number, ended)
 
     def _end(self, number: int, ended: str) -> None:
-        self._db.execute("UPDATE round SET ended = ? WHERE number = ?", (ended, number))
+        self._db.execute(
+            "UPDATE round SET ended = ?, finished = ? WHERE number = ?", (ended, time.time(), number)
+        )
         self._log.end(number)
 
     def ended_rounds(self) -> list[tuple[int, str, int]]:
@@ -321,55 +208,6 @@ class Store:
 
     # Runs and what they learn
 
-    def begin_run(self, run: StoredRun) -> None:
-        """Write down a run. Raises StorageError where there is one of that name."""
-        with self.transaction():
-            self._db.execute(
-                "INSERT INTO run VALUES (?, ?, ?, ?, ?)",
-                (run.name, run.began, run.status, json.dumps(run.asked), json.dumps(run.state)),
-            )
-
-    def forget_run(self, name: str) -> None:
-        """Take back `begin_run`: a run that has asked nobody."""
-        with self.transaction():
-            self._db.execute("DELETE FROM run WHERE name = ?", (name,))
-
-    def runs(self) -> list[StoredRun]:
-        """Every run of this store, in the order in which they were begun."""
-        return self._runs("ORDER BY rowid")
-
-    def _runs(self, which: str, *values: str) -> list[StoredRun]:
-        with self._errors():
-            rows = self._db.execute(
-                f"SELECT name, began, status, asked, state FROM run {which}", values
-            ).fetchall()
-        return [
-            StoredRun(name, began, status, json.loads(asked), json.loads(state))
-            for name, began, status, asked, state in rows
-        ]
-
-    def run(self, name: str) -> StoredRun | None:
-        """The run of that name."""
-        return next(iter(self._runs("WHERE name = ?", name)), None)
-
-    def save_run(
-        self,
-        name: str,
-        *,
-        status: str | None = None,
-        asked: Mapping[str, Any] | None = None,
-        state: Mapping[str, Any] | None = None,
-    ) -> None:
-        """Write what has changed of a run."""
-        with self.transaction():
-            for column, value in (
-                ("status", status),
-                ("asked", asked and json.dumps(asked)),
-                ("state", state and json.dumps(state)),
-            ):
-                if value is not None:
-                    self._db.execute(f"UPDATE run SET {column} = ? WHERE name = ?", (value, name))
-
     def end_run_round(
         self,
         name: str,
@@ -378,43 +216,20 @@ class Store:
         state: Mapping[str, Any],
         entry: Mapping[str, Any],
         weights: bytes | None = None,
+        tallies: Sequence[Tally] = (),
+        began: float | None = None,
     ) -> None:
-        """End a round together with what a run has learned from it: its state, a row of history and the model."""
+        """End a round together with what a run has learned from it: its state, a row of history and the model.
+
+        tallies: what its cohorts were asked and have told. began: seconds since 1970.
+        """
         with self.transaction():
             self._end(number, ended)
             self._db.execute("UPDATE run SET state = ? WHERE name = ?", (json.dumps(state), name))
-            self._db.execute("INSERT INTO history VALUES (?, ?, ?)", (name, number, json.dumps(entry)))
+            self._db.execute(
+                "INSERT INTO history VALUES (?, ?, ?, ?, ?)",
+                (name, number, json.dumps(entry), began, time.time()),
+            )
+            self._add_tallies(number, tallies)
             if weights is not None:
                 self._db.execute("INSERT OR REPLACE INTO model VALUES (?, ?)", (number, weights))
-
-    def last_entry(self, name: str) -> dict[str, Any] | None:
-        """What a run has kept of its last round."""
-        with self._errors():
-            row = self._db.execute(
-                "SELECT entry FROM history WHERE run = ? ORDER BY number DESC LIMIT 1", (name,)
-            ).fetchone()
-            return json.loads(row[0]) if row else None
-
-    def history(self, name: str) -> list[dict[str, Any]]:
-        """What a run has kept of its rounds, oldest first."""
-        with self._errors():
-            rows = self._db.execute("SELECT entry FROM history WHERE run = ? ORDER BY number", (name,))
-            return [json.loads(entry) for (entry,) in rows]
-
-    def weights(self, number: int) -> bytes | None:
-        """The model after a round (d float64, little-endian), as `end_run_round` was given it."""
-        with self._errors():
-            row = self._db.execute("SELECT weights FROM model WHERE round = ?", (number,)).fetchone()
-            return row[0] if row else None
-
-    def save_state(self, state: Mapping[str, Any]) -> None:
-        """Remember JSON values by name."""
-        rows = [(name, json.dumps(value)) for name, value in state.items()]
-        with self.transaction():
-            self._db.executemany("INSERT OR REPLACE INTO state VALUES (?, ?)", rows)
-
-    def state(self, name: str) -> Any:
-        """The value last saved by that name; None if there is none."""
-        with self._errors():
-            row = self._db.execute("SELECT value FROM state WHERE name = ?", (name,)).fetchone()
-            return json.loads(row[0]) if row else None

@@ -7,8 +7,10 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from typing import Any
 
 from tern import frames, host_frames, wire
+from ternhost.aggregate.board_table import told_by
 from ternhost.errors import DeviceError, TernError
 from ternhost.links import Events, Link, open_link
 
@@ -30,6 +32,7 @@ class Board:
         self.link: Link | None = None
         self.clients = range(0)
         self.budget_left: int | None = None  # of its first client, micro-epsilon
+        self.told: dict[str, Any] = {}  # in its hello
         self.error: DeviceError | None = None
         self.given_up: list[int] = []  # in this round, when it was left out
         self.left_out = False  # the rounds go on without it until it answers again
@@ -72,6 +75,7 @@ class Board:
             )
         self.clients = clients
         self.budget_left = hello.budget
+        self.told = told_by(hello)
         self.error = None
         self.link = link  # last: whoever sees it may use it
         return hello

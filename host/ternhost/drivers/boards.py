@@ -28,6 +28,7 @@ from ternhost.aggregate.store import Store
 from ternhost.drivers.base import Progress, Tell, Terms, Warn
 from ternhost.drivers.board import PATIENCE, Board
 from ternhost.drivers.ports import Boards
+from ternhost.drivers.sightings import Sightings
 from ternhost.drivers.stored import StoredDriver
 from ternhost.errors import DeviceError
 from ternhost.links import Events, Received
@@ -60,6 +61,7 @@ class BoardsDriver(StoredDriver):
         self._checked = 0.0
         self._failed: Mapping[str, DeviceError] = {}
         self._stopped = threading.Event()
+        self._sightings = Sightings(store)
 
     def __enter__(self) -> Self:
         self._fleet.__enter__()
@@ -72,8 +74,11 @@ class BoardsDriver(StoredDriver):
                     self._raise_failed()  # may know better why
                     raise
             self._map_devices()
+            self._store.boards_offline()
             for board in self.boards:
                 self._hand_out_model(board)
+                self._saw(board)
+            self._sightings.write()
         except BaseException as error:
             self.__exit__(type(error), error, None)
             raise
@@ -84,9 +89,21 @@ class BoardsDriver(StoredDriver):
     ) -> None:
         if kind is None:
             self._hear_out()
+            self._note_heard()
+            self._sightings.forget()
         for board in self.boards:
             board.close()
         self._fleet.__exit__(kind, error, trace)
+
+    def _saw(self, board: Board, error: DeviceError | None = None) -> None:
+        there, told = not board.left_out, board.told
+        why = None if error is None else error.message
+        self._sightings.saw(board.port, board.clients, board.heard, online=there, told=told, error=why)
+
+    def _note_heard(self) -> None:
+        for board in self.boards:
+            self._saw(board)
+        self._sightings.write()
 
     def _map_devices(self) -> None:
         for board in self.boards:
@@ -218,6 +235,8 @@ class BoardsDriver(StoredDriver):
     # Boards that fail
 
     def _look_after_boards(self, number: int, now: float) -> None:
+        if self._sightings.due(len(self.boards)):
+            self._note_heard()
         if now - self._checked > _CHECK_EVERY:
             self._checked = now
             self._failed = self._fleet.failed()
@@ -248,6 +267,8 @@ class BoardsDriver(StoredDriver):
         board.left_out = True
         board.opened = time.monotonic()
         board.close()
+        self._saw(board, error)
+        self._sightings.write()
         self._give_up(number, devices, f"{error.message}; {board.port} is left out until it answers again")
         board.begin([], board.opened)
         board.given_up = devices
@@ -257,6 +278,8 @@ class BoardsDriver(StoredDriver):
         if board.link is None:
             return False
         board.left_out = False
+        self._saw(board)
+        self._sightings.write()
         self._hand_out_model(board)
         self._warn(f"the board on {board.port} is back")
         return True

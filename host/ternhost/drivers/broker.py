@@ -17,6 +17,7 @@ from typing import Any, Self, TypeVar
 
 from tern import wire
 from ternhost.aggregate import kept_model, sleepers
+from ternhost.aggregate.board_table import told_by
 from ternhost.aggregate.fleet_key import fleet_key
 from ternhost.aggregate.questions import Averaged
 from ternhost.aggregate.rounds import RoundResult
@@ -24,6 +25,7 @@ from ternhost.aggregate.store import Store
 from ternhost.drivers.asking import Asking
 from ternhost.drivers.base import Cohorts, Devices, Progress, Sight, Tell, Terms, Warn
 from ternhost.drivers.roster import GREETING, Board, Roster
+from ternhost.drivers.sightings import Sightings
 from ternhost.drivers.stored import StoredDriver
 from ternhost.errors import DeviceError
 from ternhost.links.mqtt import MqttLink
@@ -70,6 +72,7 @@ class BrokerDriver(StoredDriver):
         self._told_connected = True
         self._told_sites: dict[str, bool] = {}
         self._looked = 0.0
+        self._sightings = Sightings(store)
 
     def _wait_for(self, work: Coroutine[Any, Any, T]) -> T:
         return self._runner.run(work)
@@ -85,6 +88,7 @@ class BrokerDriver(StoredDriver):
         return self
 
     async def _connect(self) -> None:
+        self._store.boards_offline()
         self.link = self._make_link()
         self.link.on_connect = self._on_connect
         self.link.on_waiting = self._warn
@@ -132,6 +136,9 @@ class BrokerDriver(StoredDriver):
     ) -> None:
         if link := getattr(self, "link", None):
             self._wait_for(link.close())
+        if kind is None:
+            self._note_heard()
+            self._sightings.forget()
         self._runner.close()
 
     @property
@@ -184,6 +191,8 @@ class BrokerDriver(StoredDriver):
             self._look_at_broker()
             self._look_at_sites()
             self._look_at_boards(now)
+            if self._sightings.due(len(self._roster.boards)):
+                self._note_heard()
             if self._asking and self.link.connected and not self._standing:
                 self._asking.leave_out(now, self._terms)
         return news
@@ -318,6 +327,12 @@ class BrokerDriver(StoredDriver):
     def _look_at_boards(self, now: float) -> bool:
         """Take note of boards that have come or gone; whether any have come."""
         new, again, gone = self._roster.look(self.link, now)
+        for board in (*new, *again, *gone):
+            said = self.link.boards.get(board.name)
+            told = told_by(said.hello) if said else {}
+            self._sightings.saw(board.name, board.clients, board.heard, online=board.there, told=told)
+        if new or again or gone:
+            self._sightings.write()
         self._hear([board.clients.start for board in new + again if board.greeted == now])
         if not self._standing:  # of a fleet that is served, boards come and go
             for board in again:
@@ -334,6 +349,11 @@ class BrokerDriver(StoredDriver):
             if board.takes(self._fleet.epoch) and self._asking:
                 self._asking.tell(board)
         return bool(new or again)
+
+    def _note_heard(self) -> None:
+        for board in self._roster.boards.values():
+            self._sightings.saw(board.name, board.clients, board.heard, online=board.there)
+        self._sightings.write()
 
     def _warn_of_later_keys(self, boards: Iterable[Board]) -> None:
         ahead = [board.name for board in boards if board.is_ahead(self._fleet.epoch)]

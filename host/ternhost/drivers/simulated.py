@@ -157,10 +157,11 @@ class SimulatedDriver:
                     symbols.append(drawn.astype(np.int64))
                 done += len(part)
                 tell(Progress(number, done, asked))
+            n = len(devices)
             answers = None
             if self._individual:
                 answers = Answers(np.asarray(devices, np.int64), np.concatenate(symbols))
-            results.append(CohortCounts(card, question.k, counts, len(devices), question, answers))
+            results.append(CohortCounts(card, question.k, counts, n, question, answers, n))
         return RoundResult(number, COMPLETE, asked, done, {}, results)
 
     def _parts(self, devices: Devices) -> Iterator[Positions]:

@@ -80,13 +80,14 @@ class Said(NamedTuple):
     """What a board says of itself; nothing of it is proven.
 
     epoch: of the fleet key that it has, 0 without one. answers: the epoch of the FLEET_KEY that it answers, else 0.
-    kept: the broker, or that of its site, has kept that from before: the board may sleep by now.
+    kept: the broker, or that of its site, has kept that from before: the board may sleep by now. hello: all of it.
     """
 
     clients: range
     epoch: int = 0
     answers: int = 0
     kept: bool = False
+    hello: Any = None
 
 
 class MqttLink:
@@ -262,7 +263,7 @@ class MqttLink:
                 self.strangers.add(board)
             elif hello.first and board == device_link.name(hello.first):
                 clients = range(hello.first, hello.first + (hello.clients or 0))
-                self.boards[board] = Said(clients, hello.epoch or 0, hello.nonce, kept)
+                self.boards[board] = Said(clients, hello.epoch or 0, hello.nonce, kept, hello)
         if not self._arrived.is_set():
             self._arrived.set()
 

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import shutil
 import time
+from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from tern import wire
 from ternhost import fleet
 from ternhost.aggregate.numbers import check_skip, skip
-from ternhost.aggregate.store import ABANDONED, FINISHED, PREPARING, Store, StoredRun
-from ternhost.algorithms.base import ALGORITHMS, Algorithm, Audience
+from ternhost.aggregate.run_table import ABANDONED, FINISHED, PREPARING, StoredRun
+from ternhost.aggregate.store import Store
+from ternhost.algorithms.base import ALGORITHMS, Algorithm, Audience, Devices, clients_of
 from ternhost.errors import UsageError
 from ternhost.fleet import Fleet
+from ternhost.fleet.provision import FLEET_NAME, provision_fleet
 from ternhost.runs import directory as places
 from ternhost.runs.directory import Place
 from ternhost.runs.options import Schedule, Where
@@ -111,6 +116,26 @@ def made_clients(kind: Fleet, algorithm: Algorithm) -> int:
     """For how many clients boards are made where the algorithm does not say."""
     assert algorithm.holdings is not None
     return min(algorithm.holdings.clients, kind.most_clients or algorithm.holdings.clients)
+
+
+def make_boards(
+    store: Store,
+    directory: Path,
+    boards: Sequence[Path],
+    algorithm: Algorithm,
+    dealt: Devices,
+    budget: int | None,
+) -> None:
+    """Make the emulated boards of a run, and anew what is there of them. dealt: the device that each client is.
+
+    budget: of a device for its life, micro-epsilon; None: what the run costs.
+    """
+    shutil.rmtree(directory / FLEET_NAME, ignore_errors=True)
+    holdings = algorithm.holdings
+    assert holdings is not None
+    devices = np.arange(1, len(dealt) + 1)
+    rows = holdings.rows(clients_of(dealt, devices)).reshape(-1, holdings.width)
+    provision_fleet(store, boards, rows, algorithm.policies(devices, budget), holdings.each)
 
 
 def _check(algorithm: Algorithm, kind: Fleet, where: Where, first: int) -> None:

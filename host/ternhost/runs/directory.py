@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ternhost.aggregate.store import Store, StoredRun
+from ternhost.aggregate.run_table import StoredRun
+from ternhost.aggregate.store import Store
 from ternhost.errors import StorageError, UsageError
 from ternhost.files import replacing, write_whole
 from ternhost.fleet.provision import FLEET_NAME
@@ -214,5 +215,5 @@ def _line(store: Store, run: StoredRun, directory: Path) -> dict[str, Any]:
 
 def figures_of(entry: Mapping[str, Any] | None) -> dict[str, float]:
     """What was found in a round, by name: of its entry in the history, what every entry says left out."""
-    common = {"round", "ended", "asked", "reports", "refusals", "tau"}
+    common = {"round", "ended", "asked", "reports", "refusals", "reasons", "tau"}
     return {name: value for name, value in (entry or {}).items() if name not in common}

@@ -6,9 +6,7 @@ reports. The boards that tern makes for it lie in its directory.
 
 from __future__ import annotations
 
-import shutil
 import time
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -17,16 +15,16 @@ from typing import Any
 
 import numpy as np
 
-from tern import wire
 from ternhost import fleet
 from ternhost.aggregate.numbers import skip
 from ternhost.aggregate.rounds import RoundResult
-from ternhost.aggregate.store import FINISHED, PREPARING, RUNNING, Store
-from ternhost.algorithms.base import ALGORITHMS, Algorithm, Devices, clients_of, ranges_of
+from ternhost.aggregate.run_table import FINISHED, PREPARING, RUNNING
+from ternhost.aggregate.store import Store
+from ternhost.algorithms.base import ALGORITHMS, Algorithm, Devices, ranges_of
 from ternhost.drivers.base import AllRefused, Driver, Progress
 from ternhost.errors import DeviceError, InterruptedByUser, RefusedError, UsageError
 from ternhost.fleet import Fleet, Setting
-from ternhost.fleet.provision import FLEET_NAME, board_directories, provision_fleet
+from ternhost.fleet.provision import board_directories
 from ternhost.options import flag
 from ternhost.runs import beginning, costs
 from ternhost.runs import directory as places
@@ -72,6 +70,7 @@ class Run:
         self._driver: Driver | None = None
         self._stopped = False
         self._published = self._empty = 0  # rounds, when models last went out; rounds without a report
+        self._round_began = 0.0  # seconds since 1970
 
     @property
     def directory(self) -> Path:
@@ -149,16 +148,13 @@ class Run:
         if self._status != PREPARING:
             return
         if self.fleet.provisions:
-            shutil.rmtree(self.directory / FLEET_NAME, ignore_errors=True)
-            clients, holdings = self._clients, self.algorithm.holdings
+            clients = self._clients
             assert clients is not None
-            assert holdings is not None
             self._watcher.note(f"provisioning {clients} clients on {self.fleet.count} emulated boards")
-            devices = np.arange(1, clients + 1)
-            rows = holdings.rows(clients_of(self._dealt(devices), devices))
-            policies = self.algorithm.policies(devices, self.where.budget_micro)
-            flat = rows.reshape(-1, holdings.width)
-            provision_fleet(self.store, self._boards, flat, policies, holdings.each)
+            dealt = self._dealt(np.arange(1, clients + 1))
+            beginning.make_boards(
+                self.store, self.directory, self._boards, self.algorithm, dealt, self.where.budget_micro
+            )
         self._status = RUNNING
         self.store.save_run(self.place.name, status=RUNNING)
 
@@ -262,6 +258,7 @@ class Run:
                 number = driver.next_round(self._state["first_round"] + self._state["rounds"])
                 driver.open(number, self.algorithm.cohorts(members))
                 starts = now + (self.schedule.interval if self.schedule else 0.0)
+            self._round_began = time.time()
             if (result := self._collect(driver, number)) is None:
                 break
             self._learn(driver, result, members)
@@ -320,6 +317,8 @@ class Run:
         figures, chosen = self.algorithm.figures(), self.algorithm.chosen()
         said = {"ended": result.ended, "reports": result.reports, "refusals": len(result.refusals)}
         entry = {"round": result.number, "asked": result.asked, **said, **figures, **chosen}
+        if result.refusals:
+            entry["reasons"] = result.reasons
         weights = None if self.fleet.simulated else self.algorithm.weights
         self.store.end_run_round(
             self.place.name,
@@ -328,10 +327,11 @@ class Run:
             state,
             entry,
             None if weights is None else weights.astype("<f8").tobytes(),
+            result.tallies,
+            self._round_began,
         )
-        reasons = Counter(wire.error_name(refusal.code) for refusal in result.refusals.values())
         now = self._now(END, result.number, result.asked, 0)
-        told = {**said, "figures": figures, "chosen": chosen, "reasons": dict(reasons.most_common())}
+        told = {**said, "figures": figures, "chosen": chosen, "reasons": result.reasons}
         self._watcher.status(Status(**{**vars(now), **told, "round": state["rounds"]}))
 
     def _save(self) -> None:

@@ -11,7 +11,8 @@ from typing import Any
 from ternhost import fleet
 from ternhost.aggregate import sleepers
 from ternhost.aggregate.numbers import skip
-from ternhost.aggregate.store import ABANDONED, FINISHED, RUNNING, Store, StoredRun
+from ternhost.aggregate.run_table import ABANDONED, FINISHED, RUNNING, StoredRun
+from ternhost.aggregate.store import Store
 from ternhost.errors import UsageError
 from ternhost.options import flag
 from ternhost.runs.beginning import going_on, moved, store_path
