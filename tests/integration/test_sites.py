@@ -155,6 +155,7 @@ def test_a_host_takes_back_what_a_site_still_keeps(bridged):
         driver.link.announce(b"")
         conf.write_text(whole.replace(f":{bridged.access.port}\n", f":{free_port()}\n"))
         bridged.site.start()
+        driver.wait(1.0)
         assert kept(bridged.board(2), "tern/round"), "as long as the link is away"
         bridged.site.stop()
         conf.write_text(whole)
