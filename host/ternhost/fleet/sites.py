@@ -26,22 +26,13 @@ _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,30}[a-z0-9])?")
 _LAST = 0xFFFFFFFE  # the largest id of a device
 _HERE = {"localhost", "127.0.0.1", "::1"}
 
-_ALL_BOARDS = """\
-topic write {prefix}/up/+
-topic write {prefix}/hello/+
-topic read {prefix}/down/+
-"""
-_BOARD = """\
-topic write {prefix}/up/{board}
-topic write {prefix}/hello/{board}
-topic read {prefix}/down/{board}
-"""
 _FOR_ALL = """\
 topic write {prefix}/site/{name}
 topic read {prefix}/round
 topic read {prefix}/model
-
 """
+# Mosquitto goes through a list from its beginning: what comes most is first.
+_OF_BOARDS = ("topic write {prefix}/up/", "topic read {prefix}/down/", "topic write {prefix}/hello/")
 
 # cleansession true: the central broker keeps nothing for a site that is away, since boards would answer, and pay for,
 # rounds that have ended meanwhile. local_cleansession false: what boards have said waits for the link.
@@ -98,12 +89,13 @@ class Site:
         """Its section of the central broker's access list."""
         if not self.bridge:
             return ""
-        boards = _ALL_BOARDS.format(prefix=prefix)
+        boards = ["+"]
         if (self.first, self.last) != (1, _LAST):
-            boards = "".join(
-                _BOARD.format(prefix=prefix, board=mqtt.name(device)) for device in sorted(self.keys(keys))
-            )
-        return f"user {self.user}\n{boards}" + _FOR_ALL.format(prefix=prefix, name=self.name)
+            boards = [mqtt.name(device) for device in sorted(self.keys(keys))]
+        lines = (f"{topic}{board}\n" for topic in _OF_BOARDS for board in boards)
+        return (
+            f"user {self.user}\n" + (_FOR_ALL + "".join(lines)).format(prefix=prefix, name=self.name) + "\n"
+        )
 
 
 def is_site(directory: Path) -> bool:
