@@ -189,6 +189,16 @@ def test_a_cable_that_is_pulled_in_the_midst_of_rounds(desk):
     assert {spent for spent, _, _ in desk.site.ledgers().values()} == {number * rig.COST}
 
 
+def test_a_broker_that_does_not_know_the_boards_yet(desk):
+    broker.write_passwords(desk.place, {})
+    desk.broker.reload()
+    desk.start_relay(desk.place)
+    desk.said("does not let board 00000001 in: refused by the broker: code 5")
+    broker.configure(desk.place)
+    desk.broker.reload()
+    desk.said("is on the broker at", 2)
+
+
 def test_a_relay_without_passwords_says_who_has_them(desk):
     broker.add_site(desk.place, "desk", bridge=True, port=free_port())
     os.rename(desk.directory / "store.sqlite", desk.directory / "away")

@@ -180,6 +180,7 @@ def test_the_command(central, capsys):
         (["--boards", "1-2"], "--boards and --site-... need a site"),
         (["--bridge", "a", "--relay", "b"], "one site at a time"),
         (["--bridge", "lab", "--boards", "1-x"], "--boards must be FIRST-LAST, such as 1-99, not '1-x'"),
+        (["--bridge", "lab", "--boards", 5000 * "1"], "--boards must be FIRST-LAST"),
     ):
         assert main(["broker", "config", str(directory), *words]) == 2
         assert message in capsys.readouterr().err

@@ -21,7 +21,7 @@ from typing import Any
 
 from tern import wire
 from tern.links import mqtt
-from tern.mqtt import Session
+from tern.mqtt import MqttError, Session
 from tern.tcp import Connection, client_context
 from ternhost.aggregate.store import Store
 from ternhost.errors import DeviceError, StorageError, TernError, UsageError
@@ -282,6 +282,11 @@ class _Passage:
         now = time.monotonic()
         if self._session.connected:
             self._relay._say(f"board {self._name} is on {self._where}")
+        elif isinstance(self._broker.error, MqttError):  # its password may be another by now
+            raise DeviceError(
+                f"{self._where} does not let board {self._name} in: {self._broker.error}",
+                hint="give it the board's password: tern broker config",
+            )
         elif self._broker.error:
             self._relay._say(f"board {self._name} waits for {self._where}: {self._broker.error}")
         if self._owing and now - self._asked > _AGAIN:

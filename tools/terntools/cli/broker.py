@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 import time
 from dataclasses import asdict
@@ -159,7 +160,7 @@ def _site_options(args: argparse.Namespace) -> dict[str, Any]:
 def parse_boards(text: str) -> tuple[int, int]:
     """(first, last) of FIRST-LAST. Raises UsageError."""
     first, dash, last = text.partition("-")
-    if not (first.isdecimal() and (last.isdecimal() or not dash)):
+    if not re.fullmatch(r"[0-9]{1,10}(-[0-9]{1,10})?", text):
         raise UsageError(f"--boards must be FIRST-LAST, such as 1-99, not {text!r}")
     return int(first), int(last if dash else first)
 
