@@ -1,7 +1,8 @@
 """python -m harness SECONDS: treat fleets badly, one after the other, for so long, and at least one to its end.
 
-Then hostile frames against the aggregator, power cuts at every write of the ledger, and, for a share of SECONDS more,
-fuzzing of every decoder. Prints one JSON line: injected, accepted, refused, differences; and the same of each fleet.
+Then sites whose links are cut, hostile frames against the aggregator, power cuts at every write of the ledger, and,
+for a share of SECONDS more, fuzzing of every decoder. Prints one JSON line: injected, accepted, refused, differences;
+and the same of each fleet.
 
 Exit code 1 if anything does not balance.
 """
@@ -22,8 +23,10 @@ from harness.fuzzing import fuzz
 from harness.hostile import assault
 from harness.power import cut_everywhere
 from harness.proxy import Faults
+from harness.sites import weather
 
 _FUZZING = 0.5  # of SECONDS
+_CUTS, _CUT_EVERY = 10, 20  # so many links of sites, and one more for so many SECONDS
 _GROWTH = 4_000_000  # bytes; a million frames that were kept would be ten times as many
 _FAULTS = {"drop": 0.05, "repeat": 0.05, "delay": 0.05, "truncate": 0.01, "flip": 0.01, "replay": 0.05}
 _DEEDS = {
@@ -57,6 +60,9 @@ def main():
         differences += wrong
         seed += 1
     with tempfile.TemporaryDirectory(prefix="tern-soak-") as directory:
+        sites = weather(directory, round(_CUTS + args.seconds / _CUT_EVERY), 2, 50, args.seed)
+    differences += sites.pop("differences")
+    with tempfile.TemporaryDirectory(prefix="tern-soak-") as directory:
         attack = assault(Path(directory) / "store.sqlite", args.hostile, args.seed)
     if attack["accepted"] or attack["refused"] != attack["reports"] or attack["grown_bytes"] > _GROWTH:
         differences.append("hostile frames were accepted, or memory has grown")
@@ -68,6 +74,7 @@ def main():
     fuzzed, findings = fuzz(_FUZZING * args.seconds, args.seed)
     differences += findings
     injected = Counter({"hostile frames": attack["frames"], "power cuts at a write": sum(cuts.values())})
+    injected["links of sites cut"] = sites["cuts"]
     injected["fuzzed inputs"] = sum(fuzzed["inputs"].values())
     refused = Counter(attack["fates"])
     for found in fleets:
@@ -76,11 +83,12 @@ def main():
         refused.update({f"by devices: {name}": n for name, n in found["refused_by_devices"].items()})
     result = {
         "injected": dict(sorted(injected.items())),
-        "accepted": sum(found["accepted"] for found in fleets) + attack["accepted"],
+        "accepted": sum(found["accepted"] for found in fleets) + attack["accepted"] + sites["reports"],
         "refused": {name: count for name, count in sorted(refused.items()) if count and name != "accepted"},
         "differences": differences,
         "fleets": fleets,
         "gateways": federation,
+        "sites": sites,
         "hostile": attack,
         "power_cuts": cuts,
         "fuzzing": fuzzed,

@@ -1,73 +1,319 @@
-"""Gateways in threads of this process, for tests; harness.gateways has them as processes that are killed."""
+"""Sites of one owner in a storm: each with a broker and emulated boards of its own, bridged to the central broker by a
+cable that is cut at random moments, while rounds go on; now and then a broker is killed. In the end the books balance.
 
+python -m harness.sites CUTS [--boards N --clients M]: one JSON line, and exit code 1 where they do not.
+"""
+
+import argparse
+import json
+import random
+import socket
+import sys
+import tempfile
 import threading
-from contextlib import contextmanager
+import time
+from collections import Counter
+from contextlib import suppress
+from pathlib import Path
 
-from ternhost.fleet import KINDS
-from ternhost.gateways.site_fleet import SiteFleet, opened
-from ternhost.links.post import SOCKET, call, serve_locally
-from terntools.emulators.sites import LocalSites
+import numpy as np
 
-KINDS.register("local", LocalSites)
+from tern import card as cards
+from tern import ledger, storage, wire
+from ternhost.aggregate.questions import Question
+from ternhost.aggregate.rounds import COMPLETE
+from ternhost.aggregate.store import Store
+from ternhost.drivers.base import Terms
+from ternhost.drivers.broker import BrokerDriver
+from ternhost.fleet import broker
+from ternhost.fleet.attach import attach
+from ternhost.fleet.provision import board_directories, provision_fleet
+from ternhost.links.access import CONFIG
+from ternhost.links.mqtt import MqttLink
+from ternhost.mechanisms import design
+from ternhost.mechanisms.accounting import Policy
+from terntools.emulators.micropython import find_micropython
+from terntools.emulators.unix_fleet import EmulatedFleet
+from terntools.mosquitto import Mosquitto, free_port
+
+SITES = ("north", "south")
+D = 6
+CARD = design("three-outputs", epsilon_micro=10_000).card
+COST = cards.decode(CARD).epsilon  # micro-epsilon of a report
+_DEADLINE = 90.0
+_LONGEST_CUT = 1.5  # s
+_LONGEST_CALM = 1.0  # s with a link, before the next cut
+_LINK_TIMEOUT = 90.0
+_LOOK_EVERY = 10.0  # without a link: whether the site's broker answers
+_BROKERS = 0.2  # share of the cuts at which one of the two brokers is killed
 
 
-class Running:
-    """A gateway that serves its socket from a thread that has its store."""
+class Cable:
+    """A TCP connection from a bridge to its central broker, through `port`, that can be cut. A context manager."""
 
-    def __init__(self, directory, runs, through=None):
-        """runs: the options of its fleet. through: (handle, payload) -> reply, in the place of its own handle."""
-        self.directory = directory
-        self.warnings = []
-        self.asked = []  # the messages that it was sent
-        self._runs = runs
-        self._through = through or (lambda handle, payload: handle(payload))
-        self._ready = threading.Event()
-        self._problem = None
-        self._thread = threading.Thread(target=self._run, daemon=True)
+    def __init__(self, to):
+        self._to = to
+        self._whole = True
+        self._ends = set()
+        self._lock = threading.Lock()
+        self._server = socket.create_server(("127.0.0.1", 0))
+        self.port = self._server.getsockname()[1]
 
-    def _run(self):
-        try:
-            runs = SiteFleet.of(self.directory, self._runs)
-            with (
-                opened(self.directory, runs, self.warnings.append) as self.gateway,
-                serve_locally(self.directory / SOCKET, self._handle),
-            ):
-                self._ready.set()
-                self.gateway.run()
-        except BaseException as error:
-            self._problem = error
-            self._ready.set()
-
-    def _handle(self, payload):
-        self.asked.append(payload)
-        return self._through(self.gateway.handle, payload)
-
-    def ask(self, message):
-        """The reply to a message, as bytes, through the socket."""
-        return call(self.directory / SOCKET, message.encode(), 60)
-
-    def start(self):
-        self._thread.start()
-        self._ready.wait()
-        if self._problem:
-            raise self._problem
+    def __enter__(self):
+        threading.Thread(target=self._accept, daemon=True).start()
         return self
 
-    def stop(self):
-        if hasattr(self, "gateway"):
-            self.gateway.stop()
-        self._thread.join()
+    def __exit__(self, *_):
+        with suppress(OSError):
+            self._server.shutdown(socket.SHUT_RDWR)
+        self._server.close()
+        self.cut()
+
+    @property
+    def carries(self):
+        """Whether there is a connection now."""
+        return bool(self._ends)
+
+    def cut(self):
+        """Reset what there is: bytes on their way are lost. Nothing passes until `mend`."""
+        with self._lock:
+            self._whole = False
+            for end in self._ends:
+                _reset(end)
+            self._ends.clear()
+
+    def mend(self):
+        self._whole = True
+
+    def _accept(self):
+        with suppress(OSError):  # the end
+            while True:
+                near = self._server.accept()[0]
+                threading.Thread(target=self._connect, args=(near,), daemon=True).start()
+
+    def _connect(self, near):
+        try:
+            far = socket.create_connection(("127.0.0.1", self._to))
+        except OSError:
+            near.close()
+            return
+        with self._lock:
+            if not self._whole:
+                near.close()
+                far.close()
+                return
+            self._ends |= {near, far}
+        threading.Thread(target=self._pass, args=(near, far), daemon=True).start()
+        self._pass(far, near)
+
+    def _pass(self, source, sink):
+        with suppress(OSError):
+            while data := source.recv(65536):
+                sink.sendall(data)
+        with self._lock:
+            for end in (source, sink):
+                _reset(end)
+                self._ends.discard(end)
 
 
-@contextmanager
-def gateways(directory, runs, through=None):
-    """Gateways by name, each with the options of its fleet; through: by name, as of Running."""
-    found = {}
-    try:
-        for name, own in runs.items():
-            (directory / name).mkdir(parents=True, exist_ok=True)
-            found[name] = Running(directory / name, own, (through or {}).get(name)).start()
-        yield found
-    finally:
-        for running in found.values():
-            running.stop()
+def _reset(end):
+    with suppress(OSError):  # by the other thread
+        end.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+        end.shutdown(socket.SHUT_RDWR)
+    end.close()
+
+
+class Sites:
+    """A central broker, and for each of SITES a broker behind a cable, with boards. A context manager."""
+
+    def __init__(self, directory, boards, clients, seed=1):
+        """boards, clients: of each site."""
+        self.directory = Path(directory)
+        self.path = self.directory / "store.sqlite"
+        self.happened = Counter()
+        self.told = []
+        self._random = random.Random(seed)
+        self._place = self.directory / "broker"
+        self.boards = board_directories(self.directory, boards * len(SITES))
+        rows = np.random.default_rng(seed).integers(
+            -16384, 16385, (clients * len(SITES), D + 1), dtype=np.int16
+        )
+        with Store(self.path) as store:
+            provision_fleet(store, self.boards, rows, Policy(COST, ledger.MAX_BUDGET))
+        self.access = broker.configure(self._place, self.path, port=free_port())
+        self.cables = [Cable(self.access.port) for _ in SITES]
+        for i, (name, cable) in enumerate(zip(SITES, self.cables, strict=True)):
+            span = (1 + i * clients, (1 + i) * clients)
+            broker.add_site(self._place, name, bridge=True, port=free_port(), boards=span)
+            conf = self.site(name) / CONFIG
+            text = conf.read_text()
+            conf.write_text(text.replace(f":{self.access.port}\n", f":{cable.port}\n"))
+            attach(
+                self.boards[i * boards : (i + 1) * boards], self.site(name), self.path, longest_pause_ms=1000
+            )
+
+    def site(self, name):
+        return self._place / "sites" / name
+
+    def __enter__(self):
+        self.central = Mosquitto(self._place)
+        for cable in self.cables:
+            cable.__enter__()
+        self.brokers = [Mosquitto(self.site(name)) for name in SITES]
+        self.fleet = EmulatedFleet(find_micropython(), self.boards).__enter__()
+        return self
+
+    def __exit__(self, *problem):
+        self.fleet.__exit__(*problem)
+        for mosquitto in (*self.brokers, self.central):
+            mosquitto.stop()
+        for cable in self.cables:
+            cable.__exit__()
+
+    # The storm
+
+    def storm(self, cuts):
+        """Cut so many links, one after the other, each at a random moment of its life."""
+        for _ in range(cuts):
+            at = self._random.randrange(len(SITES))
+            self._wait_for_link(at)
+            time.sleep(self._random.random() * _LONGEST_CALM)
+            self._cut(at)
+        for at in range(len(SITES)):
+            self._wait_for_link(at)
+
+    def _wait_for_link(self, at):
+        end = time.monotonic() + _LINK_TIMEOUT
+        looked = time.monotonic()
+        while not self.cables[at].carries:
+            assert time.monotonic() < end, f"the bridge of {SITES[at]} does not come back"
+            time.sleep(0.01)
+            if time.monotonic() - looked > _LOOK_EVERY:
+                # As `tern broker run` does: Mosquitto 2.0.11 hangs, or ends, now and then when its bridge is cut.
+                looked = time.monotonic()
+                if self.brokers[at].answers(_LOOK_EVERY):
+                    continue
+                self.brokers[at].kill()
+                self.brokers[at].start()
+                self.happened["site's broker hung"] += 1
+
+    def _cut(self, at):
+        drawn = self._random.random() / _BROKERS
+        killed = None if drawn >= 1 else self.brokers[at] if drawn < 0.5 else self.central
+        self.cables[at].cut()
+        self.happened["cuts"] += 1
+        if killed:
+            killed.kill()
+            self.happened["central broker killed" if killed is self.central else "site's broker killed"] += 1
+        time.sleep(self._random.random() * _LONGEST_CUT)
+        if killed:
+            killed.start()
+        self.cables[at].mend()
+
+    # The rounds
+
+    def rounds(self, until):
+        """Ask for rounds until `until()`: of one question, announced, and of two, asked of each device by itself."""
+        results = []
+        with Store(self.path) as store, self._driver(store) as driver:
+            while not until():
+                number = driver.next_round(1)
+                devices = list(driver.devices)
+                driver.open(number, self._cohorts(number, devices))
+                results.append(driver.collect(number))
+                store.end_round(number, results[-1].ended)
+            driver.wait(1.0)  # what was repeated comes in
+            self.frames = dict(driver.sight.frames)
+        return results
+
+    def _driver(self, store):
+        terms = Terms(deadline=_DEADLINE)
+        link = lambda: MqttLink(self.access)  # noqa: E731
+        return BrokerDriver(store, link, terms, standing=True, warn=self.told.append)
+
+    @staticmethod
+    def _cohorts(number, devices):
+        first = Question(wire.LOGISTIC, [number % 1000] * D, -14, CARD, 1)
+        if number % 2:
+            return [(first, devices)]
+        second = Question(wire.LOGISTIC, [-(number % 1000)] * D, -14, CARD, 1)
+        half = len(devices) // 2
+        return [(first, devices[:half]), (second, devices[half:])]
+
+    # The books
+
+    def differences(self, results):
+        """Everything that does not balance: nothing, if all is well."""
+        last = {}
+        with Store(self.path, create=False, beside=True) as store:
+            devices = sorted(store.keys())
+            for result in results:
+                rows = store.reports(result.number)
+                told = sorted(device for device, _ in rows)
+                if result.ended != COMPLETE or result.refusals or told != devices:
+                    yield f"round {result.number}: {result.ended}, {len(told)} reports, {result.refusals}"
+                counted = sum(int(cohort.counts.sum()) for cohort in result.cohorts)
+                if counted != len(devices):
+                    yield f"round {result.number}: {counted} counted of {len(devices)}"
+                last = dict(rows)
+        account = ledger.Ledger()
+        for board in self.boards:
+            for path in (board / storage.LEDGERS).glob("????????"):
+                device = int(path.name, 16)
+                account.load(str(path))
+                if account.spent != COST * len(results):
+                    yield f"device {device} has paid {account.spent} for {len(results)} rounds of {COST}"
+                if bytes(account.report)[9 : -wire.TAG_BYTES] != last[device]:
+                    yield f"device {device}: another report is counted than it has recorded"
+
+
+def weather(directory, cuts, boards, clients, seed=1):
+    """Rounds during so many cuts; returns what happened, as a dictionary."""
+    with Sites(directory, boards, clients, seed) as sites:
+        problems = []
+        started = time.monotonic()
+
+        def storm():
+            try:
+                sites.storm(cuts)
+            except Exception as problem:
+                problems.append(problem)
+
+        thread = threading.Thread(target=storm)
+        thread.start()
+        results = sites.rounds(lambda: not thread.is_alive())
+        thread.join()
+        seconds = time.monotonic() - started
+    if problems:
+        raise problems[0]
+    accepted = sites.frames["accepted"]
+    return {
+        "sites": len(SITES),
+        "boards": len(sites.boards),
+        "devices": clients * len(SITES),
+        "seconds": round(seconds, 1),
+        **sites.happened,
+        "rounds": len(results),
+        "reports": sum(result.reports for result in results),
+        "reports_per_s": round(accepted / seconds, 1),
+        "frames": sites.frames,
+        "warnings": len(sites.told),
+        "differences": list(sites.differences(results)),
+    }
+
+
+def main():
+    parser = argparse.ArgumentParser(prog="python -m harness.sites", description=__doc__.splitlines()[0])
+    parser.add_argument("cuts", type=int, metavar="CUTS")
+    parser.add_argument("--boards", type=int, default=2, help="of each site (default 2)")
+    parser.add_argument("--clients", type=int, default=150, help="of each site (default 150)")
+    parser.add_argument("--seed", type=int, default=1)
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="tern-sites-") as directory:
+        found = weather(directory, args.cuts, args.boards, args.clients, args.seed)
+    print(json.dumps(found))
+    return 1 if found["differences"] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -14,6 +14,7 @@ from ternhost.aggregate.store import Store
 from ternhost.errors import DeviceError
 from ternhost.fleet import broker, keys
 from ternhost.links.access import CONFIG, HOST, Access
+from terntools import mosquitto
 from terntools.mosquitto import Mosquitto, ensure_running, free_port, listener, listens
 
 SOON = 10.0  # seconds, in which it must be told that the broker refuses the fleet, or is gone
@@ -189,6 +190,25 @@ def test_a_broker_that_ends_is_started_again(tmp_path, start):
     assert int((tmp_path / "my-broker" / broker.PID).read_text()) != first
     assert running.end() == 0
     assert not listens(access.host, access.port)
+
+
+@pytest.mark.parametrize("tls", [True, False])
+def test_a_broker_that_hangs_is_started_again(tmp_path, monkeypatch, tls):
+    """As Mosquitto 2.0.11 does now and then when its bridge was cut in the midst of a TLS handshake."""
+    monkeypatch.setattr(mosquitto, "_ASK_EVERY", 0.1)
+    monkeypatch.setattr(mosquitto, "_HUNG", 5.0)
+    broker.configure(tmp_path, port=free_port(), tls=tls)
+    told = []
+    with Mosquitto(tmp_path) as running:
+        first = running.pid
+        running.keep(told.append)
+        time.sleep(2.0)
+        assert running.pid == first
+        assert told == []
+        os.kill(first, signal.SIGSTOP)
+        wait_for(lambda: running.pid not in (first, None) and running.answers(5.0))
+        assert told == ["mosquitto hangs; it is started again in 1 s"]
+    assert "rror" not in (tmp_path / "mosquitto.log").read_text(), "whoever looks is no trouble to it"
 
 
 def test_a_broker_is_run_where_none_is(tmp_path):

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 import pytest
 import rig
 from harness.in_process import InProcess, InProcessLink
-from harness.sites import gateways
+from harness.local_gateways import gateways
 
 from tern.entropy import Stream
 from ternhost.aggregate.store import Store

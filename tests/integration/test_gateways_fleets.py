@@ -10,7 +10,7 @@ from contextlib import ExitStack
 import numpy as np
 import pytest
 import rig
-from harness.sites import gateways
+from harness.local_gateways import gateways
 
 from tern import card as cards
 from ternhost.aggregate.aggregator import Aggregator

@@ -9,7 +9,7 @@ from contextlib import ExitStack
 import harness.in_process  # noqa: F401 - its fleet
 import numpy as np
 import pytest
-from harness.sites import gateways
+from harness.local_gateways import gateways
 
 from tern import card as cards
 from tern import wire

@@ -6,7 +6,7 @@ import time
 import numpy as np
 import pytest
 from harness.in_process import InProcess, InProcessLink
-from harness.sites import Running
+from harness.local_gateways import Running
 
 from tern import card as cards
 from tern import ledger, storage, wire

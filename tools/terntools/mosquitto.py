@@ -8,6 +8,7 @@ import secrets
 import shutil
 import signal
 import socket
+import ssl
 import subprocess
 import threading
 import time
@@ -19,6 +20,7 @@ from typing import Self
 
 from ternhost.errors import DeviceError, StorageError, UsageError
 from ternhost.fleet.broker import PID, PORT, configure
+from ternhost.fleet.sites import SITES
 from ternhost.links.access import CONFIG, HOST, Access
 
 _LOG = "mosquitto.log"
@@ -27,6 +29,9 @@ _ANY = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # who listens on all addresses lis
 _START_TIMEOUT = 30.0
 _STOP_TIMEOUT = 5.0
 _LOOK_EVERY = 0.5  # whether it still runs
+_ASK_EVERY = 30.0  # whether it still answers: Mosquitto 2.0.11 hangs now and then once a bridge was cut
+_HUNG = 15.0  # that it may take
+_CONNECT = b"\x10\x0c\x00\x04MQTT\x04\x02\x00\x00\x00\x00"  # as nobody
 _PAUSE, _LONGEST_PAUSE = 1.0, 60.0  # before it is started again
 _PORTS = range(10_000, 30_000)
 _given: set[int] = set()  # by free_port
@@ -55,8 +60,11 @@ def listens(address: str, port: int) -> bool:
 def reload(directory: str | Path) -> bool:
     """Have the Mosquitto that runs on the configuration of a directory read its passwords and its access list again.
 
-    Return whether there is one that this user may tell: it runs on this machine, and its system has /proc.
+    So do those of its sites that run here. Return whether there is one that this user may tell: it runs on this
+    machine, and its system has /proc.
     """
+    for site in sorted((Path(directory) / SITES).glob("*")):
+        reload(site)
     try:
         pid = int((Path(directory) / PID).read_text())
         if Path(f"/proc/{pid}/comm").read_text() == "mosquitto\n":  # and not whoever has its number by now
@@ -114,7 +122,8 @@ class Mosquitto:
             )
         with open(self.directory / _LOG, "ab") as out:
             self._process = subprocess.Popen(
-                [binary, "-c", str(self.directory / CONFIG)],
+                [binary, "-c", CONFIG],
+                cwd=self.directory,  # what a site's names is named from there
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=out,
@@ -134,18 +143,50 @@ class Mosquitto:
         lines = log.read_text(errors="replace").splitlines()
         return DeviceError(message + (f": {lines[-1]}" if lines else ""), hint=f"see {log}")
 
+    def answers(self, timeout: float) -> bool:
+        """Whether it does not hang: it says something to whoever connects, in so many seconds, or ends."""
+        try:
+            with socket.create_connection(self._listener, timeout) as line:
+                if self.access.authority:
+                    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+                    context.check_hostname = False
+                    context.verify_mode = ssl.CERT_NONE  # nothing is said to it
+                    with context.wrap_socket(line) as secure:
+                        secure.unwrap()
+                else:
+                    line.sendall(_CONNECT)
+                    line.recv(1)
+        except TimeoutError:
+            return False
+        except OSError:  # it does not take this for a client
+            pass
+        return True
+
     def keep(self, tell: Callable[[str], None]) -> None:
-        """From now on start it again where it ends by itself, after a pause that grows. `tell` gets a sentence."""
+        """From now on start it again where it ends by itself or hangs, after a pause that grows.
+
+        `tell` gets a sentence.
+        """
         keeper = threading.Thread(target=self._keep, args=(tell,), daemon=True)
         keeper.start()
         self._keeper = keeper  # once it can be joined: Ctrl-C may come at any time
 
     def _keep(self, tell: Callable[[str], None]) -> None:
         pause = _PAUSE
+        asked = time.monotonic()
         while not self._stopping.wait(_LOOK_EVERY):
             if self._process and self._process.poll() is None:
-                continue
-            tell(f"{self._ended('mosquitto has ended').message}; it is started again in {pause:g} s")
+                if time.monotonic() - asked < _ASK_EVERY:
+                    continue
+                answers = self.answers(_HUNG)
+                asked = time.monotonic()
+                if answers or self._stopping.is_set():
+                    continue
+                self.kill()
+                what = "mosquitto hangs"
+            else:
+                what = self._ended("mosquitto has ended").message
+            tell(f"{what}; it is started again in {pause:g} s")
             if self._stopping.wait(pause):
                 return
             pause = min(2 * pause, _LONGEST_PAUSE)

@@ -18,7 +18,7 @@ from ternhost.aggregate.store import Store
 from ternhost.algorithms.judging import WORDS
 from ternhost.dashboard.fleet_view import least_budget
 from ternhost.errors import UsageError
-from ternhost.fleet import broker
+from ternhost.fleet.home_access import discovery_topic, home_access
 from ternhost.links.access import Access, host_file
 from ternhost.runs.directory import figures_of
 from ternhost.runs.run import Run
@@ -55,7 +55,7 @@ class HomeAssistant:
             )
         self._publisher, home = found
         prefix = self._publisher.prefix
-        self._discovery = broker.discovery_topic(self._publisher, home)
+        self._discovery = discovery_topic(self._publisher, home)
         self._state, self._availability = f"{prefix}/fleet/state", f"{prefix}/fleet/availability"
         self._id = f"tern_{prefix}"
         self._told: dict[str, Any] = dict.fromkeys(_SENSORS)
@@ -142,7 +142,7 @@ class HomeAssistant:
 
 def _users(text: str) -> tuple[Access, Access] | None:
     kind, _, place = text.partition(":")
-    return broker.home_access(host_file(Path(place).expanduser()).parent) if kind == "mqtt" else None
+    return home_access(host_file(Path(place).expanduser()).parent) if kind == "mqtt" else None
 
 
 @contextmanager

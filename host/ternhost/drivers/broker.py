@@ -70,6 +70,7 @@ class BrokerDriver(StoredDriver):
         self._heard: dict[int, float] = {}  # devices that sleep, since that was written
         self._devices: list[int] = []
         self._told_connected = True
+        self._told_sites: dict[str, bool] = {}
         self._looked = 0.0
         self._sightings = Sightings(store)
 
@@ -188,6 +189,7 @@ class BrokerDriver(StoredDriver):
             self._looked = now
             self._reload_keys()
             self._look_at_broker()
+            self._look_at_sites()
             self._look_at_boards(now)
             if self._sightings.due(len(self._roster.boards)):
                 self._note_heard()
@@ -305,6 +307,23 @@ class BrokerDriver(StoredDriver):
                 self._warn(f"the broker at {self._where} is there again")
             else:
                 self._warn(f"the broker at {self._where} is gone; waiting for it")
+
+    def _look_at_sites(self) -> None:
+        if self.link.sites_back and self.link.connected:
+            self.link.sites_back = False
+            # What is open reaches a site that is back by itself; what has ended meanwhile is still kept there.
+            if not (self._asking and self._asking.announced):
+                self.link.announce(b"")
+            if not kept_model.kept(self._store):
+                self.link.hand_out(b"")
+        for site, there in self.link.sites.items():
+            if there != self._told_sites.get(site, True):
+                self._warn(
+                    f"the broker of site {site} is there again"
+                    if there
+                    else f"the broker of site {site} is gone; waiting for it"
+                )
+            self._told_sites[site] = there
 
     def _look_at_boards(self, now: float) -> bool:
         """Take note of boards that have come or gone; whether any have come."""

@@ -217,7 +217,7 @@ KINDS: Registry[type[Fleet]] = Registry(
         "port": "ternhost.fleet:OnPorts",
         "mqtt": "ternhost.fleet:OnBroker",
         "simulated": "ternhost.fleet:Simulated",
-        "flower": "ternhost.fleet.sites:OverFlower",
+        "flower": "ternhost.fleet.at_gateways:OverFlower",
     },
 )
 

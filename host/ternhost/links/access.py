@@ -20,6 +20,7 @@ AUTHORITY = "authority.pem"
 DEVICE_AUTHORITY = "authority.der"  # for boards
 CERTIFICATE = "broker.pem"
 KEY = "broker.key"
+BOARDS = "boards.json"  # the passwords of boards, for a relay without their keys
 
 
 @dataclass(frozen=True)

@@ -28,6 +28,7 @@ from ternhost.links import read_hello
 from ternhost.links.access import Access
 
 MODEL = "%s/model"  # down, retained: the averaged model
+SITE = "%s/site/%s"  # up, retained: whether a site's broker is connected to this one
 
 _KEEP_ALIVE = 30
 _RECONNECT_EVERY = 1.0
@@ -36,6 +37,7 @@ _GATHER = 0.02  # seconds that frames gather at least,
 _GATHERINGS = 10  # so often at most,
 _MANY = 100  # as long as so many come in that time,
 _MOST = 5_000  # and altogether
+_RESENT = 3.0  # seconds in which the broker of a site that is back tells what it has kept
 _PUBACK = struct.Struct("!BBH")  # type, length, packet id
 
 _log = logging.getLogger("tern.mqtt")
@@ -78,7 +80,7 @@ class Said(NamedTuple):
     """What a board says of itself; nothing of it is proven.
 
     epoch: of the fleet key that it has, 0 without one. answers: the epoch of the FLEET_KEY that it answers, else 0.
-    kept: the broker has kept that from before: the board may sleep by now. hello: all of it.
+    kept: the broker, or that of its site, has kept that from before: the board may sleep by now. hello: all of it.
     """
 
     clients: range
@@ -105,6 +107,8 @@ class MqttLink:
         self.boards: dict[str, Said] = {}  # those that are connected, and what they say
         self.changed: set[str] = set()  # whose hello has come or gone; whoever takes note of it empties this
         self.strangers: set[str] = set()  # boards of another schema, which understand nothing
+        self.sites: dict[str, bool] = {}  # that have a broker of their own: whether it is connected
+        self.sites_back = False  # one is connected again; whoever takes note of it sets this back
         self.on_connect: Callable[[], None] = lambda: None
         self.on_waiting: Callable[[str], None] = lambda message: None
         self._frames: list[bytes] = []
@@ -115,6 +119,8 @@ class MqttLink:
         self._up = (f"$share/{group}/" if group else "") + device_link.UP % (access.prefix, "+")
         self._up_prefix = device_link.UP % (access.prefix, "")
         self._hello_prefix = device_link.HELLO % (access.prefix, "")
+        self._site_prefix = SITE % (access.prefix, "")
+        self._resent = 0.0  # until then, what boards of sites seem to say may be from before
         self._client_id = client_id or access.user
         self._closing = asyncio.Event()
         self._connected = False
@@ -238,7 +244,13 @@ class MqttLink:
             if not self._arrived.is_set():
                 self._arrived.set()
         elif topic.startswith(self._hello_prefix):
-            self._on_hello(topic.removeprefix(self._hello_prefix), payload, bool(properties.get("retain")))
+            kept = bool(properties.get("retain")) or time.monotonic() < self._resent
+            self._on_hello(topic.removeprefix(self._hello_prefix), payload, kept)
+        elif topic.startswith(self._site_prefix):
+            self.sites[topic.removeprefix(self._site_prefix)] = there = payload == b"1"
+            if there and not properties.get("retain"):
+                self.sites_back = True
+                self._resent = time.monotonic() + _RESENT
         return 0
 
     def _on_hello(self, board: str, payload: bytes, kept: bool = False) -> None:
@@ -261,8 +273,9 @@ class MqttLink:
         self.boards.clear()  # the broker tells them again
         self.strangers.clear()
         self.subscribed.clear()
-        self._unacknowledged = 2
+        self._unacknowledged = 3
         self._client.subscribe(self._up, qos=self._qos)
+        self._client.subscribe(self._site_prefix + "+", qos=1)
         self._client.subscribe(self._hello_prefix + "+", qos=1)
         self.on_connect()
 

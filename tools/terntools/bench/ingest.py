@@ -40,10 +40,9 @@ from ternhost.aggregate.aggregator import Aggregator
 from ternhost.aggregate.questions import Question, round_body, round_start
 from ternhost.aggregate.store import Store
 from ternhost.errors import DeviceError, UsageError
-from ternhost.fleet.broker import write_configuration
 from ternhost.links.access import Access
 from ternhost.links.mqtt import Client, MqttLink
-from terntools.mosquitto import Mosquitto, free_port
+from terntools.bench import brokers
 
 DIMENSION = 28
 _EPSILON, _K = 2_000_000, 1
@@ -116,11 +115,18 @@ def _question() -> Question:
 
 
 def run(
-    reports: int, *, batch: int = 1, qos: int = 1, devices: int = DEVICES, profile: bool = False
+    reports: int,
+    *,
+    batch: int = 1,
+    qos: int = 1,
+    devices: int = DEVICES,
+    profile: bool = False,
+    bridge: bool = False,
 ) -> dict[str, Any]:
     """Measure; `profile`: print where the time goes. Raises UsageError and DeviceError (no mosquitto).
 
-    batch: reports in a message; with more than one, some are sent one by one before, to compare.
+    batch: reports in a message; with more than one, some are sent one by one before, to compare. bridge: they come by
+    a site's broker; before, some are sent to the host's own, to compare.
     """
     if reports < 1 or devices < 1 or qos not in (0, 1):
         raise UsageError(
@@ -131,44 +137,44 @@ def run(
         raise UsageError(
             f"--batch must be 1 to {MOST_IN_A_FRAME}, not {batch}", hint="more reports do not fit a frame"
         )
-    if batch == 1:
+    if batch == 1 and not bridge:
         return measure(reports, 1, qos, devices, profile)
-    single = measure(min(reports, _MOST_SINGLE), 1, qos, devices, False)
-    found = measure(reports, batch, qos, devices, profile)
-    rate = single["reports_per_s"]
-    return {**found, "single_reports_per_s": rate, "times_single": round(found["reports_per_s"] / rate, 2)}
+    name, sent = ("direct", (reports, batch)) if bridge else ("single", (min(reports, _MOST_SINGLE), 1))
+    other = measure(*sent, qos, devices)
+    found = measure(reports, batch, qos, devices, profile, bridge)
+    rate = other["reports_per_s"]
+    return {**found, f"{name}_reports_per_s": rate, f"times_{name}": round(found["reports_per_s"] / rate, 2)}
 
 
 def measure(
-    reports: int, batch: int, qos: int, devices: int, profile: bool, beside: Beside = contextlib.nullcontext
+    reports: int,
+    batch: int,
+    qos: int,
+    devices: int,
+    profile: bool = False,
+    bridge: bool = False,
+    beside: Beside = contextlib.nullcontext,
 ) -> dict[str, Any]:
     """As `run`, once; `beside` goes on while the reports come in."""
     devices = min(devices, reports)
-    with tempfile.TemporaryDirectory(prefix="tern-ingest-") as directory:
-        access = write_configuration(
-            Path(directory) / "broker",
-            {1: key_of(1)},
-            port=free_port(),
-            tls=False,
-            persistence=False,
-            queued=0,
-        )
-        load = Load(reports, devices, batch, qos, access.port, mqtt.password(key_of(1)))
-        with Mosquitto(Path(directory) / "broker"), _Loader(load) as loader:
-            before = asyncio.run(_count(access, load, loader))
-            path = Path(directory) / "store.sqlite"
-            with Store(path) as store:
-                store.add_devices({device: key_of(device) for device in range(1, devices + 1)})
-            empty = path.stat().st_size
-            with beside(path), Store(path) as store:
-                profiler = cProfile.Profile() if profile else contextlib.nullcontext()
-                with profiler:
-                    found = asyncio.run(_ingest(access, load, loader, store))
-                if isinstance(profiler, cProfile.Profile):
-                    pstats.Stats(profiler, stream=sys.stderr).sort_stats("tottime").print_stats(25)
-                wrong = sum(_wrong(store, load, number) for number in range(1, load.rounds + 1))
-            stored = path.stat().st_size - empty
-            after = asyncio.run(_count(access, load, loader))
+    with tempfile.TemporaryDirectory(prefix="tern-ingest-") as directory, contextlib.ExitStack() as stack:
+        path = Path(directory) / "store.sqlite"
+        access, port = stack.enter_context(brokers.running(path.with_name("broker"), {1: key_of(1)}, bridge))
+        load = Load(reports, devices, batch, qos, port, mqtt.password(key_of(1)))
+        loader = stack.enter_context(_Loader(load))
+        before = asyncio.run(_count(access, load, loader))
+        with Store(path) as store:
+            store.add_devices({device: key_of(device) for device in range(1, devices + 1)})
+        empty = path.stat().st_size
+        with beside(path), Store(path) as store:
+            profiler = cProfile.Profile() if profile else contextlib.nullcontext()
+            with profiler:
+                found = asyncio.run(_ingest(access, load, loader, store))
+            if isinstance(profiler, cProfile.Profile):
+                pstats.Stats(profiler, stream=sys.stderr).sort_stats("tottime").print_stats(25)
+            wrong = sum(_wrong(store, load, number) for number in range(1, load.rounds + 1))
+        stored = path.stat().st_size - empty
+        after = asyncio.run(_count(access, load, loader))
     counting = 2 / (1 / before + 1 / after)
     return {
         "reports": reports,

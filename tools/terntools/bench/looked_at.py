@@ -42,7 +42,7 @@ def compare(reports: int, batch: int, qos: int, devices: int, pages: int, pairs:
         order = (alone, looked_at) if pair % 2 else (looked_at, alone)
         for rates in order:
             beside = _served if rates is alone else lambda path: _open(path, pages)
-            found = ingest.measure(reports, batch, qos, devices, False, beside)
+            found = ingest.measure(reports, batch, qos, devices, beside=beside)
             if any(found[name] for name in ingest.MISTAKES):
                 raise DeviceError(f"reports were lost or counted twice: {found}")
             rates.append(found["reports_per_s"])

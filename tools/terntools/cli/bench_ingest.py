@@ -42,6 +42,11 @@ def add_action(actions: Any) -> None:
         help="quality of service of the messages (default 1, as boards send them)",
     )
     ingest.add_argument(
+        "--bridge",
+        action="store_true",
+        help="send them to a site's broker, bridged to the host's, and compare with the host's alone",
+    )
+    ingest.add_argument(
         "--profile",
         action="store_true",
         help="print on standard error where the time goes; this slows it down",
@@ -67,15 +72,20 @@ def run(args: argparse.Namespace) -> int:
         return _looked_at(args)
     with Progress() as progress:
         progress.step(f"{args.reports:,} reports are counted, taken in and counted again")
-        result = ingest.run(args.reports, batch=args.batch, qos=args.qos, profile=args.profile)
-    text = (
-        f"{result['reports_per_s']:,.0f} reports a second"
-        + (
-            f", {result['times_single']:g} times the {result['single_reports_per_s']:,.0f} of one in each message"
-            if args.batch > 1
-            else ""
+        result = ingest.run(
+            args.reports, batch=args.batch, qos=args.qos, profile=args.profile, bridge=args.bridge
         )
-        + f"; {result['messages_per_s']:,.0f} messages a second, {100 * result['ratio']:.0f} % of the "
+    if args.bridge:
+        beside = (
+            f", {result['times_direct']:g} times the {result['direct_reports_per_s']:,.0f} without a bridge"
+        )
+    elif args.batch > 1:
+        beside = f", {result['times_single']:g} times the {result['single_reports_per_s']:,.0f} of one in each message"
+    else:
+        beside = ""
+    text = (
+        f"{result['reports_per_s']:,.0f} reports a second{beside}"
+        f"; {result['messages_per_s']:,.0f} messages a second, {100 * result['ratio']:.0f} % of the "
         f"{result['client_only_messages_per_s']:,.0f} that the client merely counts\n"
         f"lost {result['lost']}, counted twice {result['counted_twice']}, not as sent {result['not_as_sent']}; "
         f"{result['stored_bytes_per_report']:g} bytes stored of each; "

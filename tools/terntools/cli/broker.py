@@ -1,8 +1,9 @@
-"""`tern broker`: the configuration of a Mosquitto broker for a fleet, and Mosquitto itself for a first try."""
+"""`tern broker`: the configuration of a Mosquitto broker for a fleet and its sites, and Mosquitto for a first try."""
 
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 import time
 from dataclasses import asdict
@@ -12,8 +13,10 @@ from typing import Any
 from ternhost.aggregate.store import Store
 from ternhost.cli import add_command, print_result
 from ternhost.cli.terminal import heeding_interrupts
-from ternhost.errors import OK
+from ternhost.errors import OK, UsageError
 from ternhost.fleet import broker
+from ternhost.fleet.home_access import home_access
+from ternhost.fleet.sites import SITES, Site, load_all
 from ternhost.links.access import CONFIG, HOME_ASSISTANT, Access
 from ternhost.text import visible
 from terntools.mosquitto import Mosquitto, configure_if_missing, reload
@@ -35,7 +38,8 @@ def add_parser(subparsers: Any) -> None:
         "write certificates, passwords, access list and mosquitto.conf into DIR; again after keys have changed",
         """tern broker config my-broker --name broker.local --address 0.0.0.0
         mosquitto -c my-broker/mosquitto.conf
-        tern serve --store my-broker/store.sqlite --broker my-broker""",
+        tern serve --store my-broker/store.sqlite --broker my-broker
+        tern broker config my-broker --bridge lab --site-name lab.local --site-address 0.0.0.0 --boards 1-99""",
     )
     config.add_argument("directory", metavar="DIR")
     config.add_argument(
@@ -79,6 +83,30 @@ def add_parser(subparsers: Any) -> None:
         default=None,
         help="let it no more; take the fleet from its sight before: 'tern serve' without --home-assistant",
     )
+    site = config.add_argument_group(
+        "sites", "what is at another place: DIR/sites/SITE is written, to be copied there"
+    )
+    site.add_argument(
+        "--bridge",
+        metavar="SITE",
+        help="a broker of its own, bridged to this one: boards talk to it, the host to this one",
+    )
+    site.add_argument(
+        "--relay",
+        metavar="SITE",
+        help="the passwords of its boards, with which 'tern relay' puts boards on USB onto the site's broker, or this",
+    )
+    site.add_argument(
+        "--boards", metavar="FIRST-LAST", help="ids of the devices there (default: any; narrower is safer)"
+    )
+    site.add_argument(
+        "--site-name",
+        action="append",
+        metavar="HOST",
+        help="name or address of the site's broker, as --name (default: localhost, 127.0.0.1)",
+    )
+    site.add_argument("--site-address", metavar="A", help="for it to listen on (default 127.0.0.1)")
+    site.add_argument("--site-port", type=int, metavar="P", help=f"default {broker.PORT}")
     config.add_argument("--json", action="store_true", help="print one JSON object")
     config.set_defaults(func=run_config)
     run = add_command(
@@ -102,9 +130,13 @@ def run_config(args: argparse.Namespace) -> int:
         "tls": False if args.no_tls else None,
     }
     options = {name: value for name, value in named.items() if value is not None}
+    site = _site_options(args)
     access = broker.configure(args.directory, args.store, home_assistant=args.home_assistant, **options)
+    if site:
+        broker.add_site(args.directory, **site)
     taken = reload(args.directory)
     result = _result(args.directory, access)
+    result["sites"] = [_site_result(args.directory, made) for made in load_all(Path(args.directory))]
     text = f"{args.directory}: passwords of {result['devices']} devices and the host; keys are in {access.store}\n"
     if taken:
         text += "  the broker that runs has taken the new passwords"
@@ -113,13 +145,60 @@ def run_config(args: argparse.Namespace) -> int:
             f"  start the broker: mosquitto -c {args.directory}/{CONFIG}, or tern broker run {args.directory}\n"
             "  one that runs elsewhere takes new passwords on SIGHUP"
         )
-    if broker.home_access(args.directory):
+    if home_access(args.directory):
         text += (
             f"\n  Home Assistant reaches it with user and password of {args.directory}/{HOME_ASSISTANT}"
             "; tell it of the fleet: tern serve --home-assistant"
         )
+    for made in result["sites"]:
+        text += "\n  " + _site_text(made)
     print_result(result, text, args.json)
     return OK
+
+
+def _site_options(args: argparse.Namespace) -> dict[str, Any]:
+    """What is asked of a site, for `broker.add_site`; empty: nothing. Raises UsageError."""
+    names = {name for name in (args.bridge, args.relay) if name is not None}
+    options = {
+        "names": args.site_name,
+        "address": args.site_address,
+        "port": args.site_port,
+        "boards": parse_boards(args.boards) if args.boards else None,
+    }
+    if not names and any(value is not None for value in options.values()):
+        raise UsageError("--boards and --site-... need a site", hint="name it: --bridge SITE or --relay SITE")
+    if len(names) > 1:
+        raise UsageError("one site at a time: --bridge and --relay name two", hint="run the command twice")
+    if not names:
+        return {}
+    return {
+        "name": names.pop(),
+        "bridge": args.bridge is not None,
+        "relay": args.relay is not None,
+        **options,
+    }
+
+
+def parse_boards(text: str) -> tuple[int, int]:
+    """(first, last) of FIRST-LAST. Raises UsageError."""
+    first, dash, last = text.partition("-")
+    if not re.fullmatch(r"[0-9]{1,10}(-[0-9]{1,10})?", text):
+        raise UsageError(f"--boards must be FIRST-LAST, such as 1-99, not {text!r}")
+    return int(first), int(last if dash else first)
+
+
+def _site_result(directory: str, site: Site) -> dict[str, Any]:
+    public = {name: value for name, value in asdict(site).items() if name != "password"}
+    return {**public, "directory": str(Path(directory) / SITES / site.name)}
+
+
+def _site_text(site: dict[str, Any]) -> str:
+    text = f"site {site['name']}: copy {site['directory']} there"
+    if site["bridge"]:
+        text += "; tern broker run, or mosquitto -c mosquitto.conf within it, starts its broker"
+    if site["relay"]:
+        text += "; tern relay PORT --broker puts boards on USB onto the broker"
+    return text
 
 
 def run_run(args: argparse.Namespace) -> int:
@@ -129,7 +208,7 @@ def run_run(args: argparse.Namespace) -> int:
     with heeding_interrupts(), Mosquitto(args.directory) as running:
         text = (
             f"the broker listens at {access.host} port {access.port}"
-            + (f"; keys are in {access.store}" if access.store else "")
+            + (f"; keys are in {access.store}" if _has_store(access) else "")
             + "; Ctrl-C ends it"
         )
         try:
@@ -150,7 +229,12 @@ def run_run(args: argparse.Namespace) -> int:
 def _result(directory: str, access: Access) -> dict[str, Any]:
     public = {name: value for name, value in asdict(access).items() if name != "password"}
     devices = 0
-    if access.store:
+    if access.store and _has_store(access):
         with Store(access.store, create=False, beside=True) as store:
             devices = len(store.keys())
     return {**public, "devices": devices, "directory": directory}
+
+
+def _has_store(access: Access) -> bool:
+    # That of a site is elsewhere.
+    return access.store is not None and Path(access.store).exists()

@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from ternhost.errors import DeviceError
-from ternhost.fleet.sites import AtGateways
+from ternhost.fleet.at_gateways import AtGateways
 from ternhost.gateways.site_fleet import SiteFleet, opened
 from ternhost.links.post import SERVER, SOCKET, LocalPost, Post, serve_locally
 

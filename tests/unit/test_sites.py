@@ -1,0 +1,186 @@
+"""What `tern broker config --bridge` and `--relay` write: a site's directory, and its place at the central broker."""
+
+import json
+import shutil
+import stat
+
+import pytest
+from cryptography import x509
+
+from tern.links import mqtt
+from ternhost.aggregate.store import Store
+from ternhost.cli import main
+from ternhost.errors import UsageError
+from ternhost.fleet import broker, keys
+from ternhost.fleet.broker_files import ACCESS, PASSWORDS
+from ternhost.links.access import AUTHORITY, BOARDS, CERTIFICATE, CONFIG, HOST, KEY, Access
+
+
+@pytest.fixture
+def central(tmp_path):
+    """A central broker's directory, and the keys of its devices 1 to 4."""
+    with Store(tmp_path / "store.sqlite") as store:
+        made = keys.add(store, [1, 2, 3, 4])
+    broker.configure(tmp_path / "my-broker", tmp_path / "store.sqlite", port=1234, names=("broker.local",))
+    return tmp_path / "my-broker", made
+
+
+def users(directory):
+    return {line.partition(":")[0] for line in (directory / PASSWORDS).read_text().splitlines()}
+
+
+def section(directory, user):
+    """The lines of an access list that are a user's."""
+    for part in (directory / ACCESS).read_text().split("\n\n"):
+        if part.startswith(f"user {user}\n"):
+            return part.splitlines()[1:]
+    return None
+
+
+def test_a_site_has_what_its_broker_needs_and_no_key(central):
+    directory, made = central
+    broker.add_site(
+        directory, "lab", bridge=True, names=("lab.local",), address="0.0.0.0", port=8884, boards=(2, 3)
+    )
+    site = directory / "sites" / "lab"
+    assert users(site) == {"00000002", "00000003"}
+    access = Access.load(site / HOST)
+    assert (access.host, access.port, access.user, access.password) == ("lab.local", 8884, "", "")
+    conf = (site / CONFIG).read_text()
+    assert "address broker.local:1234\n" in conf
+    assert "listener 8884 0.0.0.0\n" in conf
+    assert str(directory) not in conf, "it is to be copied"
+    for name in (CONFIG, HOST, KEY, PASSWORDS, "site.json"):
+        assert stat.S_IMODE((site / name).stat().st_mode) == 0o600, name
+    assert not (site / "authority.key").exists()
+    whole = b"".join(path.read_bytes() for path in site.iterdir())
+    for device, key in made.items():
+        for secret in (key, key.hex().encode(), mqtt.password(key).encode()):
+            assert secret not in whole, device
+    assert Access.load(directory / HOST).password.encode() not in whole
+
+
+def test_its_certificate_is_signed_by_the_fleets_authority(central):
+    directory, _ = central
+    broker.add_site(directory, "lab", bridge=True, names=("lab.local",))
+    site = directory / "sites" / "lab"
+    assert (site / AUTHORITY).read_bytes() == (directory / AUTHORITY).read_bytes()
+    certificate = x509.load_pem_x509_certificate((site / CERTIFICATE).read_bytes())
+    certificate.verify_directly_issued_by(x509.load_pem_x509_certificate((site / AUTHORITY).read_bytes()))
+    names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    assert names.get_values_for_type(x509.DNSName) == ["lab.local"]
+
+
+def test_the_bridge_may_do_what_its_boards_need(central):
+    directory, _ = central
+    broker.add_site(directory, "lab", bridge=True, boards=(2, 2))
+    broker.add_site(directory, "shed", bridge=True)
+    assert section(directory, "tern-site-lab") == [
+        "topic write tern/site/lab",
+        "topic read tern/round",
+        "topic read tern/model",
+        "topic write tern/up/00000002",
+        "topic read tern/down/00000002",
+        "topic write tern/hello/00000002",
+    ]
+    assert "topic write tern/up/+" in section(directory, "tern-site-shed")
+    assert {"tern-site-lab", "tern-site-shed"} < users(directory)
+
+
+def test_new_keys_reach_the_sites(central, tmp_path):
+    directory, _ = central
+    broker.add_site(directory, "lab", bridge=True, boards=(3, 9))
+    broker.add_site(directory, "desk", relay=True, boards=(4, 4))
+    site = directory / "sites" / "lab"
+    conf = site / CONFIG
+    conf.write_text(conf.read_text() + "# mine\n")
+    kept = {name: (site / name).read_bytes() for name in (CONFIG, CERTIFICATE, KEY, "site.json", HOST)}
+    with Store(tmp_path / "store.sqlite") as store:
+        new = keys.add(store, [5, 20])
+        keys.revoke(store, [3])
+    broker.configure(directory)
+    assert users(site) == {"00000004", "00000005"}
+    assert "topic write tern/up/00000005" in section(directory, "tern-site-lab")
+    assert {name: (site / name).read_bytes() for name in kept} == kept
+    assert stat.S_IMODE(conf.stat().st_mode) == 0o600
+    assert list(json.loads((directory / "sites" / "desk" / BOARDS).read_text())) == ["00000004"]
+    assert mqtt.password(new[20]) not in (directory / "sites" / "desk" / BOARDS).read_text()
+
+    broker.configure(site)
+    assert users(site) == {"00000004", "00000005"}, "by its own name, too"
+    broker.configure(directory, port=4321)
+    assert "address localhost:4321" in conf.read_text(), "the central broker is elsewhere"
+    shutil.rmtree(site)
+    broker.configure(directory)
+    assert "tern-site-lab" not in users(directory) | {section(directory, "tern-site-lab")}
+
+
+def test_a_site_for_a_relay_alone(central):
+    directory, made = central
+    broker.add_site(directory, "desk", relay=True, boards=(2, 3))
+    site = directory / "sites" / "desk"
+    assert {path.name for path in site.iterdir()} == {AUTHORITY, BOARDS, HOST, "site.json"}
+    assert json.loads((site / BOARDS).read_text()) == {
+        mqtt.name(device): mqtt.password(made[device]) for device in (2, 3)
+    }
+    assert stat.S_IMODE((site / BOARDS).stat().st_mode) == 0o600
+    access = Access.load(site / HOST)
+    assert (access.host, access.port) == ("broker.local", 1234)
+    assert section(directory, "tern-site-desk") is None
+    assert "tern-site-desk" not in users(directory)
+
+    broker.add_site(directory, "desk", bridge=True, port=8884)
+    assert Access.load(site / HOST).port == 8884, "a relay there reaches the site's broker from now on"
+    assert users(site) == {"00000002", "00000003"}
+    assert (site / BOARDS).exists()
+
+
+def test_what_cannot_be(central):
+    directory, _ = central
+    for options, message in (
+        ({"name": "Lab"}, "cannot be called 'Lab'"),
+        ({"name": "../lab"}, "cannot be called"),
+        ({"name": "lab", "bridge": True, "names": ("broker.local",)}, "broker.local is the central broker"),
+        ({"name": "lab", "bridge": True, "port": 70000}, "a port is 1 to 65535, not 70000"),
+        ({"name": "lab", "bridge": True, "address": "0.0.0.0\nuser x"}, "is no host name or address"),
+        ({"name": "lab", "bridge": True, "boards": (3, 2)}, "FIRST-LAST, from 1 to 4294967294, not 3-2"),
+        ({"name": "lab", "relay": True, "port": 1}, "site lab has no broker"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            broker.add_site(directory, **options)
+    assert not (directory / "sites").exists()
+    broker.add_site(directory, "lab", bridge=True)
+    with pytest.raises(UsageError, match="is the site of another broker"):
+        broker.configure(directory / "sites" / "lab", port=8884)
+    copy = directory.parent / "copy"
+    shutil.copytree(directory / "sites" / "lab", copy)
+    with pytest.raises(UsageError, match="is the site of another broker"):
+        broker.configure(copy)
+
+
+def test_without_tls(tmp_path):
+    broker.configure(tmp_path, tls=False)
+    broker.add_site(tmp_path, "lab", bridge=True, port=8884)
+    conf = (tmp_path / "sites" / "lab" / CONFIG).read_text()
+    assert "bridge_cafile" not in conf
+    assert "certfile" not in conf
+    assert Access.load(tmp_path / "sites" / "lab" / HOST).authority is None
+
+
+def test_the_command(central, capsys):
+    directory, _ = central
+    assert main(["broker", "config", str(directory), "--bridge", "lab", "--boards", "1-2", "--json"]) == 0
+    (site,) = json.loads(capsys.readouterr().out)["sites"]
+    assert (site["name"], site["first"], site["last"], site["bridge"]) == ("lab", 1, 2, True)
+    assert site["directory"] == str(directory / "sites" / "lab")
+    assert "password" not in site
+    assert main(["broker", "config", str(directory), "--relay", "lab"]) == 0
+    assert f"site lab: copy {directory / 'sites' / 'lab'} there" in capsys.readouterr().out
+    for words, message in (
+        (["--boards", "1-2"], "--boards and --site-... need a site"),
+        (["--bridge", "a", "--relay", "b"], "one site at a time"),
+        (["--bridge", "lab", "--boards", "1-x"], "--boards must be FIRST-LAST, such as 1-99, not '1-x'"),
+        (["--bridge", "lab", "--boards", 5000 * "1"], "--boards must be FIRST-LAST"),
+    ):
+        assert main(["broker", "config", str(directory), *words]) == 2
+        assert message in capsys.readouterr().err

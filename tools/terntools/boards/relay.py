@@ -1,0 +1,299 @@
+"""Puts a board that is on a port onto a broker, in the board's own name, as if it spoke MQTT itself.
+
+The broker's side is the device library's own link, so that everything is as of a board with Wi-Fi: its session, its
+hello, its will, its pauses. Only frames pass, and nothing is kept. The relay has the board's password, not its key.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import ssl
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from select import select
+from typing import Any
+
+from tern import wire
+from tern.links import mqtt
+from tern.mqtt import MqttError, Session
+from tern.tcp import Connection, client_context
+from ternhost.aggregate.store import Store
+from ternhost.errors import DeviceError, StorageError, TernError, UsageError
+from ternhost.links import Received, hello_request
+from ternhost.links.access import BOARDS, Access
+from ternhost.links.serial import SerialLink
+from terntools.boards import devices
+
+_UP = (wire.REPORT, wire.REPORTS, wire.ERROR, wire.UPDATED)
+_DOWN = (wire.MODEL, wire.UPDATE)  # beside those that every board takes from a broker
+_KEEP_ALIVE = 60  # s
+_WINDOW = 32  # messages that the broker has not acknowledged
+_TOPIC = 100  # bytes, and what else a message has beside its frame
+_LONGEST_PAUSE_MS = 10_000
+_BACKLOG = 2 * wire.IN_FLIGHT  # bytes that wait for a board before the broker has to
+_WAIT_MS = 500
+_AGAIN = 2.0  # s until a board that owes a HELLO is asked again
+_QUIET, _SILENT = 30.0, 90.0  # s without a word, after which a board is asked, and given up
+_RETRY = 1.0  # s
+
+Tell = Callable[[str], None]
+Passwords = Callable[[int], str | None]  # by the id of a board's first client
+
+
+def passwords_of(place: Path, access: Access, store: str | None = None) -> Passwords:
+    """Where the passwords of boards come from, read anew each time: `store` or that of the broker, or boards.json.
+
+    place: the directory of a broker or a site. Raises UsageError where there is neither.
+    """
+    kept, keys = place / BOARDS, store or access.store
+
+    def from_file(first: int) -> str | None:
+        try:
+            found: str | None = json.loads(kept.read_text()).get(mqtt.name(first))
+        except OSError as error:
+            raise StorageError(f"{kept}: {error.strerror}") from error
+        except (ValueError, AttributeError) as error:
+            raise UsageError(f"{kept} holds no passwords: {error}") from error
+        return found
+
+    def from_store(first: int) -> str | None:
+        assert keys
+        with Store(keys, create=False, beside=True) as opened:
+            key = opened.keys().get(first)
+        return mqtt.password(key) if key else None
+
+    if not store and kept.exists():
+        return from_file
+    if not keys or not Path(keys).exists():
+        raise UsageError(
+            f"there are no passwords of boards in {place}",
+            hint="have the owner of the broker write them: tern broker config DIR --relay SITE; or name the --store",
+        )
+    return from_store
+
+
+class _Inbox(SimpleQueue[Received]):
+    """What comes from the board; `bell` can be read from as long as there may be something."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bell, self._rope = socket.socketpair()
+        self.bell.setblocking(False)
+        self._rope.setblocking(False)
+
+    def put(self, item: Received, block: bool = True, timeout: float | None = None) -> None:
+        super().put(item)
+        with suppress(BlockingIOError):  # it has rung often enough
+            self._rope.send(b"\0")
+
+    def take(self) -> list[Received]:
+        with suppress(BlockingIOError):
+            self.bell.recv(4096)
+        found = []
+        with suppress(Empty):
+            while True:
+                found.append(self.get_nowait())
+        return found
+
+    def close(self) -> None:
+        self.bell.close()
+        self._rope.close()
+
+
+class _Port(SerialLink):
+    """A link that passes on every frame, HELLO too."""
+
+    def _heard(self, received: Any) -> None:
+        received = list(received)
+        super()._heard(received)
+        if hellos := [frame for frame in received if frame[:1] == bytes((wire.HELLO,))]:
+            self._events.put(Received(self, hellos))
+
+
+class _Line(Connection):
+    """A connection whose waits end when the board has said something, too."""
+
+    def __init__(self, bell: socket.socket, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._bell = bell
+
+    def wait(self, timeout_ms: int) -> None:
+        line = self._socket
+        if line is None or not self._read:
+            super().wait(timeout_ms)
+        elif not (isinstance(line, ssl.SSLSocket) and line.pending()):
+            select((line, self._bell), (), (), timeout_ms / 1000)
+
+
+class Relay:
+    """Relays the board on a port, in a thread, until `close`. It survives a board and a broker that go and come."""
+
+    def __init__(self, port: str, access: Access, passwords: Passwords, tell: Tell) -> None:
+        """port: a name of `devices.NAMES`. tell: gets a sentence, each time that something has changed."""
+        self.port = port
+        self.up = self.down = 0  # frames
+        self._access = access
+        self._passwords = passwords
+        self._tell = tell
+        self._told = ""
+        self._end = threading.Event()
+        self._context = None
+        if access.authority:
+            try:
+                self._context = client_context(ssl.PEM_cert_to_DER_cert(Path(access.authority).read_text()))
+            except (OSError, ValueError) as error:
+                raise UsageError(f"{access.authority} is no certificate: {error}") from error
+        self._thread = threading.Thread(target=self._run, name=f"relay {port}", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """End it. The broker publishes the board's will, as for a board that is switched off."""
+        self._end.set()
+        self._thread.join()
+
+    def _say(self, text: str) -> None:
+        if text != self._told:
+            self._told = text
+            self._tell(f"{self.port}: {text}")
+
+    def _run(self) -> None:
+        while not self._end.is_set():
+            try:
+                self._relay()
+            except TernError as error:
+                self._say(error.message + (f"\n  {error.hint}" if error.hint else ""))
+            self._end.wait(_RETRY)
+
+    def _relay(self) -> None:
+        # The board that is there now, until it is gone.
+        inbox = _Inbox()
+        try:
+            link = _Port(devices.resolve(self.port), inbox)
+            try:
+                hello = link.hello()
+                inbox.take()
+                first = hello.first or 0
+                password = self._passwords(first) if first else None
+                if password is None:
+                    raise DeviceError(
+                        f"board {mqtt.name(first)} has no password here" if first else "the board has no key",
+                        hint="make it a member: tern up; then run 'tern broker config' again",
+                    )
+                _Passage(self, link, inbox, first, password).run()
+            finally:
+                link.close()
+        finally:
+            inbox.close()
+
+
+class _Passage:
+    """What passes between a board and the broker, as long as the board is there."""
+
+    def __init__(self, relay: Relay, link: _Port, inbox: _Inbox, first: int, password: str) -> None:
+        self._relay, self._link, self._inbox = relay, link, inbox
+        self._name = mqtt.name(first)
+        access = relay._access
+        where = (access.host, access.port, relay._context, access.host)
+        hello = mqtt.HELLO % (access.prefix, self._name)
+        self._session = Session(
+            lambda: _Line(inbox.bell, *where),
+            self._name.encode(),
+            self._name.encode(),
+            password.encode(),
+            keep_alive=_KEEP_ALIVE,
+            will=(hello.encode(), b""),
+            window=_WINDOW,
+            slot=wire.MAX_FRAME + _TOPIC,
+        )
+        self._broker = mqtt.Mqtt(self._session, access.prefix, self._name, _LONGEST_PAUSE_MS)
+        for kind in _DOWN:
+            self._broker.admit(kind)
+        self._where = f"the broker at {access.host} port {access.port}"
+        self._up: deque[bytes] = deque()
+        self._down: deque[bytes] = deque()
+        self._owing = b""  # what the board is to answer with a HELLO before it is sent more
+        self._nonce = 0  # of that HELLO
+        self._asked = 0.0
+        self._heard = time.monotonic()
+        self._checked = self._heard
+
+    def run(self) -> None:
+        """Raises DeviceError once the board is gone."""
+        try:
+            while not self._relay._end.is_set():
+                for received in self._inbox.take():
+                    if received.error:
+                        raise received.error
+                    for frame in received.frames:
+                        self._take(frame)
+                self._publish()
+                self._fetch()
+                self._look()
+        finally:
+            self._session.close()  # not disconnect: its will is to be published
+
+    def _take(self, frame: bytes) -> None:
+        self._heard = time.monotonic()
+        if frame[:1] == bytes((wire.HELLO,)):
+            # Others answer the link, which counts credits anew.
+            if self._owing and frame[1:5] == self._nonce.to_bytes(4, "little"):
+                self._owing = b""
+                self._up.append(frame)
+        elif frame and frame[0] in _UP:
+            self._up.append(frame)
+
+    def _publish(self) -> None:
+        while self._up and self._session.connected and self._broker.waiting() < _WINDOW - 1:
+            frame = self._up.popleft()
+            self._broker.send(frame, len(frame))
+            self._relay.up += 1
+
+    def _fetch(self) -> None:
+        busy = self._owing or self._link.backlog() > _BACKLOG
+        if self._down and not busy:
+            self._send(self._down.popleft())
+            return
+        frame = None
+        if not self._down:
+            frame = self._broker.receive(0)
+            if not self._session.connected:
+                self._up.clear()  # asked again, the board says the same again
+        if frame is not None:
+            self._down.append(bytes(frame))
+        elif not (self._up and self._session.connected and self._broker.waiting() < _WINDOW - 1):
+            self._session.wait(20 if busy else _WAIT_MS)
+
+    def _send(self, frame: bytes) -> None:
+        if frame[0] in (wire.HELLO_REQUEST, wire.FLEET_KEY):
+            self._owing, self._asked = frame, time.monotonic()
+            at = 1 if frame[0] == wire.HELLO_REQUEST else 5
+            self._nonce = int.from_bytes(frame[at : at + 4], "little")
+        else:
+            self._relay.down += 1
+        self._link.send(frame)
+
+    def _look(self) -> None:
+        now = time.monotonic()
+        if self._session.connected:
+            self._relay._say(f"board {self._name} is on {self._where}")
+        elif isinstance(self._broker.error, MqttError):  # its password may be another by now
+            raise DeviceError(
+                f"{self._where} does not let board {self._name} in: {self._broker.error}",
+                hint="give it the board's password: tern broker config",
+            )
+        elif self._broker.error:
+            self._relay._say(f"board {self._name} waits for {self._where}: {self._broker.error}")
+        if self._owing and now - self._asked > _AGAIN:
+            self._send(self._owing)
+        quiet = now - self._heard
+        if quiet > _SILENT:
+            raise DeviceError(f"board {self._name} does not answer", hint="press its reset button")
+        if quiet > _QUIET and now - self._checked > _QUIET:
+            self._checked = now
+            self._link.send(hello_request()[1])
