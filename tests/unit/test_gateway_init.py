@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.serialization import load_ssh_private_key, l
 
 from ternhost.cli import main
 from ternhost.errors import USAGE, UsageError
-from ternhost.fleet.gateways import sites_of, write_gateways
+from ternhost.fleet.gateways import devices_of, sites_of, write_gateways
 from ternhost.links.flower.control import HEADER, app_archive
 from ternhost.links.flower.files import Server, Site, environment
 from ternhost.links.flower.sealed import seal, unseal
@@ -40,6 +40,21 @@ def test_a_server_and_its_sites_are_written(tmp_path):
     public = load_ssh_public_key((tmp_path / "server" / "sites" / "north.pub").read_bytes())
     assert private.public_key() == public
     ssl.create_default_context(cafile=tmp_path / "north" / "authority.pem")
+
+
+def test_a_site_is_registered_for_ids(tmp_path):
+    write_gateways(tmp_path, ["north:1-500", "south"])
+    assert (devices_of(tmp_path, "north"), devices_of(tmp_path, "south")) == (range(1, 501), None)
+    key = (tmp_path / "north" / "node.key").read_bytes()
+    write_gateways(tmp_path, ["north:1-600", "south:601-601"])
+    assert (devices_of(tmp_path, "north"), devices_of(tmp_path, "south")) == (range(1, 601), range(601, 602))
+    assert (tmp_path / "north" / "node.key").read_bytes() == key
+    with pytest.raises(UsageError, match="north and west would both have device 600"):
+        write_gateways(tmp_path, ["west:600-700"])
+    assert sites_of(tmp_path) == ["north", "south"]
+    for wrong in ("x:", "x:5", "x:5-4", "x:0-4", "x:1-4294967295", "x:1-2-3"):
+        with pytest.raises(UsageError):
+            write_gateways(tmp_path, [wrong])
 
 
 def test_secrets_are_their_owners_alone_and_the_server_has_no_key_of_a_site(tmp_path):

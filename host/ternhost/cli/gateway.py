@@ -31,11 +31,16 @@ def add_parser(subparsers: Any) -> None:
         actions,
         "init",
         "write DIR/server and, for each site, DIR/NAME, to be copied there; again with another --site adds it",
-        """tern gateway init my-sites --site north --site south --name gateways.example.org
+        """tern gateway init my-sites --site north:1-500 --site south:501-900 --name gateways.example.org
         tern gateway init my-sites --site west""",
     )
     init.add_argument("directory", metavar="DIR")
-    init.add_argument("--site", action="append", metavar="NAME", help="of a site; may be given several times")
+    init.add_argument(
+        "--site",
+        action="append",
+        metavar="NAME[:FIRST-LAST]",
+        help="a site, and the ids that its devices may have (default: any); may be given several times",
+    )
     init.add_argument(
         "--name",
         metavar="HOST",

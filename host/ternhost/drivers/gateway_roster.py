@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 
 import numpy as np
@@ -22,6 +23,8 @@ _LOST = 6.0  # seconds beyond `hold` after which a message, or its reply, was lo
 _LOOK = 1.0  # seconds between two looks at who can be reached
 _AGAIN = 30.0  # seconds after which a gateway of a fleet that is served says anew which devices it has
 _UNWANTED = 150.0  # seconds until one that claims the devices of another one is heard again
+
+Registered = Callable[[str], range | None]
 
 
 @dataclass
@@ -45,8 +48,16 @@ class Gateway:
 class Roster:
     """Gateways by name, in `all`: those that `post` can reach, and those that the store has heard before."""
 
-    def __init__(self, store: Store, post: Post, warn: Warn, *, standing: bool) -> None:
-        """standing: devices come and go."""
+    def __init__(
+        self,
+        store: Store,
+        post: Post,
+        warn: Warn,
+        *,
+        standing: bool,
+        registered: Registered = lambda name: None,
+    ) -> None:
+        """standing: devices come and go. registered: the ids that a gateway's devices may have; None: any."""
         self.all = {known.name: Gateway(known.name, known.devices) for known in store.gateways()}
         self.condition = ""  # of the way to them
         self.quiet = True  # nobody is told of who is not there yet
@@ -55,6 +66,7 @@ class Roster:
         self._post = post
         self._warn = warn
         self._standing = standing
+        self._registered = registered
         self._looked = 0.0
 
     @property
@@ -117,7 +129,13 @@ class Roster:
             self._warn(f"gateway {own.name} does not answer: {why}")
 
     def admit(self, own: Gateway, here: Here, now: float, strict: bool) -> None:
-        """Take what a gateway says of itself. strict: raise UsageError where it has the devices of another one."""
+        """Take what a gateway says of itself. strict: raise UsageError where it has devices that it may not have, or
+        those of another one.
+        """
+        if message := self._not_its_own(own, here):
+            hint = "let it: tern gateway init DIR --site NAME:FIRST-LAST; or see what it has added"
+            self._refuse(own, now, message, hint if strict else None)
+            return
         for other in self.all.values():
             twice = np.intersect1d(other.devices, here.devices, assume_unique=True)
             if other is own or not len(twice):
@@ -126,10 +144,8 @@ class Roster:
                 other.devices = integers(())
                 continue
             message = f"gateways {other.name} and {own.name} both have device {twice[0]}"
-            if strict:
-                raise UsageError(message, hint="give the devices of every site ids of their own (--first-id)")
-            self._warn(f"{message}: what {own.name} says does not count")
-            own.next = now + _UNWANTED
+            hint = "give the devices of every site ids of their own (--first-id)"
+            self._refuse(own, now, message, hint if strict else None)
             return
         if len(own.devices) and own.here is not None and len(own.devices) != len(here.devices):
             self._warn(f"gateway {own.name} has {len(here.devices)} devices by now, not {len(own.devices)}")
@@ -137,6 +153,21 @@ class Roster:
         own.devices, own.here, own.next = here.devices, here, now
         told = {name: value for name, value in asdict(here).items() if name != "devices"}
         self._store.gateway_seen(own.name, here.devices, time.time(), {**told, "clients": len(here.devices)})
+
+    def _not_its_own(self, own: Gateway, here: Here) -> str:
+        allowed = self._registered(own.name)
+        if allowed is None:
+            return ""
+        more = here.devices[(here.devices < allowed.start) | (here.devices >= allowed.stop)]
+        ids = f"{allowed.start} to {allowed.stop - 1}"
+        return f"gateway {own.name} has device {more[0]}, and is registered for {ids}" if len(more) else ""
+
+    def _refuse(self, own: Gateway, now: float, message: str, hint: str | None) -> None:
+        # hint: of an error that ends the run before it has begun; None: it goes on without that gateway.
+        if hint is not None:
+            raise UsageError(message, hint=hint)
+        self._warn(f"{message}: what {own.name} says does not count")
+        own.next = now + _UNWANTED
 
     def _believe(self, own: Gateway, here: Here) -> None:
         # Once for each gateway, and not far: one that lies would make the host use up the numbers.

@@ -24,7 +24,7 @@ from ternhost.drivers import gateway_messages as messages
 from ternhost.drivers.base import AllRefused, Cohorts, Progress, Refusals, Sight, Tell, Terms, Warn
 from ternhost.drivers.gateway_frames import MessageError
 from ternhost.drivers.gateway_messages import Answer, Hello, Here, Model, Refused, Still, Taken
-from ternhost.drivers.gateway_roster import HOLD, Gateway, Roster
+from ternhost.drivers.gateway_roster import HOLD, Gateway, Registered, Roster
 from ternhost.drivers.gateway_round import RoundAtGateways, parts
 from ternhost.errors import DeviceError, RefusedError, StorageError, UsageError
 from ternhost.links.post import Post, Received
@@ -57,10 +57,12 @@ class GatewaysDriver:
         run: str | None = None,
         individual: bool = False,
         standing: bool = False,
+        registered: Registered = lambda name: None,
         warn: Warn = lambda message: None,
     ) -> None:
         """run: that asks. individual: results carry the results of single devices, without their names. standing: the
-        fleet is served, and gateways that come later take part.
+        fleet is served, and gateways that come later take part. registered: the ids that the devices of a gateway may
+        have; None: any.
         """
         self._store = store
         self._post = post
@@ -70,7 +72,7 @@ class GatewaysDriver:
         self._standing = standing
         self._warn = warn
         self._refusals = Refusals(warn)
-        self._roster = Roster(store, post, warn, standing=standing)
+        self._roster = Roster(store, post, warn, standing=standing, registered=registered)
         self._rounds: dict[int, RoundAtGateways] = {}
         self._taken: set[str] = set()  # gateways that have taken the model
         self._stopped = False
@@ -130,7 +132,7 @@ class GatewaysDriver:
             return
         self._roster.heard(own, now)
         if isinstance(message, Here):
-            self._roster.admit(own, message, now, strict=not self._rounds)
+            self._roster.admit(own, message, now, strict=not (self._rounds or self._standing))
         elif isinstance(message, Taken):
             self._taken.add(own.name)
         elif round_ is not None and own.name in round_.outstanding:

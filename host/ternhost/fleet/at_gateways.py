@@ -31,11 +31,15 @@ class AtGateways(Fleet):
         """The way to the gateways. Raises TernError."""
         raise NotImplementedError
 
+    def registered(self, name: str) -> range | None:
+        """The ids that the devices of a gateway may have; None: any. Raises TernError."""
+        return None
+
     def census(self, store: Store, standing: bool) -> int:
         """As of Fleet: gateways are asked, but for a fleet that is served and whose gateways have been heard before."""
         if standing and (known := store.gateways()):
             return sum(len(gateway.devices) for gateway in known)
-        with GatewaysDriver(store, self.post(), Terms()) as driver:
+        with GatewaysDriver(store, self.post(), Terms(), registered=self.registered) as driver:
             return len(np.asarray(driver.devices))
 
     def driver(self, setting: Setting) -> Driver:
@@ -46,6 +50,7 @@ class AtGateways(Fleet):
             run=setting.run,
             individual=setting.individual,
             standing=setting.standing,
+            registered=self.registered,
             warn=setting.warn,
         )
 
@@ -61,6 +66,11 @@ class OverFlower(AtGateways):
         from ternhost.links.flower.files import STORE, Server
 
         return Server.load(self.directory).directory / STORE
+
+    def registered(self, name: str) -> range | None:
+        from ternhost.fleet.gateways import devices_of
+
+        return devices_of(self.directory, name)
 
     def post(self) -> Post:
         from ternhost.links.flower import FlowerPost

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ipaddress
+import itertools
 import json
 import re
 import secrets
 from collections.abc import Sequence
 from pathlib import Path
 
+from tern import wire
 from ternhost.errors import StorageError, UsageError
 from ternhost.links.access import write_file
 from ternhost.links.flower import files
@@ -30,20 +32,26 @@ def write_gateways(
 ) -> Server:
     """Write the server's directory, if there is none, and those of `sites` that are new; what is there stays.
 
+    sites: NAME, or NAME:FIRST-LAST with the ids that its devices may have; those of one that is there change then.
     host: name or address under which sites reach the server (default: localhost). address: what it listens on
     (default: every address; for localhost, that alone). port: default 9092. A site's directory gets its private key
     and the server's certificate authority; the server keeps the site's public key. Raises UsageError and StorageError.
     """
     directory = Path(directory)
-    for site in sites:
-        check_site(site)
+    ranges = dict(map(_parse, sites))
     place = directory / SERVER
     try:
         if (place / files.SETTINGS).exists():
             server = _the_same(Server.load(place), host, address, port)
         else:
             server = _write_server(place, host or "localhost", address, PORT if port is None else port)
-        for site in sites:
+        _check_apart(
+            {**{site: devices_of(directory, site) for site in sites_of(directory)}, **_named(ranges)}
+        )
+        for site, devices in ranges.items():
+            if devices is not None:
+                told = json.dumps({"devices": [devices.start, devices.stop - 1]})
+                write_file(place / files.SITES / f"{site}.json", told.encode() + b"\n")
             if not (place / files.SITES / f"{site}.pub").exists():
                 _write_site(directory / site, site, server)
     except OSError as error:
@@ -54,6 +62,47 @@ def write_gateways(
 def sites_of(directory: str | Path) -> list[str]:
     """The names of the sites of a server."""
     return sorted(path.stem for path in (Path(directory) / SERVER / files.SITES).glob("*.pub"))
+
+
+def devices_of(directory: str | Path, site: str) -> range | None:
+    """The ids that the devices of a site may have, as `write_gateways` was told; None: any. Raises StorageError."""
+    path = Path(directory) / SERVER / files.SITES / f"{site}.json"
+    try:
+        first, last = json.loads(path.read_text())["devices"]
+        return range(int(first), int(last) + 1)
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise StorageError(
+            f"{path}: {error}", hint="write it again: tern gateway init DIR --site NAME:FIRST-LAST"
+        ) from error
+
+
+def _parse(text: str) -> tuple[str, range | None]:
+    name, colon, ids = text.partition(":")
+    check_site(name)
+    if not colon:
+        return name, None
+    found = re.fullmatch(r"(\d{1,10})-(\d{1,10})", ids)
+    devices = range(int(found[1]), int(found[2]) + 1) if found else range(0)
+    if not devices or devices.start < 1 or devices.stop > wire.FLEET:
+        raise UsageError(
+            f"--site {text!r} names no ids of devices", hint=f"such as {name}:1-500, at most {wire.FLEET - 1}"
+        )
+    return name, devices
+
+
+def _named(ranges: dict[str, range | None]) -> dict[str, range | None]:
+    return {site: devices for site, devices in ranges.items() if devices is not None}
+
+
+def _check_apart(ranges: dict[str, range | None]) -> None:
+    known = sorted((devices.start, devices.stop, site) for site, devices in _named(ranges).items() if devices)
+    for (_, stop, site), (start, _, other) in itertools.pairwise(known):
+        if start < stop:
+            raise UsageError(
+                f"sites {site} and {other} would both have device {start}", hint="give each ids of its own"
+            )
 
 
 def _the_same(server: Server, host: str | None, address: str | None, port: int | None) -> Server:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import cProfile
-import hashlib
 import multiprocessing
 import pstats
 import resource
@@ -22,33 +21,24 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from functools import cache
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
 from gmqtt.mqtt.constants import MQTTv311
 
-from tern import card as cards
 from tern import frames, host_frames, wire
 from tern.links import mqtt
-from ternhost import mechanisms
 from ternhost.aggregate.aggregator import Aggregator
-from ternhost.aggregate.questions import Question, round_body, round_start
+from ternhost.aggregate.questions import round_body, round_start
 from ternhost.aggregate.store import Store
 from ternhost.errors import DeviceError, UsageError
 from ternhost.links.access import Access
 from ternhost.links.mqtt import Client, MqttLink
 from terntools.bench import brokers
+from terntools.bench.ingest_load import REPEATED, K, Load, key_of, question
 
-DIMENSION = 28
-_EPSILON, _K = 2_000_000, 1
 DEVICES = 20_000
-_AHEAD, _AHEAD_REPORTS = 60_000, 400_000  # messages, and reports, that the load is ahead of the host, at most
-_REPEATED = 100  # every so many messages one is sent twice
 _MOST_SINGLE = 200_000  # reports of which each is sent by itself, to compare with
 _CHUNK = 200
 _PATIENCE = 30.0
@@ -56,62 +46,7 @@ MOST_IN_A_FRAME = (wire.MAX_FRAME - frames.end_of(wire.REPORTS_FIELDS)) // (4 + 
 
 MISTAKES = ("lost", "counted_twice", "not_counted", "not_as_sent")  # of a result: 0 if all is well
 
-Devices = npt.NDArray[np.int64]
-Symbols = npt.NDArray[np.uint8]
 Beside = Callable[[Path], contextlib.AbstractContextManager[Any]]  # what goes on meanwhile, of that store
-
-
-@dataclass(frozen=True)
-class Load:
-    """What is published: `reports` different ones of `devices` devices, round after round, and the repetitions.
-
-    A message holds up to `batch` reports, in the order that chance has given the devices of a round.
-    """
-
-    reports: int
-    devices: int
-    batch: int
-    qos: int
-    port: int
-    password: str
-
-    @property
-    def rounds(self) -> int:
-        return -(-self.reports // self.devices)
-
-    @property
-    def different(self) -> int:
-        """Messages without the repetitions."""
-        return sum(-(-self.in_round(number) // self.batch) for number in range(1, self.rounds + 1))
-
-    @property
-    def messages(self) -> int:
-        return self.different + self.different // _REPEATED
-
-    @property
-    def ahead(self) -> int:
-        """How many messages the load is ahead of the host, at most."""
-        return max(1, min(_AHEAD, _AHEAD_REPORTS // self.batch))
-
-    def in_round(self, number: int) -> int:
-        """How many devices report in round 1, 2, ..."""
-        return min(self.devices, self.reports - (number - 1) * self.devices)
-
-    def drawn(self, number: int) -> tuple[Devices, Symbols]:
-        """The devices that report in a round, in their order, and their packed symbols (n x bytes)."""
-        source = np.random.Generator(np.random.SFC64([1, number]))
-        devices = source.permutation(self.in_round(number)) + 1
-        symbols = source.integers(0, _card().symbols, (len(devices), 1), np.uint8)
-        return devices, symbols  # one symbol of fewer than 256 takes a byte, and is its own packed form
-
-
-def key_of(device: int) -> bytes:
-    """The key of a device of this load; it protects nothing."""
-    return hashlib.sha256(b"ingest %d" % device).digest()
-
-
-def _question() -> Question:
-    return Question(wire.LOGISTIC, [0] * DIMENSION, wire.MAX_EXPONENT, bytes(_card().data), _K)
 
 
 def run(
@@ -275,7 +210,7 @@ def _chunks(load: Load) -> Any:
     packets: list[bytes] = []
     packet_id = 0
     for made, payload in enumerate(_payloads(load), 1):
-        for _ in range(2 if made % _REPEATED == 0 else 1):
+        for _ in range(2 if made % REPEATED == 0 else 1):
             packet_id = packet_id % 65535 + 1
             body = topic + (struct.pack(">H", packet_id) if load.qos else b"") + payload
             packets.append(bytes((0x30 | load.qos << 1,)) + _length(len(body)) + body)
@@ -295,13 +230,13 @@ def _payloads(load: Load) -> Iterator[bytes]:
     """The REPORT or REPORTS frames."""
     keys = [key_of(device) for device in range(1, load.devices + 1)]
     for number in range(1, load.rounds + 1):
-        request = round_start(1) + round_body(number, _question()) + bytes(wire.TAG_BYTES)
+        request = round_start(1) + round_body(number, question()) + bytes(wire.TAG_BYTES)
         reports = []
         devices, symbols = load.drawn(number)
         for device, packed in zip(devices.tolist(), symbols, strict=True):
-            question = host_frames.question_of(keys[device - 1], device, request)
+            digest = host_frames.question_of(keys[device - 1], device, request)
             report = struct.pack("<BII", wire.REPORT, device, number) + packed.tobytes()
-            reports.append(report + frames.tag(frames.answer_key(question), report))
+            reports.append(report + frames.tag(frames.answer_key(digest), report))
         if load.batch == 1:
             yield from reports
             continue
@@ -309,12 +244,6 @@ def _payloads(load: Load) -> Iterator[bytes]:
         for start in range(0, len(reports), load.batch):
             n = host_frames.encode_reports(out, reports[start : start + load.batch])
             yield bytes(out[:n])
-
-
-@cache
-def _card() -> cards.Card:
-    card: cards.Card = cards.decode(mechanisms.design("three-outputs", epsilon_micro=_EPSILON).card)
-    return card
 
 
 async def _in_time(subscribed: asyncio.Event) -> None:
@@ -367,7 +296,6 @@ async def _count(access: Access, load: Load, loader: _Loader) -> float:
 
 async def _ingest(access: Access, load: Load, loader: _Loader, store: Store) -> dict[str, Any]:
     aggregator = Aggregator(store)
-    question = _question()
     opened = 0
 
     def open_rounds() -> None:
@@ -377,7 +305,7 @@ async def _ingest(access: Access, load: Load, loader: _Loader, store: Store) -> 
         ):
             opened += 1
             asked = range(1, load.in_round(opened) + 1)
-            aggregator.open(opened, [(question, asked)], time.monotonic())
+            aggregator.open(opened, [(question(), asked)], time.monotonic())
 
     open_rounds()
     link = MqttLink(access, qos=load.qos)
@@ -397,7 +325,7 @@ async def _ingest(access: Access, load: Load, loader: _Loader, store: Store) -> 
         taken += len(batch)
         aggregator.accept(batch, time.monotonic())
         for result in aggregator.tick(time.monotonic()):
-            counted += sum(int(cohort.counts.sum()) for cohort in result.cohorts) // _K
+            counted += sum(int(cohort.counts.sum()) for cohort in result.cohorts) // K
             store.end_round(result.number, result.ended)
             memory.append(_rss())
         open_rounds()
