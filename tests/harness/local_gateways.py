@@ -14,13 +14,16 @@ KINDS.register("local", LocalSites)
 class Running:
     """A gateway that serves its socket from a thread that has its store."""
 
-    def __init__(self, directory, runs, through=None):
-        """runs: the options of its fleet. through: (handle, payload) -> reply, in the place of its own handle."""
+    def __init__(self, directory, runs, through=None, serve=None):
+        """runs: the options of its fleet. through: (handle, payload) -> reply, in the place of its own handle. serve:
+        what brings questions to it, serve(directory, handler); by default its socket alone.
+        """
         self.directory = directory
         self.warnings = []
         self.asked = []  # the messages that it was sent
         self._runs = runs
         self._through = through or (lambda handle, payload: handle(payload))
+        self._serve = serve or (lambda place, handler: serve_locally(place / SOCKET, handler))
         self._ready = threading.Event()
         self._problem = None
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -30,7 +33,7 @@ class Running:
             runs = SiteFleet.of(self.directory, self._runs)
             with (
                 opened(self.directory, runs, self.warnings.append) as self.gateway,
-                serve_locally(self.directory / SOCKET, self._handle),
+                self._serve(self.directory, self._handle),
             ):
                 self._ready.set()
                 self.gateway.run()
@@ -60,13 +63,13 @@ class Running:
 
 
 @contextmanager
-def gateways(directory, runs, through=None):
-    """Gateways by name, each with the options of its fleet; through: by name, as of Running."""
+def gateways(directory, runs, through=None, serve=None):
+    """Gateways by name, each with the options of its fleet; through: by name, as of Running; serve: of all."""
     found = {}
     try:
         for name, own in runs.items():
             (directory / name).mkdir(parents=True, exist_ok=True)
-            found[name] = Running(directory / name, own, (through or {}).get(name)).start()
+            found[name] = Running(directory / name, own, (through or {}).get(name), serve).start()
         yield found
     finally:
         for running in found.values():

@@ -1,4 +1,4 @@
-"""Every algorithm over three gateways, of emulated, simulated and MQTT boards, counts what was reported, cell for cell.
+"""Every algorithm over Flower and three gateways, of emulated, simulated and MQTT boards, counts what was reported.
 
 What the devices with keys told is counted again by one aggregator with one store that has all of these keys and all of
 their reports; what the simulated ones told is what a simulated fleet tells that is asked the same without a gateway.
@@ -21,6 +21,7 @@ from ternhost.drivers.simulated import SimulatedDriver
 from ternhost.errors import OK
 from ternhost.fleet import broker
 from ternhost.fleet.attach import attach
+from ternhost.fleet.gateways import write_gateways
 from ternhost.fleet.provision import board_directories, new_keys, provision_board
 from ternhost.gateways.site_fleet import SiteFleet
 from ternhost.mechanisms.accounting import Policy
@@ -41,6 +42,7 @@ IRIS = {"dataset": "iris"}
 RUNS = {
     "fedsgd": ("fedsgd", {**IRIS, "epsilon": "4", "reports": ALL, "group": ALL // 2}),
     "personalised": ("fedsgd", {**IRIS, "epsilons": "1:0.5,4:0.5", "reports": ALL, "group": ALL}),
+    "fedavg": ("fedavg", {**IRIS, "epsilon": "8", "clients": ALL, "records": 1, "rounds": 2, "share": 0.5}),
     "hiera": ("hiera", {**IRIS, "epsilon": "9", "budgets": "3,2,1", "reports": ALL, "group": ALL}),
     "collect": ("collect", {**IRIS, "epsilon": "8", "clients": ALL}),
     "label": ("infer", {**IRIS, "answer": "label", "epsilon": "4"}),
@@ -50,10 +52,14 @@ RUNS = {
 
 @pytest.fixture(scope="module")
 def federation(tmp_path_factory):
-    """The directory of three gateways that run."""
+    """The directory of three gateways that run, with Flower's SuperLink between them and the host."""
+    pytest.importorskip("flwr")
+    from ternhost.links.flower import serve_site, superlink
+
     if shutil.which("mosquitto") is None:
         pytest.skip("mosquitto is not installed")
     place = tmp_path_factory.mktemp("federation")
+    server = write_gateways(place, ["emulated:1-100", "simulated:101-200", "mqtt:201-300"], port=free_port())
     site = place / "mqtt"
     ids = range(201, 201 + CLIENTS)
     keys = new_keys(ids)
@@ -69,7 +75,8 @@ def federation(tmp_path_factory):
     with ExitStack() as stack:
         stack.enter_context(Mosquitto(site / "broker"))
         stack.enter_context(EmulatedFleet(find_micropython(), [board]))
-        stack.enter_context(gateways(place, {**SITES, "mqtt": mqtt}))
+        stack.enter_context(superlink(server))
+        stack.enter_context(gateways(place, {**SITES, "mqtt": mqtt}, serve=serve_site))
         yield place
 
 
@@ -108,6 +115,7 @@ def counted_by_one(place, asked, directory):
 
 
 @pytest.mark.slow
+@pytest.mark.xdist_group("flower")
 @pytest.mark.parametrize("name", RUNS)
 def test_every_algorithm_over_gateways_of_every_kind(federation, tmp_path, monkeypatch, name):
     monkeypatch.chdir(tmp_path)
@@ -119,7 +127,7 @@ def test_every_algorithm_over_gateways_of_every_kind(federation, tmp_path, monke
     with rig.begin(
         algorithm,
         **options,
-        fleet=f"local:{federation}",
+        fleet=f"flower:{federation}",
         store=tmp_path / "server.sqlite",
         watcher=Watcher(warn=warnings.append),
     ) as run:
