@@ -17,6 +17,7 @@ from ternhost.aggregate.members import pack_ids
 from ternhost.aggregate.questions import Averaged, Question
 from ternhost.aggregate.store import Store
 from ternhost.aggregate.tallies import pack_counts
+from ternhost.dashboard.reader import Reader
 from ternhost.drivers import gateway_messages as messages
 from ternhost.drivers import gateways as driving
 from ternhost.drivers.base import AllRefused, Terms
@@ -244,7 +245,7 @@ def test_a_gateway_that_is_gone_is_left_out_in_the_end_and_comes_back(host, monk
         with gateways(host.sites, {"south": TWO["south"]}):
             until(driver, lambda: "gateway south is back" in host.warnings)
             assert host.round(driver, 4).reports == 50
-    assert {own.name: own.online for own in host.store.gateways()} == {"north": True, "south": True}
+        assert {own.name: own.online for own in host.store.gateways()} == {"north": True, "south": True}
 
 
 def test_it_waits_for_a_gateway_that_comes_back_in_time(host):
@@ -362,7 +363,21 @@ def test_what_the_store_keeps_of_gateways(host):
     with gateways(host.sites, TWO), host.driver() as driver:
         host.round(driver, 1)
         driver.wait(0)
-    north, south = host.store.gateways()
+        driver.open(2, [(QUESTION, DEVICES)])
+        host.store.save_progress(2, "south", 7)
+        with Reader(host.store.path) as reader:
+            shown = reader.snapshot()
+        assert [(own.reports, own.answered) for own in shown.gateways] == [(0, False), (7, False)]
+        assert shown.open[-1].reports == 7
+        driver.collect(2)
+        with Reader(host.store.path) as reader:
+            shown = reader.snapshot()
+        assert [(own.name, own.reports, own.answered) for own in shown.gateways] == [
+            ("north", 20, True),
+            ("south", 30, True),
+        ]
+        north, south = host.store.gateways()
+    assert not any(gateway.online for gateway in host.store.gateways())
     assert (north.name, north.devices.tolist(), north.online) == ("north", [*range(1, 21)], True)
     assert south.told["fleet"] == "simulated"
     assert json.dumps(dict(south.told))

@@ -59,16 +59,36 @@ class GatewayTables(Database):
             for name, devices, online, heard, told in rows
         ]
 
-    def save_exchange(self, number: int, messages: Mapping[str, bytes]) -> None:
-        """Remember the last message of a round to or from each of these gateways: the question, then the answer."""
+    def save_questions(self, number: int, messages: Mapping[str, bytes]) -> None:
+        """Remember what each of these gateways is asked in a round, before it hears of it."""
         with self.transaction():
             self._db.executemany(
-                "INSERT OR REPLACE INTO answer VALUES (?, ?, ?)",
+                "INSERT INTO answer VALUES (?, ?, 0, 0, ?)",
                 ((number, gateway, body) for gateway, body in messages.items()),
             )
 
+    def save_answer(self, number: int, gateway: str, reports: int, message: bytes) -> None:
+        """Remember, in the place of what it was asked, that with what it has answered, of so many reports."""
+        with self.transaction():
+            self._db.execute(
+                "UPDATE answer SET reports = ?, answered = 1, body = ? WHERE round = ? AND gateway = ?",
+                (reports, message, number, gateway),
+            )
+
+    def save_progress(self, number: int, gateway: str, reports: int) -> None:
+        """Remember how many reports a gateway says it has so far, for who looks on."""
+        with self.transaction():
+            self._db.execute(
+                "UPDATE answer SET reports = ? WHERE round = ? AND gateway = ?", (reports, number, gateway)
+            )
+
+    def gateways_offline(self) -> None:
+        """No gateway is there: nobody asks them."""
+        with self.transaction():
+            self._db.execute("UPDATE gateway SET online = 0")
+
     def exchange(self, number: int) -> dict[str, bytes]:
-        """That message, of each gateway that was asked in a round."""
+        """The message that is kept of each gateway that was asked in a round: its question, and its answer if any."""
         with self._errors():
             return dict(
                 self._db.execute(

@@ -115,6 +115,8 @@ CREATE TABLE gateway (
 CREATE TABLE answer (
     round INTEGER NOT NULL REFERENCES round (number),
     gateway TEXT NOT NULL,
+    reports INTEGER NOT NULL,
+    answered INTEGER NOT NULL,
     body BLOB NOT NULL,
     PRIMARY KEY (round, gateway)
 ) WITHOUT ROWID;

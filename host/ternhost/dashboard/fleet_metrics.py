@@ -82,6 +82,12 @@ def _of_gateways(shown: Snapshot) -> Iterator[Metric]:
         {gateway.name: gateway.devices for gateway in shown.gateways},
     )
     yield _family(
+        "tern_gateway_reports",
+        "Reports that each gateway has told of in the round under way",
+        "gateway",
+        {gateway.name: gateway.reports for gateway in shown.gateways},
+    )
+    yield _family(
         "tern_gateway_answered",
         "1 where a gateway has answered in the round under way",
         "gateway",

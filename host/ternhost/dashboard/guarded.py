@@ -24,7 +24,7 @@ READABLE: dict[str, set[str]] = {
     "tally": {"round", "position", "body", "asked", "reports", "counts"},
     "board": {"name", "first", "clients", "online", "heard", "told", "errors", "error"},
     "gateway": {"name", "devices", "online", "heard", "told"},
-    "answer": {"round", "gateway"},
+    "answer": {"round", "gateway", "reports", "answered"},
     "device": set(),
 }
 FUNCTIONS = {"coalesce", "count", "json_extract", "max", "sum"}

@@ -34,6 +34,8 @@ _TALLIES = "SELECT position, body, asked, reports, counts FROM tally WHERE round
 _BOARDS = "SELECT name, first, clients, online, heard, told, errors, error FROM board ORDER BY first"
 # Which changes with whatever of boards does: who says anything is heard.
 _OF_BOARDS = "SELECT count(*), sum(heard), sum(online), sum(errors) FROM board"
+_ANSWERS = "SELECT gateway, reports, answered FROM answer WHERE round = ?"
+_AT_GATEWAYS = "SELECT sum(reports) FROM answer WHERE round = ?"
 _GATEWAYS = "SELECT name, devices, online, heard, told FROM gateway ORDER BY name"
 
 # What SQLite says of a file that is only in use now, or on its way.
@@ -219,6 +221,8 @@ class Reader:
     def _arrived(self, database: sqlite3.Connection, number: int) -> int:
         last, reports = self._known.arrived.get(number, (0, 0))
         newest, more = database.execute(_ARRIVED, (number, last)).fetchone()
+        if newest is None and not last:  # of gateways, if any
+            return int(database.execute(_AT_GATEWAYS, (number,)).fetchone()[0] or 0)
         if newest is not None:
             last, reports = newest, reports + more
             self._known.arrived[number] = last, reports
@@ -246,17 +250,15 @@ class Reader:
         self, database: sqlite3.Connection, opened: tuple[OpenRound, ...]
     ) -> tuple[GatewayView, ...]:
         rows = database.execute(_GATEWAYS).fetchall()
-        answered: set[str] = set()
+        told: dict[str, tuple[int, bool]] = {}
         if rows and opened:
-            answered = {
-                name
-                for (name,) in database.execute(
-                    "SELECT gateway FROM answer WHERE round = ?", (opened[-1].number,)
-                )
-            }
+            found = database.execute(_ANSWERS, (opened[-1].number,))
+            told = {name: (reports, bool(answered)) for name, reports, answered in found}
         return tuple(
-            GatewayView(name, len(unpack_ids(ids)), bool(online), heard, json.loads(told), name in answered)
-            for name, ids, online, heard, told in rows
+            GatewayView(
+                name, len(unpack_ids(ids)), bool(online), heard, json.loads(text), *told.get(name, (0, False))
+            )
+            for name, ids, online, heard, text in rows
         )
 
     def _tallies(self, database: sqlite3.Connection) -> tuple[TallyView, ...]:

@@ -9,7 +9,7 @@ from nicegui import ui
 
 from ternhost.dashboard import charts, words
 from ternhost.dashboard.section import Chart, Html, Section, card, cards
-from ternhost.dashboard.snapshot import OpenRound, Snapshot
+from ternhost.dashboard.snapshot import GatewayView, OpenRound, Snapshot
 
 _LAST = 12  # rounds of the table
 _SUMMED = 1000  # of the refusals
@@ -144,6 +144,10 @@ def _symbols(now: Snapshot) -> dict[str, object] | None:
     )
 
 
+def _of_round(own: GatewayView) -> str:
+    return f"{own.reports:,} reports" + (", has answered" if own.answered else " so far")
+
+
 def _gateways(now: Snapshot) -> str:
     if not now.gateways:
         return words.empty(_NO_GATEWAY)
@@ -153,7 +157,7 @@ def _gateways(now: Snapshot) -> str:
             "online" if own.online else "offline",
             f"{words.ago(own.heard)} ago",
             own.devices,
-            ("has answered" if own.answered else "is asked") if now.open else "",
+            _of_round(own) if now.open else "",
             ", ".join(f"{name} {value}" for name, value in own.told.items()),
         ]
         for own in now.gateways

@@ -61,13 +61,14 @@ class OpenRound:
 
 @dataclass(frozen=True)
 class GatewayView:
-    """A gateway with so many devices of its own; answered: in the round under way."""
+    """A gateway with so many devices of its own; of the round under way its reports so far, and whether it answered."""
 
     name: str
     devices: int
     online: bool
     heard: float
     told: Mapping[str, Any] = field(default_factory=dict)
+    reports: int = 0
     answered: bool = False
 
 

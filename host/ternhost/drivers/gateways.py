@@ -92,6 +92,8 @@ class GatewaysDriver:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._post.__exit__(kind, error, trace)
+        if kind is None:
+            self._store.gateways_offline()
 
     def _meet(self) -> None:
         begun = time.monotonic()
@@ -142,7 +144,10 @@ class GatewaysDriver:
         self, own: Gateway, message: messages.Message, round_: RoundAtGateways, now: float
     ) -> None:
         if isinstance(message, Still) and message.number == round_.number:
-            round_.under_way[own.name] = min(message.reports, round_.asks[own.name].asked)
+            reports = min(message.reports, round_.asks[own.name].asked)
+            if reports != round_.under_way.get(own.name, 0):
+                self._store.save_progress(round_.number, own.name, reports)
+            round_.under_way[own.name] = reports
             own.next, own.hold = now, min(2 * own.hold, HOLD[1])
         elif isinstance(message, Answer) and message.number == round_.number:
             try:
@@ -150,7 +155,8 @@ class GatewaysDriver:
             except MessageError as error:
                 self._go_on_without(own, round_, f"does not get its answer counted: {error}")
                 return
-            self._store.save_exchange(round_.number, {own.name: round_.exchange(own.name, message.encode())})
+            kept = round_.exchange(own.name, message.encode())
+            self._store.save_answer(round_.number, own.name, sum(message.reports), kept)
             round_.take(own.name, message, told)
         elif isinstance(message, Refused) and message.number in (0, round_.number):
             hint = f" ({message.hint})" if message.hint else ""
@@ -221,7 +227,7 @@ class GatewaysDriver:
         under_way = RoundAtGateways(round_, asks, time.monotonic())
         with self._store.transaction():
             self._store.open_round(round_)
-            self._store.save_exchange(number, {name: under_way.exchange(name) for name in asks})
+            self._store.save_questions(number, {name: under_way.exchange(name) for name in asks})
         self._rounds[number] = under_way
 
     def collect(self, number: int, tell: Tell = lambda progress: None) -> RoundResult | None:
