@@ -81,7 +81,7 @@ class Until(Algorithm):
         asked = take(devices, np.arange(start, start + self.options.group))
         chosen = [int(j == self._column) for j in range(self._width)]
         return [
-            (Question(wire.VALUES, chosen, wire.MAX_EXPONENT, design.card.data, 1), own)
+            (Question(wire.VALUES, chosen, 0, design.card.data, 1), own)
             for _, design, own in self.parts(asked)
         ]
 

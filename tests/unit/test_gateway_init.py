@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.serialization import load_ssh_private_key, l
 
 from ternhost.cli import main
 from ternhost.errors import USAGE, UsageError
-from ternhost.fleet.gateways import devices_of, sites_of, write_gateways
+from ternhost.fleet.gateways import registered, sites_of, write_gateways
 from ternhost.links.flower.control import HEADER, app_archive
 from ternhost.links.flower.files import Server, Site, environment
 from ternhost.links.flower.sealed import seal, unseal
@@ -44,10 +44,10 @@ def test_a_server_and_its_sites_are_written(tmp_path):
 
 def test_a_site_is_registered_for_ids(tmp_path):
     write_gateways(tmp_path, ["north:1-500", "south"])
-    assert (devices_of(tmp_path, "north"), devices_of(tmp_path, "south")) == (range(1, 501), None)
+    assert registered(tmp_path) == registered(tmp_path / "server") == {"north": range(1, 501)}
     key = (tmp_path / "north" / "node.key").read_bytes()
     write_gateways(tmp_path, ["north:1-600", "south:601-601"])
-    assert (devices_of(tmp_path, "north"), devices_of(tmp_path, "south")) == (range(1, 601), range(601, 602))
+    assert registered(tmp_path) == {"north": range(1, 601), "south": range(601, 602)}
     assert (tmp_path / "north" / "node.key").read_bytes() == key
     with pytest.raises(UsageError, match="north and west would both have device 600"):
         write_gateways(tmp_path, ["west:600-700"])

@@ -22,7 +22,7 @@ def add_action(actions: Any) -> None:
         "ask a site's devices what the server asks of them, until Ctrl-C; a later start needs no option",
         """tern gateway run north --fleet port:/dev/ttyACM0,/dev/ttyACM1 --store fleet/store.sqlite
         tern gateway run north --fleet mqtt:my-broker
-        tern gateway run north --fleet simulated:1000 --dataset iris --first-id 1001
+        tern gateway run north --fleet simulated:1000 --dataset flights --first-id 1001
         tern gateway run north""",
     )
     run_.add_argument("directory", metavar="DIR", help="of the site: 'tern gateway init' has written it")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 
 import numpy as np
@@ -24,7 +24,7 @@ _LOOK = 1.0  # seconds between two looks at who can be reached
 _AGAIN = 30.0  # seconds after which a gateway of a fleet that is served says anew which devices it has
 _UNWANTED = 150.0  # seconds until one that claims the devices of another one is heard again
 
-Registered = Callable[[str], range | None]
+Registered = Callable[[], Mapping[str, range]]
 
 
 @dataclass
@@ -38,6 +38,8 @@ class Gateway:
     registered: bool = True  # the way to it is known
     reachable: bool = True
     left_out: bool = False  # rounds do not wait for it until it is heard again
+    unanswered: int = 0  # rounds that it was left out of since it has answered one
+    first: int | None = None  # the last number that it had used when it was heard first
     told_gone: bool = False
     patience: float = _PATIENCE[0]
     hold: float = HOLD[0]
@@ -55,13 +57,13 @@ class Roster:
         warn: Warn,
         *,
         standing: bool,
-        registered: Registered = lambda name: None,
+        registered: Registered = dict,
     ) -> None:
-        """standing: devices come and go. registered: the ids that a gateway's devices may have; None: any."""
+        """standing: devices come and go. registered: the ids that devices may have, by gateway; of others any."""
         self.all = {known.name: Gateway(known.name, known.devices) for known in store.gateways()}
         self.condition = ""  # of the way to them
         self.quiet = True  # nobody is told of who is not there yet
-        self.believed = 0  # the last number that a gateway says it has used
+        self._doubted: set[str] = set()  # gateways whose numbers are not believed
         self._store = store
         self._post = post
         self._warn = warn
@@ -108,9 +110,9 @@ class Roster:
             self._post.send(own.name, payload)
 
     def heard(self, own: Gateway, now: float) -> None:
-        """It has said something."""
+        """It has said something. One that never answers a round is not waited for again and again."""
         own.heard, own.patience = now, _PATIENCE[0]
-        if own.told_gone or own.left_out:
+        if (own.told_gone or own.left_out) and own.unanswered <= 1:
             own.told_gone = own.left_out = False
             if own.here is not None:
                 self._warn(f"gateway {own.name} is back")
@@ -129,12 +131,11 @@ class Roster:
             self._warn(f"gateway {own.name} does not answer: {why}")
 
     def admit(self, own: Gateway, here: Here, now: float, strict: bool) -> None:
-        """Take what a gateway says of itself. strict: raise UsageError where it has devices that it may not have, or
-        those of another one.
+        """Take what a gateway says of itself, but for one with devices that it may not have. strict: raise UsageError
+        where it has those of another one.
         """
         if message := self._not_its_own(own, here):
-            hint = "let it: tern gateway init DIR --site NAME:FIRST-LAST; or see what it has added"
-            self._refuse(own, now, message, hint if strict else None)
+            self._refuse(own, now, message, None)
             return
         for other in self.all.values():
             twice = np.intersect1d(other.devices, here.devices, assume_unique=True)
@@ -149,18 +150,20 @@ class Roster:
             return
         if len(own.devices) and own.here is not None and len(own.devices) != len(here.devices):
             self._warn(f"gateway {own.name} has {len(here.devices)} devices by now, not {len(own.devices)}")
-        self._believe(own, here)
+        own.first = here.last if own.first is None else own.first
         own.devices, own.here, own.next = here.devices, here, now
         told = {name: value for name, value in asdict(here).items() if name != "devices"}
         self._store.gateway_seen(own.name, here.devices, time.time(), {**told, "clients": len(here.devices)})
 
     def _not_its_own(self, own: Gateway, here: Here) -> str:
-        allowed = self._registered(own.name)
-        if allowed is None:
-            return ""
-        more = here.devices[(here.devices < allowed.start) | (here.devices >= allowed.stop)]
-        ids = f"{allowed.start} to {allowed.stop - 1}"
-        return f"gateway {own.name} has device {more[0]}, and is registered for {ids}" if len(more) else ""
+        for name, allowed in self._registered().items():
+            inside = (here.devices >= allowed.start) & (here.devices < allowed.stop)
+            wrong = here.devices[~inside if name == own.name else inside]
+            if len(wrong):
+                ids = f"{allowed.start} to {allowed.stop - 1}"
+                whose = "it is" if name == own.name else f"gateway {name} is"
+                return f"gateway {own.name} has device {wrong[0]}, and {whose} registered for {ids}"
+        return ""
 
     def _refuse(self, own: Gateway, now: float, message: str, hint: str | None) -> None:
         # hint: of an error that ends the run before it has begun; None: it goes on without that gateway.
@@ -169,15 +172,23 @@ class Roster:
         self._warn(f"{message}: what {own.name} says does not count")
         own.next = now + _UNWANTED
 
-    def _believe(self, own: Gateway, here: Here) -> None:
-        # Once for each gateway, and not far: one that lies would make the host use up the numbers.
-        ours = max(last_number(self._store), self.believed)
-        if here.last <= ours:
-            return
-        if own.here is not None or here.last - ours > wire.CLIENT_AHEAD:
-            self._warn(
-                f"gateway {own.name} says that it was asked round {here.last}, which this host has not asked; it is "
-                "not believed"
-            )
-        else:
-            self.believed = here.last
+    def believed(self) -> int:
+        """The last number that gateways have used, as far as they are believed.
+
+        One that lies must not make the host use up the numbers, or leave honest ones behind: so none is believed that
+        is far ahead of all the others, and each only as it said first.
+        """
+        ours = last_number(self._store)
+        first = {own.name: own.first for own in self.all.values() if own.first is not None}
+        least = min(first.values(), default=0)
+        if len(first) == 1:
+            least = ours if ours else min(least, wire.CLIENT_AHEAD // 2)
+        most = max(ours, least) + wire.FLEET_AHEAD
+        for name, last in first.items():
+            if last > most and name not in self._doubted:
+                self._doubted.add(name)
+                self._warn(
+                    f"gateway {name} says that it was asked round {last}, which this host has not asked; it is not "
+                    f"believed: if it is so, go on with --after-round {last}"
+                )
+        return max((last for last in first.values() if last <= most), default=0)

@@ -57,12 +57,12 @@ class GatewaysDriver:
         run: str | None = None,
         individual: bool = False,
         standing: bool = False,
-        registered: Registered = lambda name: None,
+        registered: Registered = dict,
         warn: Warn = lambda message: None,
     ) -> None:
         """run: that asks. individual: results carry the results of single devices, without their names. standing: the
-        fleet is served, and gateways that come later take part. registered: the ids that the devices of a gateway may
-        have; None: any.
+        fleet is served, and gateways that come later take part. registered: the ids that the devices of gateways
+        may have, by name; of others any.
         """
         self._store = store
         self._post = post
@@ -76,13 +76,16 @@ class GatewaysDriver:
         self._rounds: dict[int, RoundAtGateways] = {}
         self._taken: set[str] = set()  # gateways that have taken the model
         self._stopped = False
+        self._meeting = False
 
     # Beginning
 
     def __enter__(self) -> Self:
         self._post.__enter__()
+        self._meeting = True
         try:
             self._meet()
+            self._meeting = False
         except BaseException as error:
             self.__exit__(type(error), error, None)
             raise
@@ -132,9 +135,12 @@ class GatewaysDriver:
         if message is None:
             self._roster.failed(own, received.error, now)
             return
-        self._roster.heard(own, now)
+        if isinstance(message, (Answer, Refused)):
+            own.unanswered = 0
+        if not isinstance(message, Still):  # of that, only what is more than before
+            self._roster.heard(own, now)
         if isinstance(message, Here):
-            self._roster.admit(own, message, now, strict=not (self._rounds or self._standing))
+            self._roster.admit(own, message, now, strict=self._meeting and not self._standing)
         elif isinstance(message, Taken):
             self._taken.add(own.name)
         elif round_ is not None and own.name in round_.outstanding:
@@ -147,6 +153,7 @@ class GatewaysDriver:
             reports = min(message.reports, round_.asks[own.name].asked)
             if reports != round_.under_way.get(own.name, 0):
                 self._store.save_progress(round_.number, own.name, reports)
+                self._roster.heard(own, now)
             round_.under_way[own.name] = reports
             own.next, own.hold = now, min(2 * own.hold, HOLD[1])
         elif isinstance(message, Answer) and message.number == round_.number:
@@ -213,7 +220,7 @@ class GatewaysDriver:
         return sorted(self._rounds)
 
     def next_round(self, planned: int) -> int:
-        return max(planned, last_number(self._store) + 1, self._roster.believed + 1)
+        return max(planned, last_number(self._store) + 1, self._roster.believed() + 1)
 
     def open(self, number: int, cohorts: Cohorts) -> None:
         asked = [Cohort(round_body(number, question), integers(devices)) for question, devices in cohorts]
@@ -262,6 +269,7 @@ class GatewaysDriver:
             own = self._roster.all[name]
             if not own.left_out and now > self._latest(round_, own):
                 own.left_out = own.told_gone = True
+                own.unanswered += 1
                 self._store.gateway_gone(name)
                 self._warn(
                     f"round {round_.number}: gateway {name} has not answered, and is left out with its "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -31,9 +32,9 @@ class AtGateways(Fleet):
         """The way to the gateways. Raises TernError."""
         raise NotImplementedError
 
-    def registered(self, name: str) -> range | None:
-        """The ids that the devices of a gateway may have; None: any. Raises TernError."""
-        return None
+    def registered(self) -> Mapping[str, range]:
+        """The ids that the devices of gateways may have, by name; of others any. Raises TernError."""
+        return {}
 
     def census(self, store: Store, standing: bool) -> int:
         """As of Fleet: gateways are asked, but for a fleet that is served and whose gateways have been heard before."""
@@ -67,10 +68,10 @@ class OverFlower(AtGateways):
 
         return Server.load(self.directory).directory / STORE
 
-    def registered(self, name: str) -> range | None:
-        from ternhost.fleet.gateways import devices_of
+    def registered(self) -> Mapping[str, range]:
+        from ternhost.fleet.gateways import registered
 
-        return devices_of(self.directory, name)
+        return registered(self.directory)
 
     def post(self) -> Post:
         from ternhost.links.flower import FlowerPost

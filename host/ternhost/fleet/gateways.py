@@ -45,9 +45,7 @@ def write_gateways(
             server = _the_same(Server.load(place), host, address, port)
         else:
             server = _write_server(place, host or "localhost", address, PORT if port is None else port)
-        _check_apart(
-            {**{site: devices_of(directory, site) for site in sites_of(directory)}, **_named(ranges)}
-        )
+        _check_apart({**registered(directory), **_named(ranges)})
         for site, devices in ranges.items():
             if devices is not None:
                 told = json.dumps({"devices": [devices.start, devices.stop - 1]})
@@ -64,18 +62,22 @@ def sites_of(directory: str | Path) -> list[str]:
     return sorted(path.stem for path in (Path(directory) / SERVER / files.SITES).glob("*.pub"))
 
 
-def devices_of(directory: str | Path, site: str) -> range | None:
-    """The ids that the devices of a site may have, as `write_gateways` was told; None: any. Raises StorageError."""
-    path = Path(directory) / SERVER / files.SITES / f"{site}.json"
-    try:
-        first, last = json.loads(path.read_text())["devices"]
-        return range(int(first), int(last) + 1)
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise StorageError(
-            f"{path}: {error}", hint="write it again: tern gateway init DIR --site NAME:FIRST-LAST"
-        ) from error
+def registered(directory: str | Path) -> dict[str, range]:
+    """The ids that the devices of sites may have, by site; of others any. directory: of the server, or above it.
+
+    Raises StorageError.
+    """
+    directory = Path(directory)
+    place = (directory if (directory / files.SETTINGS).exists() else directory / SERVER) / files.SITES
+    found = {}
+    for path in sorted(place.glob("*.json")):
+        try:
+            first, last = json.loads(path.read_text())["devices"]
+            found[path.stem] = range(int(first), int(last) + 1)
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            hint = "write it again: tern gateway init DIR --site NAME:FIRST-LAST"
+            raise StorageError(f"{path}: {error}", hint=hint) from error
+    return found
 
 
 def _parse(text: str) -> tuple[str, range | None]:
@@ -92,17 +94,16 @@ def _parse(text: str) -> tuple[str, range | None]:
     return name, devices
 
 
-def _named(ranges: dict[str, range | None]) -> dict[str, range | None]:
+def _named(ranges: dict[str, range | None]) -> dict[str, range]:
     return {site: devices for site, devices in ranges.items() if devices is not None}
 
 
-def _check_apart(ranges: dict[str, range | None]) -> None:
-    known = sorted((devices.start, devices.stop, site) for site, devices in _named(ranges).items() if devices)
+def _check_apart(ranges: dict[str, range]) -> None:
+    known = sorted((devices.start, devices.stop, site) for site, devices in ranges.items())
     for (_, stop, site), (start, _, other) in itertools.pairwise(known):
         if start < stop:
-            raise UsageError(
-                f"sites {site} and {other} would both have device {start}", hint="give each ids of its own"
-            )
+            message = f"sites {site} and {other} would both have device {start}"
+            raise UsageError(message, hint="give each ids of its own")
 
 
 def _the_same(server: Server, host: str | None, address: str | None, port: int | None) -> Server:
