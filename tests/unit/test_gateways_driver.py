@@ -306,17 +306,39 @@ def test_numbers_go_on_after_those_of_every_gateway(host):
             assert driver.next_round(1) == 42
 
 
-def test_a_gateway_that_tells_of_rounds_far_away_is_not_believed(host):
+@pytest.mark.parametrize("last", [wire.MAX_ROUND, wire.CLIENT_AHEAD, wire.FLEET_AHEAD + 1])
+def test_a_gateway_that_tells_of_rounds_far_away_is_not_believed(host, last):
     def far(handle, payload):
         reply = handle(payload)
         if messages.kind_of(payload) != HELLO:
             return reply
         here = messages.decode(reply)
-        return Here(here.devices, wire.MAX_ROUND, here.fleet, here.version).encode()
+        return Here(here.devices, last, here.fleet, here.version).encode()
 
     with gateways(host.sites, TWO, {"south": far}), host.driver() as driver:
-        assert driver.next_round(1) == 1
-    assert any("not believed" in warning for warning in host.warnings)
+        assert driver.next_round(1) == driver.next_round(1) == 1
+        assert host.round(driver, 1, DEVICES[:20]).reports == 20
+    (warning,) = [warning for warning in host.warnings if "not believed" in warning]
+    assert f"--after-round {last}" in warning
+
+
+def test_a_gateway_that_never_answers_is_not_waited_for_again_and_again(host, monkeypatch):
+    monkeypatch.setattr(driving, "GRACE", 1.5)
+
+    def busy(handle, payload):
+        reply = handle(payload)
+        asks = messages.kind_of(payload) == messages.ASK
+        return messages.Still(messages.decode(payload).number, 0).encode() if asks else reply
+
+    waited = []
+    with gateways(host.sites, TWO, {"south": busy}), host.driver(deadline=0.5) as driver:
+        for number in range(1, 6):
+            begun = time.monotonic()
+            assert host.round(driver, number).reports == 20
+            waited.append(time.monotonic() - begun > 1.9)
+            driver.wait(0.1)
+    assert sum(waited) <= 2
+    assert not any(waited[3:])
 
 
 def test_devices_on_no_gateway_are_told(host):
