@@ -3,12 +3,13 @@
 import json
 import os
 import signal
+import socket
 import ssl
 import subprocess
 import sys
 import threading
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pytest
@@ -240,6 +241,25 @@ def test_nobody_controls_the_superlink_or_takes_the_server_apps_place_without_a_
         with pytest.raises(httpx.HTTPStatusError) as refused:
             client.AcquireTask(AcquireTaskRequest(supported_task_types=["flwr-serverapp"]))
         assert refused.value.response.status_code in (401, 403)
+
+
+def test_nothing_is_read_of_who_has_no_key(fleet):
+    trusted = ssl.create_default_context(cafile=fleet.directory / "server" / "authority.pem")
+    host, _, port = fleet.server.here.rpartition(":")
+    length = 250 << 20
+    sent = 0
+    with (
+        socket.create_connection((host, int(port)), 20) as plain,
+        trusted.wrap_socket(plain, server_hostname=host) as connection,
+    ):
+        connection.sendall(
+            f"POST /v1/fleet/push-object HTTP/1.1\r\nHost: x\r\nContent-Length: {length}\r\n\r\n".encode()
+        )
+        assert connection.recv(100).startswith(b"HTTP/1.1 401")
+        with suppress(OSError):
+            while sent < length:
+                sent += connection.send(bytes(1 << 16))
+    assert sent < 8 << 20  # what the system holds of a connection that is closed
 
 
 def client_of(fleet, site):
