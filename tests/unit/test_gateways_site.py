@@ -97,6 +97,14 @@ def test_the_same_question_has_the_same_answer_byte_for_byte(running, runs):
         assert spent(gateway.directory) == dict.fromkeys(DEVICES, COST)
 
 
+def test_only_the_last_question_is_kept(running, tmp_path):
+    gateway = running(**SIMULATED)
+    last = [gateway.ask(ask(number)) for number in (3, 4, 5)][-1]
+    assert isinstance(messages.decode(last), Answer)
+    with Store(tmp_path / "site" / "store.sqlite", beside=True) as store:
+        assert store._db.execute("SELECT round, answer FROM question").fetchall() == [(5, last)]
+
+
 def test_another_question_under_the_number_and_earlier_numbers_are_refused(running):
     gateway = running(**BOARDS)
     gateway.ask(ask(3))

@@ -50,7 +50,7 @@ class Guard:
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] == "lifespan":
-            return await self._app(scope, receive, send)
+            await self._app(scope, receive, send)
         if scope["type"] != "http":
             return None  # Flower has no websockets
         headers = dict(scope["headers"])
