@@ -346,6 +346,34 @@ def test_what_it_cannot_run(tmp_path, runs, why):
         Running(tmp_path, runs).start()
 
 
+@pytest.mark.parametrize(
+    ("runs", "wrong"),
+    [
+        (SIMULATED, {"dataset": "nosuch"}),
+        (SIMULATED, {"records": 1000}),
+        (BOARDS, {"dataset": "nosuch"}),
+        (BOARDS, {"clients": 1}),
+    ],
+)
+def test_a_first_start_that_fails_can_be_corrected(running, tmp_path, runs, wrong):
+    with pytest.raises(UsageError):
+        Running(tmp_path / "site", {**runs, **wrong}).start()
+    gateway = running(**runs)
+    assert messages.decode(gateway.ask(Hello())).devices.tolist() == [*DEVICES]
+    assert SiteFleet.of(tmp_path / "site", {}) == SiteFleet(**runs)
+
+
+@pytest.mark.parametrize("runs", [BOARDS, SIMULATED], ids=["boards", "simulated"])
+def test_clients_that_share_no_records_are_not_told_of(running, runs):
+    assert not running(**{**runs, "first_id": 126}).warnings  # iris has 135 for training
+
+
+@pytest.mark.parametrize("runs", [BOARDS, SIMULATED], ids=["boards", "simulated"])
+def test_clients_that_share_records_are_told_of(running, runs):
+    (told,) = running(**{**runs, "first_id": 127}).warnings
+    assert "records for 135 clients: those with ids from 136 to 136 hold again" in told
+
+
 def test_simulated_clients_of_two_gateways_hold_other_records_and_draw_apart(running, tmp_path):
     told = []
     for number, first in ((3, 1), (3, 11)):
