@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import socket
 import ssl
 import stat
 from base64 import b64encode
@@ -11,6 +12,7 @@ import pytest
 
 pytest.importorskip("flwr")
 
+import uvicorn
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import load_ssh_private_key, load_ssh_public_key
 from flwr.supercore.date import now
@@ -21,7 +23,7 @@ from ternhost.errors import USAGE, UsageError
 from ternhost.fleet.gateways import devices_of, sites_of, write_gateways
 from ternhost.links.flower.control import HEADER, app_archive
 from ternhost.links.flower.files import Server, Site, environment
-from ternhost.links.flower.guard import Guard
+from ternhost.links.flower.guard import Connection, Guard
 from ternhost.links.flower.sealed import seal, unseal
 
 NONCE = bytes(16)
@@ -246,6 +248,33 @@ def test_a_body_that_does_not_come_is_given_up(tmp_path):
     asyncio.run(guard(scope("/v1/fleet/push-object", "10.0.0.9", "10.0.0.7", headers), receive, told(said)))
     assert said[0]["status"] == 408
     assert (b"connection", b"close") in said[0]["headers"]
+
+
+def test_a_connection_on_which_no_request_comes_is_closed():
+    class Hasty(Connection):
+        patience = 0.3
+
+    async def said(first):
+        """What the server says to who sends that and no more, until it closes."""
+        server = uvicorn.Server(
+            uvicorn.Config(flower, http=Hasty, ws="none", log_level="error", lifespan="off")
+        )
+        server.config.load()
+        server.lifespan = server.config.lifespan_class(server.config)
+        door = socket.create_server(("127.0.0.1", 0))
+        await server.startup(sockets=[door])
+        reader, writer = await asyncio.open_connection(*door.getsockname())
+        writer.write(first)
+        try:
+            return await asyncio.wait_for(reader.read(), 60)
+        except ConnectionResetError:
+            return b""
+        finally:
+            writer.close()
+            await server.shutdown(sockets=[door])
+
+    assert asyncio.run(said(b"")) == b""
+    assert asyncio.run(said(b"POST / HTTP/1.1\r\nHost: ")) == b""
 
 
 def signed(directory, site, key=None, age=0):

@@ -24,6 +24,7 @@ from flwr.common.constant import SYSTEM_TIME_TOLERANCE, TIMESTAMP_HEADER, TIMEST
 from flwr.supercore.constant import FLEET_HTTP_PUBLIC_KEY_HEADER, FLEET_HTTP_SIGNATURE_HEADER
 from flwr.supercore.date import now
 from flwr.supercore.primitives.asymmetric import public_key_to_bytes, verify_signature
+from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
 from ternhost.links.flower.control import HEADER
 from ternhost.links.post import LARGEST
@@ -31,7 +32,7 @@ from ternhost.links.post import LARGEST
 _FLEET = re.compile(r"/v1/fleet/[a-z-]+")
 _RUNTIME = "/v1/runtime/"
 _LARGEST_REQUEST = LARGEST + (1 << 20)  # bytes
-_PATIENCE = 30.0  # seconds that a request's body may take,
+_PATIENCE = 30.0  # seconds that a connection's first request may take to come, or the body of any,
 _SLOWEST = 1 << 15  # and one more for so many bytes of it
 _SETTLED = 1_000_000_000  # nanoseconds after which a directory that changes again has another time
 
@@ -101,6 +102,20 @@ class Guard:
                 raise
         if late:
             await _refuse(send, 408)
+
+
+class Connection(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
+    """Uvicorn's connection, but that one on which no request comes is closed: it waits for the first one for ever."""
+
+    patience = _PATIENCE
+
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        self.loop.call_later(self.patience, self._look)
+
+    def _look(self) -> None:
+        if self.cycle is None:
+            self.transport.abort()
 
 
 class _Keys:

@@ -21,7 +21,7 @@ from contextlib import suppress
 
 from ternhost.links.flower.children import end_with_parent
 from ternhost.links.flower.files import AUTHORITY, CERTIFICATE, CONTROL, EXECUTOR, KEY, SITES, Server
-from ternhost.links.flower.guard import Guard
+from ternhost.links.flower.guard import Connection, Guard
 
 _SUPEREXEC = "from flwr.supercore.cli import flower_superexec as run; run()"  # its command, wherever that is
 _MOST_CONNECTIONS = 1024  # at a time; a site has up to some ten
@@ -55,6 +55,8 @@ def main() -> None:
         Guard(app, (where / CONTROL).read_text().strip(), where / SITES),
         host=server.address,
         port=server.port,
+        http=Connection,
+        ws="none",
         access_log=False,
         proxy_headers=False,  # who connects is who it is, whatever a header says
         log_level="warning",
