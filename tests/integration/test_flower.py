@@ -2,13 +2,15 @@
 
 import json
 import os
+import re
 import signal
+import socket
 import ssl
 import subprocess
 import sys
 import threading
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pytest
@@ -240,6 +242,31 @@ def test_nobody_controls_the_superlink_or_takes_the_server_apps_place_without_a_
         with pytest.raises(httpx.HTTPStatusError) as refused:
             client.AcquireTask(AcquireTaskRequest(supported_task_types=["flwr-serverapp"]))
         assert refused.value.response.status_code in (401, 403)
+
+
+def test_who_has_no_key_does_not_fill_the_memory_of_the_superlink(fleet):
+    trusted = ssl.create_default_context(cafile=fleet.directory / "server" / "authority.pem")
+    host, _, port = fleet.server.here.rpartition(":")
+    length = 200 << 20
+    before = peak(fleet.link.process.pid)
+    with (
+        socket.create_connection((host, int(port)), LATE) as plain,
+        trusted.wrap_socket(plain, server_hostname=host) as connection,
+    ):
+        head = f"POST /v1/fleet/push-object HTTP/1.1\r\nHost: x\r\nContent-Length: {length}\r\n\r\n"
+        connection.sendall(head.encode())
+        assert connection.recv(100).startswith(b"HTTP/1.1 401")
+        with suppress(OSError):  # it is closed, at some time
+            for _ in range(length >> 16):
+                connection.sendall(bytes(1 << 16))
+    assert peak(fleet.link.process.pid) - before < length // 4
+    fleet.ask()
+
+
+def peak(pid):
+    """The most bytes of memory that a process has held."""
+    (line,) = re.findall(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
+    return int(line) * 1024
 
 
 def client_of(fleet, site):

@@ -2,23 +2,29 @@
 
 import asyncio
 import json
+import socket
 import ssl
 import stat
+from base64 import b64encode
+from datetime import timedelta
 
 import pytest
 
 pytest.importorskip("flwr")
 
+import uvicorn
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import load_ssh_private_key, load_ssh_public_key
+from flwr.supercore.date import now
+from flwr.supercore.primitives.asymmetric import public_key_to_bytes, sign_message
 
 from ternhost.cli import main
 from ternhost.errors import USAGE, UsageError
 from ternhost.fleet.gateways import registered, sites_of, write_gateways
 from ternhost.links.flower.control import HEADER, app_archive
 from ternhost.links.flower.files import Server, Site, environment
+from ternhost.links.flower.guard import Connection, Guard
 from ternhost.links.flower.sealed import seal, unseal
-from ternhost.links.flower.superlink import Guard
 
 NONCE = bytes(16)
 
@@ -158,7 +164,8 @@ def test_an_answer_is_its_sites_and_for_its_question(failed):
 @pytest.mark.parametrize(
     ("path", "client", "server", "secret", "status"),
     [
-        ("/v1/fleet/pull-messages", "10.0.0.9", "10.0.0.7", "", 200),
+        ("/v1/fleet/pull-messages", "10.0.0.9", "10.0.0.7", "", 401),
+        ("/v1/fleet/pull-messages", "127.0.0.1", "127.0.0.1", "secret", 401),
         ("/v1/control/start-run", "10.0.0.9", "10.0.0.7", "secret", 403),
         ("/v1/control/start-run", "127.0.0.1", "127.0.0.1", "", 403),
         ("/v1/control/start-run", "127.0.0.1", "127.0.0.1", "Secret", 403),
@@ -171,36 +178,144 @@ def test_an_answer_is_its_sites_and_for_its_question(failed):
         ("/", "127.0.0.1", "127.0.0.1", "", 403),
     ],
 )
-def test_the_guard_leaves_to_others_the_protocol_of_sites_alone(path, client, server, secret, status):
+def test_the_guard_leaves_to_others_the_protocol_of_sites_alone(
+    tmp_path, path, client, server, secret, status
+):
     headers = [(HEADER.encode(), secret.encode())] if secret else []
-    assert answer(path, client, server, headers) == status
+    assert answer(tmp_path, path, client, server, headers) == status
 
 
 @pytest.mark.parametrize(
     "header", [(b"content-length", b"1" * 12), (b"content-length", b"-1"), (b"transfer-encoding", b"chunked")]
 )
-def test_the_guard_takes_no_endless_request(header):
-    assert answer("/v1/fleet/push-object", "10.0.0.9", "10.0.0.7", [header]) == 413
+def test_the_guard_takes_no_endless_request(tmp_path, header):
+    write_gateways(tmp_path, ["north"])
+    headers = [header, *signed(tmp_path, "north")]
+    assert answer(tmp_path, "/v1/fleet/push-object", "10.0.0.9", "10.0.0.7", headers) == 413
 
 
-def answer(path, client, server, headers):
-    """The status with which a request is answered; Flower's would be 200."""
+def test_the_guard_lets_in_who_has_the_key_of_a_site_and_reads_nothing_of_others(tmp_path):
+    write_gateways(tmp_path, ["north", "south"])
+    site = (tmp_path, "/v1/fleet/push-object", "10.0.0.9", "10.0.0.7")
+    north, south = signed(tmp_path, "north"), signed(tmp_path, "south")
+    assert answer(*site, north) == answer(*site, south) == 200
+    assert answer(*site, signed(tmp_path, "north", age=200)) == 200
+    for age in (400, -60):
+        assert answer(*site, signed(tmp_path, "north", age=age)) == 401
+    for at in range(3):
+        assert answer(*site, north[:at] + north[at + 1 :]) == 401
+        assert answer(*site, [*north[:at], (north[at][0], b"x\xff"), *north[at + 1 :]]) == 401
+    assert answer(*site, [south[0], *north[1:]]) == 401  # another's key
+    stranger = ec.generate_private_key(ec.SECP384R1())
+    assert answer(*site, signed(tmp_path, "north", stranger)) == 401
+
+
+def test_the_guard_knows_at_once_of_sites_that_come_and_go(tmp_path):
+    write_gateways(tmp_path, ["north"])
+    write_gateways(tmp_path / "other", ["south"])
+    keys = tmp_path / "server" / "sites"
+    said = []
+    guard = Guard(flower, "secret", keys)
+
+    def status():
+        del said[:]
+        headers = signed(tmp_path / "other", "south")
+        asyncio.run(guard(scope("/v1/fleet/push-object", "10.0.0.9", "10.0.0.7", headers), None, told(said)))
+        return said[0]["status"]
+
+    assert status() == 401
+    (keys / "south.pub").write_bytes((tmp_path / "other" / "server" / "sites" / "south.pub").read_bytes())
+    assert status() == 200
+    (keys / "south.pub").unlink()
+    assert status() == 401
+
+
+def test_a_body_that_does_not_come_is_given_up(tmp_path):
+    write_gateways(tmp_path, ["north"])
     said = []
 
-    async def flower(scope, receive, send):
-        await send({"type": "http.response.start", "status": 200, "headers": []})
+    async def reads(scope, receive, send):
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        await flower(scope, receive, send)
 
+    async def receive():
+        await asyncio.sleep(0.02)
+        return {"type": "http.request", "body": b"x", "more_body": True}
+
+    guard = Guard(reads, "secret", tmp_path / "server" / "sites", patience=0.1)
+    headers = signed(tmp_path, "north")
+    asyncio.run(guard(scope("/v1/fleet/push-object", "10.0.0.9", "10.0.0.7", headers), receive, told(said)))
+    assert said[0]["status"] == 408
+    assert (b"connection", b"close") in said[0]["headers"]
+
+
+def test_a_connection_on_which_no_request_comes_is_closed():
+    class Hasty(Connection):
+        patience = 0.3
+
+    async def said(first):
+        """What the server says to who sends that and no more, until it closes."""
+        server = uvicorn.Server(
+            uvicorn.Config(flower, http=Hasty, ws="none", log_level="error", lifespan="off")
+        )
+        server.config.load()
+        server.lifespan = server.config.lifespan_class(server.config)
+        door = socket.create_server(("127.0.0.1", 0))
+        await server.startup(sockets=[door])
+        reader, writer = await asyncio.open_connection(*door.getsockname())
+        writer.write(first)
+        try:
+            return await asyncio.wait_for(reader.read(), 60)
+        except ConnectionResetError:
+            return b""
+        finally:
+            writer.close()
+            await server.shutdown(sockets=[door])
+
+    assert asyncio.run(said(b"")) == b""
+    assert asyncio.run(said(b"POST / HTTP/1.1\r\nHost: ")) == b""
+
+
+def signed(directory, site, key=None, age=0):
+    """The headers with which Flower's node of a site shows who it is; key: with which it signs, `age` s ago."""
+    own = load_ssh_private_key((directory / site / "node.key").read_bytes(), None)
+    time = (now() - timedelta(seconds=age)).isoformat().encode()
+    public = public_key_to_bytes((key or own).public_key())
+    signature = sign_message(key or own, time)
+    return [
+        (b"flwr-public-key", b64encode(public)),
+        (b"flwr-timestamp", time),
+        (b"flwr-signature", b64encode(signature)),
+    ]
+
+
+async def flower(scope, receive, send):
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+
+
+def told(said):
     async def send(message):
         said.append(message)
 
-    scope = {
+    return send
+
+
+def scope(path, client, server, headers):
+    return {
         "type": "http",
         "path": path,
         "client": (client, 5),
         "server": (server, 9092),
         "headers": headers,
     }
-    asyncio.run(Guard(flower, "secret")(scope, None, send))
+
+
+def answer(directory, path, client, server, headers):
+    """The status with which a request is answered; Flower's would be 200."""
+    said = []
+    guard = Guard(flower, "secret", directory / "server" / "sites")
+    asyncio.run(guard(scope(path, client, server, headers), None, told(said)))
     return said[0]["status"]
 
 

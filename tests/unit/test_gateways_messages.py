@@ -119,6 +119,26 @@ def test_devices_out_of_order_or_a_bomb_of_them_are_refused():
             messages.decode(head + struct.pack("<I", len(packed)) + packed)
 
 
+def test_a_bomb_of_devices_in_many_cohorts_is_refused_before_it_is_inflated(monkeypatch):
+    monkeypatch.setattr(messages, "MOST_DEVICES", 1000)
+    body = ask(1).cohorts[0].body
+
+    def asked(*sizes):
+        return Ask(NUMBER, [Cohort(body, np.arange(1, size + 1)) for size in sizes]).encode()
+
+    assert messages.decode(asked(400, 400, 200)).asked == 1000
+    inflated = []
+    unpack_ids = messages.unpack_ids
+    monkeypatch.setattr(
+        messages, "unpack_ids", lambda *given: (inflated.append(given[1]), unpack_ids(*given))[1]
+    )
+    for sizes in ((1001,), (400, 400, 201), (1000,) * 50):
+        del inflated[:]
+        with pytest.raises(MessageError):
+            messages.decode(asked(*sizes))
+        assert inflated == [1000, 600, 200][: len(sizes)] or inflated == [1000, 0]
+
+
 def test_the_digest_is_of_what_is_asked_of_whom_and_not_of_how_long_it_may_take():
     asked = ask(1, 2)
     assert asked.digest == replace(asked, quorum=0.1, deadline=9.0, hold=1.0).digest

@@ -97,6 +97,14 @@ def test_the_same_question_has_the_same_answer_byte_for_byte(running, runs):
         assert spent(gateway.directory) == dict.fromkeys(DEVICES, COST)
 
 
+def test_only_the_last_question_is_kept(running, tmp_path):
+    gateway = running(**SIMULATED)
+    last = [gateway.ask(ask(number)) for number in (3, 4, 5)][-1]
+    assert isinstance(messages.decode(last), Answer)
+    with Store(tmp_path / "site" / "store.sqlite", beside=True) as store:
+        assert store._db.execute("SELECT round, answer FROM question").fetchall() == [(5, last)]
+
+
 def test_another_question_under_the_number_and_earlier_numbers_are_refused(running):
     gateway = running(**BOARDS)
     gateway.ask(ask(3))
@@ -336,6 +344,34 @@ def test_gateway_json_keeps_what_others_have_written(tmp_path):
 def test_what_it_cannot_run(tmp_path, runs, why):
     with pytest.raises(UsageError, match=why):
         Running(tmp_path, runs).start()
+
+
+@pytest.mark.parametrize(
+    ("runs", "wrong"),
+    [
+        (SIMULATED, {"dataset": "nosuch"}),
+        (SIMULATED, {"records": 1000}),
+        (BOARDS, {"dataset": "nosuch"}),
+        (BOARDS, {"clients": 1}),
+    ],
+)
+def test_a_first_start_that_fails_can_be_corrected(running, tmp_path, runs, wrong):
+    with pytest.raises(UsageError):
+        Running(tmp_path / "site", {**runs, **wrong}).start()
+    gateway = running(**runs)
+    assert messages.decode(gateway.ask(Hello())).devices.tolist() == [*DEVICES]
+    assert SiteFleet.of(tmp_path / "site", {}) == SiteFleet(**runs)
+
+
+@pytest.mark.parametrize("runs", [BOARDS, SIMULATED], ids=["boards", "simulated"])
+def test_clients_that_share_no_records_are_not_told_of(running, runs):
+    assert not running(**{**runs, "first_id": 126}).warnings  # iris has 135 for training
+
+
+@pytest.mark.parametrize("runs", [BOARDS, SIMULATED], ids=["boards", "simulated"])
+def test_clients_that_share_records_are_told_of(running, runs):
+    (told,) = running(**{**runs, "first_id": 127}).warnings
+    assert "records for 135 clients: those with ids from 136 to 136 hold again" in told
 
 
 def test_simulated_clients_of_two_gateways_hold_other_records_and_draw_apart(running, tmp_path):

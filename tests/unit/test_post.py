@@ -8,7 +8,7 @@ import time
 import pytest
 
 from ternhost.errors import DeviceError, RefusedError, UsageError
-from ternhost.links.post import SOCKET, LocalPost, Received, call, check_site, serve_locally
+from ternhost.links.post import MOST_TEXT, SOCKET, LocalPost, Received, call, check_site, serve_locally
 
 LATE = 60.0  # seconds that a busy machine may take
 
@@ -72,6 +72,16 @@ def test_an_error_of_the_gateway_is_told(site):
         assert received(post, 1) == [Received("north", None, "the budget is spent")]
         with pytest.raises(DeviceError, match="the budget is spent"):
             call(site / SOCKET, b"", LATE)
+
+
+def test_an_error_is_not_longer_than_people_read(site):
+    def handler(payload):
+        raise RefusedError("é" * 1_000_000)
+
+    with serve_locally(site / SOCKET, handler), LocalPost(site.parent) as post:
+        post.send("north", b"")
+        assert received(post, 1) == [Received("north", None, "é" * MOST_TEXT)]
+    assert Received("north", None, "x" * (MOST_TEXT + 1)).error == "x" * MOST_TEXT
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")

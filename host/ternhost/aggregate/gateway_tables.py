@@ -107,8 +107,12 @@ class GatewayTables(Database):
     # At a gateway
 
     def save_question(self, number: int, digest: bytes, message: bytes) -> None:
-        """Remember what is asked under a number, before any device hears of it; then, in its place, the answer."""
+        """Remember what is asked under a number, before any device hears of it; then, in its place, the answer.
+
+        Those of earlier numbers, which nobody may ask again, are forgotten.
+        """
         with self.transaction():
+            self._db.execute("DELETE FROM question WHERE round < ?", (number,))
             self._db.execute("INSERT OR REPLACE INTO question VALUES (?, ?, ?)", (number, digest, message))
 
     def last_question(self) -> tuple[int, bytes, bytes] | None:

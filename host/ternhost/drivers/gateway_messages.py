@@ -45,9 +45,9 @@ def kind_of(data: bytes) -> int:
     return data[1]
 
 
-def _devices(blob: bytes) -> Integers:
+def _devices(blob: bytes, most: int = MOST_DEVICES) -> Integers:
     try:
-        ids = np.asarray(unpack_ids(blob, MOST_DEVICES), np.int64)
+        ids = np.asarray(unpack_ids(blob, most), np.int64)
     except ValueError as error:
         raise MessageError(f"a message of a gateway or its host is not in order: {error}") from error
     require(len(ids) == 0 or (ids[0] >= 1 and ids[-1] < wire.FLEET), "an id is none of a device")
@@ -232,7 +232,8 @@ def _hello(fields: Fields, blobs: Sequence[bytes]) -> Message:
 def _ask(fields: Fields, blobs: Sequence[bytes]) -> Message:
     require(2 <= len(blobs) <= 2 * MOST_COHORTS and len(blobs) % 2 == 0, "it has no cohorts")
     number = fields.integer("number", 1, wire.MAX_ROUND)
-    cohorts = []
+    cohorts: list[Cohort] = []
+    left = MOST_DEVICES  # for all cohorts, which are different devices
     for body, packed in zip(blobs[::2], blobs[1::2], strict=True):
         try:
             asked = decode_body(body)
@@ -240,8 +241,10 @@ def _ask(fields: Fields, blobs: Sequence[bytes]) -> Message:
             require(asked.round == number, "a cohort is of another round")
         except (frames.FrameError, cards.CardError) as error:
             raise MessageError(f"a host asks what no frame can carry: {error}") from error
-        cohorts.append(Cohort(body, _devices(packed)))
-        require(len(cohorts[-1].devices) > 0, "a cohort has no devices")
+        devices = _devices(packed, left)
+        require(len(devices) > 0, "a cohort has no devices")
+        left -= len(devices)
+        cohorts.append(Cohort(body, devices))
     deadline, categories = fields.take("deadline"), fields.numbers("categories", MOST_COHORTS, wire.MAX_BASE)
     require(len(categories) in (0, len(cohorts)), "it has not a number of categories a cohort")
     return Ask(

@@ -123,6 +123,9 @@ class SiteFleet:
         """What the clients of all sites hold that have this data set. Raises UsageError."""
         data = datasets.held(self.dataset, classes=self.classes)
         rows = data.records(data.training)
+        require(
+            self.records <= len(rows), "records", f"at most the {len(rows)} of the data set", self.records
+        )
         return Holdings(rows, np.random.default_rng(self.seed).permutation(len(rows)), self.records)
 
     # In gateway.json
@@ -138,7 +141,7 @@ class SiteFleet:
             if named[name] != known.get(name):
                 raise UsageError(
                     f"{directory} was begun with --{name.replace('_', '-')} {known.get(name)}, not {named[name]}",
-                    hint="its devices have reported as what they are; for others write another directory",
+                    hint="its devices were made so, and stay what they are; for others write another directory",
                 )
         return cls(**{**known, **named})
 
@@ -147,8 +150,8 @@ class SiteFleet:
         told = _read(directory)
         if told.get(_RUNS) == asdict(self):
             return
+        _make(directory)
         try:
-            directory.mkdir(parents=True, exist_ok=True, mode=0o700)
             write_whole(
                 directory / FILE, json.dumps({**told, _RUNS: asdict(self)}, indent=1).encode() + b"\n"
             )
@@ -186,26 +189,28 @@ def opened(directory: str | Path, runs: SiteFleet, warn: Warn = lambda message: 
     path = Path(runs.store).expanduser() if runs.store else kind.default_store
     if path is None and not made:
         raise UsageError("--store must name the store with the devices' keys")
-    runs.save(directory)
+    _make(directory)
     with Store(path or directory / STORE, create=made) as store:
         if kind.provisions:
-            _provision(directory, kind, runs, store)
+            _provision(directory, kind, runs, store, warn)
         setting = Setting(
             store=store,
             directory=directory,
             run=_NAME,
             terms=Terms(silence=runs.silence),
             warn=warn,
-            holdings=runs.holdings() if kind.simulated else None,
+            holdings=_holdings(kind, runs, warn) if kind.simulated else None,
             clients=runs.count(kind),
             seed=runs.seed + (runs.first_id << 32),  # clients of two gateways must not draw the same
             first=runs.first_id,
             modules=_MODULES,
             standing=True,
         )
+        driver = cast(SiteDriver, kind.driver(setting))
+        runs.save(directory)  # not before: what cannot be run can be corrected
         yield Gateway(
             store,
-            cast(SiteDriver, kind.driver(setting)),
+            driver,
             fleet=kind.word,
             single_results=runs.single_results,
             silence=runs.silence,
@@ -213,7 +218,26 @@ def opened(directory: str | Path, runs: SiteFleet, warn: Warn = lambda message: 
         )
 
 
-def _provision(directory: Path, kind: Fleet, runs: SiteFleet, store: Store) -> None:
+def _make(directory: Path) -> None:
+    try:
+        directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+    except OSError as error:
+        raise StorageError(f"{directory}: {error.strerror}") from error
+
+
+def _holdings(kind: Fleet, runs: SiteFleet, warn: Warn) -> Holdings:
+    """What its clients hold; `warn` is told where some hold what others do, here or at another site."""
+    found = runs.holdings()
+    last = runs.first_id + (runs.count(kind) or 1) - 1
+    if last > found.clients:
+        warn(
+            f"--dataset {runs.dataset} has records for {found.clients:,} clients: those with ids from "
+            f"{max(runs.first_id, found.clients + 1):,} to {last:,} hold again what the ids from 1 on do"
+        )
+    return found
+
+
+def _provision(directory: Path, kind: Fleet, runs: SiteFleet, store: Store, warn: Warn) -> None:
     count = runs.count(kind)
     assert count is not None
     ids = range(runs.first_id, runs.first_id + count)
@@ -224,10 +248,11 @@ def _provision(directory: Path, kind: Fleet, runs: SiteFleet, store: Store) -> N
         raise UsageError(
             f"{kind.count} boards for {count} clients leave boards without one", hint="ask for fewer boards"
         )
+    rows = _holdings(kind, runs, warn).rows(np.arange(ids.start - 1, ids.stop - 1))
+    runs.save(directory)  # before there are devices of it
     shutil.rmtree(
         directory / FLEET_NAME, ignore_errors=True
     )  # of a start that was cut off: they have said nothing
-    rows = runs.holdings().rows(np.arange(ids.start - 1, ids.stop - 1))
     keys = new_keys(ids)
     boards = board_directories(directory, kind.count)
     bounds = [count * board // len(boards) for board in range(len(boards) + 1)]

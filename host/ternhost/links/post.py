@@ -29,6 +29,7 @@ from ternhost.errors import DeviceError, TernError, UsageError
 SOCKET = "gateway.sock"  # in the directory of a site
 SERVER = "server"  # the directory beside those of the sites, which no site may have for a name
 LARGEST = 1 << 28  # bytes of a question or an answer
+MOST_TEXT = 2000  # characters of an error, from whomever
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,31}")
 _LENGTH = struct.Struct(">I")
@@ -47,6 +48,9 @@ class Received:
     site: str
     payload: bytes | None
     error: str = ""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "error", self.error[:MOST_TEXT])  # it may be of another machine
 
 
 class Post(Protocol):
@@ -170,8 +174,13 @@ def call(path: str | Path, payload: bytes, timeout: float) -> bytes:
             f"no gateway answers at {path}: {error}", hint="is 'tern gateway run' running there?"
         ) from error
     if failed:
-        raise DeviceError(answer.decode(errors="replace"))
+        raise DeviceError(text_of(answer))
     return answer
+
+
+def text_of(data: bytes) -> str:
+    """The text of an error that another machine has sent, of at most MOST_TEXT characters."""
+    return data[: 4 * MOST_TEXT].decode(errors="replace")[:MOST_TEXT]
 
 
 @contextmanager

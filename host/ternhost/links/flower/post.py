@@ -20,7 +20,7 @@ from ternhost.links.flower.control import FAILURES, Control
 from ternhost.links.flower.files import HOST, Server
 from ternhost.links.flower.relay import ANSWERED, ASKED, LENGTH, RUN
 from ternhost.links.flower.sealed import NONCE, unseal
-from ternhost.links.post import LARGEST, Inbox, Received, exactly, listening, served
+from ternhost.links.post import LARGEST, Inbox, Received, exactly, listening, served, text_of
 
 _LOOK = 1.0  # seconds between two looks at the SuperLink
 _START = 45.0  # seconds that a ServerApp may take to start; then another is asked for
@@ -185,7 +185,7 @@ class FlowerPost:
         if asked is None:
             return
         if failed:
-            self._inbox.put(Received(asked.site, None, data.decode(errors="replace")))
+            self._inbox.put(Received(asked.site, None, text_of(data)))
             return
         try:
             error, answer = unseal(self._keys[asked.site], asked.question, data)
@@ -195,7 +195,7 @@ class FlowerPost:
             )
             return
         if error:
-            self._inbox.put(Received(asked.site, None, answer.decode(errors="replace")))
+            self._inbox.put(Received(asked.site, None, text_of(answer)))
         else:
             self._inbox.put(Received(asked.site, answer))
 

@@ -1,7 +1,7 @@
 """Flower's SuperLink behind a guard. A process: python -m ternhost.links.flower.superlink DIRECTORY
 
 Flower serves three protocols on one port, and asks for a key in one of them: Fleet, that of the sites. Whoever reaches
-the port could start programs by Control, or take the ServerApp's place by Runtime. So the guard leaves to others Fleet
+the port could start programs by Control, or take the ServerApp's place by Runtime. So the guard leaves to sites Fleet
 alone; Runtime is for this machine, with a secret of Flower's; Control for this machine, with a secret of ours.
 
 It keeps nothing on disk: a database makes a question take three times as long with ten sites, and what is lost with the
@@ -10,74 +10,21 @@ process is told or asked again, sites by 'tern gateway superlink', questions by 
 
 from __future__ import annotations
 
-import hmac
 import importlib
-import ipaddress
 import os
-import re
 import socket
 import subprocess
 import sys
 import threading
 import time
 from contextlib import suppress
-from typing import Any
 
 from ternhost.links.flower.children import end_with_parent
-from ternhost.links.flower.control import HEADER
-from ternhost.links.flower.files import AUTHORITY, CERTIFICATE, CONTROL, EXECUTOR, KEY, Server
-from ternhost.links.post import LARGEST
+from ternhost.links.flower.files import AUTHORITY, CERTIFICATE, CONTROL, EXECUTOR, KEY, SITES, Server
+from ternhost.links.flower.guard import Connection, Guard
 
-_FLEET = re.compile(r"/v1/fleet/[a-z-]+")
-_RUNTIME = "/v1/runtime/"
 _SUPEREXEC = "from flwr.supercore.cli import flower_superexec as run; run()"  # its command, wherever that is
-_LARGEST_REQUEST = LARGEST + (1 << 20)  # bytes
-
-
-class Guard:
-    """An ASGI application before Flower's: 403 for whom it does not let in, 413 for what is too long."""
-
-    def __init__(self, app: Any, secret: str) -> None:
-        self._app = app
-        self._secret = secret.encode()
-
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        if scope["type"] == "http":
-            if not self._admits(scope):
-                return await _refuse(send, 403)
-            length = dict(scope["headers"]).get(b"content-length", b"0")
-            if not length.isdigit() or int(length) > _LARGEST_REQUEST or _chunked(scope):
-                return await _refuse(send, 413)
-        elif scope["type"] != "lifespan":
-            return None  # Flower has no websockets
-        await self._app(scope, receive, send)
-
-    def _admits(self, scope: Any) -> bool:
-        path = scope["path"]
-        if _FLEET.fullmatch(path):
-            return True
-        if not _from_here(scope):
-            return False
-        if path.startswith(_RUNTIME):
-            return True
-        given = dict(scope["headers"]).get(HEADER.encode(), b"")
-        return hmac.compare_digest(given, self._secret)
-
-
-def _from_here(scope: Any) -> bool:
-    client, server = scope.get("client"), scope.get("server")
-    if not client or not server:
-        return False
-    return ipaddress.ip_address(client[0]).is_loopback or client[0] == server[0]
-
-
-def _chunked(scope: Any) -> bool:
-    return any(name == b"transfer-encoding" for name, _ in scope["headers"])
-
-
-async def _refuse(send: Any, status: int) -> None:
-    await send({"type": "http.response.start", "status": status, "headers": [(b"content-length", b"0")]})
-    await send({"type": "http.response.body", "body": b""})
+_MOST_CONNECTIONS = 1024  # at a time; a site has up to some ten
 
 
 def main() -> None:
@@ -105,12 +52,15 @@ def main() -> None:
     app = create_app(config, command.SuperLinkLifespan)
     threading.Thread(target=_execute, args=(server,), daemon=True).start()
     uvicorn.run(
-        Guard(app, (where / CONTROL).read_text().strip()),
+        Guard(app, (where / CONTROL).read_text().strip(), where / SITES),
         host=server.address,
         port=server.port,
+        http=Connection,
+        ws="none",
         access_log=False,
         proxy_headers=False,  # who connects is who it is, whatever a header says
         log_level="warning",
+        limit_concurrency=_MOST_CONNECTIONS,
         ssl_certfile=config.ssl_certfile,
         ssl_keyfile=config.ssl_keyfile,
         workers=1,
