@@ -26,7 +26,7 @@ FLOORS = (
     {"vectorised"},
     {"errors", "registry", "options", "files", "cache", "extras", "text"},
 )
-MOST_LINES_OF_HOST = 23_600  # of code
+MOST_LINES_OF_HOST = 24_200  # of code
 MOST_LINES_OF_A_FILE = 420
 
 
