@@ -8,10 +8,11 @@ import pytest
 from cryptography import x509
 
 from tern.links import mqtt
+from ternhost import fleet
 from ternhost.aggregate.store import Store
 from ternhost.cli import main
 from ternhost.errors import UsageError
-from ternhost.fleet import broker, keys
+from ternhost.fleet import broker, keys, sites
 from ternhost.fleet.broker_files import ACCESS, PASSWORDS
 from ternhost.links.access import AUTHORITY, BOARDS, CERTIFICATE, CONFIG, HOST, KEY, Access
 
@@ -156,6 +157,25 @@ def test_what_cannot_be(central):
     shutil.copytree(directory / "sites" / "lab", copy)
     with pytest.raises(UsageError, match="is the site of another broker"):
         broker.configure(copy)
+
+
+def test_a_host_knows_the_ids_of_sites_with_a_broker(central):
+    directory, _ = central
+    broker.add_site(directory, "lab", bridge=True, boards=(2, 3))
+    broker.add_site(directory, "shed", bridge=True)
+    broker.add_site(directory, "desk", relay=True, boards=(4, 4))
+    broken = directory / "sites" / "attic" / "site.json"
+    broken.parent.mkdir()
+    broken.write_text("{")
+    assert sites.ids(directory) == {"lab": range(2, 4)}
+
+
+def test_a_site_cannot_be_asked(central):
+    directory, _ = central
+    broker.add_site(directory, "lab", bridge=True)
+    with pytest.raises(UsageError, match="is a site: its broker lets no host in") as caught:
+        fleet.parse(f"mqtt:{directory / 'sites' / 'lab'}").driver(None)
+    assert "ask at the central broker" in caught.value.hint
 
 
 def test_without_tls(tmp_path):

@@ -11,6 +11,7 @@ import os
 import re
 import secrets
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -81,6 +82,11 @@ class Site:
         """As whom its broker speaks to the central one."""
         return f"tern-site-{self.name}"
 
+    @property
+    def has_ids(self) -> bool:
+        """Whether it was given ids of devices of its own."""
+        return (self.first, self.last) != (1, _LAST)
+
     def keys(self, keys: Mapping[int, bytes]) -> dict[int, bytes]:
         """Of these, those of its devices."""
         return {device: key for device, key in keys.items() if self.first <= device <= self.last}
@@ -90,7 +96,7 @@ class Site:
         if not self.bridge:
             return ""
         boards = ["+"]
-        if (self.first, self.last) != (1, _LAST):
+        if self.has_ids:
             boards = [mqtt.name(device) for device in sorted(self.keys(keys))]
         lines = (f"{topic}{board}\n" for topic in _OF_BOARDS for board in boards)
         return (
@@ -106,6 +112,20 @@ def is_site(directory: Path) -> bool:
 def load_all(directory: Path) -> list[Site]:
     """The sites of the central broker whose directory this is. Raises UsageError and StorageError."""
     return [_load(path) for path in sorted((directory / SITES).glob(f"*/{SITE}"))]
+
+
+def ids(directory: Path) -> dict[str, range]:
+    """Of the central broker whose directory this is: the ids of the devices of each site with a broker, if it has any.
+
+    A description that cannot be read is left out: who hears boards goes on.
+    """
+    found = {}
+    for path in (directory / SITES).glob(f"*/{SITE}"):
+        with suppress(StorageError, UsageError):
+            site = _load(path)
+            if site.bridge and site.has_ids:
+                found[site.name] = range(site.first, site.last + 1)
+    return found
 
 
 def _load(path: Path) -> Site:
