@@ -20,7 +20,7 @@ from typing import Self
 
 from ternhost.errors import DeviceError, StorageError, UsageError
 from ternhost.fleet.broker import PID, PORT, configure
-from ternhost.fleet.sites import SITES
+from ternhost.fleet.sites import SITES, is_site
 from ternhost.links.access import CONFIG, HOST, Access
 
 _LOG = "mosquitto.log"
@@ -60,13 +60,22 @@ def listens(address: str, port: int) -> bool:
 def reload(directory: str | Path) -> bool:
     """Have the Mosquitto that runs on the configuration of a directory read its passwords and its access list again.
 
-    So do those of its sites that run here. Return whether there is one that this user may tell: it runs on this
-    machine, and its system has /proc.
+    So do those of its sites that run here, and the central one of a site that is still beside it: that first, since
+    what a site's bridge passes on too early is lost. Return whether there is one that this user may tell for the
+    directory itself: it runs on this machine, and its system has /proc.
     """
-    for site in sorted((Path(directory) / SITES).glob("*")):
-        reload(site)
+    directory = Path(directory).resolve()
+    if is_site(directory) and (directory.parent.parent / CONFIG).exists():
+        _hang_up(directory.parent.parent)
+    taken = _hang_up(directory)
+    for site in sorted((directory / SITES).glob("*")):
+        _hang_up(site)
+    return taken
+
+
+def _hang_up(directory: Path) -> bool:
     try:
-        pid = int((Path(directory) / PID).read_text())
+        pid = int((directory / PID).read_text())
         if Path(f"/proc/{pid}/comm").read_text() == "mosquitto\n":  # and not whoever has its number by now
             os.kill(pid, signal.SIGHUP)
             return True
