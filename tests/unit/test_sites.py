@@ -110,7 +110,7 @@ def test_new_keys_reach_the_sites(central, tmp_path):
     broker.configure(site)
     assert users(site) == {"00000004", "00000005"}, "by its own name, too"
     broker.configure(directory, port=4321)
-    assert "address localhost:4321" in conf.read_text(), "the central broker is elsewhere"
+    assert "address broker.local:4321" in conf.read_text(), "the central broker is elsewhere"
     shutil.rmtree(site)
     broker.configure(directory)
     assert "tern-site-lab" not in users(directory) | {section(directory, "tern-site-lab")}

@@ -65,7 +65,9 @@ def add_parser(subparsers: Any) -> None:
         help="processes that may be hosts at once, to share the reports ($share); default 1",
     )
     config.add_argument(
-        "--no-tls", action="store_true", help="for boards without TLS, on a network of their own"
+        "--tls",
+        action=argparse.BooleanOptionalAction,
+        help="--no-tls: for boards without TLS, on a network of their own",
     )
     home = config.add_mutually_exclusive_group()
     home.add_argument(
@@ -127,7 +129,7 @@ def run_config(args: argparse.Namespace) -> int:
         "port": args.port,
         "prefix": args.prefix,
         "hosts": args.hosts,
-        "tls": False if args.no_tls else None,
+        "tls": args.tls,
     }
     options = {name: value for name, value in named.items() if value is not None}
     site = _site_options(args)
