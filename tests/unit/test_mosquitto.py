@@ -2,6 +2,8 @@
 
 import shutil
 import subprocess
+import time
+from pathlib import Path
 
 import pytest
 
@@ -25,7 +27,11 @@ def told(tmp_path, monkeypatch):
         of[process.pid] = (directory.name, process)
     order = []
     monkeypatch.setattr(mosquitto.os, "kill", lambda pid, signal: order.append(of[pid][0]))
+    for pid in of:
+        while Path(f"/proc/{pid}/comm").read_text() != "mosquitto\n":  # not before exec
+            time.sleep(0.01)
     yield place, order
+    monkeypatch.undo()
     for _, process in of.values():
         process.kill()
         process.wait()
