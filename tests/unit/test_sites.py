@@ -178,6 +178,40 @@ def test_a_site_cannot_be_asked(central):
     assert "ask at the central broker" in caught.value.hint
 
 
+def test_brokers_are_told_apart(tmp_path):
+    """By every name that their certificates carry, and by the ids of their devices."""
+    broker.configure(tmp_path, names=("broker.local", "10.0.0.7", "localhost"))
+    broker.add_site(tmp_path, "lab", bridge=True, names=("lab.local", "localhost"), boards=(1, 99))
+    for options, message in (
+        ({"names": ("shed.local", "10.0.0.7")}, "10.0.0.7 is the central broker"),
+        ({"names": ("lab.local",)}, "lab.local is the broker of site lab"),
+        ({"boards": (99, 120)}, "devices 1-99 are at site lab: 99-120 cannot be at shed"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            broker.add_site(tmp_path, "shed", bridge=True, **options)
+    assert not (tmp_path / "sites" / "shed").exists()
+    broker.add_site(tmp_path, "shed", bridge=True, names=("shed.local", "localhost"), boards=(100, 120))
+    broker.add_site(tmp_path, "lab", bridge=True, boards=(1, 50))
+    with pytest.raises(UsageError, match="lab is the site of another broker"):
+        broker.add_site(tmp_path / "sites" / "lab", "attic", bridge=True)
+
+
+def test_what_cannot_be_is_told_before_anything_is_written(central, tmp_path, capsys):
+    directory, _ = central
+    broker.add_site(directory, "lab", bridge=True)
+    assert main(["broker", "config", str(tmp_path / "new"), "--bridge", "La b"]) == 2
+    assert not (tmp_path / "new").exists()
+    before = (directory / PASSWORDS).read_bytes()
+    assert main(["broker", "config", str(directory / "sites" / "lab"), "--bridge", "c"]) == 2
+    assert "is the site of another broker" in capsys.readouterr().err
+    assert (directory / PASSWORDS).read_bytes() == before
+
+
+def test_a_bridge_without_tls_is_warned_of(tmp_path, capsys):
+    assert main(["broker", "config", str(tmp_path), "--no-tls", "--bridge", "lab"]) == 0
+    assert "without TLS the broker of site lab tells its password" in capsys.readouterr().err
+
+
 def test_without_tls(tmp_path):
     broker.configure(tmp_path, tls=False)
     broker.add_site(tmp_path, "lab", bridge=True, port=8884)
