@@ -155,6 +155,32 @@ def test_again_without_options_changes_nothing_but_passwords(tmp_path):
     assert broker.configure(tmp_path, port=4321).port == 4321
 
 
+def test_what_is_not_named_stays(tmp_path):
+    broker.configure(
+        tmp_path, port=1234, names=("broker.local", "10.0.0.7"), address="0.0.0.0", prefix="farm",
+        persistence=False, queued=50,
+    )  # fmt: skip
+    conf = (tmp_path / CONFIG).read_text()
+    access = broker.configure(tmp_path, hosts=2)
+    assert (access.host, access.port, access.prefix) == ("broker.local", 1234, "farm")
+    assert (tmp_path / CONFIG).read_text() == conf
+    assert Access.load(tmp_path / "host-2.json").host == "broker.local"
+    certificate = x509.load_pem_x509_certificate((tmp_path / CERTIFICATE).read_bytes())
+    names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    assert [str(name.value) for name in names] == ["broker.local", "10.0.0.7"]
+    broker.configure(tmp_path, port=4321)
+    assert "listener 4321 0.0.0.0\n" in (tmp_path / CONFIG).read_text()
+    assert "host-2.json" in {path.name for path in tmp_path.iterdir()}
+    assert "tern-host-2" in passwords(tmp_path)
+
+
+def test_no_tls_stays_too(tmp_path):
+    broker.configure(tmp_path, tls=False, names=("broker.local",))
+    access = broker.configure(tmp_path, port=4321)
+    assert (access.authority, access.host) == (None, "broker.local")
+    assert broker.configure(tmp_path, tls=True).authority
+
+
 def test_an_older_host_file_tells_no_store(tmp_path):
     broker.write_configuration(tmp_path, KEYS)
     path = tmp_path / HOST

@@ -8,10 +8,11 @@ import pytest
 from cryptography import x509
 
 from tern.links import mqtt
+from ternhost import fleet
 from ternhost.aggregate.store import Store
 from ternhost.cli import main
 from ternhost.errors import UsageError
-from ternhost.fleet import broker, keys
+from ternhost.fleet import broker, keys, sites
 from ternhost.fleet.broker_files import ACCESS, PASSWORDS
 from ternhost.links.access import AUTHORITY, BOARDS, CERTIFICATE, CONFIG, HOST, KEY, Access
 
@@ -109,7 +110,7 @@ def test_new_keys_reach_the_sites(central, tmp_path):
     broker.configure(site)
     assert users(site) == {"00000004", "00000005"}, "by its own name, too"
     broker.configure(directory, port=4321)
-    assert "address localhost:4321" in conf.read_text(), "the central broker is elsewhere"
+    assert "address broker.local:4321" in conf.read_text(), "the central broker is elsewhere"
     shutil.rmtree(site)
     broker.configure(directory)
     assert "tern-site-lab" not in users(directory) | {section(directory, "tern-site-lab")}
@@ -156,6 +157,59 @@ def test_what_cannot_be(central):
     shutil.copytree(directory / "sites" / "lab", copy)
     with pytest.raises(UsageError, match="is the site of another broker"):
         broker.configure(copy)
+
+
+def test_a_host_knows_the_ids_of_sites_with_a_broker(central):
+    directory, _ = central
+    broker.add_site(directory, "lab", bridge=True, boards=(2, 3))
+    broker.add_site(directory, "shed", bridge=True)
+    broker.add_site(directory, "desk", relay=True, boards=(4, 4))
+    broken = directory / "sites" / "attic" / "site.json"
+    broken.parent.mkdir()
+    broken.write_text("{")
+    assert sites.ids(directory) == {"lab": range(2, 4)}
+
+
+def test_a_site_cannot_be_asked(central):
+    directory, _ = central
+    broker.add_site(directory, "lab", bridge=True)
+    with pytest.raises(UsageError, match="is a site: its broker lets no host in") as caught:
+        fleet.parse(f"mqtt:{directory / 'sites' / 'lab'}").driver(None)
+    assert "ask at the central broker" in caught.value.hint
+
+
+def test_brokers_are_told_apart(tmp_path):
+    """By every name that their certificates carry, and by the ids of their devices."""
+    broker.configure(tmp_path, names=("broker.local", "10.0.0.7", "localhost"))
+    broker.add_site(tmp_path, "lab", bridge=True, names=("lab.local", "localhost"), boards=(1, 99))
+    for options, message in (
+        ({"names": ("shed.local", "10.0.0.7")}, "10.0.0.7 is the central broker"),
+        ({"names": ("lab.local",)}, "lab.local is the broker of site lab"),
+        ({"boards": (99, 120)}, "devices 1-99 are at site lab: 99-120 cannot be at shed"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            broker.add_site(tmp_path, "shed", bridge=True, **options)
+    assert not (tmp_path / "sites" / "shed").exists()
+    broker.add_site(tmp_path, "shed", bridge=True, names=("shed.local", "localhost"), boards=(100, 120))
+    broker.add_site(tmp_path, "lab", bridge=True, boards=(1, 50))
+    with pytest.raises(UsageError, match="lab is the site of another broker"):
+        broker.add_site(tmp_path / "sites" / "lab", "attic", bridge=True)
+
+
+def test_what_cannot_be_is_told_before_anything_is_written(central, tmp_path, capsys):
+    directory, _ = central
+    broker.add_site(directory, "lab", bridge=True)
+    assert main(["broker", "config", str(tmp_path / "new"), "--bridge", "La b"]) == 2
+    assert not (tmp_path / "new").exists()
+    before = (directory / PASSWORDS).read_bytes()
+    assert main(["broker", "config", str(directory / "sites" / "lab"), "--bridge", "c"]) == 2
+    assert "is the site of another broker" in capsys.readouterr().err
+    assert (directory / PASSWORDS).read_bytes() == before
+
+
+def test_a_bridge_without_tls_is_warned_of(tmp_path, capsys):
+    assert main(["broker", "config", str(tmp_path), "--no-tls", "--bridge", "lab"]) == 0
+    assert "without TLS the broker of site lab tells its password" in capsys.readouterr().err
 
 
 def test_without_tls(tmp_path):

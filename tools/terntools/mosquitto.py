@@ -20,7 +20,7 @@ from typing import Self
 
 from ternhost.errors import DeviceError, StorageError, UsageError
 from ternhost.fleet.broker import PID, PORT, configure
-from ternhost.fleet.sites import SITES
+from ternhost.fleet.sites import SITES, is_site
 from ternhost.links.access import CONFIG, HOST, Access
 
 _LOG = "mosquitto.log"
@@ -34,6 +34,8 @@ _HUNG = 15.0  # that it may take
 _CONNECT = b"\x10\x0c\x00\x04MQTT\x04\x02\x00\x00\x00\x00"  # as nobody
 _PAUSE, _LONGEST_PAUSE = 1.0, 60.0  # before it is started again
 _PORTS = range(10_000, 30_000)
+_HEALTHY = 300.0  # seconds after which the pause is the first again
+_STAMP = re.compile(r"^\d+: ")  # of a line of its log
 _given: set[int] = set()  # by free_port
 
 
@@ -60,13 +62,22 @@ def listens(address: str, port: int) -> bool:
 def reload(directory: str | Path) -> bool:
     """Have the Mosquitto that runs on the configuration of a directory read its passwords and its access list again.
 
-    So do those of its sites that run here. Return whether there is one that this user may tell: it runs on this
-    machine, and its system has /proc.
+    So do those of its sites that run here, and the central one of a site that is still beside it: that first, since
+    what a site's bridge passes on too early is lost. Return whether there is one that this user may tell for the
+    directory itself: it runs on this machine, and its system has /proc.
     """
-    for site in sorted((Path(directory) / SITES).glob("*")):
-        reload(site)
+    directory = Path(directory).resolve()
+    if is_site(directory) and (directory.parent.parent / CONFIG).exists():
+        _hang_up(directory.parent.parent)
+    taken = _hang_up(directory)
+    for site in sorted((directory / SITES).glob("*")):
+        _hang_up(site)
+    return taken
+
+
+def _hang_up(directory: Path) -> bool:
     try:
-        pid = int((Path(directory) / PID).read_text())
+        pid = int((directory / PID).read_text())
         if Path(f"/proc/{pid}/comm").read_text() == "mosquitto\n":  # and not whoever has its number by now
             os.kill(pid, signal.SIGHUP)
             return True
@@ -97,6 +108,7 @@ class Mosquitto:
         self.access = Access.load(self.directory / HOST)
         self._listener = listener(self.directory)
         self._process: subprocess.Popen[bytes] | None = None
+        self._logged = 0  # bytes of the log that are older than the process
         self._keeper: threading.Thread | None = None
         self._stopping = threading.Event()
         self.start()
@@ -121,6 +133,7 @@ class Mosquitto:
                 hint="end it, or name another port: tern broker config DIR --port",
             )
         with open(self.directory / _LOG, "ab") as out:
+            self._logged = out.seek(0, os.SEEK_END)
             self._process = subprocess.Popen(
                 [binary, "-c", CONFIG],
                 cwd=self.directory,  # what a site's names is named from there
@@ -132,16 +145,26 @@ class Mosquitto:
         end = time.monotonic() + _START_TIMEOUT
         while not listens(address, port):
             if self._process.poll() is not None or time.monotonic() > end:
+                error = self._ended("mosquitto does not start")
                 self.kill()
-                raise self._ended("mosquitto does not start")
+                raise error
             time.sleep(0.01)
         if self._process.poll() is not None:  # it is another that listens
             raise self._ended("mosquitto has ended")
 
     def _ended(self, message: str) -> DeviceError:
+        # Its own last words alone: what else it logs is no reason.
         log = self.directory / _LOG
-        lines = log.read_text(errors="replace").splitlines()
-        return DeviceError(message + (f": {lines[-1]}" if lines else ""), hint=f"see {log}")
+        with open(log, "rb") as file:
+            file.seek(self._logged)
+            lines = file.read().decode(errors="replace").splitlines()
+        errors = [said for line in lines if (said := _STAMP.sub("", line)).startswith("Error")]
+        code = self._process.poll() if self._process else None
+        if errors:
+            message += f": {errors[-1]}"
+        elif code is not None:
+            message += f": {signal.Signals(-code).name}" if code < 0 else f" with exit code {code}"
+        return DeviceError(message, hint=f"see {log}")
 
     def answers(self, timeout: float) -> bool:
         """Whether it does not hang: it says something to whoever connects, in so many seconds, or ends."""
@@ -173,7 +196,7 @@ class Mosquitto:
 
     def _keep(self, tell: Callable[[str], None]) -> None:
         pause = _PAUSE
-        asked = time.monotonic()
+        asked = started = time.monotonic()
         while not self._stopping.wait(_LOOK_EVERY):
             if self._process and self._process.poll() is None:
                 if time.monotonic() - asked < _ASK_EVERY:
@@ -186,12 +209,15 @@ class Mosquitto:
                 what = "mosquitto hangs"
             else:
                 what = self._ended("mosquitto has ended").message
+            if time.monotonic() - started > _HEALTHY:
+                pause = _PAUSE
             tell(f"{what}; it is started again in {pause:g} s")
             if self._stopping.wait(pause):
                 return
             pause = min(2 * pause, _LONGEST_PAUSE)
             with suppress(DeviceError):
                 self.start()
+            started = time.monotonic()
 
     def reload(self) -> None:
         """Have it read its passwords and its access list again."""

@@ -61,7 +61,7 @@ class BoardsDriver(StoredDriver):
         self._checked = 0.0
         self._failed: Mapping[str, DeviceError] = {}
         self._stopped = threading.Event()
-        self._sightings = Sightings(store)
+        self._sightings = Sightings(store, warn)
 
     def __enter__(self) -> Self:
         self._fleet.__enter__()
@@ -74,7 +74,7 @@ class BoardsDriver(StoredDriver):
                     self._raise_failed()  # may know better why
                     raise
             self._map_devices()
-            self._store.boards_offline()
+            self._sightings.forget()
             for board in self.boards:
                 self._hand_out_model(board)
                 self._saw(board)

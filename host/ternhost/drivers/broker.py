@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from types import TracebackType
@@ -72,7 +72,7 @@ class BrokerDriver(StoredDriver):
         self._told_connected = True
         self._told_sites: dict[str, bool] = {}
         self._looked = 0.0
-        self._sightings = Sightings(store)
+        self._sightings = Sightings(store, warn)
 
     def _wait_for(self, work: Coroutine[Any, Any, T]) -> T:
         return self._runner.run(work)
@@ -88,7 +88,7 @@ class BrokerDriver(StoredDriver):
         return self
 
     async def _connect(self) -> None:
-        self._store.boards_offline()
+        self._sightings.forget()
         self.link = self._make_link()
         self.link.on_connect = self._on_connect
         self.link.on_waiting = self._warn
@@ -330,8 +330,7 @@ class BrokerDriver(StoredDriver):
         new, again, gone = self._roster.look(self.link, now)
         for board in (*new, *again, *gone):
             said = self.link.boards.get(board.name)
-            told = told_by(said.hello) if said else {}
-            self._sightings.saw(board.name, board.clients, board.heard, online=board.there, told=told)
+            self._saw(board, told_by(said.hello) if said else {})
         if new or again or gone:
             self._sightings.write()
         self._hear([board.clients.start for board in new + again if board.greeted == now])
@@ -353,8 +352,13 @@ class BrokerDriver(StoredDriver):
 
     def _note_heard(self) -> None:
         for board in self._roster.boards.values():
-            self._sightings.saw(board.name, board.clients, board.heard, online=board.there)
+            self._saw(board, {})
         self._sightings.write()
+
+    def _saw(self, board: Board, told: Mapping[str, Any]) -> None:
+        # Of a member alone: anybody on the broker of a site may say that more boards are there, and rows stay.
+        if self.aggregator.key(board.clients.start):
+            self._sightings.saw(board.name, board.clients, board.heard, online=board.there, told=told)
 
     def _warn_of_later_keys(self, boards: Iterable[Board]) -> None:
         ahead = [board.name for board in boards if board.is_ahead(self._fleet.epoch)]

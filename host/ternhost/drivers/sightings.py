@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from ternhost.aggregate.board_table import BoardRow
 from ternhost.aggregate.store import Store
+from ternhost.drivers.base import Warn
+from ternhost.errors import StorageError
 
 # Seconds from one note of when boards were heard to the next, and for each board of a large fleet.
 _EVERY, _EACH = 5.0, 0.001
@@ -15,10 +17,16 @@ _NOTHING: dict[str, Any] = {}
 
 
 class Sightings:
-    """What was seen of boards since it was written last; in one transaction for all of them."""
+    """What was seen of boards since it was written last; in one transaction for all of them.
 
-    def __init__(self, store: Store) -> None:
+    Nothing is decided by it: where it cannot be written, it is kept until it can, and whoever asks boards goes on.
+    """
+
+    def __init__(self, store: Store, warn: Warn = lambda message: None) -> None:
+        """warn: gets a sentence each time that the store begins to refuse it."""
         self._store = store
+        self._warn = warn
+        self._refused = False
         self._seen: dict[str, BoardRow] = {}
         self._written = time.monotonic()
 
@@ -51,13 +59,24 @@ class Sightings:
         )
 
     def write(self) -> None:
-        """Write what was seen. Raises StorageError."""
+        """Write what was seen."""
         if self._seen:
-            self._store.boards_seen(self._seen.values())
-            self._seen = {}
+            self._try(lambda: self._store.boards_seen(self._seen.values()))
+            if not self._refused:
+                self._seen = {}
         self._written = time.monotonic()
 
     def forget(self) -> None:
         """Nobody is connected to any board."""
         self.write()
-        self._store.boards_offline()
+        self._try(self._store.boards_offline)
+
+    def _try(self, note: Callable[[], None]) -> None:
+        try:
+            note()
+        except StorageError as error:
+            if not self._refused:
+                self._warn(f"what boards say of themselves is noted later: {error.message}")
+            self._refused = True
+        else:
+            self._refused = False

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from ternhost.drivers.ports import Boards, Ports
 from ternhost.errors import UsageError
+from ternhost.fleet import sites
 from ternhost.fleet.provision import board_directories
 from ternhost.links.access import Access, host_file
 from ternhost.registry import Registry
@@ -184,8 +185,17 @@ class OnBroker(Fleet):
             raise UsageError(f"fleet {text!r} names no directory", hint="such as mqtt:my-broker")
 
     @property
+    def _host_file(self) -> Path:
+        return host_file(Path(self.rest).expanduser())
+
+    @property
     def _access(self) -> Access:
-        return Access.load(host_file(Path(self.rest).expanduser()))
+        if sites.is_site(directory := self._host_file.parent):
+            raise UsageError(
+                f"{directory} is a site: its broker lets no host in",
+                hint="ask at the central broker: name the directory that 'tern broker config' made there",
+            )
+        return Access.load(self._host_file)
 
     @property
     def default_store(self) -> Path | None:
@@ -196,10 +206,10 @@ class OnBroker(Fleet):
         from ternhost.drivers.broker import BrokerDriver
         from ternhost.links.mqtt import MqttLink
 
-        access = self._access
+        access, directory = self._access, self._host_file.parent
         return BrokerDriver(
             setting.store,
-            lambda: MqttLink(access),
+            lambda: MqttLink(access, sites=lambda: sites.ids(directory)),
             setting.terms,
             run=setting.run,
             individual=setting.individual,

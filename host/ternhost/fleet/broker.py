@@ -27,6 +27,8 @@ from ternhost.fleet.broker_files import (
     PORT,
     QUEUED,
     check_reached,
+    listening,
+    names,
     update_memory,
     write_access_list,
     write_conf,
@@ -168,9 +170,9 @@ def configure(
     """Write the configuration of a broker for the devices of a store, which is made, empty, where there is none.
 
     store: by default the one that host.json tells, or store.sqlite in the directory. home_assistant, options: of
-    `write_configuration`; where there is a configuration and no other option is named, its passwords change, its memory
-    with their number, and the access list; `reload` has a Mosquitto that runs take them. Raises StorageError and
-    UsageError.
+    `write_configuration`; where there is a configuration, what is not named stays as it is. If no other option is
+    named, its passwords change, its memory with their number, and the access list; `reload` has a Mosquitto that runs
+    take them. Raises StorageError and UsageError.
     """
     directory = Path(directory)
     if sites.is_site(directory):
@@ -198,10 +200,24 @@ def configure(
             raise StorageError(f"cannot write {error.filename}: {error.strerror}") from error
         update_memory(directory, len(keys))
     else:
+        if old:
+            options = {**_configured(directory, old), **options}
         write_configuration(directory, keys, store=path, home_assistant=home_assistant, **options)
     if not path.exists():
         Store(path, beside=True).close()
     return Access.load(directory / HOST)
+
+
+def _configured(directory: Path, access: Access) -> dict[str, Any]:
+    # The options of `write_configuration`, as they were last time.
+    return {
+        **listening(directory),
+        "names": names(directory, access),
+        "port": access.port,
+        "prefix": access.prefix,
+        "tls": access.authority is not None,
+        "hosts": len(_hosts(directory)),
+    }
 
 
 def add_site(directory: str | Path, name: str, **options: Any) -> Site:

@@ -7,11 +7,13 @@ import hashlib
 import re
 import secrets
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from tern import wire
 from ternhost.errors import UsageError
-from ternhost.links.access import CERTIFICATE, CONFIG, KEY, write_file
+from ternhost.links.access import CERTIFICATE, CONFIG, KEY, Access, write_file
 
 PASSWORDS = "passwords"
 ACCESS = "access"
@@ -132,6 +134,32 @@ def write_conf(
         persistence="true" if persistence else "false",
     )
     write_file(directory / CONFIG, (text + bridge).encode(), secret=bool(bridge))
+
+
+def names(directory: Path, access: Access) -> list[str]:
+    """Under which names a broker that is configured is reached: the first, and all that its certificate carries."""
+    found: list[str] = []
+    if access.authority:
+        from ternhost.fleet.certificates import names_of  # they need an extra
+
+        with suppress(OSError, ValueError):
+            found = names_of(directory / CERTIFICATE)
+    return [access.host, *(name for name in found if name != access.host)]
+
+
+def listening(directory: Path) -> dict[str, Any]:
+    """What mosquitto.conf says, of the options of `write_conf`; what it does not say is missing."""
+    try:
+        text = (directory / CONFIG).read_text()
+    except OSError:
+        return {}
+    lines = dict(line.partition(" ")[::2] for line in text.splitlines())
+    found: dict[str, Any] = {"persistence": lines.get("persistence") != "false"}
+    if address := lines.get("listener", "").partition(" ")[2]:
+        found["address"] = address
+    if (queued := lines.get("max_queued_messages", "")).isdecimal():
+        found["queued"] = int(queued)
+    return found
 
 
 def update_memory(directory: Path, boards: int) -> None:

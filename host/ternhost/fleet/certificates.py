@@ -48,6 +48,13 @@ def write_site_certificates(directory: Path, names: Sequence[str], central: Path
     _write_certificate(directory, names, central, "broker")
 
 
+def names_of(certificate: Path) -> list[str]:
+    """The host names and addresses that a broker's certificate carries, in order. Raises OSError and ValueError."""
+    read = x509.load_pem_x509_certificate(certificate.read_bytes())
+    names = read.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    return [str(name.value) for name in names]
+
+
 def _write_authority(directory: Path, authority: x509.Certificate) -> None:
     write_file(directory / AUTHORITY, authority.public_bytes(serialization.Encoding.PEM))
     write_file(directory / DEVICE_AUTHORITY, authority.public_bytes(serialization.Encoding.DER))

@@ -11,6 +11,7 @@ import os
 import re
 import secrets
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -81,6 +82,11 @@ class Site:
         """As whom its broker speaks to the central one."""
         return f"tern-site-{self.name}"
 
+    @property
+    def has_ids(self) -> bool:
+        """Whether it was given ids of devices of its own."""
+        return (self.first, self.last) != (1, _LAST)
+
     def keys(self, keys: Mapping[int, bytes]) -> dict[int, bytes]:
         """Of these, those of its devices."""
         return {device: key for device, key in keys.items() if self.first <= device <= self.last}
@@ -90,7 +96,7 @@ class Site:
         if not self.bridge:
             return ""
         boards = ["+"]
-        if (self.first, self.last) != (1, _LAST):
+        if self.has_ids:
             boards = [mqtt.name(device) for device in sorted(self.keys(keys))]
         lines = (f"{topic}{board}\n" for topic in _OF_BOARDS for board in boards)
         return (
@@ -108,6 +114,20 @@ def load_all(directory: Path) -> list[Site]:
     return [_load(path) for path in sorted((directory / SITES).glob(f"*/{SITE}"))]
 
 
+def ids(directory: Path) -> dict[str, range]:
+    """Of the central broker whose directory this is: the ids of the devices of each site with a broker, if it has any.
+
+    A description that cannot be read is left out: who hears boards goes on.
+    """
+    found = {}
+    for path in (directory / SITES).glob(f"*/{SITE}"):
+        with suppress(StorageError, UsageError):
+            site = _load(path)
+            if site.bridge and site.has_ids:
+                found[site.name] = range(site.first, site.last + 1)
+    return found
+
+
 def _load(path: Path) -> Site:
     try:
         return Site(**json.loads(path.read_text()))
@@ -115,6 +135,46 @@ def _load(path: Path) -> Site:
         raise StorageError(f"{path}: {error.strerror}") from error
     except (ValueError, TypeError) as error:
         raise UsageError(f"{path} does not describe a site: {error}") from error
+
+
+def check(directory: Path, name: str) -> None:
+    """Raise UsageError where the broker of a directory cannot have a site of this name."""
+    if not _NAME.fullmatch(name):
+        raise UsageError(
+            f"a site cannot be called {name!r}",
+            hint="give 1 to 32 small letters, digits and '-', such as lab-2",
+        )
+    if is_site(directory):
+        raise UsageError(
+            f"{directory} is the site of another broker",
+            hint="a site has none of its own: run 'tern broker config' on the central broker's directory",
+        )
+
+
+def _check_apart(site: Site, directory: Path, central: Access) -> None:
+    # Of two brokers each has names, and, if any, ids of devices of its own.
+    others = [
+        (other, set(other.names)) for other in load_all(directory) if other.name != site.name and other.bridge
+    ]
+    for name in site.names:
+        if name in _HERE:
+            continue
+        if name in broker_files.names(directory, central):
+            raise UsageError(
+                f"{name} is the central broker", hint="give the site's another name: --site-name"
+            )
+        for other, names in others:
+            if name in names:
+                raise UsageError(
+                    f"{name} is the broker of site {other.name}", hint="give another: --site-name"
+                )
+    for other, _ in others:
+        if site.has_ids and other.has_ids and site.first <= other.last and other.first <= site.last:
+            raise UsageError(
+                f"devices {other.first}-{other.last} are at site {other.name}: "
+                f"{site.first}-{site.last} cannot be at {site.name}",
+                hint="give each site ids of its own: --boards FIRST-LAST",
+            )
 
 
 def describe(
@@ -129,11 +189,7 @@ def describe(
     boards: tuple[int, int] | None = None,
 ) -> Site:
     """Note what a site is to have, over what was noted before; `write` then makes it. Raises UsageError."""
-    if not _NAME.fullmatch(name):
-        raise UsageError(
-            f"a site cannot be called {name!r}",
-            hint="give 1 to 32 small letters, digits and '-', such as lab-2",
-        )
+    check(directory, name)
     central = Access.load(directory / HOST)
     path = directory / SITES / name / SITE
     site = _load(path) if path.exists() else Site(name, secrets.token_urlsafe(16))
@@ -154,10 +210,8 @@ def describe(
         last=last,
     )
     broker_files.check_reached(site.names, site.address, site.port)
-    if central.host in site.names and central.host not in _HERE:
-        raise UsageError(
-            f"{central.host} is the central broker", hint="give the site's another name: --site-name"
-        )
+    if site.bridge:
+        _check_apart(site, directory, central)
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     (path.parent / CONFIG).unlink(missing_ok=True)
     if tuple(old) != site.names:

@@ -26,6 +26,7 @@ from tern.links import mqtt as device_link
 from ternhost.errors import DeviceError, UsageError
 from ternhost.links import read_hello
 from ternhost.links.access import Access
+from ternhost.links.site_ids import Ids, SiteIds
 
 MODEL = "%s/model"  # down, retained: the averaged model
 SITE = "%s/site/%s"  # up, retained: whether a site's broker is connected to this one
@@ -37,7 +38,6 @@ _GATHER = 0.02  # seconds that frames gather at least,
 _GATHERINGS = 10  # so often at most,
 _MANY = 100  # as long as so many come in that time,
 _MOST = 5_000  # and altogether
-_RESENT = 3.0  # seconds in which the broker of a site that is back tells what it has kept
 _PUBACK = struct.Struct("!BBH")  # type, length, packet id
 
 _log = logging.getLogger("tern.mqtt")
@@ -100,9 +100,18 @@ class MqttLink:
     """
 
     def __init__(
-        self, access: Access, *, group: str | None = None, client_id: str | None = None, qos: int = 1
+        self,
+        access: Access,
+        *,
+        group: str | None = None,
+        client_id: str | None = None,
+        qos: int = 1,
+        sites: Callable[[], Ids] = dict,
     ) -> None:
-        """group: share the up-topics with other processes of that group ($share). qos: of the up-topics."""
+        """group: share the up-topics with other processes of that group ($share). qos: of the up-topics.
+
+        sites: the ids of the devices of sites, as of `SiteIds`.
+        """
         self.access = access
         self.boards: dict[str, Said] = {}  # those that are connected, and what they say
         self.changed: set[str] = set()  # whose hello has come or gone; whoever takes note of it empties this
@@ -120,7 +129,7 @@ class MqttLink:
         self._up_prefix = device_link.UP % (access.prefix, "")
         self._hello_prefix = device_link.HELLO % (access.prefix, "")
         self._site_prefix = SITE % (access.prefix, "")
-        self._resent = 0.0  # until then, what boards of sites seem to say may be from before
+        self._site_ids = SiteIds(sites)
         self._client_id = client_id or access.user
         self._closing = asyncio.Event()
         self._connected = False
@@ -244,16 +253,16 @@ class MqttLink:
             if not self._arrived.is_set():
                 self._arrived.set()
         elif topic.startswith(self._hello_prefix):
-            kept = bool(properties.get("retain")) or time.monotonic() < self._resent
-            self._on_hello(topic.removeprefix(self._hello_prefix), payload, kept)
+            self._on_hello(topic.removeprefix(self._hello_prefix), payload, bool(properties.get("retain")))
         elif topic.startswith(self._site_prefix):
-            self.sites[topic.removeprefix(self._site_prefix)] = there = payload == b"1"
+            site = topic.removeprefix(self._site_prefix)
+            self.sites[site] = there = payload == b"1"
             if there and not properties.get("retain"):
                 self.sites_back = True
-                self._resent = time.monotonic() + _RESENT
+                self._site_ids.back(site, time.monotonic())
         return 0
 
-    def _on_hello(self, board: str, payload: bytes, kept: bool = False) -> None:
+    def _on_hello(self, board: str, payload: bytes, kept: bool) -> None:
         self.changed.add(board)
         self.boards.pop(board, None)
         self.strangers.discard(board)
@@ -262,7 +271,8 @@ class MqttLink:
             if hello.schema != wire.SCHEMA:
                 self.strangers.add(board)
             elif hello.first and board == device_link.name(hello.first):
-                clients = range(hello.first, hello.first + (hello.clients or 0))
+                clients = self._site_ids.cut(range(hello.first, hello.first + (hello.clients or 0)))
+                kept = kept or self._site_ids.resent(hello.first, time.monotonic())
                 self.boards[board] = Said(clients, hello.epoch or 0, hello.nonce, kept, hello)
         if not self._arrived.is_set():
             self._arrived.set()
@@ -273,6 +283,7 @@ class MqttLink:
         self.boards.clear()  # the broker tells them again
         self.strangers.clear()
         self.subscribed.clear()
+        self._site_ids.renew()
         self._unacknowledged = 3
         self._client.subscribe(self._up, qos=self._qos)
         self._client.subscribe(self._site_prefix + "+", qos=1)

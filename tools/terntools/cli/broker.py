@@ -17,6 +17,7 @@ from ternhost.errors import OK, UsageError
 from ternhost.fleet import broker
 from ternhost.fleet.home_access import home_access
 from ternhost.fleet.sites import SITES, Site, load_all
+from ternhost.fleet.sites import check as check_site
 from ternhost.links.access import CONFIG, HOME_ASSISTANT, Access
 from ternhost.text import visible
 from terntools.mosquitto import Mosquitto, configure_if_missing, reload
@@ -65,7 +66,9 @@ def add_parser(subparsers: Any) -> None:
         help="processes that may be hosts at once, to share the reports ($share); default 1",
     )
     config.add_argument(
-        "--no-tls", action="store_true", help="for boards without TLS, on a network of their own"
+        "--tls",
+        action=argparse.BooleanOptionalAction,
+        help="--no-tls: for boards without TLS, on a network of their own",
     )
     home = config.add_mutually_exclusive_group()
     home.add_argument(
@@ -127,16 +130,24 @@ def run_config(args: argparse.Namespace) -> int:
         "port": args.port,
         "prefix": args.prefix,
         "hosts": args.hosts,
-        "tls": False if args.no_tls else None,
+        "tls": args.tls,
     }
     options = {name: value for name, value in named.items() if value is not None}
     site = _site_options(args)
+    if site:
+        check_site(Path(args.directory), site["name"])  # before anything is written
     access = broker.configure(args.directory, args.store, home_assistant=args.home_assistant, **options)
     if site:
-        broker.add_site(args.directory, **site)
+        made = broker.add_site(args.directory, **site)
+        if made.bridge and not access.authority:
+            print(
+                f"tern: without TLS the broker of site {made.name} tells its password, and all that boards say, to "
+                "whoever listens between it and the central one: bridge them over a VPN, or configure it with --tls",
+                file=sys.stderr,
+            )
     taken = reload(args.directory)
     result = _result(args.directory, access)
-    result["sites"] = [_site_result(args.directory, made) for made in load_all(Path(args.directory))]
+    result["sites"] = [_site_result(args.directory, each) for each in load_all(Path(args.directory))]
     text = f"{args.directory}: passwords of {result['devices']} devices and the host; keys are in {access.store}\n"
     if taken:
         text += "  the broker that runs has taken the new passwords"
@@ -150,8 +161,8 @@ def run_config(args: argparse.Namespace) -> int:
             f"\n  Home Assistant reaches it with user and password of {args.directory}/{HOME_ASSISTANT}"
             "; tell it of the fleet: tern serve --home-assistant"
         )
-    for made in result["sites"]:
-        text += "\n  " + _site_text(made)
+    for each in result["sites"]:
+        text += "\n  " + _site_text(each)
     print_result(result, text, args.json)
     return OK
 
