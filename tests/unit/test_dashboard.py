@@ -1,5 +1,6 @@
 """What the live page shows, without a browser: curves, the table of boards, pictures, words."""
 
+import asyncio
 import json
 import socket
 
@@ -241,3 +242,40 @@ def test_records_of_the_devices_alone_are_compared_with_nothing():
     found = FedSGD(Options(dimension=5), whom).references()
     assert (found["measures"], found["rounds"]) == ([], None)
     assert found["classes"][0]["epsilon_per_report"] == 2
+
+
+HERE = ("host", "127.0.0.1:8642")
+FETCH = {"mode": "no-cors", "dest": "image"}
+FRAME = {"mode": "navigate", "dest": "iframe"}
+LINK = {"mode": "navigate", "dest": "document"}
+
+
+@pytest.mark.parametrize(
+    ("site", "how", "status"),
+    [
+        (None, {}, 200),
+        ("none", LINK, 200),
+        ("same-origin", FETCH, 200),
+        ("cross-site", LINK, 200),
+        ("cross-site", FETCH, 403),
+        ("same-site", FETCH, 403),
+        ("cross-site", FRAME, 403),
+    ],
+)
+def test_a_page_of_another_site_neither_fetches_nor_frames(site, how, status):
+    async def app(scope, receive, send):
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+
+    sent = []
+
+    async def send(message):
+        sent.append(message)
+
+    said = [HERE, *((f"sec-fetch-{name}", value) for name, value in how.items())]
+    said += [] if site is None else [("sec-fetch-site", site)]
+    scope = {"type": "http", "headers": [(name.encode(), value.encode()) for name, value in said]}
+    asyncio.run(server.OnlyHere(app, 8642)(scope, None, send))
+    assert sent[0]["status"] == status
+    head = dict(sent[0]["headers"])
+    assert (head[b"x-frame-options"], head[b"x-content-type-options"]) == (b"DENY", b"nosniff")
+    assert head[b"referrer-policy"] == b"no-referrer"
