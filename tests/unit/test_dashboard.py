@@ -279,3 +279,19 @@ def test_a_page_of_another_site_neither_fetches_nor_frames(site, how, status):
     head = dict(sent[0]["headers"])
     assert (head[b"x-frame-options"], head[b"x-content-type-options"]) == (b"DENY", b"nosniff")
     assert head[b"referrer-policy"] == b"no-referrer"
+
+
+def test_epsilon_spent_counts_the_open_round_and_says_by_what():
+    opened = (OpenRound(11, "r", 1.0, None, 100, 100, 50),)
+    now = Snapshot("s", run=RUN, history=tuple(HISTORY), open=opened)
+    assert curves.spent(now) == 1050 * 1.5 / 1000
+    (tile,) = [own for own in words.tiles(now) if own[0].startswith("epsilon spent")]
+    assert tile[1:] == ("1.575", "by accepted reports, 1.5 each")
+    assert curves.spent(Snapshot("s")) is None
+
+
+def test_what_boards_have_left_is_of_when_they_connected():
+    from ternhost.dashboard import privacy
+
+    found = privacy._lines(Snapshot("s", run=RUN, boards=boards(3)))
+    assert "left as it connected, least of a board" in found

@@ -59,7 +59,7 @@ _HEARD = [
 ]
 _TOLD = [
     _column("release", "version", 90),
-    _column("budget", "epsilon left", 110, "number"),
+    _column("budget", "epsilon left as it connected", 190, "number"),
     _column("entropy", "entropy", 105),
     _column("heap", "heap free, kB", 115, "number"),
     _column("restarts", "restarts", 90, "number"),
@@ -100,7 +100,7 @@ class Fleet(Section):
                     },
                     auto_size_columns=False,
                 ).classes("board-grid")
-            with card("Epsilon left"):
+            with card("Epsilon left as boards connected"):
                 ui.label(f"Of boards' first devices, {_SAYS}.").classes("soft")
                 self._left = Chart("epsilon left by boards", "chart low")
             with card("Versions"):
@@ -142,7 +142,7 @@ def _histogram(now: Snapshot) -> dict[str, object] | None:
     for value in values:
         counts[min(19, int(20 * value / top))] += 1
     names = [f"{top * i / 20:.3g}" for i in range(20)]
-    return charts.bars(names, counts, "epsilon left, from", "boards")
+    return charts.bars(names, counts, "epsilon left as it connected, from", "boards")
 
 
 def _versions(now: Snapshot) -> dict[str, object] | None:

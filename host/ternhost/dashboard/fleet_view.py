@@ -25,7 +25,7 @@ class FleetView:
     """How many boards there are by the time since they were heard, by whether they are connected, by release, random
     generator ("failed": a health test of its source has failed) and last error.
 
-    least_budget: the least epsilon that one heard within a day says is left to its first device.
+    least_budget: the least epsilon that one heard within a day said was left to its first device as it connected.
     """
 
     ages: Mapping[str, int]

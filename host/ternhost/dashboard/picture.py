@@ -23,8 +23,9 @@ class Picture:
 
     rounds: how many it has, None without an end. round: the one under way; last: what the history says of the last one
     that ended. curve: of the figure that tells most. interval: of its last value, 95 %. reasons: of all refusals.
-    epsilon: what a report costs at most (`report`), what a device has spent in the mean in this run (`spent`) and
-    before it at most (`before`), and the least that a board says is left (`left`); None where it is not known.
+    epsilon: what a report costs at most (`report`), what a device has spent in the mean in this run by accepted reports
+    (`spent`) and before it at most (`before`), and the least that a board said is left as it connected (`left`); None
+    where it is not known.
     """
 
     at: float
@@ -114,10 +115,7 @@ def picture(shown: Snapshot, boards: int = _MOST_BOARDS) -> Picture:
 
 def _epsilon(shown: Snapshot, run: RunView, fleet: FleetView | None) -> dict[str, float | None]:
     costs = [own["epsilon_per_report"] for own in run.references.get("classes", ())]
-    spent = None
-    if curves.EPSILON in curves.axes(run, shown.devices):
-        at = curves.positions(run, shown.history, curves.EPSILON, shown.devices)
-        spent = at[-1] if at else 0.0
+    spent = curves.spent(shown)
     left = fleet.least_budget if fleet else None
     return {"report": max(costs, default=None), "spent": spent, "before": run.epsilon_before, "left": left}
 

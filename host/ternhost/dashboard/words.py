@@ -54,10 +54,10 @@ def tiles(now: Snapshot) -> list[Tile]:
         best = run.references.get("optimum", {}).get(name)
         known = "" if best is None else f"without privacy {best:.4f}"
         found.append((curves.word(name), f"{last[name]:.4f}" if name in last else "–", known))
-    cost, devices = curves.cost_of_report(run), curves.devices_of(run, now.devices)
-    if cost and devices:
-        mean = run.reports * cost / devices
-        found.append(("epsilon spent, mean of a device", f"{mean:.4g}", f"{cost:.4g} a report"))
+    devices = curves.devices_of(run, now.devices)
+    if (spent := curves.spent(now)) is not None:
+        known = f"by accepted reports, {curves.cost_of_report(run):.4g} each"
+        found.append(("epsilon spent, mean of a device", f"{spent:.4g}", known))
     if now.boards:
         online = sum(board.online for board in now.boards)
         found.append(("boards online", f"{online:,}", f"of {len(now.boards):,} ever seen"))
