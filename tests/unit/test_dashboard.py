@@ -3,6 +3,8 @@
 import asyncio
 import json
 import socket
+import time
+from dataclasses import replace
 
 import pytest
 
@@ -12,6 +14,7 @@ from ternhost.algorithms import judging
 from ternhost.algorithms.base import ALGORITHMS, Audience, Standing
 from ternhost.algorithms.fedsgd import FedSGD, Options
 from ternhost.dashboard import charts, curves, server, table, words
+from ternhost.dashboard.picture import picture
 from ternhost.dashboard.reader import Reader
 from ternhost.dashboard.snapshot import OpenRound, RunView, Snapshot
 from ternhost.errors import UsageError
@@ -172,7 +175,7 @@ def test_words():
         "rounds ended": "10",
         "reports accepted": "1,030",
         "AUC": "0.7000",
-        "epsilon spent, mean of a device": "1.5",
+        "epsilon spent, mean of a device": "1.545",
         "devices": "1,000",
         "refusals": "0",
     }
@@ -295,3 +298,24 @@ def test_what_boards_have_left_is_of_when_they_connected():
 
     found = privacy._lines(Snapshot("s", run=RUN, boards=boards(3)))
     assert "left as it connected, least of a board" in found
+
+
+def test_a_run_that_should_have_written_by_now_is_not_shown_as_going_on():
+    now = time.time()
+    opened = OpenRound(11, "r", now - 500, 60.0, 100, 100, 50)
+    seen = (BoardRow("b", 1, 1, True, now - 450),)
+    dead = Snapshot("s", read=now, run=RUN, history=tuple(HISTORY), open=(opened,), boards=seen)
+    assert dead.silent(now) == pytest.approx(450)
+    assert words.old(dead).startswith("nothing written for 7.5 min")
+    assert words.status(dead) == "running when last written"
+    assert "boards online when last written" in dict(own[:2] for own in words.tiles(dead))
+    assert picture(dead).note == words.old(dead)
+    for fine in (
+        replace(dead, open=(replace(opened, deadline=600.0),)),
+        replace(dead, open=(replace(opened, deadline=None),)),
+        replace(dead, written=now - 1),
+        replace(dead, run=replace(RUN, status="finished")),
+        replace(dead, run=replace(RUN, schedule={"interval": 3600.0}), open=()),
+    ):
+        assert fine.silent(now) is None
+        assert words.old(fine) is None

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from ternhost.dashboard import curves
+from ternhost.dashboard import curves, words
 from ternhost.dashboard.curves import Curve
 from ternhost.dashboard.fleet_view import FleetView, fleet_of, worst
 from ternhost.dashboard.snapshot import BoardView, OpenRound, RunView, Snapshot
@@ -30,7 +30,7 @@ class Picture:
 
     at: float
     store: str
-    note: str | None
+    note: str | None  # why it is not the newest, or that the run should have written by now
     run: RunView | None = None
     rounds: int | None = None
     round: OpenRound | None = None
@@ -75,6 +75,8 @@ def picture(shown: Snapshot, boards: int = _MOST_BOARDS) -> Picture:
     run, history = shown.run, shown.history
     if run is None:
         return Picture(now, shown.store, shown.note)
+    silent = shown.silent(now)
+    note = shown.note or (None if silent is None else words.quiet(silent))
     last = history[-1] if history else {}
     measures = [name for name in curves.measures(run, history) if name in last]
     curve = None
@@ -95,7 +97,7 @@ def picture(shown: Snapshot, boards: int = _MOST_BOARDS) -> Picture:
     return Picture(
         now,
         shown.store,
-        shown.note,
+        note,
         run,
         (run.references if run.schedule is None else run.schedule).get(
             "rounds"

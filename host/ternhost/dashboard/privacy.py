@@ -95,6 +95,6 @@ def _lines(now: Snapshot) -> str:
     rows.append(("allowed for life", str(budget or "–"), "--budget" if budget else "no --budget was named"))
     left = sorted(board.told["budget"] / MICRO for board in now.boards if "budget" in board.told)
     if left:
-        middle = f"half of {len(left):,} boards said {left[len(left) // 2]:.4g} or more; what they spent since is not in it"
+        middle = f"half of {len(left):,} boards said {left[len(left) // 2]:.4g} or more, what was spent since aside"
         rows.append(("left as it connected, least of a board", left[0], middle))
     return "<p></p>" + words.table(("epsilon of a device", "amount", "that is"), rows)
