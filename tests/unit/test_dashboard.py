@@ -13,7 +13,7 @@ from ternhost.aggregate.board_table import BoardRow
 from ternhost.algorithms import judging
 from ternhost.algorithms.base import ALGORITHMS, Audience, Standing
 from ternhost.algorithms.fedsgd import FedSGD, Options
-from ternhost.dashboard import charts, curves, server, table, words
+from ternhost.dashboard import charts, curves, fleet, privacy, server, table, words
 from ternhost.dashboard.picture import picture
 from ternhost.dashboard.reader import Reader
 from ternhost.dashboard.snapshot import OpenRound, RunView, Snapshot
@@ -294,8 +294,6 @@ def test_epsilon_spent_counts_the_open_round_and_says_by_what():
 
 
 def test_what_boards_have_left_is_of_when_they_connected():
-    from ternhost.dashboard import privacy
-
     found = privacy._lines(Snapshot("s", run=RUN, boards=boards(3)))
     assert "left as it connected, least of a board" in found
 
@@ -319,3 +317,17 @@ def test_a_run_that_should_have_written_by_now_is_not_shown_as_going_on():
     ):
         assert fine.silent(now) is None
         assert words.old(fine) is None
+
+
+def test_boards_that_lie_do_not_spoil_the_charts_of_the_fleet():
+    told = [{"budget": i * 10_000, "release": "0.2.0"} for i in range(1, 1001)]
+    told += [{"budget": 2**32 - 1, "release": f"9.{i}"} for i in range(9)]
+    now = Snapshot("s", boards=tuple(BoardRow(f"b{i}", i, 1, True, 1.0, own) for i, own in enumerate(told)))
+    left = fleet._histogram(now)
+    assert left["xAxis"]["data"][-1] == "more"
+    assert min(left["series"][0]["data"][:-1]) > 40, "the others are spread over all bars"
+    assert sum(left["series"][0]["data"]) == 1009
+    many = tuple(BoardRow(f"b{i}", i, 1, True, 1.0, {"release": str(i)}) for i in range(1000))
+    releases = fleet._releases(Snapshot("s", boards=many))
+    assert len(releases["xAxis"]["data"]) <= 22
+    assert sum(releases["series"][0]["data"]) == 1000
