@@ -1,7 +1,10 @@
 """What the live page shows, without a browser: curves, the table of boards, pictures, words."""
 
+import asyncio
 import json
 import socket
+import time
+from dataclasses import replace
 
 import pytest
 
@@ -10,7 +13,8 @@ from ternhost.aggregate.board_table import BoardRow
 from ternhost.algorithms import judging
 from ternhost.algorithms.base import ALGORITHMS, Audience, Standing
 from ternhost.algorithms.fedsgd import FedSGD, Options
-from ternhost.dashboard import charts, curves, server, table, words
+from ternhost.dashboard import charts, curves, fleet, privacy, server, table, words
+from ternhost.dashboard.picture import picture
 from ternhost.dashboard.reader import Reader
 from ternhost.dashboard.snapshot import OpenRound, RunView, Snapshot
 from ternhost.errors import UsageError
@@ -171,7 +175,7 @@ def test_words():
         "rounds ended": "10",
         "reports accepted": "1,030",
         "AUC": "0.7000",
-        "epsilon spent, mean of a device": "1.5",
+        "epsilon spent, mean of a device": "1.545",
         "devices": "1,000",
         "refusals": "0",
     }
@@ -241,3 +245,89 @@ def test_records_of_the_devices_alone_are_compared_with_nothing():
     found = FedSGD(Options(dimension=5), whom).references()
     assert (found["measures"], found["rounds"]) == ([], None)
     assert found["classes"][0]["epsilon_per_report"] == 2
+
+
+HERE = ("host", "127.0.0.1:8642")
+FETCH = {"mode": "no-cors", "dest": "image"}
+FRAME = {"mode": "navigate", "dest": "iframe"}
+LINK = {"mode": "navigate", "dest": "document"}
+
+
+@pytest.mark.parametrize(
+    ("site", "how", "status"),
+    [
+        (None, {}, 200),
+        ("none", LINK, 200),
+        ("same-origin", FETCH, 200),
+        ("cross-site", LINK, 200),
+        ("cross-site", FETCH, 403),
+        ("same-site", FETCH, 403),
+        ("cross-site", FRAME, 403),
+    ],
+)
+def test_a_page_of_another_site_neither_fetches_nor_frames(site, how, status):
+    async def app(scope, receive, send):
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+
+    sent = []
+
+    async def send(message):
+        sent.append(message)
+
+    said = [HERE, *((f"sec-fetch-{name}", value) for name, value in how.items())]
+    said += [] if site is None else [("sec-fetch-site", site)]
+    scope = {"type": "http", "headers": [(name.encode(), value.encode()) for name, value in said]}
+    asyncio.run(server.OnlyHere(app, 8642)(scope, None, send))
+    assert sent[0]["status"] == status
+    head = dict(sent[0]["headers"])
+    assert (head[b"x-frame-options"], head[b"x-content-type-options"]) == (b"DENY", b"nosniff")
+    assert head[b"referrer-policy"] == b"no-referrer"
+
+
+def test_epsilon_spent_counts_the_open_round_and_says_by_what():
+    opened = (OpenRound(11, "r", 1.0, None, 100, 100, 50),)
+    now = Snapshot("s", run=RUN, history=tuple(HISTORY), open=opened)
+    assert curves.spent(now) == 1050 * 1.5 / 1000
+    (tile,) = [own for own in words.tiles(now) if own[0].startswith("epsilon spent")]
+    assert tile[1:] == ("1.575", "by accepted reports, 1.5 each")
+    assert curves.spent(Snapshot("s")) is None
+
+
+def test_what_boards_have_left_is_of_when_they_connected():
+    found = privacy._lines(Snapshot("s", run=RUN, boards=boards(3)))
+    assert "left as it connected, least of a board" in found
+
+
+def test_a_run_that_should_have_written_by_now_is_not_shown_as_going_on():
+    now = time.time()
+    opened = OpenRound(11, "r", now - 500, 60.0, 100, 100, 50)
+    seen = (BoardRow("b", 1, 1, True, now - 450),)
+    dead = Snapshot("s", read=now, run=RUN, history=tuple(HISTORY), open=(opened,), boards=seen)
+    assert dead.silent(now) == pytest.approx(450)
+    assert words.old(dead).startswith("nothing written for 7.5 min")
+    assert words.status(dead) == "running when last written"
+    assert "boards online when last written" in dict(own[:2] for own in words.tiles(dead))
+    assert picture(dead).note == words.old(dead)
+    for fine in (
+        replace(dead, open=(replace(opened, deadline=600.0),)),
+        replace(dead, open=(replace(opened, deadline=None),)),
+        replace(dead, written=now - 1),
+        replace(dead, run=replace(RUN, status="finished")),
+        replace(dead, run=replace(RUN, schedule={"interval": 3600.0}), open=()),
+    ):
+        assert fine.silent(now) is None
+        assert words.old(fine) is None
+
+
+def test_boards_that_lie_do_not_spoil_the_charts_of_the_fleet():
+    told = [{"budget": i * 10_000, "release": "0.2.0"} for i in range(1, 1001)]
+    told += [{"budget": 2**32 - 1, "release": f"9.{i}"} for i in range(9)]
+    now = Snapshot("s", boards=tuple(BoardRow(f"b{i}", i, 1, True, 1.0, own) for i, own in enumerate(told)))
+    left = fleet._histogram(now)
+    assert left["xAxis"]["data"][-1] == "more"
+    assert min(left["series"][0]["data"][:-1]) > 40, "the others are spread over all bars"
+    assert sum(left["series"][0]["data"]) == 1009
+    many = tuple(BoardRow(f"b{i}", i, 1, True, 1.0, {"release": str(i)}) for i in range(1000))
+    releases = fleet._releases(Snapshot("s", boards=many))
+    assert len(releases["xAxis"]["data"]) <= 22
+    assert sum(releases["series"][0]["data"]) == 1000

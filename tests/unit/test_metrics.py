@@ -289,3 +289,10 @@ def test_alerts_are_sound():
         assert set(rule["annotations"]) == {"summary", "description"}
         assert re.search(r"[<>]|==|absent", rule["expr"])
         assert re.fullmatch(r"\d+[smh]", rule.get("for", "1m"))
+
+
+def test_boards_on_a_broker_are_told_only_where_there_is_one(metrics):
+    metrics.update(STATUS)
+    assert ("tern_boards",) not in scrape(metrics), "they may be on ports"
+    metrics.update(told(STATUS, boards=0))
+    assert scrape(metrics)["tern_boards",] == 0

@@ -22,6 +22,7 @@ from ternhost.aggregate.board_table import BoardRow
 from ternhost.aggregate.run_table import FINISHED
 from ternhost.aggregate.store import Store
 from ternhost.cli import main as tern
+from ternhost.dashboard import curves
 from ternhost.dashboard.braille import plot
 from ternhost.dashboard.picture import Picture, picture
 from ternhost.dashboard.reader import Reader
@@ -100,7 +101,7 @@ def test_a_picture_fits_and_says_what_there_is(served, width):
         "AUC 0.",
         "Boards 40: online 33, offline 7",
         "entropy failed on 1",
-        "at least 1.25 is left",
+        "1.25 was left on the board with the least, as it connected",
         "a report costs at most 2",
     ):
         assert want in words, want
@@ -263,3 +264,11 @@ def test_no_colour_and_a_dumb_terminal(served):
         watching.wait_for("round 3:")
         _, text = watching.end()
     assert "\x1b" not in text
+
+
+def test_a_served_simulated_fleet_shows_what_was_spent(served):
+    with Reader(served) as reader:
+        now = reader.snapshot()
+    assert now.devices == 0
+    assert curves.EPSILON in curves.axes(now.run, now.devices)
+    assert picture(now).epsilon["spent"] == curves.spent(now) > 0

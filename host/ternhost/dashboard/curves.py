@@ -9,7 +9,7 @@ from itertools import accumulate
 from typing import Any
 
 from ternhost.algorithms import judging
-from ternhost.dashboard.snapshot import RunView
+from ternhost.dashboard.snapshot import RunView, Snapshot
 
 MOST = 400  # points
 ROUNDS, REPORTS, EPSILON = "rounds", "reports", "epsilon spent"
@@ -48,14 +48,26 @@ def measures(run: RunView | None, history: Sequence[Mapping[str, Any]]) -> list[
 
 
 def devices_of(run: RunView | None, registered: int) -> int:
-    """How many devices a run can ask: those with a key, or those that were made for it."""
-    return registered or (int(run.references.get("clients") or 0) if run else 0)
+    """How many devices a run can ask: those with a key, or those that were made or are simulated for it."""
+    known = run.references if run else {}
+    return registered or int(known.get("clients") or known.get("devices") or 0)
 
 
 def cost_of_report(run: RunView | None) -> float:
     """The epsilon that a report costs its sender, in the mean over the classes of devices; 0 where it is not known."""
     classes = run.references.get("classes", ()) if run else ()
     return float(sum(own["share"] * own["epsilon_per_report"] for own in classes))
+
+
+def spent(now: Snapshot) -> float | None:
+    """The epsilon that devices have spent in the run, in the mean, by accepted reports: those of open rounds, too.
+
+    What did not arrive, or is refused, may have cost its device as much. None where it is not known.
+    """
+    cost, devices = cost_of_report(now.run), devices_of(now.run, now.devices)
+    if now.run is None or not cost or not devices:
+        return None
+    return (now.run.reports + sum(own.reports for own in now.open)) * cost / devices
 
 
 def axes(run: RunView | None, registered: int) -> list[str]:

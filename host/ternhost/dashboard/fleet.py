@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import math
 import time
 
 from nicegui import ui
 
 from ternhost.dashboard import charts, table, words
+from ternhost.dashboard.fleet_view import fleet_of
 from ternhost.dashboard.section import Chart, Html, Section, card, cards
 from ternhost.dashboard.snapshot import Snapshot
 from ternhost.mechanisms.base import MICRO
@@ -20,6 +22,7 @@ _NONE = (
     " ports. A simulated fleet has none; a store of an earlier version has them when its boards are heard again."
 )
 _SAYS = "as the board says"
+_BARS = 20
 _AGO = """p => { if (p.value == null) return "–"; const s = Math.max(0, Date.now() / 1000 - p.value);
  return s < 120 ? s.toFixed(0) + " s ago" : s < 7200 ? (s / 60).toFixed(0) + " min ago"
  : s < 172800 ? (s / 3600).toFixed(0) + " h ago" : (s / 86400).toFixed(0) + " d ago" }"""
@@ -58,8 +61,8 @@ _HEARD = [
     _column("error", "last error", 180, says=False),
 ]
 _TOLD = [
-    _column("release", "version", 90),
-    _column("budget", "epsilon left", 110, "number"),
+    _column("release", "release", 90),
+    _column("budget", "epsilon left as it connected", 190, "number"),
     _column("entropy", "entropy", 105),
     _column("heap", "heap free, kB", 115, "number"),
     _column("restarts", "restarts", 90, "number"),
@@ -80,7 +83,7 @@ class Fleet(Section):
             with card("Boards", wide=True):
                 with ui.element("div").classes("controls"):
                     self._search = ui.input(
-                        placeholder="search: name, state, version, error", on_change=self._find
+                        placeholder="search: name, state, release, error", on_change=self._find
                     ).props('dense outlined clearable debounce=250 aria-label="search boards"')
                     self._count = ui.label().classes("soft").mark("counts")
                 self._grid = ui.aggrid(
@@ -100,12 +103,12 @@ class Fleet(Section):
                     },
                     auto_size_columns=False,
                 ).classes("board-grid")
-            with card("Epsilon left"):
+            with card("Epsilon left as boards connected"):
                 ui.label(f"Of boards' first devices, {_SAYS}.").classes("soft")
                 self._left = Chart("epsilon left by boards", "chart low")
-            with card("Versions"):
+            with card("Releases"):
                 ui.label(f"{_SAYS.capitalize()}.").classes("soft")
-                self._versions = Chart("versions by boards", "chart low")
+                self._releases = Chart("releases by boards", "chart low")
 
     def _find(self) -> None:
         text = json.dumps(str(self._search.value or ""))
@@ -123,7 +126,7 @@ class Fleet(Section):
             counts = table.summary(now.boards)
             self._count.text = ", ".join(f"{count:,} {name}" for name, count in counts.items())
         self._left.set(changes, lambda: _histogram(now))
-        self._versions.set(changes, lambda: _versions(now))
+        self._releases.set(changes, lambda: _releases(now))
         self.tick(now)
 
     def tick(self, now: Snapshot) -> None:
@@ -137,18 +140,21 @@ def _histogram(now: Snapshot) -> dict[str, object] | None:
     values = [board.told["budget"] / MICRO for board in now.boards if "budget" in board.told]
     if not values:
         return None
-    top = max(values) or 1.0
-    counts = [0] * 20
+    values.sort()
+    # A few boards that lie do not flatten it: what is beyond nearly all of them has a bar of its own.
+    top = values[math.ceil(0.99 * len(values)) - 1] or 1.0
+    counts = [0] * (_BARS + 1)
     for value in values:
-        counts[min(19, int(20 * value / top))] += 1
-    names = [f"{top * i / 20:.3g}" for i in range(20)]
-    return charts.bars(names, counts, "epsilon left, from", "boards")
+        counts[_BARS if value > top else min(_BARS - 1, int(_BARS * value / top))] += 1
+    names = [*(f"{top * i / _BARS:.3g}" for i in range(_BARS)), "more"]
+    if not counts[_BARS]:
+        names, counts = names[:_BARS], counts[:_BARS]
+    return charts.bars(names, counts, "epsilon left as it connected, from", "boards")
 
 
-def _versions(now: Snapshot) -> dict[str, object] | None:
-    counts: dict[str, int] = {}
-    for board in now.boards:
-        name = str(board.told.get("release", "not told"))
-        counts[name] = counts.get(name, 0) + 1
+def _releases(now: Snapshot) -> dict[str, object] | None:
+    counts = dict(fleet_of(now.boards, now.read).releases)
+    if silent := len(now.boards) - sum(counts.values()):
+        counts["not told"] = silent
     names = sorted(counts)
-    return charts.bars(names, [counts[name] for name in names], "version", "boards", 3)
+    return charts.bars(names, [counts[name] for name in names], "release", "boards", 3)

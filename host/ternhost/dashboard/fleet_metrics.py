@@ -67,7 +67,9 @@ def _of_fleet(fleet: FleetView) -> Iterator[Metric]:
     ):
         yield _family(f"tern_boards_{name}", text, label, values)
     if fleet.least_budget is not None:
-        text = "The least epsilon that a board heard within a day says is left to its first device"
+        text = (
+            "The least epsilon left to its first device as a board connected, as it said; heard within a day"
+        )
         yield GaugeMetricFamily("tern_budget_left_least_epsilon", text, fleet.least_budget)
 
 
@@ -101,10 +103,9 @@ def _of_privacy(shown: Snapshot) -> Iterator[Metric]:
     if not costs:
         return
     yield GaugeMetricFamily("tern_report_epsilon", "The most that a report costs a device", max(costs))
-    if curves.EPSILON in curves.axes(run, shown.devices):
-        spent = curves.positions(run, shown.history, curves.EPSILON, shown.devices)
-        text = "What a device has spent in this run, in the mean"
-        yield GaugeMetricFamily("tern_epsilon_spent_mean", text, spent[-1] if spent else 0.0)
+    if (spent := curves.spent(shown)) is not None:
+        text = "What a device has spent in this run, in the mean, by accepted reports"
+        yield GaugeMetricFamily("tern_epsilon_spent_mean", text, spent)
 
 
 def _family(name: str, text: str, label: str, values: Mapping[str, int]) -> GaugeMetricFamily:

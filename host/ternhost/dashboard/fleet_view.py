@@ -25,7 +25,7 @@ class FleetView:
     """How many boards there are by the time since they were heard, by whether they are connected, by release, random
     generator ("failed": a health test of its source has failed) and last error.
 
-    least_budget: the least epsilon that one heard within a day says is left to its first device.
+    least_budget: the least epsilon that one heard within a day said was left to its first device as it connected.
     """
 
     ages: Mapping[str, int]
@@ -47,9 +47,7 @@ def fleet_of(boards: Sequence[BoardView], now: float) -> FleetView:
         ages[age_of(board, now)] += 1
     online = sum(board.online for board in boards)
     told = [board.told for board in boards]
-    generators = Counter(
-        _GENERATORS.get(own["entropy"], OTHER) for own in told if own.get("entropy") is not None
-    )
+    generators = Counter(name for board in boards if (name := generator(board)) is not None)
     return FleetView(
         ages,
         {"online": online, "offline": len(boards) - online},
@@ -63,6 +61,12 @@ def fleet_of(boards: Sequence[BoardView], now: float) -> FleetView:
 def age_of(board: BoardView, now: float) -> str:
     """The class of AGES that a board is in, or OLDER."""
     return next((age for age, most in AGES.items() if now - board.heard <= most), OLDER)
+
+
+def generator(board: BoardView) -> str | None:
+    """The random generator that a board says it uses, FAILED or OTHER; None where it does not say."""
+    told = board.told.get("entropy")
+    return None if told is None else _GENERATORS.get(told, OTHER)
 
 
 def failed(board: BoardView) -> bool:

@@ -30,6 +30,7 @@ READABLE: dict[str, set[str]] = {
 FUNCTIONS = {"coalesce", "count", "json_extract", "max", "sum"}
 PRAGMAS = {"application_id", "data_version", "user_version"}  # to read, not to set
 
+_NO_STORE = ("SQLITE_NOTADB", "SQLITE_CORRUPT")
 _WAIT = 0.2  # seconds for a lock
 
 
@@ -58,6 +59,11 @@ def connect(path: Path) -> sqlite3.Connection:
     try:
         database.set_authorizer(_allowed)
         _check(database, path)
+    except sqlite3.DatabaseError as error:
+        database.close()
+        if str(getattr(error, "sqlite_errorname", "")).startswith(_NO_STORE):
+            raise StorageError(f"{path} is not a store of tern: {error}", hint="name another file") from error
+        raise
     except BaseException:
         database.close()
         raise

@@ -48,7 +48,7 @@ class Page:
     def __init__(self, sight: Sight, others: Others, section: str) -> None:
         self._sight = sight
         self._shown: tuple[int, str | None, str] | None = None
-        self._head_shown: int | None = None
+        self._head_shown: tuple[int, str] | None = None
         ui.add_css(style.CSS)
         ui.add_body_html(words.first(sight.now))
         ui.colors(primary="#0072b2")
@@ -95,12 +95,13 @@ class Page:
         old = words.old(now)
         self._note.set_visibility(old is not None)
         self._note.text = old or ""
-        if self._head_shown != now.serial:
-            self._head_shown = now.serial
+        head = now.serial, words.status(now)
+        if self._head_shown != head:
+            self._head_shown = head
             if self._title._text != words.title(now):
                 self._title._text = words.title(now)
                 self._title.update()
-            self._status.text, self._lead.text = words.status(now.run), words.lead(now)
+            self._status.text, self._lead.text = head[1], words.lead(now)
             self._tiles.content = words.tile_html(words.tiles(now))
         name = str(self._tabs.value)
         section = self._sections[name]

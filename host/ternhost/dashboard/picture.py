@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from ternhost.dashboard import curves
+from ternhost.dashboard import curves, words
 from ternhost.dashboard.curves import Curve
 from ternhost.dashboard.fleet_view import FleetView, fleet_of, worst
 from ternhost.dashboard.snapshot import BoardView, OpenRound, RunView, Snapshot
@@ -23,13 +23,14 @@ class Picture:
 
     rounds: how many it has, None without an end. round: the one under way; last: what the history says of the last one
     that ended. curve: of the figure that tells most. interval: of its last value, 95 %. reasons: of all refusals.
-    epsilon: what a report costs at most (`report`), what a device has spent in the mean in this run (`spent`) and
-    before it at most (`before`), and the least that a board says is left (`left`); None where it is not known.
+    epsilon: what a report costs at most (`report`), what a device has spent in the mean in this run by accepted reports
+    (`spent`) and before it at most (`before`), and the least that a board said is left as it connected (`left`); None
+    where it is not known.
     """
 
     at: float
     store: str
-    note: str | None
+    note: str | None  # why it is not the newest, or that the run should have written by now
     run: RunView | None = None
     rounds: int | None = None
     round: OpenRound | None = None
@@ -74,6 +75,8 @@ def picture(shown: Snapshot, boards: int = _MOST_BOARDS) -> Picture:
     run, history = shown.run, shown.history
     if run is None:
         return Picture(now, shown.store, shown.note)
+    silent = shown.silent(now)
+    note = shown.note or (None if silent is None else words.quiet(silent))
     last = history[-1] if history else {}
     measures = [name for name in curves.measures(run, history) if name in last]
     curve = None
@@ -94,7 +97,7 @@ def picture(shown: Snapshot, boards: int = _MOST_BOARDS) -> Picture:
     return Picture(
         now,
         shown.store,
-        shown.note,
+        note,
         run,
         (run.references if run.schedule is None else run.schedule).get(
             "rounds"
@@ -114,10 +117,7 @@ def picture(shown: Snapshot, boards: int = _MOST_BOARDS) -> Picture:
 
 def _epsilon(shown: Snapshot, run: RunView, fleet: FleetView | None) -> dict[str, float | None]:
     costs = [own["epsilon_per_report"] for own in run.references.get("classes", ())]
-    spent = None
-    if curves.EPSILON in curves.axes(run, shown.devices):
-        at = curves.positions(run, shown.history, curves.EPSILON, shown.devices)
-        spent = at[-1] if at else 0.0
+    spent = curves.spent(shown)
     left = fleet.least_budget if fleet else None
     return {"report": max(costs, default=None), "spent": spent, "before": run.epsilon_before, "left": left}
 

@@ -87,20 +87,14 @@ def _lines(now: Snapshot) -> str:
     if run is None:
         return ""
     rows: list[tuple[str, Any, str]] = []
-    cost, devices = curves.cost_of_report(run), curves.devices_of(run, now.devices)
-    if cost and devices:
-        rows.append(
-            (
-                "spent in this run, mean of a device",
-                run.reports * cost / devices,
-                f"{run.reports:,} reports accepted",
-            )
-        )
+    if (spent := curves.spent(now)) is not None:
+        accepted = run.reports + sum(own.reports for own in now.open)
+        rows.append(("spent in this run, mean of a device", spent, f"by {accepted:,} accepted reports"))
     rows.append(("spent before it, most of a device", run.epsilon_before, "in the rounds of this store"))
     budget = run.options.get("budget")
     rows.append(("allowed for life", str(budget or "–"), "--budget" if budget else "no --budget was named"))
     left = sorted(board.told["budget"] / MICRO for board in now.boards if "budget" in board.told)
     if left:
-        middle = f"half of {len(left):,} boards have {left[len(left) // 2]:.4g} or more, as they say"
-        rows.append(("left, least of a board", left[0], middle))
+        middle = f"half of {len(left):,} boards said {left[len(left) // 2]:.4g} or more, what was spent since aside"
+        rows.append(("left as it connected, least of a board", left[0], middle))
     return "<p></p>" + words.table(("epsilon of a device", "amount", "that is"), rows)

@@ -90,7 +90,7 @@ class Reader:
         self._db = self._version = None
 
     def snapshot(self) -> Snapshot:
-        """The store as it is; the same object as before where nothing has changed.
+        """The store as it is; of the same serial as before, and of the same parts, where nothing has changed.
 
         Where it is locked, gone or torn it is as it was last, with a `note`. Raises StorageError for a file that is no
         store of this version, as long as nothing has been read.
@@ -102,7 +102,7 @@ class Reader:
             if version != self._version:
                 self._last = self._read(self._db)
                 self._version = version
-            elif self._last.note:
+            else:
                 self._last = replace(self._last, note=None, read=time.time())
         except (OSError, sqlite3.Error, StorageError) as error:
             if isinstance(error, StorageError) and not self._last.read:
@@ -145,6 +145,7 @@ class Reader:
                 store=str(self.path),
                 serial=self._last.serial + 1,
                 read=time.time(),
+                written=self._written(),
                 run=run,
                 runs=runs,
                 history=self._history(database, run),
@@ -157,6 +158,14 @@ class Reader:
         finally:
             with suppress(sqlite3.Error):
                 database.execute("ROLLBACK")
+
+    def _written(self) -> float:
+        times = [0.0]
+        for path in (self.path, self.path.with_name(f"{self.path.name}-wal")):
+            with suppress(OSError):
+                told = path.stat()
+                times.append(told.st_mtime if told.st_size else 0.0)
+        return max(times)
 
     def _runs(self, database: sqlite3.Connection) -> tuple[RunView, ...]:
         found = []

@@ -13,6 +13,12 @@ from ternhost.errors import UsageError
 ADDRESS = "127.0.0.1"
 PORT = 8642  # or any other one where it is taken
 _NAMES = ("127.0.0.1", "localhost")
+_ASKED = ("host", "origin", "sec-fetch-site", "sec-fetch-mode", "sec-fetch-dest")
+_GUARDS = (
+    (b"x-frame-options", b"DENY"),
+    (b"x-content-type-options", b"nosniff"),
+    (b"referrer-policy", b"no-referrer"),
+)
 
 Scope = dict[str, Any]
 
@@ -21,7 +27,8 @@ class OnlyHere:
     """Lets in who asks for this very address, from its own page.
 
     A page of the internet whose name has been made to point to loopback (DNS rebinding) sends that name as its Host;
-    one that opens a websocket to loopback sends its own Origin. Both are refused.
+    one that opens a websocket to loopback sends its own Origin. Both are refused, and so is what a page of another site
+    fetches or frames, which browsers mark by Sec-Fetch-Site: only a link may lead here.
     """
 
     def __init__(self, app: Any, port: int) -> None:
@@ -31,22 +38,35 @@ class OnlyHere:
 
     async def __call__(self, scope: Scope, receive: Any, send: Any) -> None:
         if scope["type"] not in ("http", "websocket") or self._welcome(scope):
-            await self._app(scope, receive, send)
+            await self._app(scope, receive, _guarded(send) if scope["type"] == "http" else send)
         elif scope["type"] == "websocket":
             await receive()
             await send({"type": "websocket.close", "code": 1008})
         else:
-            head = [(b"content-type", b"text/plain; charset=utf-8")]
+            head = [(b"content-type", b"text/plain; charset=utf-8"), *_GUARDS]
             await send({"type": "http.response.start", "status": 403, "headers": head})
             await send({"type": "http.response.body", "body": b"This page is for its own address alone.\n"})
 
     def _welcome(self, scope: Scope) -> bool:
-        said: dict[str, list[str]] = {"host": [], "origin": []}
+        said: dict[str, list[str]] = {name: [] for name in _ASKED}
         for name, value in scope["headers"]:
             if (key := name.decode("latin-1").lower()) in said:
                 said[key].append(value.decode("latin-1").lower())
         own = len(said["host"]) == 1 and said["host"][0] in self._hosts
-        return own and all(origin in self._origins for origin in said["origin"])
+        ours = all(origin in self._origins for origin in said["origin"])
+        # A browser of before 2023 sends no Sec-Fetch-Site; curl never does.
+        here = set(said["sec-fetch-site"]) <= {"none", "same-origin"}
+        link = said["sec-fetch-mode"] == ["navigate"] and said["sec-fetch-dest"] == ["document"]
+        return own and ours and (here or (link and scope["type"] == "http"))
+
+
+def _guarded(send: Any) -> Any:
+    async def sent(message: Scope) -> None:
+        if message["type"] == "http.response.start":
+            message = {**message, "headers": [*message.get("headers", ()), *_GUARDS]}
+        await send(message)
+
+    return sent
 
 
 def listening(port: int | None) -> socket.socket:

@@ -12,6 +12,9 @@ from ternhost.aggregate.run_table import PREPARING, RUNNING
 BoardView = BoardRow  # budget in micro-epsilon, heap in bytes; no tag proves what a board told
 
 
+PATIENCE = 60.0  # seconds beyond a deadline, in which a round is evaluated
+
+
 @dataclass(frozen=True)
 class RunView:
     """A run of a store. Times are seconds since 1970, `seconds` its own.
@@ -99,12 +102,13 @@ class Snapshot:
     run: the one that is shown, of `runs` (the oldest first). history: an entry for each of its rounds that have ended,
     the oldest first: round, began, finished, asked, reports, refusals, reasons, figures. open: rounds under way.
     tallies: of the last round. devices: with a key in the store. read: when it was read (seconds since 1970, 0: never).
-    note: why it is not the newest.
+    written: when its file or its log was written last. note: why it is not the newest.
     """
 
     store: str
     serial: int = 0
     read: float = 0.0
+    written: float = 0.0
     note: str | None = None
     run: RunView | None = None
     runs: tuple[RunView, ...] = ()
@@ -114,6 +118,28 @@ class Snapshot:
     gateways: tuple[GatewayView, ...] = ()
     tallies: tuple[TallyView, ...] = ()
     devices: int = 0
+
+    def silent(self, now: float) -> float | None:
+        """For how many seconds a run that has not finished has written nothing, at a time (since 1970), where it should
+        have: a round is past its deadline, or the next one is late by more than the --interval. Else None."""
+        if self.run is None or not self.run.unfinished:
+            return None
+        schedule = self.run.schedule or {}
+        due = [float(schedule.get("interval") or 0.0)]
+        due += [own.deadline for own in self.open if own.deadline is not None]
+        if any(own.deadline is None for own in self.open):
+            return None  # such a round may last for ever
+        last = max(
+            [
+                self.run.began,
+                *(own.began or 0.0 for own in self.open),
+                *(board.heard for board in self.boards),
+            ]
+            + [entry.get("finished") or 0.0 for entry in self.history[-1:]]
+            + [gateway.heard for gateway in self.gateways]
+        )
+        since = now - max(last, self.written)
+        return since if since > max(due) + PATIENCE else None
 
     def as_json(self) -> dict[str, Any]:
         """For JSON."""

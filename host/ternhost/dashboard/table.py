@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from ternhost.dashboard.fleet_view import budget, failed, generator
 from ternhost.dashboard.snapshot import BoardView
-from ternhost.mechanisms.base import MICRO
 
 MOST_ROWS = 500  # of an answer
-_GENERATORS = {0: "failed", 1: "CTR_DRBG", 2: "Hash_DRBG", 3: "other"}
 
 Row = dict[str, Any]
 
@@ -17,14 +16,14 @@ Row = dict[str, Any]
 def row(board: BoardView) -> Row:
     """A board as it is shown: budget as epsilon, heap in kB (1000 bytes), what it did not say as None."""
     told = board.told
-    budget, heap = told.get("budget"), told.get("heap")
+    heap = told.get("heap")
     return {
         "name": board.name,
         "online": "online" if board.online else "offline",
         "heard": board.heard,
         "release": told.get("release"),
-        "budget": None if budget is None else budget / MICRO,
-        "entropy": _GENERATORS.get(told.get("entropy", -1)),
+        "budget": budget(board),
+        "entropy": generator(board),
         "heap": heap / 1000 if heap else None,
         "restarts": told.get("restarts"),
         "exceptions": told.get("exceptions"),
@@ -90,5 +89,5 @@ def summary(boards: Sequence[BoardView]) -> dict[str, int]:
         "boards": len(boards),
         "online": sum(board.online for board in boards),
         "with errors": sum(bool(board.errors) for board in boards),
-        "without entropy": sum(board.told.get("entropy") == 0 for board in boards),
+        "without entropy": sum(map(failed, boards)),
     }

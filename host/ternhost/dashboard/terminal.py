@@ -159,8 +159,8 @@ def _fleet(picture: Picture) -> Iterable[RenderableType]:
 def _privacy(picture: Picture) -> Iterable[RenderableType]:
     words = {
         "report": "a report costs at most {:g}",
-        "spent": "a device has spent {:.3g} in the mean",
-        "left": "at least {:g} is left",
+        "spent": "a device has spent {:.3g} in the mean, by accepted reports",
+        "left": "{:g} was left on the board with the least, as it connected",
     }
     found = [
         form.format(value) for name, form in words.items() if (value := picture.epsilon.get(name)) is not None

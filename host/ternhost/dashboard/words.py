@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from ternhost.dashboard import curves
-from ternhost.dashboard.snapshot import RunView, Snapshot
+from ternhost.dashboard.snapshot import Snapshot
 
 _AMOUNT = re.compile(r"[\d.,]+( (to [\d.,]+|%|ms|s|min|h|d))?")
 
@@ -29,9 +29,22 @@ def lead(now: Snapshot) -> str:
     return f"{now.run.algorithm} on {what or 'records of the devices'}, fleet {now.run.fleet}"
 
 
-def status(run: RunView | None) -> str:
+def quiet(seconds: float) -> str:
+    """That a run which should have written has not."""
+    return (
+        f"nothing written for {duration(seconds)}: the run may have been killed; what is shown is of before"
+    )
+
+
+def status(now: Snapshot) -> str:
     """Where it is, for a badge."""
-    return "waiting" if run is None else run.status
+    if now.run is None:
+        return "waiting"
+    return now.run.status + _when(now)
+
+
+def _when(now: Snapshot) -> str:
+    return "" if now.silent(time.time()) is None else " when last written"
 
 
 def tiles(now: Snapshot) -> list[Tile]:
@@ -54,26 +67,27 @@ def tiles(now: Snapshot) -> list[Tile]:
         best = run.references.get("optimum", {}).get(name)
         known = "" if best is None else f"without privacy {best:.4f}"
         found.append((curves.word(name), f"{last[name]:.4f}" if name in last else "–", known))
-    cost, devices = curves.cost_of_report(run), curves.devices_of(run, now.devices)
-    if cost and devices:
-        mean = run.reports * cost / devices
-        found.append(("epsilon spent, mean of a device", f"{mean:.4g}", f"{cost:.4g} a report"))
+    devices = curves.devices_of(run, now.devices)
+    if (spent := curves.spent(now)) is not None:
+        known = f"by accepted reports, {curves.cost_of_report(run):.4g} each"
+        found.append(("epsilon spent, mean of a device", f"{spent:.4g}", known))
     if now.boards:
         online = sum(board.online for board in now.boards)
-        found.append(("boards online", f"{online:,}", f"of {len(now.boards):,} ever seen"))
+        found.append((f"boards online{_when(now)}", f"{online:,}", f"of {len(now.boards):,} ever seen"))
     elif devices:
         found.append(("devices", f"{devices:,}", "registered" if now.devices else "simulated or emulated"))
     if now.gateways:
         online = sum(gateway.online for gateway in now.gateways)
-        found.append(("gateways online", f"{online:,}", f"of {len(now.gateways):,}"))
+        found.append((f"gateways online{_when(now)}", f"{online:,}", f"of {len(now.gateways):,}"))
     found.append(("refusals", f"{run.refusals:,}", "by devices, see Round"))
     return found
 
 
 def old(now: Snapshot) -> str | None:
-    """That what is shown is old, and why."""
+    """That what is shown is old, and why; or that the run should have written by now."""
     if now.note is None:
-        return None
+        silent = now.silent(time.time())
+        return None if silent is None else quiet(silent)
     if not now.read:
         return f"{now.note}: nothing has been read yet"
     return f"{now.note}: what is shown is {ago(now.read)} old"
@@ -141,7 +155,7 @@ def first(now: Snapshot) -> str:
     """What is seen before the page's program has been loaded: the same head and tiles, without it."""
     return (
         f"<div id=first class=tern><div class=tern-head><h1>{text(title(now))}</h1>"
-        f"<span class=badge>{text(status(now.run))}</span><span class=soft>{text(lead(now))}</span></div>"
+        f"<span class=badge>{text(status(now))}</span><span class=soft>{text(lead(now))}</span></div>"
         f"<div class=tiles>{tile_html(tiles(now))}</div></div>"
     )
 

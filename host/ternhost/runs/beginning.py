@@ -77,7 +77,7 @@ def written(
             "schedule": None if schedule is None else asdict(schedule),
             "directory": str(directory.resolve()),
             "devices": None if schedule else whom.devices,
-            "references": made.references(),
+            "references": {**made.references(), "devices": whom.devices or None},
         }
         place = Place(directory, opened.path, directory.name)
         undo.callback(opened.forget_run, place.name)

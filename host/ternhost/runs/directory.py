@@ -55,7 +55,10 @@ def new_directory(name: str | None = None, parent: Path = RUNS, taken: Collectio
             f"cannot make a directory in {parent.absolute()}: {error.strerror}",
             hint="change to a directory that you may write to",
         ) from error
-    raise UsageError(f"there is a run {stem} already", hint="give another --name, or --resume that one")
+    raise UsageError(
+        f"there is a run {stem} already",
+        hint="give another --name, or go on with that one: --resume, or the same tern serve (--store ...)",
+    )
 
 
 @dataclass(frozen=True)

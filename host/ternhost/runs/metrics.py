@@ -33,7 +33,6 @@ class Metrics:
                 ("asked", "Devices asked in it"),
                 ("reports", "Reports in it so far"),
                 ("refusals", "Refusals in it so far"),
-                ("boards", "Boards that are connected"),
                 ("boards_asleep", "Boards that sleep now"),
                 ("strangers", "Boards that are connected and of another version"),
                 ("connected", "1 while the host is connected to its broker"),
@@ -42,6 +41,7 @@ class Metrics:
                 ("last_round_ended_timestamp_seconds", "When the last round ended, or this process began"),
             )
         }
+        self._boards: Gauge | None = None  # of a fleet on a broker alone: 0 would be wrong of one on ports
         self._gauges["last_round_ended_timestamp_seconds"].set_to_current_time()
         self._figures = Gauge(
             "tern_figure", "What the model was worth after the last round", ["name"], registry=registry
@@ -91,7 +91,6 @@ class Metrics:
             "asked": status.asked,
             "reports": status.reports,
             "refusals": status.refusals,
-            "boards": status.boards or 0,
             "boards_asleep": status.asleep,
             "strangers": status.strangers,
             "connected": status.connected,
@@ -100,6 +99,11 @@ class Metrics:
         }
         for name, value in told.items():
             self._gauges[name].set(float(value))
+        if status.boards is not None:
+            if self._boards is None:
+                text = "Boards that are connected to the broker"
+                self._boards = Gauge("tern_boards", text, registry=self._registry)
+            self._boards.set(float(status.boards))
         for fate, count in status.frames.items():
             self._frames.labels(fate).inc(count - self._seen.get(fate, 0))
             self._seen[fate] = count
@@ -111,6 +115,7 @@ class Metrics:
     def _end(self, status: Status) -> None:
         assert self._began is not None
         self._rounds.observe(time.monotonic() - self._began[1])
+        self._boards: Gauge | None = None  # of a fleet on a broker alone: 0 would be wrong of one on ports
         self._gauges["last_round_ended_timestamp_seconds"].set_to_current_time()
         for gauge, values in ((self._figures, status.figures), (self._chosen, status.chosen)):
             for name, value in values.items():
