@@ -262,7 +262,7 @@ class MqttLink:
                 self._site_ids.back(site, time.monotonic())
         return 0
 
-    def _on_hello(self, board: str, payload: bytes, kept: bool) -> None:
+    def _on_hello(self, board: str, payload: bytes, kept: bool = False) -> None:
         self.changed.add(board)
         self.boards.pop(board, None)
         self.strangers.discard(board)
