@@ -331,3 +331,10 @@ def test_boards_that_lie_do_not_spoil_the_charts_of_the_fleet():
     releases = fleet._releases(Snapshot("s", boards=many))
     assert len(releases["xAxis"]["data"]) <= 22
     assert sum(releases["series"][0]["data"]) == 1000
+
+
+def test_arrivals_end_at_a_round_number_and_epsilon_comes_first():
+    assert charts.arriving([(0.0, 1.0), (37.2878, 5.0)], 10)["xAxis"]["max"] == 38
+    own = {**REFERENCES["classes"][0], "k": 1, "levels": 2, "card_hash": "ab"}
+    found = privacy._table([own], RUN)
+    assert found.index("epsilon a report") < found.index("mechanism") < found.index("card")

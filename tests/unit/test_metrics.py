@@ -296,3 +296,6 @@ def test_boards_on_a_broker_are_told_only_where_there_is_one(metrics):
     assert ("tern_boards",) not in scrape(metrics), "they may be on ports"
     metrics.update(told(STATUS, boards=0))
     assert scrape(metrics)["tern_boards",] == 0
+    metrics.update(told(STATUS, event=END, boards=2))
+    metrics.update(told(STATUS, number=8, boards=3))
+    assert scrape(metrics)["tern_boards",] == 3

@@ -162,7 +162,7 @@ def arriving(points: Sequence[Point], wanted: int) -> Options:
         "value",
         "seconds since its first report was seen here",
         below=True,
-        max="dataMax",
+        max=max(1, math.ceil(points[-1][0])) if points else 1,  # its last tick is a round number
         splitLine={"show": False},
     )
     y = _axis("value", "reports", min=0, max=max([wanted, *(int(n) for _, n in points)]))

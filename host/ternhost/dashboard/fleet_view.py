@@ -87,7 +87,7 @@ def least_budget(boards: Sequence[BoardView], now: float) -> float | None:
 
 
 def worst(boards: Sequence[BoardView], now: float, most: int) -> list[BoardView]:
-    """The boards to see to first: generator failed, gone, failed most often, smallest budget."""
+    """The boards to see to first: generator failed, offline, failed most often, smallest budget."""
 
     def order(board: BoardView) -> tuple[bool, bool, int, float]:
         left = budget(board)

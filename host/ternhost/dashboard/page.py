@@ -22,7 +22,7 @@ SECTIONS: dict[str, type[Section]] = {
     "Privacy": Privacy,
     "Runs": Compare,
 }
-_DARK = {None: "Auto", False: "Light", True: "Dark"}
+_DARK = {None: "auto", False: "light", True: "dark"}
 
 
 def add_to(app: Any, sight: Sight) -> None:
@@ -59,9 +59,9 @@ class Page:
                 self._status = ui.label().classes("badge").mark("status")
                 self._lead = ui.label().classes("soft")
                 ui.element("span").classes("grow")
-                self._switch = ui.button("Auto", color=None, on_click=self._next_dark).props(
-                    'flat dense no-caps aria-label="light, dark, or as the system has it"'
-                )
+                self._switch = ui.button(
+                    f"Colours: {_DARK[None]}", color=None, on_click=self._next_dark
+                ).props('flat dense no-caps aria-label="light, dark, or as the system has it"')
             self._note = ui.label().classes("note").props("role=status")
             self._tiles = ui.html(sanitize=False).classes("tiles").mark("tiles")
             with ui.tabs().props("dense align=left outside-arrows mobile-arrows") as tabs:
@@ -88,7 +88,7 @@ class Page:
     def _next_dark(self) -> None:
         order = list(_DARK)
         self._dark.value = order[(order.index(self._dark.value) + 1) % len(order)]
-        self._switch.text = _DARK[self._dark.value]
+        self._switch.text = f"Colours: {_DARK[self._dark.value]}"
 
     def _show(self) -> None:
         now = self._sight.now

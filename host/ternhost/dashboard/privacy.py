@@ -68,17 +68,17 @@ def _table(classes: list[Mapping[str, Any]], run: RunView | None) -> str:
     rows = [
         [
             f"{100 * own['share']:.3g} %",
+            float(own["epsilon_per_report"]),
+            float(own["epsilon_run"]),
             own["mechanism"],
             own["k"],
             own["levels"],
-            float(own["epsilon_per_report"]),
-            float(own["epsilon_run"]),
             own["card_hash"],
         ]
         for own in classes
     ]
     each = "epsilon a round" if endless else "epsilon in the run"
-    head = ("share of devices", "mechanism", "values a report", "levels", "epsilon a report", each, "card")
+    head = ("share of devices", "epsilon a report", each, "mechanism", "values a report", "levels", "card")
     return words.table(head, rows)
 
 

@@ -14,12 +14,13 @@ from ternhost.dashboard.braille import plot
 from ternhost.dashboard.curves import Curve, word
 from ternhost.dashboard.fleet_view import budget, failed
 from ternhost.dashboard.picture import Picture, counted
-from ternhost.dashboard.snapshot import OpenRound
+from ternhost.dashboard.snapshot import BoardView, OpenRound
 from ternhost.dashboard.words import ago, duration
 from ternhost.text import visible
 
 _WIDE = 70  # columns from which on a board has all of its own
 _CURVE_LINES = 5
+_LONG, _TOLD = ("board", "last error"), ("release",)  # columns of the boards that may be cut
 _STATUS_STYLE = {RUNNING: "green", FINISHED: "blue"}
 
 
@@ -43,7 +44,7 @@ class Drawn:
                 most = self._boards
                 if most is None:
                     above = len(console.render_lines(Group(*parts), options, pad=False))
-                    most = max(1, options.size.height - above - 3)
+                    most = max(1, options.size.height - above - 5)
                 parts += _worst(picture, most, options.max_width)
         yield Group(*parts)
 
@@ -67,7 +68,7 @@ def _head(picture: Picture) -> Iterable[RenderableType]:
         return
     status = (run.status, _STATUS_STYLE.get(run.status, "yellow"))
     yield _line(("tern ", "bold"), status, f"  {run.name}")
-    yield _line(f"{run.algorithm} on {run.fleet}", ("  as the boards say" if picture.worst else "", "dim"))
+    yield _line(f"{run.algorithm} on {run.fleet}")
 
 
 def _round(picture: Picture) -> Iterable[RenderableType]:
@@ -175,29 +176,40 @@ def _privacy(picture: Picture) -> Iterable[RenderableType]:
 
 def _worst(picture: Picture, most: int, width: int) -> Iterable[RenderableType]:
     wide = width >= _WIDE
-    table = Table(box=None, padding=(0, 1, 0, 0), header_style="bold", pad_edge=False)
     columns = ["board", "", "heard", "left", "errors"] + ["release", "last error"] * wide
-    for name in columns:
-        right = name in ("left", "errors", "heard")
-        table.add_column(name, justify="right" if right else "left", no_wrap=True, overflow="ellipsis")
-    for board in picture.worst[:most]:
-        state = (
-            ("failed", "bold red")
-            if failed(board)
-            else ("online", "")
-            if board.online
-            else ("gone", "yellow")
+    rows = [_cells(board, picture.at)[: len(columns)] for board in picture.worst[:most]]
+    table = Table(box=None, padding=(0, 1, 0, 0), header_style="bold", pad_edge=False)
+    wholes = [max(len(name), *(len(row[i]) for row in rows)) for i, name in enumerate(columns)]
+    wholes = [min(whole, 12) if name in _TOLD else whole for whole, name in zip(wholes, columns, strict=True)]
+    long = [name for name in columns if name in _LONG]
+    taken = sum(whole for whole, name in zip(wholes, columns, strict=True) if name not in _LONG)
+    most_of_long = max(4, (width - taken - len(columns) + 1) // len(long))
+    for name, whole in zip(columns, wholes, strict=True):
+        # A number is never cut: without its end it is another one.
+        size = min(whole, most_of_long) if name in _LONG else whole
+        right = name in ("heard", "left", "errors")
+        table.add_column(
+            name, justify="right" if right else "left", no_wrap=True, width=size, overflow="ellipsis"
         )
-        left = budget(board)
-        cells: list[str | Text] = [
-            visible(board.name),
-            Text(*state),
-            duration(max(0.0, picture.at - board.heard)),
-            "" if left is None else f"{left:g}",
-            f"{board.errors:,}" if board.errors else "",
-        ]
-        if wide:
-            cells += [visible(str(board.told.get("release") or "")), visible(board.error or "")]
-        table.add_row(*cells)
+    for row in rows:
+        table.add_row(*row)
     yield Text()
     yield table
+    told = "left, release" if wide else "left"
+    yield _line((f"{told}: as the board said when it connected; nothing proves it", "dim"))
+
+
+def _cells(board: BoardView, now: float) -> list[str | Text]:
+    state = (
+        ("failed", "bold red") if failed(board) else ("online", "") if board.online else ("offline", "yellow")
+    )
+    left = budget(board)
+    return [
+        visible(board.name),
+        Text(*state),
+        duration(max(0.0, now - board.heard)),
+        "" if left is None else f"{left:g}",
+        f"{board.errors:,}" if board.errors else "",
+        visible(str(board.told.get("release") or "")),
+        visible(board.error or ""),
+    ]

@@ -115,7 +115,6 @@ class Metrics:
     def _end(self, status: Status) -> None:
         assert self._began is not None
         self._rounds.observe(time.monotonic() - self._began[1])
-        self._boards: Gauge | None = None  # of a fleet on a broker alone: 0 would be wrong of one on ports
         self._gauges["last_round_ended_timestamp_seconds"].set_to_current_time()
         for gauge, values in ((self._figures, status.figures), (self._chosen, status.chosen)):
             for name, value in values.items():
