@@ -637,3 +637,11 @@ def test_a_run_whose_directory_is_gone_does_not_take_anothers(said, here):
     code, told, _ = said("train", "--resume", "runs/a/store.sqlite", "--no-report")
     assert (code, told["run"]) == (0, "b")
     assert json.loads(Path("runs/a/result.json").read_text())["run"] == "a"
+
+
+def test_a_name_that_is_taken_is_refused_with_what_each_command_can_do(tmp_path):
+    directory.new_directory("mine", tmp_path)
+    with pytest.raises(errors.UsageError) as caught:
+        directory.new_directory("mine", tmp_path)
+    assert "--resume" in caught.value.hint
+    assert "the same tern serve" in caught.value.hint

@@ -46,7 +46,8 @@ body { background: var(--page) !important; color: var(--ink) !important;
 .chart { width: 100%; height: 20rem; }
 .chart.low { height: 14rem; }
 .controls { display: flex; flex-wrap: wrap; gap: .5rem 1rem; align-items: center; margin-bottom: .4rem; width: 100%; }
-.scroll { overflow-x: auto; width: 100%; scrollbar-width: thin;
+.scroll { overflow-x: auto; width: 100%; scrollbar-width: thin; }
+.scroll:has(> table) {
   background: linear-gradient(to right, var(--surface) 30%, transparent) 0 0 / 2.5rem 100% no-repeat local,
   linear-gradient(to left, var(--surface) 30%, transparent) 100% 0 / 2.5rem 100% no-repeat local,
   linear-gradient(to right, var(--soft), transparent) 0 0 / .6rem 100% no-repeat scroll,
