@@ -12,7 +12,7 @@ from ternhost.aggregate.run_table import PREPARING, RUNNING
 BoardView = BoardRow  # budget in micro-epsilon, heap in bytes; no tag proves what a board told
 
 
-PATIENCE = 60.0  # seconds beyond a deadline, in which a round is evaluated
+PATIENCE = 300.0  # seconds beyond a deadline: a round of simulated clients may take them, and its evaluation
 
 
 @dataclass(frozen=True)
