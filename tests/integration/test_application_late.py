@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import time
+from contextlib import suppress
 
 import numpy as np
 import pytest
@@ -80,10 +81,12 @@ asyncio.run(main())
 
 def tell(board):
     """((late by at most, runs), reports, round of the model, why the last connection was lost)."""
-    found = wait_for(
-        lambda: (board / "told").exists() and (board / "told").read_text()
-    )  # not while it is written
-    return json.loads(found)
+
+    def whole():
+        with suppress(OSError, ValueError):  # it is being written
+            return json.loads((board / "told").read_text())
+
+    return wait_for(whole)
 
 
 def attempt(folder, micropython, **network):
