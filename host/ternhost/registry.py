@@ -37,12 +37,17 @@ class Registry(Mapping[str, T], Generic[T]):
 
     @contextmanager
     def lent(self, name: str, item: T) -> Iterator[None]:
-        """Have another entry for a while, whose name is not taken."""
+        """Have another entry for a while, also in the place of one."""
+        places, loaded = dict(self._places), dict(self._loaded)
         self.register(name, item)
         try:
             yield
         finally:
-            del self._places[name], self._loaded[name]
+            for had, has in ((places, self._places), (loaded, self._loaded)):
+                if name in had:
+                    has[name] = had[name]
+                else:
+                    del has[name]
 
     def named(self, name: str) -> T:
         """The entry of that name. Raises UsageError, with the names that there are."""

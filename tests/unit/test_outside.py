@@ -18,6 +18,7 @@ from ternhost.algorithms.base import ALGORITHMS
 from ternhost.algorithms.optimisers import OPTIMISERS
 from ternhost.cli import main
 from ternhost.errors import INTERRUPTED
+from ternhost.registry import Registry
 from ternhost.runs.run import Run
 
 OUTSIDE = Path(__file__).parent.parent / "outside"
@@ -232,3 +233,16 @@ def test_another_algorithm_of_a_command_is_chosen_by_its_name(tern, capsys, name
     assert whole(tern(*argv, "--no-report")) == whole(result) | {"algorithm": name}
     assert main([name, "--resume", "mine"]) == 2
     assert "has finished" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("had", [(), ("borrowed",)])
+def test_an_entry_that_is_lent_leaves_the_registry_as_it_was(had):
+    names = Registry("thing", "tern.things", {"first": "json:loads"})
+    for name in had:
+        names.register(name, "own")
+    before = dict(names)
+    with names.lent("borrowed", "lent"), names.lent("first", "too"):
+        assert names["borrowed"] == "lent"
+        assert names["first"] == "too"
+    assert dict(names) == before
+    assert list(names) == list(before)

@@ -143,7 +143,7 @@ class Mosquitto:
                 start_new_session=True,  # Ctrl-C is for its parent, which ends it last
             )
         end = time.monotonic() + _START_TIMEOUT
-        while not listens(address, port):
+        while not self._listens():
             if self._process.poll() is not None or time.monotonic() > end:
                 error = self._ended("mosquitto does not start")
                 self.kill()
@@ -169,21 +169,34 @@ class Mosquitto:
     def answers(self, timeout: float) -> bool:
         """Whether it does not hang: it says something to whoever connects, in so many seconds, or ends."""
         try:
-            with socket.create_connection(self._listener, timeout) as line:
-                if self.access.authority:
-                    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-                    context.check_hostname = False
-                    context.verify_mode = ssl.CERT_NONE  # nothing is said to it
-                    with context.wrap_socket(line) as secure:
-                        secure.unwrap()
-                else:
-                    line.sendall(_CONNECT)
-                    line.recv(1)
+            self._ask(timeout)
         except TimeoutError:
             return False
         except OSError:  # it does not take this for a client
             pass
         return True
+
+    def _listens(self) -> bool:
+        try:
+            self._ask(1.0)
+        except ConnectionRefusedError:
+            return False
+        except OSError:
+            pass
+        return True
+
+    def _ask(self, timeout: float) -> None:
+        # To its end: it logs a handshake that breaks off as an error, now and then. Raises OSError.
+        with socket.create_connection(self._listener, timeout) as line:
+            if self.access.authority:
+                context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+                context.check_hostname = False
+                context.verify_mode = ssl.CERT_NONE  # nothing is said to it
+                with context.wrap_socket(line) as secure:
+                    secure.unwrap()
+            else:
+                line.sendall(_CONNECT)
+                line.recv(1)
 
     def keep(self, tell: Callable[[str], None]) -> None:
         """From now on start it again where it ends by itself or hangs, after a pause that grows.
