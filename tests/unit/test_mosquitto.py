@@ -88,7 +88,7 @@ def test_why_it_has_ended(replaced, script, message):
 
 
 def test_after_some_time_of_health_the_pause_is_short_again(replaced, monkeypatch):
-    place = replaced("line = socket.create_server(('127.0.0.1', port))\ntime.sleep(0.5)")
+    place = replaced("socket.create_server(('127.0.0.1', port)).accept()[0].close()\ntime.sleep(0.5)")
     monkeypatch.setattr(mosquitto, "_PAUSE", 0.01)
     monkeypatch.setattr(mosquitto, "_LOOK_EVERY", 0.01)
     monkeypatch.setattr(mosquitto, "_HEALTHY", 0.1)
