@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from harness import answers
 
+from tern import card as cards
 from tern import frames, wire
 from tern.links.mqtt import name
 from tern.model import decode_model
@@ -25,6 +26,7 @@ from ternhost.mechanisms import design
 KEY = bytes(range(32))
 CARD = design("three-outputs", 1)
 QUESTION = Question(wire.LOGISTIC, [100] * 6, -14, CARD.card, 1)
+COST = cards.decode(CARD.card).epsilon
 OTHER = Question(wire.LOGISTIC, [200] * 6, -14, CARD.card, 1)
 LATER = 2**31  # than the epoch of any fleet key that a host makes before 2088
 
@@ -150,6 +152,14 @@ def test_what_boards_say_is_kept_for_who_looks_on(tmp_path):
     with Store(tmp_path / "30.sqlite", beside=True) as store:
         assert not any(board.online for board in store.boards())
         assert all(board.told["text"] == "test" for board in store.boards())
+        assert [board.spent for board in store.boards()] == 10 * [COST]
+    one._store.close()
+    with driver(tmp_path, Boards(30, each=3), 30) as one:
+        ask(one, 2, (QUESTION, [1, 2, 7]))
+    with Store(tmp_path / "30.sqlite", beside=True) as store:
+        # None has connected again: what the broker keeps of them is read twice.
+        spent = {board.first: board.spent for board in store.boards()}
+    assert spent == {**dict.fromkeys(range(1, 31, 3), COST), 1: 2 * COST, 7: 2 * COST}
 
 
 def test_a_round_for_some_is_not_announced(tmp_path):

@@ -55,13 +55,19 @@ def test_the_largest_card(site):
     assert result.reports == 40
 
 
+def left(board):
+    return board.told["budget"] - board.spent
+
+
 def test_devices_answer_round_after_round_until_their_budget_is_spent(site):
     fleet = site(clients=10, boards=1, budget=3 * rig.COST + 1)
     with fleet.boards() as boards:
         for number in (1, 2, 3):
             assert fleet.round(boards.ports, range(1, 11), number)[0].reports == 10
+            assert [left(board) for board in fleet.store.boards()] == [(3 - number) * rig.COST + 1]
         with pytest.raises(RefusedError, match="10 of 10 devices refuse: their budget is spent") as caught:
             fleet.round(boards.ports, range(1, 11), 4)
+    assert [left(board) for board in fleet.store.boards()] == [1]
     assert "1e-06 is left" in caught.value.message
     assert {spent for spent, _, _ in fleet.ledgers().values()} == {3 * rig.COST}
 

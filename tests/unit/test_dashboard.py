@@ -295,7 +295,7 @@ def test_epsilon_spent_counts_the_open_round_and_says_by_what():
 
 def test_what_boards_have_left_is_of_when_they_connected():
     found = privacy._lines(Snapshot("s", run=RUN, boards=boards(3)))
-    assert "left as it connected, least of a board" in found
+    assert "left, least of a board" in found
 
 
 def test_a_run_that_should_have_written_by_now_is_not_shown_as_going_on():

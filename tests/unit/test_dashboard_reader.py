@@ -174,7 +174,7 @@ SECRET = [
     "SELECT sql FROM sqlite_schema",
     "SELECT name FROM run UNION SELECT value FROM state",
     "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT i FROM n",
-    "INSERT INTO board VALUES ('b', 1, 1, 1, 1, '{}', 0, NULL)",
+    "INSERT INTO board VALUES ('b', 1, 1, 1, 1, '{}', 0, NULL, 0)",
     "UPDATE run SET name = 'x'",
     "DELETE FROM history",
     "DROP TABLE run",

@@ -474,3 +474,13 @@ def test_what_was_seen_of_boards(store):
     ]
     store.boards_offline()
     assert not any(board.online for board in store.boards())
+
+
+def test_what_a_board_has_spent_since_it_said_what_was_left(store):
+    def seen(told, spent):
+        store.boards_seen([BoardRow("b", 1, 2, True, 1.0, told, spent=spent)])
+        return store.boards()[0].spent
+
+    assert [seen({}, 2), seen({"budget": 9}, 0), seen({}, 3), seen({}, 1)] == [2, 0, 3, 4]
+    assert seen({"budget": 9}, 1) == 5, "a broker hands the same words out again"
+    assert [seen({"budget": 4}, 0), seen({"budget": 3}, 1)] == [0, 1]

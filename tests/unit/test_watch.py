@@ -101,7 +101,7 @@ def test_a_picture_fits_and_says_what_there_is(served, width):
         "AUC 0.",
         "Boards 40: online 33, offline 7",
         "entropy failed on 1",
-        "1.25 was left on the board with the least, as it connected",
+        "1.25 is left on the board with the least",
         "a report costs at most 2",
     ):
         assert want in words, want

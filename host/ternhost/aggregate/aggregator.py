@@ -188,6 +188,11 @@ class Aggregator:
         """The ROUND frame for a device: the same bytes whenever it is asked for."""
         return self._rounds[number].request(device)[0]
 
+    def costs(self, number: int, devices: Sequence[int]) -> list[int]:
+        """What an answer in a round in flight costs each of these devices, which are asked; micro-epsilon."""
+        costs: list[int] = self._rounds[number].costs(integers(devices)).tolist()
+        return costs
+
     def announcement(self, number: int, fleet: FleetKey) -> bytes:
         """The ROUND frame for the whole fleet (wire.md), of a round of one cohort."""
         (cohort,) = self._rounds[number].cohorts

@@ -15,6 +15,7 @@ class BoardRow:
     """A board: `clients` devices from `first` on, by which it is known; its `name` is its port, or that on its broker.
 
     heard: seconds since 1970. told: of its HELLO, by name. errors: how often it failed, and how it did last (`error`).
+    spent: by the answers of its first device that were accepted since that HELLO, micro-epsilon.
     """
 
     name: str
@@ -25,13 +26,15 @@ class BoardRow:
     told: Mapping[str, Any] = field(default_factory=dict)
     errors: int = 0
     error: str | None = None
+    spent: int = 0
 
 
 _SEEN = """
-INSERT INTO board VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (first) DO UPDATE SET
+INSERT INTO board VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (first) DO UPDATE SET
 name = excluded.name, clients = excluded.clients, online = excluded.online, heard = max(heard, excluded.heard),
 told = CASE excluded.told WHEN '{}' THEN told ELSE excluded.told END,
-errors = errors + excluded.errors, error = coalesce(excluded.error, error)
+errors = errors + excluded.errors, error = coalesce(excluded.error, error),
+spent = excluded.spent + CASE WHEN excluded.told IN ('{}', told) THEN spent ELSE 0 END
 """
 
 
@@ -39,7 +42,10 @@ class BoardTable(Database):
     """The table board."""
 
     def boards_seen(self, boards: Iterable[BoardRow]) -> None:
-        """Note what was seen of boards: empty `told` changes nothing of what they said, `errors` are added."""
+        """Note what was seen of boards: empty `told` changes nothing of what they said, `errors` are added.
+
+        What they say anew is after what they `spent` before it; that is added otherwise.
+        """
         with self.transaction():
             self._db.executemany(
                 _SEEN,
@@ -53,6 +59,7 @@ class BoardTable(Database):
                         json.dumps(dict(own.told)),
                         own.errors,
                         own.error,
+                        own.spent,
                     )
                     for own in boards
                 ),
@@ -67,11 +74,11 @@ class BoardTable(Database):
         """Every board that was ever seen, in the order of their devices."""
         with self._errors():
             rows = self._db.execute(
-                "SELECT name, first, clients, online, heard, told, errors, error FROM board ORDER BY first"
+                "SELECT name, first, clients, online, heard, told, errors, error, spent FROM board ORDER BY first"
             ).fetchall()
         return [
-            BoardRow(name, first, clients, bool(online), heard, json.loads(told), errors, error)
-            for name, first, clients, online, heard, told, errors, error in rows
+            BoardRow(name, first, clients, bool(online), heard, json.loads(told), errors, error, spent)
+            for name, first, clients, online, heard, told, errors, error, spent in rows
         ]
 
 

@@ -107,6 +107,12 @@ def question_of(asked: frames.Round) -> Question:
     )
 
 
+def cost_of(asked: frames.Round) -> int:
+    """What an answer costs a device, micro-epsilon."""
+    epsilon: int = cards.decode(asked.card).epsilon
+    return epsilon if asked.model == wire.SOFTMAX else epsilon * int(asked.k)
+
+
 def report_bytes(symbols: int) -> int:
     """How long a REPORT frame is whose packed symbols take so many bytes."""
     return 1 + 8 + symbols + wire.TAG_BYTES  # type, device and round

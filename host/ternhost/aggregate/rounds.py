@@ -13,7 +13,7 @@ from tern import card as cards
 from tern import wire
 from ternhost.aggregate import batches
 from ternhost.aggregate.members import Integers, Keyring, Members, Positions, id_bytes, integers
-from ternhost.aggregate.questions import Question, decode_body, question_of, round_body, round_start
+from ternhost.aggregate.questions import Question, cost_of, decode_body, question_of, round_body, round_start
 from ternhost.aggregate.store import Round, Store
 from ternhost.aggregate.tallies import Tally
 
@@ -125,6 +125,7 @@ class CohortInFlight:
         self.size = self.d * self.card.symbols
         self.counts: Counts = np.zeros(self.size, np.int64)
         self.reports = 0
+        self.cost = cost_of(asked)  # of an answer, micro-epsilon
         self.payload_bytes = batches.packed_size(self.card.symbols, self.k)
 
     def unpack(self, packed: batches.Bytes) -> tuple[Integers, batches.Flags]:
@@ -201,6 +202,10 @@ class RoundInFlight:
         cohort = self.cohorts[int(self.cohort_at[place][0])]
         digest = self.digests(cohort, place).tobytes()
         return round_start(device) + cohort.body + digest[: wire.TAG_BYTES], digest
+
+    def costs(self, devices: Integers) -> Integers:
+        """What an answer costs these devices, of those that are asked; micro-epsilon."""
+        return integers([cohort.cost for cohort in self.cohorts])[self.cohort_at[self.members.find(devices)]]
 
     def give_up(self, places: Positions) -> None:
         """Expect no answer of the devices at these places, where one is expected still."""

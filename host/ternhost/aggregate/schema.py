@@ -103,7 +103,8 @@ CREATE TABLE board (
     heard REAL NOT NULL,
     told TEXT NOT NULL,
     errors INTEGER NOT NULL,
-    error TEXT
+    error TEXT,
+    spent INTEGER NOT NULL
 );
 CREATE TABLE gateway (
     name TEXT PRIMARY KEY,

@@ -9,10 +9,9 @@ import time
 from nicegui import ui
 
 from ternhost.dashboard import charts, table, words
-from ternhost.dashboard.fleet_view import fleet_of
+from ternhost.dashboard.fleet_view import budget, fleet_of
 from ternhost.dashboard.section import Chart, Html, Section, card, cards
 from ternhost.dashboard.snapshot import Snapshot
-from ternhost.mechanisms.base import MICRO
 
 _EVERY = (
     2.0  # seconds from one time that the rows in sight are fetched to the next, where boards have changed
@@ -22,6 +21,7 @@ _NONE = (
     " ports. A simulated fleet has none; a store of an earlier version has them when its boards are heard again."
 )
 _SAYS = "as the board says"
+_LEFT = "Of a board's first device: as the board said when it connected, less what its reports cost since"
 _BARS = 20
 _AGO = """p => { if (p.value == null) return "–"; const s = Math.max(0, Date.now() / 1000 - p.value);
  return s < 120 ? s.toFixed(0) + " s ago" : s < 7200 ? (s / 60).toFixed(0) + " min ago"
@@ -62,7 +62,7 @@ _HEARD = [
 ]
 _TOLD = [
     _column("release", "release", 90),
-    _column("budget", "epsilon left as it connected", 190, "number"),
+    _column("budget", "epsilon left", 110, "number", headerTooltip=_LEFT),
     _column("entropy", "entropy", 105),
     _column("heap", "heap free, kB", 115, "number"),
     _column("restarts", "restarts", 90, "number"),
@@ -103,8 +103,8 @@ class Fleet(Section):
                     },
                     auto_size_columns=False,
                 ).classes("board-grid")
-            with card("Epsilon left as boards connected"):
-                ui.label(f"Of boards' first devices, {_SAYS}.").classes("soft")
+            with card("Epsilon left"):
+                ui.label(f"{_LEFT}.").classes("soft")
                 self._left = Chart("epsilon left by boards", "chart low")
             with card("Releases"):
                 ui.label(f"{_SAYS.capitalize()}.").classes("soft")
@@ -137,10 +137,9 @@ class Fleet(Section):
 
 
 def _histogram(now: Snapshot) -> dict[str, object] | None:
-    values = [board.told["budget"] / MICRO for board in now.boards if "budget" in board.told]
+    values = sorted(left for board in now.boards if (left := budget(board)) is not None)
     if not values:
         return None
-    values.sort()
     # A few boards that lie do not flatten it: what is beyond nearly all of them has a bar of its own.
     top = values[math.ceil(0.99 * len(values)) - 1] or 1.0
     counts = [0] * (_BARS + 1)
@@ -149,7 +148,7 @@ def _histogram(now: Snapshot) -> dict[str, object] | None:
     names = [*(f"{top * i / _BARS:.3g}" for i in range(_BARS)), "more"]
     if not counts[_BARS]:
         names, counts = names[:_BARS], counts[:_BARS]
-    return charts.bars(names, counts, "epsilon left as it connected, from", "boards")
+    return charts.bars(names, counts, "epsilon left, from", "boards")
 
 
 def _releases(now: Snapshot) -> dict[str, object] | None:

@@ -67,9 +67,7 @@ def _of_fleet(fleet: FleetView) -> Iterator[Metric]:
     ):
         yield _family(f"tern_boards_{name}", text, label, values)
     if fleet.least_budget is not None:
-        text = (
-            "The least epsilon left to its first device as a board connected, as it said; heard within a day"
-        )
+        text = "The least epsilon left to the first device of a board that was heard within a day, as it said"
         yield GaugeMetricFamily("tern_budget_left_least_epsilon", text, fleet.least_budget)
 
 

@@ -25,7 +25,7 @@ class FleetView:
     """How many boards there are by the time since they were heard, by whether they are connected, by release, random
     generator ("failed": a health test of its source has failed) and last error.
 
-    least_budget: the least epsilon that one heard within a day said was left to its first device as it connected.
+    least_budget: the least epsilon that is left (`budget`) on one that was heard within a day.
     """
 
     ages: Mapping[str, int]
@@ -75,9 +75,12 @@ def failed(board: BoardView) -> bool:
 
 
 def budget(board: BoardView) -> float | None:
-    """The epsilon that was left to its first device when a board connected, as it says."""
+    """The epsilon left to its first device: as the board said when it connected, less what its reports cost since.
+
+    Less is left where it has paid for reports that did not arrive. None where it does not say.
+    """
     micro = board.told.get("budget")
-    return None if micro is None else micro / MICRO
+    return None if micro is None else max(0, micro - board.spent) / MICRO
 
 
 def least_budget(boards: Sequence[BoardView], now: float) -> float | None:

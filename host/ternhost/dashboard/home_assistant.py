@@ -37,7 +37,7 @@ _SENSORS = {
     "refusals": ("Refusals in the round", "refusals", "mdi:cancel"),
     "boards": ("Boards online", "boards", "mdi:chip"),
     "asleep": ("Boards asleep", "boards", "mdi:sleep"),
-    "budget": ("Least budget left, as boards connected", None, "mdi:shield-half-full"),
+    "budget": ("Least budget left", None, "mdi:shield-half-full"),
 }
 
 

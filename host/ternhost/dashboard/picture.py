@@ -24,7 +24,7 @@ class Picture:
     rounds: how many it has, None without an end. round: the one under way; last: what the history says of the last one
     that ended. curve: of the figure that tells most. interval: of its last value, 95 %. reasons: of all refusals.
     epsilon: what a report costs at most (`report`), what a device has spent in the mean in this run by accepted reports
-    (`spent`) and before it at most (`before`), and the least that a board said is left as it connected (`left`); None
+    (`spent`) and before it at most (`before`), and the least that is left on a board (`left`); None
     where it is not known.
     """
 

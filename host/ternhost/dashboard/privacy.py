@@ -8,10 +8,10 @@ from typing import Any
 from nicegui import ui
 
 from ternhost.dashboard import charts, curves, words
+from ternhost.dashboard.fleet_view import budget
 from ternhost.dashboard.section import Chart, Html, Section, card, cards
 from ternhost.dashboard.snapshot import RunView, Snapshot
 from ternhost.errors import UsageError
-from ternhost.mechanisms.base import MICRO
 
 _UNKNOWN = "This run was begun by a version of tern that did not write it down; its report has it in the end."
 _CARD = (
@@ -91,10 +91,11 @@ def _lines(now: Snapshot) -> str:
         accepted = run.reports + sum(own.reports for own in now.open)
         rows.append(("spent in this run, mean of a device", spent, f"by {accepted:,} accepted reports"))
     rows.append(("spent before it, most of a device", run.epsilon_before, "in the rounds of this store"))
-    budget = run.options.get("budget")
-    rows.append(("allowed for life", str(budget or "–"), "--budget" if budget else "no --budget was named"))
-    left = sorted(board.told["budget"] / MICRO for board in now.boards if "budget" in board.told)
+    allowed = run.options.get("budget")
+    rows.append(("allowed for life", str(allowed or "–"), "--budget" if allowed else "no --budget was named"))
+    left = sorted(own for board in now.boards if (own := budget(board)) is not None)
     if left:
-        middle = f"half of {len(left):,} boards said {left[len(left) // 2]:.4g} or more, what was spent since aside"
-        rows.append(("left as it connected, least of a board", left[0], middle))
+        half = left[len(left) // 2]
+        middle = f"as boards said, less their reports since; half of {len(left):,} have {half:.4g} or more"
+        rows.append(("left, least of a board", left[0], middle))
     return "<p></p>" + words.table(("epsilon of a device", "amount", "that is"), rows)

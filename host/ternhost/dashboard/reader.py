@@ -31,9 +31,9 @@ _HISTORY = "SELECT number, entry, began, finished FROM history WHERE run = ? AND
 _ROUNDS = "SELECT number, quorum, deadline, ended, run, began FROM round WHERE number > ? ORDER BY number"
 _ARRIVED = "SELECT max(id), sum(reports) FROM batch WHERE round = ? AND id > ?"
 _TALLIES = "SELECT position, body, asked, reports, counts FROM tally WHERE round = ? ORDER BY position"
-_BOARDS = "SELECT name, first, clients, online, heard, told, errors, error FROM board ORDER BY first"
+_BOARDS = "SELECT name, first, clients, online, heard, told, errors, error, spent FROM board ORDER BY first"
 # Which changes with whatever of boards does: who says anything is heard.
-_OF_BOARDS = "SELECT count(*), sum(heard), sum(online), sum(errors) FROM board"
+_OF_BOARDS = "SELECT count(*), sum(heard), sum(online), sum(errors), sum(spent) FROM board"
 _ANSWERS = "SELECT gateway, reports, answered FROM answer WHERE round = ?"
 _AT_GATEWAYS = "SELECT sum(reports) FROM answer WHERE round = ?"
 _GATEWAYS = "SELECT name, devices, online, heard, told FROM gateway ORDER BY name"
@@ -244,10 +244,10 @@ class Reader:
         if sums == known.sums:
             return known.rows
         boards, told = {}, known.told
-        for name, first, clients, online, heard, text, errors, error in database.execute(_BOARDS):
+        for name, first, clients, online, heard, text, errors, error, spent in database.execute(_BOARDS):
             if told.get(first, ("",))[0] != text:
                 told[first] = text, json.loads(text)
-            now = BoardView(name, first, clients, bool(online), heard, told[first][1], errors, error)
+            now = BoardView(name, first, clients, bool(online), heard, told[first][1], errors, error, spent)
             before = known.boards.get(first)
             boards[first] = before if before is not None and before == now else now
         for first in told.keys() - boards.keys():

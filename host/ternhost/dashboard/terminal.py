@@ -161,7 +161,7 @@ def _privacy(picture: Picture) -> Iterable[RenderableType]:
     words = {
         "report": "a report costs at most {:g}",
         "spent": "a device has spent {:.3g} in the mean, by accepted reports",
-        "left": "{:g} was left on the board with the least, as it connected",
+        "left": "{:g} is left on the board with the least",
     }
     found = [
         form.format(value) for name, form in words.items() if (value := picture.epsilon.get(name)) is not None

@@ -28,7 +28,6 @@ from ternhost.aggregate.store import Store
 from ternhost.drivers.base import Progress, Tell, Terms, Warn
 from ternhost.drivers.board import PATIENCE, Board
 from ternhost.drivers.ports import Boards
-from ternhost.drivers.sightings import Sightings
 from ternhost.drivers.stored import StoredDriver
 from ternhost.errors import DeviceError
 from ternhost.links import Events, Received
@@ -61,7 +60,6 @@ class BoardsDriver(StoredDriver):
         self._checked = 0.0
         self._failed: Mapping[str, DeviceError] = {}
         self._stopped = threading.Event()
-        self._sightings = Sightings(store, warn)
 
     def __enter__(self) -> Self:
         self._fleet.__enter__()

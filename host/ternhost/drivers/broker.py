@@ -25,7 +25,6 @@ from ternhost.aggregate.store import Store
 from ternhost.drivers.asking import Asking
 from ternhost.drivers.base import Cohorts, Devices, Progress, Sight, Tell, Terms, Warn
 from ternhost.drivers.roster import GREETING, Board, Roster
-from ternhost.drivers.sightings import Sightings
 from ternhost.drivers.stored import StoredDriver
 from ternhost.errors import DeviceError
 from ternhost.links.mqtt import MqttLink
@@ -72,7 +71,6 @@ class BrokerDriver(StoredDriver):
         self._told_connected = True
         self._told_sites: dict[str, bool] = {}
         self._looked = 0.0
-        self._sightings = Sightings(store, warn)
 
     def _wait_for(self, work: Coroutine[Any, Any, T]) -> T:
         return self._runner.run(work)

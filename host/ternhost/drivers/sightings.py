@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from ternhost.aggregate.board_table import BoardRow
@@ -28,6 +29,7 @@ class Sightings:
         self._warn = warn
         self._refused = False
         self._seen: dict[str, BoardRow] = {}
+        self._spent: dict[int, int] = {}  # by first devices of boards, micro-epsilon, since that was written
         self._written = time.monotonic()
 
     def due(self, boards: int) -> bool:
@@ -45,6 +47,7 @@ class Sightings:
         error: str | None = None,
     ) -> None:
         """A board was seen. heard: on the monotonic clock. told: as of BoardRow, or nothing new. error: it failed."""
+        self._spent.setdefault(clients.start, 0)
         before = self._seen.get(name)
         errors = (before.errors if before else 0) + (error is not None)
         self._seen[name] = BoardRow(
@@ -58,12 +61,26 @@ class Sightings:
             error or (before.error if before else None),
         )
 
+    def answered(
+        self, reports: Iterable[tuple[int, int]], costs: Callable[[int, Sequence[int]], Iterable[int]]
+    ) -> None:
+        """Reports of a (round, device) were accepted. costs(round, devices): what each cost its device."""
+        first: dict[int, list[int]] = {}
+        for number, device in reports:
+            if device in self._spent:
+                first.setdefault(number, []).append(device)
+        for number, devices in first.items():
+            for device, cost in zip(devices, costs(number, devices), strict=True):
+                self._spent[device] += cost
+
     def write(self) -> None:
         """Write what was seen."""
         if self._seen:
-            self._try(lambda: self._store.boards_seen(self._seen.values()))
+            rows = [replace(row, spent=self._spent[row.first]) for row in self._seen.values()]
+            self._try(lambda: self._store.boards_seen(rows))
             if not self._refused:
                 self._seen = {}
+                self._spent |= {row.first: 0 for row in rows}
         self._written = time.monotonic()
 
     def forget(self) -> None:

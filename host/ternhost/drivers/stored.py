@@ -13,6 +13,7 @@ from ternhost.aggregate.questions import Averaged
 from ternhost.aggregate.rounds import RoundResult, with_answers
 from ternhost.aggregate.store import Store
 from ternhost.drivers.base import Cohorts, Refusals, Sight, Terms, Warn
+from ternhost.drivers.sightings import Sightings
 
 
 class StoredDriver:
@@ -35,6 +36,7 @@ class StoredDriver:
         self.individual = individual
         self._warn = warn
         self._refusals = Refusals(warn)
+        self._sightings = Sightings(store, warn)
         self._forged = 0  # frames, before this round
         self._abandoned = 0  # the number of a round that nobody wants any more
         self._denied = 0  # in this round, by boards that say that a question has the tag of another key
@@ -77,6 +79,7 @@ class StoredDriver:
         """Give frames to the aggregator."""
         accepted = self.aggregator.accept(batch, time.monotonic())
         self._denied += sum(refusal.code == wire.ERR_TAG for refusal in accepted.unread)
+        self._sightings.answered(accepted.reports, self.aggregator.costs)
         return accepted
 
     def _check_refusals(self, result: RoundResult) -> None:

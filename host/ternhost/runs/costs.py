@@ -8,10 +8,8 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from tern import card as cards
-from tern import frames, wire
 from ternhost.aggregate.members import Members, integers
-from ternhost.aggregate.questions import decode_body
+from ternhost.aggregate.questions import cost_of, decode_body
 from ternhost.aggregate.store import Store
 from ternhost.errors import RefusedError
 from ternhost.mechanisms.accounting import Account
@@ -52,7 +50,7 @@ def spent_before(store: Store, devices: Sequence[int] | npt.NDArray[np.int64], r
         for cohort in asked.cohorts:
             ids = integers(cohort.devices)
             at = wanted.find(ids if heard is None else ids[np.isin(ids, heard)])
-            spent[at[at >= 0]] += _cost(decode_body(cohort.body))
+            spent[at[at >= 0]] += cost_of(decode_body(cohort.body))
     return int(spent.max(initial=0))
 
 
@@ -64,11 +62,6 @@ def most_asked(store: Store, run: str) -> int:
             for cohort in of_run.cohorts:
                 asked.update(cohort.devices)
     return max(asked.values(), default=0)
-
-
-def _cost(asked: frames.Round) -> int:
-    epsilon: int = cards.decode(asked.card).epsilon
-    return epsilon if asked.model == wire.SOFTMAX else epsilon * int(asked.k)
 
 
 def cost_words(account: Account, before: int, left: int | None, endless: bool = False) -> str:
