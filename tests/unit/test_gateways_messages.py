@@ -119,12 +119,22 @@ def test_devices_out_of_order_or_a_bomb_of_them_are_refused():
             messages.decode(head + struct.pack("<I", len(packed)) + packed)
 
 
+def test_a_device_in_two_cohorts_is_refused():
+    body = ask(1).cohorts[0].body
+    with pytest.raises(MessageError, match="a device is asked twice"):
+        messages.decode(Ask(NUMBER, [Cohort(body, np.array(own)) for own in ([1, 2], [2, 3])]).encode())
+
+
 def test_a_bomb_of_devices_in_many_cohorts_is_refused_before_it_is_inflated(monkeypatch):
     monkeypatch.setattr(messages, "MOST_DEVICES", 1000)
     body = ask(1).cohorts[0].body
 
     def asked(*sizes):
-        return Ask(NUMBER, [Cohort(body, np.arange(1, size + 1)) for size in sizes]).encode()
+        last = np.cumsum(sizes)
+        return Ask(
+            NUMBER,
+            [Cohort(body, np.arange(end - size, end) + 1) for end, size in zip(last, sizes, strict=True)],
+        ).encode()
 
     assert messages.decode(asked(400, 400, 200)).asked == 1000
     inflated = []

@@ -20,7 +20,7 @@ from ternhost.drivers import gateway_messages as messages
 from ternhost.drivers.gateway_answers import check
 from ternhost.drivers.gateway_messages import Answer, Ask, Hello, Here, Model, Refused, Still, Taken
 from ternhost.drivers.ports import Ports
-from ternhost.errors import UsageError
+from ternhost.errors import StorageError, UsageError
 from ternhost.fleet import KINDS
 from ternhost.fleet.provision import board_directories
 from ternhost.gateways.site_fleet import SiteFleet
@@ -361,6 +361,54 @@ def test_a_first_start_that_fails_can_be_corrected(running, tmp_path, runs, wron
     gateway = running(**runs)
     assert messages.decode(gateway.ask(Hello())).devices.tolist() == [*DEVICES]
     assert SiteFleet.of(tmp_path / "site", {}) == SiteFleet(**runs)
+
+
+def test_a_later_start_finds_its_store_from_another_working_directory(tmp_path, monkeypatch):
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path)
+    first = SiteFleet.of(tmp_path / "site", {**BOARDS, "store": "own.sqlite"})
+    first.save(tmp_path / "site")
+    monkeypatch.chdir("elsewhere")
+    assert SiteFleet.of(tmp_path / "site", {}).store == str(tmp_path / "own.sqlite")
+    assert SiteFleet.of(tmp_path / "site", {"store": "../elsewhere/../own.sqlite"}) == first
+    with pytest.raises(UsageError, match=r"begun with --store .*own.sqlite, not with .*elsewhere/own.sqlite"):
+        SiteFleet.of(tmp_path / "site", {"store": "own.sqlite"})
+
+
+@pytest.mark.parametrize("name", ["mqtt:brokers/mine", "port:here,/dev/null,tcp://there:1"])
+def test_a_fleet_is_found_from_another_working_directory(tmp_path, monkeypatch, name):
+    (tmp_path / "here").touch()
+    monkeypatch.chdir(tmp_path)
+    kept = SiteFleet.of(tmp_path / "site", {"fleet": name, "store": "own.sqlite"}).fleet
+    assert kept in (f"mqtt:{tmp_path}/brokers/mine", f"port:{tmp_path}/here,/dev/null,tcp://there:1")
+
+
+def test_boards_that_have_lost_their_store_are_not_made_anew(running, tmp_path):
+    """Their ledgers would be: what was paid could be spent again."""
+    gateway = running(**BOARDS)
+    gateway.ask(ask(3))
+    gateway.stop()
+    (tmp_path / "site" / "store.sqlite").unlink()
+    paid = [path.read_bytes() for path in sorted((tmp_path / "site").glob("fleet/*/ledger/*"))]
+    with pytest.raises(StorageError, match="has no keys of the boards in"):
+        Running(tmp_path / "site", {}).start()
+    assert [path.read_bytes() for path in sorted((tmp_path / "site").glob("fleet/*/ledger/*"))] == paid
+    assert len(paid) == 10
+
+
+@pytest.mark.parametrize("with_keys", [False, True])
+def test_a_start_that_was_cut_off_goes_on(running, tmp_path, with_keys):
+    running(**BOARDS).stop()
+    site = tmp_path / "site"
+    (site / "new").mkdir(exist_ok=True)
+    (site / "fleet").rename(site / "new" / "fleet")
+    if not with_keys:
+        (site / "store.sqlite").unlink()
+    gateway = running(**BOARDS)
+    assert messages.decode(gateway.ask(Hello())).devices.tolist() == [*DEVICES]
+    asked = ask(3)
+    (told,) = check(messages.decode(gateway.ask(asked)), asked)
+    assert told.reports == 10
 
 
 @pytest.mark.parametrize("runs", [BOARDS, SIMULATED], ids=["boards", "simulated"])

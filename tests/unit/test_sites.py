@@ -238,3 +238,10 @@ def test_the_command(central, capsys):
     ):
         assert main(["broker", "config", str(directory), *words]) == 2
         assert message in capsys.readouterr().err
+
+
+def test_a_site_without_a_broker_runs_none(central, capsys):
+    directory, _ = central
+    assert main(["broker", "config", str(directory), "--relay", "desk"]) == 0
+    assert main(["broker", "run", str(directory / "sites" / "desk")]) == 2
+    assert "has no broker\n" in capsys.readouterr().err

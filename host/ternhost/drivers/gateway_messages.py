@@ -233,7 +233,7 @@ def _ask(fields: Fields, blobs: Sequence[bytes]) -> Message:
     require(2 <= len(blobs) <= 2 * MOST_COHORTS and len(blobs) % 2 == 0, "it has no cohorts")
     number = fields.integer("number", 1, wire.MAX_ROUND)
     cohorts: list[Cohort] = []
-    left = MOST_DEVICES  # for all cohorts, which are different devices
+    left = MOST_DEVICES  # for all cohorts
     for body, packed in zip(blobs[::2], blobs[1::2], strict=True):
         try:
             asked = decode_body(body)
@@ -245,6 +245,8 @@ def _ask(fields: Fields, blobs: Sequence[bytes]) -> Message:
         require(len(devices) > 0, "a cohort has no devices")
         left -= len(devices)
         cohorts.append(Cohort(body, devices))
+    everybody = np.concatenate([cohort.devices for cohort in cohorts])
+    require(len(np.unique(everybody)) == len(everybody), "a device is asked twice")
     deadline, categories = fields.take("deadline"), fields.numbers("categories", MOST_COHORTS, wire.MAX_BASE)
     require(len(categories) in (0, len(cohorts)), "it has not a number of categories a cohort")
     return Ask(

@@ -80,6 +80,11 @@ class Fleet:
         return int(self.rest)
 
     @property
+    def anywhere(self) -> str:
+        """Its name, good from any working directory."""
+        return self.text
+
+    @property
     def clients(self) -> int | None:
         """How many clients there are at most; None where that does not depend on the fleet."""
         return None
@@ -167,6 +172,11 @@ class OnPorts(Fleet):
             raise UsageError(f"fleet {text!r} names a port twice", hint="name each port once")
         self.count = len(self.ports)
 
+    @property
+    def anywhere(self) -> str:
+        files = {port: str(Path(port).absolute()) for port in self.ports if Path(port).exists()}
+        return f"{self.word}:{','.join(files.get(port, port) for port in self.ports)}"
+
     def boards(self, directories: Sequence[Path], modules: Sequence[str] = (), whole: bool = False) -> Boards:
         return Ports(self.ports)
 
@@ -183,6 +193,10 @@ class OnBroker(Fleet):
         super().__init__(text)
         if not self.rest:
             raise UsageError(f"fleet {text!r} names no directory", hint="such as mqtt:my-broker")
+
+    @property
+    def anywhere(self) -> str:
+        return f"{self.word}:{Path(self.rest).expanduser().absolute()}"
 
     @property
     def _host_file(self) -> Path:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Self, cast
 
@@ -33,6 +34,7 @@ _RUNS = "runs"  # the member of gateway.json with all of this; others are the wa
 _CLIENTS = 1000  # on emulated boards, where nobody says
 _WHAT = "what the gateway runs"
 _MADE = "clients that tern makes: simulated, or on emulated boards"
+_NEW = "new"  # directory of boards whose keys are in no store yet
 _NAME = "gateway"  # of what opens rounds in a gateway's store
 # Of the device library; boards that run its firmware get all that a host may ask for.
 _MODULES = ("inference", "local", "collect", "lhp", "softmax")
@@ -135,15 +137,24 @@ class SiteFleet:
         """As the directory has it, but for what is `named` now. Raises UsageError where that was settled before."""
         saved = _read(directory).get(_RUNS)
         if saved is None:
-            return cls(**named)
+            return cls(**named)._anywhere()
         known = {name: value for name, value in saved.items() if name in names_of(cls)}
+        now = cls(**{**known, **named})._anywhere()
         for name in named.keys() & _SETTLED:
-            if named[name] != known.get(name):
+            if getattr(now, name) != known.get(name):
+                flag, was = f"--{name.replace('_', '-')}", known.get(name)
+                begun = f"without {flag}" if was is None else f"with {flag} {was}"
                 raise UsageError(
-                    f"{directory} was begun with --{name.replace('_', '-')} {known.get(name)}, not {named[name]}",
-                    hint="its devices were made so, and stay what they are; for others write another directory",
+                    f"{directory} was begun {begun}, not with {getattr(now, name)}",
+                    hint="its devices, and what they have answered, stay as they are; for others write another"
+                    " directory",
                 )
-        return cls(**{**known, **named})
+        return now
+
+    def _anywhere(self) -> Self:
+        # Its paths good from any working directory.
+        store = self.store and os.path.abspath(Path(self.store).expanduser())
+        return replace(self, fleet=fleet.parse(self.fleet).anywhere, store=store)
 
     def save(self, directory: Path) -> None:
         """Write it into gateway.json, whose other members stay. Raises StorageError."""
@@ -159,7 +170,7 @@ class SiteFleet:
             raise StorageError(f"{directory / FILE}: {error.strerror}") from error
 
 
-_SETTLED = {"dataset", "classes", "clients", "first_id", "records", "seed"}
+_SETTLED = {"dataset", "classes", "clients", "first_id", "records", "seed", "store"}
 
 
 def _read(directory: Path) -> dict[str, Any]:
@@ -186,7 +197,7 @@ def opened(directory: str | Path, runs: SiteFleet, warn: Warn = lambda message: 
     directory = Path(directory)
     kind = fleet.parse(runs.fleet)
     made = kind.provisions or kind.simulated
-    path = Path(runs.store).expanduser() if runs.store else kind.default_store
+    path = Path(runs.store) if runs.store else kind.default_store
     if path is None and not made:
         raise UsageError("--store must name the store with the devices' keys")
     _make(directory)
@@ -241,23 +252,29 @@ def _provision(directory: Path, kind: Fleet, runs: SiteFleet, store: Store, warn
     count = runs.count(kind)
     assert count is not None
     ids = range(runs.first_id, runs.first_id + count)
-    known = store.keys()
+    known, new = store.keys(), directory / _NEW
     if ids.start in known:
+        if (new / FLEET_NAME).exists():
+            (new / FLEET_NAME).rename(directory / FLEET_NAME)
         return
+    if (directory / FLEET_NAME).exists():
+        raise StorageError(
+            f"{store.path} has no keys of the boards in {directory / FLEET_NAME}",
+            hint="put the store back that has; where it is lost, write another directory",
+        )
     if kind.count > count:
         raise UsageError(
             f"{kind.count} boards for {count} clients leave boards without one", hint="ask for fewer boards"
         )
     rows = _holdings(kind, runs, warn).rows(np.arange(ids.start - 1, ids.stop - 1))
     runs.save(directory)  # before there are devices of it
-    shutil.rmtree(
-        directory / FLEET_NAME, ignore_errors=True
-    )  # of a start that was cut off: they have said nothing
+    shutil.rmtree(new, ignore_errors=True)  # of a start that was cut off: no board of it ever ran
     keys = new_keys(ids)
-    boards = board_directories(directory, kind.count)
+    boards = board_directories(new, kind.count)
     bounds = [count * board // len(boards) for board in range(len(boards) + 1)]
     for board, start, end in zip(boards, bounds, bounds[1:], strict=False):
         own = rows[start:end].reshape(-1, rows.shape[2])
         of_board = [keys[device] for device in ids[start:end]]
         provision_board(board, ids[start], of_board, own, runs.policy, 0, last_number(store))
-    store.add_devices(keys)  # last: where there are keys, there are boards
+    store.add_devices(keys)  # now there are boards
+    (new / FLEET_NAME).rename(directory / FLEET_NAME)

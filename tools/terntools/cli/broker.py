@@ -214,6 +214,11 @@ def _site_text(site: dict[str, Any]) -> str:
 
 def run_run(args: argparse.Namespace) -> int:
     access = configure_if_missing(args.directory)
+    if not (Path(args.directory) / CONFIG).exists():
+        raise UsageError(
+            f"{args.directory} has no broker",
+            hint="a site of --relay alone has none: 'tern relay' puts its boards on the central one",
+        )
     passwords = Path(args.directory) / broker.PASSWORDS
     written = passwords.stat().st_mtime_ns
     with heeding_interrupts(), Mosquitto(args.directory) as running:
