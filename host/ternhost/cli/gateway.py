@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ternhost.cli import add_command, gateway_run, print_result
+from ternhost.cli.terminal import heeding_interrupts
 from ternhost.errors import OK, UsageError
 from ternhost.links.post import SERVER, SOCKET, served
 from ternhost.text import visible
@@ -105,7 +106,7 @@ def run_superlink(args: argparse.Namespace) -> int:
     from ternhost.links.flower.files import Server
 
     server = Server.load(args.directory)
-    with superlink(server) as running:
+    with heeding_interrupts(), superlink(server) as running:
         told: tuple[str, dict[str, bool]] | None = None
         try:
             while True:
