@@ -106,7 +106,7 @@ class Control:
         self._client.close()
 
     def trouble(self, error: Exception) -> str:
-        """What one of FAILURES means, for people."""
+        """What an error means, for people."""
         where = f"the SuperLink at {self._server.here}"
         if isinstance(error, httpx.HTTPStatusError):
             return f"{where} refuses: {error.response.status_code} {error.response.text[:200]}".rstrip()
@@ -114,7 +114,7 @@ class Control:
             return (
                 f"{where} does not answer; 'tern gateway superlink {self._server.directory.parent}' runs it"
             )
-        return f"{where}: {error}"
+        return f"{where}: {error if isinstance(error, FAILURES) else repr(error)}"
 
     def public_keys(self) -> dict[str, ec.EllipticCurvePublicKey]:
         """The key of each site of the directory, by its name."""

@@ -32,8 +32,7 @@ NODE = "node.id"  # the number under which the SuperLink knows the site
 NODE_LOG = "node.log"
 
 _HOME = "flower"  # Flower's own files
-_LOOPBACK = "127.0.0.1"
-_WILDCARDS = ("0.0.0.0", "::")
+LOOPBACK = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # where this machine finds who listens on every address
 
 
 @dataclass(frozen=True)
@@ -56,7 +55,7 @@ class Server:
     @property
     def here(self) -> str:
         """The host and port by which processes of this machine reach the SuperLink."""
-        return f"{_LOOPBACK if self.address in _WILDCARDS else self.address}:{self.port}"
+        return endpoint(LOOPBACK.get(self.address, self.address), self.port)
 
 
 @dataclass(frozen=True)
@@ -74,6 +73,11 @@ class Site:
         directory = Path(directory)
         told = _read(directory / GATEWAY)
         return cls(directory.absolute(), str(told["site"]), str(told["host"]), int(told["port"]))
+
+
+def endpoint(host: str, port: int) -> str:
+    """Host and port as a URL has them, with brackets around an IPv6 address."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -107,6 +111,6 @@ def environment(directory: Path) -> dict[str, str]:
         "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
         "FLWR_LOG_LEVEL": "WARNING",
         "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.2",
-        "NO_PROXY": ",".join([*beside[:1], _LOOPBACK, "localhost"]),
+        "NO_PROXY": ",".join([*beside[:1], *LOOPBACK.values(), "localhost"]),
         "PYTHONUNBUFFERED": "1",
     }
