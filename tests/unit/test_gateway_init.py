@@ -12,6 +12,7 @@ import pytest
 
 pytest.importorskip("flwr")
 
+import httpx
 import uvicorn
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import load_ssh_private_key, load_ssh_public_key
@@ -20,6 +21,7 @@ from flwr.supercore.primitives.asymmetric import public_key_to_bytes, sign_messa
 
 from ternhost.cli import main
 from ternhost.errors import USAGE, UsageError
+from ternhost.fleet.certificates import names_of
 from ternhost.fleet.gateways import registered, sites_of, write_gateways
 from ternhost.links.flower.control import HEADER, app_archive
 from ternhost.links.flower.files import Server, Site, environment
@@ -97,11 +99,32 @@ def test_a_server_keeps_its_address(tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("host", "address", "listens", "oneself"),
+    [
+        (None, None, "127.0.0.1", "127.0.0.1:9092"),
+        ("::1", None, "::1", "[::1]:9092"),
+        ("fd00::7", None, "::", "[::1]:9092"),
+        ("gateways.example.org", "::", "::", "[::1]:9092"),
+        ("gateways.example.org", "fd00::7", "fd00::7", "[fd00::7]:9092"),
+    ],
+)
+def test_a_server_listens_where_its_name_says(tmp_path, host, address, listens, oneself):
+    server = write_gateways(tmp_path, ["north"], host, address)
+    assert (server.address, server.here) == (listens, oneself)
+    names = names_of(server.directory / "server.pem")
+    assert {host or "localhost", httpx.URL(f"https://{oneself}").host} <= set(names)
+
+
+@pytest.mark.parametrize(
     "words",
     [
         ("--site", "server"),
         ("--site", "a/b"),
+        ("--site", "a:1-5", "--site", "b:5-9"),
         ("--name", "no host"),
+        ("--name", ".".join(["subdomain"] * 8)),
+        ("--name", "10:0"),
+        ("--name", "fe80::1"),
         ("--address", "somewhere"),
         ("--port", "0"),
         ("--port", "65536"),
@@ -110,7 +133,7 @@ def test_a_server_keeps_its_address(tmp_path):
 def test_what_is_no_server_is_refused_and_nothing_is_written(words, here, capsys):
     assert main(["gateway", "init", "sites", *words, "--json"]) == USAGE
     assert json.loads(capsys.readouterr().out)["hint"] is not None or "--port" in words
-    assert not list(here.rglob("*.json"))
+    assert not list(here.rglob("*")), "the next init would take it up"
 
 
 def test_init_and_status_tell_machines(here, capsys):

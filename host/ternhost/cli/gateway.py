@@ -50,7 +50,8 @@ def add_parser(subparsers: Any) -> None:
     init.add_argument(
         "--address",
         metavar="A",
-        help="for the server to listen on (default 0.0.0.0: every; 127.0.0.1 for localhost)",
+        help="for the server to listen on (default 0.0.0.0, all of IPv4; ::, where HOST is of IPv6; "
+        "127.0.0.1 for localhost)",
     )
     init.add_argument("--port", type=int, metavar="P", help="of the server (default 9092)")
     init.add_argument("--json", action="store_true", help="print one JSON object")
