@@ -38,6 +38,11 @@ def write_gateways(
     key. Raises UsageError and StorageError.
     """
     directory = Path(directory)
+    if (directory / files.SETTINGS).exists():
+        raise UsageError(
+            f"{directory} is the directory of a server",
+            hint=f"name the one above: {directory.absolute().parent}",
+        )
     ranges = dict(map(_parse, sites))
     place = directory / SERVER
     try:
@@ -58,19 +63,17 @@ def write_gateways(
 
 
 def sites_of(directory: str | Path) -> list[str]:
-    """The names of the sites of a server."""
-    return sorted(path.stem for path in (Path(directory) / SERVER / files.SITES).glob("*.pub"))
+    """The names of the sites of a server. directory: its own, or the one above it."""
+    return sorted(path.stem for path in (files.server_directory(directory) / files.SITES).glob("*.pub"))
 
 
 def registered(directory: str | Path) -> dict[str, range]:
-    """The ids that the devices of sites may have, by site; of others any. directory: of the server, or above it.
+    """The ids that the devices of sites may have, by site; of others any. directory: as of `sites_of`.
 
     Raises StorageError.
     """
-    directory = Path(directory)
-    place = (directory if (directory / files.SETTINGS).exists() else directory / SERVER) / files.SITES
     found = {}
-    for path in sorted(place.glob("*.json")):
+    for path in sorted((files.server_directory(directory) / files.SITES).glob("*.json")):
         try:
             first, last = json.loads(path.read_text())["devices"]
             found[path.stem] = range(int(first), int(last) + 1)

@@ -9,6 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import load_ssh_public_key
+
 from ternhost.errors import StorageError, UsageError
 from ternhost.links.post import SERVER
 
@@ -47,8 +51,7 @@ class Server:
     @classmethod
     def load(cls, place: str | Path) -> Server:
         """The server whose directory, or the directory above it, is `place`. Raises UsageError and StorageError."""
-        place = Path(place)
-        directory = place if (place / SETTINGS).exists() else place / SERVER
+        directory = server_directory(place)
         told = _read(directory / SETTINGS)
         return cls(directory.absolute(), str(told["host"]), int(told["port"]), str(told["address"]))
 
@@ -73,6 +76,26 @@ class Site:
         directory = Path(directory)
         told = _read(directory / GATEWAY)
         return cls(directory.absolute(), str(told["site"]), str(told["host"]), int(told["port"]))
+
+
+def server_directory(place: str | Path) -> Path:
+    """That of the server: `place`, or the one in it."""
+    place = Path(place)
+    return place if (place / SETTINGS).exists() else place / SERVER
+
+
+def public_keys(sites: Path) -> dict[str, ec.EllipticCurvePublicKey]:
+    """The key of each site, by its name. sites: the directory of these keys. Raises OSError and ValueError."""
+    keys = {}
+    for path in sorted(sites.glob("*.pub")):
+        try:
+            key = load_ssh_public_key(path.read_bytes())
+        except (ValueError, UnsupportedAlgorithm) as error:
+            raise ValueError(f"{path}: {error}") from error
+        if not isinstance(key, ec.EllipticCurvePublicKey):
+            raise ValueError(f"{path} has a key of another kind")
+        keys[path.stem] = key
+    return keys
 
 
 def endpoint(host: str, port: int) -> str:

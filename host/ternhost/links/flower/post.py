@@ -146,7 +146,7 @@ class FlowerPost:
 
     def _know(self) -> None:
         self._keys = self._control.public_keys()
-        self._nodes, _ = self._control.sites()
+        self._nodes, _ = self._control.sites(self._keys)
 
     def _admit(self) -> None:
         """Let the ServerApp in, one at a time, and hear it."""

@@ -55,7 +55,7 @@ def state(server: Server) -> tuple[str, dict[str, bool]]:
     """What is wrong with the SuperLink, "" if nothing, and whether each site that it knows is connected."""
     with Control(server) as control:
         try:
-            return "", {name: online for name, (_, online) in control.sites()[0].items()}
+            return "", {name: online for name, (_, online) in control.sites(control.public_keys())[0].items()}
         except FAILURES as error:
             return control.trouble(error), {}
 
