@@ -9,6 +9,7 @@ import pytest
 
 from ternhost import errors
 from ternhost.fleet import broker
+from ternhost.fleet.gateways import write_gateways
 from terntools.emulators.machine import locked
 from terntools.mosquitto import free_port
 
@@ -37,10 +38,21 @@ def test_an_emulated_board_of_the_background_ends_in_order(number, code, tmp_pat
         pass  # no process has it any more
 
 
-@pytest.mark.parametrize("words", [("broker", "run", "."), ("fleet", "emulate", "1", "--clients", "1")])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("broker", "run", "."),
+        ("fleet", "emulate", "1", "--clients", "1"),
+        ("gateway", "superlink", "."),
+        ("gateway", "run", "north", "--fleet", "simulated:10", "--dataset", "flights"),
+    ],
+)
 def test_what_stays_until_ctrl_c_heeds_it_in_the_background(words, tmp_path):
     if words[0] == "broker":
         broker.configure(tmp_path, port=free_port())
+    if words[0] == "gateway":
+        pytest.importorskip("flwr")
+        write_gateways(tmp_path, ["north"], port=free_port())
     background = ["sh", "-c", "trap '' INT; exec \"$@\"", "sh"]
     process = subprocess.Popen(
         [*background, *TERN, *words, "--json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=tmp_path

@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from contextlib import ExitStack, suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -43,7 +44,9 @@ from harness.raw_client import wait_for
 from ternhost.errors import TERMINATED, RefusedError, UsageError
 from ternhost.fleet.gateways import write_gateways
 from ternhost.links.flower import FlowerPost, serve_site, superlink
+from ternhost.links.flower.control import Control
 from ternhost.links.flower.relay import content
+from ternhost.links.flower.serving import SuperLink
 from terntools.mosquitto import free_port
 
 LATE = 120.0  # seconds: six tests at a time, on a busy machine
@@ -349,6 +352,30 @@ def test_a_node_ends_with_its_gateway(fleet, tmp_path):
         gateway.kill()
         gateway.wait()
     wait_for(lambda: not [pid for pid, words in processes() if place in words], LATE)
+
+
+@pytest.mark.parametrize("address", ["::1", "::"])
+def test_the_way_is_open_over_ipv6(tmp_path, address):
+    server = write_gateways(tmp_path, ["north"], "::1", address, free_port())
+    with superlink(server), serve_site(tmp_path / "north", bytes), FlowerPost(tmp_path) as post:
+        wait_for(lambda: not post.condition() and post.sites().get("north"), LATE)
+        post.send("north", b"you")
+        (reply,) = wait_for(lambda: post.receive(1.0), LATE)
+        assert (reply.site, reply.payload) == ("north", b"you")
+
+
+def test_what_goes_wrong_with_the_superlink_is_told_whatever_it_is(tmp_path):
+    server = replace(write_gateways(tmp_path, ["north"], port=free_port()), address="a:b")  # no URL has that
+    with Control(server) as control:
+        running = SuperLink(server, None, control)
+        thread = threading.Thread(target=running.look)
+        thread.start()
+        try:
+            wait_for(lambda: "InvalidURL" in running.condition, LATE)
+            assert thread.is_alive()
+        finally:
+            running.end()
+            thread.join()
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])

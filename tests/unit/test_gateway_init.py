@@ -12,17 +12,24 @@ import pytest
 
 pytest.importorskip("flwr")
 
+import httpx
 import uvicorn
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.serialization import load_ssh_private_key, load_ssh_public_key
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    PublicFormat,
+    load_ssh_private_key,
+    load_ssh_public_key,
+)
 from flwr.supercore.date import now
 from flwr.supercore.primitives.asymmetric import public_key_to_bytes, sign_message
 
 from ternhost.cli import main
 from ternhost.errors import USAGE, UsageError
+from ternhost.fleet.certificates import names_of
 from ternhost.fleet.gateways import registered, sites_of, write_gateways
 from ternhost.links.flower.control import HEADER, app_archive
-from ternhost.links.flower.files import Server, Site, environment
+from ternhost.links.flower.files import Server, Site, environment, public_keys
 from ternhost.links.flower.guard import Connection, Guard
 from ternhost.links.flower.sealed import seal, unseal
 
@@ -52,13 +59,13 @@ def test_a_site_is_registered_for_ids(tmp_path):
     write_gateways(tmp_path, ["north:1-500", "south"])
     assert registered(tmp_path) == registered(tmp_path / "server") == {"north": range(1, 501)}
     key = (tmp_path / "north" / "node.key").read_bytes()
-    write_gateways(tmp_path, ["north:1-600", "south:601-601"])
+    write_gateways(tmp_path, ["north:1-600", "south:601"])
     assert registered(tmp_path) == {"north": range(1, 601), "south": range(601, 602)}
     assert (tmp_path / "north" / "node.key").read_bytes() == key
     with pytest.raises(UsageError, match="north and west would both have device 600"):
         write_gateways(tmp_path, ["west:600-700"])
     assert sites_of(tmp_path) == ["north", "south"]
-    for wrong in ("x:", "x:5", "x:5-4", "x:0-4", "x:1-4294967295", "x:1-2-3"):
+    for wrong in ("x:", "x:5-", "x:5-4", "x:0-4", "x:1-4294967295", "x:1-2-3"):
         with pytest.raises(UsageError):
             write_gateways(tmp_path, [wrong])
 
@@ -97,11 +104,32 @@ def test_a_server_keeps_its_address(tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("host", "address", "listens", "oneself"),
+    [
+        (None, None, "127.0.0.1", "127.0.0.1:9092"),
+        ("::1", None, "::1", "[::1]:9092"),
+        ("fd00::7", None, "::", "[::1]:9092"),
+        ("gateways.example.org", "::", "::", "[::1]:9092"),
+        ("gateways.example.org", "fd00::7", "fd00::7", "[fd00::7]:9092"),
+    ],
+)
+def test_a_server_listens_where_its_name_says(tmp_path, host, address, listens, oneself):
+    server = write_gateways(tmp_path, ["north"], host, address)
+    assert (server.address, server.here) == (listens, oneself)
+    names = names_of(server.directory / "server.pem")
+    assert {host or "localhost", httpx.URL(f"https://{oneself}").host} <= set(names)
+
+
+@pytest.mark.parametrize(
     "words",
     [
         ("--site", "server"),
         ("--site", "a/b"),
+        ("--site", "a:1-5", "--site", "b:5-9"),
         ("--name", "no host"),
+        ("--name", ".".join(["subdomain"] * 8)),
+        ("--name", "10:0"),
+        ("--name", "fe80::1"),
         ("--address", "somewhere"),
         ("--port", "0"),
         ("--port", "65536"),
@@ -110,7 +138,14 @@ def test_a_server_keeps_its_address(tmp_path):
 def test_what_is_no_server_is_refused_and_nothing_is_written(words, here, capsys):
     assert main(["gateway", "init", "sites", *words, "--json"]) == USAGE
     assert json.loads(capsys.readouterr().out)["hint"] is not None or "--port" in words
-    assert not list(here.rglob("*.json"))
+    assert not list(here.rglob("*")), "the next init would take it up"
+
+
+def test_there_is_no_server_in_a_server(tmp_path):
+    write_gateways(tmp_path, ["north"])
+    with pytest.raises(UsageError, match="is the directory of a server") as told:
+        write_gateways(tmp_path / "server", ["south"])
+    assert str(tmp_path) in told.value.hint
 
 
 def test_init_and_status_tell_machines(here, capsys):
@@ -228,6 +263,36 @@ def test_the_guard_knows_at_once_of_sites_that_come_and_go(tmp_path):
     assert status() == 200
     (keys / "south.pub").unlink()
     assert status() == 401
+
+
+ED25519 = ed25519.Ed25519PrivateKey.from_private_bytes(bytes(32)).public_key()
+
+
+@pytest.mark.parametrize(
+    ("written", "message"),
+    [
+        (
+            ED25519.public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH),
+            "strange.pub has a key of another kind",
+        ),
+        (b"ssh-strange AAAA", "strange.pub: "),
+        (b"ecdsa-sha2-nistp384 A", "strange.pub: "),
+    ],
+    ids=["another kind", "unknown", "broken"],
+)
+def test_a_key_that_is_none_of_a_site_is_told_and_those_who_were_known_are_let_in(tmp_path, written, message):
+    write_gateways(tmp_path, ["north"])
+    keys = tmp_path / "server" / "sites"
+    guard = Guard(flower, "secret", keys)
+    for strange in (None, written):
+        if strange:
+            (keys / "strange.pub").write_bytes(strange)
+            with pytest.raises(ValueError, match=message):
+                public_keys(keys)
+        said = []
+        site = scope("/v1/fleet/push-object", "10.0.0.9", "10.0.0.7", signed(tmp_path, "north"))
+        asyncio.run(guard(site, None, told(said)))
+        assert said[0]["status"] == 200
 
 
 def test_a_body_that_does_not_come_is_given_up(tmp_path):

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from ternhost.cli import add_command, gateway_run, print_result
+from ternhost.cli.terminal import heeding_interrupts
 from ternhost.errors import OK, UsageError
-from ternhost.links.post import SERVER, SOCKET, served
+from ternhost.links.post import SOCKET, served
 from ternhost.text import visible
 
 _CHECK_EVERY = 0.5  # seconds
@@ -49,7 +50,8 @@ def add_parser(subparsers: Any) -> None:
     init.add_argument(
         "--address",
         metavar="A",
-        help="for the server to listen on (default 0.0.0.0: every; 127.0.0.1 for localhost)",
+        help="for the server to listen on (default 0.0.0.0, all of IPv4; ::, where HOST is of IPv6; "
+        "127.0.0.1 for localhost)",
     )
     init.add_argument("--port", type=int, metavar="P", help="of the server (default 9092)")
     init.add_argument("--json", action="store_true", help="print one JSON object")
@@ -105,7 +107,7 @@ def run_superlink(args: argparse.Namespace) -> int:
     from ternhost.links.flower.files import Server
 
     server = Server.load(args.directory)
-    with superlink(server) as running:
+    with heeding_interrupts(), superlink(server) as running:
         told: tuple[str, dict[str, bool]] | None = None
         try:
             while True:
@@ -131,7 +133,7 @@ def _tell(host: str, port: int, condition: str, sites: dict[str, bool], as_json:
 
 
 def run_status(args: argparse.Namespace) -> int:
-    from ternhost.links.flower.files import GATEWAY, NODE_LOG, SETTINGS, Site
+    from ternhost.links.flower.files import GATEWAY, NODE_LOG, Site, server_directory
 
     directory = Path(args.directory)
     if (directory / GATEWAY).exists():
@@ -143,9 +145,7 @@ def run_status(args: argparse.Namespace) -> int:
         text = f"{site.name}: the gateway {'runs' if runs else 'does not run'}"
         print_result(result, text + (f"; its node says: {visible(last)}" if runs and last else ""), args.json)
         return OK
-    if (directory / SETTINGS).exists():
-        directory = directory.parent
-    if not (directory / SERVER).is_dir():
+    if not server_directory(directory).is_dir():
         raise UsageError(
             f"{args.directory} is no directory of a server or of a site",
             hint="'tern gateway init' writes them",

@@ -10,6 +10,7 @@ from typing import Any
 
 from ternhost import options as fields
 from ternhost.cli import add_command
+from ternhost.cli.terminal import heeding_interrupts
 from ternhost.errors import OK
 from ternhost.gateways.site_fleet import SiteFleet, opened
 from ternhost.text import visible
@@ -42,7 +43,11 @@ def run(args: argparse.Namespace) -> int:
         print(json.dumps({"event": event, "message": message}) if args.json else visible(message), flush=True)
 
     runs = SiteFleet.of(directory, fields.given(args, SiteFleet))
-    with opened(directory, runs, tell) as gateway, serve_site(directory, gateway.handle):
+    with (
+        heeding_interrupts(),
+        opened(directory, runs, tell) as gateway,
+        serve_site(directory, gateway.handle),
+    ):
         ready = threading.Thread(target=_tell_when_ready, args=(gateway, site, tell), daemon=True)
         ready.start()
         try:

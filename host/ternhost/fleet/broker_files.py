@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import ipaddress
 import re
 import secrets
 from collections.abc import Iterable, Sequence
@@ -21,7 +22,8 @@ PID = "mosquitto.pid"
 PORT = 8883
 QUEUED = 100_000  # messages that may wait for one client
 
-_NAME = re.compile(r"[A-Za-z0-9:]([A-Za-z0-9.:-]{0,61}[A-Za-z0-9:])?")
+_NAME = re.compile(r"[A-Za-z0-9:]([A-Za-z0-9.:-]*[A-Za-z0-9:])?")
+_LONGEST_NAME = 63  # characters; a certificate's common name takes one more
 _QUEUED_BYTES = 320  # for each message that may wait, on average
 _MEMORY, _MEMORY_EACH = 128 << 20, 32 << 10  # bytes of the broker at least, and for each board
 _MEMORY_LINE = re.compile(r"^memory_limit [1-9]\d*$", re.MULTILINE)
@@ -70,11 +72,26 @@ log_type warning
 
 
 def check_reached(names: Sequence[str], address: str, port: int) -> None:
-    """Raise UsageError where a broker cannot be called so, or cannot listen there."""
-    if bad := [name for name in (*names, address) if not _NAME.fullmatch(name)]:
-        raise UsageError(f"{bad[0]!r} is no host name or address", hint="such as broker.local or 10.0.0.7")
+    """Raise UsageError where a broker, or the server of sites, cannot be called so, or cannot listen there."""
+    for name in (*names, address):
+        if not _NAME.fullmatch(name) or (":" in name and not is_address(name)):
+            raise UsageError(f"{name!r} is no host name or address", hint="such as broker.local or 10.0.0.7")
+        if len(name) > _LONGEST_NAME:
+            raise UsageError(
+                f"{name!r} has more than {_LONGEST_NAME} characters",
+                hint="give a shorter name, or an address",
+            )
     if not 1 <= port <= 65535:
         raise UsageError(f"a port is 1 to 65535, not {port}")
+
+
+def is_address(text: str) -> bool:
+    """Whether this is an IP address."""
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return True
 
 
 def password_line(user: str, password: str) -> str:

@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-import ipaddress
-import itertools
 import json
-import re
 import secrets
 from collections.abc import Sequence
 from pathlib import Path
 
-from tern import wire
 from ternhost.errors import StorageError, UsageError
+from ternhost.fleet.broker_files import check_reached, is_address
+from ternhost.fleet.ranges import check_apart, parse_range
 from ternhost.links.access import write_file
 from ternhost.links.flower import files
 from ternhost.links.flower.files import Server
 from ternhost.links.post import SERVER, check_site
 
 PORT = 9092  # Flower's own for sites
-ADDRESS = "0.0.0.0"
 
-_HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.:-]*[A-Za-z0-9])?")
+_LISTENS = {"localhost": "127.0.0.1", "127.0.0.1": "127.0.0.1", "::1": "::1"}  # by the server's name
 
 
 def write_gateways(
@@ -34,18 +31,24 @@ def write_gateways(
 
     sites: NAME, or NAME:FIRST-LAST with the ids that its devices may have; those of one that is there change then.
     host: name or address under which sites reach the server (default: localhost). address: what it listens on
-    (default: every address; for localhost, that alone). port: default 9092. A site's directory gets its private key
-    and the server's certificate authority; the server keeps the site's public key. Raises UsageError and StorageError.
+    (default: every address of IPv4, or of IPv6 where `host` is one; for localhost, that alone). port: default 9092. A
+    site's directory gets its private key and the server's certificate authority; the server keeps the site's public
+    key. Raises UsageError and StorageError.
     """
     directory = Path(directory)
+    if (directory / files.SETTINGS).exists():
+        raise UsageError(
+            f"{directory} is the directory of a server",
+            hint=f"name the one above: {directory.absolute().parent}",
+        )
     ranges = dict(map(_parse, sites))
     place = directory / SERVER
     try:
+        check_apart({**registered(directory), **_named(ranges)})
         if (place / files.SETTINGS).exists():
             server = _the_same(Server.load(place), host, address, port)
         else:
             server = _write_server(place, host or "localhost", address, PORT if port is None else port)
-        _check_apart({**registered(directory), **_named(ranges)})
         for site, devices in ranges.items():
             if devices is not None:
                 told = json.dumps({"devices": [devices.start, devices.stop - 1]})
@@ -58,19 +61,17 @@ def write_gateways(
 
 
 def sites_of(directory: str | Path) -> list[str]:
-    """The names of the sites of a server."""
-    return sorted(path.stem for path in (Path(directory) / SERVER / files.SITES).glob("*.pub"))
+    """The names of the sites of a server. directory: its own, or the one above it."""
+    return sorted(path.stem for path in (files.server_directory(directory) / files.SITES).glob("*.pub"))
 
 
 def registered(directory: str | Path) -> dict[str, range]:
-    """The ids that the devices of sites may have, by site; of others any. directory: of the server, or above it.
+    """The ids that the devices of sites may have, by site; of others any. directory: as of `sites_of`.
 
     Raises StorageError.
     """
-    directory = Path(directory)
-    place = (directory if (directory / files.SETTINGS).exists() else directory / SERVER) / files.SITES
     found = {}
-    for path in sorted(place.glob("*.json")):
+    for path in sorted((files.server_directory(directory) / files.SITES).glob("*.json")):
         try:
             first, last = json.loads(path.read_text())["devices"]
             found[path.stem] = range(int(first), int(last) + 1)
@@ -83,27 +84,11 @@ def registered(directory: str | Path) -> dict[str, range]:
 def _parse(text: str) -> tuple[str, range | None]:
     name, colon, ids = text.partition(":")
     check_site(name)
-    if not colon:
-        return name, None
-    found = re.fullmatch(r"(\d{1,10})-(\d{1,10})", ids)
-    devices = range(int(found[1]), int(found[2]) + 1) if found else range(0)
-    if not devices or devices.start < 1 or devices.stop > wire.FLEET:
-        raise UsageError(
-            f"--site {text!r} names no ids of devices", hint=f"such as {name}:1-500, at most {wire.FLEET - 1}"
-        )
-    return name, devices
+    return name, parse_range(ids) if colon else None
 
 
 def _named(ranges: dict[str, range | None]) -> dict[str, range]:
     return {site: devices for site, devices in ranges.items() if devices is not None}
-
-
-def _check_apart(ranges: dict[str, range]) -> None:
-    known = sorted((devices.start, devices.stop, site) for site, devices in ranges.items())
-    for (_, stop, site), (start, _, other) in itertools.pairwise(known):
-        if start < stop:
-            message = f"sites {site} and {other} would both have device {start}"
-            raise UsageError(message, hint="give each ids of its own")
 
 
 def _the_same(server: Server, host: str | None, address: str | None, port: int | None) -> Server:
@@ -124,24 +109,19 @@ def _the_same(server: Server, host: str | None, address: str | None, port: int |
 def _write_server(place: Path, host: str, address: str | None, port: int) -> Server:
     from ternhost.fleet.certificates import write_certificates  # they need an extra
 
-    if not _HOST.fullmatch(host):
+    address = address or _LISTENS.get(host, "::" if ":" in host else "0.0.0.0")
+    check_reached([host], address, port)
+    if host.lower().startswith("fe80:"):
         raise UsageError(
-            f"{host!r} is no host name or address", hint="such as gateways.example.org or 10.0.0.7"
+            f"{host} is an address of one link alone",
+            hint="give a name, or an address that all sites can reach",
         )
-    if not 1 <= port <= 65535:
-        raise UsageError(f"--port must be 1 to 65535, not {port}")
-    local = host in ("localhost", "127.0.0.1")
-    address = address or ("127.0.0.1" if local else ADDRESS)
-    try:
-        ipaddress.ip_address(address)
-    except ValueError as error:
-        raise UsageError(
-            f"--address must be an IP address, not {address!r}", hint="such as 0.0.0.0: every"
-        ) from error
+    if not is_address(address):
+        raise UsageError(f"--address must be an IP address, not {address!r}", hint="such as 0.0.0.0 or ::")
     for part in (place.parent, place, place / files.SITES):
         part.mkdir(parents=True, exist_ok=True, mode=0o700)
-    names = dict.fromkeys([host, "localhost", "127.0.0.1", *([] if address == ADDRESS else [address])])
-    write_certificates(place, list(names), of="server")
+    here = [*files.LOOPBACK.values(), *([] if address in files.LOOPBACK else [address])]
+    write_certificates(place, list(dict.fromkeys([host, "localhost", *here])), of="server")
     for name in (files.CONTROL, files.EXECUTOR):
         write_file(place / name, secrets.token_urlsafe(32).encode() + b"\n", secret=True)
     settings = {"host": host, "port": port, "address": address}

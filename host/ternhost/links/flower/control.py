@@ -9,7 +9,6 @@ from typing import Any, Self
 
 import httpx
 from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.serialization import load_ssh_public_key
 from flwr.cli.build import build_fab_from_files
 from flwr.common.serde import fab_to_proto, user_config_to_proto
 from flwr.proto.control_pb2 import (
@@ -24,7 +23,7 @@ from flwr.supercore.fab import Fab
 from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
 from flwr.supercore.primitives.asymmetric import public_key_to_bytes
 
-from ternhost.links.flower.files import AUTHORITY, CONTROL, SITES, Server
+from ternhost.links.flower.files import AUTHORITY, CONTROL, SITES, Server, public_keys
 
 HEADER = "x-tern-control"
 FAILURES = (
@@ -106,7 +105,7 @@ class Control:
         self._client.close()
 
     def trouble(self, error: Exception) -> str:
-        """What one of FAILURES means, for people."""
+        """What an error means, for people."""
         where = f"the SuperLink at {self._server.here}"
         if isinstance(error, httpx.HTTPStatusError):
             return f"{where} refuses: {error.response.status_code} {error.response.text[:200]}".rstrip()
@@ -114,22 +113,20 @@ class Control:
             return (
                 f"{where} does not answer; 'tern gateway superlink {self._server.directory.parent}' runs it"
             )
-        return f"{where}: {error}"
+        return f"{where}: {error if isinstance(error, FAILURES) else repr(error)}"
 
     def public_keys(self) -> dict[str, ec.EllipticCurvePublicKey]:
         """The key of each site of the directory, by its name."""
-        keys = {}
-        for path in sorted((self._server.directory / SITES).glob("*.pub")):
-            key = load_ssh_public_key(path.read_bytes())
-            if not isinstance(key, ec.EllipticCurvePublicKey):
-                raise ValueError(f"{path} has a key of another kind")
-            keys[path.stem] = key
-        return keys
+        return public_keys(self._server.directory / SITES)
 
-    def sites(self) -> tuple[dict[str, tuple[int, bool]], set[int]]:
-        """The number of each registered site, and whether it is connected; and numbers that are no site's."""
+    def sites(
+        self, keys: Mapping[str, ec.EllipticCurvePublicKey]
+    ) -> tuple[dict[str, tuple[int, bool]], set[int]]:
+        """Of the sites with these keys: their numbers, if they are registered, and whether each is connected; and
+        numbers that are no site's.
+        """
         nodes = self._nodes()
-        encoded = {name: public_key_to_bytes(key) for name, key in self.public_keys().items()}
+        encoded = {name: public_key_to_bytes(key) for name, key in keys.items()}
         others = nodes.keys() - encoded.values()
         return {name: nodes[key] for name, key in encoded.items() if key in nodes}, {
             nodes[key][0] for key in others
@@ -137,8 +134,8 @@ class Control:
 
     def register(self) -> dict[str, bool]:
         """Have the SuperLink let in the sites of the directory, and nobody else; whether each is connected."""
-        there, others = self.sites()
         keys = self.public_keys()
+        there, others = self.sites(keys)
         for name in keys.keys() - there.keys():
             self._client.RegisterNode(
                 RegisterNodeRequest(public_key=public_key_to_bytes(keys[name]), name=name)

@@ -9,6 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import load_ssh_public_key
+
 from ternhost.errors import StorageError, UsageError
 from ternhost.links.post import SERVER
 
@@ -32,8 +36,7 @@ NODE = "node.id"  # the number under which the SuperLink knows the site
 NODE_LOG = "node.log"
 
 _HOME = "flower"  # Flower's own files
-_LOOPBACK = "127.0.0.1"
-_WILDCARDS = ("0.0.0.0", "::")
+LOOPBACK = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # where this machine finds who listens on every address
 
 
 @dataclass(frozen=True)
@@ -48,15 +51,14 @@ class Server:
     @classmethod
     def load(cls, place: str | Path) -> Server:
         """The server whose directory, or the directory above it, is `place`. Raises UsageError and StorageError."""
-        place = Path(place)
-        directory = place if (place / SETTINGS).exists() else place / SERVER
+        directory = server_directory(place)
         told = _read(directory / SETTINGS)
         return cls(directory.absolute(), str(told["host"]), int(told["port"]), str(told["address"]))
 
     @property
     def here(self) -> str:
         """The host and port by which processes of this machine reach the SuperLink."""
-        return f"{_LOOPBACK if self.address in _WILDCARDS else self.address}:{self.port}"
+        return endpoint(LOOPBACK.get(self.address, self.address), self.port)
 
 
 @dataclass(frozen=True)
@@ -74,6 +76,31 @@ class Site:
         directory = Path(directory)
         told = _read(directory / GATEWAY)
         return cls(directory.absolute(), str(told["site"]), str(told["host"]), int(told["port"]))
+
+
+def server_directory(place: str | Path) -> Path:
+    """That of the server: `place`, or the one in it."""
+    place = Path(place)
+    return place if (place / SETTINGS).exists() else place / SERVER
+
+
+def public_keys(sites: Path) -> dict[str, ec.EllipticCurvePublicKey]:
+    """The key of each site, by its name. sites: the directory of these keys. Raises OSError and ValueError."""
+    keys = {}
+    for path in sorted(sites.glob("*.pub")):
+        try:
+            key = load_ssh_public_key(path.read_bytes())
+        except (ValueError, UnsupportedAlgorithm) as error:
+            raise ValueError(f"{path}: {error}") from error
+        if not isinstance(key, ec.EllipticCurvePublicKey):
+            raise ValueError(f"{path} has a key of another kind")
+        keys[path.stem] = key
+    return keys
+
+
+def endpoint(host: str, port: int) -> str:
+    """Host and port as a URL has them, with brackets around an IPv6 address."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -107,6 +134,6 @@ def environment(directory: Path) -> dict[str, str]:
         "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
         "FLWR_LOG_LEVEL": "WARNING",
         "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.2",
-        "NO_PROXY": ",".join([*beside[:1], _LOOPBACK, "localhost"]),
+        "NO_PROXY": ",".join([*beside[:1], *LOOPBACK.values(), "localhost"]),
         "PYTHONUNBUFFERED": "1",
     }

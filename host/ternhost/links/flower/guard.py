@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.serialization import load_ssh_public_key
 from flwr.common.constant import SYSTEM_TIME_TOLERANCE, TIMESTAMP_HEADER, TIMESTAMP_TOLERANCE
 from flwr.supercore.constant import FLEET_HTTP_PUBLIC_KEY_HEADER, FLEET_HTTP_SIGNATURE_HEADER
 from flwr.supercore.date import now
@@ -27,6 +26,7 @@ from flwr.supercore.primitives.asymmetric import public_key_to_bytes, verify_sig
 from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
 from ternhost.links.flower.control import HEADER
+from ternhost.links.flower.files import public_keys
 from ternhost.links.post import LARGEST
 
 _FLEET = re.compile(r"/v1/fleet/[a-z-]+")
@@ -143,16 +143,12 @@ class _Keys:
         try:
             changed = self._directory.stat().st_mtime_ns
             if changed != self._read_at:
-                keys = [load_ssh_public_key(path.read_bytes()) for path in self._directory.glob("*.pub")]
-                self._keys = {
-                    public_key_to_bytes(key): key
-                    for key in keys
-                    if isinstance(key, ec.EllipticCurvePublicKey)
-                }
+                keys = public_keys(self._directory).values()
+                self._keys = {public_key_to_bytes(key): key for key in keys}
                 settled = time.time_ns() - changed > _SETTLED
                 self._read_at = changed if settled else -1
         except (OSError, ValueError):
-            pass  # a file of it is being written or taken away: those that were known, until it can be read
+            pass  # a file of it cannot be read, now or at all: those that were known, until it can
         return self._keys
 
 

@@ -43,7 +43,7 @@ from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 
 from ternhost.errors import TernError
 from ternhost.links.flower.children import end_with_parent
-from ternhost.links.flower.files import AUTHORITY, NODE, NODE_KEY, Site
+from ternhost.links.flower.files import AUTHORITY, NODE, NODE_KEY, Site, endpoint
 from ternhost.links.flower.relay import carried, content
 from ternhost.links.flower.sealed import NONCE, seal
 from ternhost.links.post import SOCKET, call
@@ -68,7 +68,7 @@ class _Node:
         self._site = site
         self._public = public_key_to_bytes(key.public_key())
         self._client = FleetHttpClient.from_server_address(
-            f"{site.host}:{site.port}",
+            endpoint(site.host, site.port),
             False,
             (site.directory / AUTHORITY).read_bytes(),
             [

@@ -139,14 +139,14 @@ class FlowerPost:
                     began = time.monotonic()
                     self._run = self._control.start({"socket": str(self._server.directory / HOST)})
                 self._condition = "" if self._app else "Flower's ServerApp is starting"
-            except FAILURES as error:
+            except Exception as error:  # whatever it is, it is told, and tried again
                 self._condition = self._control.trouble(error)
                 if self._ending.is_set():
                     return
 
     def _know(self) -> None:
         self._keys = self._control.public_keys()
-        self._nodes, _ = self._control.sites()
+        self._nodes, _ = self._control.sites(self._keys)
 
     def _admit(self) -> None:
         """Let the ServerApp in, one at a time, and hear it."""

@@ -25,11 +25,12 @@ _PORT_FREE = 10.0  # seconds for the SuperLink of a command that was killed to e
 class SuperLink:
     """A SuperLink that runs, and knows its sites."""
 
-    def __init__(self, server: Server, process: Child) -> None:
+    def __init__(self, server: Server, process: Child, control: Control) -> None:
         self.process = process
         self.sites: dict[str, bool] = {}  # whether each is connected
         self.condition = "the SuperLink is starting"  # "" where all is well
         self._server = server
+        self._control = control
         self._ending = threading.Event()
 
     def end(self) -> None:
@@ -38,36 +39,35 @@ class SuperLink:
 
     def look(self) -> None:
         """Have the SuperLink let in the sites of the directory, and no others, until `end`."""
-        with Control(self._server) as control:
-            while not self._ending.wait(_LOOK):
-                try:
-                    self.sites = control.register()
-                    self.condition = ""
-                except httpx.TransportError:
-                    self.condition = (
-                        f"the SuperLink is starting; if it does not, {self._server.directory / LOG} says why"
-                    )
-                except FAILURES as error:
-                    self.condition = control.trouble(error)
+        while not self._ending.wait(_LOOK):
+            try:
+                self.sites = self._control.register()
+                self.condition = ""
+            except httpx.TransportError:
+                self.condition = (
+                    f"the SuperLink is starting; if it does not, {self._server.directory / LOG} says why"
+                )
+            except Exception as error:  # whatever it is, it is told, and the SuperLink goes on
+                self.condition = self._control.trouble(error)
 
 
 def state(server: Server) -> tuple[str, dict[str, bool]]:
     """What is wrong with the SuperLink, "" if nothing, and whether each site that it knows is connected."""
     with Control(server) as control:
         try:
-            return "", {name: online for name, (_, online) in control.sites()[0].items()}
+            return "", {name: online for name, (_, online) in control.sites(control.public_keys())[0].items()}
         except FAILURES as error:
             return control.trouble(error), {}
 
 
 @contextmanager
 def superlink(server: Server) -> Iterator[SuperLink]:
-    """Run the SuperLink of a server while the context lasts. Raises UsageError if its port is taken."""
+    """Run the SuperLink of a server while the context lasts. Raises UsageError if its port is taken, and OSError."""
     _await_port(server)
     where = server.directory
     command = [sys.executable, "-m", "ternhost.links.flower.superlink", str(where)]
-    with Child(command, where / LOG, environment(where)) as process:
-        running = SuperLink(server, process)
+    with Control(server) as control, Child(command, where / LOG, environment(where)) as process:
+        running = SuperLink(server, process, control)
         thread = threading.Thread(target=running.look, daemon=True)
         thread.start()
         try:
