@@ -354,6 +354,15 @@ def test_a_node_ends_with_its_gateway(fleet, tmp_path):
     wait_for(lambda: not [pid for pid, words in processes() if place in words], LATE)
 
 
+def ipv6():
+    try:
+        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+    except OSError:
+        return False
+    return True
+
+
+@pytest.mark.skipif(not ipv6(), reason="this machine has no IPv6")
 @pytest.mark.parametrize("address", ["::1", "::"])
 def test_the_way_is_open_over_ipv6(tmp_path, address):
     server = write_gateways(tmp_path, ["north"], "::1", address, free_port())
@@ -406,3 +415,25 @@ def test_the_command_runs_a_superlink_that_ends_with_it(tmp_path, how):
             command.send_signal(how)
         assert command.wait(LATE) in (0, TERMINATED, -signal.SIGKILL)
         wait_for(lambda: not mine(), LATE)
+
+
+def test_a_gateway_tells_how_it_fares_with_its_server(tmp_path):
+    server = write_gateways(tmp_path, ["north"], port=free_port())
+    (tmp_path / "north" / "node.log").write_text("of an earlier start\n")
+    words = ["gateway", "run", "north", "--fleet", "simulated:10", "--dataset", "iris", "--json"]
+    with subprocess.Popen([*TERN, *words], cwd=tmp_path, stdout=subprocess.PIPE, text=True) as command:
+
+        def said(event):
+            line = json.loads(command.stdout.readline())
+            assert line["event"] == event, line
+            return line["message"]
+
+        try:
+            assert "10 devices" in said("ready")
+            assert "the SuperLink does not answer" in said("node")
+            with superlink(server):
+                assert said("node") == "north: connected"
+        finally:
+            command.send_signal(signal.SIGINT)
+        assert "stopped" in said("note")
+        assert command.wait(LATE) == 0

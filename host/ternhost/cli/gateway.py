@@ -133,14 +133,14 @@ def _tell(host: str, port: int, condition: str, sites: dict[str, bool], as_json:
 
 
 def run_status(args: argparse.Namespace) -> int:
-    from ternhost.links.flower.files import GATEWAY, NODE_LOG, Site, server_directory
+    from ternhost.links.flower.files import GATEWAY, Site, server_directory
+    from ternhost.links.flower.node_log import NodeLog
 
     directory = Path(args.directory)
     if (directory / GATEWAY).exists():
         site = Site.load(directory)
         runs = served(directory / SOCKET)
-        log = directory / NODE_LOG
-        last = (log.read_text(errors="replace").splitlines() or [""])[-1] if log.exists() else ""
+        last = NodeLog(site).last
         result = {"site": site.name, "host": site.host, "port": site.port, "runs": runs, "node": last}
         text = f"{site.name}: the gateway {'runs' if runs else 'does not run'}"
         print_result(result, text + (f"; its node says: {visible(last)}" if runs and last else ""), args.json)

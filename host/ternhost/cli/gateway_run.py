@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,8 @@ from ternhost.cli.terminal import heeding_interrupts
 from ternhost.errors import OK
 from ternhost.gateways.site_fleet import SiteFleet, opened
 from ternhost.text import visible
+
+_LOOK = 0.5  # seconds between two looks at what the node says
 
 
 def add_action(actions: Any) -> None:
@@ -35,6 +38,7 @@ def add_action(actions: Any) -> None:
 def run(args: argparse.Namespace) -> int:
     from ternhost.links.flower import serve_site
     from ternhost.links.flower.files import Site
+    from ternhost.links.flower.node_log import NodeLog
 
     site = Site.load(args.directory)
     directory = Path(args.directory)
@@ -43,13 +47,13 @@ def run(args: argparse.Namespace) -> int:
         print(json.dumps({"event": event, "message": message}) if args.json else visible(message), flush=True)
 
     runs = SiteFleet.of(directory, fields.given(args, SiteFleet))
+    said = NodeLog(site)
     with (
         heeding_interrupts(),
         opened(directory, runs, tell) as gateway,
         serve_site(directory, gateway.handle),
     ):
-        ready = threading.Thread(target=_tell_when_ready, args=(gateway, site, tell), daemon=True)
-        ready.start()
+        threading.Thread(target=_follow, args=(gateway, site, said, tell), daemon=True).start()
         try:
             gateway.run()
         except KeyboardInterrupt:
@@ -57,6 +61,12 @@ def run(args: argparse.Namespace) -> int:
     return OK
 
 
-def _tell_when_ready(gateway: Any, site: Any, tell: Any) -> None:
-    if (count := gateway.ready()) is not None:
-        tell(f"{site.name}: {count:,} devices; the server is {site.host} port {site.port}", "ready")
+def _follow(gateway: Any, site: Any, said: Any, tell: Any) -> None:
+    """Tell when it can answer, and from then on how its node fares with the server."""
+    if (count := gateway.ready()) is None:
+        return
+    tell(f"{site.name}: {count:,} devices; the server is {site.host} port {site.port}", "ready")
+    while True:
+        if news := said.news():
+            tell(news, "node")
+        time.sleep(_LOOK)
