@@ -106,7 +106,7 @@ class RoundAtGateways:
         return self.reports + sum(self.under_way.values())
 
     @property
-    def homeless(self) -> int:
+    def unreached(self) -> int:
         """How many devices are on no gateway."""
         return self.asked - sum(ask.asked for ask in self.asks.values())
 

@@ -116,10 +116,8 @@ class Inbox:
 class LocalPost:
     """A Post to the gateways whose directories are in `directory`, on this machine, each through its own socket."""
 
-    def __init__(self, directory: str | Path, timeout: float = _LOCAL_TIMEOUT) -> None:
-        """timeout: seconds that a gateway may take to answer."""
+    def __init__(self, directory: str | Path) -> None:
         self._directory = Path(directory)
-        self._timeout = timeout
         self._inbox = Inbox()
         self.receive = self._inbox.receive
         self.stop = self._inbox.stop
@@ -142,7 +140,7 @@ class LocalPost:
 
     def _ask(self, site: str, payload: bytes) -> None:
         try:
-            answer = call(self._directory / site / SOCKET, payload, self._timeout)
+            answer = call(self._directory / site / SOCKET, payload, _LOCAL_TIMEOUT)
         except TernError as error:
             self._inbox.put(Received(site, None, error.message))
         else:
