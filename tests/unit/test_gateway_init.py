@@ -70,6 +70,15 @@ def test_a_site_is_registered_for_ids(tmp_path):
             write_gateways(tmp_path, [wrong])
 
 
+def test_a_site_that_was_removed_leaves_its_ids_to_others(tmp_path):
+    write_gateways(tmp_path, ["west:1-500"])
+    (tmp_path / "server" / "sites" / "west.pub").unlink()
+    assert registered(tmp_path) == {}
+    write_gateways(tmp_path, ["newwest:1-500"])
+    write_gateways(tmp_path, ["west"])
+    assert registered(tmp_path) == {"newwest": range(1, 501)}
+
+
 def test_secrets_are_their_owners_alone_and_the_server_has_no_key_of_a_site(tmp_path):
     write_gateways(tmp_path, ["north"])
     secret = ["server/authority.key", "server/server.key", "server/control.secret", "server/executor.secret"]
