@@ -31,7 +31,7 @@ class Bridged:
             self.keys = keys.add(store, [1, 2, 3, 9])
         place = directory / "broker"
         self.access = broker.configure(place, self.store, port=free_port())
-        self.made = broker.add_site(place, "lab", bridge=True, port=free_port(), boards=(1, 3))
+        self.made = broker.add_site(place, "lab", bridge=True, port=free_port(), boards=range(1, 4))
         self.directory = directory / "copied"
         shutil.copytree(place / "sites" / "lab", self.directory)
         self.at_site = Access.load(self.directory / HOST)

@@ -59,13 +59,13 @@ def test_a_site_is_registered_for_ids(tmp_path):
     write_gateways(tmp_path, ["north:1-500", "south"])
     assert registered(tmp_path) == registered(tmp_path / "server") == {"north": range(1, 501)}
     key = (tmp_path / "north" / "node.key").read_bytes()
-    write_gateways(tmp_path, ["north:1-600", "south:601-601"])
+    write_gateways(tmp_path, ["north:1-600", "south:601"])
     assert registered(tmp_path) == {"north": range(1, 601), "south": range(601, 602)}
     assert (tmp_path / "north" / "node.key").read_bytes() == key
     with pytest.raises(UsageError, match="north and west would both have device 600"):
         write_gateways(tmp_path, ["west:600-700"])
     assert sites_of(tmp_path) == ["north", "south"]
-    for wrong in ("x:", "x:5", "x:5-4", "x:0-4", "x:1-4294967295", "x:1-2-3"):
+    for wrong in ("x:", "x:5-", "x:5-4", "x:0-4", "x:1-4294967295", "x:1-2-3"):
         with pytest.raises(UsageError):
             write_gateways(tmp_path, [wrong])
 

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import itertools
 import json
-import re
 import secrets
 from collections.abc import Sequence
 from pathlib import Path
 
-from tern import wire
 from ternhost.errors import StorageError, UsageError
 from ternhost.fleet.broker_files import check_reached, is_address
+from ternhost.fleet.ranges import check_apart, parse_range
 from ternhost.links.access import write_file
 from ternhost.links.flower import files
 from ternhost.links.flower.files import Server
@@ -46,7 +44,7 @@ def write_gateways(
     ranges = dict(map(_parse, sites))
     place = directory / SERVER
     try:
-        _check_apart({**registered(directory), **_named(ranges)})
+        check_apart({**registered(directory), **_named(ranges)})
         if (place / files.SETTINGS).exists():
             server = _the_same(Server.load(place), host, address, port)
         else:
@@ -92,27 +90,11 @@ def registered(directory: str | Path) -> dict[str, range]:
 def _parse(text: str) -> tuple[str, range | None]:
     name, colon, ids = text.partition(":")
     check_site(name)
-    if not colon:
-        return name, None
-    found = re.fullmatch(r"(\d{1,10})-(\d{1,10})", ids)
-    devices = range(int(found[1]), int(found[2]) + 1) if found else range(0)
-    if not devices or devices.start < 1 or devices.stop > wire.FLEET:
-        raise UsageError(
-            f"--site {text!r} names no ids of devices", hint=f"such as {name}:1-500, at most {wire.FLEET - 1}"
-        )
-    return name, devices
+    return name, parse_range(ids) if colon else None
 
 
 def _named(ranges: dict[str, range | None]) -> dict[str, range]:
     return {site: devices for site, devices in ranges.items() if devices is not None}
-
-
-def _check_apart(ranges: dict[str, range]) -> None:
-    known = sorted((devices.start, devices.stop, site) for site, devices in ranges.items())
-    for (_, stop, site), (start, _, other) in itertools.pairwise(known):
-        if start < stop:
-            message = f"sites {site} and {other} would both have device {start}"
-            raise UsageError(message, hint="give each ids of its own")
 
 
 def _the_same(server: Server, host: str | None, address: str | None, port: int | None) -> Server:

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from tern import wire
 from ternhost.aggregate import sleepers
 from ternhost.aggregate.fleet_key import FleetKey, fleet_key, rotate_fleet
 from ternhost.aggregate.store import Store
 from ternhost.errors import UsageError
 from ternhost.fleet.provision import new_keys
+from ternhost.fleet.ranges import LAST, parse_range
 
 __all__ = ["Device", "add", "fleet_key", "list_devices", "parse_ids", "revoke", "rotate", "rotate_fleet"]
 
@@ -81,15 +81,7 @@ def parse_ids(words: Iterable[str]) -> list[int]:
     """Read ids and ranges of ids, such as `7` and `10-19`. Raises UsageError."""
     devices: list[int] = []
     for word in words:
-        first, dash, last = word.partition("-")
-        try:
-            span = range(int(first), int(last if dash else first) + 1)
-        except ValueError:
-            raise UsageError(f"{word!r} is no device", hint="give ids, or ranges such as 10-19") from None
-        if not span:
-            raise UsageError(f"{word!r} is an empty range", hint="give the smaller id first")
-        if not 1 <= span[0] <= span[-1] < wire.FLEET:
-            raise UsageError(f"a device's id must be 1 to {wire.FLEET - 1}, and {word!r} is not")
+        span = parse_range(word)
         if len(devices) + len(span) > MAX_AT_ONCE:
             raise UsageError(f"at most {MAX_AT_ONCE} devices can be named at once")
         devices += span
@@ -100,8 +92,8 @@ def parse_ids(words: Iterable[str]) -> list[int]:
 def _check(devices: Sequence[int]) -> None:
     if len(set(devices)) < len(devices):
         raise UsageError("a device is named twice", hint="name each once")
-    if not devices or not 1 <= min(devices) <= max(devices) < wire.FLEET:
-        raise UsageError(f"name at least one device, by an id of 1 to {wire.FLEET - 1}")
+    if not devices or not 1 <= min(devices) <= max(devices) <= LAST:
+        raise UsageError(f"name at least one device, by an id of 1 to {LAST}")
 
 
 def _require(store: Store, devices: Sequence[int]) -> None:

@@ -18,13 +18,13 @@ from pathlib import Path
 from tern.links import mqtt
 from ternhost.errors import StorageError, UsageError
 from ternhost.fleet import broker_files
+from ternhost.fleet.ranges import LAST, check_apart
 from ternhost.links.access import AUTHORITY, BOARDS, CERTIFICATE, CONFIG, HOST, Access, write_file
 
 SITES = "sites"
 SITE = "site.json"  # what was asked for, and the bridge's password
 
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,30}[a-z0-9])?")
-_LAST = 0xFFFFFFFE  # the largest id of a device
 _HERE = {"localhost", "127.0.0.1", "::1"}
 
 _FOR_ALL = """\
@@ -75,7 +75,7 @@ class Site:
     address: str = "127.0.0.1"
     port: int = broker_files.PORT
     first: int = 1
-    last: int = _LAST
+    last: int = LAST
 
     @property
     def user(self) -> str:
@@ -83,13 +83,18 @@ class Site:
         return f"tern-site-{self.name}"
 
     @property
+    def ids(self) -> range:
+        """Of its devices."""
+        return range(self.first, self.last + 1)
+
+    @property
     def has_ids(self) -> bool:
         """Whether it was given ids of devices of its own."""
-        return (self.first, self.last) != (1, _LAST)
+        return (self.first, self.last) != (1, LAST)
 
     def keys(self, keys: Mapping[int, bytes]) -> dict[int, bytes]:
         """Of these, those of its devices."""
-        return {device: key for device, key in keys.items() if self.first <= device <= self.last}
+        return {device: key for device, key in keys.items() if device in self.ids}
 
     def access_list(self, prefix: str, keys: Mapping[int, bytes]) -> str:
         """Its section of the central broker's access list."""
@@ -124,7 +129,7 @@ def ids(directory: Path) -> dict[str, range]:
         with suppress(StorageError, UsageError):
             site = _load(path)
             if site.bridge and site.has_ids:
-                found[site.name] = range(site.first, site.last + 1)
+                found[site.name] = site.ids
     return found
 
 
@@ -168,13 +173,7 @@ def _check_apart(site: Site, directory: Path, central: Access) -> None:
                 raise UsageError(
                     f"{name} is the broker of site {other.name}", hint="give another: --site-name"
                 )
-    for other, _ in others:
-        if site.has_ids and other.has_ids and site.first <= other.last and other.first <= site.last:
-            raise UsageError(
-                f"devices {other.first}-{other.last} are at site {other.name}: "
-                f"{site.first}-{site.last} cannot be at {site.name}",
-                hint="give each site ids of its own: --boards FIRST-LAST",
-            )
+    check_apart({each.name: each.ids for each in (site, *(other for other, _ in others)) if each.has_ids})
 
 
 def describe(
@@ -186,18 +185,19 @@ def describe(
     names: Sequence[str] | None = None,
     address: str | None = None,
     port: int | None = None,
-    boards: tuple[int, int] | None = None,
+    boards: range | None = None,
 ) -> Site:
-    """Note what a site is to have, over what was noted before; `write` then makes it. Raises UsageError."""
+    """Note what a site is to have, over what was noted before; `write` then makes it. Raises UsageError.
+
+    boards: the ids of its devices, as of `parse_range`.
+    """
     check(directory, name)
     central = Access.load(directory / HOST)
     path = directory / SITES / name / SITE
     site = _load(path) if path.exists() else Site(name, secrets.token_urlsafe(16))
     if (names or address or port) and not (bridge or site.bridge):
         raise UsageError(f"site {name} has no broker", hint="add --bridge " + name)
-    first, last = boards or (site.first, site.last)
-    if not 1 <= first <= last <= _LAST:
-        raise UsageError(f"the boards of a site are FIRST-LAST, from 1 to {_LAST}, not {first}-{last}")
+    boards = boards or site.ids
     old = site.names
     site = replace(
         site,
@@ -206,8 +206,8 @@ def describe(
         names=tuple(names or site.names),
         address=address or site.address,
         port=port or site.port,
-        first=first,
-        last=last,
+        first=boards[0],
+        last=boards[-1],
     )
     broker_files.check_reached(site.names, site.address, site.port)
     if site.bridge:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import re
 import sys
 import time
 from dataclasses import asdict
@@ -16,6 +15,7 @@ from ternhost.cli.terminal import heeding_interrupts
 from ternhost.errors import OK, UsageError
 from ternhost.fleet import broker
 from ternhost.fleet.home_access import home_access
+from ternhost.fleet.ranges import parse_range
 from ternhost.fleet.sites import SITES, Site, load_all
 from ternhost.fleet.sites import check as check_site
 from ternhost.links.access import CONFIG, HOME_ASSISTANT, Access
@@ -174,7 +174,7 @@ def _site_options(args: argparse.Namespace) -> dict[str, Any]:
         "names": args.site_name,
         "address": args.site_address,
         "port": args.site_port,
-        "boards": parse_boards(args.boards) if args.boards else None,
+        "boards": None if args.boards is None else parse_range(args.boards),
     }
     if not names and any(value is not None for value in options.values()):
         raise UsageError("--boards and --site-... need a site", hint="name it: --bridge SITE or --relay SITE")
@@ -188,14 +188,6 @@ def _site_options(args: argparse.Namespace) -> dict[str, Any]:
         "relay": args.relay is not None,
         **options,
     }
-
-
-def parse_boards(text: str) -> tuple[int, int]:
-    """(first, last) of FIRST-LAST. Raises UsageError."""
-    first, dash, last = text.partition("-")
-    if not re.fullmatch(r"[0-9]{1,10}(-[0-9]{1,10})?", text):
-        raise UsageError(f"--boards must be FIRST-LAST, such as 1-99, not {text!r}")
-    return int(first), int(last if dash else first)
 
 
 def _site_result(directory: str, site: Site) -> dict[str, Any]:

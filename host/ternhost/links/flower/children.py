@@ -14,7 +14,7 @@ from typing import BinaryIO, Self
 
 _LARGEST_LOG = 1 << 20  # bytes; then it is moved aside once
 _LONGEST_PAUSE = 10.0  # seconds before a process that ends at once is started again
-_STEADY = 5.0  # seconds: a process that has run for so long has not ended at once
+_STEADY = 5.0  # seconds: what has run for so long has not ended at once
 _PATIENCE = 5.0  # seconds to end in, when it is asked to
 
 
@@ -38,10 +38,6 @@ class Child:
 
     def __exit__(self, *_: object) -> None:
         self._ending.set()
-        if process := self._process:
-            _signal(process, signal.SIGTERM)
-            with suppress(subprocess.TimeoutExpired):
-                process.wait(_PATIENCE)
         self._thread.join()
 
     @property
@@ -64,7 +60,7 @@ class Child:
             began = time.monotonic()
             with suppress(OSError):  # no process to be had now
                 self._run()
-            pause = 0.5 if time.monotonic() - began > _STEADY else min(max(0.5, 2 * pause), _LONGEST_PAUSE)
+            pause = next_pause(pause, time.monotonic() - began, _LONGEST_PAUSE)
 
     def _run(self) -> None:
         with self._opened_log() as log:
@@ -93,6 +89,11 @@ class Child:
 def _signal(process: subprocess.Popen[bytes], number: int) -> None:
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, number)
+
+
+def next_pause(pause: float, ran: float, longest: float) -> float:
+    """Seconds until what has ended is tried again, up to `longest`. pause: as before it; ran: seconds that it took."""
+    return 0.5 if ran > _STEADY else min(max(0.5, 2 * pause), longest)
 
 
 def end_with_parent() -> None:

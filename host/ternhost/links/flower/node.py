@@ -42,7 +42,7 @@ from flwr.supernode.fleet_http_client import FleetHttpClient
 from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 
 from ternhost.errors import TernError
-from ternhost.links.flower.children import end_with_parent
+from ternhost.links.flower.children import end_with_parent, next_pause
 from ternhost.links.flower.files import AUTHORITY, NODE, NODE_KEY, Site, endpoint
 from ternhost.links.flower.relay import carried, content
 from ternhost.links.flower.sealed import NONCE, seal
@@ -183,7 +183,7 @@ def _forever(serve: Callable[[], None]) -> None:
         if problem != told:
             print(problem, flush=True)
             told = problem
-        pause = 0.5 if time.monotonic() - began > _LONGEST_PAUSE else min(max(0.5, 2 * pause), _LONGEST_PAUSE)
+        pause = next_pause(pause, time.monotonic() - began, _LONGEST_PAUSE)
         time.sleep(pause)
 
 
