@@ -41,6 +41,7 @@ from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 from harness.arena import TERN
 from harness.raw_client import wait_for
 
+from ternhost.cli import main
 from ternhost.errors import TERMINATED, RefusedError, UsageError
 from ternhost.fleet.gateways import write_gateways
 from ternhost.links.flower import FlowerPost, serve_site, superlink
@@ -217,16 +218,33 @@ def test_a_server_of_another_authority_is_refused(fleet, tmp_path):
         say(tmp_path / "north", "certificate")
 
 
-def test_a_site_can_be_added_while_the_superlink_runs_and_taken_away(fleet):
+def test_a_site_can_be_added_while_the_superlink_runs_and_taken_away_and_put_back(fleet, capsys):
     write_gateways(fleet.directory, ["west"])
+    key = fleet.directory / "server" / "sites" / "west.pub"
     with serve_site(fleet.directory / "west", bytes):
         wait_for(lambda: fleet.post.sites().get("west"), LATE)
+
+        def ask(site):
+            fleet.post.send(site, b"you again")
+            return fleet.post.receive(5.0)
+
         fleet.post.send("west", b"you")
         (reply,) = wait_for(lambda: fleet.post.receive(1.0), LATE)
         assert (reply.site, reply.payload) == ("west", b"you")
-        (fleet.directory / "server" / "sites" / "west.pub").unlink()
+        written = key.read_bytes()
+        key.unlink()
         wait_for(lambda: "west" not in fleet.link.sites, LATE)
         say(fleet.directory / "west", "refuses")
+        key.write_bytes(written)
+        wait_for(lambda: [reply for reply in ask("west") if reply.payload == b"you again"], LATE)
+        key.write_bytes(b"broken")
+        wait_for(lambda: fleet.link.condition.startswith("west is not let in: "), LATE)
+        assert main(["gateway", "status", str(fleet.directory)]) == 0
+        assert "west is not let in: " in capsys.readouterr().out
+        write_gateways(fleet.directory, ["young"])
+        wait_for(lambda: "young" in fleet.link.sites, LATE)  # all the same
+        key.unlink()
+        (key.parent / "young.pub").unlink()
     wait_for(lambda: not fleet.link.condition, LATE)
     fleet.ask()
 

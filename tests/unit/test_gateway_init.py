@@ -21,6 +21,8 @@ from cryptography.hazmat.primitives.serialization import (
     load_ssh_private_key,
     load_ssh_public_key,
 )
+from flwr.proto.control_pb2 import ListNodesResponse
+from flwr.proto.node_pb2 import NodeInfo
 from flwr.supercore.date import now
 from flwr.supercore.primitives.asymmetric import public_key_to_bytes, sign_message
 
@@ -28,7 +30,7 @@ from ternhost.cli import main
 from ternhost.errors import USAGE, UsageError
 from ternhost.fleet.certificates import names_of
 from ternhost.fleet.gateways import registered, sites_of, write_gateways
-from ternhost.links.flower.control import HEADER, app_archive
+from ternhost.links.flower.control import HEADER, Control, app_archive
 from ternhost.links.flower.files import Server, Site, environment, public_keys
 from ternhost.links.flower.guard import Connection, Guard
 from ternhost.links.flower.sealed import seal, unseal
@@ -296,12 +298,61 @@ def test_a_key_that_is_none_of_a_site_is_told_and_those_who_were_known_are_let_i
     for strange in (None, written):
         if strange:
             (keys / "strange.pub").write_bytes(strange)
-            with pytest.raises(ValueError, match=message):
-                public_keys(keys)
+            known, wrong = public_keys(keys)
+            assert (list(known), list(wrong)) == (["north"], ["strange"])
+            assert message in wrong["strange"]
         said = []
         site = scope("/v1/fleet/push-object", "10.0.0.9", "10.0.0.7", signed(tmp_path, "north"))
         asyncio.run(guard(site, None, told(said)))
         assert said[0]["status"] == 200
+
+
+def test_the_guard_forgets_a_site_that_was_removed_also_where_a_key_is_broken(tmp_path):
+    write_gateways(tmp_path, ["north", "south"])
+    keys = tmp_path / "server" / "sites"
+    guard = Guard(flower, "secret", keys)
+
+    def status(site):
+        said = []
+        headers = signed(tmp_path, site)
+        asyncio.run(guard(scope("/v1/fleet/push-object", "10.0.0.9", "10.0.0.7", headers), None, told(said)))
+        return said[0]["status"]
+
+    assert status("south") == 200
+    (keys / "strange.pub").write_bytes(b"broken")
+    (keys / "south.pub").unlink()
+    assert (status("north"), status("south")) == (200, 401)
+
+
+def test_each_site_is_registered_by_itself(tmp_path):
+    class Client:
+        """Stands for a SuperLink that refuses some sites."""
+
+        def __init__(self):
+            self.nodes = {}
+
+        def ListNodes(self, request):
+            return ListNodesResponse(nodes_info=[NodeInfo(public_key=key) for key in self.nodes.values()])
+
+        def RegisterNode(self, request):
+            if request.name in ("b", "d"):
+                asked = httpx.Request("POST", "https://localhost")
+                raise httpx.HTTPStatusError(
+                    "", request=asked, response=httpx.Response(412, text="no", request=asked)
+                )
+            self.nodes[request.name] = request.public_key
+
+    server = write_gateways(tmp_path, ["e", "a", "b", "d", "c"])
+    (server.directory / "sites" / "broken.pub").write_bytes(b"x")
+    with Control(server) as control:
+        control._client = client = Client()
+        client.close = lambda: None
+        control.register()
+        assert list(client.nodes) == ["a", "c", "e"]
+        connected, wrong = control.register()
+        assert connected == dict.fromkeys("abcde", False)
+        assert sorted(wrong) == ["b", "broken", "d"]
+        assert "refuses: 412 no" in wrong["b"]
 
 
 def test_a_body_that_does_not_come_is_given_up(tmp_path):
