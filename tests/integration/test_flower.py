@@ -12,6 +12,7 @@ import threading
 import time
 from contextlib import ExitStack, suppress
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,7 @@ from flwr.common.serde import message_to_proto
 from flwr.proto.fleet_pb2 import ActivateNodeRequest, PullMessagesRequest, PushMessagesRequest
 from flwr.proto.node_pb2 import Node
 from flwr.proto.runtime_pb2 import AcquireTaskRequest
+from flwr.supercore.date import now
 from flwr.supercore.inflatable import inflatable_protobuf_utils as objects
 from flwr.supercore.inflatable.inflatable_object import (
     get_all_nested_objects,
@@ -36,6 +38,7 @@ from flwr.supercore.inflatable.inflatable_utils import push_objects
 from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
 from flwr.supercore.primitives.asymmetric import public_key_to_bytes
 from flwr.supercore.runtime import RuntimeHttpClient
+from flwr.supernode import node_auth_http_interceptor
 from flwr.supernode.fleet_http_client import FleetHttpClient
 from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 from harness.arena import TERN
@@ -44,8 +47,9 @@ from harness.raw_client import wait_for
 from ternhost.cli import main
 from ternhost.errors import TERMINATED, RefusedError, UsageError
 from ternhost.fleet.gateways import write_gateways
-from ternhost.links.flower import FlowerPost, serve_site, superlink
+from ternhost.links.flower import FlowerPost, node, serve_site, superlink
 from ternhost.links.flower.control import Control
+from ternhost.links.flower.files import Site
 from ternhost.links.flower.relay import content
 from ternhost.links.flower.serving import SuperLink
 from terntools.mosquitto import free_port
@@ -207,9 +211,20 @@ def test_a_site_that_is_not_registered_is_refused(fleet, tmp_path):
     stranger = tmp_path / "north"
     (stranger / "authority.pem").write_bytes((fleet.directory / "north" / "authority.pem").read_bytes())
     with serve_site(stranger, lambda question: b"north has " + question):
-        say(stranger, "refuses")
+        say(stranger, "the server has no site with this key")
         fleet.ask()
         assert "connected" not in (stranger / "node.log").read_text()
+
+
+@pytest.mark.parametrize(("ahead", "said"), [(12, "ahead of the server's by 1[2-9] s"), (-400, "behind")])
+def test_a_site_whose_clock_is_wrong_is_told(fleet, ahead, said, monkeypatch, capsys):
+    def wrong():
+        return now() + timedelta(seconds=ahead)
+
+    monkeypatch.setattr(node, "now", wrong)
+    monkeypatch.setattr(node_auth_http_interceptor, "now", wrong)
+    node.SiteNode(Site.load(fleet.directory / "north")).attempt()
+    assert re.search(f"refuses: 401: the clock of this site is {said}", capsys.readouterr().out)
 
 
 def test_a_server_of_another_authority_is_refused(fleet, tmp_path):

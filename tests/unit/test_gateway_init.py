@@ -22,6 +22,7 @@ from cryptography.hazmat.primitives.serialization import (
     load_ssh_public_key,
 )
 from flwr.proto.control_pb2 import ListNodesResponse
+from flwr.proto.fleet_pb2 import ActivateNodeResponse
 from flwr.proto.node_pb2 import NodeInfo
 from flwr.supercore.date import now
 from flwr.supercore.primitives.asymmetric import public_key_to_bytes, sign_message
@@ -33,6 +34,7 @@ from ternhost.fleet.gateways import registered, sites_of, write_gateways
 from ternhost.links.flower.control import HEADER, Control, app_archive
 from ternhost.links.flower.files import Server, Site, environment, public_keys
 from ternhost.links.flower.guard import Connection, Guard
+from ternhost.links.flower.node import SiteNode
 from ternhost.links.flower.sealed import seal, unseal
 
 NONCE = bytes(16)
@@ -353,6 +355,32 @@ def test_each_site_is_registered_by_itself(tmp_path):
         assert connected == dict.fromkeys("abcde", False)
         assert sorted(wrong) == ["b", "broken", "d"]
         assert "refuses: 412 no" in wrong["b"]
+
+
+def test_a_node_tells_a_problem_once_and_again_after_it_was_connected(tmp_path, capsys):
+    class Client:
+        """Stands for a SuperLink that ends, again and again."""
+
+        there = False
+
+        def DeactivateNode(self, request):
+            pass
+
+        def ActivateNode(self, request):
+            if not self.there:
+                raise httpx.ConnectError("refused")
+            return ActivateNodeResponse(node_id=1)
+
+        def SendNodeHeartbeat(self, request):
+            raise httpx.ConnectError("refused")
+
+    write_gateways(tmp_path, ["north"])
+    node = SiteNode(Site.load(tmp_path / "north"))
+    node._client = Client()
+    for node._client.there in (False, False, True, False, True):
+        node.attempt()
+    problem = "the SuperLink does not answer: refused"
+    assert capsys.readouterr().out.splitlines() == [problem, *2 * ["north: connected", problem]]
 
 
 def test_a_body_that_does_not_come_is_given_up(tmp_path):
