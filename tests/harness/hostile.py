@@ -14,6 +14,7 @@ from ternhost.aggregate.aggregator import Aggregator
 from ternhost.aggregate.questions import Question, round_body
 from ternhost.aggregate.store import Store
 from ternhost.mechanisms import design
+from terntools.bench.memory import resident
 
 DEVICES = 100
 STRANGER = 1000  # known to the host, not asked in the round under way
@@ -47,7 +48,7 @@ def assault(path, count, seed=1):
             [hostile(source, earlier, keys, bodies) for _ in range(_BATCH)], 0.0
         )  # caches are filled
         aggregator.statistics = type(aggregator.statistics)()
-        memory = _rss()
+        memory = resident()
         left, held = count, 0
         while left:
             batch = [hostile(source, earlier, keys, bodies) for _ in range(min(left, _BATCH))]
@@ -62,7 +63,7 @@ def assault(path, count, seed=1):
             "accepted": store.report_count() - before + fates["accepted"],
             "refused": sum(number for fate, number in fates.items() if fate != "accepted"),
             "fates": dict(fates),
-            "grown_bytes": max(0, _rss() - memory),
+            "grown_bytes": max(0, resident() - memory),
             "peak_rss_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
         }
 
@@ -122,8 +123,3 @@ def hostile_report(source, earlier, keys, bodies):
     return bytes((source.choice((0x81, 0x82, 0x83, 0x84, 0x85, 0, 255)),)) + source.randbytes(
         source.randrange(60)
     )
-
-
-def _rss():
-    with open("/proc/self/statm") as file:
-        return int(file.read().split()[1]) * resource.getpagesize()

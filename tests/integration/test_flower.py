@@ -50,7 +50,7 @@ from ternhost.fleet.gateways import write_gateways
 from ternhost.links.flower import FlowerPost, node, serve_site, superlink
 from ternhost.links.flower.control import Control
 from ternhost.links.flower.files import Site
-from ternhost.links.flower.relay import content
+from ternhost.links.flower.serverapp import content
 from ternhost.links.flower.serving import SuperLink
 from terntools.mosquitto import free_port
 

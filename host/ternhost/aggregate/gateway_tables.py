@@ -31,14 +31,12 @@ class GatewayTables(Database):
 
     # At the host
 
-    def gateway_seen(
-        self, name: str, devices: Integers, heard: float, told: Mapping[str, Any], *, online: bool = True
-    ) -> None:
-        """Remember a gateway as it is now."""
+    def gateway_seen(self, name: str, devices: Integers, heard: float, told: Mapping[str, Any]) -> None:
+        """Remember a gateway that is there as it is now."""
         with self.transaction():
             self._db.execute(
-                "INSERT OR REPLACE INTO gateway VALUES (?, ?, ?, ?, ?)",
-                (name, pack_ids(devices), online, heard, json.dumps(told)),
+                "INSERT OR REPLACE INTO gateway VALUES (?, ?, 1, ?, ?)",
+                (name, pack_ids(devices), heard, json.dumps(told)),
             )
 
     def gateway_gone(self, name: str) -> None:

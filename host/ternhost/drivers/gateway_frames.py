@@ -9,11 +9,12 @@ import struct
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ternhost.links.post import MOST_TEXT
+
 PROTOCOL = 1
 MOST_PARTS = 1 << 13
 
 _MOST_JSON = 1 << 20
-MOST_TEXT = 2000
 LENGTH = struct.Struct("<I")
 
 

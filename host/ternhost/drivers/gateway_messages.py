@@ -21,7 +21,6 @@ from ternhost.aggregate.rounds import COMPLETE, DEADLINE, QUORUM
 from ternhost.aggregate.store import Cohort
 from ternhost.drivers.gateway_frames import (
     LENGTH,
-    MOST_TEXT,
     PROTOCOL,
     Fields,
     MessageError,
@@ -30,6 +29,7 @@ from ternhost.drivers.gateway_frames import (
     require,
     unpack,
 )
+from ternhost.links.post import MOST_TEXT
 
 MOST_DEVICES = 1 << 24  # of a gateway
 MOST_COHORTS = 4000

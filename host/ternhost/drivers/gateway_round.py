@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
@@ -14,10 +13,8 @@ from ternhost.aggregate.store import Cohort, Round
 from ternhost.drivers import gateway_messages as messages
 from ternhost.drivers.base import Terms
 from ternhost.drivers.gateway_answers import Told, answers_of, check, together, without_names
-from ternhost.drivers.gateway_frames import MessageError
+from ternhost.drivers.gateway_frames import LENGTH, MessageError
 from ternhost.drivers.gateway_messages import Answer, Ask, Refused
-
-_LENGTH = struct.Struct("<I")
 
 
 def parts(
@@ -63,18 +60,16 @@ class RoundAtGateways:
     def exchange(self, gateway: str, answer: bytes = b"") -> bytes:
         """What a store keeps of a gateway in this round: what it was asked, and then what it has answered."""
         ask = self.asks[gateway].encode()
-        return _LENGTH.pack(len(ask)) + ask + answer
+        return LENGTH.pack(len(ask)) + ask + answer
 
     @classmethod
     def stored(cls, asked: Round, exchanges: Mapping[str, bytes], now: float) -> RoundAtGateways:
         """As a store has it, with the answers so far. Raises MessageError for what another version has kept."""
-        asks = {
-            name: messages.decode_ask(kept[4 : 4 + _LENGTH.unpack_from(kept)[0]])
-            for name, kept in exchanges.items()
-        }
+        ends = {name: LENGTH.size + LENGTH.unpack_from(kept)[0] for name, kept in exchanges.items()}
+        asks = {name: messages.decode_ask(kept[LENGTH.size : ends[name]]) for name, kept in exchanges.items()}
         round_ = cls(asked, asks, now)
         for name, kept in exchanges.items():
-            if answer := kept[4 + _LENGTH.unpack_from(kept)[0] :]:
+            if answer := kept[ends[name] :]:
                 message = messages.decode(answer)
                 if not isinstance(message, Answer):
                     raise MessageError("this is no answer of a gateway")
@@ -111,7 +106,7 @@ class RoundAtGateways:
         return self.reports + sum(self.under_way.values())
 
     @property
-    def homeless(self) -> int:
+    def unreached(self) -> int:
         """How many devices are on no gateway."""
         return self.asked - sum(ask.asked for ask in self.asks.values())
 

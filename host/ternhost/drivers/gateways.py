@@ -261,8 +261,8 @@ class GatewaysDriver:
         round_.begun = now
         for own in self._roster.all.values():
             own.hold, own.next, own.heard = HOLD[0], now, max(own.heard, now)
-        if round_.homeless:
-            self._warn(f"round {round_.number}: {round_.homeless} devices are on no gateway")
+        if round_.unreached:
+            self._warn(f"round {round_.number}: {round_.unreached} devices are on no gateway")
 
     def _leave_out(self, round_: RoundAtGateways, now: float) -> None:
         for name in sorted(round_.outstanding):

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
 from typing import Protocol
 
 import numpy as np
@@ -54,7 +53,6 @@ class Gateway:
         single_results: bool = False,
         silence: float = Terms.silence,
         warn: Warn = lambda message: None,
-        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """fleet: its kind, for the host. single_results: whether the host may have results of single devices, without
         their names. silence: of Terms. Raises StorageError, and MessageError for a store of another version.
@@ -65,7 +63,6 @@ class Gateway:
         self._single_results = single_results
         self._silence = silence
         self._warn = warn
-        self._clock = clock
         self._changed = threading.Condition()  # guards all below
         self._last = last_number(store)
         self._digest = b""  # of the last question, if that is of a host
@@ -180,9 +177,9 @@ class Gateway:
                 under_way = driver.resume()
                 looked = -_LOOK
                 while not self._stopped:
-                    if self._clock() - looked >= _LOOK:
+                    if time.monotonic() - looked >= _LOOK:
                         self._look()
-                        looked = self._clock()
+                        looked = time.monotonic()
                     if self._to_do is None:
                         driver.wait(_TICK)
                     else:

@@ -33,7 +33,6 @@ MOST_TEXT = 2000  # characters of an error, from whomever
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,31}")
 _LENGTH = struct.Struct(">I")
-_HEAD = struct.Struct(">BI")
 _LONGEST_PATH = 100  # bytes; the system takes 107 for a socket
 _LOCAL_TIMEOUT = 600.0  # seconds that a gateway on this machine may take to answer
 
@@ -117,10 +116,8 @@ class Inbox:
 class LocalPost:
     """A Post to the gateways whose directories are in `directory`, on this machine, each through its own socket."""
 
-    def __init__(self, directory: str | Path, timeout: float = _LOCAL_TIMEOUT) -> None:
-        """timeout: seconds that a gateway may take to answer."""
+    def __init__(self, directory: str | Path) -> None:
         self._directory = Path(directory)
-        self._timeout = timeout
         self._inbox = Inbox()
         self.receive = self._inbox.receive
         self.stop = self._inbox.stop
@@ -143,7 +140,7 @@ class LocalPost:
 
     def _ask(self, site: str, payload: bytes) -> None:
         try:
-            answer = call(self._directory / site / SOCKET, payload, self._timeout)
+            answer = call(self._directory / site / SOCKET, payload, _LOCAL_TIMEOUT)
         except TernError as error:
             self._inbox.put(Received(site, None, error.message))
         else:
@@ -162,11 +159,9 @@ def call(path: str | Path, payload: bytes, timeout: float) -> bytes:
     end = time.monotonic() + timeout
     try:
         with connected(path, timeout) as connection:
-            connection.sendall(_LENGTH.pack(len(payload)) + payload)
-            failed, length = _HEAD.unpack(exactly(connection, _HEAD.size, end))
-            if length > LARGEST:
-                raise DeviceError(f"the gateway at {path} answers with {length} bytes")
-            answer = exactly(connection, length, end)
+            send_frame(connection, payload)
+            (failed,) = exactly(connection, 1, end)
+            answer = receive_frame(connection, end)
     except TimeoutError as error:
         raise DeviceError(f"the gateway at {path} has not answered within {timeout:g} s") from error
     except (OSError, EOFError) as error:
@@ -224,11 +219,8 @@ def _answer(connection: socket.socket, handler: Handler, connections: set[socket
     try:
         with suppress(OSError, EOFError), connection:
             while True:
-                (length,) = _LENGTH.unpack(exactly(connection, _LENGTH.size))
-                if length > LARGEST:
-                    return
-                failed, reply = _handled(handler, exactly(connection, length))
-                connection.sendall(_HEAD.pack(failed, len(reply)) + reply)
+                failed, reply = _handled(handler, receive_frame(connection))
+                send_frame(connection, reply, bytes((failed,)))
     finally:
         connections.discard(connection)
 
@@ -243,6 +235,19 @@ def _handled(handler: Handler, payload: bytes) -> tuple[bool, bytes]:
             threading.ExceptHookArgs((type(error), error, error.__traceback__, threading.current_thread()))
         )
         return True, f"a fault of the gateway: {type(error).__name__}: {error}".encode()
+
+
+def send_frame(connection: socket.socket, data: bytes, before: bytes = b"") -> None:
+    """Send `data` after its length, and before that what `before` has. Raises OSError."""
+    connection.sendall(before + _LENGTH.pack(len(data)) + data)
+
+
+def receive_frame(connection: socket.socket, end: float | None = None, most: int = LARGEST) -> bytes:
+    """The data of `send_frame`. Raises as `exactly`, and OSError for more than `most` bytes."""
+    (length,) = _LENGTH.unpack(exactly(connection, _LENGTH.size, end))
+    if length > most:
+        raise OSError(f"{length} bytes are more than {most}")
+    return exactly(connection, length, end)
 
 
 def exactly(connection: socket.socket, length: int, end: float | None = None) -> bytes:

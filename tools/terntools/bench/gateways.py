@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import tempfile
 import time
 from collections.abc import Callable
@@ -16,6 +15,7 @@ from ternhost.fleet import KINDS
 from ternhost.runs.options import Schedule, Where
 from ternhost.runs.run import Run
 from ternhost.runs.status import END, Status, Watcher
+from terntools.bench.memory import resident
 from terntools.emulators.sites import LocalSites, Sites
 
 _LOOKED_AT = (1, 5, 20)  # rounds after which the memory is told
@@ -46,9 +46,8 @@ def run(
         times.append(time.monotonic() - begun)
         counts += now.reports
         if now.round in _LOOKED_AT or now.round == rounds:
-            held = {name: site.memory for name, site in sites.sites.items()}
-            memory[now.round] = {"gateway_most": max(held.values()), "gateway_least": min(held.values())}
-            memory[now.round]["host"] = _own_memory()
+            held = [resident(site.pid) for site in sites.sites.values() if site.pid]
+            memory[now.round] = {"gateway_most": max(held), "gateway_least": min(held), "host": resident()}
         tell(f"round {now.round}: {now.reports:,} reports in {times[-1]:.1f} s")
         begun = time.monotonic()
 
@@ -75,7 +74,3 @@ def run(
         "seconds_most": round(max(times), 2),
         "memory_bytes": memory,
     }
-
-
-def _own_memory() -> int:
-    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")

@@ -37,6 +37,7 @@ from ternhost.links.access import Access
 from ternhost.links.mqtt import Client, MqttLink
 from terntools.bench import brokers
 from terntools.bench.ingest_load import REPEATED, K, Load, key_of, question
+from terntools.bench.memory import resident
 
 DEVICES = 20_000
 _MOST_SINGLE = 200_000  # reports of which each is sent by itself, to compare with
@@ -327,7 +328,7 @@ async def _ingest(access: Access, load: Load, loader: _Loader, store: Store) -> 
         for result in aggregator.tick(time.monotonic()):
             counted += sum(int(cohort.counts.sum()) for cohort in result.cohorts) // K
             store.end_round(result.number, result.ended)
-            memory.append(_rss())
+            memory.append(resident())
         open_rounds()
         loader.taken(taken)
     seconds, used = time.perf_counter() - started, time.process_time() - used
@@ -347,8 +348,3 @@ async def _ingest(access: Access, load: Load, loader: _Loader, store: Store) -> 
         * (1 if sys.platform == "darwin" else 1024),
         "rss_bytes": memory,
     }
-
-
-def _rss() -> int:
-    with open("/proc/self/statm") as file:
-        return int(file.read().split()[1]) * resource.getpagesize()

@@ -137,7 +137,6 @@ class Relay:
     def __init__(self, port: str, access: Access, passwords: Passwords, tell: Tell) -> None:
         """port: a name of `devices.NAMES`. tell: gets a sentence, each time that something has changed."""
         self.port = port
-        self.up = self.down = 0  # frames
         self._access = access
         self._passwords = passwords
         self._tell = tell
@@ -185,7 +184,8 @@ class Relay:
                         f"board {mqtt.name(first)} has no password here" if first else "the board has no key",
                         hint="make it a member: tern up; then run 'tern broker config' again",
                     )
-                _Passage(self, link, inbox, first, password).run()
+                where = (self._access, self._context)
+                _Passage(link, inbox, first, password, *where, self._end, self._say).run()
             finally:
                 link.close()
         finally:
@@ -195,11 +195,21 @@ class Relay:
 class _Passage:
     """What passes between a board and the broker, as long as the board is there."""
 
-    def __init__(self, relay: Relay, link: _Port, inbox: _Inbox, first: int, password: str) -> None:
-        self._relay, self._link, self._inbox = relay, link, inbox
+    def __init__(
+        self,
+        link: _Port,
+        inbox: _Inbox,
+        first: int,
+        password: str,
+        access: Access,
+        context: ssl.SSLContext | None,
+        end: threading.Event,
+        say: Tell,
+    ) -> None:
+        """first: the board's first client. end: ends it. say: gets what the state is, as often as it is looked at."""
+        self._link, self._inbox, self._end, self._say = link, inbox, end, say
         self._name = mqtt.name(first)
-        access = relay._access
-        where = (access.host, access.port, relay._context, access.host)
+        where = (access.host, access.port, context, access.host)
         hello = mqtt.HELLO % (access.prefix, self._name)
         self._session = Session(
             lambda: _Line(inbox.bell, *where),
@@ -226,7 +236,7 @@ class _Passage:
     def run(self) -> None:
         """Raises DeviceError once the board is gone."""
         try:
-            while not self._relay._end.is_set():
+            while not self._end.is_set():
                 for received in self._inbox.take():
                     if received.error:
                         raise received.error
@@ -252,7 +262,6 @@ class _Passage:
         while self._up and self._session.connected and self._broker.waiting() < _WINDOW - 1:
             frame = self._up.popleft()
             self._broker.send(frame, len(frame))
-            self._relay.up += 1
 
     def _fetch(self) -> None:
         busy = self._owing or self._link.backlog() > _BACKLOG
@@ -274,21 +283,19 @@ class _Passage:
             self._owing, self._asked = frame, time.monotonic()
             at = 1 if frame[0] == wire.HELLO_REQUEST else 5
             self._nonce = int.from_bytes(frame[at : at + 4], "little")
-        else:
-            self._relay.down += 1
         self._link.send(frame)
 
     def _look(self) -> None:
         now = time.monotonic()
         if self._session.connected:
-            self._relay._say(f"board {self._name} is on {self._where}")
+            self._say(f"board {self._name} is on {self._where}")
         elif isinstance(self._broker.error, MqttError):  # its password may be another by now
             raise DeviceError(
                 f"{self._where} does not let board {self._name} in: {self._broker.error}",
                 hint="give it the board's password: tern broker config",
             )
         elif self._broker.error:
-            self._relay._say(f"board {self._name} waits for {self._where}: {self._broker.error}")
+            self._say(f"board {self._name} waits for {self._where}: {self._broker.error}")
         if self._owing and now - self._asked > _AGAIN:
             self._send(self._owing)
         quiet = now - self._heard

@@ -73,14 +73,6 @@ class Site:
             self._process.wait()
             self._process = None
 
-    @property
-    def memory(self) -> int:
-        """Bytes of memory that it holds now."""
-        for line in Path(f"/proc/{self.pid}/status").read_text().splitlines():
-            if line.startswith("VmRSS:"):
-                return int(line.split()[1]) * 1024
-        raise DeviceError(f"the gateway in {self.directory} does not run")
-
 
 class Sites:
     """Gateways in a directory, one a name, from entering the context until leaving it."""

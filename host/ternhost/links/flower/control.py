@@ -46,7 +46,7 @@ clientapp = "ternapp.client:app"
 [tool.flwr.app.config]
 socket = ""
 """
-_SERVER_APP = "from ternhost.links.flower.relay import app\n\n__all__ = ['app']\n"
+_SERVER_APP = "from ternhost.links.flower.serverapp import app\n\n__all__ = ['app']\n"
 # Flower wants one. Our nodes run none; another SuperNode may be told so.
 _CLIENT_APP = """
 from flwr.clientapp import ClientApp

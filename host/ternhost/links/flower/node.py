@@ -46,8 +46,8 @@ from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 from ternhost.errors import TernError
 from ternhost.links.flower.children import end_with_parent, next_pause
 from ternhost.links.flower.files import AUTHORITY, NODE, NODE_KEY, Site, endpoint
-from ternhost.links.flower.relay import carried, content
 from ternhost.links.flower.sealed import NONCE, seal
+from ternhost.links.flower.serverapp import carried, content
 from ternhost.links.post import SOCKET, call
 
 HEARTBEAT = 10.0  # seconds, the least that Flower allows; a site is gone after twice as long without one

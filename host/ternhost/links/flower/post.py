@@ -18,9 +18,19 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from ternhost.errors import StorageError, UsageError
 from ternhost.links.flower.control import FAILURES, Control
 from ternhost.links.flower.files import HOST, Server
-from ternhost.links.flower.relay import ANSWERED, ASKED, LENGTH, RUN
 from ternhost.links.flower.sealed import NONCE, unseal
-from ternhost.links.post import LARGEST, Inbox, Received, exactly, listening, served, text_of
+from ternhost.links.flower.serverapp import ANSWERED, ASKED, MOST, RUN
+from ternhost.links.post import (
+    LARGEST,
+    Inbox,
+    Received,
+    exactly,
+    listening,
+    receive_frame,
+    send_frame,
+    served,
+    text_of,
+)
 
 _LOOK = 1.0  # seconds between two looks at the SuperLink
 _START = 45.0  # seconds that a ServerApp may take to start; then another is asked for
@@ -113,9 +123,8 @@ class FlowerPost:
                 return
             self._number += 1
             self._asked[self._number] = asked
-            frame = ASKED.pack(node[0], self._number) + asked.question
             try:
-                self._app.sendall(LENGTH.pack(len(frame)) + frame)
+                send_frame(self._app, ASKED.pack(node[0], self._number) + asked.question)
             except OSError:  # the thread that reads will notice, and say so
                 with suppress(OSError):
                     self._app.shutdown(socket.SHUT_RDWR)
@@ -171,8 +180,7 @@ class FlowerPost:
         self._wake.set()
         try:
             while True:
-                (length,) = LENGTH.unpack(exactly(app, LENGTH.size))
-                data = exactly(app, length)
+                data = receive_frame(app, most=MOST)
                 number, failed = ANSWERED.unpack_from(data)
                 self._answered(number, bool(failed), data[ANSWERED.size :])
         finally:

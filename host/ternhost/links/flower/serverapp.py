@@ -16,12 +16,12 @@ from typing import Any
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.serverapp import Grid, ServerApp
 
-from ternhost.links.post import connected, exactly
+from ternhost.links.post import LARGEST, connected, receive_frame, send_frame
 
-LENGTH = struct.Struct(">I")
 ASKED = struct.Struct(">QQ")
 ANSWERED = struct.Struct(">QB")
 RUN = struct.Struct(">Q")
+MOST = LARGEST + (2 << 20)  # bytes of a frame: whatever the guard lets a site send, and what stands before it
 
 _RECORD, _FIELD = "tern", "bytes"
 _POLL = 0.2  # seconds between two looks for answers
@@ -33,7 +33,7 @@ app = ServerApp()
 
 @app.main()
 def main(grid: Grid, context: Context) -> None:
-    """Relay until the host closes its socket."""
+    """Pass on until the host closes its socket."""
     with connected(str(context.run_config["socket"]), _CONNECT) as host:
         host.settimeout(None)
         host.sendall(RUN.pack(context.run_id))
@@ -65,8 +65,7 @@ def _hear(host: socket.socket, asked: queue.SimpleQueue[tuple[int, int, bytes] |
     """Put what the host asks on the queue, and None when it has closed the socket."""
     try:
         while True:
-            (length,) = LENGTH.unpack(exactly(host, LENGTH.size))
-            data = exactly(host, length)
+            data = receive_frame(host, most=MOST)
             node, number = ASKED.unpack_from(data)
             asked.put((node, number, data[ASKED.size :]))
     except (OSError, EOFError):
@@ -107,4 +106,4 @@ def _look(grid: Grid, host: socket.socket, under_way: dict[str, int]) -> None:
 
 
 def _tell(host: socket.socket, number: int, failed: int, data: bytes) -> None:
-    host.sendall(LENGTH.pack(ANSWERED.size + len(data)) + ANSWERED.pack(number, failed) + data)
+    send_frame(host, ANSWERED.pack(number, failed) + data)
