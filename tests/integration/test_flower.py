@@ -11,7 +11,6 @@ import sys
 import threading
 import time
 from contextlib import ExitStack, suppress
-from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -49,7 +48,7 @@ from ternhost.errors import TERMINATED, RefusedError, UsageError
 from ternhost.fleet.gateways import write_gateways
 from ternhost.links.flower import FlowerPost, node, serve_site, superlink
 from ternhost.links.flower.control import Control
-from ternhost.links.flower.files import Site
+from ternhost.links.flower.files import Server, Site
 from ternhost.links.flower.serverapp import content
 from ternhost.links.flower.serving import SuperLink
 from terntools.mosquitto import free_port
@@ -398,7 +397,11 @@ def test_the_way_is_open_over_ipv6(tmp_path, address):
 
 
 def test_what_goes_wrong_with_the_superlink_is_told_whatever_it_is(tmp_path):
-    server = replace(write_gateways(tmp_path, ["north"], port=free_port()), address="a:b")  # no URL has that
+    settings = write_gateways(tmp_path, ["north"], port=free_port()).directory / "server.json"
+    settings.write_text(settings.read_text().replace("127.0.0.1", "a:b"))  # no URL has that
+    with FlowerPost(tmp_path) as post:
+        wait_for(lambda: "InvalidURL" in post.condition(), LATE)
+    server = Server.load(tmp_path)
     with Control(server) as control:
         running = SuperLink(server, None, control)
         thread = threading.Thread(target=running.look)
