@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from contextlib import ExitStack, suppress
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,7 @@ from flwr.common.serde import message_to_proto
 from flwr.proto.fleet_pb2 import ActivateNodeRequest, PullMessagesRequest, PushMessagesRequest
 from flwr.proto.node_pb2 import Node
 from flwr.proto.runtime_pb2 import AcquireTaskRequest
+from flwr.supercore.date import now
 from flwr.supercore.inflatable import inflatable_protobuf_utils as objects
 from flwr.supercore.inflatable.inflatable_object import (
     get_all_nested_objects,
@@ -35,16 +37,18 @@ from flwr.supercore.inflatable.inflatable_utils import push_objects
 from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
 from flwr.supercore.primitives.asymmetric import public_key_to_bytes
 from flwr.supercore.runtime import RuntimeHttpClient
+from flwr.supernode import node_auth_http_interceptor
 from flwr.supernode.fleet_http_client import FleetHttpClient
 from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 from harness.arena import TERN
 from harness.raw_client import wait_for
 
+from ternhost.cli import main
 from ternhost.errors import TERMINATED, RefusedError, UsageError
 from ternhost.fleet.gateways import write_gateways
-from ternhost.links.flower import FlowerPost, serve_site, superlink
+from ternhost.links.flower import FlowerPost, node, serve_site, superlink
 from ternhost.links.flower.control import Control
-from ternhost.links.flower.files import Server
+from ternhost.links.flower.files import Server, Site
 from ternhost.links.flower.serverapp import content
 from ternhost.links.flower.serving import SuperLink
 from terntools.mosquitto import free_port
@@ -206,9 +210,20 @@ def test_a_site_that_is_not_registered_is_refused(fleet, tmp_path):
     stranger = tmp_path / "north"
     (stranger / "authority.pem").write_bytes((fleet.directory / "north" / "authority.pem").read_bytes())
     with serve_site(stranger, lambda question: b"north has " + question):
-        say(stranger, "refuses")
+        say(stranger, "the server has no site with this key")
         fleet.ask()
         assert "connected" not in (stranger / "node.log").read_text()
+
+
+@pytest.mark.parametrize(("ahead", "said"), [(12, "ahead of the server's by 1[2-9] s"), (-400, "behind")])
+def test_a_site_whose_clock_is_wrong_is_told(fleet, ahead, said, monkeypatch, capsys):
+    def wrong():
+        return now() + timedelta(seconds=ahead)
+
+    monkeypatch.setattr(node, "now", wrong)
+    monkeypatch.setattr(node_auth_http_interceptor, "now", wrong)
+    node.SiteNode(Site.load(fleet.directory / "north")).attempt()
+    assert re.search(f"refuses: 401: the clock of this site is {said}", capsys.readouterr().out)
 
 
 def test_a_server_of_another_authority_is_refused(fleet, tmp_path):
@@ -217,16 +232,33 @@ def test_a_server_of_another_authority_is_refused(fleet, tmp_path):
         say(tmp_path / "north", "certificate")
 
 
-def test_a_site_can_be_added_while_the_superlink_runs_and_taken_away(fleet):
+def test_a_site_can_be_added_while_the_superlink_runs_and_taken_away_and_put_back(fleet, capsys):
     write_gateways(fleet.directory, ["west"])
+    key = fleet.directory / "server" / "sites" / "west.pub"
     with serve_site(fleet.directory / "west", bytes):
         wait_for(lambda: fleet.post.sites().get("west"), LATE)
+
+        def ask(site):
+            fleet.post.send(site, b"you again")
+            return fleet.post.receive(5.0)
+
         fleet.post.send("west", b"you")
         (reply,) = wait_for(lambda: fleet.post.receive(1.0), LATE)
         assert (reply.site, reply.payload) == ("west", b"you")
-        (fleet.directory / "server" / "sites" / "west.pub").unlink()
+        written = key.read_bytes()
+        key.unlink()
         wait_for(lambda: "west" not in fleet.link.sites, LATE)
         say(fleet.directory / "west", "refuses")
+        key.write_bytes(written)
+        wait_for(lambda: [reply for reply in ask("west") if reply.payload == b"you again"], LATE)
+        key.write_bytes(b"broken")
+        wait_for(lambda: fleet.link.condition.startswith("west is not let in: "), LATE)
+        assert main(["gateway", "status", str(fleet.directory)]) == 0
+        assert "west is not let in: " in capsys.readouterr().out
+        write_gateways(fleet.directory, ["young"])
+        wait_for(lambda: "young" in fleet.link.sites, LATE)  # all the same
+        key.unlink()
+        (key.parent / "young.pub").unlink()
     wait_for(lambda: not fleet.link.condition, LATE)
     fleet.ask()
 

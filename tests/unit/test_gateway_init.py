@@ -70,6 +70,15 @@ def test_a_site_is_registered_for_ids(tmp_path):
             write_gateways(tmp_path, [wrong])
 
 
+def test_a_site_that_was_removed_leaves_its_ids_to_others(tmp_path):
+    write_gateways(tmp_path, ["west:1-500"])
+    (tmp_path / "server" / "sites" / "west.pub").unlink()
+    assert registered(tmp_path) == {}
+    write_gateways(tmp_path, ["newwest:1-500"])
+    write_gateways(tmp_path, ["west"])
+    assert registered(tmp_path) == {"newwest": range(1, 501)}
+
+
 def test_secrets_are_their_owners_alone_and_the_server_has_no_key_of_a_site(tmp_path):
     write_gateways(tmp_path, ["north"])
     secret = ["server/authority.key", "server/server.key", "server/control.secret", "server/executor.secret"]
@@ -287,12 +296,30 @@ def test_a_key_that_is_none_of_a_site_is_told_and_those_who_were_known_are_let_i
     for strange in (None, written):
         if strange:
             (keys / "strange.pub").write_bytes(strange)
-            with pytest.raises(ValueError, match=message):
-                public_keys(keys)
+            known, wrong = public_keys(keys)
+            assert (list(known), list(wrong)) == (["north"], ["strange"])
+            assert message in wrong["strange"]
         said = []
         site = scope("/v1/fleet/push-object", "10.0.0.9", "10.0.0.7", signed(tmp_path, "north"))
         asyncio.run(guard(site, None, told(said)))
         assert said[0]["status"] == 200
+
+
+def test_the_guard_forgets_a_site_that_was_removed_also_where_a_key_is_broken(tmp_path):
+    write_gateways(tmp_path, ["north", "south"])
+    keys = tmp_path / "server" / "sites"
+    guard = Guard(flower, "secret", keys)
+
+    def status(site):
+        said = []
+        headers = signed(tmp_path, site)
+        asyncio.run(guard(scope("/v1/fleet/push-object", "10.0.0.9", "10.0.0.7", headers), None, told(said)))
+        return said[0]["status"]
+
+    assert status("south") == 200
+    (keys / "strange.pub").write_bytes(b"broken")
+    (keys / "south.pub").unlink()
+    assert (status("north"), status("south")) == (200, 401)
 
 
 def test_a_body_that_does_not_come_is_given_up(tmp_path):

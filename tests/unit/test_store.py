@@ -64,6 +64,13 @@ def test_what_was_committed_is_there_after_reopening(path):
         assert store.last_round() == 1
 
 
+def test_a_full_disk_is_told_to_hosts_and_to_gateways(store):
+    store._db.execute("PRAGMA max_page_count = 1")  # as many as there are
+    with pytest.raises(StorageError, match="full") as told:
+        store.save_state({"fills it": os.urandom(1 << 20).hex()})
+    assert "--resume, or start a gateway again" in told.value.hint
+
+
 def test_a_round_ends_together_with_what_its_run_learned(store):
     store.begin_run(RUN)
     store.open_round(ROUND)

@@ -13,16 +13,17 @@ from ternhost.aggregate import schema
 from ternhost.aggregate import store_file as files
 from ternhost.errors import StorageError
 
+_AGAIN = "go on with --resume, or start a gateway again"  # which goes on by itself
 _HINTS = {
-    "SQLITE_FULL": "free some space, then go on with --resume: every accepted report is safe",
-    "SQLITE_IOERR": "the disk is full or failing; put that right, then go on with --resume: "
+    "SQLITE_FULL": f"free some space, then {_AGAIN}: every accepted report is safe",
+    "SQLITE_IOERR": f"the disk is full or failing; put that right, then {_AGAIN}: "
     "every accepted report is safe",
     "SQLITE_READONLY": "make the file and its directory writable for you",
     "SQLITE_CANTOPEN": "check that the directory exists and is yours to write",
     "SQLITE_NOTADB": "this is not a store of tern; name another file",
     "SQLITE_CORRUPT": "the file is damaged; bring it back from a copy, or start a new store",
     "SQLITE_BUSY": "another program uses this store; end it, or name another store",
-    "SQLITE_CONSTRAINT": "another program wrote to this store; end it, then go on with --resume",
+    "SQLITE_CONSTRAINT": f"another program wrote to this store; end it, then {_AGAIN}",
 }
 
 

@@ -121,13 +121,13 @@ def run_superlink(args: argparse.Namespace) -> int:
 
 
 def _tell(host: str, port: int, condition: str, sites: dict[str, bool], as_json: bool) -> None:
-    if condition:
-        text = condition
-    else:
+    text = condition
+    if sites or not condition:
         connected = [site for site, online in sites.items() if online]
         away = [site for site, online in sites.items() if not online]
         text = f"the SuperLink listens at {host} port {port}; connected: {', '.join(connected) or 'no site'}"
         text += f"; not connected: {', '.join(away)}" if away else ""
+        text += f"; {condition}" if condition else ""
     print_result({"host": host, "port": port, "condition": condition, "sites": sites}, text, as_json)
     sys.stdout.flush()
 

@@ -50,10 +50,13 @@ def write_gateways(
         else:
             server = _write_server(place, host or "localhost", address, PORT if port is None else port)
         for site, devices in ranges.items():
+            new = not (place / files.SITES / f"{site}.pub").exists()
             if devices is not None:
                 told = json.dumps({"devices": [devices.start, devices.stop - 1]})
                 write_file(place / files.SITES / f"{site}.json", told.encode() + b"\n")
-            if not (place / files.SITES / f"{site}.pub").exists():
+            elif new:  # what a site of that name had, which has been removed
+                (place / files.SITES / f"{site}.json").unlink(missing_ok=True)
+            if new:
                 _write_site(directory / site, site, server)
     except OSError as error:
         raise StorageError(f"cannot write {error.filename}: {error.strerror}") from error
@@ -68,13 +71,16 @@ def sites_of(directory: str | Path) -> list[str]:
 def registered(directory: str | Path) -> dict[str, range]:
     """The ids that the devices of sites may have, by site; of others any. directory: as of `sites_of`.
 
-    Raises StorageError.
+    A site without its key has been removed, and has no ids. Raises StorageError.
     """
     found = {}
-    for path in sorted((files.server_directory(directory) / files.SITES).glob("*.json")):
+    for site in sites_of(directory):
+        path = files.server_directory(directory) / files.SITES / f"{site}.json"
         try:
             first, last = json.loads(path.read_text())["devices"]
-            found[path.stem] = range(int(first), int(last) + 1)
+            found[site] = range(int(first), int(last) + 1)
+        except FileNotFoundError:
+            continue
         except (OSError, ValueError, KeyError, TypeError) as error:
             hint = "write it again: tern gateway init DIR --site NAME:FIRST-LAST"
             raise StorageError(f"{path}: {error}", hint=hint) from error

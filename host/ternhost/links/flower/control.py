@@ -16,7 +16,6 @@ from flwr.proto.control_pb2 import (
     RegisterNodeRequest,
     StartRunRequest,
     StopRunRequest,
-    UnregisterNodeRequest,
 )
 from flwr.supercore.control import ControlHttpClient
 from flwr.supercore.fab import Fab
@@ -115,42 +114,32 @@ class Control:
             )
         return f"{where}: {error if isinstance(error, FAILURES) else repr(error)}"
 
-    def public_keys(self) -> dict[str, ec.EllipticCurvePublicKey]:
-        """The key of each site of the directory, by its name."""
+    def public_keys(self) -> tuple[dict[str, ec.EllipticCurvePublicKey], dict[str, str]]:
+        """The key of each site of the directory, by its name, and why others have none."""
         return public_keys(self._server.directory / SITES)
 
-    def sites(
-        self, keys: Mapping[str, ec.EllipticCurvePublicKey]
-    ) -> tuple[dict[str, tuple[int, bool]], set[int]]:
-        """Of the sites with these keys: their numbers, if they are registered, and whether each is connected; and
-        numbers that are no site's.
-        """
-        nodes = self._nodes()
-        encoded = {name: public_key_to_bytes(key) for name, key in keys.items()}
-        others = nodes.keys() - encoded.values()
-        return {name: nodes[key] for name, key in encoded.items() if key in nodes}, {
-            nodes[key][0] for key in others
-        }
-
-    def register(self) -> dict[str, bool]:
-        """Have the SuperLink let in the sites of the directory, and nobody else; whether each is connected."""
-        keys = self.public_keys()
-        there, others = self.sites(keys)
-        for name in keys.keys() - there.keys():
-            self._client.RegisterNode(
-                RegisterNodeRequest(public_key=public_key_to_bytes(keys[name]), name=name)
-            )
-        for node in others:
-            self._client.UnregisterNode(UnregisterNodeRequest(node_id=node))
-        return {name: name in there and there[name][1] for name in keys}
-
-    def _nodes(self) -> dict[bytes, tuple[int, bool]]:
+    def sites(self, keys: Mapping[str, ec.EllipticCurvePublicKey]) -> dict[str, tuple[int, bool]]:
+        """Of the sites with these keys that are registered: the number, and whether it is connected."""
         answer = self._client.ListNodes(ListNodesRequest())
-        return {
-            node.public_key: (node.node_id, node.status == "online")
-            for node in answer.nodes_info
-            if node.status != "unregistered"  # which Flower remembers
-        }
+        nodes = {node.public_key: (node.node_id, node.status == "online") for node in answer.nodes_info}
+        encoded = {name: public_key_to_bytes(key) for name, key in keys.items()}
+        return {name: nodes[key] for name, key in encoded.items() if key in nodes}
+
+    def register(self) -> tuple[dict[str, bool], dict[str, str]]:
+        """Have the SuperLink know the sites of the directory: whether each is connected, and why others are not let in.
+
+        Those that were taken away are the guard's to refuse: what is unregistered Flower never takes again.
+        """
+        keys, wrong = self.public_keys()
+        there = self.sites(keys)
+        for name in sorted(keys.keys() - there.keys()):
+            try:
+                self._client.RegisterNode(
+                    RegisterNodeRequest(public_key=public_key_to_bytes(keys[name]), name=name)
+                )
+            except httpx.HTTPStatusError as error:
+                wrong[name] = self.trouble(error)
+        return {name: name in there and there[name][1] for name in keys}, wrong
 
     def start(self, config: Mapping[str, str]) -> int:
         """Run our ServerApp; the number of the run."""

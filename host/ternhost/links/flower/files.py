@@ -84,18 +84,20 @@ def server_directory(place: str | Path) -> Path:
     return place if (place / SETTINGS).exists() else place / SERVER
 
 
-def public_keys(sites: Path) -> dict[str, ec.EllipticCurvePublicKey]:
-    """The key of each site, by its name. sites: the directory of these keys. Raises OSError and ValueError."""
-    keys = {}
+def public_keys(sites: Path) -> tuple[dict[str, ec.EllipticCurvePublicKey], dict[str, str]]:
+    """The key of each site, by its name, and why others have none. sites: the directory of these keys."""
+    keys, wrong = {}, {}
     for path in sorted(sites.glob("*.pub")):
         try:
             key = load_ssh_public_key(path.read_bytes())
-        except (ValueError, UnsupportedAlgorithm) as error:
-            raise ValueError(f"{path}: {error}") from error
-        if not isinstance(key, ec.EllipticCurvePublicKey):
-            raise ValueError(f"{path} has a key of another kind")
-        keys[path.stem] = key
-    return keys
+        except (OSError, ValueError, UnsupportedAlgorithm) as error:
+            wrong[path.stem] = f"{path}: {error}"
+            continue
+        if isinstance(key, ec.EllipticCurvePublicKey):
+            keys[path.stem] = key
+        else:
+            wrong[path.stem] = f"{path} has a key of another kind"
+    return keys, wrong
 
 
 def endpoint(host: str, port: int) -> str:

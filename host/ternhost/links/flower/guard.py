@@ -143,12 +143,12 @@ class _Keys:
         try:
             changed = self._directory.stat().st_mtime_ns
             if changed != self._read_at:
-                keys = public_keys(self._directory).values()
-                self._keys = {public_key_to_bytes(key): key for key in keys}
+                keys, wrong = public_keys(self._directory)
+                self._keys = {public_key_to_bytes(key): key for key in keys.values()}
                 settled = time.time_ns() - changed > _SETTLED
-                self._read_at = changed if settled else -1
-        except (OSError, ValueError):
-            pass  # a file of it cannot be read, now or at all: those that were known, until it can
+                self._read_at = changed if settled and not wrong else -1
+        except OSError:
+            pass  # it cannot be read now: those that were known, until it can
         return self._keys
 
 

@@ -11,8 +11,8 @@ import random
 import sys
 import threading
 import time
-from collections.abc import Callable
 from contextlib import suppress
+from email.utils import parsedate_to_datetime
 from typing import Any
 
 import httpx
@@ -20,6 +20,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import load_ssh_private_key
 from flwr.app import Message
 from flwr.app.message import remove_content_from_message
+from flwr.common.constant import SYSTEM_TIME_TOLERANCE, TIMESTAMP_TOLERANCE
 from flwr.common.serde import message_to_proto
 from flwr.proto.fleet_pb2 import (
     ActivateNodeRequest,
@@ -29,6 +30,7 @@ from flwr.proto.fleet_pb2 import (
 )
 from flwr.proto.heartbeat_pb2 import SendNodeHeartbeatRequest
 from flwr.proto.node_pb2 import Node
+from flwr.supercore.date import now
 from flwr.supercore.inflatable import inflatable_protobuf_utils as objects
 from flwr.supercore.inflatable.inflatable_object import (
     get_all_nested_objects,
@@ -60,7 +62,9 @@ _ANSWER = 3600.0  # seconds that a gateway may take
 _MOST = 64  # questions at a time; others wait at the SuperLink
 
 
-class _Node:
+class SiteNode:
+    """The node of one site; what becomes of it goes to standard output, its log."""
+
     def __init__(self, site: Site) -> None:
         key = load_ssh_private_key((site.directory / NODE_KEY).read_bytes(), None)
         assert isinstance(key, ec.EllipticCurvePrivateKey)
@@ -78,21 +82,47 @@ class _Node:
         )
         self._free = threading.Semaphore(_MOST)
         self._asked = time.monotonic()
+        self._told = ""
+
+    def run(self) -> None:
+        """Serve for ever, whatever goes wrong."""
+        pause = 0.0
+        while True:
+            began = time.monotonic()
+            self.attempt()
+            pause = next_pause(pause, time.monotonic() - began, _LONGEST_PAUSE)
+            time.sleep(pause)
+
+    def attempt(self) -> None:
+        """Serve until something goes wrong, and tell it."""
+        try:
+            self.serve()
+            self._tell("the SuperLink does not know this site any more")
+        except httpx.HTTPStatusError as error:
+            self._tell(*_refusal(error.response))
+        except httpx.HTTPError as error:
+            self._tell(f"the SuperLink does not answer: {error}")
+
+    def _tell(self, state: str, more: str = "") -> None:
+        # Once as long as it is so; `more` may change meanwhile.
+        if state != self._told:
+            print(state + more, flush=True)
+            self._told = state
 
     def serve(self) -> None:
         """Connect, and take questions; raises httpx.HTTPError when the SuperLink does not answer or refuses."""
         node = self._activate()
-        print(f"{self._site.name}: connected", flush=True)
+        self._tell(f"{self._site.name}: connected")
         beat = 0.0
         while True:
-            now = time.monotonic()
-            if now >= beat:
+            looked = time.monotonic()
+            if looked >= beat:
                 request = SendNodeHeartbeatRequest(node=node, heartbeat_interval=HEARTBEAT)
                 if not self._client.SendNodeHeartbeat(request).success:
                     return
-                beat = now + HEARTBEAT * random.uniform(0.3, 0.5)
+                beat = looked + HEARTBEAT * random.uniform(0.3, 0.5)
             if not self._take(node):
-                time.sleep(min(_SLOW_POLL, _QUICK_POLL + (now - self._asked) / _SLOWER))
+                time.sleep(min(_SLOW_POLL, _QUICK_POLL + (looked - self._asked) / _SLOWER))
 
     def _activate(self) -> Node:
         """Tell the SuperLink that the site is there, whatever it believes of a node of ours that was killed."""
@@ -169,25 +199,23 @@ class _Node:
             )
 
 
-def _forever(serve: Callable[[], None]) -> None:
-    pause, told = 0.0, ""
-    while True:
-        began = time.monotonic()
-        try:
-            serve()
-            problem = "the SuperLink does not know this site any more"
-        except httpx.HTTPStatusError as error:
-            problem = f"the SuperLink refuses: {error.response.status_code} {error.response.text[:300]}"
-        except httpx.HTTPError as error:
-            problem = f"the SuperLink does not answer: {error}"
-        if problem != told:
-            print(problem, flush=True)
-            told = problem
-        pause = next_pause(pause, time.monotonic() - began, _LONGEST_PAUSE)
-        time.sleep(pause)
+def _refusal(response: httpx.Response) -> tuple[str, str]:
+    """Why the SuperLink refuses, for people, and what may change of it from one time to the next."""
+    told = f"the SuperLink refuses: {response.status_code} {response.text[:300]}".rstrip()
+    if response.status_code != httpx.codes.UNAUTHORIZED:
+        return told, ""
+    try:
+        ahead = (now() - parsedate_to_datetime(response.headers["Date"])).total_seconds()
+    except (KeyError, ValueError, TypeError):
+        return told, ""
+    if ahead >= SYSTEM_TIME_TOLERANCE:
+        return f"{told}: the clock of this site is ahead of the server's", f" by {ahead:.0f} s; set it"
+    if ahead <= -TIMESTAMP_TOLERANCE:
+        return f"{told}: the clock of this site is behind the server's", f" by {-ahead:.0f} s; set it"
+    return f"{told}: the server has no site with this key", ""
 
 
 if __name__ == "__main__":
     os.umask(0o077)
     end_with_parent()
-    _forever(_Node(Site.load(sys.argv[1])).serve)
+    SiteNode(Site.load(sys.argv[1])).run()

@@ -154,8 +154,8 @@ class FlowerPost:
                     return
 
     def _know(self) -> None:
-        self._keys = self._control.public_keys()
-        self._nodes, _ = self._control.sites(self._keys)
+        self._keys, _ = self._control.public_keys()
+        self._nodes = self._control.sites(self._keys)
 
     def _admit(self) -> None:
         """Let the ServerApp in, one at a time, and hear it."""

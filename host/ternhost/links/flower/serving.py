@@ -6,7 +6,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -27,7 +27,7 @@ class SuperLink:
 
     def __init__(self, server: Server, process: Child, control: Control) -> None:
         self.process = process
-        self.sites: dict[str, bool] = {}  # whether each is connected
+        self.sites: dict[str, bool] = {}  # whether each is connected; none while that is not known
         self.condition = "the SuperLink is starting"  # "" where all is well
         self._server = server
         self._control = control
@@ -38,26 +38,36 @@ class SuperLink:
         self._ending.set()
 
     def look(self) -> None:
-        """Have the SuperLink let in the sites of the directory, and no others, until `end`."""
+        """Have the SuperLink know the sites of the directory, until `end`."""
         while not self._ending.wait(_LOOK):
             try:
-                self.sites = self._control.register()
-                self.condition = ""
+                self.sites, wrong = self._control.register()
+                self.condition = _not_let_in(wrong)
+                continue
             except httpx.TransportError:
                 self.condition = (
                     f"the SuperLink is starting; if it does not, {self._server.directory / LOG} says why"
                 )
             except Exception as error:  # whatever it is, it is told, and the SuperLink goes on
                 self.condition = self._control.trouble(error)
+            self.sites = {}
 
 
 def state(server: Server) -> tuple[str, dict[str, bool]]:
-    """What is wrong with the SuperLink, "" if nothing, and whether each site that it knows is connected."""
+    """What is wrong with the SuperLink or a site, "" if nothing, and whether each site that it knows is connected."""
     with Control(server) as control:
         try:
-            return "", {name: online for name, (_, online) in control.sites(control.public_keys())[0].items()}
+            keys, wrong = control.public_keys()
+            there = control.sites(keys)
         except FAILURES as error:
             return control.trouble(error), {}
+    new = f"not registered yet; 'tern gateway superlink {server.directory.parent}' does it, or says why not"
+    wrong |= dict.fromkeys(keys.keys() - there.keys(), new)
+    return _not_let_in(wrong), {name: online for name, (_, online) in there.items()}
+
+
+def _not_let_in(wrong: Mapping[str, str]) -> str:
+    return "; ".join(f"{name} is not let in: {why}" for name, why in sorted(wrong.items()))
 
 
 @contextmanager
