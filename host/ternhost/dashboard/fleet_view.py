@@ -83,10 +83,15 @@ def budget(board: BoardView) -> float | None:
     return None if micro is None else max(0, micro - board.spent) / MICRO
 
 
+def budgets(boards: Sequence[BoardView], now: float) -> list[float]:
+    """What is left on those heard within a day that tell it, the least first."""
+    told = (budget(board) for board in boards if now - board.heard <= AGES["1d"])
+    return sorted(left for left in told if left is not None)
+
+
 def least_budget(boards: Sequence[BoardView], now: float) -> float | None:
     """The least of those heard within a day; None where none tells it."""
-    told = [budget(board) for board in boards if now - board.heard <= AGES["1d"]]
-    return min((left for left in told if left is not None), default=None)
+    return next(iter(budgets(boards, now)), None)
 
 
 def worst(boards: Sequence[BoardView], now: float, most: int) -> list[BoardView]:

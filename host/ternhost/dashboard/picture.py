@@ -99,9 +99,7 @@ def picture(shown: Snapshot, boards: int = _MOST_BOARDS) -> Picture:
         shown.store,
         note,
         run,
-        (run.references if run.schedule is None else run.schedule).get(
-            "rounds"
-        ),  # served: as of its last start
+        run.planned,
         shown.open[-1] if shown.open else None,
         last,
         {name: float(last[name]) for name in measures},

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -44,6 +44,18 @@ class RunView:
     @property
     def unfinished(self) -> bool:
         return self.status in (PREPARING, RUNNING)
+
+    @property
+    def classes(self) -> Sequence[Mapping[str, Any]]:
+        """What a report costs, and how it is made, of each class of devices; none where it is not known."""
+        found: Sequence[Mapping[str, Any]] = self.references.get("classes", ())
+        return found
+
+    @property
+    def planned(self) -> int | None:
+        """How many rounds it has, None without an end; of a served one as its last start said."""
+        found: int | None = (self.references if self.schedule is None else self.schedule).get("rounds")
+        return found
 
 
 @dataclass(frozen=True)

@@ -52,7 +52,7 @@ def tiles(now: Snapshot) -> list[Tile]:
     run = now.run
     if run is None:
         return [("devices with a key", f"{now.devices:,}", "")]
-    planned = run.references.get("rounds")
+    planned = run.planned
     coming = sum(own.reports for own in now.open)
     found = [
         ("rounds ended", f"{run.rounds:,}", f"of {planned:,}" if planned else "no end planned"),
