@@ -239,7 +239,7 @@ def test_every_run_says_when_it_begins_what_it_is_compared_with_in_the_end(tmp_p
         assert max(own["epsilon_run"] for own in before["classes"]) == result["epsilon_per_client"]
     for own in before["classes"]:
         json.dumps(charts.card(bytes.fromhex(own["card"])))
-    json.dumps(now.as_json())
+    json.dumps(picture(now).as_json())
     words.first(now)
 
 

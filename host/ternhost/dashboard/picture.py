@@ -8,10 +8,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from ternhost.aggregate.board_table import BoardRow
 from ternhost.dashboard import curves, words
 from ternhost.dashboard.curves import Curve
 from ternhost.dashboard.fleet_view import FleetView, fleet_of, worst
-from ternhost.dashboard.snapshot import BoardView, OpenRound, RunView, Snapshot
+from ternhost.dashboard.snapshot import OpenRound, RunView, Snapshot
 
 _MOST_BOARDS = 20
 _MOST_POINTS = 200
@@ -40,7 +41,7 @@ class Picture:
     curve: Curve | None = None
     reasons: Mapping[str, int] = field(default_factory=dict)
     fleet: FleetView | None = None
-    worst: tuple[BoardView, ...] = ()
+    worst: tuple[BoardRow, ...] = ()
     gateways: Mapping[str, int] = field(default_factory=dict)
     epsilon: Mapping[str, float | None] = field(default_factory=dict)
 
@@ -120,13 +121,17 @@ def _epsilon(shown: Snapshot, run: RunView, fleet: FleetView | None) -> dict[str
     return {"report": max(costs, default=None), "spent": spent, "before": run.epsilon_before, "left": left}
 
 
-def said(entry: Mapping[str, Any], figures: Iterable[str]) -> str:
-    """A round that has ended, in one line. figures: the names of those that it tells."""
+def said(entry: Mapping[str, Any], figures: Iterable[str], fleet: str = "") -> str:
+    """A round that has ended, in one line. figures: the names of those that it tells. fleet: what is said of that."""
     reasons = entry.get("reasons") or {}
     line = f"round {entry['round']}: {entry.get('reports', 0)} of {entry.get('asked', 0)} reports"
     line += f", {entry.get('refusals', 0)} refusals" + (f" ({counted(reasons)})" if reasons else "")
     line += f", {entry['ended']}" if entry.get("ended") else ""
-    return line + "".join(f"; {curves.word(name)} {entry[name]:.4f}" for name in figures if name in entry)
+    return (
+        line
+        + fleet
+        + "".join(f"; {curves.word(name)} {entry[name]:.4f}" for name in figures if name in entry)
+    )
 
 
 def counted(counts: Mapping[str, int]) -> str:

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 from ternhost.aggregate.board_table import BoardRow
 from ternhost.aggregate.run_table import PREPARING, RUNNING
-
-BoardView = BoardRow  # budget in micro-epsilon, heap in bytes; no tag proves what a board told
-
 
 PATIENCE = 300.0  # seconds beyond a deadline: a round of simulated clients may take them, and its evaluation
 
@@ -20,7 +17,7 @@ class RunView:
     """A run of a store. Times are seconds since 1970, `seconds` its own.
 
     options, schedule: as it was begun with. references: what its figures are compared with (`Algorithm.references`),
-    empty in a run of an earlier version. refusal: what the devices said where nobody reported.
+    empty in a run of an earlier version.
     """
 
     name: str
@@ -31,15 +28,12 @@ class RunView:
     options: Mapping[str, Any] = field(default_factory=dict)
     schedule: Mapping[str, Any] | None = None
     references: Mapping[str, Any] = field(default_factory=dict)
-    directory: str = ""
     rounds: int = 0
     reports: int = 0
     asked: int = 0
     refusals: int = 0
-    missing: int = 0
     seconds: float = 0.0
     epsilon_before: float = 0.0
-    refusal: tuple[str, ...] | None = None
 
     @property
     def unfinished(self) -> bool:
@@ -89,22 +83,14 @@ class GatewayView:
 
 @dataclass(frozen=True)
 class TallyView:
-    """What a cohort was asked in a round that has ended, and has told.
+    """What a cohort has told in a round that has ended: how often each symbol came, over all coordinates.
 
-    card: its bytes in hex, for k of d coordinates. symbols: how often each came, over all coordinates. coordinates: how
-    many values of each came.
+    card: the bytes of the one it was asked with, in hex.
     """
 
-    round: int
     position: int
-    asked: int
-    reports: int
-    model: int
-    k: int
-    d: int
     card: str
-    symbols: tuple[int, ...] = ()
-    coordinates: tuple[int, ...] = ()
+    symbols: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -126,7 +112,7 @@ class Snapshot:
     runs: tuple[RunView, ...] = ()
     history: tuple[Mapping[str, Any], ...] = ()
     open: tuple[OpenRound, ...] = ()
-    boards: tuple[BoardView, ...] = ()
+    boards: tuple[BoardRow, ...] = ()
     gateways: tuple[GatewayView, ...] = ()
     tallies: tuple[TallyView, ...] = ()
     devices: int = 0
@@ -152,7 +138,3 @@ class Snapshot:
         )
         since = now - max(last, self.written)
         return since if since > max(due) + PATIENCE else None
-
-    def as_json(self) -> dict[str, Any]:
-        """For JSON."""
-        return asdict(self)

@@ -9,12 +9,13 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from ternhost.aggregate.board_table import BoardRow
 from ternhost.aggregate.run_table import FINISHED, RUNNING
 from ternhost.dashboard.braille import plot
 from ternhost.dashboard.curves import Curve, word
 from ternhost.dashboard.fleet_view import budget, failed
 from ternhost.dashboard.picture import Picture, counted
-from ternhost.dashboard.snapshot import BoardView, OpenRound
+from ternhost.dashboard.snapshot import OpenRound
 from ternhost.dashboard.words import ago, duration
 from ternhost.text import visible
 
@@ -199,7 +200,7 @@ def _worst(picture: Picture, most: int, width: int) -> Iterable[RenderableType]:
     yield _line((f"{told}: as the board said when it connected; nothing proves it", "dim"))
 
 
-def _cells(board: BoardView, now: float) -> list[str | Text]:
+def _cells(board: BoardRow, now: float) -> list[str | Text]:
     state = (
         ("failed", "bold red") if failed(board) else ("online", "") if board.online else ("offline", "yellow")
     )
