@@ -125,11 +125,9 @@ def chosen(count: int, most: int = MOST) -> list[int]:
     return [i * (count - 1) // (most - 1) for i in range(most)]
 
 
-def series(
-    history: Sequence[Mapping[str, Any]], name: str, at: Sequence[float], most: int = MOST
-) -> list[Point]:
+def series(history: Sequence[Mapping[str, Any]], name: str, at: Sequence[float]) -> list[Point]:
     """What was chosen for each round by that name (tau, rate)."""
-    return [(at[i], float(history[i][name])) for i in chosen(len(history), most) if name in history[i]]
+    return [(at[i], float(history[i][name])) for i in chosen(len(history)) if name in history[i]]
 
 
 def word(measure: str) -> str:

@@ -34,8 +34,8 @@ class Section:
 class Html:
     """HTML of ours, sent again only where it has changed."""
 
-    def __init__(self, classes: str = "") -> None:
-        self._element = ui.html(sanitize=False).classes(classes)
+    def __init__(self) -> None:
+        self._element = ui.html(sanitize=False)
 
     def set(self, content: str) -> None:
         """Show it; nothing for an empty text."""
