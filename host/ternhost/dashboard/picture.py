@@ -126,12 +126,8 @@ def said(entry: Mapping[str, Any], figures: Iterable[str], fleet: str = "") -> s
     reasons = entry.get("reasons") or {}
     line = f"round {entry['round']}: {entry.get('reports', 0)} of {entry.get('asked', 0)} reports"
     line += f", {entry.get('refusals', 0)} refusals" + (f" ({counted(reasons)})" if reasons else "")
-    line += f", {entry['ended']}" if entry.get("ended") else ""
-    return (
-        line
-        + fleet
-        + "".join(f"; {curves.word(name)} {entry[name]:.4f}" for name in figures if name in entry)
-    )
+    line += (f", {entry['ended']}" if entry.get("ended") else "") + fleet
+    return line + "".join(f"; {curves.word(name)} {entry[name]:.4f}" for name in figures if name in entry)
 
 
 def counted(counts: Mapping[str, int]) -> str:

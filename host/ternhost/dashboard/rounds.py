@@ -8,6 +8,7 @@ from collections import Counter
 from nicegui import ui
 
 from ternhost.dashboard import charts, words
+from ternhost.dashboard.picture import counted
 from ternhost.dashboard.section import Chart, Html, Section, card, cards
 from ternhost.dashboard.snapshot import GatewayView, OpenRound, Snapshot
 
@@ -110,7 +111,6 @@ def _table(now: Snapshot) -> str:
     rows = []
     for entry in reversed(now.history[-_LAST:]):
         began, finished = entry.get("began"), entry.get("finished")
-        why = ", ".join(f"{name} {count:,}" for name, count in (entry.get("reasons") or {}).items())
         rows.append(
             [
                 entry["round"],
@@ -119,7 +119,7 @@ def _table(now: Snapshot) -> str:
                 entry.get("asked"),
                 entry.get("reports"),
                 entry.get("refusals"),
-                why,
+                counted(entry.get("reasons") or {}),
                 entry.get("ended", ""),
             ]
         )
