@@ -88,8 +88,7 @@ def _lines(now: Snapshot) -> str:
         return ""
     rows: list[tuple[str, Any, str]] = []
     if (spent := curves.spent(now)) is not None:
-        accepted = run.reports + sum(own.reports for own in now.open)
-        rows.append(("spent in this run, mean of a device", spent, f"by {accepted:,} accepted reports"))
+        rows.append(("spent in this run, mean of a device", spent, f"by {now.accepted:,} accepted reports"))
     rows.append(("spent before it, most of a device", run.epsilon_before, "in the rounds of this store"))
     allowed = run.options.get("budget")
     rows.append(("allowed for life", str(allowed or "–"), "--budget" if allowed else "no --budget was named"))
