@@ -20,7 +20,6 @@ from ternhost.files import replacing, write_whole
 from ternhost.fleet.provision import FLEET_NAME
 
 RUNS = Path("runs")
-STORE_NAME = "store.sqlite"
 RESULT_NAME = "result.json"
 RUN_NAME = "run.json"  # which run of which store this directory belongs to
 PACKED_NAME = "fleet.tar.gz"
