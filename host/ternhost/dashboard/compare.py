@@ -52,7 +52,7 @@ class Compare(Section):
 
     def _again(self) -> None:
         self._looked = -_EVERY
-        self.tick(self.sight.now)
+        self.tick(self.live.now)
 
     async def _look(self) -> None:
         try:

@@ -30,7 +30,7 @@ class Privacy(Section):
             with card("The card", wide=True):
                 ui.label(_CARD).classes("soft")
                 with ui.element("div").classes("controls") as self._controls:
-                    self._which = ui.toggle([], on_change=lambda: self.show(self.sight.now)).props(
+                    self._which = ui.toggle([], on_change=lambda: self.show(self.live.now)).props(
                         "dense no-caps aria-label=class"
                     )
                 self._card = Chart("distribution of the card's outputs")

@@ -50,7 +50,7 @@ class Rounds(Section):
         self._bar.set_visibility(opened is not None)
         if opened is not None:
             self._bar.props(f"max={max(1, opened.wanted)} value={min(opened.reports, opened.wanted)}")
-        arrivals = tuple(self.sight.arrivals)
+        arrivals = tuple(self.live.arrivals)
         self._arriving.set(
             (opened and opened.number, len(arrivals), arrivals[-1:]),
             lambda: charts.arriving(arrivals, opened.wanted) if opened and len(arrivals) > 1 else None,
