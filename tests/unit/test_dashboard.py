@@ -1,12 +1,14 @@
 """What the live page shows, without a browser: curves, the table of boards, pictures, words."""
 
 import asyncio
+import io
 import json
 import socket
 import time
 from dataclasses import replace
 
 import pytest
+from rich.console import Console
 
 from ternhost import mechanisms
 from ternhost.aggregate.board_table import BoardRow
@@ -17,6 +19,7 @@ from ternhost.dashboard import charts, curves, fleet, privacy, server, table, wo
 from ternhost.dashboard.picture import picture
 from ternhost.dashboard.reader import Reader
 from ternhost.dashboard.snapshot import OpenRound, RunView, Snapshot
+from ternhost.dashboard.terminal import Drawn
 from ternhost.errors import UsageError
 from ternhost.runs.options import Where
 from ternhost.runs.run import Run
@@ -236,7 +239,7 @@ def test_every_run_says_when_it_begins_what_it_is_compared_with_in_the_end(tmp_p
         assert max(own["epsilon_run"] for own in before["classes"]) == result["epsilon_per_client"]
     for own in before["classes"]:
         json.dumps(charts.card(bytes.fromhex(own["card"])))
-    json.dumps(now.as_json())
+    json.dumps(picture(now).as_json())
     words.first(now)
 
 
@@ -293,6 +296,43 @@ def test_epsilon_spent_counts_the_open_round_and_says_by_what():
     assert curves.spent(Snapshot("s")) is None
 
 
+def test_the_page_and_the_terminal_say_the_same_of_a_run_that_goes_on_for_longer():
+    now, day = time.time(), 86_400
+    seen = [
+        BoardRow(f"b{i}", i, 1, True, now - heard, {"budget": left})
+        for i, (heard, left) in enumerate([(2 * day, 1_000), (60, 1_250_000), (0, 1_750_000), (0, 1_875_000)])
+    ]
+    run = replace(RUN, schedule={"rounds": 40, "interval": 0.0})
+    shown = Snapshot("s", read=now, run=run, history=tuple(HISTORY), boards=tuple(seen))
+    console = Console(file=io.StringIO(), width=120)
+    console.print(Drawn(picture(shown)))
+    terminal = console.file.getvalue()
+    assert "10 of 40, 1,000 reports" in terminal
+    assert ("rounds ended", "10", "of 40") in words.tiles(shown)
+    assert "1.25 is left on the board with the least" in terminal
+    assert "<td>left, least of a board<td class=number>1.25<td>" in privacy._lines(shown)
+    assert "half of 3 heard within a day have 1.75 or more" in privacy._lines(shown)
+
+
+def classed(began=10, **more):
+    """A run of one class that began with so many rounds."""
+    own = {**REFERENCES["classes"][0], "k": 1, "levels": 2, "card_hash": "ab"}
+    return replace(RUN, references={**REFERENCES, "rounds": began, "classes": [own]}, **more)
+
+
+def test_what_a_class_pays_is_of_as_many_rounds_as_were_reckoned_with():
+    for began, rounds, head in (
+        (10, 10, "epsilon in the run"),
+        (10, 40, "epsilon in 10 rounds"),
+        (10, None, "epsilon in 10 rounds"),
+        (None, None, "epsilon a round"),
+        (None, 40, "epsilon a round"),
+    ):
+        assert f"<th scope=col class=number>{head}<th" in privacy._table(
+            classed(began, schedule={"rounds": rounds})
+        )
+
+
 def test_what_boards_have_left_is_of_when_they_connected():
     found = privacy._lines(Snapshot("s", run=RUN, boards=boards(3)))
     assert "left, least of a board" in found
@@ -335,6 +375,5 @@ def test_boards_that_lie_do_not_spoil_the_charts_of_the_fleet():
 
 def test_arrivals_end_at_a_round_number_and_epsilon_comes_first():
     assert charts.arriving([(0.0, 1.0), (37.2878, 5.0)], 10)["xAxis"]["max"] == 38
-    own = {**REFERENCES["classes"][0], "k": 1, "levels": 2, "card_hash": "ab"}
-    found = privacy._table([own], RUN)
+    found = privacy._table(classed())
     assert found.index("epsilon a report") < found.index("mechanism") < found.index("card")

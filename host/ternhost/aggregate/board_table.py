@@ -14,8 +14,9 @@ from ternhost.aggregate.database import Database
 class BoardRow:
     """A board: `clients` devices from `first` on, by which it is known; its `name` is its port, or that on its broker.
 
-    heard: seconds since 1970. told: of its HELLO, by name. errors: how often it failed, and how it did last (`error`).
-    spent: by the answers of its first device that were accepted since that HELLO, micro-epsilon.
+    heard: seconds since 1970. told: of its HELLO, by name (budget: micro-epsilon, heap: bytes). errors: how often it
+    failed, and how it did last (`error`). spent: by the answers of its first device that were accepted since that
+    HELLO, micro-epsilon.
     """
 
     name: str

@@ -15,10 +15,10 @@ from typing import Any
 from ternhost import extras
 from ternhost import options as fields
 from ternhost.algorithms.base import ALGORITHMS
-from ternhost.algorithms.judging import WORDS
 from ternhost.cli import add_command, print_result, running
 from ternhost.dashboard import beside
 from ternhost.dashboard.home_assistant import HomeAssistant, shown
+from ternhost.dashboard.picture import said
 from ternhost.errors import OK, UsageError
 from ternhost.runs import result as results
 from ternhost.runs.options import Schedule, Where
@@ -156,38 +156,25 @@ def _print_json() -> Callable[[Status], None]:
 
 
 def _watcher(args: argparse.Namespace) -> Watcher:
-    watchers: list[Callable[[Status], None]] = []
     if args.json:
-        watchers.append(_print_json())
-    elif not args.quiet:
-        watchers.append(_print_line)
+        return Watcher(_print_json(), _note_json, _note_json)
+    return Watcher() if args.quiet else Watcher(_print_line, _note, _note)
 
-    def tell(status: Status) -> None:
-        for watch in watchers:
-            watch(status)
 
-    def say(message: str) -> None:
-        if args.json:
-            print(json.dumps({"event": "note", "message": message}), flush=True)
-        elif not args.quiet:
-            print(visible(message, lines=True), flush=True)
+def _note_json(message: str) -> None:
+    print(json.dumps({"event": "note", "message": message}), flush=True)
 
-    return Watcher(status=tell, warn=say, note=say)
+
+def _note(message: str) -> None:
+    print(visible(message, lines=True), flush=True)
 
 
 def _print_line(status: Status) -> None:
     if status.event != END:
         return
-    why = ", ".join(f"{name} {count}" for name, count in status.reasons.items())
-    figures = "".join(f"; {WORDS.get(name, name)} {value:.4f}" for name, value in status.figures.items())
-    figures += "".join(f"; {name} {value:g}" for name, value in status.chosen.items())
-    print(
-        f"round {status.number}: {status.reports} of {status.asked} reports, {status.refusals} refusals"
-        + (f" ({why})" if why else "")
-        + f", {status.ended}"
-        + (f"; {status.boards} boards" if status.boards is not None else "")
-        + (f", {status.asleep} asleep" if status.asleep else "")
-        + (f", {status.strangers} of another version (tern deploy)" if status.strangers else "")
-        + figures,
-        flush=True,
-    )
+    fleet = "" if status.boards is None else f"; {status.boards} boards"
+    fleet += f", {status.asleep} asleep" if status.asleep else ""
+    fleet += f", {status.strangers} of another version (tern deploy)" if status.strangers else ""
+    chosen = "".join(f"; {name} {value:g}" for name, value in status.chosen.items())
+    entry = {**vars(status), **status.figures, "round": status.number}
+    print(said(entry, status.figures, fleet) + chosen, flush=True)

@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tern import wire
-from ternhost.dashboard.snapshot import BoardView
+from ternhost.aggregate.board_table import BoardRow
+from ternhost.dashboard.snapshot import GatewayView
 from ternhost.mechanisms.base import MICRO
 from ternhost.text import visible
 
@@ -40,17 +41,22 @@ class FleetView:
         return sum(self.states.values())
 
 
-def fleet_of(boards: Sequence[BoardView], now: float) -> FleetView:
+def states(of: Sequence[BoardRow] | Sequence[GatewayView]) -> dict[str, int]:
+    """How many are connected, and how many are not."""
+    online = sum(own.online for own in of)
+    return {"online": online, "offline": len(of) - online}
+
+
+def fleet_of(boards: Sequence[BoardRow], now: float) -> FleetView:
     """These boards at a time, seconds since 1970."""
     ages = dict.fromkeys((*AGES, OLDER), 0)
     for board in boards:
         ages[age_of(board, now)] += 1
-    online = sum(board.online for board in boards)
     told = [board.told for board in boards]
     generators = Counter(name for board in boards if (name := generator(board)) is not None)
     return FleetView(
         ages,
-        {"online": online, "offline": len(boards) - online},
+        states(boards),
         _most(Counter(str(own["release"]) for own in told if own.get("release") is not None)),
         dict.fromkeys(_GENERATORS.values(), 0) | dict(generators),
         _most(Counter(board.error for board in boards if board.error is not None)),
@@ -58,23 +64,23 @@ def fleet_of(boards: Sequence[BoardView], now: float) -> FleetView:
     )
 
 
-def age_of(board: BoardView, now: float) -> str:
+def age_of(board: BoardRow, now: float) -> str:
     """The class of AGES that a board is in, or OLDER."""
     return next((age for age, most in AGES.items() if now - board.heard <= most), OLDER)
 
 
-def generator(board: BoardView) -> str | None:
+def generator(board: BoardRow) -> str | None:
     """The random generator that a board says it uses, FAILED or OTHER; None where it does not say."""
     told = board.told.get("entropy")
     return None if told is None else _GENERATORS.get(told, OTHER)
 
 
-def failed(board: BoardView) -> bool:
+def failed(board: BoardRow) -> bool:
     """Whether a board says that its random generator has failed."""
     return board.told.get("entropy") == wire.FAILED
 
 
-def budget(board: BoardView) -> float | None:
+def budget(board: BoardRow) -> float | None:
     """The epsilon left to its first device: as the board said when it connected, less what its reports cost since.
 
     Less is left where it has paid for reports that did not arrive. None where it does not say.
@@ -83,16 +89,21 @@ def budget(board: BoardView) -> float | None:
     return None if micro is None else max(0, micro - board.spent) / MICRO
 
 
-def least_budget(boards: Sequence[BoardView], now: float) -> float | None:
+def budgets(boards: Sequence[BoardRow], now: float) -> list[float]:
+    """What is left on those heard within a day that tell it, the least first."""
+    told = (budget(board) for board in boards if now - board.heard <= AGES["1d"])
+    return sorted(left for left in told if left is not None)
+
+
+def least_budget(boards: Sequence[BoardRow], now: float) -> float | None:
     """The least of those heard within a day; None where none tells it."""
-    told = [budget(board) for board in boards if now - board.heard <= AGES["1d"]]
-    return min((left for left in told if left is not None), default=None)
+    return next(iter(budgets(boards, now)), None)
 
 
-def worst(boards: Sequence[BoardView], now: float, most: int) -> list[BoardView]:
+def worst(boards: Sequence[BoardRow], now: float, most: int) -> list[BoardRow]:
     """The boards to see to first: generator failed, offline, failed most often, smallest budget."""
 
-    def order(board: BoardView) -> tuple[bool, bool, int, float]:
+    def order(board: BoardRow) -> tuple[bool, bool, int, float]:
         left = budget(board)
         return not failed(board), board.online, -board.errors, float("inf") if left is None else left
 

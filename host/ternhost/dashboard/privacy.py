@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from nicegui import ui
 
 from ternhost.dashboard import charts, curves, words
-from ternhost.dashboard.fleet_view import budget
+from ternhost.dashboard.fleet_view import budgets
 from ternhost.dashboard.section import Chart, Html, Section, card, cards
 from ternhost.dashboard.snapshot import RunView, Snapshot
 from ternhost.errors import UsageError
@@ -31,16 +30,16 @@ class Privacy(Section):
             with card("The card", wide=True):
                 ui.label(_CARD).classes("soft")
                 with ui.element("div").classes("controls") as self._controls:
-                    self._which = ui.toggle([], on_change=lambda: self.show(self.sight.now)).props(
+                    self._which = ui.toggle([], on_change=lambda: self.show(self.live.now)).props(
                         "dense no-caps aria-label=class"
                     )
                 self._card = Chart("distribution of the card's outputs")
                 self._none = Html()
 
     def show(self, now: Snapshot) -> None:
-        classes = list(now.run.references.get("classes", ())) if now.run else []
+        classes = now.run.classes if now.run else ()
         self._classes.set(
-            _table(classes, now.run) if classes else words.empty(_UNKNOWN if now.run else "No run yet.")
+            _table(now.run) if now.run and classes else words.empty(_UNKNOWN if now.run else "No run yet.")
         )
         self._lines.set(_lines(now))
         options = {i: f"class {i + 1}, epsilon {own['epsilon']:g}" for i, own in enumerate(classes)}
@@ -63,8 +62,7 @@ def _draw(data: str) -> dict[str, Any] | None:
         return None
 
 
-def _table(classes: list[Mapping[str, Any]], run: RunView | None) -> str:
-    endless = run is not None and run.references.get("rounds") is None
+def _table(run: RunView) -> str:
     rows = [
         [
             f"{100 * own['share']:.3g} %",
@@ -75,9 +73,11 @@ def _table(classes: list[Mapping[str, Any]], run: RunView | None) -> str:
             own["levels"],
             own["card_hash"],
         ]
-        for own in classes
+        for own in run.classes
     ]
-    each = "epsilon a round" if endless else "epsilon in the run"
+    reckoned = run.references.get("rounds")  # as it began: it may have more by now, or no end
+    each = "in the run" if reckoned == run.planned else f"in {reckoned} rounds"
+    each = f"epsilon {'a round' if reckoned is None else each}"
     head = ("share of devices", "epsilon a report", each, "mechanism", "values a report", "levels", "card")
     return words.table(head, rows)
 
@@ -88,14 +88,13 @@ def _lines(now: Snapshot) -> str:
         return ""
     rows: list[tuple[str, Any, str]] = []
     if (spent := curves.spent(now)) is not None:
-        accepted = run.reports + sum(own.reports for own in now.open)
-        rows.append(("spent in this run, mean of a device", spent, f"by {accepted:,} accepted reports"))
+        rows.append(("spent in this run, mean of a device", spent, f"by {now.accepted:,} accepted reports"))
     rows.append(("spent before it, most of a device", run.epsilon_before, "in the rounds of this store"))
     allowed = run.options.get("budget")
     rows.append(("allowed for life", str(allowed or "–"), "--budget" if allowed else "no --budget was named"))
-    left = sorted(own for board in now.boards if (own := budget(board)) is not None)
-    if left:
+    if left := budgets(now.boards, now.read):
         half = left[len(left) // 2]
-        middle = f"as boards said, less their reports since; half of {len(left):,} have {half:.4g} or more"
+        middle = f"as boards said, less their reports since; half of {len(left):,} heard within a day"
+        middle += f" have {half:.4g} or more"
         rows.append(("left, least of a board", left[0], middle))
     return "<p></p>" + words.table(("epsilon of a device", "amount", "that is"), rows)

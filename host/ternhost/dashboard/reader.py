@@ -12,15 +12,16 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
 
+from ternhost.aggregate.board_table import BoardRow
 from ternhost.aggregate.members import unpack_ids
 from ternhost.aggregate.questions import decode_body
 from ternhost.aggregate.tallies import unpack_counts
 from ternhost.dashboard import guarded
-from ternhost.dashboard.snapshot import BoardView, GatewayView, OpenRound, RunView, Snapshot, TallyView
+from ternhost.dashboard.snapshot import GatewayView, OpenRound, RunView, Snapshot, TallyView
 from ternhost.errors import StorageError
 from ternhost.mechanisms.base import MICRO
 
-_STATE = ("rounds", "reports", "asked", "refusals", "missing", "seconds", "spent_before", "refusal")
+_STATE = ("rounds", "reports", "asked", "refusals", "seconds", "spent_before")
 _RUN = (
     "SELECT began, status, asked, "
     + ", ".join(f"json_extract(state, '$.{name}')" for name in _STATE)
@@ -30,7 +31,7 @@ _RUNS = "SELECT name, status, began, coalesce(json_extract(state, '$.rounds'), 0
 _HISTORY = "SELECT number, entry, began, finished FROM history WHERE run = ? AND number > ? ORDER BY number"
 _ROUNDS = "SELECT number, quorum, deadline, ended, run, began FROM round WHERE number > ? ORDER BY number"
 _ARRIVED = "SELECT max(id), sum(reports) FROM batch WHERE round = ? AND id > ?"
-_TALLIES = "SELECT position, body, asked, reports, counts FROM tally WHERE round = ? ORDER BY position"
+_TALLIES = "SELECT position, body, counts FROM tally WHERE round = ? ORDER BY position"
 _BOARDS = "SELECT name, first, clients, online, heard, told, errors, error, spent FROM board ORDER BY first"
 # Which changes with whatever of boards does: who says anything is heard.
 _OF_BOARDS = "SELECT count(*), sum(heard), sum(online), sum(errors), sum(spent) FROM board"
@@ -56,8 +57,8 @@ class _Known:
     )  # last batch and reports, by round under way
     told: dict[int, tuple[str, Mapping[str, Any]]] = field(default_factory=dict)  # of boards, and its JSON
     sums: tuple[Any, ...] | None = None  # of boards
-    rows: tuple[BoardView, ...] = ()
-    boards: dict[int, BoardView] = field(default_factory=dict)
+    rows: tuple[BoardRow, ...] = ()
+    boards: dict[int, BoardRow] = field(default_factory=dict)
     tallied: int | None = None  # the round of the tallies
     tallies: tuple[TallyView, ...] = ()
 
@@ -237,7 +238,7 @@ class Reader:
             self._known.arrived[number] = last, reports
         return reports
 
-    def _boards(self, database: sqlite3.Connection) -> tuple[BoardView, ...]:
+    def _boards(self, database: sqlite3.Connection) -> tuple[BoardRow, ...]:
         # Most have not changed: their JSON is not read again, and they are the same objects.
         known = self._known
         sums = database.execute(_OF_BOARDS).fetchone()
@@ -247,7 +248,7 @@ class Reader:
         for name, first, clients, online, heard, text, errors, error, spent in database.execute(_BOARDS):
             if told.get(first, ("",))[0] != text:
                 told[first] = text, json.loads(text)
-            now = BoardView(name, first, clients, bool(online), heard, told[first][1], errors, error, spent)
+            now = BoardRow(name, first, clients, bool(online), heard, told[first][1], errors, error, spent)
             before = known.boards.get(first)
             boards[first] = before if before is not None and before == now else now
         for first in told.keys() - boards.keys():
@@ -275,7 +276,12 @@ class Reader:
         number = known.history[-1]["round"] if known.history else None
         if number is not None and number != known.tallied:
             known.tallies = tuple(
-                _tally(number, *row) for row in database.execute(_TALLIES, (number,)).fetchall()
+                TallyView(
+                    position,
+                    bytes(decode_body(body).card).hex(),
+                    tuple(unpack_counts(packed, body).sum(axis=0).tolist()),
+                )
+                for position, body, packed in database.execute(_TALLIES, (number,)).fetchall()
             )
             known.tallied = number
         return known.tallies
@@ -290,7 +296,6 @@ def _run(name: str, row: tuple[Any, ...]) -> RunView:
     asked = json.loads(text)
     now = dict(zip(_STATE, state, strict=True))
     where: Mapping[str, Any] = asked["where"]
-    refusal = now["refusal"] and tuple(str(part) for part in json.loads(now["refusal"]) if part)
     return RunView(
         name=name,
         began=began,
@@ -300,30 +305,10 @@ def _run(name: str, row: tuple[Any, ...]) -> RunView:
         options={**asked["options"], **where},
         schedule=asked.get("schedule"),
         references=asked.get("references") or {},
-        directory=asked.get("directory", ""),
         rounds=now["rounds"] or 0,
         reports=now["reports"] or 0,
         asked=now["asked"] or 0,
         refusals=now["refusals"] or 0,
-        missing=now["missing"] or 0,
         seconds=now["seconds"] or 0.0,
         epsilon_before=(now["spent_before"] or 0) / MICRO,
-        refusal=refusal or None,
-    )
-
-
-def _tally(number: int, position: int, body: bytes, asked: int, reports: int, counts: bytes) -> TallyView:
-    question = decode_body(body)
-    table = unpack_counts(counts, body)
-    return TallyView(
-        number,
-        position,
-        asked,
-        reports,
-        question.model,
-        question.k,
-        len(table),
-        bytes(question.card).hex(),
-        tuple(table.sum(axis=0).tolist()),
-        tuple(table.sum(axis=1).tolist()),
     )

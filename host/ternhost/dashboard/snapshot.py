@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from ternhost.aggregate.board_table import BoardRow
 from ternhost.aggregate.run_table import PREPARING, RUNNING
-
-BoardView = BoardRow  # budget in micro-epsilon, heap in bytes; no tag proves what a board told
-
 
 PATIENCE = 300.0  # seconds beyond a deadline: a round of simulated clients may take them, and its evaluation
 
@@ -20,7 +17,7 @@ class RunView:
     """A run of a store. Times are seconds since 1970, `seconds` its own.
 
     options, schedule: as it was begun with. references: what its figures are compared with (`Algorithm.references`),
-    empty in a run of an earlier version. refusal: what the devices said where nobody reported.
+    empty in a run of an earlier version.
     """
 
     name: str
@@ -31,19 +28,33 @@ class RunView:
     options: Mapping[str, Any] = field(default_factory=dict)
     schedule: Mapping[str, Any] | None = None
     references: Mapping[str, Any] = field(default_factory=dict)
-    directory: str = ""
     rounds: int = 0
     reports: int = 0
     asked: int = 0
     refusals: int = 0
-    missing: int = 0
     seconds: float = 0.0
     epsilon_before: float = 0.0
-    refusal: tuple[str, ...] | None = None
 
     @property
     def unfinished(self) -> bool:
         return self.status in (PREPARING, RUNNING)
+
+    @property
+    def classes(self) -> Sequence[Mapping[str, Any]]:
+        """What a report costs, and how it is made, of each class of devices; none where it is not known."""
+        found: Sequence[Mapping[str, Any]] = self.references.get("classes", ())
+        return found
+
+    @property
+    def costliest(self) -> float | None:
+        """The most epsilon that a report costs its sender; None where it is not known."""
+        return max((float(own["epsilon_per_report"]) for own in self.classes), default=None)
+
+    @property
+    def planned(self) -> int | None:
+        """How many rounds it has, None without an end; of a served one as its last start said."""
+        found: int | None = (self.references if self.schedule is None else self.schedule).get("rounds")
+        return found
 
 
 @dataclass(frozen=True)
@@ -77,22 +88,14 @@ class GatewayView:
 
 @dataclass(frozen=True)
 class TallyView:
-    """What a cohort was asked in a round that has ended, and has told.
+    """What a cohort has told in a round that has ended: how often each symbol came, over all coordinates.
 
-    card: its bytes in hex, for k of d coordinates. symbols: how often each came, over all coordinates. coordinates: how
-    many values of each came.
+    card: the bytes of the one it was asked with, in hex.
     """
 
-    round: int
     position: int
-    asked: int
-    reports: int
-    model: int
-    k: int
-    d: int
     card: str
-    symbols: tuple[int, ...] = ()
-    coordinates: tuple[int, ...] = ()
+    symbols: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -114,10 +117,20 @@ class Snapshot:
     runs: tuple[RunView, ...] = ()
     history: tuple[Mapping[str, Any], ...] = ()
     open: tuple[OpenRound, ...] = ()
-    boards: tuple[BoardView, ...] = ()
+    boards: tuple[BoardRow, ...] = ()
     gateways: tuple[GatewayView, ...] = ()
     tallies: tuple[TallyView, ...] = ()
     devices: int = 0
+
+    @property
+    def coming(self) -> int:
+        """Reports that rounds under way have so far."""
+        return sum(own.reports for own in self.open)
+
+    @property
+    def accepted(self) -> int:
+        """Reports of the run, of rounds under way, too."""
+        return (self.run.reports if self.run else 0) + self.coming
 
     def silent(self, now: float) -> float | None:
         """For how many seconds a run that has not finished has written nothing, at a time (since 1970), where it should
@@ -140,7 +153,3 @@ class Snapshot:
         )
         since = now - max(last, self.written)
         return since if since > max(due) + PATIENCE else None
-
-    def as_json(self) -> dict[str, Any]:
-        """For JSON."""
-        return asdict(self)

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from ternhost.aggregate.board_table import BoardRow
 from ternhost.dashboard.fleet_view import budget, failed, generator
-from ternhost.dashboard.snapshot import BoardView
 
 MOST_ROWS = 500  # of an answer
 
 Row = dict[str, Any]
 
 
-def row(board: BoardView) -> Row:
+def row(board: BoardRow) -> Row:
     """A board as it is shown: budget as epsilon, heap in kB (1000 bytes), what it did not say as None."""
     told = board.told
     heap = told.get("heap")
@@ -38,22 +38,22 @@ def row(board: BoardView) -> Row:
 
 
 _SEARCHED = ("name", "online", "release", "entropy", "error", "text")
-COLUMNS = frozenset(row(BoardView("", 0, 0, False, 0.0)))
+COLUMNS = frozenset(row(BoardRow("", 0, 0, False, 0.0)))
 
 
 class Table:
     """The rows of the boards that were seen last; those that have not changed are not made again."""
 
     def __init__(self) -> None:
-        self._boards: tuple[BoardView, ...] | None = None
-        self._rows: dict[int, tuple[BoardView, Row, str]] = {}
+        self._boards: tuple[BoardRow, ...] | None = None
+        self._rows: dict[int, tuple[BoardRow, Row, str]] = {}
         self.changes = 0  # how often the boards were others than before
 
-    def take(self, boards: tuple[BoardView, ...]) -> None:
+    def take(self, boards: tuple[BoardRow, ...]) -> None:
         """These are the boards now."""
         if boards is self._boards:
             return
-        rows: dict[int, tuple[BoardView, Row, str]] = {}
+        rows: dict[int, tuple[BoardRow, Row, str]] = {}
         for board in boards:
             known = self._rows.get(board.first)
             if known is None or known[0] is not board:
@@ -83,7 +83,7 @@ class Table:
         return len(found), found[first : min(last, first + MOST_ROWS)]
 
 
-def summary(boards: Sequence[BoardView]) -> dict[str, int]:
+def summary(boards: Sequence[BoardRow]) -> dict[str, int]:
     """How many boards there are, are online, have errors, or fail their entropy test."""
     return {
         "boards": len(boards),

@@ -23,7 +23,7 @@ _SECONDS = (
 class Metrics:
     """Serves what `update` was last told, and what is collected by whoever was added."""
 
-    def __init__(self, port: int, address: str = "127.0.0.1") -> None:
+    def __init__(self, port: int) -> None:
         """port: 0 for any free one; `port` tells which. Raises OSError where it is taken."""
         self._registry = registry = CollectorRegistry()
         self._gauges = {
@@ -71,7 +71,7 @@ class Metrics:
         )
         self._seen: dict[str, int] = {}
         self._began: tuple[int, float] | None = None  # the round under way, and since when
-        self.server, _ = start_http_server(port, address, registry)
+        self.server, _ = start_http_server(port, "127.0.0.1", registry)
         self.port: int = self.server.server_port
 
     def add(self, collector: Collector) -> None:
