@@ -96,8 +96,8 @@ class Reader:
     def snapshot(self) -> Snapshot:
         """The store as it is; of the same serial as before, and of the same parts, where nothing has changed.
 
-        Where it is locked, gone or torn it is as it was last, with a `note`. Raises StorageError for a file that is torn or
-        no store of this version, as long as nothing has been read.
+        Where it is locked, gone or torn it is as it was last, with a `note`. Raises StorageError for a file that is
+        torn or no store of this version, as long as nothing has been read.
         """
         try:
             self._open()
