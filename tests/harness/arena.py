@@ -23,6 +23,7 @@ from harness.proxy import Faults, Proxy
 from tern import card as cards
 from tern import coordinates, host_frames, ledger, storage, wire
 from tern.links import mqtt
+from ternhost.aggregate import store_file
 from ternhost.aggregate.questions import decode_body, question_of
 from ternhost.aggregate.rounds import COMPLETE, CohortCounts, RoundResult
 from ternhost.aggregate.store import Store
@@ -34,7 +35,6 @@ from ternhost.fleet.provision import board_directories, provision_fleet
 from ternhost.links.access import Access
 from ternhost.mechanisms import design
 from ternhost.mechanisms.accounting import Policy
-from ternhost.runs import directory as run_directory
 from terntools.emulators.micropython import find_micropython
 from terntools.emulators.unix_fleet import EmulatedFleet
 from terntools.mosquitto import Mosquitto, free_port
@@ -65,7 +65,7 @@ class Arena:
         self._random = random.Random(seed)
         rows = np.random.default_rng(seed).integers(-16384, 16385, (clients, D + 1), dtype=np.int16)
         self.boards = board_directories(self.directory, boards)
-        self.path = self.directory / run_directory.STORE_NAME
+        self.path = self.directory / store_file.NAME
         self.budget = COST * rounds
         with Store(self.path) as store:
             provision_fleet(store, self.boards, rows, Policy(COST, self.budget))

@@ -16,6 +16,7 @@ import numpy as np
 
 from tern import card as cards
 from tern import ledger, storage, wire
+from ternhost.aggregate import store_file
 from ternhost.aggregate.questions import Question
 from ternhost.aggregate.store import Store
 from ternhost.algorithms.base import ALGORITHMS
@@ -106,7 +107,7 @@ def read_ledgers(directories):
 def make_site(directory, micropython, clients=40, boards=2, largest=COST, budget=COST):
     """Provision a fleet whose clients hold a random record each."""
     rows = np.random.default_rng(7).integers(-16384, 16385, (clients, D + 1), dtype=np.int16)
-    store = Store(directory / run_directory.STORE_NAME)
+    store = Store(directory / store_file.NAME)
     directories = board_directories(directory, boards)
     provision_fleet(store, directories, rows, Policy(largest, budget))
     return Site(store, directories, micropython)

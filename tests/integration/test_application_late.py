@@ -11,13 +11,13 @@ import pytest
 import rig
 from harness.raw_client import wait_for
 
+from ternhost.aggregate import store_file
 from ternhost.aggregate.store import Store
 from ternhost.fleet import keys
 from ternhost.fleet.attach import attach
 from ternhost.fleet.broker import configure
 from ternhost.fleet.provision import board_directories, provision_fleet
 from ternhost.mechanisms.accounting import Policy
-from ternhost.runs.directory import STORE_NAME
 from terntools.emulators.unix_fleet import EmulatedBoard
 from terntools.mosquitto import Mosquitto, free_port
 
@@ -92,7 +92,7 @@ def tell(board):
 def attempt(folder, micropython, **network):
     """By how many ms the task was late at most while rounds went on and the broker failed."""
     folder.mkdir()
-    path = folder / STORE_NAME
+    path = folder / store_file.NAME
     (board,) = board_directories(folder, 1)
     with Store(path) as store:
         provision_fleet(store, [board], np.zeros((1, 2), np.int16), Policy(rig.COST, 400 * rig.COST))

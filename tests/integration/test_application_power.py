@@ -14,13 +14,13 @@ from harness.raw_client import wait_for
 
 from tern.model import Model
 from tern.recorder import Recorder
+from ternhost.aggregate import store_file
 from ternhost.aggregate.store import Store
 from ternhost.fleet import keys
 from ternhost.fleet.attach import attach
 from ternhost.fleet.broker import configure
 from ternhost.fleet.provision import board_directories, provision_fleet
 from ternhost.mechanisms.accounting import Policy
-from ternhost.runs.directory import STORE_NAME
 from terntools.emulators.micropython import device_command
 from terntools.emulators.unix_fleet import FIRMWARE
 from terntools.mosquitto import Mosquitto, free_port
@@ -64,7 +64,7 @@ def appended(board, life):
 
 @pytest.mark.slow
 def test_a_program_that_is_killed_again_and_again(tmp_path, micropython):
-    path = tmp_path / STORE_NAME
+    path = tmp_path / store_file.NAME
     (board,) = board_directories(tmp_path, 1)
     with Store(path) as store:
         provision_fleet(store, [board], np.zeros((1, 2), np.int16), Policy(rig.COST, 400 * rig.COST))

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import rig
 
+from ternhost.aggregate import store_file
 from ternhost.aggregate.store import Store
 from ternhost.fleet import keys
 from ternhost.fleet.attach import attach, write_network
@@ -21,7 +22,6 @@ from ternhost.fleet.broker import configure
 from ternhost.fleet.provision import board_directories, provision_fleet
 from ternhost.links.access import HOST, Access
 from ternhost.mechanisms.accounting import Policy
-from ternhost.runs.directory import STORE_NAME
 from terntools.boards import deploy
 from terntools.boards.repl import Repl
 from terntools.emulators import flash_image, qemu
@@ -56,7 +56,7 @@ def wake(micropython, board, timeout_ms=8000):
 
 def make(tmp_path, boards):
     """(store, directories) of boards with a device each, on a broker in the folder `broker`."""
-    path = tmp_path / STORE_NAME
+    path = tmp_path / store_file.NAME
     directories = board_directories(tmp_path, boards)
     with Store(path) as store:
         provision_fleet(store, directories, np.zeros((boards, 2), np.int16), Policy(rig.COST, 400 * rig.COST))

@@ -8,9 +8,9 @@ import pytest
 import rig
 from rig import Train
 
+from ternhost.aggregate import store_file
 from ternhost.aggregate.store import Store
 from ternhost.fleet.provision import FLEET_NAME
-from ternhost.runs.directory import STORE_NAME
 
 BOARDS = 2
 REPORTS = 600
@@ -40,7 +40,7 @@ def start(run, *more, **options):
 
 def assert_seen(run):
     """What the store keeps for who looks on is what happened: boards, times, counts."""
-    with Store(run / STORE_NAME, create=False, beside=True) as store:
+    with Store(run / store_file.NAME, create=False, beside=True) as store:
         boards = store.boards()
         assert [(board.clients, board.online, board.errors) for board in boards] == [(300, False, 0)] * BOARDS
         assert all(board.told["release"] and board.told["entropy"] == 1 for board in boards)
@@ -59,7 +59,7 @@ def resume(run, *more, **options):
 
 def stored_reports(run):
     """Device -> (round, packed symbols), of every report in the store; no device may be there twice."""
-    with Store(run / STORE_NAME, create=False, beside=True) as store:
+    with Store(run / store_file.NAME, create=False, beside=True) as store:
         numbers = range(1, store.last_round() + 1)
         rows = [(device, number, payload) for number in numbers for device, payload in store.reports(number)]
     assert len({device for device, _, _ in rows}) == len(rows)
@@ -138,7 +138,7 @@ def replay(run):
     from ternhost.algorithms.base import Audience
     from ternhost.algorithms.fedsgd import FedSGD
 
-    with Store(run / STORE_NAME) as store:
+    with Store(run / store_file.NAME) as store:
         options = FedSGD.Options(**store.run(run.name).asked["options"])
         algorithm = FedSGD(options, Audience(most=1000))
         store._db.execute("UPDATE round SET ended = NULL")
@@ -180,7 +180,7 @@ def test_a_full_disk(run):
     host.wait_until_stopped()
     host.signal(signal.SIGINT)
     host.finish()
-    room = (run / STORE_NAME).stat().st_size + 40_000
+    room = (run / store_file.NAME).stat().st_size + 40_000
 
     def limit():
         resource.setrlimit(resource.RLIMIT_FSIZE, (room, resource.RLIM_INFINITY))
@@ -224,7 +224,7 @@ def test_neither_a_run_nor_its_store_is_begun_anew(run):
     code, _, err = start(run).finish()
     assert code == 2
     assert "--resume" in err
-    code, _, err = Train(*OPTIONS, "--store", run / STORE_NAME, cwd=run.parents[1]).finish()
+    code, _, err = Train(*OPTIONS, "--store", run / store_file.NAME, cwd=run.parents[1]).finish()
     assert code == 2
     assert f"go on with it: tern train --resume {run.name}" in err
 

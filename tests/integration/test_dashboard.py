@@ -18,8 +18,8 @@ import seen
 from harness.arena import TERN
 
 from tern.links import mqtt
+from ternhost.aggregate import store_file
 from ternhost.aggregate.store import Store
-from ternhost.runs.directory import STORE_NAME
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 pytest.importorskip("nicegui", reason="the extra dashboard is not installed")
@@ -155,7 +155,7 @@ def test_the_first_paint_comes_within_two_seconds_with_ten_thousand_boards(large
 @needs_browser
 def test_a_new_round_is_seen_within_two_seconds(small, visit):
     waits = []
-    with dashboard(small) as url, Store(small / STORE_NAME) as store:
+    with dashboard(small) as url, Store(small / store_file.NAME) as store:
         there = visit(url)
         there.open()
         before = store.run("greenhouses").state["rounds"]
@@ -224,7 +224,7 @@ def test_a_run_that_is_killed_and_goes_on_stays_in_sight(tmp_path, visit, microp
 
 @needs_browser
 def test_a_store_that_is_locked_or_gone_is_shown_as_it_was_with_a_note(small, visit):
-    path = small / STORE_NAME
+    path = small / store_file.NAME
     with dashboard(path) as url:
         there = visit(url)
         page = there.open()
@@ -387,7 +387,7 @@ def test_a_served_fleet_is_shown_beside_and_the_page_ends_with_it_however_it_end
 
 @needs_browser
 def test_what_there_is_nothing_of_says_what_to_do(tmp_path, visit):
-    path = tmp_path / STORE_NAME
+    path = tmp_path / store_file.NAME
     with Store(path):
         pass
     with dashboard(path) as url:

@@ -13,6 +13,7 @@ import pytest
 import rig
 
 from ternhost import cache
+from ternhost.aggregate import store_file
 from ternhost.aggregate.store import Store
 from ternhost.errors import DeviceError, UsageError
 from ternhost.fleet import broker, keys, parse
@@ -22,7 +23,6 @@ from ternhost.links.access import Access
 from ternhost.links.serial import open_port
 from ternhost.mechanisms import design
 from ternhost.mechanisms.accounting import Policy
-from ternhost.runs.directory import STORE_NAME
 from terntools import mosquitto
 from terntools.bench import subjects
 from terntools.boards import deploy
@@ -294,7 +294,7 @@ def test_rounds_over_wifi_and_tls(tmp_path):
     dimension = 6
     card = design("three-outputs", 1).card
     boards = board_directories(tmp_path, 2)
-    path = tmp_path / STORE_NAME
+    path = tmp_path / store_file.NAME
     rows = [[1000 * j - 3000 * i for j in range(dimension + 1)] for i in range(2)]
     with Store(path) as store:
         provision_fleet(store, boards, _array(rows), Policy(10_000_000, 100_000_000))

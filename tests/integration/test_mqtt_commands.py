@@ -11,13 +11,13 @@ import pytest
 from harness.arena import CARD, TERN, D, K
 from harness.raw_client import RawClient, board_client, wait_for
 
+from ternhost.aggregate import store_file
 from ternhost.aggregate.store import Store
 from ternhost.fleet import keys
 from ternhost.fleet.attach import attach
 from ternhost.fleet.provision import board_directories, provision_fleet
 from ternhost.links.access import HOST, Access
 from ternhost.mechanisms.accounting import Policy
-from ternhost.runs.directory import STORE_NAME
 from terntools.emulators.unix_fleet import EmulatedFleet
 from terntools.mosquitto import Mosquitto, free_port
 
@@ -84,7 +84,7 @@ def fleet(tmp_path, micropython):
     """Two boards of three clients, not yet on a broker: (store, directories)."""
     import numpy as np
 
-    path = tmp_path / STORE_NAME
+    path = tmp_path / store_file.NAME
     rows = np.full((6, D + 1), 16384, np.int16)
     boards = board_directories(tmp_path, 2)
     with Store(path) as store:

@@ -12,14 +12,13 @@ import pytest
 from harness.arena import CARD, COST, TERN, D, K
 from rig import read_ledgers
 
-from ternhost.aggregate import sleepers
+from ternhost.aggregate import sleepers, store_file
 from ternhost.aggregate.store import Store
 from ternhost.fleet import keys
 from ternhost.fleet.attach import attach
 from ternhost.fleet.broker import configure
 from ternhost.fleet.provision import board_directories, provision_fleet
 from ternhost.mechanisms.accounting import Policy
-from ternhost.runs.directory import STORE_NAME
 from terntools.boards.provision import Broker, Member
 from terntools.boards.repl import Repl
 from terntools.cli.provision import run_provision
@@ -35,7 +34,7 @@ WAKE = 4  # seconds
 @pytest.fixture
 def place(tmp_path):
     """A store of boards with a device each, all of which sleep; and their folders on a broker."""
-    path = tmp_path / STORE_NAME
+    path = tmp_path / store_file.NAME
     boards = board_directories(tmp_path, BOARDS)
     rows = np.full((BOARDS, D + 1), 16384, np.int16)
     with Store(path) as store:
@@ -56,11 +55,11 @@ def test_a_board_is_provisioned_to_sleep_and_to_wake_up_for_good(tmp_path):
     with boot_pico(skip_idle=True) as pico:
         for wake in (3600, None):
             member = Member(7, rows, policy, broker=broker, wake=wake)
-            done = run_provision(pico.url, member, tmp_path / STORE_NAME)
+            done = run_provision(pico.url, member, tmp_path / store_file.NAME)
             assert done["wake_s"] == wake
             with Repl(pico.url) as repl:
                 assert json.loads(repl.read_file("/mqtt.json")).get("wake_s") == wake
-            with Store(tmp_path / STORE_NAME) as store:
+            with Store(tmp_path / store_file.NAME) as store:
                 assert sleepers.wakes(store) == ({7: wake} if wake else {})
 
 

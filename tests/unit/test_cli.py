@@ -156,6 +156,9 @@ def test_version(capsys):
     name, version = capsys.readouterr().out.split()
     assert name == "tern"
     assert version[0].isdigit()
+    run = [sys.executable, "-m", "ternhost"]
+    assert subprocess.run([*run, "--version"], capture_output=True, text=True).stdout == f"tern {version}\n"
+    assert subprocess.run([*run, "--help"], capture_output=True, text=True).stdout.startswith("usage: tern ")
 
 
 def test_output_that_cannot_be_written():

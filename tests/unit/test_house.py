@@ -12,6 +12,7 @@ SOURCES = {"tern": ROOT / "firmware", "ternhost": ROOT / "host", "terntools": RO
 
 # The floors of the host, from the top down: a module may import from its own room and from lower floors only.
 FLOORS = (
+    {"__main__"},
     {"cli"},
     {"dashboard"},
     {"api"},

@@ -13,6 +13,7 @@ import sys
 import termios
 import time
 from contextlib import suppress
+from dataclasses import replace
 from fcntl import ioctl
 
 import pytest
@@ -120,7 +121,9 @@ def test_colours_and_a_round_under_way():
     assert "\x1b[" in coloured
     plain = drawn(shown, color_system=None, no_color=True)
     assert "5/20" in plain
-    assert "since 10 s, at most 50 s more" in plain
+    assert "for 10 s, 50 s left" in plain
+    late = drawn(replace(shown, at=200.0), color_system=None, no_color=True)
+    assert "for 110 s, past its deadline" in late
     bars = {n: drawn(Picture(0.0, "s", None, run, 10, OpenRound(7, "mine", None, None, 20, 20, n)), color_system=None)
             for n in (0, 10, 20)}  # fmt: skip
     assert len({text.count("━") for text in bars.values()}) == 3

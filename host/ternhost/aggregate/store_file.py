@@ -9,6 +9,7 @@ from pathlib import Path
 from ternhost.errors import StorageError
 from ternhost.files import close_to_others
 
+NAME = "store.sqlite"  # of one that is made where nobody names it
 _SQLITE = b"SQLite format 3\0"  # how every file of SQLite begins
 
 

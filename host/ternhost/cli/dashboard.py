@@ -51,15 +51,15 @@ def run(args: argparse.Namespace) -> int:
     with Reader(path, name) as reader:
         reader.snapshot()  # what is no store is said before anything is served
         os.environ.setdefault("NICEGUI_STORAGE_PATH", os.devnull)  # it keeps nothing
+        from ternhost.dashboard.live_store import LiveStore
         from ternhost.dashboard.page import add_to
-        from ternhost.dashboard.sight import Sight
 
-        sight = Sight(reader)
+        live = LiveStore(reader)
         made = server.listening(args.port)
 
         def ready(url: str) -> None:
             told = {"url": url, "store": str(path)}
             print(json.dumps(told) if args.json else f"{path} is shown on {url} until Ctrl-C", flush=True)
 
-        server.serve(made, lambda app: add_to(app, sight), ready, sys.stdin if args.while_stdin else None)
+        server.serve(made, lambda app: add_to(app, live), ready, sys.stdin if args.while_stdin else None)
     return OK

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-_COMMAND = "import sys; from ternhost.cli import main; sys.exit(main())"
 _PATIENCE = 5.0
 
 
@@ -20,7 +19,7 @@ def shown(run: Path, port: int | None = None, quiet: bool = False) -> Iterator[N
     """
     options = ["--while-stdin", *([] if port is None else ["--port", str(port)])]
     child = subprocess.Popen(
-        [sys.executable, "-c", _COMMAND, "dashboard", str(run), *options],
+        [sys.executable, "-m", "ternhost", "dashboard", str(run), *options],
         stdin=subprocess.PIPE,
         stdout=sys.stderr if quiet else None,
         start_new_session=True,  # Ctrl-C ends the rounds, and only then the page

@@ -50,6 +50,10 @@ def _axis(kind: str, name: str, **more: Any) -> Options:
     }
 
 
+def _so_far(by: str) -> Options:
+    return _axis("value", AXES[by], below=True, scale=True, max="dataMax", splitLine={"show": False})
+
+
 def _frame(x: Options, y: Options, series: list[Options], **more: Any) -> Options:
     legend = [
         {"name": own["name"], **({"icon": "rect"} if "areaStyle" in own else {})}
@@ -114,8 +118,7 @@ def learning(curve: Curve, floor: str | None) -> Options:
         for i, label, value in ((1, "without privacy", curve.optimum), (2, floor, curve.baseline)):
             if value is not None and label is not None:
                 series.append(_line(label, [(x, value) for x in ends], i, showSymbol=False))
-    x = _axis("value", AXES[curve.by], below=True, scale=True, max="dataMax", splitLine={"show": False})
-    return _frame(x, _axis("value", f"{name}, held-out records", scale=True), series)
+    return _frame(_so_far(curve.by), _axis("value", f"{name}, held-out records", scale=True), series)
 
 
 def _band(low: Sequence[Point], high: Sequence[Point]) -> list[Options]:
@@ -145,15 +148,14 @@ def _band(low: Sequence[Point], high: Sequence[Point]) -> list[Options]:
 def compared(named: Mapping[str, Curve], measure: str, by: str) -> Options:
     """The learning curves of several runs."""
     series = [_line(name, own.points, i) for i, (name, own) in enumerate(named.items())]
-    x = _axis("value", AXES[by], below=True, scale=True, max="dataMax", splitLine={"show": False})
-    return _frame(x, _axis("value", f"{curves.word(measure)}, held-out records", scale=True), series)
+    y = _axis("value", f"{curves.word(measure)}, held-out records", scale=True)
+    return _frame(_so_far(by), y, series)
 
 
 def stepped(name: str, points: Sequence[Point], by: str) -> Options:
     """What was chosen round by round."""
-    x = _axis("value", AXES[by], below=True, scale=True, max="dataMax", splitLine={"show": False})
     y = _axis("value", name, scale=True)
-    return _frame(x, y, [_line(name, points, 0, step="end", showSymbol=False)])
+    return _frame(_so_far(by), y, [_line(name, points, 0, step="end", showSymbol=False)])
 
 
 def arriving(points: Sequence[Point], wanted: int) -> Options:

@@ -52,7 +52,7 @@ class Compare(Section):
 
     def _again(self) -> None:
         self._looked = -_EVERY
-        self.tick(self.sight.now)
+        self.tick(self.live.now)
 
     async def _look(self) -> None:
         try:
@@ -105,8 +105,8 @@ class Compare(Section):
 def _table(runs: Sequence[RunView]) -> str:
     rows = []
     for run in runs[:_SHOWN]:
-        epsilon = max((float(own["epsilon_run"]) for own in run.references.get("classes", ())), default=None)
-        mechanisms = sorted({str(own["mechanism"]) for own in run.references.get("classes", ())})
+        epsilon = max((float(own["epsilon_run"]) for own in run.classes), default=None)
+        mechanisms = sorted({str(own["mechanism"]) for own in run.classes})
         rows.append(
             [
                 run.name,

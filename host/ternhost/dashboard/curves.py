@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -10,12 +11,10 @@ from typing import Any
 
 from ternhost.algorithms import judging
 from ternhost.dashboard.snapshot import RunView, Snapshot
+from ternhost.runs.directory import figures_of
 
 MOST = 400  # points
 ROUNDS, REPORTS, EPSILON = "rounds", "reports", "epsilon spent"
-_NO_FIGURE = {
-    "round", "began", "finished", "asked", "ended", "reports", "refusals", "reasons", "tau", "rate",
-}  # fmt: skip
 Point = tuple[float, float]
 
 interval = lru_cache(maxsize=1 << 16)(judging.interval_of)
@@ -41,10 +40,7 @@ def measures(run: RunView | None, history: Sequence[Mapping[str, Any]]) -> list[
     """The figures of a run, the most telling one first."""
     if run is not None and run.references.get("measures"):
         return list(run.references["measures"])
-    last = history[-1] if history else {}
-    return [
-        name for name, value in last.items() if name not in _NO_FIGURE and isinstance(value, (int, float))
-    ]
+    return list(figures_of(history[-1] if history else None))
 
 
 def devices_of(run: RunView | None, registered: int) -> int:
@@ -55,7 +51,7 @@ def devices_of(run: RunView | None, registered: int) -> int:
 
 def cost_of_report(run: RunView | None) -> float:
     """The epsilon that a report costs its sender, in the mean over the classes of devices; 0 where it is not known."""
-    classes = run.references.get("classes", ()) if run else ()
+    classes = run.classes if run else ()
     return float(sum(own["share"] * own["epsilon_per_report"] for own in classes))
 
 
@@ -67,7 +63,7 @@ def spent(now: Snapshot) -> float | None:
     cost, devices = cost_of_report(now.run), devices_of(now.run, now.devices)
     if now.run is None or not cost or not devices:
         return None
-    return (now.run.reports + sum(own.reports for own in now.open)) * cost / devices
+    return now.accepted * cost / devices
 
 
 def axes(run: RunView | None, registered: int) -> list[str]:
@@ -128,6 +124,14 @@ def chosen(count: int, most: int = MOST) -> list[int]:
 def series(history: Sequence[Mapping[str, Any]], name: str, at: Sequence[float]) -> list[Point]:
     """What was chosen for each round by that name (tau, rate)."""
     return [(at[i], float(history[i][name])) for i in chosen(len(history)) if name in history[i]]
+
+
+def reasons(history: Sequence[Mapping[str, Any]]) -> Counter[str]:
+    """Why devices refused in these rounds, and how often."""
+    found: Counter[str] = Counter()
+    for entry in history:
+        found.update(entry.get("reasons") or {})
+    return found
 
 
 def word(measure: str) -> str:

@@ -120,7 +120,7 @@ class Fleet(Section):
         self._all.set_visibility(bool(now.boards))
         if not now.boards:
             return
-        changes = self.sight.table.changes
+        changes = self.live.table.changes
         if self._counted != changes:
             self._counted = changes
             counts = table.summary(now.boards)
@@ -130,10 +130,10 @@ class Fleet(Section):
         self.tick(now)
 
     def tick(self, now: Snapshot) -> None:
-        if self._changes != self.sight.table.changes and time.monotonic() - self._fetched >= _EVERY:
+        if self._changes != self.live.table.changes and time.monotonic() - self._fetched >= _EVERY:
             if self._changes >= 0:
                 self._grid.run_grid_method("refreshInfiniteCache")
-            self._changes, self._fetched = self.sight.table.changes, time.monotonic()
+            self._changes, self._fetched = self.live.table.changes, time.monotonic()
 
 
 def _histogram(now: Snapshot) -> dict[str, object] | None:

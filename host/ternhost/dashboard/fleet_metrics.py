@@ -15,7 +15,7 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from ternhost.dashboard import curves
-from ternhost.dashboard.fleet_view import FleetView, fleet_of
+from ternhost.dashboard.fleet_view import FleetView, fleet_of, states
 from ternhost.dashboard.reader import Reader
 from ternhost.dashboard.snapshot import Snapshot
 from ternhost.errors import StorageError
@@ -72,9 +72,8 @@ def _of_fleet(fleet: FleetView) -> Iterator[Metric]:
 
 
 def _of_gateways(shown: Snapshot) -> Iterator[Metric]:
-    online = sum(gateway.online for gateway in shown.gateways)
-    states = {"online": online, "offline": len(shown.gateways) - online}
-    yield _family("tern_gateways", "Gateways that are connected, and that are not", "state", states)
+    text = "Gateways that are connected, and that are not"
+    yield _family("tern_gateways", text, "state", states(shown.gateways))
     yield _family(
         "tern_gateway_devices",
         "Devices of each gateway",
@@ -96,11 +95,8 @@ def _of_gateways(shown: Snapshot) -> Iterator[Metric]:
 
 
 def _of_privacy(shown: Snapshot) -> Iterator[Metric]:
-    run = shown.run
-    costs = [own["epsilon_per_report"] for own in run.references.get("classes", ())] if run else []
-    if not costs:
-        return
-    yield GaugeMetricFamily("tern_report_epsilon", "The most that a report costs a device", max(costs))
+    if shown.run is not None and (most := shown.run.costliest) is not None:
+        yield GaugeMetricFamily("tern_report_epsilon", "The most that a report costs a device", most)
     if (spent := curves.spent(shown)) is not None:
         text = "What a device has spent in this run, in the mean, by accepted reports"
         yield GaugeMetricFamily("tern_epsilon_spent_mean", text, spent)

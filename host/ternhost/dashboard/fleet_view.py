@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from tern import wire
 from ternhost.aggregate.board_table import BoardRow
+from ternhost.dashboard.snapshot import GatewayView
 from ternhost.mechanisms.base import MICRO
 from ternhost.text import visible
 
@@ -40,17 +41,22 @@ class FleetView:
         return sum(self.states.values())
 
 
+def states(of: Sequence[BoardRow] | Sequence[GatewayView]) -> dict[str, int]:
+    """How many are connected, and how many are not."""
+    online = sum(own.online for own in of)
+    return {"online": online, "offline": len(of) - online}
+
+
 def fleet_of(boards: Sequence[BoardRow], now: float) -> FleetView:
     """These boards at a time, seconds since 1970."""
     ages = dict.fromkeys((*AGES, OLDER), 0)
     for board in boards:
         ages[age_of(board, now)] += 1
-    online = sum(board.online for board in boards)
     told = [board.told for board in boards]
     generators = Counter(name for board in boards if (name := generator(board)) is not None)
     return FleetView(
         ages,
-        {"online": online, "offline": len(boards) - online},
+        states(boards),
         _most(Counter(str(own["release"]) for own in told if own.get("release") is not None)),
         dict.fromkeys(_GENERATORS.values(), 0) | dict(generators),
         _most(Counter(board.error for board in boards if board.error is not None)),

@@ -53,7 +53,7 @@ class Learning(Section):
                 self._no_rate = Html()
 
     def _chosen(self) -> None:
-        self.show(self.sight.now)
+        self.show(self.live.now)
 
     def show(self, now: Snapshot) -> None:
         run, history = now.run, now.history

@@ -10,10 +10,10 @@ from ternhost.dashboard import style, words
 from ternhost.dashboard.compare import Compare
 from ternhost.dashboard.fleet import Fleet
 from ternhost.dashboard.learning import Learning
+from ternhost.dashboard.live_store import EVERY, LiveStore, Others
 from ternhost.dashboard.privacy import Privacy
 from ternhost.dashboard.rounds import Rounds
 from ternhost.dashboard.section import Section
-from ternhost.dashboard.sight import EVERY, Others, Sight
 
 SECTIONS: dict[str, type[Section]] = {
     "Learning": Learning,
@@ -25,32 +25,32 @@ SECTIONS: dict[str, type[Section]] = {
 _DARK = {None: "auto", False: "light", True: "dark"}
 
 
-def add_to(app: Any, sight: Sight) -> None:
+def add_to(app: Any, live: LiveStore) -> None:
     """Put the page of a store on an app, and what its table of boards asks for."""
-    others = Others(sight.path)
+    others = Others(live.path)
 
     @app.get("/boards")  # type: ignore[untyped-decorator]
     def boards(
         first: int = 0, last: int = 100, search: str = "", sort: str = "", descending: bool = False
     ) -> dict[str, Any]:
-        count, rows = sight.table.page(max(0, first), max(0, last), search, sort, descending)
+        count, rows = live.table.page(max(0, first), max(0, last), search, sort, descending)
         return {"count": count, "rows": rows}
 
     @ui.page("/", title="tern")
     async def page(section: str = "") -> None:
-        await sight.look()
-        Page(sight, others, next((name for name in SECTIONS if name.lower() == section.lower()), "Learning"))
+        await live.look()
+        Page(live, others, next((name for name in SECTIONS if name.lower() == section.lower()), "Learning"))
 
 
 class Page:
     """One open page."""
 
-    def __init__(self, sight: Sight, others: Others, section: str) -> None:
-        self._sight = sight
+    def __init__(self, live: LiveStore, others: Others, section: str) -> None:
+        self._live = live
         self._shown: tuple[int, str | None, str] | None = None
         self._head_shown: tuple[int, str] | None = None
         ui.add_css(style.CSS)
-        ui.add_body_html(words.first(sight.now))
+        ui.add_body_html(words.first(live.now))
         ui.colors(primary="#0072b2")
         self._dark = ui.dark_mode(None)
         with ui.element("main").classes("tern"):
@@ -71,14 +71,14 @@ class Page:
                 self._sections: dict[str, Section] = {}
                 for name, made in SECTIONS.items():
                     with ui.tab_panel(name):
-                        self._sections[name] = made(sight, others)
+                        self._sections[name] = made(live, others)
         self._tabs = tabs
         self._show()
         tabs.on_value_change(self._open)
         ui.timer(EVERY, self._look, immediate=False)
 
     async def _look(self) -> None:
-        await self._sight.look()
+        await self._live.look()
         self._show()
 
     def _open(self) -> None:
@@ -91,7 +91,7 @@ class Page:
         self._switch.text = f"Colours: {_DARK[self._dark.value]}"
 
     def _show(self) -> None:
-        now = self._sight.now
+        now = self._live.now
         old = words.old(now)
         self._note.set_visibility(old is not None)
         self._note.text = old or ""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -11,7 +10,7 @@ from typing import Any
 from ternhost.aggregate.board_table import BoardRow
 from ternhost.dashboard import curves, words
 from ternhost.dashboard.curves import Curve
-from ternhost.dashboard.fleet_view import FleetView, fleet_of, worst
+from ternhost.dashboard.fleet_view import FleetView, fleet_of, states, worst
 from ternhost.dashboard.snapshot import OpenRound, RunView, Snapshot
 
 _MOST_BOARDS = 20
@@ -86,15 +85,11 @@ def picture(shown: Snapshot, boards: int = _MOST_BOARDS) -> Picture:
         curve = curves.curve(run, history, measures[0], registered=shown.devices, most=_MOST_POINTS)
         if curve.low and curve.high:
             interval = curve.low[-1][1], curve.high[-1][1]
-    reasons: Counter[str] = Counter()
-    for entry in history:
-        reasons.update(entry.get("reasons", {}))
     fleet = fleet_of(shown.boards, now) if shown.boards else None
     gateways = {}
     if shown.gateways:
-        online = sum(gateway.online for gateway in shown.gateways)
         answered = sum(gateway.answered for gateway in shown.gateways)
-        gateways = {"online": online, "offline": len(shown.gateways) - online, "answered": answered}
+        gateways = {**states(shown.gateways), "answered": answered}
     return Picture(
         now,
         shown.store,
@@ -106,7 +101,7 @@ def picture(shown: Snapshot, boards: int = _MOST_BOARDS) -> Picture:
         {name: float(last[name]) for name in measures},
         interval,
         curve,
-        dict(reasons.most_common()),
+        dict(curves.reasons(history).most_common()),
         fleet,
         tuple(worst(shown.boards, now, boards)),
         gateways,
@@ -115,10 +110,9 @@ def picture(shown: Snapshot, boards: int = _MOST_BOARDS) -> Picture:
 
 
 def _epsilon(shown: Snapshot, run: RunView, fleet: FleetView | None) -> dict[str, float | None]:
-    costs = [own["epsilon_per_report"] for own in run.references.get("classes", ())]
     spent = curves.spent(shown)
     left = fleet.least_budget if fleet else None
-    return {"report": max(costs, default=None), "spent": spent, "before": run.epsilon_before, "left": left}
+    return {"report": run.costliest, "spent": spent, "before": run.epsilon_before, "left": left}
 
 
 def said(entry: Mapping[str, Any], figures: Iterable[str], fleet: str = "") -> str:

@@ -30,7 +30,7 @@ class Privacy(Section):
             with card("The card", wide=True):
                 ui.label(_CARD).classes("soft")
                 with ui.element("div").classes("controls") as self._controls:
-                    self._which = ui.toggle([], on_change=lambda: self.show(self.sight.now)).props(
+                    self._which = ui.toggle([], on_change=lambda: self.show(self.live.now)).props(
                         "dense no-caps aria-label=class"
                     )
                 self._card = Chart("distribution of the card's outputs")
@@ -88,8 +88,7 @@ def _lines(now: Snapshot) -> str:
         return ""
     rows: list[tuple[str, Any, str]] = []
     if (spent := curves.spent(now)) is not None:
-        accepted = run.reports + sum(own.reports for own in now.open)
-        rows.append(("spent in this run, mean of a device", spent, f"by {accepted:,} accepted reports"))
+        rows.append(("spent in this run, mean of a device", spent, f"by {now.accepted:,} accepted reports"))
     rows.append(("spent before it, most of a device", run.epsilon_before, "in the rounds of this store"))
     allowed = run.options.get("budget")
     rows.append(("allowed for life", str(allowed or "–"), "--budget" if allowed else "no --budget was named"))

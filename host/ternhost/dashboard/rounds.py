@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
 
 from nicegui import ui
 
-from ternhost.dashboard import charts, words
+from ternhost.dashboard import charts, curves, words
 from ternhost.dashboard.picture import counted
 from ternhost.dashboard.section import Chart, Html, Section, card, cards
 from ternhost.dashboard.snapshot import GatewayView, OpenRound, Snapshot
@@ -51,7 +50,7 @@ class Rounds(Section):
         self._bar.set_visibility(opened is not None)
         if opened is not None:
             self._bar.props(f"max={max(1, opened.wanted)} value={min(opened.reports, opened.wanted)}")
-        arrivals = tuple(self.sight.arrivals)
+        arrivals = tuple(self.live.arrivals)
         self._arriving.set(
             (opened and opened.number, len(arrivals), arrivals[-1:]),
             lambda: charts.arriving(arrivals, opened.wanted) if opened and len(arrivals) > 1 else None,
@@ -71,9 +70,7 @@ class Rounds(Section):
 
     def _refusals(self, now: Snapshot) -> None:
         summed = now.history[-_SUMMED:]
-        reasons: Counter[str] = Counter()
-        for entry in summed:
-            reasons.update(entry.get("reasons") or {})
+        reasons = curves.reasons(summed)
         names = [name for name, _ in reasons.most_common()]
         self._why.text = f"Of the last {len(summed):,} rounds."
         some = self._reasons.set(
@@ -94,17 +91,10 @@ def _why_idle(now: Snapshot) -> str:
 
 
 def _words(opened: OpenRound) -> str:
-    since = ""
-    if opened.began is not None:
-        gone = time.time() - opened.began
-        since = f", for {words.duration(max(0.0, gone))}"
-        if opened.deadline is not None:
-            left = opened.deadline - gone
-            since += f", {words.duration(left)} left" if left > 0 else ", past its deadline"
-    return (
-        f"Round {opened.number:,}: {opened.reports:,} of the {opened.wanted:,} reports that end it,"
-        f" from {opened.asked:,} devices asked{since}"
-    )
+    line = f"Round {opened.number:,}: {opened.reports:,} of the {opened.wanted:,} reports that end it,"
+    line += f" from {opened.asked:,} devices asked"
+    since = words.time_of(opened, time.time())
+    return f"{line}, {since}" if since else line
 
 
 def _table(now: Snapshot) -> str:

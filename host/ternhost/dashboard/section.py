@@ -7,15 +7,15 @@ from typing import Any
 
 from nicegui import ui
 
-from ternhost.dashboard.sight import Others, Sight
+from ternhost.dashboard.live_store import LiveStore, Others
 from ternhost.dashboard.snapshot import Snapshot
 
 
 class Section:
     """A part of the page. Made within its panel; only shown while that is open."""
 
-    def __init__(self, sight: Sight, others: Others) -> None:
-        self.sight = sight
+    def __init__(self, live: LiveStore, others: Others) -> None:
+        self.live = live
         self.others = others
         self.build()
 

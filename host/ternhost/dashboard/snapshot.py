@@ -46,6 +46,11 @@ class RunView:
         return found
 
     @property
+    def costliest(self) -> float | None:
+        """The most epsilon that a report costs its sender; None where it is not known."""
+        return max((float(own["epsilon_per_report"]) for own in self.classes), default=None)
+
+    @property
     def planned(self) -> int | None:
         """How many rounds it has, None without an end; of a served one as its last start said."""
         found: int | None = (self.references if self.schedule is None else self.schedule).get("rounds")
@@ -116,6 +121,16 @@ class Snapshot:
     gateways: tuple[GatewayView, ...] = ()
     tallies: tuple[TallyView, ...] = ()
     devices: int = 0
+
+    @property
+    def coming(self) -> int:
+        """Reports that rounds under way have so far."""
+        return sum(own.reports for own in self.open)
+
+    @property
+    def accepted(self) -> int:
+        """Reports of the run, of rounds under way, too."""
+        return (self.run.reports if self.run else 0) + self.coming
 
     def silent(self, now: float) -> float | None:
         """For how many seconds a run that has not finished has written nothing, at a time (since 1970), where it should

@@ -15,8 +15,7 @@ from ternhost.dashboard.braille import plot
 from ternhost.dashboard.curves import Curve, word
 from ternhost.dashboard.fleet_view import budget, failed
 from ternhost.dashboard.picture import Picture, counted
-from ternhost.dashboard.snapshot import OpenRound
-from ternhost.dashboard.words import ago, duration
+from ternhost.dashboard.words import ago, duration, time_of
 from ternhost.text import visible
 
 _WIDE = 70  # columns from which on a board has all of its own
@@ -90,19 +89,10 @@ def _round(picture: Picture) -> Iterable[RenderableType]:
             f" {under_way.reports:,}/{under_way.wanted:,}",
         )
         yield bar
-        if words := _time_words(under_way, picture.at):
-            yield _line((words, "dim"))
+        if since := time_of(under_way, picture.at):
+            yield _line((since, "dim"))
     elif last:
         yield _line(f"round {last['round']}: {last.get('ended', '')}, {ago(last.get('finished'))}")
-
-
-def _time_words(under_way: OpenRound, now: float) -> str:
-    if under_way.began is None:
-        return ""
-    words = f"since {duration(max(0.0, now - under_way.began))}"
-    if under_way.deadline is not None:
-        words += f", at most {duration(max(0.0, under_way.began + under_way.deadline - now))} more"
-    return words
 
 
 def _learning(picture: Picture, options: ConsoleOptions) -> Iterable[RenderableType]:

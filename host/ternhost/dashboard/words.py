@@ -9,7 +9,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from ternhost.dashboard import curves
-from ternhost.dashboard.snapshot import Snapshot
+from ternhost.dashboard.fleet_view import states
+from ternhost.dashboard.snapshot import OpenRound, Snapshot
 
 _AMOUNT = re.compile(r"[\d.,]+( (to [\d.,]+|%|ms|s|min|h|d))?")
 
@@ -52,14 +53,12 @@ def tiles(now: Snapshot) -> list[Tile]:
     run = now.run
     if run is None:
         return [("devices with a key", f"{now.devices:,}", "")]
-    planned = run.planned
-    coming = sum(own.reports for own in now.open)
     found = [
-        ("rounds ended", f"{run.rounds:,}", f"of {planned:,}" if planned else "no end planned"),
+        ("rounds ended", f"{run.rounds:,}", f"of {run.planned:,}" if run.planned else "no end planned"),
         (
             "reports accepted",
-            f"{run.reports + coming:,}",
-            f"{coming:,} of them in the round under way" if now.open else "each counted once",
+            f"{now.accepted:,}",
+            f"{now.coming:,} of them in the round under way" if now.open else "each counted once",
         ),
     ]
     last = now.history[-1] if now.history else {}
@@ -72,12 +71,12 @@ def tiles(now: Snapshot) -> list[Tile]:
         known = f"by accepted reports, {curves.cost_of_report(run):.4g} each"
         found.append(("epsilon spent, mean of a device", f"{spent:.4g}", known))
     if now.boards:
-        online = sum(board.online for board in now.boards)
-        found.append((f"boards online{_when(now)}", f"{online:,}", f"of {len(now.boards):,} ever seen"))
+        online, known = states(now.boards)["online"], f"of {len(now.boards):,} ever seen"
+        found.append((f"boards online{_when(now)}", f"{online:,}", known))
     elif devices:
         found.append(("devices", f"{devices:,}", "registered" if now.devices else "simulated or emulated"))
     if now.gateways:
-        online = sum(gateway.online for gateway in now.gateways)
+        online = states(now.gateways)["online"]
         found.append((f"gateways online{_when(now)}", f"{online:,}", f"of {len(now.gateways):,}"))
     found.append(("refusals", f"{run.refusals:,}", "by devices, see Round"))
     return found
@@ -91,6 +90,17 @@ def old(now: Snapshot) -> str | None:
     if not now.read:
         return f"{now.note}: nothing has been read yet"
     return f"{now.note}: what is shown is {ago(now.read)} old"
+
+
+def time_of(opened: OpenRound, now: float) -> str:
+    """How long a round has been under way at a time (seconds since 1970), and what is left of its deadline."""
+    if opened.began is None:
+        return ""
+    gone = max(0.0, now - opened.began)
+    if opened.deadline is None:
+        return f"for {duration(gone)}"
+    left = opened.deadline - gone
+    return f"for {duration(gone)}, " + (f"{duration(left)} left" if left > 0 else "past its deadline")
 
 
 def ago(when: float | None) -> str:

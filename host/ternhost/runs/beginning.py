@@ -14,6 +14,7 @@ import numpy as np
 
 from tern import wire
 from ternhost import fleet
+from ternhost.aggregate import store_file
 from ternhost.aggregate.numbers import check_skip, skip
 from ternhost.aggregate.run_table import ABANDONED, FINISHED, PREPARING, StoredRun
 from ternhost.aggregate.store import Store
@@ -64,7 +65,7 @@ def written(
         )
         undo.callback(_remove, directory)
         if opened is None:
-            opened = undo.enter_context(Store(directory / places.STORE_NAME))
+            opened = undo.enter_context(Store(directory / store_file.NAME))
         require_no_run(opened, anew)
         first = check_skip(opened, where.after_round) + 1
         whom = audience(kind, schedule, opened)
@@ -178,7 +179,7 @@ def store_path(text: str | Path) -> Path:
     if not str(text):
         raise UsageError("--store must name a file", hint="such as my-fleet/store.sqlite")
     path = Path(text)
-    return path / places.STORE_NAME if path.is_dir() else path
+    return path / store_file.NAME if path.is_dir() else path
 
 
 def require_no_run(store: Store, anew: bool = False) -> None:

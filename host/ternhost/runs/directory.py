@@ -20,10 +20,13 @@ from ternhost.files import replacing, write_whole
 from ternhost.fleet.provision import FLEET_NAME
 
 RUNS = Path("runs")
-STORE_NAME = "store.sqlite"
 RESULT_NAME = "result.json"
 RUN_NAME = "run.json"  # which run of which store this directory belongs to
 PACKED_NAME = "fleet.tar.gz"
+# Of an entry of the history, what is no figure.
+_COMMON = {
+    "round", "began", "finished", "ended", "asked", "reports", "refusals", "reasons", "tau", "rate",
+}  # fmt: skip
 
 
 def check_name(name: str | None) -> None:
@@ -218,5 +221,5 @@ def _line(store: Store, run: StoredRun, directory: Path) -> dict[str, Any]:
 
 def figures_of(entry: Mapping[str, Any] | None) -> dict[str, float]:
     """What was found in a round, by name: of its entry in the history, what every entry says left out."""
-    common = {"round", "ended", "asked", "reports", "refusals", "reasons", "tau", "rate"}
-    return {name: value for name, value in (entry or {}).items() if name not in common}
+    found = ((name, value) for name, value in (entry or {}).items() if name not in _COMMON)
+    return {name: value for name, value in found if isinstance(value, (int, float))}

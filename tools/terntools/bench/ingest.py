@@ -29,6 +29,7 @@ from gmqtt.mqtt.constants import MQTTv311
 
 from tern import frames, host_frames, wire
 from tern.links import mqtt
+from ternhost.aggregate import store_file
 from ternhost.aggregate.aggregator import Aggregator
 from ternhost.aggregate.questions import round_body, round_start
 from ternhost.aggregate.store import Store
@@ -93,7 +94,7 @@ def measure(
     """As `run`, once; `beside` goes on while the reports come in."""
     devices = min(devices, reports)
     with tempfile.TemporaryDirectory(prefix="tern-ingest-") as directory, contextlib.ExitStack() as stack:
-        path = Path(directory) / "store.sqlite"
+        path = Path(directory) / store_file.NAME
         access, port = stack.enter_context(brokers.running(path.with_name("broker"), {1: key_of(1)}, bridge))
         load = Load(reports, devices, batch, qos, port, mqtt.password(key_of(1)))
         loader = stack.enter_context(_Loader(load))

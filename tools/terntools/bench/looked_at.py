@@ -26,7 +26,6 @@ from terntools.bench import ingest
 
 SECTIONS = ("learning", "fleet", "round", "privacy", "runs")
 BOARDS = 10_000
-_COMMAND = "import sys; from ternhost.cli import main; sys.exit(main())"
 
 
 def compare(reports: int, batch: int, qos: int, devices: int, pages: int, pairs: int) -> dict[str, Any]:
@@ -80,7 +79,7 @@ def _served(path: Path) -> Iterator[None]:
 @contextmanager
 def _open(path: Path, pages: int) -> Iterator[None]:
     with _served(path):
-        words = [sys.executable, "-c", _COMMAND, "dashboard", str(path), "--port", "0", "--json"]
+        words = [sys.executable, "-m", "ternhost", "dashboard", str(path), "--port", "0", "--json"]
         process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
         try:
             assert process.stdout is not None

@@ -13,6 +13,7 @@ import numpy as np
 
 from tern import ledger, storage
 from ternhost import datasets
+from ternhost.aggregate import store_file
 from ternhost.aggregate.store import Store
 from ternhost.cli import add_command, print_result
 from ternhost.cli.terminal import heeding_interrupts
@@ -160,7 +161,7 @@ def _boards(args: argparse.Namespace, keys: Path | None) -> tuple[Path, list[Pat
             raise UsageError(
                 f"{directory} holds fewer boards: there is no {missing[0]}", hint="ask for fewer"
             )
-        return keys or directory / run_directory.STORE_NAME, boards
+        return keys or directory / store_file.NAME, boards
     budget = parse_epsilon(args.budget, ledger.MAX_BUDGET, "--budget")
     policy = Policy(parse_epsilon(args.largest, option="--largest") if args.largest else budget, budget)
     dataset = None if args.program else datasets.held(args.dataset, classes=args.classes)
@@ -170,7 +171,7 @@ def _boards(args: argparse.Namespace, keys: Path | None) -> tuple[Path, list[Pat
         )
     directory = directory or run_directory.new_directory()
     boards = board_directories(directory, args.boards)
-    store = keys or directory / run_directory.STORE_NAME
+    store = keys or directory / store_file.NAME
     if dataset:
         provision_from(store, boards, dataset, args.clients, args.seed, policy)
     else:

@@ -31,7 +31,6 @@ from terntools.emulators.micropython import device_command, find_micropython
 from terntools.mosquitto import ensure_running, reload
 
 LOG_NAME = "board.log"
-_TERN = (sys.executable, "-c", "import sys; from ternhost.cli import main; sys.exit(main())")
 
 
 class ProgramFleet:
@@ -142,7 +141,9 @@ class ProgramFleet:
     def serve(self, options: str) -> dict[str, Any]:
         """The result of `tern serve` with these options. Raises DeviceError where it fails."""
         command = [
-            *_TERN,
+            sys.executable,
+            "-m",
+            "ternhost",
             "serve",
             "--fleet",
             f"mqtt:{self.broker}",

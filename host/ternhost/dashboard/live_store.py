@@ -22,7 +22,7 @@ _MOST_ARRIVALS = 600
 Stamp = tuple[tuple[int, int], ...]
 
 
-class Sight:
+class LiveStore:
     """The newest snapshot of a store (`now`), its boards as a table, and how the reports of its round arrive."""
 
     def __init__(self, reader: Reader) -> None:
