@@ -24,6 +24,8 @@ _DASHES: tuple[Any, ...] = ("solid", "dashed", "dotted", [8, 3, 2, 3], [2, 6], [
 _SYMBOLS = ("circle", "rect", "triangle", "diamond", "emptyCircle", "emptyRect")
 _FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif"
 _MOST_BARS = 256
+_LONG = 18  # characters of a name in a legend; two such are side by side on a phone
+_CUT = {"width": 120, "overflow": "truncate"}
 _INPUTS = (-1.0, -0.5, 0.0, 0.5, 1.0)
 
 AXES = {
@@ -51,12 +53,16 @@ def _axis(kind: str, name: str, **more: Any) -> Options:
 
 
 def _so_far(by: str) -> Options:
-    return _axis("value", AXES[by], below=True, scale=True, max="dataMax", splitLine={"show": False})
+    return _axis("value", AXES[by], below=True, max="dataMax", splitLine={"show": False})
 
 
 def _frame(x: Options, y: Options, series: list[Options], **more: Any) -> Options:
     legend = [
-        {"name": own["name"], **({"icon": "rect"} if "areaStyle" in own else {})}
+        {
+            "name": own["name"],
+            **({"icon": "rect"} if "areaStyle" in own else {}),
+            **({"textStyle": _CUT} if len(own["name"]) > _LONG else {}),
+        }
         for own in series
         if not own["name"].startswith("_")
     ]
@@ -111,10 +117,10 @@ def learning(curve: Curve, floor: str | None) -> Options:
     floor: the baseline in words; None leaves it out, so that there is more room for the rest."""
     name = curves.word(curve.measure)
     series = [_line(name, curve.points, 0, z=5)]
-    if curve.low:
+    if len(curve.low) > 1:
         series += _band(curve.low, curve.high)
     if curve.points:
-        ends = (curve.points[0][0], curve.points[-1][0])
+        ends = (0.0, curve.points[-1][0])
         for i, label, value in ((1, "without privacy", curve.optimum), (2, floor, curve.baseline)):
             if value is not None and label is not None:
                 series.append(_line(label, [(x, value) for x in ends], i, showSymbol=False))
@@ -153,9 +159,10 @@ def compared(named: Mapping[str, Curve], measure: str, by: str) -> Options:
 
 
 def stepped(name: str, points: Sequence[Point], by: str) -> Options:
-    """What was chosen round by round."""
+    """What was chosen round by round, from where a round begins to where it ends."""
     y = _axis("value", name, scale=True)
-    return _frame(_so_far(by), y, [_line(name, points, 0, step="end", showSymbol=False)])
+    points = [(0.0, points[0][1]), *points]
+    return _frame(_so_far(by), y, [_line(name, points, 0, step="start", showSymbol=False)])
 
 
 def arriving(points: Sequence[Point], wanted: int) -> Options:
@@ -176,7 +183,7 @@ def arriving(points: Sequence[Point], wanted: int) -> Options:
 
 
 def bars(names: Sequence[str], values: Sequence[float], x: str, y: str, colour: int = 0) -> Options:
-    """A bar for each name."""
+    """A bar for each name, as high as its count."""
     own: Options = {
         "type": "bar",
         "name": y,
@@ -186,7 +193,7 @@ def bars(names: Sequence[str], values: Sequence[float], x: str, y: str, colour: 
     }
     return _frame(
         {**_axis("category", x, below=True), "data": list(names)},
-        _axis("value", y, min=0),
+        _axis("value", y, min=0, minInterval=1),
         [own],
         grid={"left": 8, "right": 16, "top": 32, "bottom": 32, "containLabel": True},
     )
