@@ -301,6 +301,75 @@ def test_what_is_no_store_of_this_version_is_refused_with_what_to_do(tmp_path):
     assert caught.value.hint
 
 
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE tally SET counts = x'00'",
+        "UPDATE tally SET body = x'05'",
+        "UPDATE run SET asked = '{}'",
+        "UPDATE run SET asked = '7'",
+        "UPDATE run SET state = '{'",
+        "UPDATE history SET entry = '7'",
+        "UPDATE board SET told = 'x'",
+        "DROP TABLE history",
+    ],
+)
+def test_torn_contents_are_said_to_be_torn(store, statement):
+    a_round(store, 1)
+    end(store, 1)
+    store.boards_seen([BoardRow("b", 1, 1, True, 1.0)])
+    with Reader(store.path) as before:
+        whole = before.snapshot()
+        store.close()
+        database = sqlite3.connect(store.path)
+        database.execute(statement)
+        database.commit()
+        database.close()
+        with pytest.raises(StorageError, match="is damaged") as caught, Reader(store.path) as reader:
+            reader.snapshot()
+        assert caught.value.hint
+        assert before.snapshot().run.name == whole.run.name
+
+
+def test_torn_pages_are_said_to_be_torn(store):
+    for number in range(1, 60):
+        a_round(store, number)
+        end(store, number)
+    store.close()
+    data = store.path.read_bytes()
+    store.path.write_bytes(data[:4096] + b"\xff" * (len(data) - 4096))
+    with pytest.raises(StorageError, match="is damaged") as caught, Reader(store.path) as reader:
+        reader.snapshot()
+    assert caught.value.hint
+
+
+@pytest.mark.parametrize("seen", [True, False])
+def test_a_store_that_is_made_anew_is_not_mixed_with_the_one_before(store, seen):
+    for number in (1, 2, 3):
+        a_round(store, number)
+        end(store, number)
+    store.close()
+    with Reader(store.path) as reader:
+        assert len(reader.snapshot().history) == 3
+        reader.close()
+        for path in store.path.parent.glob("store.sqlite*"):
+            path.unlink()
+        if seen:
+            assert "not there" in reader.snapshot().note
+        with Store(store.path) as anew:
+            anew.add_devices(KEYS)
+            anew.begin_run(StoredRun("first", 2.0, RUNNING, asked(), STATE))
+            for number in (1, 2, 3):
+                a_round(anew, number)
+                end(anew, number, accuracy=0.5)
+            a_round(anew, 4)
+            found = os.stat(anew.path)
+            reader._file = (found.st_dev, found.st_ino) if reader._file else None  # ext4 gives an inode again
+            now = reader.snapshot()
+    assert [entry.get("accuracy") for entry in now.history] == [0.5] * 3
+    assert [own.number for own in now.open] == [4]
+
+
 def test_a_writer_is_never_kept_waiting(store):
     with Reader(store.path) as reader:
         for number in range(1, 30):

@@ -6,6 +6,7 @@ import json
 import os
 import sqlite3
 import time
+import zlib
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -41,6 +42,8 @@ _GATEWAYS = "SELECT name, devices, online, heard, told FROM gateway ORDER BY nam
 
 # What SQLite says of a file that is only in use now, or on its way.
 _PASSING = ("SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_PROTOCOL", "SQLITE_SCHEMA")
+# And of one that is damaged, the last of JSON that is none.
+_TORN = ("SQLITE_CORRUPT", "SQLITE_NOTADB", "SQLITE_ERROR")
 
 
 @dataclass
@@ -48,7 +51,7 @@ class _Known:
     """What has been read of a file so far."""
 
     runs: dict[str, RunView] = field(default_factory=dict)
-    run: str | None = None  # of which the history is
+    run: tuple[str, float] | None = None  # of which the history is, and when it began
     history: tuple[Mapping[str, Any], ...] = ()
     ended_to: int = 0  # every round up to this one has ended
     asked: dict[int, int] = field(default_factory=dict)  # devices, by round under way
@@ -93,8 +96,8 @@ class Reader:
     def snapshot(self) -> Snapshot:
         """The store as it is; of the same serial as before, and of the same parts, where nothing has changed.
 
-        Where it is locked, gone or torn it is as it was last, with a `note`. Raises StorageError for a file that is no
-        store of this version, as long as nothing has been read.
+        Where it is locked, gone or torn it is as it was last, with a `note`. Raises StorageError for a file that is torn or
+        no store of this version, as long as nothing has been read.
         """
         try:
             self._open()
@@ -127,6 +130,7 @@ class Reader:
             return "the store is locked by another program"
         self.close()
         if isinstance(error, FileNotFoundError):
+            self._file = None  # what comes there is another one, whatever its inode
             return "the store is not there any more"
         if isinstance(error, StorageError):
             return error.message
@@ -156,9 +160,18 @@ class Reader:
                 tallies=self._tallies(database),
                 devices=database.execute("SELECT count(*) FROM device").fetchone()[0],
             )
+        except sqlite3.Error as error:
+            if str(getattr(error, "sqlite_errorname", "")).startswith(_TORN):
+                raise self._torn() from error
+            raise
+        except (zlib.error, ValueError, LookupError, TypeError) as error:
+            raise self._torn() from error
         finally:
             with suppress(sqlite3.Error):
                 database.execute("ROLLBACK")
+
+    def _torn(self) -> StorageError:
+        return StorageError(f"{self.path} is damaged", hint="bring it back from a copy, or start a new store")
 
     def _written(self) -> float:
         times = [0.0]
@@ -180,11 +193,12 @@ class Reader:
         return tuple(found)
 
     def _follow(self, run: RunView | None) -> None:
-        # A run that has fewer rounds than before is another one, of the same name.
+        # A run that began at another time or has fewer rounds than before is another one, maybe of another file: one
+        # that is made where one was removed may have its inode.
         known = self._known
-        name = None if run is None else run.name
-        if name != known.run or (run is not None and run.rounds < len(known.history)):
-            known.run, known.history, known.tallied, known.tallies = name, (), None, ()
+        now = None if run is None else (run.name, run.began)
+        if now != known.run or (run is not None and run.rounds < len(known.history)):
+            self._known = _Known(known.runs, now)
 
     def _history(self, database: sqlite3.Connection, run: RunView | None) -> tuple[Mapping[str, Any], ...]:
         if run is not None:
