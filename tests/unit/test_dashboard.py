@@ -241,6 +241,13 @@ def test_every_run_says_when_it_begins_what_it_is_compared_with_in_the_end(tmp_p
         json.dumps(charts.card(bytes.fromhex(own["card"])))
     json.dumps(picture(now).as_json())
     words.first(now)
+    assert sum(now.paid.values()) == now.run.reports, "what each report cost is written down"
+    costs = [own["epsilon_per_report"] for own in before["classes"]]
+    for cost in now.paid:
+        assert min(abs(cost / 1e6 - own) for own in costs) < 1e-5
+    assert sum(entry["spent"] for entry in now.history) == pytest.approx(
+        sum(cost / 1e6 * n for cost, n in now.paid.items())
+    )
 
 
 def test_records_of_the_devices_alone_are_compared_with_nothing():
@@ -292,8 +299,25 @@ def test_epsilon_spent_counts_the_open_round_and_says_by_what():
     now = Snapshot("s", run=RUN, history=tuple(HISTORY), open=opened)
     assert curves.spent(now) == 1050 * 1.5 / 1000
     (tile,) = [own for own in words.tiles(now) if own[0].startswith("epsilon spent")]
-    assert tile[1:] == ("1.575", "by accepted reports, 1.5 each")
+    assert tile[1:] == ("1.575", "by accepted reports, 1 to 3 each")
     assert curves.spent(Snapshot("s")) is None
+
+
+def test_epsilon_spent_is_of_whoever_reported():
+    # All devices of the dear class have spent what they may, and only the others go on.
+    told = [(100, 3, 300), (100, 1, 100)]
+    history = tuple(
+        {**HISTORY[0], "round": i, "reports": n, "spent": e} for i, (n, _, e) in enumerate(told, 1)
+    )
+    opened = (OpenRound(3, "r", 1.0, None, 100, 100, 50),)
+    paid = {cost * 1_000_000: n for n, cost, _ in told}
+    now = Snapshot("s", run=replace(RUN, reports=200), history=history, paid=paid, open=opened)
+    assert curves.spent(now) == (300 + 100 + 50) / 1000
+    assert curves.positions(now.run, history, curves.EPSILON, 0) == [0.3, 0.4]
+    before = {**HISTORY[0], "spent": None}  # a round of an earlier version
+    older = replace(now, run=replace(RUN, reports=300), history=(before, *history))
+    assert curves.spent(older) == (150 * 1.5 + 300 + 100) / 1000
+    assert curves.positions(older.run, older.history, curves.EPSILON, 0) == pytest.approx([0.15, 0.45, 0.55])
 
 
 def test_the_page_and_the_terminal_say_the_same_of_a_run_that_goes_on_for_longer():

@@ -7,6 +7,7 @@ import os
 import sqlite3
 import time
 import zlib
+from collections import Counter
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -15,7 +16,7 @@ from typing import Any, Self
 
 from ternhost.aggregate.board_table import BoardRow
 from ternhost.aggregate.members import unpack_ids
-from ternhost.aggregate.questions import decode_body
+from ternhost.aggregate.questions import cost_of, decode_body
 from ternhost.aggregate.tallies import unpack_counts
 from ternhost.dashboard import guarded
 from ternhost.dashboard.snapshot import GatewayView, OpenRound, RunView, Snapshot, TallyView
@@ -30,6 +31,10 @@ _RUN = (
 )
 _RUNS = "SELECT name, status, began, coalesce(json_extract(state, '$.rounds'), 0) FROM run ORDER BY rowid"
 _HISTORY = "SELECT number, entry, began, finished FROM history WHERE run = ? AND number > ? ORDER BY number"
+_PAID = (
+    "SELECT number, body, reports FROM history JOIN tally ON round = number"
+    " WHERE run = ? AND number > ? ORDER BY number"
+)
 _ROUNDS = "SELECT number, quorum, deadline, ended, run, began FROM round WHERE number > ? ORDER BY number"
 _ARRIVED = "SELECT max(id), sum(reports) FROM batch WHERE round = ? AND id > ?"
 _TALLIES = "SELECT position, body, counts FROM tally WHERE round = ? ORDER BY position"
@@ -53,6 +58,7 @@ class _Known:
     runs: dict[str, RunView] = field(default_factory=dict)
     run: tuple[str, float] | None = None  # of which the history is, and when it began
     history: tuple[Mapping[str, Any], ...] = ()
+    paid: Counter[int] = field(default_factory=Counter)  # its reports, by what one cost
     ended_to: int = 0  # every round up to this one has ended
     asked: dict[int, int] = field(default_factory=dict)  # devices, by round under way
     arrived: dict[int, tuple[int, int]] = field(
@@ -158,6 +164,7 @@ class Reader:
                 boards=self._boards(database),
                 gateways=self._gateways(database, opened),
                 tallies=self._tallies(database),
+                paid=dict(self._known.paid),
                 devices=database.execute("SELECT count(*) FROM device").fetchone()[0],
             )
         except sqlite3.Error as error:
@@ -203,10 +210,21 @@ class Reader:
     def _history(self, database: sqlite3.Connection, run: RunView | None) -> tuple[Mapping[str, Any], ...]:
         if run is not None:
             last = self._known.history[-1]["round"] if self._known.history else 0
+            paid = _paid(database, run.name, last)
             self._known.history += tuple(
-                {**json.loads(entry), "round": number, "began": began, "finished": finished}
+                {
+                    **json.loads(entry),
+                    "round": number,
+                    "began": began,
+                    "finished": finished,
+                    "spent": sum(cost * n for cost, n in paid[number].items()) / MICRO
+                    if number in paid
+                    else None,
+                }
                 for number, entry, began, finished in database.execute(_HISTORY, (run.name, last))
             )
+            for of_round in paid.values():
+                self._known.paid.update(of_round)
         return self._known.history
 
     def _rounds(self, database: sqlite3.Connection, run: RunView | None) -> tuple[OpenRound, ...]:
@@ -299,6 +317,14 @@ class Reader:
             )
             known.tallied = number
         return known.tallies
+
+
+def _paid(database: sqlite3.Connection, run: str, last: int) -> dict[int, Counter[int]]:
+    # The reports of each later round, by what one cost: each what its cohort was asked.
+    found: dict[int, Counter[int]] = {}
+    for number, body, reports in database.execute(_PAID, (run, last)):
+        found.setdefault(number, Counter())[cost_of(decode_body(body))] += reports
+    return found
 
 
 def _newest(runs: tuple[RunView, ...]) -> RunView | None:
