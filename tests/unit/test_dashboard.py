@@ -107,6 +107,26 @@ def test_the_card_is_drawn_from_its_integers_and_all_pictures_are_json(name):
         json.dumps(options)
 
 
+def test_what_was_chosen_for_a_round_is_drawn_from_its_beginning_to_its_end():
+    at = curves.positions(RUN, HISTORY[:2], curves.REPORTS, 0)
+    drawn = charts.stepped("tau", list(zip(at, (0.5, 0.25), strict=True)), curves.REPORTS)["series"][0]
+    assert drawn["step"] == "start", "up to a point its value holds"
+    assert drawn["data"] == [[0, 0.5], [100, 0.5], [200, 0.25]]
+
+
+def test_one_round_is_seen():
+    (chosen,) = charts.stepped("tau", [(100.0, 0.5)], curves.REPORTS)["series"]
+    assert [x for x, _ in chosen["data"]] == [0, 100]
+    drawn = charts.learning(curves.curve(RUN, HISTORY[:1], "auc"), "guessing")
+    lines = {own["name"]: own["data"] for own in drawn["series"]}
+    assert lines == {
+        "AUC": [[100, 0.61]],
+        "without privacy": [[0, 0.9], [100, 0.9]],
+        "guessing": [[0, 0.5], [100, 0.5]],
+    }
+    assert "scale" not in drawn["xAxis"], "the axis begins at 0"
+
+
 def test_lines_differ_in_more_than_their_colour():
     drawn = charts.compared(
         {str(i): curves.curve(RUN, HISTORY, "auc") for i in range(6)}, "auc", curves.REPORTS

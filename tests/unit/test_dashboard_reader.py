@@ -412,6 +412,28 @@ def test_a_copy_of_the_file_alone_has_everything_although_somebody_looks_on(stor
         assert len(reader.snapshot().history) == 1
 
 
+def test_a_store_where_nothing_can_be_written_is_read_and_nothing_is(store, monkeypatch):
+    a_round(store, 1)
+    end(store, 1)
+    store.close()
+    for path in store.path.parent.glob("store.sqlite-*"):
+        path.unlink()
+    there = os.access
+    monkeypatch.setattr(os, "access", lambda path, mode: mode != os.W_OK and there(path, mode))
+    with Reader(store.path) as reader:
+        first = reader.snapshot()
+        assert (first.note, len(first.history)) == (None, 1)
+        assert [path.name for path in store.path.parent.glob("store.sqlite*")] == ["store.sqlite"]
+        assert reader.snapshot().serial == first.serial
+        with Store(store.path) as again:  # of somebody else
+            a_round(again, 2)
+            assert reader.snapshot().open[0].number == 2
+            end(again, 2)
+            assert len(reader.snapshot().history) == 2
+            a_round(again, 3)
+        assert reader.snapshot().open[0].number == 3
+
+
 def test_a_store_is_found_by_its_file_directory_run_and_newest_run(store, tmp_path):
     store.close()
     runs = tmp_path / "runs"

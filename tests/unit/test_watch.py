@@ -23,13 +23,15 @@ from ternhost.aggregate.board_table import BoardRow
 from ternhost.aggregate.run_table import FINISHED
 from ternhost.aggregate.store import Store
 from ternhost.cli import main as tern
+from ternhost.cli.terminal import sleep_while_read
+from ternhost.cli.watch import _by_line
 from ternhost.dashboard import curves
 from ternhost.dashboard.braille import plot
 from ternhost.dashboard.picture import Picture, picture
 from ternhost.dashboard.reader import Reader
-from ternhost.dashboard.snapshot import OpenRound, RunView
+from ternhost.dashboard.snapshot import OpenRound, RunView, Snapshot
 from ternhost.dashboard.terminal import Drawn
-from ternhost.errors import OK, STORAGE, USAGE
+from ternhost.errors import BROKEN_PIPE, OK, STORAGE, USAGE
 
 TERN = [sys.executable, "-c", "import sys; from ternhost.cli import main; sys.exit(main())"]
 SERVE = ["serve", "--fleet", "simulated:60", "--store", "s.sqlite", "--no-report", "--quiet"]
@@ -234,6 +236,42 @@ def test_json_is_a_line_for_each_change(served):
         code, text = watching.end()
     assert code == OK
     assert all(json.loads(line)["store"] == "s.sqlite" for line in text.splitlines())
+
+
+def test_a_wait_ends_with_who_reads():
+    read, write = os.pipe()
+    with open(write, "w") as stream:
+        sleep_while_read(0.01, stream)
+        os.close(read)
+        with pytest.raises(BrokenPipeError):
+            sleep_while_read(60, stream)
+
+
+@pytest.mark.slow
+def test_a_program_that_reads_no_more_ends_it(served):
+    with Watching("s.sqlite", "--json") as watching:
+        watching.wait_for("\n")
+        watching.process.stdout.close()
+        assert watching.process.wait(60) == BROKEN_PIPE
+
+
+def test_the_next_run_of_the_same_name_is_told_by_line_too(capsys):
+    show = _by_line()
+
+    def rounds(began, *numbers):
+        entries = tuple(
+            {"round": number, "asked": 5, "reports": 5, "refusals": 0, "ended": "complete"}
+            for number in numbers
+        )
+        show(Snapshot("s", run=RunView("mine", began, "running", "fedsgd", "mqtt:x"), history=entries))
+        return [int(number) for number in re.findall(r"^round (\d+):", capsys.readouterr().out, re.MULTILINE)]
+
+    assert rounds(1.0, 1, 2) == [2]
+    assert rounds(1.0, 1, 2, 3) == [3]
+    assert rounds(2.0, 1) == [1]
+    assert rounds(2.0, 1, 2, 3, 4) == [2, 3, 4]
+    assert rounds(3.0, 1, 2, 3, 4, 5) == [5], "another one, although it has more rounds by now"
+    assert rounds(3.0, 1, 2) == [2], "a copy was put back"
 
 
 @pytest.mark.slow

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import signal
 import sys
 import threading
@@ -21,6 +22,14 @@ EVERY = 10.0  # seconds between two lines where a line cannot change
 def can_redraw(stream: TextIO) -> bool:
     """Whether a line of `stream` can be erased and written again: it is a terminal, and not a dumb one."""
     return stream.isatty() and os.environ.get("TERM") != "dumb"
+
+
+def sleep_while_read(seconds: float, stream: TextIO) -> None:
+    """Sleep, for a command that may have nothing to write for long. Raises BrokenPipeError once nobody reads."""
+    poll = select.poll()
+    poll.register(stream, 0)  # a hang-up is told always
+    if poll.poll(seconds * 1000):
+        raise BrokenPipeError
 
 
 class Progress:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.resources import files
@@ -13,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ternhost.cli import add_command, print_result
-from ternhost.cli.terminal import can_redraw, heeding_interrupts
+from ternhost.cli.terminal import can_redraw, heeding_interrupts, sleep_while_read
 from ternhost.dashboard import curves, places
 from ternhost.dashboard.picture import picture, said
 from ternhost.dashboard.reader import Reader
@@ -102,7 +101,7 @@ def _snapshots(args: argparse.Namespace) -> Iterator[Snapshot]:
                 yield reader.snapshot()
             if args.once:
                 return
-            time.sleep(args.interval)
+            sleep_while_read(args.interval, sys.stdout)
     finally:
         if reader is not None:
             reader.close()
@@ -169,7 +168,8 @@ def _live() -> Iterator[Show]:
 def _by_line() -> Show:
     """A line for each round that ends from now on and for the last one before, and for what is to be waited for."""
     noted: str | None = None
-    before: tuple[tuple[str, str] | None, int] = None, 0  # of the last line: store and run, and the round
+    # Of the last line: the store, its run, when that began; and the round.
+    before: tuple[tuple[str, str, float] | None, int] = None, 0
 
     def say(line: str | None) -> None:
         nonlocal noted
@@ -184,8 +184,8 @@ def _by_line() -> Show:
             return
         say(shown.note)
         figures = curves.measures(shown.run, shown.history)
-        run = shown.store, shown.run.name
-        if run != before[0]:
+        run = shown.store, shown.run.name, shown.run.began
+        if run != before[0] or (shown.history and shown.history[-1]["round"] < before[1]):
             before = run, shown.history[-2]["round"] if len(shown.history) > 1 else 0
         for entry in shown.history:
             if entry["round"] > before[1]:

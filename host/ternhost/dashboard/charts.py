@@ -51,7 +51,7 @@ def _axis(kind: str, name: str, **more: Any) -> Options:
 
 
 def _so_far(by: str) -> Options:
-    return _axis("value", AXES[by], below=True, scale=True, max="dataMax", splitLine={"show": False})
+    return _axis("value", AXES[by], below=True, max="dataMax", splitLine={"show": False})
 
 
 def _frame(x: Options, y: Options, series: list[Options], **more: Any) -> Options:
@@ -111,10 +111,10 @@ def learning(curve: Curve, floor: str | None) -> Options:
     floor: the baseline in words; None leaves it out, so that there is more room for the rest."""
     name = curves.word(curve.measure)
     series = [_line(name, curve.points, 0, z=5)]
-    if curve.low:
+    if len(curve.low) > 1:
         series += _band(curve.low, curve.high)
     if curve.points:
-        ends = (curve.points[0][0], curve.points[-1][0])
+        ends = (0.0, curve.points[-1][0])
         for i, label, value in ((1, "without privacy", curve.optimum), (2, floor, curve.baseline)):
             if value is not None and label is not None:
                 series.append(_line(label, [(x, value) for x in ends], i, showSymbol=False))
@@ -153,9 +153,10 @@ def compared(named: Mapping[str, Curve], measure: str, by: str) -> Options:
 
 
 def stepped(name: str, points: Sequence[Point], by: str) -> Options:
-    """What was chosen round by round."""
+    """What was chosen round by round, from where a round begins to where it ends."""
     y = _axis("value", name, scale=True)
-    return _frame(_so_far(by), y, [_line(name, points, 0, step="end", showSymbol=False)])
+    points = [(0.0, points[0][1]), *points]
+    return _frame(_so_far(by), y, [_line(name, points, 0, step="start", showSymbol=False)])
 
 
 def arriving(points: Sequence[Point], wanted: int) -> Options:

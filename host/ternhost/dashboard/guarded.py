@@ -6,6 +6,7 @@ here is refused while the statement is prepared, before any row is read.
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from pathlib import Path
 from urllib.parse import quote
@@ -46,11 +47,16 @@ def _allowed(action: int, first: str | None, second: str | None, *_: str | None)
     return sqlite3.SQLITE_OK if fine else sqlite3.SQLITE_DENY
 
 
-def connect(path: Path) -> sqlite3.Connection:
+def at_rest(path: Path) -> bool:
+    """Whether nobody writes to a store, and who looks on cannot put the log beside it that reading takes."""
+    return not path.with_name(f"{path.name}-wal").exists() and not os.access(path.parent, os.W_OK)
+
+
+def connect(path: Path, still: bool = False) -> sqlite3.Connection:
     """A connection that can read what `READABLE` lists and nothing else. Raises StorageError for what is no store of
-    this version, and sqlite3.Error where it cannot be read now."""
+    this version, and sqlite3.Error where it cannot be read now. still: nobody writes to it meanwhile."""
     database = sqlite3.connect(
-        f"file:{quote(str(path.absolute()))}?mode=ro",
+        f"file:{quote(str(path.absolute()))}?mode=ro{'&immutable=1' if still else ''}",
         uri=True,
         timeout=_WAIT,
         isolation_level=None,

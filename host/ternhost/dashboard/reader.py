@@ -83,6 +83,7 @@ class Reader:
         self._wanted = run
         self._db: sqlite3.Connection | None = None
         self._file: tuple[int, int] | None = None
+        self._rested: int | None = None  # since when, of a store at rest (nanoseconds since 1970)
         self._version: int | None = None
         self._known = _Known()
         self._last = Snapshot(str(path))
@@ -102,8 +103,8 @@ class Reader:
     def snapshot(self) -> Snapshot:
         """The store as it is; of the same serial as before, and of the same parts, where nothing has changed.
 
-        Where it is locked, gone or torn it is as it was last, with a `note`. Raises StorageError for a file that is torn or
-        no store of this version, as long as nothing has been read.
+        Where it is locked, gone or torn it is as it was last, with a `note`. Raises StorageError for a file that is
+        torn or no store of this version, as long as nothing has been read.
         """
         try:
             self._open()
@@ -123,12 +124,14 @@ class Reader:
     def _open(self) -> None:
         found = os.stat(self.path)
         file = (found.st_dev, found.st_ino)
-        if self._db is not None and file == self._file:
+        rested = found.st_mtime_ns if guarded.at_rest(self.path) else None
+        if self._db is not None and (file, rested) == (self._file, self._rested):
             return
         self.close()
         if file != self._file:
             self._known = _Known()
-        self._db, self._file = guarded.connect(self.path), file
+        self._db = guarded.connect(self.path, still=rested is not None)
+        self._file, self._rested = file, rested
 
     def _why(self, error: Exception) -> str:
         name = getattr(error, "sqlite_errorname", None) or ""
