@@ -9,7 +9,7 @@ from nicegui import ui
 from ternhost.dashboard import charts, curves, words
 from ternhost.dashboard.fleet_view import budgets
 from ternhost.dashboard.section import Chart, Html, Section, card, cards
-from ternhost.dashboard.snapshot import RunView, Snapshot
+from ternhost.dashboard.snapshot import LABEL, VALUE, RunView, Snapshot
 from ternhost.errors import UsageError
 
 _UNKNOWN = "This run was begun by a version of tern that did not write it down; its report has it in the end."
@@ -46,18 +46,24 @@ class Privacy(Section):
         if self._which.options != options:
             self._which.set_options(options, value=0 if options else None)
         self._controls.set_visibility(len(options) > 1)
-        data = (
-            classes[int(self._which.value or 0)]["card"]
-            if classes
-            else (now.tallies[0].card if now.tallies else "")
-        )
-        some = self._card.set(data, lambda: _draw(data))
+        data, what = _card(now, int(self._which.value or 0))
+        some = self._card.set((data, what), lambda: _draw(data, what))
         self._none.set("" if some else words.empty("No card is known yet."))
 
 
-def _draw(data: str) -> dict[str, Any] | None:
+def _card(now: Snapshot, of_class: int) -> tuple[str, str]:
+    """The card of a class of devices, in hex, and what its symbols stand for."""
+    told = {own.card: own.what for own in now.tallies}
+    if now.run is None or not now.run.classes:
+        return next(iter(told.items()), ("", VALUE))
+    own = now.run.classes[of_class]
+    labels = now.run.algorithm == "infer" and own["mechanism"] == "grr"
+    return own["card"], told.get(own["card"], LABEL if labels else VALUE)
+
+
+def _draw(data: str, what: str) -> dict[str, Any] | None:
     try:
-        return charts.card(bytes.fromhex(data)) if data else None
+        return charts.card(bytes.fromhex(data), what) if data else None
     except UsageError:
         return None
 

@@ -14,12 +14,23 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
 
+from tern import wire
 from ternhost.aggregate.board_table import BoardRow
 from ternhost.aggregate.members import unpack_ids
 from ternhost.aggregate.questions import cost_of, decode_body
 from ternhost.aggregate.tallies import unpack_counts
 from ternhost.dashboard import guarded
-from ternhost.dashboard.snapshot import GatewayView, OpenRound, RunView, Snapshot, TallyView
+from ternhost.dashboard.snapshot import (
+    CATEGORY,
+    HASH,
+    LABEL,
+    VALUE,
+    GatewayView,
+    OpenRound,
+    RunView,
+    Snapshot,
+    TallyView,
+)
 from ternhost.errors import StorageError
 from ternhost.mechanisms.base import MICRO
 
@@ -37,7 +48,7 @@ _PAID = (
 )
 _ROUNDS = "SELECT number, quorum, deadline, ended, run, began FROM round WHERE number > ? ORDER BY number"
 _ARRIVED = "SELECT max(id), sum(reports) FROM batch WHERE round = ? AND id > ?"
-_TALLIES = "SELECT position, body, counts FROM tally WHERE round = ? ORDER BY position"
+_TALLIES = "SELECT body, counts FROM tally WHERE round = ? ORDER BY position"
 _BOARDS = "SELECT name, first, clients, online, heard, told, errors, error, spent FROM board ORDER BY first"
 # Which changes with whatever of boards does: who says anything is heard.
 _OF_BOARDS = "SELECT count(*), sum(heard), sum(online), sum(errors), sum(spent) FROM board"
@@ -311,15 +322,20 @@ class Reader:
         number = known.history[-1]["round"] if known.history else None
         if number is not None and number != known.tallied:
             known.tallies = tuple(
-                TallyView(
-                    position,
-                    bytes(decode_body(body).card).hex(),
-                    tuple(unpack_counts(packed, body).sum(axis=0).tolist()),
-                )
-                for position, body, packed in database.execute(_TALLIES, (number,)).fetchall()
+                _tally(body, packed) for body, packed in database.execute(_TALLIES, (number,)).fetchall()
             )
             known.tallied = number
         return known.tallies
+
+
+def _tally(body: bytes, packed: bytes) -> TallyView:
+    asked = decode_body(body)
+    what = VALUE
+    if asked.model == wire.CATEGORIES:
+        what = HASH if asked.range else CATEGORY
+    elif asked.model == wire.SOFTMAX and asked.k == 1:
+        what = LABEL
+    return TallyView(asked.card.hex(), tuple(unpack_counts(packed, body).sum(axis=0).tolist()), what)
 
 
 def _paid(database: sqlite3.Connection, run: str, last: int) -> dict[int, Counter[int]]:

@@ -9,6 +9,7 @@ from typing import Any
 from ternhost.aggregate.board_table import BoardRow
 from ternhost.aggregate.run_table import PREPARING, RUNNING
 
+VALUE, LABEL, CATEGORY, HASH = "value", "label", "category", "hash"
 PATIENCE = 300.0  # seconds beyond a deadline: a round of simulated clients may take them, and its evaluation
 
 
@@ -90,12 +91,12 @@ class GatewayView:
 class TallyView:
     """What a cohort has told in a round that has ended: how often each symbol came, over all coordinates.
 
-    card: the bytes of the one it was asked with, in hex.
+    card: the bytes of the one it was asked with, in hex. what: a symbol stands for: VALUE, LABEL, CATEGORY or HASH.
     """
 
-    position: int
     card: str
     symbols: tuple[int, ...]
+    what: str = VALUE
 
 
 @dataclass(frozen=True)
