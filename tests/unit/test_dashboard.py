@@ -323,23 +323,6 @@ def test_epsilon_spent_counts_the_open_round_and_says_by_what():
     assert curves.spent(Snapshot("s")) is None
 
 
-def test_epsilon_spent_is_of_whoever_reported():
-    # All devices of the dear class have spent what they may, and only the others go on.
-    told = [(100, 3, 300), (100, 1, 100)]
-    history = tuple(
-        {**HISTORY[0], "round": i, "reports": n, "spent": e} for i, (n, _, e) in enumerate(told, 1)
-    )
-    opened = (OpenRound(3, "r", 1.0, None, 100, 100, 50),)
-    paid = {cost * 1_000_000: n for n, cost, _ in told}
-    now = Snapshot("s", run=replace(RUN, reports=200), history=history, paid=paid, open=opened)
-    assert curves.spent(now) == (300 + 100 + 50) / 1000
-    assert curves.positions(now.run, history, curves.EPSILON, 0) == [0.3, 0.4]
-    before = {**HISTORY[0], "spent": None}  # a round of an earlier version
-    older = replace(now, run=replace(RUN, reports=300), history=(before, *history))
-    assert curves.spent(older) == (150 * 1.5 + 300 + 100) / 1000
-    assert curves.positions(older.run, older.history, curves.EPSILON, 0) == pytest.approx([0.15, 0.45, 0.55])
-
-
 def test_the_page_and_the_terminal_say_the_same_of_a_run_that_goes_on_for_longer():
     now, day = time.time(), 86_400
     seen = [
@@ -372,9 +355,8 @@ def test_what_a_class_pays_is_of_as_many_rounds_as_were_reckoned_with():
         (None, None, "epsilon a round"),
         (None, 40, "epsilon a round"),
     ):
-        assert f"<th scope=col class=number>{head}<th" in privacy._table(
-            classed(began, schedule={"rounds": rounds})
-        )
+        shown = Snapshot("s", run=classed(began, schedule={"rounds": rounds}))
+        assert f"<th scope=col class=number>{head}<th" in privacy._table(shown)
 
 
 def test_what_boards_have_left_is_of_when_they_connected():
@@ -419,5 +401,5 @@ def test_boards_that_lie_do_not_spoil_the_charts_of_the_fleet():
 
 def test_arrivals_end_at_a_round_number_and_epsilon_comes_first():
     assert charts.arriving([(0.0, 1.0), (37.2878, 5.0)], 10)["xAxis"]["max"] == 38
-    found = privacy._table(classed())
+    found = privacy._table(Snapshot("s", run=classed()))
     assert found.index("epsilon a report") < found.index("mechanism") < found.index("card")

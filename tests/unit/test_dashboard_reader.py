@@ -130,6 +130,7 @@ def test_what_reports_cost_is_of_the_question_of_their_cohort(store):
             store.end_run_round("first", number, "complete", state, entry, None, told, 5.0)
             found = reader.snapshot()
     assert found.paid == {2_000_000: 20, 1_500_000: 20}
+    assert found.demanded == {2_000_000: 40, 1_500_000: 40}
     assert [entry["spent"] for entry in found.history] == [20 * 2 + 10 * 1.5, 10 * 1.5]
     assert curves.measures(found.run, found.history) == ["accuracy"]
 

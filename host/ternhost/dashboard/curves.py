@@ -72,6 +72,26 @@ def spent(now: Snapshot) -> float | None:
     return (sum(cost * n for cost, n in now.paid.items()) / MICRO + (now.accepted - known) * each) / devices
 
 
+def spent_by_class(now: Snapshot) -> list[float | None]:
+    """The epsilon that a device of each class has spent in the run, in the mean, by rounds that have ended.
+
+    Of how many devices a class has, the share of those asked tells. Classes whose reports cost the same are told
+    together. None where it is not known.
+    """
+    costs = [float(own["epsilon_per_report"]) for own in now.run.classes] if now.run else []
+    devices, asked = devices_of(now.run, now.devices), sum(now.demanded.values())
+    if now.run is None or not devices or sum(now.paid.values()) != now.run.reports:
+        return [None] * len(costs)
+    epsilons, demanded = dict.fromkeys(costs, 0.0), dict.fromkeys(costs, 0)
+    for cost, reports in now.paid.items():
+        nearest = min(
+            costs, key=lambda own: abs(own - cost / MICRO)
+        )  # parts of a question differ by a little
+        epsilons[nearest] += reports * cost / MICRO
+        demanded[nearest] += now.demanded[cost]
+    return [epsilons[cost] * asked / devices / demanded[cost] if demanded[cost] else None for cost in costs]
+
+
 def axes(run: RunView | None, registered: int) -> list[str]:
     """By what a curve can be drawn."""
     return [REPORTS, ROUNDS] + [EPSILON] * bool(cost_of_report(run) and devices_of(run, registered))

@@ -9,7 +9,7 @@ from nicegui import ui
 from ternhost.dashboard import charts, curves, words
 from ternhost.dashboard.fleet_view import budgets
 from ternhost.dashboard.section import Chart, Html, Section, card, cards
-from ternhost.dashboard.snapshot import LABEL, VALUE, RunView, Snapshot
+from ternhost.dashboard.snapshot import LABEL, VALUE, Snapshot
 from ternhost.errors import UsageError
 
 _UNKNOWN = "This run was begun by a version of tern that did not write it down; its report has it in the end."
@@ -38,9 +38,7 @@ class Privacy(Section):
 
     def show(self, now: Snapshot) -> None:
         classes = now.run.classes if now.run else ()
-        self._classes.set(
-            _table(now.run) if now.run and classes else words.empty(_UNKNOWN if now.run else "No run yet.")
-        )
+        self._classes.set(_table(now) if classes else words.empty(_UNKNOWN if now.run else "No run yet."))
         self._lines.set(_lines(now))
         options = {i: f"class {i + 1}, epsilon {own['epsilon']:g}" for i, own in enumerate(classes)}
         if self._which.options != options:
@@ -68,23 +66,30 @@ def _draw(data: str, what: str) -> dict[str, Any] | None:
         return None
 
 
-def _table(run: RunView) -> str:
+def _table(now: Snapshot) -> str:
+    run = now.run
+    assert run is not None
     rows = [
         [
+            i,
             f"{100 * own['share']:.3g} %",
             float(own["epsilon_per_report"]),
             float(own["epsilon_run"]),
+            spent,
             own["mechanism"],
             own["k"],
             own["levels"],
             own["card_hash"],
         ]
-        for own in run.classes
+        for i, (own, spent) in enumerate(zip(run.classes, curves.spent_by_class(now), strict=True), 1)
     ]
     reckoned = run.references.get("rounds")  # as it began: it may have more by now, or no end
     each = "in the run" if reckoned == run.planned else f"in {reckoned} rounds"
     each = f"epsilon {'a round' if reckoned is None else each}"
-    head = ("share of devices", "epsilon a report", each, "mechanism", "values a report", "levels", "card")
+    head = (
+        "class", "share of devices", "epsilon a report", each, "spent so far, mean", "mechanism", "values a report",
+        "levels", "card",
+    )  # fmt: skip
     return words.table(head, rows)
 
 
@@ -96,6 +101,14 @@ def _lines(now: Snapshot) -> str:
     if (spent := curves.spent(now)) is not None:
         rows.append(("spent in this run, mean of a device", spent, f"by {now.accepted:,} accepted reports"))
     rows.append(("spent before it, most of a device", run.epsilon_before, "in the rounds of this store"))
+    if spent is not None:
+        rows.append(
+            (
+                "spent for life, mean of a device",
+                f"{run.epsilon_before + spent:.4g}",
+                "at most: both together",
+            )
+        )
     allowed = run.options.get("budget")
     rows.append(("allowed for life", str(allowed or "–"), "--budget" if allowed else "no --budget was named"))
     if left := budgets(now.boards, now.read):

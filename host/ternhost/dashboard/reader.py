@@ -43,7 +43,7 @@ _RUN = (
 _RUNS = "SELECT name, status, began, coalesce(json_extract(state, '$.rounds'), 0) FROM run ORDER BY rowid"
 _HISTORY = "SELECT number, entry, began, finished FROM history WHERE run = ? AND number > ? ORDER BY number"
 _PAID = (
-    "SELECT number, body, reports FROM history JOIN tally ON round = number"
+    "SELECT number, body, asked, reports FROM history JOIN tally ON round = number"
     " WHERE run = ? AND number > ? ORDER BY number"
 )
 _ROUNDS = "SELECT number, quorum, deadline, ended, run, began FROM round WHERE number > ? ORDER BY number"
@@ -70,6 +70,7 @@ class _Known:
     run: tuple[str, float] | None = None  # of which the history is, and when it began
     history: tuple[Mapping[str, Any], ...] = ()
     paid: Counter[int] = field(default_factory=Counter)  # its reports, by what one cost
+    demanded: Counter[int] = field(default_factory=Counter)  # how many were asked for
     ended_to: int = 0  # every round up to this one has ended
     asked: dict[int, int] = field(default_factory=dict)  # devices, by round under way
     arrived: dict[int, tuple[int, int]] = field(
@@ -179,6 +180,7 @@ class Reader:
                 gateways=self._gateways(database, opened),
                 tallies=self._tallies(database),
                 paid=dict(self._known.paid),
+                demanded=dict(self._known.demanded),
                 devices=database.execute("SELECT count(*) FROM device").fetchone()[0],
             )
         except sqlite3.Error as error:
@@ -224,7 +226,7 @@ class Reader:
     def _history(self, database: sqlite3.Connection, run: RunView | None) -> tuple[Mapping[str, Any], ...]:
         if run is not None:
             last = self._known.history[-1]["round"] if self._known.history else 0
-            paid = _paid(database, run.name, last)
+            paid, demanded = _paid(database, run.name, last)
             self._known.history += tuple(
                 {
                     **json.loads(entry),
@@ -239,6 +241,7 @@ class Reader:
             )
             for of_round in paid.values():
                 self._known.paid.update(of_round)
+            self._known.demanded.update(demanded)
         return self._known.history
 
     def _rounds(self, database: sqlite3.Connection, run: RunView | None) -> tuple[OpenRound, ...]:
@@ -338,12 +341,15 @@ def _tally(body: bytes, packed: bytes) -> TallyView:
     return TallyView(asked.card.hex(), tuple(unpack_counts(packed, body).sum(axis=0).tolist()), what)
 
 
-def _paid(database: sqlite3.Connection, run: str, last: int) -> dict[int, Counter[int]]:
-    # The reports of each later round, by what one cost: each what its cohort was asked.
+def _paid(database: sqlite3.Connection, run: str, last: int) -> tuple[dict[int, Counter[int]], Counter[int]]:
+    # By what one cost: the reports of each later round, and how many devices were asked in all of them.
     found: dict[int, Counter[int]] = {}
-    for number, body, reports in database.execute(_PAID, (run, last)):
-        found.setdefault(number, Counter())[cost_of(decode_body(body))] += reports
-    return found
+    demanded: Counter[int] = Counter()
+    for number, body, asked, reports in database.execute(_PAID, (run, last)):
+        cost = cost_of(decode_body(body))
+        found.setdefault(number, Counter())[cost] += reports
+        demanded[cost] += asked
+    return found, demanded
 
 
 def _newest(runs: tuple[RunView, ...]) -> RunView | None:

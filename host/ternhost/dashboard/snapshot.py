@@ -105,10 +105,10 @@ class Snapshot:
 
     run: the one that is shown, of `runs` (the oldest first). history: an entry for each of its rounds that have ended,
     the oldest first: round, began, finished, asked, reports, refusals, reasons, figures, spent (the epsilon of all its
-    reports). paid: how many reports of rounds that have ended cost their device so much (micro-epsilon). Neither is
-    known of rounds before schema 5. open: rounds under way. tallies: of the last round. devices: with a key in the
-    store. read: when it was read (seconds since 1970, 0: never). written: when its file or its log was written last.
-    note: why it is not the newest.
+    reports). paid: how many reports of rounds that have ended cost their device so much (micro-epsilon); demanded: how
+    often a device was asked for one. None of that is known of rounds before schema 5. open: rounds under way. tallies:
+    of the last round. devices: with a key in the store. read: when it was read (seconds since 1970, 0: never).
+    written: when its file or its log was written last. note: why it is not the newest.
     """
 
     store: str
@@ -124,6 +124,7 @@ class Snapshot:
     gateways: tuple[GatewayView, ...] = ()
     tallies: tuple[TallyView, ...] = ()
     paid: Mapping[int, int] = field(default_factory=dict)
+    demanded: Mapping[int, int] = field(default_factory=dict)
     devices: int = 0
 
     @property
