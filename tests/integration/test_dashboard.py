@@ -386,6 +386,18 @@ def test_a_served_fleet_is_shown_beside_and_the_page_ends_with_it_however_it_end
 
 
 @needs_browser
+def test_long_names_fit_a_phone(tmp_path, visit):
+    name = "greenhouse-" * 8 + "2026"
+    words = ["serve", "--fleet", "simulated:60", "--rounds", "2", "--name", name, "--no-report", "--quiet"]
+    subprocess.run([*TERN, *words], cwd=tmp_path, check=True, stdout=subprocess.DEVNULL)
+    with dashboard(tmp_path / "runs" / name) as url:
+        page = visit(url, viewport={"width": 400, "height": 800}).open("runs")
+        remove = page.locator(".q-chip__icon--remove:visible")
+        remove.wait_for(timeout=PATIENCE)
+        assert remove.evaluate("own => own.getBoundingClientRect().right") <= 400
+
+
+@needs_browser
 def test_what_there_is_nothing_of_says_what_to_do(tmp_path, visit):
     path = tmp_path / store_file.NAME
     with Store(path):

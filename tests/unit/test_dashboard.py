@@ -15,7 +15,7 @@ from ternhost.aggregate.board_table import BoardRow
 from ternhost.algorithms import judging
 from ternhost.algorithms.base import ALGORITHMS, Audience, Standing
 from ternhost.algorithms.fedsgd import FedSGD, Options
-from ternhost.dashboard import charts, curves, fleet, privacy, server, table, words
+from ternhost.dashboard import charts, curves, fleet, learning, privacy, server, table, words
 from ternhost.dashboard.picture import picture
 from ternhost.dashboard.reader import Reader
 from ternhost.dashboard.snapshot import OpenRound, RunView, Snapshot
@@ -204,6 +204,30 @@ def test_words():
     }
     assert words.old(now) is None
     assert "nothing has been read yet" in words.old(Snapshot("s", note="locked"))
+
+
+def test_what_there_is_nothing_of():
+    run = replace(RUN, name="my run", references={})
+    now = Snapshot("s", run=run, history=({"round": 1},))
+    assert "tern runs --draw 'my run'" in learning._why_empty(now, [])
+    assert "No round has ended" in learning._none_chosen(Snapshot("s", run=run))
+    assert "chooses none" in learning._none_chosen(now)
+
+
+def test_numbers_are_to_the_right_and_what_is_empty_is_not():
+    told = words.table(("reports", "refusals", "why"), [[5, None, ""], [6, 0, ""]])
+    assert "<th scope=col class=number>reports<th scope=col class=number>refusals<th scope=col>why" in told
+
+
+def test_long_names_are_cut_in_a_legend_and_counts_are_whole_numbers():
+    names = ("short", "greenhouse-" * 8)
+    drawn = charts.compared(
+        {name: curves.curve(RUN, HISTORY, "auc") for name in names}, "auc", curves.REPORTS
+    )
+    short, long = drawn["legend"]["data"]
+    assert "textStyle" not in short
+    assert long["textStyle"]["overflow"] == "truncate"
+    assert charts.bars(["a"], [1], "x", "boards")["yAxis"]["minInterval"] == 1
 
 
 def test_ports():

@@ -26,6 +26,8 @@ _DASHES: tuple[Any, ...] = ("solid", "dashed", "dotted", [8, 3, 2, 3], [2, 6], [
 _SYMBOLS = ("circle", "rect", "triangle", "diamond", "emptyCircle", "emptyRect")
 _FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif"
 _MOST_BARS = 256
+_LONG = 18  # characters of a name in a legend; two such are side by side on a phone
+_CUT = {"width": 120, "overflow": "truncate"}
 _INPUTS = (-1.0, -0.5, 0.0, 0.5, 1.0)
 
 AXES = {
@@ -58,7 +60,11 @@ def _so_far(by: str) -> Options:
 
 def _frame(x: Options, y: Options, series: list[Options], **more: Any) -> Options:
     legend = [
-        {"name": own["name"], **({"icon": "rect"} if "areaStyle" in own else {})}
+        {
+            "name": own["name"],
+            **({"icon": "rect"} if "areaStyle" in own else {}),
+            **({"textStyle": _CUT} if len(own["name"]) > _LONG else {}),
+        }
         for own in series
         if not own["name"].startswith("_")
     ]
@@ -179,7 +185,7 @@ def arriving(points: Sequence[Point], wanted: int) -> Options:
 
 
 def bars(names: Sequence[str], values: Sequence[float], x: str, y: str, colour: int = 0) -> Options:
-    """A bar for each name."""
+    """A bar for each name, as high as its count."""
     own: Options = {
         "type": "bar",
         "name": y,
@@ -189,7 +195,7 @@ def bars(names: Sequence[str], values: Sequence[float], x: str, y: str, colour: 
     }
     return _frame(
         {**_axis("category", x, below=True), "data": list(names)},
-        _axis("value", y, min=0),
+        _axis("value", y, min=0, minInterval=1),
         [own],
         grid={"left": 8, "right": 16, "top": 32, "bottom": 32, "containLabel": True},
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from functools import partial
 from typing import Any
 
@@ -17,8 +18,8 @@ _NO_RUN = (
 )
 _NO_ROUND = "The first round is under way: the curve begins with its end."
 _NO_FIGURE = (
-    "This algorithm tells no figure round by round: what it has found is in its report, which `tern runs` names when"
-    " the run has finished."
+    "This algorithm tells no figure round by round: what it has found is in its report, which `tern runs --draw {run}`"
+    " draws when the run has finished."
 )
 _NO_DATA = (
     "The records are the devices' own, so that nobody can judge the model here: give `tern serve` a --dataset to judge"
@@ -79,7 +80,7 @@ class Learning(Section):
             (self._rate, self._no_rate, "rate", "learning rate"),
         ):
             some = chart.set(where, partial(_stepped, now, name, label, by))
-            empty.set("" if some else words.empty("This run chooses none, or no round has ended."))
+            empty.set("" if some else words.empty(_none_chosen(now)))
 
 
 def _stepped(now: Snapshot, name: str, label: str, by: str) -> dict[str, Any] | None:
@@ -100,7 +101,11 @@ def _why_empty(now: Snapshot, known: list[str]) -> str:
         return _NO_ROUND
     if "measures" in now.run.references and not known:
         return _NO_DATA
-    return _NO_FIGURE
+    return _NO_FIGURE.format(run=shlex.quote(now.run.name))
+
+
+def _none_chosen(now: Snapshot) -> str:
+    return "This run chooses none round by round." if now.history else "No round has ended yet."
 
 
 def _figures(now: Snapshot, known: list[str]) -> str:

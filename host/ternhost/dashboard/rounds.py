@@ -75,7 +75,7 @@ class Rounds(Section):
         summed = now.history[-_SUMMED:]
         reasons = curves.reasons(summed)
         names = [name for name, _ in reasons.most_common()]
-        self._why.text = f"Of the last {len(summed):,} rounds."
+        self._why.text = "Of the last round." if len(summed) == 1 else f"Of the last {len(summed):,} rounds."
         some = self._reasons.set(
             tuple(reasons.items()),
             lambda: (

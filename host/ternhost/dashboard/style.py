@@ -65,6 +65,7 @@ body { background: var(--page) !important; color: var(--ink) !important;
   --ag-border-color: var(--line);
   --ag-data-font-size: 13px; --ag-spacing: 6px; }
 .controls .q-input { min-width: 19rem; }
+.controls .q-select, .q-chip { max-width: 100%; }
 .q-tab { min-height: 40px; padding: 0 .7rem; }
 .q-tabs { color: var(--ink); border-bottom: 1px solid var(--line); width: 100%; }
 .q-tab-panels, .q-tab-panel { background: transparent !important; padding: 0; width: 100%; }

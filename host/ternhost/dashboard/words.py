@@ -129,7 +129,7 @@ def table(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
     """An HTML table; numbers and amounts are put to the right."""
     lines = [[_cell(value) for value in row] for row in rows]
     right = [
-        bool(lines) and all(number or text in ("–", "") for text, number in column)
+        any(number for _, number in column) and all(number or text in ("–", "") for text, number in column)
         for column in zip(*lines, strict=True)
     ]
     right = right or [False] * len(head)
