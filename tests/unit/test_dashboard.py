@@ -285,6 +285,13 @@ def test_every_run_says_when_it_begins_what_it_is_compared_with_in_the_end(tmp_p
         json.dumps(charts.card(bytes.fromhex(own["card"])))
     json.dumps(picture(now).as_json())
     words.first(now)
+    assert sum(now.paid.values()) == now.run.reports, "what each report cost is written down"
+    costs = [own["epsilon_per_report"] for own in before["classes"]]
+    for cost in now.paid:
+        assert min(abs(cost / 1e6 - own) for own in costs) < 1e-5
+    assert sum(entry["spent"] for entry in now.history) == pytest.approx(
+        sum(cost / 1e6 * n for cost, n in now.paid.items())
+    )
 
 
 def test_records_of_the_devices_alone_are_compared_with_nothing():
@@ -336,7 +343,7 @@ def test_epsilon_spent_counts_the_open_round_and_says_by_what():
     now = Snapshot("s", run=RUN, history=tuple(HISTORY), open=opened)
     assert curves.spent(now) == 1050 * 1.5 / 1000
     (tile,) = [own for own in words.tiles(now) if own[0].startswith("epsilon spent")]
-    assert tile[1:] == ("1.575", "by accepted reports, 1.5 each")
+    assert tile[1:] == ("1.575", "by accepted reports, 1 to 3 each")
     assert curves.spent(Snapshot("s")) is None
 
 
@@ -372,9 +379,8 @@ def test_what_a_class_pays_is_of_as_many_rounds_as_were_reckoned_with():
         (None, None, "epsilon a round"),
         (None, 40, "epsilon a round"),
     ):
-        assert f"<th scope=col class=number>{head}<th" in privacy._table(
-            classed(began, schedule={"rounds": rounds})
-        )
+        shown = Snapshot("s", run=classed(began, schedule={"rounds": rounds}))
+        assert f"<th scope=col class=number>{head}<th" in privacy._table(shown)
 
 
 def test_what_boards_have_left_is_of_when_they_connected():
@@ -419,5 +425,5 @@ def test_boards_that_lie_do_not_spoil_the_charts_of_the_fleet():
 
 def test_arrivals_end_at_a_round_number_and_epsilon_comes_first():
     assert charts.arriving([(0.0, 1.0), (37.2878, 5.0)], 10)["xAxis"]["max"] == 38
-    found = privacy._table(classed())
+    found = privacy._table(Snapshot("s", run=classed()))
     assert found.index("epsilon a report") < found.index("mechanism") < found.index("card")

@@ -19,7 +19,7 @@ from ternhost.aggregate.report_log import reports_of
 from ternhost.aggregate.run_table import FINISHED, RUNNING, StoredRun
 from ternhost.aggregate.store import Cohort, Round, Store
 from ternhost.aggregate.tallies import Tally
-from ternhost.dashboard import guarded, places
+from ternhost.dashboard import curves, guarded, places
 from ternhost.dashboard.picture import picture
 from ternhost.dashboard.reader import Reader
 from ternhost.errors import StorageError, UsageError
@@ -115,6 +115,24 @@ def test_a_snapshot_says_what_the_store_holds(store):
     (tally,) = found.tallies
     assert (tally.card, tally.symbols) == (CARD.data.hex(), (4,) * CARD.symbols)
     json.dumps(picture(found).as_json())
+
+
+def test_what_reports_cost_is_of_the_question_of_their_cohort(store):
+    cheap = mechanisms.design("three-outputs", epsilon_micro=500_000).decode()
+    other = round_body(1, Question(wire.LOGISTIC, [0] * 4, wire.MAX_EXPONENT, bytes(cheap.data), 3))
+    with Reader(store.path) as reader:
+        for number, (dear, cheaper) in enumerate([(20, 10), (0, 10)], 1):
+            a_round(store, number)
+            counts = np.zeros((4, CARD.symbols))
+            told = [Tally(BODY, 20, dear, counts), Tally(other, 20, cheaper, counts)]
+            state = {**STATE, "rounds": number, "reports": 40 - 10 * number}
+            entry = {"round": number, "reports": dear + cheaper, "accuracy": 0.5}
+            store.end_run_round("first", number, "complete", state, entry, None, told, 5.0)
+            found = reader.snapshot()
+    assert found.paid == {2_000_000: 20, 1_500_000: 20}
+    assert found.demanded == {2_000_000: 40, 1_500_000: 40}
+    assert [entry["spent"] for entry in found.history] == [20 * 2 + 10 * 1.5, 10 * 1.5]
+    assert curves.measures(found.run, found.history) == ["accuracy"]
 
 
 def test_only_what_is_new_is_read_and_nothing_where_nothing_is(store):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,8 @@ import numpy as np
 from tern.fixed import ONE
 from ternhost.dashboard import curves
 from ternhost.dashboard.curves import Curve, Point
-from ternhost.mechanisms import cards
+from ternhost.dashboard.snapshot import VALUE
+from ternhost.mechanisms import cards, certify
 
 Options = dict[str, Any]
 
@@ -199,17 +201,37 @@ def bars(names: Sequence[str], values: Sequence[float], x: str, y: str, colour: 
     )
 
 
-def card(data: bytes) -> Options:
-    """The exact distribution of a card's outputs for five inputs, from its integers. Raises UsageError."""
-    own = cards.decode_any(data)
-    values = cards.output_values(own)
-    every = max(1, math.ceil(len(values) / _MOST_BARS))
-    few = len(values) <= 16
+@lru_cache(maxsize=64)
+def outputs(data: bytes, what: str = VALUE) -> tuple[list[int], list[str]]:
+    """The symbols of a card, in the order of what they stand for, and that in words. Raises UsageError."""
+    if what != VALUE:
+        symbols = list(range(cards.decode(data).symbols))
+        return symbols, [f"{what} {i}" for i in symbols]
+    values = cards.output_values(cards.decode_any(data))
+    order = sorted(range(len(values)), key=values.__getitem__)
+    return order, [f"{values[i]:.4g}" for i in order]
+
+
+def _laws(data: bytes, what: str) -> dict[str, list[float]]:
+    # By input, the probability of each symbol; labels and categories are the windows of randomised response.
+    if what == VALUE:
+        own = cards.decode_any(data)
+        return {f"x = {x:g}": cards.distribution(own, round(x * ONE)) for x in _INPUTS}
+    window = cards.decode(data)
+    few = range(min(window.symbols, len(_INPUTS)))
+    return {f"{what} {i}": [float(p) for p in certify.at_knot(window, i)] for i in few}
+
+
+def card(data: bytes, what: str = VALUE) -> Options:
+    """The exact distribution of a card's outputs for five inputs, from its integers. what: a symbol stands for, as in
+    TallyView. Raises UsageError."""
+    order, names = outputs(data, what)
+    every = max(1, math.ceil(len(names) / _MOST_BARS))
+    few = len(names) <= 16
     series = []
-    for i, x in enumerate(_INPUTS):
-        law = np.array(cards.distribution(own, round(x * ONE)))
-        law = np.add.reduceat(law, np.arange(0, len(law), every))
-        common: Options = {"name": f"x = {x:g}", "data": [_short(float(p)) for p in law], "color": COLOURS[i]}
+    for i, (name, law) in enumerate(_laws(data, what).items()):
+        summed = np.add.reduceat(np.array(law)[order], np.arange(0, len(order), every))
+        common: Options = {"name": name, "data": [_short(float(p)) for p in summed], "color": COLOURS[i]}
         if few:
             series.append({**common, "type": "bar", "itemStyle": {"borderColor": _INK, "borderWidth": 0.5}})
         else:
@@ -222,7 +244,6 @@ def card(data: bytes) -> Options:
                     "lineStyle": {"width": 1.5, "type": _DASHES[i], "color": COLOURS[i]},
                 }
             )
-    names = [f"{value:.4g}" for value in values[::every]]
-    unit = "reported value" if every == 1 else f"reported value, {every} outputs together"
-    axis = {**_axis("category", unit, below=True, splitLine={"show": False}), "data": names}
+    unit = f"reported {what}" if every == 1 else f"reported {what}, {every} outputs together"
+    axis = {**_axis("category", unit, below=True, splitLine={"show": False}), "data": names[::every]}
     return _frame(axis, _axis("value", "probability", min=0), series)

@@ -11,6 +11,7 @@ from typing import Any
 
 from ternhost.algorithms import judging
 from ternhost.dashboard.snapshot import RunView, Snapshot
+from ternhost.mechanisms.base import MICRO
 from ternhost.runs.directory import figures_of
 
 MOST = 400  # points
@@ -58,12 +59,37 @@ def cost_of_report(run: RunView | None) -> float:
 def spent(now: Snapshot) -> float | None:
     """The epsilon that devices have spent in the run, in the mean, by accepted reports: those of open rounds, too.
 
-    What did not arrive, or is refused, may have cost its device as much. None where it is not known.
+    Each counts what it cost; where that is not written down yet, what one of the last round did in the mean, or of all
+    classes. What did not arrive, or is refused, may have cost its device as much. None where it is not known.
     """
-    cost, devices = cost_of_report(now.run), devices_of(now.run, now.devices)
-    if now.run is None or not cost or not devices:
+    each, devices = cost_of_report(now.run), devices_of(now.run, now.devices)
+    if now.run is None or not each or not devices:
         return None
-    return now.accepted * cost / devices
+    known = sum(now.paid.values())
+    last = now.history[-1] if now.history else {}
+    if known == now.run.reports and last.get("reports"):
+        each = last["spent"] / last["reports"]
+    return (sum(cost * n for cost, n in now.paid.items()) / MICRO + (now.accepted - known) * each) / devices
+
+
+def spent_by_class(now: Snapshot) -> list[float | None]:
+    """The epsilon that a device of each class has spent in the run, in the mean, by rounds that have ended.
+
+    Of how many devices a class has, the share of those asked tells. Classes whose reports cost the same are told
+    together. None where it is not known.
+    """
+    costs = [float(own["epsilon_per_report"]) for own in now.run.classes] if now.run else []
+    devices, asked = devices_of(now.run, now.devices), sum(now.demanded.values())
+    if now.run is None or not devices or sum(now.paid.values()) != now.run.reports:
+        return [None] * len(costs)
+    epsilons, demanded = dict.fromkeys(costs, 0.0), dict.fromkeys(costs, 0)
+    for cost, reports in now.paid.items():
+        nearest = min(
+            costs, key=lambda own: abs(own - cost / MICRO)
+        )  # parts of a question differ by a little
+        epsilons[nearest] += reports * cost / MICRO
+        demanded[nearest] += now.demanded[cost]
+    return [epsilons[cost] * asked / devices / demanded[cost] if demanded[cost] else None for cost in costs]
 
 
 def axes(run: RunView | None, registered: int) -> list[str]:
@@ -77,11 +103,13 @@ def positions(
     """Where each round is on that axis: rounds, reports, or the epsilon that devices have spent, in the mean."""
     if by == ROUNDS:
         return [float(i) for i in range(1, len(history) + 1)]
-    so_far = [float(n) for n in accumulate(entry.get("reports", 0) for entry in history)]
+    reports = [float(entry.get("reports", 0)) for entry in history]
     if by == REPORTS:
-        return so_far
-    each = cost_of_report(run) / max(1, devices_of(run, registered))
-    return [n * each for n in so_far]
+        return list(accumulate(reports))
+    each, devices = cost_of_report(run), max(1, devices_of(run, registered))
+    spent = [entry.get("spent") for entry in history]
+    so_far = accumulate(n * each if own is None else own for n, own in zip(reports, spent, strict=True))
+    return [epsilon / devices for epsilon in so_far]
 
 
 def curve(

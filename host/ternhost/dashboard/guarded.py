@@ -22,7 +22,7 @@ READABLE: dict[str, set[str]] = {
     "round": {"number", "quorum", "deadline", "ended", "run", "began"},
     "cohort": {"round", "devices"},  # counted
     "batch": {"id", "round", "reports"},
-    "tally": {"round", "position", "body", "counts"},
+    "tally": {"round", "position", "body", "asked", "reports", "counts"},
     "board": {"name", "first", "clients", "online", "heard", "told", "errors", "error", "spent"},
     "gateway": {"name", "devices", "online", "heard", "told"},
     "answer": {"round", "gateway", "reports", "answered"},

@@ -9,7 +9,7 @@ from nicegui import ui
 from ternhost.dashboard import charts, curves, words
 from ternhost.dashboard.fleet_view import budgets
 from ternhost.dashboard.section import Chart, Html, Section, card, cards
-from ternhost.dashboard.snapshot import RunView, Snapshot
+from ternhost.dashboard.snapshot import LABEL, VALUE, Snapshot
 from ternhost.errors import UsageError
 
 _UNKNOWN = "This run was begun by a version of tern that did not write it down; its report has it in the end."
@@ -38,47 +38,58 @@ class Privacy(Section):
 
     def show(self, now: Snapshot) -> None:
         classes = now.run.classes if now.run else ()
-        self._classes.set(
-            _table(now.run) if now.run and classes else words.empty(_UNKNOWN if now.run else "No run yet.")
-        )
+        self._classes.set(_table(now) if classes else words.empty(_UNKNOWN if now.run else "No run yet."))
         self._lines.set(_lines(now))
         options = {i: f"class {i + 1}, epsilon {own['epsilon']:g}" for i, own in enumerate(classes)}
         if self._which.options != options:
             self._which.set_options(options, value=0 if options else None)
         self._controls.set_visibility(len(options) > 1)
-        data = (
-            classes[int(self._which.value or 0)]["card"]
-            if classes
-            else (now.tallies[0].card if now.tallies else "")
-        )
-        some = self._card.set(data, lambda: _draw(data))
+        data, what = _card(now, int(self._which.value or 0))
+        some = self._card.set((data, what), lambda: _draw(data, what))
         self._none.set("" if some else words.empty("No card is known yet."))
 
 
-def _draw(data: str) -> dict[str, Any] | None:
+def _card(now: Snapshot, of_class: int) -> tuple[str, str]:
+    """The card of a class of devices, in hex, and what its symbols stand for."""
+    told = {own.card: own.what for own in now.tallies}
+    if now.run is None or not now.run.classes:
+        return next(iter(told.items()), ("", VALUE))
+    own = now.run.classes[of_class]
+    labels = now.run.algorithm == "infer" and own["mechanism"] == "grr"
+    return own["card"], told.get(own["card"], LABEL if labels else VALUE)
+
+
+def _draw(data: str, what: str) -> dict[str, Any] | None:
     try:
-        return charts.card(bytes.fromhex(data)) if data else None
+        return charts.card(bytes.fromhex(data), what) if data else None
     except UsageError:
         return None
 
 
-def _table(run: RunView) -> str:
+def _table(now: Snapshot) -> str:
+    run = now.run
+    assert run is not None
     rows = [
         [
+            i,
             f"{100 * own['share']:.3g} %",
             float(own["epsilon_per_report"]),
             float(own["epsilon_run"]),
+            spent,
             own["mechanism"],
             own["k"],
             own["levels"],
             own["card_hash"],
         ]
-        for own in run.classes
+        for i, (own, spent) in enumerate(zip(run.classes, curves.spent_by_class(now), strict=True), 1)
     ]
     reckoned = run.references.get("rounds")  # as it began: it may have more by now, or no end
     each = "in the run" if reckoned == run.planned else f"in {reckoned} rounds"
     each = f"epsilon {'a round' if reckoned is None else each}"
-    head = ("share of devices", "epsilon a report", each, "mechanism", "values a report", "levels", "card")
+    head = (
+        "class", "share of devices", "epsilon a report", each, "spent so far, mean", "mechanism", "values a report",
+        "levels", "card",
+    )  # fmt: skip
     return words.table(head, rows)
 
 
@@ -90,6 +101,14 @@ def _lines(now: Snapshot) -> str:
     if (spent := curves.spent(now)) is not None:
         rows.append(("spent in this run, mean of a device", spent, f"by {now.accepted:,} accepted reports"))
     rows.append(("spent before it, most of a device", run.epsilon_before, "in the rounds of this store"))
+    if spent is not None:
+        rows.append(
+            (
+                "spent for life, mean of a device",
+                f"{run.epsilon_before + spent:.4g}",
+                "at most: both together",
+            )
+        )
     allowed = run.options.get("budget")
     rows.append(("allowed for life", str(allowed or "–"), "--budget" if allowed else "no --budget was named"))
     if left := budgets(now.boards, now.read):

@@ -7,18 +7,30 @@ import os
 import sqlite3
 import time
 import zlib
+from collections import Counter
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
 
+from tern import wire
 from ternhost.aggregate.board_table import BoardRow
 from ternhost.aggregate.members import unpack_ids
-from ternhost.aggregate.questions import decode_body
+from ternhost.aggregate.questions import cost_of, decode_body
 from ternhost.aggregate.tallies import unpack_counts
 from ternhost.dashboard import guarded
-from ternhost.dashboard.snapshot import GatewayView, OpenRound, RunView, Snapshot, TallyView
+from ternhost.dashboard.snapshot import (
+    CATEGORY,
+    HASH,
+    LABEL,
+    VALUE,
+    GatewayView,
+    OpenRound,
+    RunView,
+    Snapshot,
+    TallyView,
+)
 from ternhost.errors import StorageError
 from ternhost.mechanisms.base import MICRO
 
@@ -30,9 +42,13 @@ _RUN = (
 )
 _RUNS = "SELECT name, status, began, coalesce(json_extract(state, '$.rounds'), 0) FROM run ORDER BY rowid"
 _HISTORY = "SELECT number, entry, began, finished FROM history WHERE run = ? AND number > ? ORDER BY number"
+_PAID = (
+    "SELECT number, body, asked, reports FROM history JOIN tally ON round = number"
+    " WHERE run = ? AND number > ? ORDER BY number"
+)
 _ROUNDS = "SELECT number, quorum, deadline, ended, run, began FROM round WHERE number > ? ORDER BY number"
 _ARRIVED = "SELECT max(id), sum(reports) FROM batch WHERE round = ? AND id > ?"
-_TALLIES = "SELECT position, body, counts FROM tally WHERE round = ? ORDER BY position"
+_TALLIES = "SELECT body, counts FROM tally WHERE round = ? ORDER BY position"
 _BOARDS = "SELECT name, first, clients, online, heard, told, errors, error, spent FROM board ORDER BY first"
 # Which changes with whatever of boards does: who says anything is heard.
 _OF_BOARDS = "SELECT count(*), sum(heard), sum(online), sum(errors), sum(spent) FROM board"
@@ -53,6 +69,8 @@ class _Known:
     runs: dict[str, RunView] = field(default_factory=dict)
     run: tuple[str, float] | None = None  # of which the history is, and when it began
     history: tuple[Mapping[str, Any], ...] = ()
+    paid: Counter[int] = field(default_factory=Counter)  # its reports, by what one cost
+    demanded: Counter[int] = field(default_factory=Counter)  # how many were asked for
     ended_to: int = 0  # every round up to this one has ended
     asked: dict[int, int] = field(default_factory=dict)  # devices, by round under way
     arrived: dict[int, tuple[int, int]] = field(
@@ -161,6 +179,8 @@ class Reader:
                 boards=self._boards(database),
                 gateways=self._gateways(database, opened),
                 tallies=self._tallies(database),
+                paid=dict(self._known.paid),
+                demanded=dict(self._known.demanded),
                 devices=database.execute("SELECT count(*) FROM device").fetchone()[0],
             )
         except sqlite3.Error as error:
@@ -206,10 +226,22 @@ class Reader:
     def _history(self, database: sqlite3.Connection, run: RunView | None) -> tuple[Mapping[str, Any], ...]:
         if run is not None:
             last = self._known.history[-1]["round"] if self._known.history else 0
+            paid, demanded = _paid(database, run.name, last)
             self._known.history += tuple(
-                {**json.loads(entry), "round": number, "began": began, "finished": finished}
+                {
+                    **json.loads(entry),
+                    "round": number,
+                    "began": began,
+                    "finished": finished,
+                    "spent": sum(cost * n for cost, n in paid[number].items()) / MICRO
+                    if number in paid
+                    else None,
+                }
                 for number, entry, began, finished in database.execute(_HISTORY, (run.name, last))
             )
+            for of_round in paid.values():
+                self._known.paid.update(of_round)
+            self._known.demanded.update(demanded)
         return self._known.history
 
     def _rounds(self, database: sqlite3.Connection, run: RunView | None) -> tuple[OpenRound, ...]:
@@ -293,15 +325,31 @@ class Reader:
         number = known.history[-1]["round"] if known.history else None
         if number is not None and number != known.tallied:
             known.tallies = tuple(
-                TallyView(
-                    position,
-                    bytes(decode_body(body).card).hex(),
-                    tuple(unpack_counts(packed, body).sum(axis=0).tolist()),
-                )
-                for position, body, packed in database.execute(_TALLIES, (number,)).fetchall()
+                _tally(body, packed) for body, packed in database.execute(_TALLIES, (number,)).fetchall()
             )
             known.tallied = number
         return known.tallies
+
+
+def _tally(body: bytes, packed: bytes) -> TallyView:
+    asked = decode_body(body)
+    what = VALUE
+    if asked.model == wire.CATEGORIES:
+        what = HASH if asked.range else CATEGORY
+    elif asked.model == wire.SOFTMAX and asked.k == 1:
+        what = LABEL
+    return TallyView(asked.card.hex(), tuple(unpack_counts(packed, body).sum(axis=0).tolist()), what)
+
+
+def _paid(database: sqlite3.Connection, run: str, last: int) -> tuple[dict[int, Counter[int]], Counter[int]]:
+    # By what one cost: the reports of each later round, and how many devices were asked in all of them.
+    found: dict[int, Counter[int]] = {}
+    demanded: Counter[int] = Counter()
+    for number, body, asked, reports in database.execute(_PAID, (run, last)):
+        cost = cost_of(decode_body(body))
+        found.setdefault(number, Counter())[cost] += reports
+        demanded[cost] += asked
+    return found, demanded
 
 
 def _newest(runs: tuple[RunView, ...]) -> RunView | None:

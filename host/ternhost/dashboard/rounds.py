@@ -10,6 +10,7 @@ from ternhost.dashboard import charts, curves, words
 from ternhost.dashboard.picture import counted
 from ternhost.dashboard.section import Chart, Html, Section, card, cards
 from ternhost.dashboard.snapshot import GatewayView, OpenRound, Snapshot
+from ternhost.errors import UsageError
 
 _LAST = 12  # rounds of the table
 _SUMMED = 1000  # of the refusals
@@ -39,7 +40,9 @@ class Rounds(Section):
                 self._reasons = Chart("refusals by reason", "chart low")
                 self._none = Html()
             with card("Symbols of the last round"):
-                ui.label("How often each was reported, over all coordinates: noise and all.").classes("soft")
+                ui.label(
+                    "How often each output of the card was reported, over all coordinates: noise and all."
+                ).classes("soft")
                 self._symbols = Chart("symbols of the last round", "chart low")
                 self._no_symbols = Html()
             with card("Gateways", wide=True):
@@ -118,20 +121,30 @@ def _table(now: Snapshot) -> str:
 
 
 def _symbols(now: Snapshot) -> dict[str, object] | None:
-    if not now.tallies:
-        return None
-    sizes = {len(own.symbols) for own in now.tallies}
-    if len(sizes) > 1:  # classes with cards of their own
-        names = [f"{own.position}: {i}" for own in now.tallies for i in range(len(own.symbols))]
-        counts = [n for own in now.tallies for n in own.symbols]
-    else:
-        counts = [sum(column) for column in zip(*(own.symbols for own in now.tallies), strict=True)]
-        names = [str(i) for i in range(len(counts))]
-    every = -(-len(counts) // _MOST_SYMBOLS)
-    summed = [sum(counts[i : i + every]) for i in range(0, len(counts), every)]
-    return charts.bars(
-        names[::every], summed, "symbol" if every == 1 else f"symbol, {every} together", "values", 3
-    )
+    """How often each thing was reported, card by card: what a symbol stands for is of its card."""
+    told: dict[tuple[str, str], list[int]] = {}
+    for own in now.tallies:
+        before = told.get((own.card, own.what), [0] * len(own.symbols))
+        told[own.card, own.what] = [a + b for a, b in zip(before, own.symbols, strict=True)]
+    every = -(-sum(len(symbols) for symbols in told.values()) // _MOST_SYMBOLS)
+    names, counts = [], []
+    for (data, what), symbols in told.items():
+        try:
+            order, meant = charts.outputs(bytes.fromhex(data), what)
+        except UsageError:
+            return None
+        whose = f"{_asked(now, data)}: " if len(told) > 1 else ""
+        names += [whose + meant[i] for i in range(0, len(order), every)]
+        counts += [sum(symbols[j] for j in order[i : i + every]) for i in range(0, len(order), every)]
+    unit = "reported" if every == 1 else f"reported, {every} outputs together"
+    return charts.bars(names, counts, unit, "reports of it", 3) if told else None
+
+
+def _asked(now: Snapshot, data: str) -> str:
+    # As in the section Privacy.
+    classes = now.run.classes if now.run else ()
+    own = [str(i) for i, of in enumerate(classes, 1) if of["card"] == data]
+    return f"class {', '.join(own)}" if own else "others"
 
 
 def _of_round(own: GatewayView) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 from ternhost.aggregate.board_table import BoardRow
 from ternhost.aggregate.run_table import PREPARING, RUNNING
 
+VALUE, LABEL, CATEGORY, HASH = "value", "label", "category", "hash"
 PATIENCE = 300.0  # seconds beyond a deadline: a round of simulated clients may take them, and its evaluation
 
 
@@ -90,12 +91,12 @@ class GatewayView:
 class TallyView:
     """What a cohort has told in a round that has ended: how often each symbol came, over all coordinates.
 
-    card: the bytes of the one it was asked with, in hex.
+    card: the bytes of the one it was asked with, in hex. what: a symbol stands for: VALUE, LABEL, CATEGORY or HASH.
     """
 
-    position: int
     card: str
     symbols: tuple[int, ...]
+    what: str = VALUE
 
 
 @dataclass(frozen=True)
@@ -103,8 +104,10 @@ class Snapshot:
     """A store at a moment. `serial` changes with what is in it.
 
     run: the one that is shown, of `runs` (the oldest first). history: an entry for each of its rounds that have ended,
-    the oldest first: round, began, finished, asked, reports, refusals, reasons, figures. open: rounds under way.
-    tallies: of the last round. devices: with a key in the store. read: when it was read (seconds since 1970, 0: never).
+    the oldest first: round, began, finished, asked, reports, refusals, reasons, figures, spent (the epsilon of all its
+    reports). paid: how many reports of rounds that have ended cost their device so much (micro-epsilon); demanded: how
+    often a device was asked for one. None of that is known of rounds before schema 5. open: rounds under way. tallies:
+    of the last round. devices: with a key in the store. read: when it was read (seconds since 1970, 0: never).
     written: when its file or its log was written last. note: why it is not the newest.
     """
 
@@ -120,6 +123,8 @@ class Snapshot:
     boards: tuple[BoardRow, ...] = ()
     gateways: tuple[GatewayView, ...] = ()
     tallies: tuple[TallyView, ...] = ()
+    paid: Mapping[int, int] = field(default_factory=dict)
+    demanded: Mapping[int, int] = field(default_factory=dict)
     devices: int = 0
 
     @property

@@ -68,7 +68,9 @@ def tiles(now: Snapshot) -> list[Tile]:
         found.append((curves.word(name), f"{last[name]:.4f}" if name in last else "–", known))
     devices = curves.devices_of(run, now.devices)
     if (spent := curves.spent(now)) is not None:
-        known = f"by accepted reports, {curves.cost_of_report(run):.4g} each"
+        costs = [own["epsilon_per_report"] for own in run.classes]
+        each = " to ".join(f"{cost:.4g}" for cost in sorted({min(costs), max(costs)}))
+        known = f"by accepted reports, {each} each"
         found.append(("epsilon spent, mean of a device", f"{spent:.4g}", known))
     if now.boards:
         online, known = states(now.boards)["online"], f"of {len(now.boards):,} ever seen"

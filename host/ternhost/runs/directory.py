@@ -26,6 +26,7 @@ PACKED_NAME = "fleet.tar.gz"
 # Of an entry of the history, what is no figure.
 _COMMON = {
     "round", "began", "finished", "ended", "asked", "reports", "refusals", "reasons", "tau", "rate",
+    "spent",
 }  # fmt: skip
 
 
