@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
+from ternhost.aggregate import store_file
 from ternhost.aggregate.store import Store
 from ternhost.drivers.base import Driver, Terms
 from ternhost.drivers.gateways import GatewaysDriver
@@ -64,9 +65,9 @@ class OverFlower(AtGateways):
 
     @property
     def default_store(self) -> Path:
-        from ternhost.links.flower.files import STORE, Server
+        from ternhost.links.flower.files import Server
 
-        return Server.load(self.directory).directory / STORE
+        return Server.load(self.directory).directory / store_file.NAME
 
     def registered(self) -> Mapping[str, range]:
         from ternhost.fleet.gateways import registered

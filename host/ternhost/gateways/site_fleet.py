@@ -15,6 +15,7 @@ import numpy as np
 
 from tern import ledger, wire
 from ternhost import datasets, fleet
+from ternhost.aggregate import store_file
 from ternhost.aggregate.numbers import last_number
 from ternhost.aggregate.store import Store
 from ternhost.datasets import Holdings
@@ -29,7 +30,6 @@ from ternhost.mechanisms.base import parse_epsilon
 from ternhost.options import names_of, option, require
 
 FILE = "gateway.json"
-STORE = "store.sqlite"
 _RUNS = "runs"  # the member of gateway.json with all of this; others are the way's to the server
 _CLIENTS = 1000  # on emulated boards, where nobody says
 _WHAT = "what the gateway runs"
@@ -201,7 +201,7 @@ def opened(directory: str | Path, runs: SiteFleet, warn: Warn = lambda message: 
     if path is None and not made:
         raise UsageError("--store must name the store with the devices' keys")
     _make(directory)
-    with Store(path or directory / STORE, create=made) as store:
+    with Store(path or directory / store_file.NAME, create=made) as store:
         if kind.provisions:
             _provision(directory, kind, runs, store, warn)
         setting = Setting(

@@ -16,6 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from ternhost.aggregate import store_file
 from ternhost.errors import DeviceError
 from ternhost.fleet.at_gateways import AtGateways
 from ternhost.gateways.site_fleet import SiteFleet, opened
@@ -33,7 +34,7 @@ class LocalSites(AtGateways):
 
     @property
     def default_store(self) -> Path:
-        return self.directory / SERVER / "store.sqlite"
+        return self.directory / SERVER / store_file.NAME
 
     def post(self) -> Post:
         return LocalPost(self.directory)

@@ -25,7 +25,6 @@ KEY = "server.key"
 SITES = "sites"  # NAME.pub: the public key of a site
 CONTROL = "control.secret"  # without it nobody starts an app or registers a site
 EXECUTOR = "executor.secret"  # without it nobody takes the place of the ServerApp
-STORE = "store.sqlite"  # of the host
 HOST = "host.sock"  # where the ServerApp finds the host
 LOG = "superlink.log"
 
