@@ -85,7 +85,9 @@ class Compare(Section):
         found = self.others.runs()
         runs = {name: run for name, (_, run) in found.items()}
         here = self.live.now.run
-        names = [name for name in wanted if name in runs] or alike(here and here.name, [*runs.values()])
+        names = [name for name in wanted if name in runs] or alike(
+            here.name if here else None, [*runs.values()]
+        )
         histories = {name: self.others.history(found[name][0], name) for name in names}
         measures = {
             one: curves.word(one)
