@@ -133,11 +133,11 @@ def _symbols(now: Snapshot) -> dict[str, object] | None:
             order, meant = charts.outputs(bytes.fromhex(data), what)
         except UsageError:
             return None
-        whose = f"{_asked(now, data)}: " if len(told) > 1 else ""
+        whose = f"{_asked(now, data)}\n" if len(told) > 1 else ""
         names += [whose + meant[i] for i in range(0, len(order), every)]
         counts += [sum(symbols[j] for j in order[i : i + every]) for i in range(0, len(order), every)]
     unit = "reported" if every == 1 else f"reported, {every} outputs together"
-    return charts.bars(names, counts, unit, "reports of it", 3) if told else None
+    return charts.bars(names, counts, unit, "values", 3) if told else None
 
 
 def _asked(now: Snapshot, data: str) -> str:
