@@ -37,9 +37,10 @@ def test_what_was_reported_through_different_cards_is_told_apart():
         [f"{v:.4g}" for v in sorted(cards.output_values(cards.decode(data)))] for data in (wide, narrow)
     ]
     assert values[0] != values[1]
-    assert drawn["xAxis"]["data"] == [f"class {i}: {v}" for i, own in enumerate(values, 1) for v in own]
+    assert drawn["xAxis"]["data"] == [f"{i}: {v}" for i, own in enumerate(values, 1) for v in own]
     assert sum(drawn["series"][0]["data"]) == 500
     assert sorted(drawn["series"][0]["data"][:3]) == [71, 86, 91]
+    assert drawn["xAxis"]["name"] == "class: reported"
     alone = rounds._symbols(Snapshot("s", run=run, tallies=told[:1]))
     assert alone["xAxis"]["data"] == values[0]
     assert rounds._symbols(Snapshot("s", run=run)) is None

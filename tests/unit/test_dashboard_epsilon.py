@@ -35,6 +35,9 @@ def test_epsilon_spent_is_of_whoever_reported():
     assert curves.spent(older) == (150 * 1.5 + 300 + 100) / 1000
     assert curves.positions(older.run, older.history, curves.EPSILON, 0) == pytest.approx([0.15, 0.45, 0.55])
 
+    untold = replace(now, run=replace(RUN, reports=0), history=(before,), paid={})  # nor does its state say
+    assert curves.spent(untold) == 50 * 1.5 / 1000
+
 
 def test_each_class_has_spent_what_its_own_reports_cost():
     # 700 of 1000 devices are of the cheap class, by the draw; the dear ones have had their last round.

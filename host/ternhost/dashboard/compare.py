@@ -19,7 +19,7 @@ _SHOWN = 100  # runs of the table
 
 
 class Compare(Section):
-    """The newest ones are drawn until others are chosen."""
+    """The run of the page is drawn with the newest that are like it, until others are chosen."""
 
     def build(self) -> None:
         self._looked, self._looking, self._ended = -_EVERY, False, False
@@ -57,7 +57,7 @@ class Compare(Section):
     async def _look(self) -> None:
         try:
             asked = list(self._which.value or ()), self._by.value or curves.REPORTS, self._measure.value
-            runs, drawn, measures, measure = await asyncio.to_thread(self._read, *asked)
+            runs, names, drawn, measures, measure = await asyncio.to_thread(self._read, *asked)
         finally:
             self._looking = False
             self._looked = time.monotonic()
@@ -66,12 +66,13 @@ class Compare(Section):
         if [*self._which.options] != [*runs]:
             self._which.set_options([*runs], value=[name for name in self._which.value or () if name in runs])
         if not self._which.value and drawn:
-            self._which.value = [*drawn]
+            self._which.value = names
         if self._measure.options != measures:
             self._measure.set_options(measures, value=measure)
-        key = (measure, asked[1], tuple((name, own.points) for name, own in drawn.items()))
+        named = dict(zip(titles([runs[name] for name in drawn]), drawn.values(), strict=True))
+        key = (measure, asked[1], tuple((name, own.points) for name, own in named.items()))
         some = self._chart.set(
-            key, lambda: charts.compared(drawn, measure, asked[1]) if drawn and measure else None
+            key, lambda: charts.compared(named, measure, asked[1]) if named and measure else None
         )
         self._none.set(
             "" if some else words.empty("No run with a figure has ended a round: choose others above.")
@@ -80,11 +81,13 @@ class Compare(Section):
 
     def _read(
         self, wanted: Sequence[str], by: str, measure: str | None
-    ) -> tuple[dict[str, RunView], dict[str, Curve], dict[str, str], str | None]:
+    ) -> tuple[dict[str, RunView], list[str], dict[str, Curve], dict[str, str], str | None]:
         found = self.others.runs()
-        names = [name for name in wanted if name in found] or [
-            name for name, (_, run) in found.items() if run.references.get("measures") and run.rounds
-        ][:_MOST]
+        runs = {name: run for name, (_, run) in found.items()}
+        here = self.live.now.run
+        names = [name for name in wanted if name in runs] or alike(
+            here.name if here else None, [*runs.values()]
+        )
         histories = {name: self.others.history(found[name][0], name) for name in names}
         measures = {
             one: curves.word(one)
@@ -99,13 +102,36 @@ class Compare(Section):
                 made = curves.curve(own.run, own.history, measure, by, own.devices)
                 if made.points and (by != curves.EPSILON or by in curves.axes(own.run, own.devices)):
                     drawn[name] = made
-        return {name: run for name, (_, run) in found.items()}, drawn, measures, measure
+        return runs, names, drawn, measures, measure
+
+
+def alike(name: str | None, runs: Sequence[RunView]) -> list[str]:
+    """The names of the runs to begin with: that one, and the first of the same data that tell the same figure."""
+    telling = [run for run in runs if run.references.get("measures")]
+    able = [run for run in telling if run.rounds]
+    own = next((run for run in telling if run.name == name), next(iter(able), None))
+    if own is None:
+        return []
+    figure, data = own.references["measures"][0], own.options.get("dataset")
+    like = [
+        run for run in able if run.options.get("dataset") == data and figure in run.references["measures"]
+    ]
+    return list(dict.fromkeys([own.name, *(run.name for run in like)]))[:_MOST]
+
+
+def titles(runs: Sequence[RunView]) -> list[str]:
+    """The names of runs, with their data where these differ: figures of other records are no better or worse."""
+    data = [str(run.options.get("dataset")) for run in runs]
+    return [
+        f"{run.name} ({own})" if len({*data}) > 1 else run.name for run, own in zip(runs, data, strict=True)
+    ]
 
 
 def _table(runs: Sequence[RunView]) -> str:
     rows = []
     for run in runs[:_SHOWN]:
         epsilon = max((float(own["epsilon_run"]) for own in run.classes), default=None)
+        paid = None if epsilon is None else f"{epsilon:.4g} {words.reckoned(run)}".removesuffix(" in the run")
         mechanisms = sorted({str(own["mechanism"]) for own in run.classes})
         rows.append(
             [
@@ -116,7 +142,7 @@ def _table(runs: Sequence[RunView]) -> str:
                 run.options.get("dataset"),
                 run.fleet,
                 ", ".join(mechanisms) or None,
-                epsilon,
+                paid,
                 run.rounds,
                 run.reports,
                 words.duration(run.seconds),

@@ -67,7 +67,7 @@ def spent(now: Snapshot) -> float | None:
         return None
     known = sum(now.paid.values())
     last = now.history[-1] if now.history else {}
-    if known == now.run.reports and last.get("reports"):
+    if known == now.run.reports and last.get("spent"):
         each = last["spent"] / last["reports"]
     return (sum(cost * n for cost, n in now.paid.items()) / MICRO + (now.accepted - known) * each) / devices
 

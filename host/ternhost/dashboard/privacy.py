@@ -83,12 +83,9 @@ def _table(now: Snapshot) -> str:
         ]
         for i, (own, spent) in enumerate(zip(run.classes, curves.spent_by_class(now), strict=True), 1)
     ]
-    reckoned = run.references.get("rounds")  # as it began: it may have more by now, or no end
-    each = "in the run" if reckoned == run.planned else f"in {reckoned} rounds"
-    each = f"epsilon {'a round' if reckoned is None else each}"
     head = (
-        "class", "share of devices", "epsilon a report", each, "spent so far, mean", "mechanism", "values a report",
-        "levels", "card",
+        "class", "share of devices", "epsilon a report", f"epsilon {words.reckoned(run)}", "spent so far, mean",
+        "mechanism", "values a report", "levels", "card",
     )  # fmt: skip
     return words.table(head, rows)
 

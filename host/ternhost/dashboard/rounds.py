@@ -136,15 +136,16 @@ def _symbols(now: Snapshot) -> dict[str, object] | None:
         whose = f"{_asked(now, data)}: " if len(told) > 1 else ""
         names += [whose + meant[i] for i in range(0, len(order), every)]
         counts += [sum(symbols[j] for j in order[i : i + every]) for i in range(0, len(order), every)]
-    unit = "reported" if every == 1 else f"reported, {every} outputs together"
-    return charts.bars(names, counts, unit, "reports of it", 3) if told else None
+    unit = ("class: " if len(told) > 1 else "") + "reported"
+    unit += f", {every} outputs together" if every > 1 else ""
+    return charts.bars(names, counts, unit, "values", 3) if told else None
 
 
 def _asked(now: Snapshot, data: str) -> str:
     # As in the section Privacy.
     classes = now.run.classes if now.run else ()
     own = [str(i) for i, of in enumerate(classes, 1) if of["card"] == data]
-    return f"class {', '.join(own)}" if own else "others"
+    return ", ".join(own) or "–"
 
 
 def _of_round(own: GatewayView) -> str:

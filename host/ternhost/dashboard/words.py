@@ -10,7 +10,7 @@ from typing import Any
 
 from ternhost.dashboard import curves
 from ternhost.dashboard.fleet_view import states
-from ternhost.dashboard.snapshot import OpenRound, Snapshot
+from ternhost.dashboard.snapshot import OpenRound, RunView, Snapshot
 
 _AMOUNT = re.compile(r"[\d.,]+( (to [\d.,]+|%|ms|s|min|h|d))?")
 
@@ -28,6 +28,14 @@ def lead(now: Snapshot) -> str:
         return f"{now.store}: begin a run with 'tern train' or 'tern serve', and it is shown here"
     what = now.run.options.get("dataset") if now.run.options.get("dimension") is None else None
     return f"{now.run.algorithm} on {what or 'records of the devices'}, fleet {now.run.fleet}"
+
+
+def reckoned(run: RunView) -> str:
+    """Of how many rounds the `epsilon_run` of its classes is: of those it began with, and it may have more by now."""
+    rounds = run.references.get("rounds")
+    if rounds is None:
+        return "a round"
+    return "in the run" if rounds == run.planned else f"in {rounds:,} rounds"
 
 
 def quiet(seconds: float) -> str:
