@@ -302,8 +302,13 @@ def test_numbers_go_on_after_those_of_every_gateway(host):
         assert sites
         with host.driver() as driver:
             assert driver.next_round(1) == 41
+            (warning,) = host.warnings
+            assert warning.startswith(
+                "gateways were asked round 40, and this store knows of none after 0: if it is a copy"
+            )
             assert host.round(driver, 41).reports == 50
             assert driver.next_round(1) == 42
+        assert host.warnings == [warning]
 
 
 @pytest.mark.parametrize("last", [wire.MAX_ROUND, wire.CLIENT_AHEAD, wire.FLEET_AHEAD + 1])

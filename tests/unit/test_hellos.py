@@ -102,3 +102,16 @@ def test_a_board_has_no_clients_beyond_the_ids_of_its_site(link):
     ):
         say(link, first, clients)
         assert link.boards[f"{first:08x}"].clients == range(first, stop)
+
+
+def test_a_board_whose_leave_a_site_told_too_late_is_there_once_it_says_something(link):
+    say(link, 7, 3)
+    before = dict(link.boards)
+    link._on_message(None, "tern/hello/00000007", b"", 1, {})
+    assert not link.boards
+    link._on_message(None, "tern/up/00000008", b"of another", 1, None)
+    assert not link.boards
+    link.changed.clear()
+    link._on_message(None, "tern/up/00000007", b"a report", 1, None)
+    assert link.boards == before
+    assert link.changed == {"00000007"}

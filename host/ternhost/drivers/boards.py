@@ -175,6 +175,8 @@ class BoardsDriver(StoredDriver):
             self._end_abandoned(number)
             for result in self.aggregator.tick(now):
                 if result.number == number:
+                    if self._sightings.due(len(self.boards), ended=True):
+                        self._note_heard()
                     self._check(result)
                     return self._whole(result)
             self._look_after_boards(number, now)

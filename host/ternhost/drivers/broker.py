@@ -210,6 +210,8 @@ class BrokerDriver(StoredDriver):
         self._begin_round()
         result = self._wait_for(self._collect(number, tell))
         self._look_at_broker()  # a short round ends between two looks
+        if self._sightings.due(len(self._roster.boards), ended=True):
+            self._note_heard()
         if result is None:
             return None
         if self._standing:

@@ -220,7 +220,13 @@ class GatewaysDriver:
         return sorted(self._rounds)
 
     def next_round(self, planned: int) -> int:
-        return max(planned, last_number(self._store) + 1, self._roster.believed() + 1)
+        ours, theirs = last_number(self._store), self._roster.believed()
+        if theirs > ours:
+            self._warn(
+                f"gateways were asked round {theirs}, and this store knows of none after {ours}: if it is a copy"
+                " that was put back, or a new one, what those rounds cost their devices is counted nowhere here"
+            )
+        return max(planned, ours + 1, theirs + 1)
 
     def open(self, number: int, cohorts: Cohorts) -> None:
         asked = [Cohort(round_body(number, question), integers(devices)) for question, devices in cohorts]

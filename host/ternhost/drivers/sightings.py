@@ -32,9 +32,9 @@ class Sightings:
         self._spent: dict[int, int] = {}  # by first devices of boards, micro-epsilon, since that was written
         self._written = time.monotonic()
 
-    def due(self, boards: int) -> bool:
-        """Whether it is time to note again when each of so many boards was heard."""
-        return time.monotonic() - self._written > max(_EVERY, _EACH * boards)
+    def due(self, boards: int, ended: bool = False) -> bool:
+        """Whether it is time to note again when each of so many boards was heard. ended: a round has."""
+        return time.monotonic() - self._written > max(0.0 if ended else _EVERY, _EACH * boards)
 
     def saw(
         self,

@@ -115,6 +115,7 @@ class MqttLink:
         self.access = access
         self.boards: dict[str, Said] = {}  # those that are connected, and what they say
         self.changed: set[str] = set()  # whose hello has come or gone; whoever takes note of it empties this
+        self._gone: dict[str, Said] = {}  # whose hello was taken back, and what it was
         self.strangers: set[str] = set()  # boards of another schema, which understand nothing
         self.sites: dict[str, bool] = {}  # that have a broker of their own: whether it is connected
         self.sites_back = False  # one is connected again; whoever takes note of it sets this back
@@ -250,6 +251,10 @@ class MqttLink:
     def _on_message(self, client: Any, topic: str, payload: bytes, qos: int, properties: Any) -> int:
         if topic.startswith(self._up_prefix):
             self._frames.append(payload)
+            if self._gone and (board := topic.removeprefix(self._up_prefix)) in self._gone:
+                # It has moved to another site, and its last will was that of the site that it left.
+                self.boards[board] = self._gone.pop(board)
+                self.changed.add(board)
             if not self._arrived.is_set():
                 self._arrived.set()
         elif topic.startswith(self._hello_prefix):
@@ -264,7 +269,10 @@ class MqttLink:
 
     def _on_hello(self, board: str, payload: bytes, kept: bool = False) -> None:
         self.changed.add(board)
-        self.boards.pop(board, None)
+        before = self.boards.pop(board, None)
+        self._gone.pop(board, None)
+        if before and not payload:
+            self._gone[board] = before
         self.strangers.discard(board)
         with suppress(frames.FrameError):
             hello = read_hello(payload)
@@ -281,6 +289,7 @@ class MqttLink:
         self._connected = True
         self.changed |= self.boards.keys()
         self.boards.clear()  # the broker tells them again
+        self._gone.clear()
         self.strangers.clear()
         self.subscribed.clear()
         self._site_ids.renew()
