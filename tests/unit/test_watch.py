@@ -307,6 +307,12 @@ def test_no_colour_and_a_dumb_terminal(served):
     assert "\x1b" not in text
 
 
+def test_what_ended_is_told_by_how_long_ago(served):
+    with Reader(served) as reader:
+        text = drawn(picture(reader.snapshot()), color_system=None, no_color=True)
+    assert re.search(r"round 3: complete, [\d.]+ m?s ago$", text, re.MULTILINE)
+
+
 def test_a_served_simulated_fleet_shows_what_was_spent(served):
     with Reader(served) as reader:
         now = reader.snapshot()
