@@ -107,6 +107,7 @@ def test_who_may_write_what(place):
         "farm/a/up/home-assistant",
         "farm/a/down/00000001",
         "farm/a/model",
+        "farm/a/site/lab",
     )
     allowed = {host: set(), publisher: {CONFIG, STATE}, home: {"home/status"}}
     with Mosquitto(directory):

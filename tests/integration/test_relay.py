@@ -6,6 +6,8 @@ import subprocess
 import sys
 import threading
 import time
+from argparse import Namespace
+from types import SimpleNamespace
 
 import pytest
 import rig
@@ -19,6 +21,7 @@ from ternhost.drivers.base import Terms
 from ternhost.drivers.broker import BrokerDriver
 from ternhost.fleet import broker
 from ternhost.links.mqtt import MqttLink
+from terntools.cli import relay
 from terntools.mosquitto import Mosquitto, free_port
 
 CLIENTS = 40
@@ -148,7 +151,7 @@ def test_rounds_over_a_relay(desk):
     desk.rounds(3)
 
     desk.pull(0)
-    desk.said("is gone: it was unplugged")
+    desk.said("is gone: it was unplugged\n  check its cable and power; it is opened again when it is back\n")
     wait_for(lambda: hellos(desk.access) == names - {"00000001"})
     desk.plug(0)
     desk.said("board 00000001 is on the broker at", 3)
@@ -197,6 +200,18 @@ def test_a_broker_that_does_not_know_the_boards_yet(desk):
     broker.configure(desk.place)
     desk.broker.reload()
     desk.said("is on the broker at", 2)
+
+
+def test_one_port_is_one(tmp_path, monkeypatch, capsys):
+    def interrupt(_):
+        raise KeyboardInterrupt
+
+    broker.configure(tmp_path, tls=False)
+    monkeypatch.setattr(relay, "Relay", lambda *_: SimpleNamespace(close=lambda: None))
+    monkeypatch.setattr(relay.time, "sleep", interrupt)
+    for ports, said in (("a0", "1 port is relayed to"), ("a0,a1", "2 ports are relayed to")):
+        assert relay._run(Namespace(ports=ports, broker=str(tmp_path), store=None, json=False)) == 0
+        assert capsys.readouterr().out.startswith(said)
 
 
 def test_a_relay_without_passwords_says_who_has_them(desk):

@@ -221,6 +221,26 @@ def test_files_of_a_board(tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("fleet", "home"),
+    [("tern", "tern"), ("tern", "tern/up"), ("farm/a", "farm"), ("homeassistant/x", "homeassistant")],
+)
+def test_home_assistant_is_kept_apart_from_the_fleet(tmp_path, fleet, home):
+    with pytest.raises(UsageError, match="Home Assistant's topics cannot begin"):
+        broker.configure(tmp_path / "new", prefix=fleet, home_assistant=home)
+    assert not (tmp_path / "new").exists()
+    broker.configure(tmp_path, prefix=fleet)
+    with pytest.raises(UsageError, match="Home Assistant's topics cannot begin"):
+        broker.configure(tmp_path, home_assistant=home)
+    broker.configure(tmp_path, home_assistant="terns")
+    with pytest.raises(UsageError, match="Home Assistant's topics cannot begin"):
+        broker.configure(tmp_path, prefix="terns/b")
+    broker.configure(tmp_path, prefix="terns/b", home_assistant=False)
+    broker.configure(tmp_path, prefix="terns/b", home_assistant="homeassistant")
+    for name in ("round", "model", "down/+", "up/+", "hello/+", "site/+"):
+        assert (tmp_path / broker.ACCESS).read_text().count(f"topic deny terns/b/{name}\n") == 2
+
+
+@pytest.mark.parametrize(
     ("name", "least", "most", "message"),
     [
         ("pause", 0, 86400, "a pause must be 0 to 86400 seconds, not {}"),

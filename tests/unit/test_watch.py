@@ -29,7 +29,7 @@ from ternhost.dashboard import curves
 from ternhost.dashboard.braille import plot
 from ternhost.dashboard.picture import Picture, picture
 from ternhost.dashboard.reader import Reader
-from ternhost.dashboard.snapshot import OpenRound, RunView, Snapshot
+from ternhost.dashboard.snapshot import GatewayView, OpenRound, RunView, Snapshot
 from ternhost.dashboard.terminal import Drawn
 from ternhost.errors import BROKEN_PIPE, OK, STORAGE, USAGE
 
@@ -305,6 +305,28 @@ def test_no_colour_and_a_dumb_terminal(served):
         watching.wait_for("round 3:")
         _, text = watching.end()
     assert "\x1b" not in text
+
+
+def test_what_ended_is_told_by_how_long_ago(served):
+    with Reader(served) as reader:
+        text = drawn(picture(reader.snapshot()), color_system=None, no_color=True)
+    assert re.search(r"round 3: complete, [\d.]+ m?s ago$", text, re.MULTILINE)
+
+
+def test_the_gateways_that_hold_the_round_up_are_named():
+    gateways = [GatewayView(f"site-{i:02}", 5, i > 1, 90.0, {}, i != 3, 0, i == 2) for i in range(14)]
+    gateways.append(GatewayView("evil\x1b[2J", 5, False, 90.0))
+    run = RunView("mine", 0.0, "running", "fedsgd", "flower:x")
+    shown = picture(Snapshot("s", run=run, gateways=tuple(gateways)))
+    lines = drawn(shown, 160, color_system=None, no_color=True).splitlines()
+    assert lines[-3] == "Gateways online 12, offline 3, answered 1"
+    assert lines[-2].startswith("waits for site-00, site-01, site-04, ")
+    assert lines[-2].endswith(", site-11, and 2 more")
+    assert lines[-1] == "offline site-00, site-01, evil\\x1b[2J"
+    told = json.loads(json.dumps(shown.as_json()))
+    assert (len(told["waiting"]), told["offline"]) == (12, ["site-00", "site-01", "evil\x1b[2J"])
+    idle = picture(Snapshot("s", run=run, gateways=(GatewayView("site", 5, True, 90.0),)))
+    assert "waits" not in drawn(idle)
 
 
 def test_a_served_simulated_fleet_shows_what_was_spent(served):

@@ -25,7 +25,7 @@ class Picture:
     that ended. curve: of the figure that tells most. interval: of its last value, 95 %. reasons: of all refusals.
     epsilon: what a report costs at most (`report`), what a device has spent in the mean in this run by accepted reports
     (`spent`) and before it at most (`before`), and the least that is left on a board (`left`); None
-    where it is not known.
+    where it is not known. waiting: the gateways that the round under way waits for; offline: those that are.
     """
 
     at: float
@@ -43,6 +43,8 @@ class Picture:
     worst: tuple[BoardRow, ...] = ()
     gateways: Mapping[str, int] = field(default_factory=dict)
     epsilon: Mapping[str, float | None] = field(default_factory=dict)
+    waiting: tuple[str, ...] = ()
+    offline: tuple[str, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
         """For JSON; of the run what tells it from others."""
@@ -106,6 +108,8 @@ def picture(shown: Snapshot, boards: int = _MOST_BOARDS) -> Picture:
         tuple(worst(shown.boards, now, boards)),
         gateways,
         _epsilon(shown, run, fleet),
+        tuple(own.name for own in shown.gateways if own.asked and not own.answered),
+        tuple(own.name for own in shown.gateways if not own.online),
     )
 
 

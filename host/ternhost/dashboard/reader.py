@@ -309,13 +309,18 @@ class Reader:
         self, database: sqlite3.Connection, opened: tuple[OpenRound, ...]
     ) -> tuple[GatewayView, ...]:
         rows = database.execute(_GATEWAYS).fetchall()
-        told: dict[str, tuple[int, bool]] = {}
+        told: dict[str, tuple[bool, int, bool]] = {}
         if rows and opened:
             found = database.execute(_ANSWERS, (opened[-1].number,))
-            told = {name: (reports, bool(answered)) for name, reports, answered in found}
+            told = {name: (True, reports, bool(answered)) for name, reports, answered in found}
         return tuple(
             GatewayView(
-                name, len(unpack_ids(ids)), bool(online), heard, json.loads(text), *told.get(name, (0, False))
+                name,
+                len(unpack_ids(ids)),
+                bool(online),
+                heard,
+                json.loads(text),
+                *told.get(name, (False, 0, False)),
             )
             for name, ids, online, heard, text in rows
         )

@@ -159,7 +159,7 @@ def _gateways(now: Snapshot) -> str:
         [
             own.name,
             "online" if own.online else "offline",
-            f"{words.ago(own.heard)} ago",
+            words.ago(own.heard),
             own.devices,
             _of_round(own) if now.open else "",
             ", ".join(f"{name} {value}" for name, value in own.told.items()),

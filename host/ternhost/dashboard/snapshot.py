@@ -76,13 +76,15 @@ class OpenRound:
 
 @dataclass(frozen=True)
 class GatewayView:
-    """A gateway with so many devices of its own; of the round under way its reports so far, and whether it answered."""
+    """A gateway with so many devices of its own; of the round under way whether it was asked, its reports so far, and
+    whether it answered."""
 
     name: str
     devices: int
     online: bool
     heard: float
     told: Mapping[str, Any] = field(default_factory=dict)
+    asked: bool = False
     reports: int = 0
     answered: bool = False
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.progress_bar import ProgressBar
@@ -20,6 +20,7 @@ from ternhost.text import visible
 
 _WIDE = 70  # columns from which on a board has all of its own
 _CURVE_LINES = 5
+_MOST_NAMES = 10
 _LONG, _TOLD = ("board", "last error"), ("release",)  # columns of the boards that may be cut
 _STATUS_STYLE = {RUNNING: "green", FINISHED: "blue"}
 
@@ -134,6 +135,9 @@ def _fleet(picture: Picture) -> Iterable[RenderableType]:
     if picture.gateways:
         yield Text()
         yield _line(("Gateways ", "bold"), counted(picture.gateways))
+        for what, names in (("waits for ", picture.waiting), ("offline ", picture.offline)):
+            if names:
+                yield _line(what, (_listed(names), "yellow"))
     fleet = picture.fleet
     if fleet is None:
         return
@@ -146,6 +150,11 @@ def _fleet(picture: Picture) -> Iterable[RenderableType]:
         yield _line((f"entropy failed on {count:,}", "bold red"))
     if fleet.errors:
         yield _line("last error ", (counted(fleet.errors), "yellow"))
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = len(names) - _MOST_NAMES
+    return ", ".join(names[:_MOST_NAMES]) + (f", and {more:,} more" if more > 0 else "")
 
 
 def _privacy(picture: Picture) -> Iterable[RenderableType]:

@@ -99,7 +99,7 @@ def old(now: Snapshot) -> str | None:
         return None if silent is None else quiet(silent)
     if not now.read:
         return f"{now.note}: nothing has been read yet"
-    return f"{now.note}: what is shown is {ago(now.read)} old"
+    return f"{now.note}: what is shown is {_since(now.read)} old"
 
 
 def time_of(opened: OpenRound, now: float) -> str:
@@ -115,7 +115,11 @@ def time_of(opened: OpenRound, now: float) -> str:
 
 def ago(when: float | None) -> str:
     """How long ago a moment (seconds since 1970) was."""
-    return "–" if when is None else duration(max(0.0, time.time() - when))
+    return "–" if when is None else f"{_since(when)} ago"
+
+
+def _since(when: float) -> str:
+    return duration(max(0.0, time.time() - when))
 
 
 def duration(seconds: float) -> str:

@@ -34,7 +34,7 @@ from ternhost.fleet.broker_files import (
     write_conf,
     write_password_file,
 )
-from ternhost.fleet.home_access import access_list, home_access, users_of
+from ternhost.fleet.home_access import access_list, check_apart, home_access, users_of
 from ternhost.fleet.sites import Site
 from ternhost.links.access import AUTHORITY, CONFIG, HOST, Access, write_file
 
@@ -101,6 +101,7 @@ def write_configuration(
     for topics in (prefix, home_assistant):
         if isinstance(topics, str):
             check_prefix(topics)
+    check_apart(directory, home_assistant, prefix)
     directory = Path(directory).absolute()
     if any(character.isspace() for character in str(directory)):
         raise UsageError(f"{directory}: Mosquitto takes no path with a space", hint="name another directory")
@@ -193,6 +194,7 @@ def configure(
     if old and old.store and not options and (directory / CONFIG).exists():
         if isinstance(home_assistant, str):
             check_prefix(home_assistant)
+        check_apart(directory, home_assistant, old.prefix)
         _write_host(directory / HOST, replace(old, authority=old.authority and AUTHORITY), path)
         try:
             _write_users(directory, keys, home_assistant)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from ternhost.errors import UsageError
 from ternhost.links.access import HOME_ASSISTANT, HOST, PUBLISHER, Access
 
 PUBLISHER_USER, HOME_USER = "tern-publisher", "home-assistant"
@@ -23,7 +24,7 @@ topic write {home_prefix}/status
 {denied}
 """
 _DENIED = "".join(
-    f"topic deny {{prefix}}/{name}\n" for name in ("round", "model", "down/+", "up/+", "hello/+")
+    f"topic deny {{prefix}}/{name}\n" for name in ("round", "model", "down/+", "up/+", "hello/+", "site/+")
 )
 
 
@@ -42,6 +43,19 @@ def home_access(directory: str | Path) -> tuple[Access, Access] | None:
 def discovery_topic(publisher: Access, home: Access) -> str:
     """Where Home Assistant is told what there is to know of a fleet."""
     return f"{home.prefix}/device/{publisher.prefix.replace('/', '_').replace('.', '_')}/config"
+
+
+def check_apart(directory: str | Path, home: str | bool | None, fleet: str) -> None:
+    """Raise UsageError where Home Assistant, by its prefix `home`, could read topics of the fleet of the prefix
+    `fleet`, or one of its boards those of discovery. home: as of `users_of`."""
+    if home is None and (before := home_access(directory)):
+        home = before[1].prefix
+    if isinstance(home, str) and (f"{home}/".startswith(f"{fleet}/") or f"{fleet}/".startswith(f"{home}/")):
+        raise UsageError(
+            f"Home Assistant's topics cannot begin with {home!r} where the fleet's begin with {fleet!r}: "
+            "it could read what is not for it",
+            hint="name another for one of them: the first is of --home-assistant, the second of --prefix",
+        )
 
 
 def users_of(directory: Path, prefix: str | bool | None) -> dict[Path, Access]:

@@ -18,6 +18,8 @@ HELLO_EVERY = 0.5  # seconds between two hellos to a board that does not answer
 class ListeningLink(ABC):
     """A Link but for sending and closing. Its thread gives what comes to `_heard`, and tells `_lose` why it ends."""
 
+    _AFTER_LOSS = "with --resume the training goes on where it was"  # what can be done then, for a hint
+
     def __init__(self, name: str, events: Events) -> None:
         self.name = name
         self._events = events
@@ -60,7 +62,7 @@ class ListeningLink(ABC):
             return
         self._lost = DeviceError(
             f"the board on {self.name} is gone: {why}",
-            hint="check its cable and power; with --resume the training goes on where it was",
+            hint=f"check its cable and power; {self._AFTER_LOSS}",
         )
         self._replies.put(None)
         self._events.put(Received(self, [], self._lost))

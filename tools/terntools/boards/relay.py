@@ -109,6 +109,8 @@ class _Inbox(SimpleQueue[Received]):
 class _Port(SerialLink):
     """A link that passes on every frame, HELLO too."""
 
+    _AFTER_LOSS = "it is opened again when it is back"
+
     def _heard(self, received: Any) -> None:
         received = list(received)
         super()._heard(received)

@@ -55,7 +55,8 @@ def _run(args: argparse.Namespace) -> int:
         try:
             for port in ports:
                 relays.append(Relay(port, access, passwords, _tell))
-            text = f"{len(ports)} ports are relayed to the broker at {access.host} port {access.port}; Ctrl-C ends it"
+            what = "1 port is" if len(ports) == 1 else f"{len(ports)} ports are"
+            text = f"{what} relayed to the broker at {access.host} port {access.port}; Ctrl-C ends it"
             print_result({"ports": ports, "host": access.host, "port": access.port}, text, args.json)
             sys.stdout.flush()
             while True:
