@@ -134,7 +134,9 @@ def test_every_algorithm_over_gateways_of_every_kind(federation, tmp_path, monke
         result = run.run()
         rounds = [(asked, run.store.tallies(asked.number)) for asked in run.store.rounds()]
     assert exit_code(result) == OK
-    assert warnings == []
+    # Each run has a store of its own, and the gateways have been asked before.
+    assert all(own.startswith("gateways were asked round") for own in warnings)
+    assert len(warnings) <= 1
     assert result["reports"] == ALL
     cost = dict.fromkeys(before, 0)
     for asked, tallies in rounds:

@@ -27,7 +27,7 @@ FLOORS = (
     {"vectorised"},
     {"errors", "registry", "options", "files", "cache", "extras", "text"},
 )
-MOST_LINES_OF_HOST = 24_200  # of code
+MOST_LINES_OF_HOST = 24_300  # of code
 MOST_LINES_OF_A_FILE = 420
 
 
