@@ -1,5 +1,6 @@
 """How a Mosquitto is looked after, without one."""
 
+import errno
 import shutil
 import subprocess
 import sys
@@ -85,6 +86,16 @@ def test_why_it_has_ended(replaced, script, message):
     with pytest.raises(DeviceError) as caught:
         mosquitto.Mosquitto(place)
     assert caught.value.message == message
+
+
+def test_an_address_that_cannot_be_reached_is_not_listened_on(replaced, monkeypatch):
+    def unreachable(*_, **__):
+        raise OSError(errno.ENETUNREACH, "Network is unreachable")
+
+    place = replaced("time.sleep(0.5)\nsys.exit(3)")
+    monkeypatch.setattr(mosquitto.socket, "create_connection", unreachable)
+    with pytest.raises(DeviceError, match="mosquitto does not start with exit code 3"):
+        mosquitto.Mosquitto(place)
 
 
 def test_after_some_time_of_health_the_pause_is_short_again(replaced, monkeypatch):

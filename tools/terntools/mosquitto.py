@@ -169,7 +169,8 @@ class Mosquitto:
     def answers(self, timeout: float) -> bool:
         """Whether it does not hang: it says something to whoever connects, in so many seconds, or ends."""
         try:
-            self._ask(timeout)
+            with socket.create_connection(self._listener, timeout) as line:
+                self._greet(line)
         except TimeoutError:
             return False
         except OSError:  # it does not take this for a client
@@ -178,25 +179,24 @@ class Mosquitto:
 
     def _listens(self) -> bool:
         try:
-            self._ask(1.0)
-        except ConnectionRefusedError:
-            return False
+            line = socket.create_connection(self._listener, 1.0)
         except OSError:
-            pass
+            return False
+        with line, suppress(OSError):
+            self._greet(line)
         return True
 
-    def _ask(self, timeout: float) -> None:
+    def _greet(self, line: socket.socket) -> None:
         # To its end: it logs a handshake that breaks off as an error, now and then. Raises OSError.
-        with socket.create_connection(self._listener, timeout) as line:
-            if self.access.authority:
-                context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-                context.check_hostname = False
-                context.verify_mode = ssl.CERT_NONE  # nothing is said to it
-                with context.wrap_socket(line) as secure:
-                    secure.unwrap()
-            else:
-                line.sendall(_CONNECT)
-                line.recv(1)
+        if self.access.authority:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+            context.check_hostname = False
+            context.verify_mode = ssl.CERT_NONE  # nothing is said to it
+            with context.wrap_socket(line) as secure:
+                secure.unwrap()
+        else:
+            line.sendall(_CONNECT)
+            line.recv(1)
 
     def keep(self, tell: Callable[[str], None]) -> None:
         """From now on start it again where it ends by itself or hangs, after a pause that grows.
