@@ -18,6 +18,8 @@ import pytest
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+_frozen_for = [None]
+
 
 def pytest_configure(config):
     for line in (
@@ -101,6 +103,9 @@ def _rank(item):
     return 3 if item.path.parent.name in ("integration", "hil") else 4
 
 
-def pytest_collection_finish():
+def pytest_runtest_setup(item):
     """What is there by now stays: the device library often collects garbage, and need not walk through pytest."""
-    gc.freeze()
+    if item.path != _frozen_for[0]:
+        _frozen_for[0] = item.path
+        gc.collect()
+        gc.freeze()

@@ -10,6 +10,8 @@ from tern.compat import MICROPYTHON
 from tern.entropy import END, POSITION, EntropyError, Generator, Stream
 from tern.streams import Keyed, Replay
 
+CHIP = True
+
 
 def draws():
     for case in load("sampler.json")["tests"]:

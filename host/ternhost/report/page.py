@@ -9,13 +9,13 @@ import base64
 import html
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 from matplotlib.figure import Figure
 
 from ternhost.errors import StorageError
+from ternhost.files import write_whole
 from ternhost.report import plots
 
 NAME = "report.html"
@@ -42,22 +42,30 @@ def write(page: Page, directory: str | Path) -> Path:
     Raises StorageError if the directory cannot be written.
     """
     directory = Path(directory)
-    for name, (figure, _) in page.pictures.items():
-        plots.save(figure, directory / f"{name}.png")
-    path = directory / NAME
-    try:
-        path.write_text(render(page), encoding="utf-8")
-    except OSError as error:
-        raise StorageError(f"{path} cannot be written: {error.strerror}", hint="make room for it") from error
-    return path
+    pictures = {name: plots.png(figure) for name, (figure, _) in page.pictures.items()}
+    files = {f"{name}.png": data for name, data in pictures.items()}
+    files[NAME] = _render(page, pictures).encode()
+    for name, data in files.items():
+        path = directory / name
+        try:
+            write_whole(path, data)
+        except OSError as error:
+            raise StorageError(
+                f"{path} cannot be written: {error.strerror}", hint="make room, or choose another folder"
+            ) from error
+    return directory / NAME
 
 
 def render(page: Page) -> str:
     """The HTML of a report, with its pictures inside."""
+    return _render(page, {name: plots.png(figure) for name, (figure, _) in page.pictures.items()})
+
+
+def _render(page: Page, pictures: Mapping[str, bytes]) -> str:
     body = [
         f"<h1>{text(page.title)}</h1>",
         f"<p class=lead>{text(page.lead)}</p>",
-        *(_picture(name, *page.pictures[name]) for name in page.pictures),
+        *(_picture(name, pictures[name], caption) for name, (_, caption) in page.pictures.items()),
         "<h2>Results</h2>",
         _table(("result", "value", "what it means"), page.results),
         "<h2>Settings</h2>",
@@ -122,10 +130,8 @@ def spent(result: Mapping[str, Any]) -> dict[float, int]:
     return found
 
 
-def _picture(name: str, figure: Figure, caption: str) -> str:
-    buffer = BytesIO()
-    figure.savefig(buffer, format="png", dpi=plots.DPI)
-    data = base64.b64encode(buffer.getvalue()).decode()
+def _picture(name: str, png: bytes, caption: str) -> str:
+    data = base64.b64encode(png).decode()
     return (
         f"<figure><img src='data:image/png;base64,{data}' alt='{text(name)}: {text(caption)}'>"
         f"<figcaption>{text(caption)}</figcaption></figure>"

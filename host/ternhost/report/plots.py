@@ -9,6 +9,7 @@ import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -377,6 +378,13 @@ def save(figure: Figure, path: Path) -> None:
         raise StorageError(
             f"{path} cannot be written: {error.strerror}", hint="make room, or choose another folder"
         ) from error
+
+
+def png(figure: Figure) -> bytes:
+    """A figure as the bytes of a PNG file."""
+    buffer = BytesIO()
+    figure.savefig(buffer, format="png", dpi=DPI)
+    return buffer.getvalue()
 
 
 def _figure(height: float) -> tuple[Figure, Axes]:

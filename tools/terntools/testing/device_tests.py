@@ -137,9 +137,10 @@ def _run(repl: Repl, mark: str, path: Path, names: Sequence[str], timeout: float
 class EmulatedTarget(Target):
     """An emulated board; a new one a file, which has the library and the tests on its flash from the start."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, processor: str | None = None) -> None:
+        """processor: whose code it runs instead of its own."""
         self.name = name
-        self._deployed = snapshot.deployed(name)
+        self._deployed = snapshot.deployed(name, processor)
 
     def run(self, mark: str, path: Path, names: Sequence[str], timeout: float) -> Transcript:
         with tempfile.TemporaryDirectory(prefix="tern-test-") as folder:
@@ -180,24 +181,27 @@ class Kind:
     make: Callable[[], Target]
     lacks: Mapping[str, str] = field(default_factory=dict)
     spared: Mapping[str, str] = field(default_factory=dict)
+    chip_only: bool = False  # so slow that without --exhaustive it runs CHIP tests alone
 
 
-def _emulated(name: str, spared: Mapping[str, str] | None = None, **lacks: str) -> Kind:
-    return Kind(partial(EmulatedTarget, name), lacks, spared or {})
-
+_THOUSANDS = "thousands of rounds, which faster targets run"
+_IF_EXHAUSTIVE = {ENDURANCE: f"{_THOUSANDS}: --exhaustive"}
+_NO_NETWORK = {SOCKETS: "the emulated Cortex-M33 has no network"}
 
 # The slowest first. A board is made of a port, by the plugin.
 KINDS = {
-    "pico": _emulated(
-        "pico",
+    "pico": Kind(
+        partial(EmulatedTarget, "pico"),
+        {SOCKETS: "a Pico without Wi-Fi has no sockets", ENDURANCE: _THOUSANDS},
         {TIME: "half a minute on an emulated Pico: --exhaustive"},
-        sockets="a Pico without Wi-Fi has no sockets",
-        endurance="thousands of rounds, which faster targets run",
+        chip_only=True,
     ),
-    "xtensa": _emulated("xtensa", {ENDURANCE: "thousands of rounds, which faster targets run: --exhaustive"}),
-    "m33": _emulated("m33", sockets="the emulated Cortex-M33 has no network"),
-    "rv32": _emulated("rv32"),
-    "rv32-newest": _emulated("rv32-newest"),
+    "xtensa": Kind(partial(EmulatedTarget, "xtensa"), {}, _IF_EXHAUSTIVE),
+    "m33": Kind(partial(EmulatedTarget, "m33"), _NO_NETWORK, _IF_EXHAUSTIVE),
+    # A Pico's code on a Cortex-M33, which executes all of ARMv6-M: at a fraction of what the whole chip costs.
+    "armv6m": Kind(partial(EmulatedTarget, "m33", "armv6m"), _NO_NETWORK, _IF_EXHAUSTIVE),
+    "rv32": Kind(partial(EmulatedTarget, "rv32")),
+    "rv32-newest": Kind(partial(EmulatedTarget, "rv32-newest")),
     "unix": Kind(UnixTarget),
 }
 # What a moving target may make impossible to build; then it is skipped, and says so.
@@ -231,6 +235,14 @@ def needs(path: Path) -> dict[str, str]:
                 raise UsageError(f"{path}: NEEDS knows {', '.join(_NEEDS)}, and not {min(unknown)}")
             return found
     return {}
+
+
+def chip_tests(path: Path) -> set[str]:
+    """The tests of a file that are worth a whole chip: all where it says CHIP = True, else those of vectors."""
+    names = test_names(path)
+    if any(isinstance(node, ast.Assign) and ast.unparse(node) == "CHIP = True" for node in _statements(path)):
+        return set(names)
+    return {name for name in names if "vectors" in name}
 
 
 def _statements(path: Path) -> list[ast.stmt]:

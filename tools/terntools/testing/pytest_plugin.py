@@ -60,6 +60,10 @@ class Targets:
             return device_tests.BOARD_LACKS
         return {**KINDS[name].lacks, **({} if self._exhaustive else KINDS[name].spared)}
 
+    def chip_only(self, name: str) -> bool:
+        """Whether a target runs only what is worth a whole chip."""
+        return name != _BOARD and KINDS[name].chip_only and not self._exhaustive
+
     def outcomes(self, name: str, path: Path) -> dict[str, Outcome]:
         """Those of the functions of a file that are `wanted`. Raises what kept the target from running it."""
         return _once(self._results, (name, path), lambda: self._run(name, path))
@@ -162,10 +166,14 @@ class DeviceFile(pytest.File):
     def collect(self) -> Iterator[pytest.Item]:
         targets = self.config.stash[_TARGETS_KEY]
         needs = device_tests.needs(self.path)
+        names = device_tests.test_names(self.path)
+        of_chip = device_tests.chip_tests(self.path)
         for target in targets.names:
             lacks = targets.lacks(target)
             absent = device_tests.absence(target)
-            for name in device_tests.test_names(self.path):
+            for name in names:
+                if targets.chip_only(target) and name not in of_chip:
+                    continue
                 item = DeviceItem.from_parent(self, name=f"{name}[{target}]", test_name=name, target=target)
                 if absent:
                     item.add_marker(pytest.mark.skip(reason=absent))

@@ -7,7 +7,7 @@ import json
 import shutil
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import tern
@@ -31,15 +31,19 @@ class Snapshot:
     processor: str
 
 
-def deployed(name: str) -> Snapshot:
+def deployed(name: str, processor: str | None = None) -> Snapshot:
     """The flash of the emulated board `name` once the whole library was deployed to it, and found right there.
 
-    It is made again where the library, the compiler, the checks of both or the board's firmware are others; several
-    processes may ask at once. Raises TernError: DeviceError where the board is not built, MiscompiledError.
+    processor: whose code it gets instead of its own, of which it must be a superset. The flash is made again where the
+    library, the compiler, the checks of both or the board's firmware are others; several processes may ask at once.
+    Raises TernError: DeviceError where the board is not built, MiscompiledError.
     """
-    recipe = Recipe(f"flash-{name}", tern.__version__, {"of": _fingerprint(name)}, (_FLASH,))
-    entry = cache.build_entry(recipe, lambda work, out: _deploy(name, out / _FLASH), lambda line: None)
-    _forget_older(name, entry)
+    kept = f"flash-{name}-{processor}" if processor else f"flash-{name}"
+    recipe = Recipe(kept, tern.__version__, {"of": _fingerprint(name)}, (_FLASH,))
+    entry = cache.build_entry(
+        recipe, lambda work, out: _deploy(name, processor, out / _FLASH), lambda line: None
+    )
+    _forget_older(kept, entry)
     record = json.loads((entry / cache.RECORD).read_text())
     return Snapshot(entry / _FLASH, record["built_with"]["processor"])
 
@@ -53,9 +57,11 @@ def library_files(machine: deploy.Machine) -> dict[str, bytes]:
     return files
 
 
-def _deploy(name: str, flash: Path) -> Mapping[str, str]:
+def _deploy(name: str, processor: str | None, flash: Path) -> Mapping[str, str]:
     with emulators.boot(name) as board, Repl(board.url) as repl:
         machine = deploy.Machine.of(repl)
+    if processor:
+        machine = replace(machine, processor=processor)
     files = library_files(machine)
     # Its lock is a file beside it, which does not belong into the cache.
     with tempfile.TemporaryDirectory(prefix="tern-flash-") as folder:
@@ -90,8 +96,8 @@ def _firmware(name: str) -> Path | None:
     return entry / "firmware.bin" if entry else None
 
 
-def _forget_older(name: str, newest: Path) -> None:
-    found = newest.parent.glob(f"flash-{name}-{tern.__version__}-*")
+def _forget_older(kept: str, newest: Path) -> None:
+    found = newest.parent.glob(f"{kept}-{tern.__version__}-*")
     entries = [path for path in found if path.is_dir() and ".tmp-" not in path.name]
     entries.sort(key=lambda path: path.stat().st_mtime, reverse=True)
     for old in entries[_KEPT:]:
