@@ -16,8 +16,8 @@ from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
+from spec import answers
 
-from harness import answers
 from harness.attackers import Flood, Liar, slow_reader
 from harness.proxy import Faults, Proxy
 from tern import card as cards

@@ -8,7 +8,8 @@ import random
 import resource
 import struct
 
-from harness import answers
+from spec import answers
+
 from tern import wire
 from ternhost.aggregate.aggregator import Aggregator
 from ternhost.aggregate.questions import Question, round_body

@@ -7,11 +7,11 @@ Verbauwhede do (Dude, is my code constant time?, 2017); above LIMIT in absolute 
 """
 
 import math
-import struct
 import subprocess
 from pathlib import Path
 
 import numpy as np
+from spec.cards import table
 
 from harness import DEVICE_PROGRAM
 from tern import card as cards
@@ -32,8 +32,7 @@ def _card():
     # Two knots, -1 and +1, and 16 levels: the first is likely at -1, the last at +1.
     small = math.ceil(T / (math.exp(_EPSILON) + 15))
     rows = [[T - 15 * small + j * small for j in range(15)], [(j + 1) * small for j in range(15)]]
-    data = struct.pack("<BIBB16b", 0x11, round(_EPSILON * 1e6), 0, 16, *range(-8, 8))
-    return data + b"".join(struct.pack("<15I", *row) for row in rows)
+    return table(round(_EPSILON * 1e6), range(-8, 8), rows)
 
 
 CARD = cards.decode(_card())
