@@ -16,10 +16,7 @@ from ternhost.algorithms.infer import Infer, Options
 from ternhost.cli import main
 from ternhost.errors import RefusedError, UsageError
 
-
-@pytest.fixture(autouse=True)
-def here(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("here")
 
 
 def test_simulated_clients_score_beside_the_exact_result():
