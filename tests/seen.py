@@ -4,15 +4,15 @@ import random
 import time
 
 from tern import wire
-from ternhost import mechanisms
-from ternhost.aggregate.board_table import BoardRow
-from ternhost.aggregate.questions import Question, round_body
-from ternhost.aggregate.report_log import reports_of
-from ternhost.aggregate.store import Cohort, Round, Store
-from ternhost.algorithms.fedsgd import Options
-from ternhost.runs.options import Where
-from ternhost.runs.run import Run
-from ternhost.runs.status import END, Watcher
+from ternhost.count.questions import Question, round_body
+from ternhost.learn.fedsgd import Options
+from ternhost.privacy import mechanisms
+from ternhost.run.options import Where
+from ternhost.run.run import Run
+from ternhost.run.status import END, Watcher
+from ternhost.store.boards import BoardRow
+from ternhost.store.report_log import reports_of
+from ternhost.store.store import Cohort, Round, Store
 
 NAME = "greenhouses"
 CARD = mechanisms.design("three-outputs", epsilon_micro=2_000_000).decode()

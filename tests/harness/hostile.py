@@ -10,10 +10,10 @@ import struct
 
 from harness import answers
 from tern import wire
-from ternhost.aggregate.aggregator import Aggregator
-from ternhost.aggregate.questions import Question, round_body
-from ternhost.aggregate.store import Store
-from ternhost.mechanisms import design
+from ternhost.count.aggregator import Aggregator
+from ternhost.count.questions import Question, round_body
+from ternhost.privacy.mechanisms import design
+from ternhost.store.store import Store
 from terntools.bench.memory import resident
 
 DEVICES = 100

@@ -3,9 +3,9 @@
 from tern import host_frames
 from tern.boards.emulated import Board
 from tern.client import Client
-from ternhost.drivers.ports import Ports
-from ternhost.fleet import KINDS, Fleet
-from ternhost.links import SCHEMES, Events, Received, check_schema, hello_request
+from ternhost.reach.fleet import KINDS, Fleet
+from ternhost.reach.links import SCHEMES, Events, Received, check_schema, hello_request
+from ternhost.reach.ports.fleet import Ports
 
 
 class InProcessLink:

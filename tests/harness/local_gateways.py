@@ -3,9 +3,9 @@
 import threading
 from contextlib import contextmanager
 
-from ternhost.fleet import KINDS
-from ternhost.gateways.site_fleet import SiteFleet, opened
-from ternhost.links.post import SOCKET, call, serve_locally
+from ternhost.reach.fleet import KINDS
+from ternhost.reach.gateway.post import SOCKET, call, serve_locally
+from ternhost.reach.gateway.site_fleet import SiteFleet, opened
 from terntools.emulators.sites import LocalSites
 
 KINDS.register("local", LocalSites)

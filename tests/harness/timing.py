@@ -16,9 +16,9 @@ import numpy as np
 from harness import DEVICE_PROGRAM
 from tern import card as cards
 from tern.card import T
-from ternhost.fleet.attach import fleet_file
-from ternhost.fleet.provision import new_keys, provision_board
-from ternhost.mechanisms.accounting import Policy
+from ternhost.privacy.accounting import Policy
+from ternhost.provision.boards import new_keys, provision_board
+from ternhost.reach.broker.attach import fleet_file
 from terntools.emulators.micropython import device_command, find_micropython
 from terntools.testing.device_tests import FIRMWARE
 

@@ -6,7 +6,7 @@ import pytest
 
 from tern import card as cards
 from tern import host_frames
-from ternhost import mechanisms
+from ternhost.privacy import mechanisms
 from terntools.bench.subjects import BoardDevice
 from terntools.boards import deploy
 from terntools.testing import audit as auditing

@@ -13,20 +13,20 @@ import rig
 from harness.local_gateways import gateways
 
 from tern import card as cards
-from ternhost.aggregate.aggregator import Aggregator
-from ternhost.aggregate.questions import decode_body, question_of
-from ternhost.aggregate.store import Cohort, Round, Store
+from ternhost.count.aggregator import Aggregator
+from ternhost.count.questions import decode_body, question_of
 from ternhost.datasets import load
-from ternhost.drivers.simulated import SimulatedDriver
 from ternhost.errors import OK
-from ternhost.fleet import broker
-from ternhost.fleet.attach import attach
-from ternhost.fleet.gateways import write_gateways
-from ternhost.fleet.provision import board_directories, new_keys, provision_board
-from ternhost.gateways.site_fleet import SiteFleet
-from ternhost.mechanisms.accounting import Policy
-from ternhost.runs.result import exit_code
-from ternhost.runs.status import Watcher
+from ternhost.privacy.accounting import Policy
+from ternhost.provision.boards import board_directories, new_keys, provision_board
+from ternhost.reach.broker import configuration
+from ternhost.reach.broker.attach import attach
+from ternhost.reach.gateway.directory import write_gateways
+from ternhost.reach.gateway.site_fleet import SiteFleet
+from ternhost.reach.simulated.driver import SimulatedDriver
+from ternhost.run.result import exit_code
+from ternhost.run.status import Watcher
+from ternhost.store.store import Cohort, Round, Store
 from terntools.emulators.micropython import find_micropython
 from terntools.emulators.unix_fleet import EmulatedFleet
 from terntools.mosquitto import Mosquitto, free_port
@@ -54,7 +54,7 @@ RUNS = {
 def federation(tmp_path_factory):
     """The directory of three gateways that run, with Flower's SuperLink between them and the host."""
     pytest.importorskip("flwr")
-    from ternhost.links.flower import serve_site, superlink
+    from ternhost.reach.gateway.flower import serve_site, superlink
 
     if shutil.which("mosquitto") is None:
         pytest.skip("mosquitto is not installed")
@@ -69,7 +69,7 @@ def federation(tmp_path_factory):
     with Store(site / "keys.sqlite") as store:
         store.add_devices(keys)
     provision_board(board, ids.start, [keys[device] for device in ids], rows, Policy(10**8, 9 * 10**8))
-    broker.configure(site / "broker", site / "keys.sqlite", port=free_port())
+    configuration.configure(site / "broker", site / "keys.sqlite", port=free_port())
     attach([board], site / "broker", site / "keys.sqlite", longest_pause_ms=500)
     mqtt = {"fleet": f"mqtt:{site / 'broker'}", "single_results": True}
     with ExitStack() as stack:

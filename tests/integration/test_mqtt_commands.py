@@ -11,13 +11,13 @@ import pytest
 from harness.arena import CARD, TERN, D, K
 from harness.raw_client import RawClient, board_client, wait_for
 
-from ternhost.aggregate import store_file
-from ternhost.aggregate.store import Store
-from ternhost.fleet import keys
-from ternhost.fleet.attach import attach
-from ternhost.fleet.provision import board_directories, provision_fleet
-from ternhost.links.access import HOST, Access
-from ternhost.mechanisms.accounting import Policy
+from ternhost.privacy.accounting import Policy
+from ternhost.provision import keys
+from ternhost.provision.boards import board_directories, provision_fleet
+from ternhost.reach.broker.access import HOST, Access
+from ternhost.reach.broker.attach import attach
+from ternhost.store import store_file
+from ternhost.store.store import Store
 from terntools.emulators.unix_fleet import EmulatedFleet
 from terntools.mosquitto import Mosquitto, free_port
 

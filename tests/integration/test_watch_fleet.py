@@ -9,9 +9,9 @@ import time
 from harness.arena import TERN
 from test_mqtt_commands import fleet, serving, tern  # noqa: F401, fixtures
 
-from ternhost.aggregate.store import Store
-from ternhost.fleet import keys
-from ternhost.fleet.attach import attach
+from ternhost.provision import keys
+from ternhost.reach.broker.attach import attach
+from ternhost.store.store import Store
 from terntools.emulators.unix_fleet import EmulatedFleet
 from terntools.mosquitto import Mosquitto, free_port
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tern import coordinates, host_frames
-from ternhost.aggregate import batches
+from ternhost.count import batches
 
 
 def rows(data):

@@ -8,18 +8,18 @@ from harness import in_process  # noqa: F401, registers inprocess:DIRECTORY
 
 from tern import card as cards
 from tern import ledger, storage, wire
-from ternhost import fleet
-from ternhost.aggregate.questions import Question
-from ternhost.aggregate.store import Store
-from ternhost.algorithms.designs import coordinates_by_rule
 from ternhost.cli import main as tern
-from ternhost.drivers.base import Terms
-from ternhost.drivers.boards import BoardsDriver
-from ternhost.drivers.ports import Ports
+from ternhost.count.questions import Question
 from ternhost.errors import DeviceError, StorageError, UsageError
-from ternhost.fleet.provision import new_keys, provision_board, provision_fleet
-from ternhost.mechanisms import design
-from ternhost.mechanisms.accounting import Policy
+from ternhost.learn.designs import coordinates_by_rule
+from ternhost.privacy.accounting import Policy
+from ternhost.privacy.mechanisms import design
+from ternhost.provision.boards import new_keys, provision_board, provision_fleet
+from ternhost.reach import fleet
+from ternhost.reach.driver import Terms
+from ternhost.reach.ports.driver import BoardsDriver
+from ternhost.reach.ports.fleet import Ports
+from ternhost.store.store import Store
 from terntools.emulators import fleets
 from terntools.emulators import machines as emulators
 

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from tern import card as cards
-from ternhost import mechanisms
 from ternhost.errors import UsageError
-from ternhost.mechanisms import certify, optimal
+from ternhost.privacy import certify, mechanisms
+from ternhost.privacy.mechanisms import optimal
 
 OUTSIDE = Path(__file__).parent.parent / "outside" / "flipped.py"
 TERN = "import sys; from ternhost.cli import main; sys.exit(main())"

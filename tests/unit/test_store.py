@@ -11,16 +11,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ternhost import mechanisms
-from ternhost.aggregate import schema
-from ternhost.aggregate.board_table import BoardRow
-from ternhost.aggregate.protocol_1 import translate
-from ternhost.aggregate.questions import Question, decode_body, round_body
-from ternhost.aggregate.report_log import reports_of
-from ternhost.aggregate.run_table import ABANDONED, FINISHED, RUNNING, StoredRun
-from ternhost.aggregate.store import Cohort, Round, Store
-from ternhost.aggregate.tallies import Tally
+from ternhost.count.questions import Question, decode_body, round_body
 from ternhost.errors import StorageError
+from ternhost.privacy import mechanisms
+from ternhost.store import schema
+from ternhost.store.boards import BoardRow
+from ternhost.store.protocol_1 import translate
+from ternhost.store.report_log import reports_of
+from ternhost.store.runs import ABANDONED, FINISHED, RUNNING, StoredRun
+from ternhost.store.store import Cohort, Round, Store
+from ternhost.store.tallies import Tally
 
 CARD = mechanisms.design("three-outputs", "2").card
 KEYS = {1: bytes(32), 2: b"k" * 32, 4_000_000_000: b"m" * 32}
@@ -308,7 +308,7 @@ def test_a_store_that_was_refused_leaves_the_lock_to_who_has_it(path, store):
     path.with_name(f"{path.name}-lock").chmod(0o644)
     with pytest.raises(StorageError, match="locked"):
         Store(path)
-    other = f"from ternhost.aggregate.store import Store; Store({str(path)!r})"
+    other = f"from ternhost.store.store import Store; Store({str(path)!r})"
     told = subprocess.run([sys.executable, "-c", other], capture_output=True, text=True)
     assert "locked" in told.stderr, "closing a file that is locked gives its lock away"
 
@@ -353,7 +353,7 @@ def test_it_can_be_read_meanwhile(path, store):
 
 
 def test_the_lock_dies_with_its_process(path):
-    holder = f"import os; from ternhost.aggregate.store import Store; s = Store({str(path)!r}); os.kill(os.getpid(), 9)"
+    holder = f"import os; from ternhost.store.store import Store; s = Store({str(path)!r}); os.kill(os.getpid(), 9)"
     assert subprocess.run([sys.executable, "-c", holder]).returncode == -9
     Store(path).close()
 
@@ -394,8 +394,8 @@ def test_a_directory_that_cannot_be_made(tmp_path):
 _FILL = """
 import resource, sys
 from ternhost.errors import StorageError
-from ternhost.aggregate.report_log import reports_of
-from ternhost.aggregate.store import Cohort, Round, Store
+from ternhost.store.report_log import reports_of
+from ternhost.store.store import Cohort, Round, Store
 store = Store(sys.argv[1])
 store.open_round(Round(1, [Cohort(b"body", range(1, 1000001))], 1))
 committed = 0
@@ -423,8 +423,8 @@ def test_a_full_disk_loses_nothing_that_was_accepted(path):
 
 _KILLED = """
 import os, sys
-from ternhost.aggregate.report_log import reports_of
-from ternhost.aggregate.store import Cohort, Round, Store
+from ternhost.store.report_log import reports_of
+from ternhost.store.store import Cohort, Round, Store
 store = Store(sys.argv[1])
 store.open_round(Round(1, [Cohort(b"body", range(1, 100001))], 1))
 device = 0

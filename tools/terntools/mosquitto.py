@@ -1,4 +1,4 @@
-"""A Mosquitto process on a configuration that ternhost.fleet.broker wrote."""
+"""A Mosquitto process on a configuration that ternhost.reach.broker.configuration wrote."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from types import TracebackType
 from typing import Self
 
 from ternhost.errors import DeviceError, StorageError, UsageError
-from ternhost.fleet.broker import PID, PORT, configure
-from ternhost.fleet.sites import SITES, is_site
-from ternhost.links.access import CONFIG, HOST, Access
+from ternhost.reach.broker.access import CONFIG, HOST, Access
+from ternhost.reach.broker.configuration import PID, PORT, configure
+from ternhost.reach.broker.sites import SITES, is_site
 
 _LOG = "mosquitto.log"
 _LISTENER = re.compile(r"^listener (\d+) (\S+)$", re.MULTILINE)

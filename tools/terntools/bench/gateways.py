@@ -10,11 +10,11 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from ternhost.algorithms.base import ALGORITHMS
-from ternhost.fleet import KINDS
-from ternhost.runs.options import Schedule, Where
-from ternhost.runs.run import Run
-from ternhost.runs.status import END, Status, Watcher
+from ternhost.learn.base import ALGORITHMS
+from ternhost.reach.fleet import KINDS
+from ternhost.run.options import Schedule, Where
+from ternhost.run.run import Run
+from ternhost.run.status import END, Status, Watcher
 from terntools.bench.memory import resident
 from terntools.emulators.sites import LocalSites, Sites
 

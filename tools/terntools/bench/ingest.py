@@ -29,13 +29,13 @@ from gmqtt.mqtt.constants import MQTTv311
 
 from tern import frames, host_frames, wire
 from tern.links import mqtt
-from ternhost.aggregate import store_file
-from ternhost.aggregate.aggregator import Aggregator
-from ternhost.aggregate.questions import round_body, round_start
-from ternhost.aggregate.store import Store
+from ternhost.count.aggregator import Aggregator
+from ternhost.count.questions import round_body, round_start
 from ternhost.errors import DeviceError, UsageError
-from ternhost.links.access import Access
-from ternhost.links.mqtt import Client, MqttLink
+from ternhost.reach.broker.access import Access
+from ternhost.reach.broker.link import Client, MqttLink
+from ternhost.store import store_file
+from ternhost.store.store import Store
 from terntools.bench import brokers
 from terntools.bench.ingest_load import REPEATED, K, Load, key_of, question
 from terntools.bench.memory import resident

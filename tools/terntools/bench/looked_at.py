@@ -15,13 +15,13 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from ternhost.aggregate.board_table import BoardRow
-from ternhost.aggregate.run_table import RUNNING, StoredRun
-from ternhost.aggregate.store import Store
-from ternhost.algorithms.fedsgd import Options
 from ternhost.errors import DeviceError, UsageError
+from ternhost.learn.fedsgd import Options
 from ternhost.options import names_of
-from ternhost.runs.options import Where
+from ternhost.run.options import Where
+from ternhost.store.boards import BoardRow
+from ternhost.store.runs import RUNNING, StoredRun
+from ternhost.store.store import Store
 from terntools.bench import ingest
 
 SECTIONS = ("learning", "fleet", "round", "privacy", "runs")

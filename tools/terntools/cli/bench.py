@@ -6,7 +6,7 @@ import importlib
 import importlib.util
 from typing import Any
 
-from ternhost.cli import add_command
+from ternhost.command import add_command
 
 _ACTIONS = (
     "terntools.cli.bench_ingest",

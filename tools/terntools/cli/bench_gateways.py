@@ -6,7 +6,7 @@ import argparse
 import sys
 from typing import Any
 
-from ternhost.cli import add_command, print_result
+from ternhost.command import add_command, print_result
 from ternhost.errors import OK
 from ternhost.options import require
 

@@ -6,9 +6,9 @@ import argparse
 from statistics import median
 from typing import Any
 
-from ternhost.cli import add_command, print_result
-from ternhost.cli.terminal import Progress
+from ternhost.command import add_command, print_result
 from ternhost.errors import FAILED, OK
+from ternhost.terminal import Progress
 
 
 def add_action(actions: Any) -> None:

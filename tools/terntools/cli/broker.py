@@ -9,16 +9,16 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from ternhost.aggregate.store import Store
-from ternhost.cli import add_command, print_result
-from ternhost.cli.terminal import heeding_interrupts
+from ternhost.command import add_command, print_result
 from ternhost.errors import OK, UsageError
-from ternhost.fleet import broker
-from ternhost.fleet.home_access import home_access
-from ternhost.fleet.ranges import parse_range
-from ternhost.fleet.sites import SITES, Site, load_all
-from ternhost.fleet.sites import check as check_site
-from ternhost.links.access import CONFIG, HOME_ASSISTANT, Access
+from ternhost.provision.ids import parse_range
+from ternhost.reach.broker import configuration
+from ternhost.reach.broker.access import CONFIG, HOME_ASSISTANT, Access
+from ternhost.reach.broker.home_access import home_access
+from ternhost.reach.broker.sites import SITES, Site, load_all
+from ternhost.reach.broker.sites import check as check_site
+from ternhost.store.store import Store
+from ternhost.terminal import heeding_interrupts
 from ternhost.text import visible
 from terntools.mosquitto import Mosquitto, configure_if_missing, reload
 
@@ -57,7 +57,7 @@ def add_parser(subparsers: Any) -> None:
         "(default: localhost, 127.0.0.1)",
     )
     config.add_argument("--address", metavar="A", help="to listen on (default 127.0.0.1; 0.0.0.0: every)")
-    config.add_argument("--port", type=int, metavar="P", help=f"default {broker.PORT}")
+    config.add_argument("--port", type=int, metavar="P", help=f"default {configuration.PORT}")
     config.add_argument("--prefix", metavar="T", help="of all topics (default tern)")
     config.add_argument(
         "--hosts",
@@ -109,7 +109,7 @@ def add_parser(subparsers: Any) -> None:
         help="name or address of the site's broker, as --name (default: localhost, 127.0.0.1)",
     )
     site.add_argument("--site-address", metavar="A", help="for it to listen on (default 127.0.0.1)")
-    site.add_argument("--site-port", type=int, metavar="P", help=f"default {broker.PORT}")
+    site.add_argument("--site-port", type=int, metavar="P", help=f"default {configuration.PORT}")
     config.add_argument("--json", action="store_true", help="print one JSON object")
     config.set_defaults(func=run_config)
     run = add_command(
@@ -136,9 +136,11 @@ def run_config(args: argparse.Namespace) -> int:
     site = _site_options(args)
     if site:
         check_site(Path(args.directory), site["name"])  # before anything is written
-    access = broker.configure(args.directory, args.store, home_assistant=args.home_assistant, **options)
+    access = configuration.configure(
+        args.directory, args.store, home_assistant=args.home_assistant, **options
+    )
     if site:
-        made = broker.add_site(args.directory, **site)
+        made = configuration.add_site(args.directory, **site)
         if made.bridge and not access.authority:
             print(
                 f"tern: without TLS the broker of site {made.name} tells its password, and all that boards say, to "
@@ -211,7 +213,7 @@ def run_run(args: argparse.Namespace) -> int:
             f"{args.directory} has no broker",
             hint="a site of --relay alone has none: 'tern relay' puts its boards on the central one",
         )
-    passwords = Path(args.directory) / broker.PASSWORDS
+    passwords = Path(args.directory) / configuration.PASSWORDS
     written = passwords.stat().st_mtime_ns
     with heeding_interrupts(), Mosquitto(args.directory) as running:
         text = (

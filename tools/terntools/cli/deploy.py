@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ternhost import errors
-from ternhost.cli import add_command, print_result
+from ternhost.command import add_command, print_result
 from terntools.boards import deploy, devices, mpy
 from terntools.boards.repl import Repl
 from terntools.cli.progress import Bar

@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from ternhost.cli import add_command, print_result
+from ternhost.command import add_command, print_result
 from ternhost.errors import OK, UsageError
 from terntools.boards import questions as device
 from terntools.cli import device_keys, device_records

@@ -6,7 +6,7 @@ import argparse
 from typing import Any
 
 from ternhost import errors
-from ternhost.cli import add_command, print_result
+from ternhost.command import add_command, print_result
 from terntools.boards import devices
 
 _COLUMNS = ("port", "board", "firmware", "tern", "serial_number", "usb_id")

@@ -6,7 +6,7 @@ import argparse
 from typing import Any
 
 from ternhost import errors
-from ternhost.cli import add_command, print_result
+from ternhost.command import add_command, print_result
 from ternhost.errors import UsageError
 from terntools.boards import devices, esp32, flash
 from terntools.cli.progress import Bar

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from ternhost.cli import add_command, print_result
+from ternhost.command import add_command, print_result
 from terntools.bench.sessions import Session
 from terntools.cli.options import require_positive
 from terntools.cli.progress import telling

@@ -8,7 +8,7 @@ import time
 from typing import Any
 
 from ternhost import errors
-from ternhost.cli import add_command, print_result
+from ternhost.command import add_command, print_result
 from ternhost.text import visible
 from terntools.boards import devices
 from terntools.boards.monitor import Monitor

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import Self
 
-from ternhost.cli.terminal import Progress
+from ternhost.terminal import Progress
 
 _WIDTH = 30
 

@@ -7,10 +7,10 @@ import sys
 import time
 from typing import Any
 
-from ternhost.cli import add_command, print_result
-from ternhost.cli.terminal import heeding_interrupts
+from ternhost.command import add_command, print_result
 from ternhost.errors import OK, UsageError
-from ternhost.links.access import Access, host_file
+from ternhost.reach.broker.access import Access, host_file
+from ternhost.terminal import heeding_interrupts
 from ternhost.text import visible
 from terntools.boards import devices
 from terntools.boards.relay import Relay, passwords_of
