@@ -34,11 +34,11 @@ from ternhost.provision.boards import board_directories, provision_fleet
 from ternhost.reach.broker import configuration
 from ternhost.reach.broker.access import Access
 from ternhost.reach.broker.attach import write_network
+from ternhost.reach.broker.mosquitto import Mosquitto, free_port
 from ternhost.store import store_file
 from ternhost.store.store import Store
 from terntools.emulators.micropython import find_micropython
 from terntools.emulators.unix_fleet import EmulatedFleet
-from terntools.mosquitto import Mosquitto, free_port
 
 TERN = [sys.executable, "-c", "import sys; from ternhost.cli import main; sys.exit(main())"]
 D = 6

@@ -23,9 +23,10 @@ from tern import card as cards
 from tern import ledger, storage
 from ternhost.count.aggregator import Aggregator
 from ternhost.count.questions import decode_body
+from ternhost.count.rounds import Round
 from ternhost.provision.boards import board_directories
 from ternhost.reach.gateway.site_fleet import SiteFleet
-from ternhost.store.store import Round, Store
+from ternhost.store.store import Store
 from terntools.emulators.sites import Sites
 
 _TERN = """

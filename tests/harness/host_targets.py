@@ -16,6 +16,7 @@ from tern import coordinates, frames, host_frames, wire
 from ternhost.count import batches
 from ternhost.count.aggregator import Aggregator
 from ternhost.count.questions import Averaged, Question, decode_body, question_of, round_body
+from ternhost.count.rounds import Cohort
 from ternhost.errors import StorageError, UsageError
 from ternhost.privacy.mechanisms import design
 from ternhost.reach.broker.access import Access
@@ -25,7 +26,7 @@ from ternhost.reach.gateway.frames import MessageError
 from ternhost.reach.gateway.messages import Answer, Ask, Hello, Here, Model, Refused, Still, Taken
 from ternhost.reach.links import read_hello
 from ternhost.reach.ports.link import SerialLink
-from ternhost.store.store import Cohort, Store
+from ternhost.store.store import Store
 from ternhost.store.tallies import pack_counts
 
 HERE = 5  # the number of a round in an input: it stands for that of the round under way

@@ -30,11 +30,11 @@ from ternhost.reach.broker.access import CONFIG
 from ternhost.reach.broker.attach import attach
 from ternhost.reach.broker.driver import BrokerDriver
 from ternhost.reach.broker.link import MqttLink
+from ternhost.reach.broker.mosquitto import Mosquitto, free_port
 from ternhost.reach.driver import Terms
 from ternhost.store.store import Store
 from terntools.emulators.micropython import find_micropython
 from terntools.emulators.unix_fleet import EmulatedFleet
-from terntools.mosquitto import Mosquitto, free_port
 
 SITES = ("north", "south")
 D = 6

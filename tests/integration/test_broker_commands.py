@@ -12,11 +12,10 @@ from harness.raw_client import board_client, wait_for
 
 from ternhost.errors import DeviceError
 from ternhost.provision import keys
-from ternhost.reach.broker import configuration
+from ternhost.reach.broker import configuration, mosquitto
 from ternhost.reach.broker.access import CONFIG, HOST, Access
+from ternhost.reach.broker.mosquitto import Mosquitto, ensure_running, free_port, listener, listens
 from ternhost.store.store import Store
-from terntools import mosquitto
-from terntools.mosquitto import Mosquitto, ensure_running, free_port, listener, listens
 
 SOON = 10.0  # seconds, in which it must be told that the broker refuses the fleet, or is gone
 

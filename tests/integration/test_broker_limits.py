@@ -10,7 +10,7 @@ from harness.raw_client import RawClient, board_client, field, length
 
 from tern.links import mqtt
 from ternhost.reach.broker import configuration
-from terntools.mosquitto import Mosquitto, free_port
+from ternhost.reach.broker.mosquitto import Mosquitto, free_port
 
 KEYS = {device: bytes([device]) * 32 for device in range(1, 4)}
 SECONDS = 4.0

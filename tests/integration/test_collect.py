@@ -15,10 +15,10 @@ from ternhost.privacy.accounting import Policy
 from ternhost.provision.boards import board_directories, provision_fleet
 from ternhost.reach.broker import configuration
 from ternhost.reach.broker.attach import attach
+from ternhost.reach.broker.mosquitto import Mosquitto, free_port
 from ternhost.run.status import Watcher
 from ternhost.store.store import Store
 from terntools.emulators.unix_fleet import EmulatedFleet
-from terntools.mosquitto import Mosquitto, free_port
 
 EXTRACT = "AGE,HRSWORK1,SEX,REGION,TOWN\n" + "".join(
     f"{20 + i % 60},{(7 * i) % 90},{1 + i % 2},{i % 6 // 2},{i % 30 // 3 * (i % 3)}\n" for i in range(300)

@@ -18,14 +18,13 @@ from ternhost.privacy.accounting import Policy
 from ternhost.privacy.mechanisms import design
 from ternhost.provision import keys
 from ternhost.provision.boards import board_directories, provision_fleet
-from ternhost.reach.broker import configuration
+from ternhost.reach.broker import configuration, mosquitto
 from ternhost.reach.broker.access import Access
 from ternhost.reach.broker.attach import write_network
 from ternhost.reach.fleet import parse
 from ternhost.reach.ports.link import open_port
 from ternhost.store import store_file
 from ternhost.store.store import Store
-from terntools import mosquitto
 from terntools.bench import subjects
 from terntools.boards import deploy
 from terntools.boards import questions as device

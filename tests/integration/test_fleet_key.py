@@ -22,10 +22,10 @@ from ternhost.reach.broker import configuration
 from ternhost.reach.broker.attach import attach, fleet_file
 from ternhost.reach.broker.driver import BrokerDriver
 from ternhost.reach.broker.link import MqttLink
+from ternhost.reach.broker.mosquitto import Mosquitto, free_port
 from ternhost.reach.driver import Terms
 from ternhost.store.store import Store
 from terntools.emulators.unix_fleet import EmulatedFleet
-from terntools.mosquitto import Mosquitto, free_port
 
 CARD = design("three-outputs", 1).card
 BOARDS, EACH = 3, 2

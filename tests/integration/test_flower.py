@@ -45,13 +45,13 @@ from harness.raw_client import wait_for
 
 from ternhost.cli import main
 from ternhost.errors import TERMINATED, RefusedError, UsageError
+from ternhost.reach.broker.mosquitto import free_port
 from ternhost.reach.gateway.directory import write_gateways
 from ternhost.reach.gateway.flower import FlowerPost, node, serve_site, superlink
 from ternhost.reach.gateway.flower.control import Control
 from ternhost.reach.gateway.flower.files import Server, Site
 from ternhost.reach.gateway.flower.serverapp import content
 from ternhost.reach.gateway.flower.serving import SuperLink
-from terntools.mosquitto import free_port
 
 LATE = 120.0  # seconds: six tests at a time, on a busy machine
 AGAIN = 5.0  # seconds after which a question is asked again, as the driver does

@@ -15,21 +15,22 @@ from harness.local_gateways import gateways
 from tern import card as cards
 from ternhost.count.aggregator import Aggregator
 from ternhost.count.questions import decode_body, question_of
+from ternhost.count.rounds import Cohort, Round
 from ternhost.datasets import load
 from ternhost.errors import OK
 from ternhost.privacy.accounting import Policy
 from ternhost.provision.boards import board_directories, new_keys, provision_board
 from ternhost.reach.broker import configuration
 from ternhost.reach.broker.attach import attach
+from ternhost.reach.broker.mosquitto import Mosquitto, free_port
 from ternhost.reach.gateway.directory import write_gateways
 from ternhost.reach.gateway.site_fleet import SiteFleet
 from ternhost.reach.simulated.driver import SimulatedDriver
 from ternhost.run.result import exit_code
 from ternhost.run.status import Watcher
-from ternhost.store.store import Cohort, Round, Store
+from ternhost.store.store import Store
 from terntools.emulators.micropython import find_micropython
 from terntools.emulators.unix_fleet import EmulatedFleet
-from terntools.mosquitto import Mosquitto, free_port
 
 CLIENTS = 10
 ALL = 3 * CLIENTS

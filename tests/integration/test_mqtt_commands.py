@@ -16,10 +16,10 @@ from ternhost.provision import keys
 from ternhost.provision.boards import board_directories, provision_fleet
 from ternhost.reach.broker.access import HOST, Access
 from ternhost.reach.broker.attach import attach
+from ternhost.reach.broker.mosquitto import Mosquitto, free_port
 from ternhost.store import store_file
 from ternhost.store.store import Store
 from terntools.emulators.unix_fleet import EmulatedFleet
-from terntools.mosquitto import Mosquitto, free_port
 
 
 def tern(*words, code=0):

@@ -27,12 +27,12 @@ from ternhost.provision.boards import board_directories, provision_fleet
 from ternhost.reach.broker import configuration
 from ternhost.reach.broker.access import Access
 from ternhost.reach.broker.attach import attach
+from ternhost.reach.broker.mosquitto import Mosquitto, free_port
 from ternhost.run.result import exit_code
 from ternhost.run.status import END, Watcher
 from ternhost.store import kept_model
 from ternhost.store.store import Store
 from terntools.emulators.unix_fleet import EmulatedFleet
-from terntools.mosquitto import Mosquitto, free_port
 
 CLIENTS = 24
 IRIS = ("--dataset", "iris")
@@ -409,5 +409,7 @@ def replay(store):
     aggregator = Aggregator(store)
     aggregator.resume(0.0)
     for result in sorted(aggregator.tick(0.0), key=lambda result: result.number):
-        algorithm.learn(with_answers(store, result), ())
+        algorithm.learn(
+            with_answers(result, store.report_batches(result.number), store.round_devices(result.number)), ()
+        )
     return algorithm

@@ -12,7 +12,7 @@ from ternhost.errors import DeviceError
 from ternhost.reach.broker import configuration
 from ternhost.reach.broker.access import Access
 from ternhost.reach.broker.link import MqttLink
-from terntools.mosquitto import Mosquitto, free_port
+from ternhost.reach.broker.mosquitto import Mosquitto, free_port
 
 KEYS = {1: bytes(32), 2: bytes(range(32))}
 

@@ -19,10 +19,10 @@ from ternhost.count.rounds import COMPLETE
 from ternhost.reach.broker import configuration
 from ternhost.reach.broker.driver import BrokerDriver
 from ternhost.reach.broker.link import MqttLink
+from ternhost.reach.broker.mosquitto import Mosquitto, free_port
 from ternhost.reach.driver import Terms
 from ternhost.store.store import Store
 from terntools.cli import relay
-from terntools.mosquitto import Mosquitto, free_port
 
 CLIENTS = 40
 TERN = [

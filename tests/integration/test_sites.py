@@ -16,9 +16,9 @@ from ternhost.reach.broker import configuration
 from ternhost.reach.broker.access import CONFIG, HOST, Access
 from ternhost.reach.broker.driver import BrokerDriver
 from ternhost.reach.broker.link import MqttLink
+from ternhost.reach.broker.mosquitto import Mosquitto, free_port
 from ternhost.reach.driver import Terms
 from ternhost.store.store import Store
-from terntools.mosquitto import Mosquitto, free_port
 
 SOON = 20.0  # seconds, in which a bridge is there and passes what it is given
 

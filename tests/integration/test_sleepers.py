@@ -17,6 +17,7 @@ from ternhost.provision import keys
 from ternhost.provision.boards import board_directories, provision_fleet
 from ternhost.reach.broker.attach import attach
 from ternhost.reach.broker.configuration import configure
+from ternhost.reach.broker.mosquitto import Mosquitto, free_port
 from ternhost.store import sleepers, store_file
 from ternhost.store.store import Store
 from terntools.boards.provision import Broker, Member
@@ -24,7 +25,6 @@ from terntools.boards.repl import Repl
 from terntools.cli.provision import run_provision
 from terntools.emulators.pico import boot_pico
 from terntools.emulators.unix_fleet import EmulatedFleet
-from terntools.mosquitto import Mosquitto, free_port
 
 BOARDS = 3
 ROUNDS = 4

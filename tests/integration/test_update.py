@@ -16,10 +16,10 @@ from tern.links import mqtt
 from ternhost.provision import keys
 from ternhost.reach.broker import configuration
 from ternhost.reach.broker.attach import write_network
+from ternhost.reach.broker.mosquitto import Mosquitto, free_port
 from ternhost.reach.links import open_link
 from ternhost.store import sleepers
 from ternhost.store.store import Store
-from terntools.mosquitto import Mosquitto, free_port
 
 TRIAL = "20"
 TAKES = "from tern.update import Update\n"  # of each program: tern update refuses another

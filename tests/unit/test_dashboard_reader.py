@@ -9,18 +9,18 @@ from dataclasses import asdict
 
 import numpy as np
 import pytest
+from seen import reports_of
 
 from tern import wire
 from ternhost.count.questions import Question, round_body
+from ternhost.count.rounds import Cohort, Round, Tally
 from ternhost.errors import StorageError, UsageError
 from ternhost.privacy import mechanisms
 from ternhost.store import read_only, schema
 from ternhost.store.boards import BoardRow
 from ternhost.store.reader import Reader
-from ternhost.store.report_log import reports_of
 from ternhost.store.runs import FINISHED, RUNNING, StoredRun
-from ternhost.store.store import Cohort, Round, Store
-from ternhost.store.tallies import Tally
+from ternhost.store.store import Store
 from ternhost.watch import curves, places
 from ternhost.watch.picture import picture
 

@@ -26,7 +26,7 @@ from flwr.supercore.primitives.asymmetric import public_key_to_bytes, sign_messa
 
 from ternhost.cli import main
 from ternhost.errors import USAGE, UsageError
-from ternhost.reach.broker.certificates import names_of
+from ternhost.reach.certificates import names_of
 from ternhost.reach.gateway.directory import registered, sites_of, write_gateways
 from ternhost.reach.gateway.flower.control import HEADER, app_archive
 from ternhost.reach.gateway.flower.files import Server, Site, environment, public_keys

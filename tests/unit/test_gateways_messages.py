@@ -11,13 +11,12 @@ import pytest
 from tern import card as cards
 from tern import wire
 from ternhost.count.questions import Averaged, Question, round_body
-from ternhost.count.rounds import Answers, CohortInFlight, Refusal, RoundResult
+from ternhost.count.rounds import Answers, Cohort, CohortInFlight, Refusal, RoundResult
 from ternhost.privacy.mechanisms import design
 from ternhost.reach.gateway import messages
 from ternhost.reach.gateway.answers import answer_to, check, without_names
 from ternhost.reach.gateway.frames import MessageError
 from ternhost.reach.gateway.messages import Answer, Ask, Hello, Here, Model, Refused, Still, Taken
-from ternhost.store.store import Cohort
 from ternhost.store.tallies import pack_counts
 
 CARD = design("three-outputs", 1).card

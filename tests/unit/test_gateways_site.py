@@ -13,6 +13,7 @@ from tern import ledger, storage, wire
 from ternhost.count.batches import unpack
 from ternhost.count.estimate import supports
 from ternhost.count.questions import Averaged, Question, round_body
+from ternhost.count.rounds import Cohort, Round
 from ternhost.errors import StorageError, UsageError
 from ternhost.privacy.mechanisms import design
 from ternhost.provision.boards import board_directories
@@ -25,7 +26,7 @@ from ternhost.reach.links import SCHEMES
 from ternhost.reach.ports.fleet import Ports
 from ternhost.store import kept_model
 from ternhost.store.runs import ABANDONED
-from ternhost.store.store import Cohort, Round, Store
+from ternhost.store.store import Store
 
 CARD = design("three-outputs", 1).card
 COST = cards.decode(CARD).epsilon

@@ -288,7 +288,7 @@ def test_announcement_is_the_same_question(store):
     aggregator.open(1, [(QUESTION, [5])], 0.0)
     fleet = keys.fleet_key(store)
     announced, asked = frames.Round(), frames.Round()
-    announcement = aggregator.announcement(1, fleet)
+    announcement = fleet.seal(aggregator.announcement(1))
     frames.verify(fleet.key, announcement)
     announced.decode(announcement)
     request = aggregator.request(1, 5)

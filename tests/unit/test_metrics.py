@@ -14,13 +14,13 @@ from tern import wire
 from ternhost.cli import main as tern
 from ternhost.count.members import pack_ids
 from ternhost.errors import OK, USAGE
+from ternhost.reach.broker.mosquitto import free_port
 from ternhost.run.status import END, PROGRESS, ROUND, Status
 from ternhost.store.boards import BoardRow
 from ternhost.store.store import Store
 from ternhost.watch import metrics as module
 from ternhost.watch.fleet_metrics import FleetMetrics
 from ternhost.watch.metrics import Metrics
-from terntools.mosquitto import free_port
 
 MONITORING = files("ternhost") / "monitoring"
 DASHBOARD = json.loads((MONITORING / "grafana.json").read_text())

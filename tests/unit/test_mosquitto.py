@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 
 from ternhost.errors import DeviceError
-from ternhost.reach.broker import configuration
+from ternhost.reach.broker import configuration, mosquitto
 from ternhost.reach.broker.mosquitto_files import PID
-from terntools import mosquitto
 
 
 @pytest.fixture

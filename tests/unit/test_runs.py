@@ -15,6 +15,7 @@ from harness.in_process import InProcessLink
 
 from ternhost import datasets, errors
 from ternhost.cli import main as tern
+from ternhost.count.rounds import Cohort, Round
 from ternhost.privacy.accounting import Policy
 from ternhost.provision import boards as provision
 from ternhost.reach.ports.driver import BoardsDriver
@@ -22,7 +23,7 @@ from ternhost.run import directory
 from ternhost.run import result as results
 from ternhost.run.status import END, Watcher
 from ternhost.store.runs import ABANDONED, FINISHED, PREPARING, RUNNING, StoredRun
-from ternhost.store.store import Cohort, Round, Store
+from ternhost.store.store import Store
 
 SIMULATED = ["--fleet", "simulated:200", "--reports", "200", "--group", "50", "--no-report", "--quiet"]
 pytestmark = pytest.mark.usefixtures("here")

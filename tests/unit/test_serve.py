@@ -16,6 +16,7 @@ from harness.in_process import InProcessLink
 
 from ternhost import errors
 from ternhost.cli import main as tern
+from ternhost.count.rounds import Cohort, Round
 from ternhost.errors import UsageError
 from ternhost.learn.base import ALGORITHMS
 from ternhost.learn.fedsgd import Options
@@ -24,7 +25,7 @@ from ternhost.run.options import Schedule, Where
 from ternhost.run.serve import serve
 from ternhost.run.status import END, Watcher
 from ternhost.store.runs import FINISHED, RUNNING, StoredRun
-from ternhost.store.store import Cohort, Round, Store
+from ternhost.store.store import Store
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("here")]  # each starts a host or several
 

@@ -46,6 +46,7 @@ COMMANDS: Registry[Command] = Registry(
         "plan": "ternhost.cli.plan",
         "experiment": "ternhost.cli.experiment",
         "serve": "ternhost.cli.serve",
+        "broker": "ternhost.reach.broker.commands",
         "gateway": "ternhost.reach.gateway.commands",
         "dashboard": "ternhost.watch.dashboard_command",
         "watch": "ternhost.watch.watch_command",

@@ -8,9 +8,10 @@ the store has committed it.
 from __future__ import annotations
 
 import struct
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import repeat
+from typing import Protocol
 
 import numpy as np
 
@@ -22,15 +23,15 @@ from ternhost.count.rounds import (
     REFUSED,
     REPORTED,
     WAITING,
+    Cohort,
     CohortInFlight,
     Refusal,
+    Reports,
+    Round,
     RoundInFlight,
     RoundResult,
 )
 from ternhost.errors import UsageError
-from ternhost.store.fleet_key import FleetKey
-from ternhost.store.report_log import Reports
-from ternhost.store.store import Cohort, Round, Store
 
 # Not the last word: the same request, sent again, or later, or to this device alone, may be answered.
 _UNREAD = (wire.ERR_FRAME, wire.ERR_TAG, wire.ERR_TOO_SOON, wire.ERR_AHEAD)
@@ -75,6 +76,18 @@ class _Taken:
     places: Positions
     reports: Reports
     cells: Integers
+
+
+class Store(Protocol):
+    """What an aggregator needs of a store (`ternhost.store.store`): each method raises StorageError."""
+
+    def keys(self) -> Mapping[int, bytes]: ...
+    def keys_before(self, asked: Round) -> Mapping[int, bytes]: ...
+    def last_round(self) -> int: ...
+    def open_round(self, asked: Round) -> None: ...
+    def open_rounds(self) -> Sequence[Round]: ...
+    def add_reports(self, reports: Iterable[Reports]) -> None: ...
+    def report_batches(self, number: int) -> Sequence[Reports]: ...
 
 
 class Aggregator:
@@ -193,10 +206,10 @@ class Aggregator:
         costs: list[int] = self._rounds[number].costs(integers(devices)).tolist()
         return costs
 
-    def announcement(self, number: int, fleet: FleetKey) -> bytes:
-        """The ROUND frame for the whole fleet (wire.md), of a round of one cohort."""
+    def announcement(self, number: int) -> bytes:
+        """The ROUND frame for the whole fleet (wire.md), of a round of one cohort; without its tag."""
         (cohort,) = self._rounds[number].cohorts
-        return fleet.seal(round_start(wire.FLEET) + cohort.body)
+        return round_start(wire.FLEET) + cohort.body
 
     def reload_keys(self) -> None:
         """Take the keys from the store anew; of devices that have none any more nothing is expected."""

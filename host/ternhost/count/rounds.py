@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -14,8 +14,6 @@ from tern import wire
 from ternhost.count import batches
 from ternhost.count.members import Integers, Keyring, Members, Positions, id_bytes, integers
 from ternhost.count.questions import Question, cost_of, decode_body, question_of, round_body, round_start
-from ternhost.store.store import Round, Store
-from ternhost.store.tallies import Tally
 
 # How a round ends.
 COMPLETE = "complete"  # every device asked has reported, refused or been given up
@@ -26,6 +24,42 @@ DEADLINE = "deadline"
 WAITING, REPORTED, REFUSED, GIVEN_UP = range(4)
 
 Counts = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Cohort:
+    """Devices that are asked for the same thing in a round.
+
+    `body` is all of the ROUND frame between the device and the tag: it is what the frames are built from.
+    """
+
+    body: bytes
+    devices: Sequence[int] | Integers
+
+
+@dataclass(frozen=True)
+class Round:
+    """A round as it was asked: `quorum` reports end it, and so does `deadline` (seconds; None: never)."""
+
+    number: int
+    cohorts: Sequence[Cohort]
+    quorum: int
+    deadline: float | None = None
+    run: str | None = None  # that asks it
+
+
+@dataclass(frozen=True)
+class Reports:
+    """Reports of one round: row i of `packed` (n x bytes, uint8) holds the packed symbols of `devices[i]`."""
+
+    round: int
+    devices: Integers
+    packed: npt.NDArray[np.uint8]
+
+    def in_order(self) -> Reports:
+        """The same, by device."""
+        order = np.argsort(self.devices)
+        return Reports(self.round, self.devices[order], self.packed[order])
 
 
 @dataclass(frozen=True)
@@ -66,6 +100,23 @@ class CohortCounts:
 
 
 @dataclass(frozen=True)
+class Tally:
+    """A cohort: how many of its devices were `asked` what, and how many reported.
+
+    body: all of its ROUND frame between the device and the tag. counts: d x symbols, as of CohortCounts.
+    """
+
+    body: bytes
+    asked: int
+    reports: int
+    counts: Counts
+
+    @property
+    def question(self) -> Question:
+        return question_of(decode_body(self.body))
+
+
+@dataclass(frozen=True)
 class RoundResult:
     """A round that has ended: all that it has told, cohort by cohort."""
 
@@ -90,15 +141,16 @@ class RoundResult:
         ]
 
 
-def with_answers(store: Store, result: RoundResult) -> RoundResult:
-    """The same result with the reports of single devices, as the store has accepted them."""
-    batches_of = store.report_batches(result.number)
+def with_answers(
+    result: RoundResult, accepted: Sequence[Reports], devices_by_cohort: Sequence[Sequence[int] | Integers]
+) -> RoundResult:
+    """The same result with the reports of single devices. accepted: of this round, as a store keeps them."""
     cohorts = []
-    for cohort, asked in zip(result.cohorts, store.round_devices(result.number), strict=True):
+    for cohort, asked in zip(result.cohorts, devices_by_cohort, strict=True):
         members = Members(asked)
         heard: list[Integers] = [integers(())]
         symbols = [np.empty((0, cohort.k), np.int64)]
-        for batch in batches_of:
+        for batch in accepted:
             of_cohort = members.find(batch.devices) >= 0
             if np.any(of_cohort):
                 heard.append(batch.devices[of_cohort])

@@ -37,6 +37,27 @@ class Boards(Protocol):
     ) -> None: ...
 
 
+class Notices(Protocol):
+    """Retained messages for observers (`ternhost.reach.broker.notices`)."""
+
+    def put(self, topic: str, payload: bytes) -> None: ...
+
+    def close(self, last: Mapping[str, bytes]) -> bool: ...
+
+
+class HomeTopics(Protocol):
+    """Where Home Assistant learns of a fleet: the prefix of the fleet's topics, and the topic of its discovery."""
+
+    @property
+    def prefix(self) -> str: ...
+
+    @property
+    def discovery(self) -> str: ...
+
+    def notices(self, will: tuple[str, bytes], warn: Warn) -> Notices:
+        """Keep messages on the broker. will: (topic, payload) that it keeps once this process is gone."""
+
+
 @dataclass(frozen=True)
 class Setting:
     """What a fleet's driver is made for: a run, by name, with its store, its directory and its terms.
@@ -110,6 +131,10 @@ class Fleet:
     @property
     def default_store(self) -> Path | None:
         """The store with its keys, where the fleet knows one."""
+        return None
+
+    def home_topics(self) -> HomeTopics | None:
+        """Where Home Assistant learns of it; None where it may not. Raises UsageError and StorageError."""
         return None
 
     def census(self, store: Store, standing: bool) -> int:

@@ -92,4 +92,7 @@ class StoredDriver:
 
     def _whole(self, result: RoundResult) -> RoundResult:
         """A result, with the reports of single devices where they are wanted."""
-        return with_answers(self._store, result) if self.individual else result
+        if not self.individual:
+            return result
+        accepted = self._store.report_batches(result.number)
+        return with_answers(result, accepted, self._store.round_devices(result.number))

@@ -1,4 +1,4 @@
-"""A store as a file of SQLite: one writer at a time, brought to today's schema, written in transactions."""
+"""A store as a file of SQLite: one writer at a time, written in transactions."""
 
 from __future__ import annotations
 
@@ -50,25 +50,11 @@ class Database:
 
     def _check_schema(self) -> None:
         with self.transaction():
-            version = self._db.execute("PRAGMA user_version").fetchone()[0]
-            application = self._db.execute("PRAGMA application_id").fetchone()[0]
-            empty = self._db.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0] == 0
-            if empty:
+            if self._db.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0] == 0:
                 schema.execute(self._db, schema.TABLES)
                 self._db.execute(f"PRAGMA application_id = {schema.APPLICATION_ID}")
                 self._db.execute(f"PRAGMA user_version = {schema.VERSION}")
-            elif application != schema.APPLICATION_ID:
-                raise StorageError(f"{self.path} is not a store of tern", hint="name another file")
-            elif version in schema.MIGRATIONS:
-                for lacking in range(version, schema.VERSION):
-                    schema.MIGRATIONS[lacking](self._db)
-                self._db.execute(f"PRAGMA user_version = {schema.VERSION}")
-            elif version != schema.VERSION:
-                older = "an older" if version < schema.VERSION else "a newer"
-                raise StorageError(
-                    f"{self.path} was made by {older} version of tern (schema {version}, here {schema.VERSION})",
-                    hint="use that version, or start a new store",
-                )
+            schema.check(self._db, self.path)
 
     @contextmanager
     def _errors(self) -> Iterator[None]:

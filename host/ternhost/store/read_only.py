@@ -64,7 +64,7 @@ def connect(path: Path, still: bool = False) -> sqlite3.Connection:
     )
     try:
         database.set_authorizer(_allowed)
-        _check(database, path)
+        schema.check(database, path)
     except sqlite3.DatabaseError as error:
         database.close()
         if str(getattr(error, "sqlite_errorname", "")).startswith(_NO_STORE):
@@ -74,19 +74,3 @@ def connect(path: Path, still: bool = False) -> sqlite3.Connection:
         database.close()
         raise
     return database
-
-
-def _check(database: sqlite3.Connection, path: Path) -> None:
-    if database.execute("PRAGMA application_id").fetchone()[0] != schema.APPLICATION_ID:
-        raise StorageError(f"{path} is not a store of tern", hint="name another file")
-    version = database.execute("PRAGMA user_version").fetchone()[0]
-    if version < schema.VERSION:
-        raise StorageError(
-            f"{path} is of an older version of tern (schema {version}, here {schema.VERSION})",
-            hint=f"open it once, which brings it up to date: tern runs {path}",
-        )
-    if version > schema.VERSION:
-        raise StorageError(
-            f"{path} is of a newer version of tern (schema {version}, here {schema.VERSION})",
-            hint="use that version",
-        )

@@ -3,45 +3,16 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
 
 import numpy as np
 import numpy.typing as npt
 
 from ternhost.count.members import Devices, Integers, Members, integers, pack_ids, unpack_ids
+from ternhost.count.rounds import Reports
 from ternhost.errors import StorageError
 
 Flags = npt.NDArray[np.bool_]
-
-
-@dataclass(frozen=True)
-class Reports:
-    """Reports of one round: row i of `packed` (n x bytes, uint8) holds the packed symbols of `devices[i]`."""
-
-    round: int
-    devices: Integers
-    packed: npt.NDArray[np.uint8]
-
-    def in_order(self) -> Reports:
-        """The same, by device."""
-        order = np.argsort(self.devices)
-        return Reports(self.round, self.devices[order], self.packed[order])
-
-
-def reports_of(number: int, payloads: Sequence[tuple[int, bytes]]) -> list[Reports]:
-    """Reports from (device, packed symbols), those of the same length together."""
-    by_size: dict[int, list[tuple[int, bytes]]] = {}
-    for device, payload in payloads:
-        by_size.setdefault(len(payload), []).append((device, payload))
-    return [
-        Reports(
-            number,
-            integers([device for device, _ in rows]),
-            np.frombuffer(b"".join([payload for _, payload in rows]), np.uint8).reshape(len(rows), size),
-        )
-        for size, rows in by_size.items()
-    ]
 
 
 def insert(database: sqlite3.Connection, reports: Reports) -> None:

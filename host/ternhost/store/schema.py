@@ -1,18 +1,16 @@
-"""The tables of a store (`ternhost.store.store`), and how one of an older schema becomes one of today's."""
+"""The tables of a store (`ternhost.store.store`)."""
 
 from __future__ import annotations
 
 import sqlite3
-from array import array
+from pathlib import Path
 
-from ternhost.count.members import pack_ids
-from ternhost.store.protocol_1 import translate
-from ternhost.store.report_log import insert, reports_of
+from ternhost.errors import StorageError
 
 VERSION = 5
 APPLICATION_ID = 0x5445524E  # "TERN"
 
-_TABLES = """
+TABLES = """
 CREATE TABLE device (
     id INTEGER PRIMARY KEY,
     key BLOB NOT NULL CHECK (length(key) = 32)
@@ -48,9 +46,6 @@ CREATE TABLE state (
     name TEXT PRIMARY KEY,
     value TEXT NOT NULL
 );
-"""
-# What schema 3 brought.
-_RUN_TABLES = """
 CREATE TABLE run (
     name TEXT PRIMARY KEY,
     began REAL NOT NULL,
@@ -62,12 +57,12 @@ CREATE TABLE history (
     run TEXT NOT NULL REFERENCES run (name),
     number INTEGER NOT NULL,
     entry TEXT NOT NULL,
+    began REAL,
+    finished REAL,
     PRIMARY KEY (run, number)
 ) WITHOUT ROWID;
-"""
-# Reports of one round whose symbols take equally many bytes: how many, of which devices (members.pack_ids), and the
-# symbols of one after the other.
-_BATCH_TABLE = """
+-- Reports of one round whose symbols take equally many bytes: how many, of which devices (members.pack_ids), and the
+-- symbols of one after the other.
 CREATE TABLE batch (
     id INTEGER PRIMARY KEY,
     round INTEGER NOT NULL REFERENCES round (number),
@@ -76,16 +71,10 @@ CREATE TABLE batch (
     packed BLOB NOT NULL
 );
 CREATE INDEX batch_of_round ON batch (round);
-"""
-_TIMES = """
-ALTER TABLE history ADD COLUMN began REAL;
-ALTER TABLE history ADD COLUMN finished REAL;
-"""
-# For who looks on (times are seconds since 1970): what each cohort of a round was asked and has told, a number for each
-# coordinate and symbol; and what boards say of themselves, proven by nothing.
-# For gateways: what each was asked by the host of a federation, and has answered; and at a gateway, by its number, the
-# digest of what it was asked, and its answer (until there is one, the question).
-_SIGHT_TABLES = """
+-- For observers (times are seconds since 1970): what each cohort of a round was asked and has reported, a number for
+-- each coordinate and symbol; and what boards say of themselves, proven by nothing.
+-- For gateways: what each was asked by the host of a federation, and has answered; and at a gateway, by its number, the
+-- digest of what it was asked, and its answer (until there is one, the question).
 CREATE TABLE tally (
     round INTEGER NOT NULL,
     position INTEGER NOT NULL,
@@ -127,7 +116,6 @@ CREATE TABLE question (
     answer BLOB
 );
 """
-TABLES = _TABLES + _BATCH_TABLE + _RUN_TABLES + _TIMES + _SIGHT_TABLES
 
 
 def execute(database: sqlite3.Connection, statements: str) -> None:
@@ -136,36 +124,14 @@ def execute(database: sqlite3.Connection, statements: str) -> None:
         database.execute(statement)
 
 
-def _name_runs(database: sqlite3.Connection) -> None:
-    execute(database, "ALTER TABLE round ADD COLUMN run TEXT;\n" + _RUN_TABLES)
-
-
-def _gather_reports(database: sqlite3.Connection) -> None:
-    # Each report had a row of its own, devices were u32 one after the other, and rounds were asked by protocol 1.
-    execute(database, _BATCH_TABLE)
-    asked = database.execute("SELECT round, position, devices, body FROM cohort").fetchall()
-    database.executemany(
-        "UPDATE cohort SET devices = ?, body = ? WHERE round = ? AND position = ?",
-        (
-            (pack_ids(array("I", devices)), translate(body), number, position)
-            for number, position, devices, body in asked
-        ),
-    )
-    # Whom these asked is of protocol 2 by now, and cannot answer them any more.
-    execute(database, "UPDATE round SET ended = 'abandoned' WHERE ended IS NULL")
-    for (number,) in database.execute("SELECT DISTINCT round FROM report").fetchall():
-        rows = database.execute(
-            "SELECT device, payload FROM report WHERE round = ? ORDER BY device", (number,)
+def check(database: sqlite3.Connection, path: Path) -> None:
+    """Raise StorageError for a file that is no store, or one of another version."""
+    if database.execute("PRAGMA application_id").fetchone()[0] != APPLICATION_ID:
+        raise StorageError(f"{path} is not a store of tern", hint="name another file")
+    version = database.execute("PRAGMA user_version").fetchone()[0]
+    if version != VERSION:
+        older = "an older" if version < VERSION else "a newer"
+        raise StorageError(
+            f"{path} was made by {older} version of tern (schema {version}, here {VERSION})",
+            hint="use that version, or start a new store",
         )
-        for batch in reports_of(number, rows.fetchall()):
-            insert(database, batch)
-    database.execute("DROP TABLE report")
-
-
-def _add_sight(database: sqlite3.Connection) -> None:
-    times = "ALTER TABLE round ADD COLUMN began REAL;\nALTER TABLE round ADD COLUMN finished REAL;\n"
-    execute(database, times + _TIMES + _SIGHT_TABLES)
-
-
-# By the version that they take one further.
-MIGRATIONS = {2: _name_runs, 3: _gather_reports, 4: _add_sight}

@@ -12,39 +12,17 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ternhost.count.members import Integers, pack_ids, unpack_ids
+from ternhost.count.rounds import Cohort, Reports, Round, Tally
 from ternhost.errors import StorageError
 from ternhost.store.boards import BoardTable
 from ternhost.store.gateways import GatewayTables
-from ternhost.store.report_log import ReportLog, Reports
+from ternhost.store.report_log import ReportLog
 from ternhost.store.runs import RunTable
-from ternhost.store.tallies import Tally, TallyTable
-
-
-@dataclass(frozen=True)
-class Cohort:
-    """Devices that are asked for the same thing in a round.
-
-    `body` is all of the ROUND frame between the device and the tag: it is what the frames are built from.
-    """
-
-    body: bytes
-    devices: Sequence[int] | Integers
-
-
-@dataclass(frozen=True)
-class Round:
-    """A round as it was asked: `quorum` reports end it, and so does `deadline` (seconds; None: never)."""
-
-    number: int
-    cohorts: Sequence[Cohort]
-    quorum: int
-    deadline: float | None = None
-    run: str | None = None  # that asks it
+from ternhost.store.tallies import TallyTable
 
 
 class Store(RunTable, TallyTable, BoardTable, GatewayTables):

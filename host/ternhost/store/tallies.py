@@ -4,33 +4,13 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from tern import card as cards
-from ternhost.count.questions import Question, decode_body, question_of
+from ternhost.count.questions import decode_body
+from ternhost.count.rounds import Counts, Tally
 from ternhost.store.database import Database
-
-Counts = npt.NDArray[np.int64]
-
-
-@dataclass(frozen=True)
-class Tally:
-    """A cohort: how many of its devices were `asked` what, and how many reported.
-
-    body: all of its ROUND frame between the device and the tag. counts: d x symbols, as of CohortCounts.
-    """
-
-    body: bytes
-    asked: int
-    reports: int
-    counts: Counts
-
-    @property
-    def question(self) -> Question:
-        return question_of(decode_body(self.body))
 
 
 def pack_counts(counts: Counts) -> bytes:
@@ -59,7 +39,7 @@ class TallyTable(Database):
         )
 
     def tallies(self, number: int) -> list[Tally]:
-        """The cohorts of a round of a run that has ended; none of one before schema 5."""
+        """The cohorts of a round of a run that has ended."""
         with self._errors():
             rows = self._db.execute(
                 "SELECT body, asked, reports, counts FROM tally WHERE round = ? ORDER BY position", (number,)

@@ -11,13 +11,11 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib.metadata import version
-from pathlib import Path
 from typing import Any
 
 from ternhost.errors import UsageError
 from ternhost.learn.judging import WORDS
-from ternhost.reach.broker.access import Access, host_file
-from ternhost.reach.broker.home_access import discovery_topic, home_access
+from ternhost.reach.fleet import parse
 from ternhost.run.directory import figures_of
 from ternhost.run.run import Run
 from ternhost.run.status import END, Status
@@ -46,16 +44,14 @@ class HomeAssistant:
 
     def __init__(self, text: str) -> None:
         """text: names the fleet. Raises UsageError unless it is on a broker that lets Home Assistant see it."""
-        found = _users(text)
-        if found is None:
+        topics = parse(text).home_topics()
+        if topics is None:
             place = text.removeprefix("mqtt:") if text.startswith("mqtt:") else "my-broker"
             raise UsageError(
                 "--home-assistant needs a fleet on a broker that lets Home Assistant see it",
                 hint=f"let it: tern broker config {place} --home-assistant",
             )
-        self._publisher, home = found
-        prefix = self._publisher.prefix
-        self._discovery = discovery_topic(self._publisher, home)
+        self._topics, prefix = topics, topics.prefix
         self._state, self._availability = f"{prefix}/fleet/state", f"{prefix}/fleet/availability"
         self._id = f"tern_{prefix}"
         self._told: dict[str, Any] = dict.fromkeys(_SENSORS)
@@ -66,11 +62,9 @@ class HomeAssistant:
         self, store: Store, figures: Mapping[str, float], warn: Callable[[str], None] = lambda message: None
     ) -> None:
         """Tell of a fleet that is served. figures: of its last round. warn: called where the broker refuses."""
-        from ternhost.reach.broker.notices import Notices  # it needs an extra
-
         self._store = store
-        store.save_state({_STATE: [self._discovery, self._state, self._availability]})
-        self._notices = Notices(self._publisher, (self._availability, OFFLINE), warn)
+        store.save_state({_STATE: [self._topics.discovery, self._state, self._availability]})
+        self._notices = self._topics.notices((self._availability, OFFLINE), warn)
         self._told |= figures
         self._configure()
         self._put()
@@ -127,7 +121,7 @@ class HomeAssistant:
         config = {
             "dev": {
                 "ids": [self._id],
-                "name": f"{self._publisher.prefix} fleet",
+                "name": f"{self._topics.prefix} fleet",
                 "mf": "tern",
                 "sw": release,
             },
@@ -137,12 +131,7 @@ class HomeAssistant:
             "availability_topic": self._availability,
             "qos": 1,
         }
-        self._notices.put(self._discovery, json.dumps(config).encode())
-
-
-def _users(text: str) -> tuple[Access, Access] | None:
-    kind, _, place = text.partition(":")
-    return home_access(host_file(Path(place).expanduser()).parent) if kind == "mqtt" else None
+        self._notices.put(self._topics.discovery, json.dumps(config).encode())
 
 
 @contextmanager
@@ -160,15 +149,12 @@ def shown(home: HomeAssistant | None, run: Run, warn: Callable[[str], None]) -> 
 
 
 def _forget(text: str, store: Store, warn: Callable[[str], None]) -> None:
-    topics = store.state(_STATE)
-    if not topics:
+    kept = store.state(_STATE)
+    if not kept:
         return
-    found = _users(text)
-    if found is not None:
-        from ternhost.reach.broker.notices import Notices
-
-        *_, availability = topics
-        if not Notices(found[0], (availability, b""), warn).close(dict.fromkeys(topics, b"")):
+    if topics := parse(text).home_topics():
+        *_, availability = kept
+        if not topics.notices((availability, b""), warn).close(dict.fromkeys(kept, b"")):
             warn(
                 "Home Assistant still shows this fleet: the broker does not take that back now; the next start will"
             )

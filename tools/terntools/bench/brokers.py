@@ -11,9 +11,9 @@ from ternhost.errors import DeviceError
 from ternhost.reach.broker import configuration
 from ternhost.reach.broker.access import Access
 from ternhost.reach.broker.link import MqttLink
+from ternhost.reach.broker.mosquitto import Mosquitto, free_port
 from ternhost.reach.broker.sites import SITES
 from ternhost.store.store import Store
-from terntools.mosquitto import Mosquitto, free_port
 
 _SITE = "site"
 _LINK = 20.0  # s that a bridge may take

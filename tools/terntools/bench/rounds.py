@@ -27,8 +27,8 @@ import numpy as np
 
 from ternhost.count.aggregator import Aggregator
 from ternhost.count.questions import Question
+from ternhost.count.rounds import Reports
 from ternhost.privacy import mechanisms
-from ternhost.store.report_log import Reports
 from ternhost.store.store import Store
 
 _D = 28

@@ -21,6 +21,7 @@ from ternhost.provision.boards import FLEET_NAME, board_directories, provision_f
 from ternhost.reach.broker import attach as network
 from ternhost.reach.broker import configuration
 from ternhost.reach.broker.access import Access, host_file
+from ternhost.reach.broker.mosquitto import ensure_running, reload
 from ternhost.reach.fleet import KINDS
 from ternhost.run import directory as run_directory
 from ternhost.store import store_file
@@ -31,7 +32,6 @@ from terntools.emulators.at_broker import AtBroker
 from terntools.emulators.fleets import Emulated
 from terntools.emulators.micropython import find_micropython
 from terntools.emulators.unix_fleet import EmulatedFleet
-from terntools.mosquitto import ensure_running, reload
 
 _CHECK_EVERY = 0.5
 _LONGEST_PAUSE_MS = 2000  # between two attempts of a board: its broker is on this machine

@@ -26,9 +26,9 @@ from ternhost.privacy.accounting import Policy
 from ternhost.provision.boards import board_directories, provision_fleet
 from ternhost.reach.broker import attach, configuration
 from ternhost.reach.broker.access import Access, host_file
+from ternhost.reach.broker.mosquitto import ensure_running, reload
 from ternhost.store.store import Store
 from terntools.emulators.micropython import device_command, find_micropython
-from terntools.mosquitto import ensure_running, reload
 
 LOG_NAME = "board.log"
 

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ternhost.errors import StorageError, UsageError
-from ternhost.files import write_whole
 
 CONFIG = "mosquitto.conf"
 HOST = "host.json"
@@ -16,8 +15,6 @@ PUBLISHER = "publisher.json"  # how tern tells Home Assistant of the fleet, and
 HOME_ASSISTANT = (
     "home-assistant.json"  # how that reaches the broker: host.json's form, for users of their own
 )
-AUTHORITY = "authority.pem"
-DEVICE_AUTHORITY = "authority.der"  # for boards
 CERTIFICATE = "broker.pem"
 KEY = "broker.key"
 BOARDS = "boards.json"  # the passwords of boards, for a relay without their keys
@@ -61,8 +58,3 @@ def host_file(place: str | Path) -> Path:
     """The host.json of a broker that is named by its directory, or by that file."""
     place = Path(place)
     return place if not place.is_dir() and (place.exists() or place.suffix == ".json") else place / HOST
-
-
-def write_file(path: Path, data: bytes, secret: bool = False) -> None:
-    """Replace a file at once; a secret one is for its owner alone. Raises OSError."""
-    write_whole(path, data, 0o600 if secret else 0o644)

@@ -111,7 +111,7 @@ class Asking:
             self._link.ask(board.name, self._announcement())
 
     def _announcement(self) -> bytes:
-        return self._aggregator.announcement(self.number, self._fleet)
+        return self._fleet.seal(self._aggregator.announcement(self.number))
 
     def end(self) -> None:
         """Take the announcement back."""

@@ -18,8 +18,10 @@ from typing import Any
 
 from tern.links import mqtt
 from ternhost.errors import StorageError, UsageError
+from ternhost.files import write_file
+from ternhost.reach.addresses import check_reached
 from ternhost.reach.broker import sites
-from ternhost.reach.broker.access import AUTHORITY, CONFIG, HOST, Access, write_file
+from ternhost.reach.broker.access import CONFIG, HOST, Access
 from ternhost.reach.broker.home_access import access_list, check_apart, home_access, users_of
 from ternhost.reach.broker.mosquitto_files import (
     ACCESS,
@@ -27,7 +29,6 @@ from ternhost.reach.broker.mosquitto_files import (
     PID,
     PORT,
     QUEUED,
-    check_reached,
     listening,
     names,
     update_memory,
@@ -36,6 +37,7 @@ from ternhost.reach.broker.mosquitto_files import (
     write_password_file,
 )
 from ternhost.reach.broker.sites import Site
+from ternhost.reach.certificates import AUTHORITY
 from ternhost.store.store import Store
 
 __all__ = [
@@ -108,7 +110,7 @@ def write_configuration(
     try:
         directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         if tls:
-            from ternhost.reach.broker.certificates import write_certificates  # they need an extra
+            from ternhost.reach.certificates import write_certificates  # they need an extra
 
             write_certificates(directory, names)
         for host in range(1, hosts + 1):

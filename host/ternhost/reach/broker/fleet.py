@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from ternhost.errors import UsageError
 from ternhost.reach.broker import sites
 from ternhost.reach.broker.access import Access, host_file
-from ternhost.reach.fleet import Fleet, Setting
+from ternhost.reach.broker.home_access import topics_of
+from ternhost.reach.fleet import Fleet, HomeTopics, Setting
 
 if TYPE_CHECKING:
     from ternhost.reach.driver import Driver
@@ -48,6 +49,9 @@ class OnBroker(Fleet):
     def default_store(self) -> Path | None:
         store = self._access.store
         return None if store is None else Path(store)
+
+    def home_topics(self) -> HomeTopics | None:
+        return topics_of(self._host_file.parent)
 
     def driver(self, setting: Setting) -> Driver:
         from ternhost.reach.broker.driver import BrokerDriver

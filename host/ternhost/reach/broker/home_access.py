@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ternhost.errors import UsageError
 from ternhost.reach.broker.access import HOME_ASSISTANT, HOST, PUBLISHER, Access
+from ternhost.reach.fleet import HomeTopics
+
+if TYPE_CHECKING:
+    from ternhost.reach.broker.notices import Notices
 
 PUBLISHER_USER, HOME_USER = "tern-publisher", "home-assistant"
 
@@ -43,6 +50,24 @@ def home_access(directory: str | Path) -> tuple[Access, Access] | None:
 def discovery_topic(publisher: Access, home: Access) -> str:
     """Where Home Assistant is told what there is to know of a fleet."""
     return f"{home.prefix}/device/{publisher.prefix.replace('/', '_').replace('.', '_')}/config"
+
+
+def topics_of(directory: Path) -> HomeTopics | None:
+    """What tells Home Assistant of the fleet of a broker's directory; None where it may not see the fleet."""
+    users = home_access(directory)
+    return None if users is None else _Topics(users[0].prefix, discovery_topic(*users), users[0])
+
+
+@dataclass(frozen=True)
+class _Topics:
+    prefix: str
+    discovery: str
+    publisher: Access
+
+    def notices(self, will: tuple[str, bytes], warn: Callable[[str], None]) -> Notices:
+        from ternhost.reach.broker.notices import Notices  # it needs an extra
+
+        return Notices(self.publisher, will, warn)
 
 
 def check_apart(directory: str | Path, home: str | bool | None, fleet: str) -> None:

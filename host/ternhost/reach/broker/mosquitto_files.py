@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import ipaddress
 import re
 import secrets
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from tern import wire
-from ternhost.errors import UsageError
-from ternhost.reach.broker.access import CERTIFICATE, CONFIG, KEY, Access, write_file
+from ternhost.files import write_file
+from ternhost.reach.broker.access import CERTIFICATE, CONFIG, KEY, Access
 
 PASSWORDS = "passwords"
 ACCESS = "access"
@@ -69,29 +68,6 @@ log_dest stderr
 log_type error
 log_type warning
 """
-
-
-def check_reached(names: Sequence[str], address: str, port: int) -> None:
-    """Raise UsageError where a broker, or the server of sites, cannot be called so, or cannot listen there."""
-    for name in (*names, address):
-        if not _NAME.fullmatch(name) or (":" in name and not is_address(name)):
-            raise UsageError(f"{name!r} is no host name or address", hint="such as broker.local or 10.0.0.7")
-        if len(name) > _LONGEST_NAME:
-            raise UsageError(
-                f"{name!r} has more than {_LONGEST_NAME} characters",
-                hint="give a shorter name, or an address",
-            )
-    if not 1 <= port <= 65535:
-        raise UsageError(f"a port is 1 to 65535, not {port}")
-
-
-def is_address(text: str) -> bool:
-    """Whether this is an IP address."""
-    try:
-        ipaddress.ip_address(text)
-    except ValueError:
-        return False
-    return True
 
 
 def password_line(user: str, password: str) -> str:
@@ -157,7 +133,7 @@ def names(directory: Path, access: Access) -> list[str]:
     """Under which names a broker that is configured is reached: the first, and all that its certificate carries."""
     found: list[str] = []
     if access.authority:
-        from ternhost.reach.broker.certificates import names_of  # they need an extra
+        from ternhost.reach.certificates import names_of  # they need an extra
 
         with suppress(OSError, ValueError):
             found = names_of(directory / CERTIFICATE)

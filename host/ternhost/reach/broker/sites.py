@@ -17,9 +17,12 @@ from pathlib import Path
 
 from tern.links import mqtt
 from ternhost.errors import StorageError, UsageError
+from ternhost.files import write_file
 from ternhost.provision.ids import LAST, check_apart
+from ternhost.reach.addresses import check_reached
 from ternhost.reach.broker import mosquitto_files
-from ternhost.reach.broker.access import AUTHORITY, BOARDS, CERTIFICATE, CONFIG, HOST, Access, write_file
+from ternhost.reach.broker.access import BOARDS, CERTIFICATE, CONFIG, HOST, Access
+from ternhost.reach.certificates import AUTHORITY
 
 SITES = "sites"
 SITE = "site.json"  # what was asked for, and the bridge's password
@@ -209,7 +212,7 @@ def describe(
         first=boards[0],
         last=boards[-1],
     )
-    mosquitto_files.check_reached(site.names, site.address, site.port)
+    check_reached(site.names, site.address, site.port)
     if site.bridge:
         _check_apart(site, directory, central)
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -246,7 +249,7 @@ def _write(site: Site, central: Path, keys: Mapping[int, bytes]) -> None:
     if not site.bridge:
         return
     if access.authority and not (directory / CERTIFICATE).exists():
-        from ternhost.reach.broker.certificates import write_site_certificates  # they need an extra
+        from ternhost.reach.certificates import write_site_certificates  # they need an extra
 
         write_site_certificates(directory, site.names, central)
     mosquitto_files.write_password_file(directory, passwords)

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ternhost.errors import StorageError, UsageError
+from ternhost.files import write_file
 from ternhost.provision.ids import check_apart, parse_range
-from ternhost.reach.broker.access import write_file
-from ternhost.reach.broker.mosquitto_files import check_reached, is_address
+from ternhost.reach.addresses import check_reached, is_address
 from ternhost.reach.gateway.flower import files
 from ternhost.reach.gateway.flower.files import Server
 from ternhost.reach.gateway.post import SERVER, check_site
@@ -113,7 +113,7 @@ def _the_same(server: Server, host: str | None, address: str | None, port: int |
 
 
 def _write_server(place: Path, host: str, address: str | None, port: int) -> Server:
-    from ternhost.reach.broker.certificates import write_certificates  # they need an extra
+    from ternhost.reach.certificates import write_certificates  # they need an extra
 
     address = address or _LISTENS.get(host, "::" if ":" in host else "0.0.0.0")
     check_reached([host], address, port)

@@ -16,7 +16,7 @@ import numpy as np
 
 from ternhost.count.members import Integers, integers
 from ternhost.count.questions import Averaged, round_body
-from ternhost.count.rounds import DEADLINE, QUORUM, RoundResult
+from ternhost.count.rounds import DEADLINE, QUORUM, Cohort, Round, RoundResult
 from ternhost.errors import DeviceError, RefusedError, StorageError, UsageError
 from ternhost.reach.driver import AllRefused, Cohorts, Progress, Refusals, Sight, Tell, Terms, Warn
 from ternhost.reach.gateway import messages
@@ -27,7 +27,7 @@ from ternhost.reach.gateway.roster import HOLD, Gateway, Registered, Roster
 from ternhost.reach.gateway.round import RoundAtGateways, parts
 from ternhost.store import kept_model
 from ternhost.store.round_numbers import last_number
-from ternhost.store.store import Cohort, Round, Store
+from ternhost.store.store import Store
 
 GRACE = 150.0  # seconds beyond a round's deadline for which gateways are waited for: they may be coming back
 _TICK = 0.25

@@ -17,7 +17,7 @@ from tern import card as cards
 from tern import frames, ledger, wire
 from ternhost.count.members import Integers, id_bytes, pack_ids, unpack_ids
 from ternhost.count.questions import Averaged, decode_body
-from ternhost.count.rounds import COMPLETE, DEADLINE, QUORUM
+from ternhost.count.rounds import COMPLETE, DEADLINE, QUORUM, Cohort
 from ternhost.reach.gateway.frames import (
     LENGTH,
     PROTOCOL,
@@ -29,7 +29,6 @@ from ternhost.reach.gateway.frames import (
     unpack,
 )
 from ternhost.reach.gateway.post import MOST_TEXT
-from ternhost.store.store import Cohort
 
 MOST_DEVICES = 1 << 24  # of a gateway
 MOST_COHORTS = 4000

@@ -8,13 +8,21 @@ from dataclasses import replace
 import numpy as np
 
 from ternhost.count.members import Integers, Members, integers
-from ternhost.count.rounds import COMPLETE, DEADLINE, QUORUM, CohortInFlight, Refusal, RoundResult
+from ternhost.count.rounds import (
+    COMPLETE,
+    DEADLINE,
+    QUORUM,
+    Cohort,
+    CohortInFlight,
+    Refusal,
+    Round,
+    RoundResult,
+)
 from ternhost.reach.driver import Terms
 from ternhost.reach.gateway import messages
 from ternhost.reach.gateway.answers import Told, answers_of, check, together, without_names
 from ternhost.reach.gateway.frames import LENGTH, MessageError
 from ternhost.reach.gateway.messages import Answer, Ask, Refused
-from ternhost.store.store import Cohort, Round
 
 
 def parts(

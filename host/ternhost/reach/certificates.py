@@ -1,4 +1,4 @@
-"""The certificates of a fleet's broker: an authority of its own, and the broker's certificate, on P-256."""
+"""Certificates on P-256: a fleet's authority, and the certificates of its brokers and of the server of its sites."""
 
 from __future__ import annotations
 
@@ -13,8 +13,10 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from ternhost.errors import StorageError
-from ternhost.reach.broker.access import AUTHORITY, DEVICE_AUTHORITY, write_file
+from ternhost.files import write_file
 
+AUTHORITY = "authority.pem"
+DEVICE_AUTHORITY = "authority.der"  # for boards
 _AUTHORITY_KEY = "authority.key"
 
 # A board without a clock begins in 2000 (ESP32) or in the year of its firmware, and checks these dates all the same.

@@ -15,12 +15,12 @@ from ternhost.provision.ids import parse_range
 from ternhost.reach.broker import configuration
 from ternhost.reach.broker.access import CONFIG, HOME_ASSISTANT, Access
 from ternhost.reach.broker.home_access import home_access
+from ternhost.reach.broker.mosquitto import Mosquitto, configure_if_missing, reload
 from ternhost.reach.broker.sites import SITES, Site, load_all
 from ternhost.reach.broker.sites import check as check_site
 from ternhost.store.store import Store
 from ternhost.terminal import heeding_interrupts
 from ternhost.text import visible
-from terntools.mosquitto import Mosquitto, configure_if_missing, reload
 
 _CHECK_EVERY = 0.5
 
