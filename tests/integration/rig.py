@@ -95,6 +95,8 @@ def read_ledgers(directories):
     account = ledger.Ledger()
     for directory in directories:
         for path in (directory / storage.LEDGERS).iterdir():
+            if path.suffix == ".new":  # left by a kill while it was written; the device never reads it
+                continue
             account.load(str(path))
             found[int(path.name, 16)] = (
                 account.spent,
