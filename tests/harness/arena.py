@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from harness import answers
-from harness.attackers import Flood, Liar, slow_reader
+from harness.attackers import Flood, Liar, attackers, slow_reader
 from harness.proxy import Faults, Proxy
 from tern import card as cards
 from tern import coordinates, host_frames, ledger, storage, wire
@@ -73,11 +73,9 @@ class Arena:
             self.keys = store.keys()
             self.fleet_key, self.epoch = keys.fleet_key(store)
         self.access = configuration.write_configuration(
-            self.directory / "broker", self.keys, port=free_port(), persistence=False, hosts=3
+            self.directory / "broker", self.keys, port=free_port(), persistence=False
         )
-        liar, self._reader = (
-            Access.load(self.directory / "broker" / name) for name in ("host-2.json", "host-3.json")
-        )
+        liar, self._reader = attackers(self.access, self.directory / "broker", "liar", "reader")
         self._liar = Liar(liar, CARD, D, K, seed)
         self._floods = []
         self._slow = []

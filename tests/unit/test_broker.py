@@ -98,7 +98,6 @@ def test_what_cannot_be(tmp_path):
     for options, message in (
         ({"port": 0}, "a port is"),
         ({"port": 65536}, "a port is"),
-        ({"hosts": 0}, "hosts at once"),
         ({"names": ("",)}, "no host name"),
         ({"names": ("localhost", "a b")}, "no host name"),
         ({"address": "0.0.0.0\nallow_anonymous true"}, "no host name"),
@@ -115,7 +114,7 @@ def test_what_cannot_be(tmp_path):
         configuration.write_configuration(tmp_path / "file" / "x", KEYS)
     with pytest.raises(StorageError):
         Access.load(tmp_path / "nothing")
-    for place, directory in (("my-broker", "my-broker"), ("my-broker/host-2.json", "my-broker")):
+    for place, directory in (("my-broker", "my-broker"), ("my-broker/other.json", "my-broker")):
         with pytest.raises(StorageError) as caught:  # keys would otherwise be written beside it
             Access.load(host_file(tmp_path / place))
         assert caught.value.hint == f"make it: tern broker config {tmp_path / directory}"
@@ -146,12 +145,12 @@ def test_the_store_may_be_elsewhere(tmp_path, monkeypatch):
 
 
 def test_again_without_options_changes_nothing_but_passwords(tmp_path):
-    first = configuration.configure(tmp_path, port=1234, names=("broker.local",), hosts=2, address="0.0.0.0")
+    first = configuration.configure(tmp_path, port=1234, names=("broker.local",), address="0.0.0.0")
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()}
     with Store(first.store) as store:
         keys.add(store, [9])
         assert configuration.configure(tmp_path) == first, "beside a host that has the store"
-    assert set(passwords(tmp_path)) == {"tern-host", "tern-host-2", "00000009"}
+    assert set(passwords(tmp_path)) == {"tern-host", "00000009"}
     for name in before.keys() - {configuration.PASSWORDS, configuration.STORE}:
         assert (tmp_path / name).read_bytes() == before[name], name
     assert configuration.configure(tmp_path, port=4321).port == 4321
@@ -163,17 +162,14 @@ def test_what_is_not_named_stays(tmp_path):
         persistence=False, queued=50,
     )  # fmt: skip
     conf = (tmp_path / CONFIG).read_text()
-    access = configuration.configure(tmp_path, hosts=2)
+    access = configuration.configure(tmp_path, tls=True)
     assert (access.host, access.port, access.prefix) == ("broker.local", 1234, "farm")
     assert (tmp_path / CONFIG).read_text() == conf
-    assert Access.load(tmp_path / "host-2.json").host == "broker.local"
     certificate = x509.load_pem_x509_certificate((tmp_path / CERTIFICATE).read_bytes())
     names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     assert [str(name.value) for name in names] == ["broker.local", "10.0.0.7"]
     configuration.configure(tmp_path, port=4321)
     assert "listener 4321 0.0.0.0\n" in (tmp_path / CONFIG).read_text()
-    assert "host-2.json" in {path.name for path in tmp_path.iterdir()}
-    assert "tern-host-2" in passwords(tmp_path)
 
 
 def test_no_tls_stays_too(tmp_path):
@@ -262,14 +258,14 @@ def test_policies_that_cannot_be(name, least, most, message):
 
 
 def test_an_old_access_list_is_brought_up_to_date(tmp_path):
-    """Of a directory that an earlier version made, for any number of hosts; its passwords stay."""
-    configuration.configure(tmp_path, prefix="farm/a", hosts=2)
+    """Of a directory that an earlier version made; its passwords stay."""
+    configuration.configure(tmp_path, prefix="farm/a")
     path = tmp_path / configuration.ACCESS
     whole = path.read_text()
-    assert whole.count("topic write farm/a/model") == 2
+    assert whole.count("topic write farm/a/model") == 1
     assert whole.count("pattern read farm/a/model") == 1
-    hosts = [(tmp_path / name).read_text() for name in ("host.json", "host-2.json")]
+    host = (tmp_path / HOST).read_text()
     path.write_text("".join(line for line in whole.splitlines(True) if "model" not in line))
     configuration.configure(tmp_path)
     assert sorted(path.read_text().split("\n\n")) == sorted(whole.split("\n\n"))
-    assert hosts == [(tmp_path / name).read_text() for name in ("host.json", "host-2.json")]
+    assert host == (tmp_path / HOST).read_text()

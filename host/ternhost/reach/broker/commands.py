@@ -60,12 +60,6 @@ def add_parser(subparsers: Any) -> None:
     config.add_argument("--port", type=int, metavar="P", help=f"default {configuration.PORT}")
     config.add_argument("--prefix", metavar="T", help="of all topics (default tern)")
     config.add_argument(
-        "--hosts",
-        type=int,
-        metavar="N",
-        help="processes that may be hosts at once, to share the reports ($share); default 1",
-    )
-    config.add_argument(
         "--tls",
         action=argparse.BooleanOptionalAction,
         help="--no-tls: for boards without TLS, on a network of their own",
@@ -129,7 +123,6 @@ def run_config(args: argparse.Namespace) -> int:
         "address": args.address,
         "port": args.port,
         "prefix": args.prefix,
-        "hosts": args.hosts,
         "tls": args.tls,
     }
     options = {name: value for name, value in named.items() if value is not None}

@@ -50,7 +50,6 @@ STORE = "store.sqlite"  # of the devices' keys, unless host.json names another
 
 _PREFIX = re.compile(r"[\w.-]+(/[\w.-]+)*", re.ASCII)
 _LONGEST_PREFIX = 64
-_MOST_HOSTS = 1000
 
 _HOST_ACCESS = """\
 user {host}
@@ -84,7 +83,6 @@ def write_configuration(
     tls: bool = True,
     persistence: bool = True,
     queued: int = QUEUED,
-    hosts: int = 1,
     store: str | Path | None = None,
     home_assistant: str | bool | None = None,
 ) -> Access:
@@ -92,14 +90,11 @@ def write_configuration(
 
     keys: of the first client of each board. names: host names and addresses under which boards reach the broker, which
     its certificate carries. queued: messages that may wait for one client; 0: no limit, and none to the broker's
-    memory. hosts: how many processes may be connected as hosts at once, with names of their own: host.json,
-    host-2.json, ... store: where the keys are, which host.json tells from then on. home_assistant: what its topics of
+    memory. store: where the keys are, which host.json tells from then on. home_assistant: what its topics of
     discovery begin with, to let Home Assistant see the fleet; False: no more. What is there already stays: the
-    authority, passwords of hosts and the store. Raises StorageError and UsageError.
+    authority, the host's password and the store. Raises StorageError and UsageError.
     """
     check_reached(names, address, port)
-    if not 1 <= hosts <= _MOST_HOSTS:
-        raise UsageError(f"hosts at once are 1 to {_MOST_HOSTS}, not {hosts}")
     for topics in (prefix, home_assistant):
         if isinstance(topics, str):
             check_prefix(topics)
@@ -113,13 +108,8 @@ def write_configuration(
             from ternhost.reach.certificates import write_certificates  # they need an extra
 
             write_certificates(directory, names)
-        for host in range(1, hosts + 1):
-            suffix = "" if host == 1 else f"-{host}"
-            _write_host(
-                directory / HOST.replace(".", suffix + "."),
-                Access(names[0], port, HOST_USER + suffix, "", AUTHORITY if tls else None, prefix),
-                None if suffix else store,
-            )
+        access = Access(names[0], port, HOST_USER, "", AUTHORITY if tls else None, prefix)
+        _write_host(directory / HOST, access, store)
         write_conf(
             directory,
             address=address,
@@ -136,21 +126,16 @@ def write_configuration(
     return Access.load(directory / HOST)
 
 
-def _hosts(directory: Path) -> list[Access]:
-    return [Access.load(path) for path in sorted(directory.glob(HOST.replace(".", "*.")))]
-
-
 def _write_users(
     directory: Path, keys: Mapping[int, bytes], home_assistant: str | bool | None = None, anew: bool = False
 ) -> None:
-    # Who may do what: hosts, Home Assistant, sites and boards; and the files of the sites, each for its own boards.
+    # Who may do what: the host, Home Assistant, sites and boards; and the files of the sites, each for its own boards.
     for path, access in users_of(directory, home_assistant).items():
         _write_host(path, access, None)
-    prefix = Access.load(directory / HOST).prefix
-    users = "".join(_HOST_ACCESS.format(host=host.user, prefix=prefix) for host in _hosts(directory))
-    users += access_list(directory)
-    users += "".join(site.access_list(prefix, keys) for site in sites.write(directory, keys, anew))
-    write_access_list(directory, users, prefix)
+    host = Access.load(directory / HOST)
+    users = _HOST_ACCESS.format(host=host.user, prefix=host.prefix) + access_list(directory)
+    users += "".join(site.access_list(host.prefix, keys) for site in sites.write(directory, keys, anew))
+    write_access_list(directory, users, host.prefix)
     write_passwords(directory, keys)
 
 
@@ -220,7 +205,6 @@ def _configured(directory: Path, access: Access) -> dict[str, Any]:
         "port": access.port,
         "prefix": access.prefix,
         "tls": access.authority is not None,
-        "hosts": len(_hosts(directory)),
     }
 
 
@@ -239,13 +223,13 @@ def add_site(directory: str | Path, name: str, **options: Any) -> Site:
 
 
 def write_passwords(directory: str | Path, keys: Mapping[int, bytes]) -> None:
-    """Write the password file anew, for the hosts, the sites and the boards whose first clients have `keys`.
+    """Write the password file anew, for the host, the sites and the boards whose first clients have `keys`.
 
     A broker that runs takes it on SIGHUP. Raises StorageError.
     """
     directory = Path(directory)
-    hosts = [*_hosts(directory), *(home_access(directory) or ())]
-    passwords = [(host.user, host.password) for host in hosts]
+    users = [Access.load(directory / HOST), *(home_access(directory) or ())]
+    passwords = [(access.user, access.password) for access in users]
     passwords += [(site.user, site.password) for site in sites.load_all(directory) if site.bridge]
     passwords += [(mqtt.name(device), mqtt.password(key)) for device, key in keys.items()]
     try:

@@ -103,15 +103,10 @@ class MqttLink:
         self,
         access: Access,
         *,
-        group: str | None = None,
-        client_id: str | None = None,
         qos: int = 1,
         sites: Callable[[], Ids] = dict,
     ) -> None:
-        """group: share the up-topics with other processes of that group ($share). qos: of the up-topics.
-
-        sites: the ids of the devices of sites, as of `SiteIds`.
-        """
+        """qos: of the up-topics. sites: the ids of the devices of sites, as of `SiteIds`."""
         self.access = access
         self.boards: dict[str, Said] = {}  # those that are connected, and what they say
         self.changed: set[str] = set()  # whose hello has come or gone; whoever takes note of it empties this
@@ -126,12 +121,10 @@ class MqttLink:
         self._arrived = asyncio.Event()
         self.subscribed = asyncio.Event()  # from now on nothing that boards say is missed
         self._unacknowledged = 0  # subscriptions
-        self._up = (f"$share/{group}/" if group else "") + device_link.UP % (access.prefix, "+")
         self._up_prefix = device_link.UP % (access.prefix, "")
         self._hello_prefix = device_link.HELLO % (access.prefix, "")
         self._site_prefix = SITE % (access.prefix, "")
         self._site_ids = SiteIds(sites)
-        self._client_id = client_id or access.user
         self._closing = asyncio.Event()
         self._connected = False
         self._renew()
@@ -140,7 +133,7 @@ class MqttLink:
         # gmqtt's client remembers that it was refused: each attempt has one of its own.
         self._queue = PersistentStorage()
         self._client = Client(
-            self._client_id, clean_session=True, persistent_storage=self._queue, logger=_log
+            self.access.user, clean_session=True, persistent_storage=self._queue, logger=_log
         )
         self._client.set_config(
             {"reconnect_delay": _RECONNECT_EVERY, "reconnect_retries": UNLIMITED_RECONNECTS}
@@ -294,7 +287,7 @@ class MqttLink:
         self.subscribed.clear()
         self._site_ids.renew()
         self._unacknowledged = 3
-        self._client.subscribe(self._up, qos=self._qos)
+        self._client.subscribe(self._up_prefix + "+", qos=self._qos)
         self._client.subscribe(self._site_prefix + "+", qos=1)
         self._client.subscribe(self._hello_prefix + "+", qos=1)
         self.on_connect()

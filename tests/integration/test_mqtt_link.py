@@ -1,4 +1,4 @@
-"""Several processes of a host share the reports of a fleet: each report comes to one of them."""
+"""The host's link to a broker: it waits for one, comes back to it, and says what is wrong."""
 
 import asyncio
 import dataclasses
@@ -10,7 +10,6 @@ from harness.raw_client import board_client
 from tern import frames, wire
 from ternhost.errors import DeviceError
 from ternhost.reach.broker import configuration
-from ternhost.reach.broker.access import Access
 from ternhost.reach.broker.link import MqttLink
 from ternhost.reach.broker.mosquitto import Mosquitto, free_port
 
@@ -19,13 +18,9 @@ KEYS = {1: bytes(32), 2: bytes(range(32))}
 
 @pytest.fixture
 def running(tmp_path):
-    configuration.write_configuration(tmp_path, KEYS, port=free_port(), hosts=3)
+    configuration.write_configuration(tmp_path, KEYS, port=free_port())
     with Mosquitto(tmp_path) as made:
         yield made
-
-
-def accesses(running):
-    return [Access.load(running.directory / name) for name in ("host.json", "host-2.json", "host-3.json")]
 
 
 async def until(condition):
@@ -41,14 +36,13 @@ async def connect(link):
     await until(link.subscribed.is_set)
 
 
-async def gather(links, count):
-    """What each link has received, once there are `count` altogether."""
-    found = [[] for _ in links]
+async def take(link, count):
+    """The first `count` frames, or more, that the link receives."""
+    received = []
     async with asyncio.timeout(60):
-        while sum(map(len, found)) < count:
-            for link, received in zip(links, found, strict=True):
-                received += await link.take(0.05)
-    return found
+        while len(received) < count:
+            received += await link.take(0.05)
+    return received
 
 
 def publish(access, count):
@@ -58,23 +52,6 @@ def publish(access, count):
             frame = struct.pack("<BII", wire.REPORT, device, number + 1)
             client.publish(f"tern/up/0000000{device}", frame)
         client.close()
-
-
-def test_shared_reports_come_once(running):
-    async def run():
-        links = [MqttLink(access, group="hosts") for access in accesses(running)]
-        for link in links:
-            await connect(link)
-        await asyncio.to_thread(publish, running.access, 60)
-        found = await gather(links, 120)
-        for link in links:
-            await link.close()
-        return found
-
-    found = asyncio.run(run())
-    every = [frame for received in found for frame in received]
-    assert len(every) == len(set(every)) == 120
-    assert all(len(received) > 10 for received in found), [len(received) for received in found]
 
 
 def test_boards_of_another_version_are_known_as_such(running):
@@ -105,20 +82,6 @@ def hello(version):
     n = frames.encode_hello(out, 0, 2, 1, 0, 0, 0, 0, 0, 0, 1, 0, "test")
     out[6] ^= version  # of the schema
     return bytes(out[: frames.seal(b"", out, n - wire.TAG_BYTES)])
-
-
-def test_without_a_group_each_hears_all(running):
-    async def run():
-        links = [MqttLink(access) for access in accesses(running)[:2]]
-        for link in links:
-            await connect(link)
-        await asyncio.to_thread(publish, running.access, 20)
-        found = await gather(links, 80)
-        for link in links:
-            await link.close()
-        return found
-
-    assert [len(set(received)) for received in asyncio.run(run())] == [40, 40]
 
 
 def test_a_link_says_what_is_wrong(running, tmp_path):
@@ -226,10 +189,10 @@ def test_messages_that_come_together_are_acknowledged_together(running):
         write = transport.write
         transport.write = lambda data: (written.append(bytes(data)), write(data))
         publish(running.access, 400)  # here, so that the link reads nothing meanwhile
-        (found,) = await gather([link], 800)
+        received = await take(link, 800)
         await asyncio.sleep(0.1)
         await link.close()
-        return len(found), [data for data in written if data[0] == 0x40]
+        return len(received), [data for data in written if data[0] == 0x40]
 
     count, written = asyncio.run(run())
     packets = b"".join(written)
