@@ -211,11 +211,14 @@ class Ranges:
 
 def _mean_size(clipped: float, tau: float) -> float:
     """The mean of exponential sizes whose mean is `clipped` once they are clipped at tau."""
-    from scipy.optimize import brentq  # takes long to import
-
     clipped = min(max(clipped, 1e-4), 0.98 * tau)
-    found = brentq(lambda mean: mean * -math.expm1(-tau / mean) - clipped, clipped, 100 * tau)
-    return min(float(found), _LARGEST_MEAN)
+    low, high = clipped, 100 * tau
+    while low < (middle := (low + high) / 2) < high:  # until no float is left between them
+        if middle * -math.expm1(-tau / middle) < clipped:
+            low = middle
+        else:
+            high = middle
+    return min(low, _LARGEST_MEAN)
 
 
 def _class_error(positives: float, taus: Floats) -> Floats:
