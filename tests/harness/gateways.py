@@ -19,6 +19,7 @@ from collections import defaultdict
 from pathlib import Path
 from statistics import median
 
+from harness.local_sites import Sites
 from tern import card as cards
 from tern import ledger, storage
 from ternhost.aggregate.aggregator import Aggregator
@@ -26,11 +27,11 @@ from ternhost.aggregate.questions import decode_body
 from ternhost.aggregate.store import Round, Store
 from ternhost.fleet.provision import board_directories
 from ternhost.gateways.site_fleet import SiteFleet
-from terntools.emulators.sites import Sites
 
-_TERN = """
+_TERN = f"""
 import sys
-from terntools.emulators.sites import LocalSites
+sys.path.insert(0, {str(Path(__file__).parents[1])!r})
+from harness.local_sites import LocalSites
 from ternhost.cli import main
 from ternhost.fleet import KINDS
 KINDS.register("local", LocalSites)

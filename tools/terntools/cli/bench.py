@@ -9,11 +9,9 @@ from typing import Any
 from ternhost.cli import add_command
 
 _ACTIONS = (
-    "terntools.cli.bench_ingest",
     "terntools.cli.bench_latency",
     "terntools.cli.bench_energy",
     "terntools.cli.bench_battery",
-    "terntools.cli.bench_gateways",
 )
 
 
@@ -21,8 +19,8 @@ def add_parser(subparsers: Any) -> None:
     parser = add_command(
         subparsers,
         "bench",
-        "measure boards and the host",
-        "tern bench ingest --broker mosquitto --reports 100000",
+        "measure boards",
+        "tern bench latency --fleet pico-emulated:1",
     )
     actions = parser.add_subparsers(title="actions", dest="action", metavar="ACTION", required=True)
     for module in _ACTIONS:
