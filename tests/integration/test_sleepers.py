@@ -20,8 +20,8 @@ from ternhost.fleet.broker import configure
 from ternhost.fleet.provision import board_directories, provision_fleet
 from ternhost.mechanisms.accounting import Policy
 from terntools.boards.provision import Broker, Member
+from terntools.boards.provision_command import run_provision
 from terntools.boards.repl import Repl
-from terntools.cli.provision import run_provision
 from terntools.emulators.pico import boot_pico
 from terntools.emulators.unix_fleet import EmulatedFleet
 from terntools.mosquitto import Mosquitto, free_port

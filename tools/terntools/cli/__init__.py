@@ -1,1 +1,1 @@
-"""The `tern` commands for boards, one file a command, thin."""
+"""`tern broker` and `tern relay`."""

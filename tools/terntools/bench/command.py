@@ -2,17 +2,10 @@
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
 from typing import Any
 
 from ternhost.cli import add_command
-
-_ACTIONS = (
-    "terntools.cli.bench_latency",
-    "terntools.cli.bench_energy",
-    "terntools.cli.bench_battery",
-)
+from terntools.bench import battery_command, energy_command, latency_command
 
 
 def add_parser(subparsers: Any) -> None:
@@ -23,6 +16,5 @@ def add_parser(subparsers: Any) -> None:
         "tern bench latency --fleet pico-emulated:1",
     )
     actions = parser.add_subparsers(title="actions", dest="action", metavar="ACTION", required=True)
-    for module in _ACTIONS:
-        if importlib.util.find_spec(module) is not None:
-            importlib.import_module(module).add_action(actions)
+    for module in (latency_command, energy_command, battery_command):
+        module.add_action(actions)

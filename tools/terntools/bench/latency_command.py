@@ -10,7 +10,7 @@ from ternhost.algorithms.parameters import LINEAR_MODELS
 from ternhost.cli import add_command, print_result
 from terntools.bench import current_model, latency, subjects
 from terntools.bench.sessions import Session
-from terntools.cli.progress import telling
+from terntools.terminal import telling
 
 
 def add_action(actions: Any) -> None:
