@@ -15,7 +15,7 @@ axes, share a row: `a.features(row)`, then `b.features(row, a.d - 1)`.
 Scaling. A model learns from noisy gradients only where its features are centred and fill [-1, 1]. Each feature has a
 (low, high): the values that become -1 and 1; what is outside is clipped. They are public, the same on all devices, and
 part of the design, like n and hop: fix them by what is known of the sensor, or by recordings that anyone may see
-(`python -m terntools.scale FILE.csv`), never by what devices have measured: what their data decide tells of them, and
+(`tern scale FILE.csv`), never by what devices have measured: what their data decide tells of them, and
 no noise covers it.
 
 Precision. Every feature is exact but for the rounding that is named above, for any int16 samples. The length is that

@@ -19,6 +19,7 @@ from collections import defaultdict
 from pathlib import Path
 from statistics import median
 
+from harness.local_sites import Sites
 from tern import card as cards
 from tern import ledger, storage
 from ternhost.count.aggregator import Aggregator
@@ -27,11 +28,11 @@ from ternhost.count.rounds import Round
 from ternhost.provision.boards import board_directories
 from ternhost.reach.gateway.site_fleet import SiteFleet
 from ternhost.store.store import Store
-from terntools.emulators.sites import Sites
 
-_TERN = """
+_TERN = f"""
 import sys
-from terntools.emulators.sites import LocalSites
+sys.path.insert(0, {str(Path(__file__).parents[1])!r})
+from harness.local_sites import LocalSites
 from ternhost.cli import main
 from ternhost.reach.fleet import KINDS
 KINDS.register("local", LocalSites)

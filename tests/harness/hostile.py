@@ -8,13 +8,14 @@ import random
 import resource
 import struct
 
+from bench.memory import resident
+
 from harness import answers
 from tern import wire
 from ternhost.count.aggregator import Aggregator
 from ternhost.count.questions import Question, round_body
 from ternhost.privacy.mechanisms import design
 from ternhost.store.store import Store
-from terntools.bench.memory import resident
 
 DEVICES = 100
 STRANGER = 1000  # known to the host, not asked in the round under way

@@ -3,10 +3,10 @@
 import threading
 from contextlib import contextmanager
 
+from harness.local_sites import LocalSites
 from ternhost.reach.fleet import KINDS
 from ternhost.reach.gateway.post import SOCKET, call, serve_locally
 from ternhost.reach.gateway.site_fleet import SiteFleet, opened
-from terntools.emulators.sites import LocalSites
 
 KINDS.register("local", LocalSites)
 

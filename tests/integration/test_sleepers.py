@@ -21,8 +21,8 @@ from ternhost.reach.broker.mosquitto import Mosquitto, free_port
 from ternhost.store import sleepers, store_file
 from ternhost.store.store import Store
 from terntools.boards.provision import Broker, Member
+from terntools.boards.provision_command import run_provision
 from terntools.boards.repl import Repl
-from terntools.cli.provision import run_provision
 from terntools.emulators.pico import boot_pico
 from terntools.emulators.unix_fleet import EmulatedFleet
 

@@ -11,7 +11,7 @@ from tern.entropy import Stream
 from tern.fixed import ONE
 from tern.sampler import sample
 from ternhost.privacy import mechanisms
-from terntools.testing.audit import audit, lower, upper
+from terntests.hil.audit import audit, lower, upper
 
 
 class Seeded(Stream):

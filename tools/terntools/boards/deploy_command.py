@@ -10,7 +10,7 @@ from ternhost import errors
 from ternhost.command import add_command, print_result
 from terntools.boards import deploy, devices, mpy
 from terntools.boards.repl import Repl
-from terntools.cli.progress import Bar
+from terntools.terminal import Bar
 
 
 def add_parser(subparsers: Any) -> None:

@@ -11,7 +11,7 @@ from ternhost.learn.parameters import LINEAR_MODELS
 from ternhost.privacy import mechanisms
 from terntools.bench import current_model, latency, subjects
 from terntools.bench.sessions import Session
-from terntools.cli.progress import telling
+from terntools.terminal import telling
 
 
 def add_action(actions: Any) -> None:

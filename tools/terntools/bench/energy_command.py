@@ -16,14 +16,12 @@ from ternhost.command import add_command, print_result
 from ternhost.errors import TernError, UsageError
 from ternhost.reach import fleet
 from ternhost.reach.ports.fleet import OnPorts
-from terntools.bench import current_model, energy, latency, subjects
+from terntools.bench import current_model, energy, latency, latency_command, subjects
 from terntools.bench.meters import Meter, ina
 from terntools.bench.sessions import Session
 from terntools.boards import devices
-from terntools.cli import bench_latency
-from terntools.cli.options import require_positive
-from terntools.cli.progress import telling
 from terntools.emulators.fleets import Pico
+from terntools.terminal import require_positive, telling
 
 METERS = ("ppk2", "joulescope", "ina226", "ina228", "csv", "model")
 _SESSIONS = 5
@@ -41,7 +39,7 @@ def add_action(actions: Any) -> None:
         "tern bench energy --meter ppk2 --meter-port a1 --fleet port:/dev/ttyACM0 --volts 3.3\n"
         "tern bench energy --meter csv --file export.csv --volts 5",
     )
-    bench_latency.add_options(parser)
+    latency_command.add_options(parser)
     meter = parser.add_argument_group("meter")
     meter.add_argument(
         "--meter", required=True, choices=METERS, help="an instrument, an export of one (csv), or a model"
@@ -102,7 +100,7 @@ def _require_sense(args: argparse.Namespace) -> None:
 
 def _run(args: argparse.Namespace) -> int:
     _require_sense(args)
-    case = bench_latency.case_of(args)
+    case = latency_command.case_of(args)
     if args.meter not in ("csv", "model") and not isinstance(fleet.parse(args.fleet), OnPorts):
         raise UsageError(
             "a meter needs a board to measure",

@@ -1,4 +1,4 @@
-"""Runs on a device (MicroPython): counts how often each symbol is drawn. Started by terntools.testing.audit."""
+"""Runs on a device (MicroPython): counts how often each symbol is drawn. Started by audit.py."""
 
 from array import array
 

@@ -1,7 +1,13 @@
-"""How long a round takes whose devices are behind gateways on this machine, and what each of these holds in memory."""
+"""How long a round takes whose devices are behind gateways on this machine, and the memory of each gateway.
+
+python -m bench.gateways [--clients N] [--gateways N] [--rounds N] [--dataset NAME]
+"""
 
 from __future__ import annotations
 
+import argparse
+import json
+import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -10,19 +16,20 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from harness.local_sites import LocalSites, Sites
+
+from bench.memory import resident
 from ternhost.learn.base import ALGORITHMS
 from ternhost.reach.fleet import KINDS
 from ternhost.run.options import Schedule, Where
 from ternhost.run.run import Run
 from ternhost.run.status import END, Status, Watcher
-from terntools.bench.memory import resident
-from terntools.emulators.sites import LocalSites, Sites
 
 _LOOKED_AT = (1, 5, 20)  # rounds after which the memory is told
 
 
 def run(
-    clients: int, gateways: int, rounds: int, dataset: str, tell: Callable[[str], None] = lambda line: None
+    clients: int, gateways: int, rounds: int, dataset: str, tell: Callable[[str], None]
 ) -> dict[str, Any]:
     """Rounds of FedSGD on so many simulated clients, all of them in each round. Raises TernError.
 
@@ -74,3 +81,18 @@ def run(
         "seconds_most": round(max(times), 2),
         "memory_bytes": memory,
     }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Time rounds behind gateways; prints one JSON object.")
+    parser.add_argument("--clients", type=int, default=1_000_000, help="of all gateways")
+    parser.add_argument("--gateways", type=int, default=10, help="a process each")
+    parser.add_argument("--rounds", type=int, default=20, help="in which all take part")
+    parser.add_argument("--dataset", default="flights-planned", help="their records")
+    args = parser.parse_args()
+    result = run(**vars(args), tell=lambda line: print(line, file=sys.stderr, flush=True))
+    print(json.dumps(result, indent=1))
+
+
+if __name__ == "__main__":
+    main()

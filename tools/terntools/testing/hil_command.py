@@ -8,8 +8,7 @@ from typing import Any
 
 from ternhost.command import add_command, print_result
 from terntools.bench.sessions import Session
-from terntools.cli.options import require_positive
-from terntools.cli.progress import telling
+from terntools.terminal import require_positive, telling
 from terntools.testing import hil
 
 

@@ -12,7 +12,7 @@ from ternhost.command import add_command, print_result
 from ternhost.text import visible
 from terntools.boards import devices
 from terntools.boards.monitor import Monitor
-from terntools.cli.options import require_positive
+from terntools.terminal import require_positive
 
 
 def add_parser(subparsers: Any) -> None:

@@ -1,5 +1,7 @@
 """How fast reports come in through a broker: checked, deduplicated, committed and counted, beside merely counted.
 
+    python -m bench.ingest [--reports N] [--batch N] [--qos N] [--bridge] [--profile] [--pages N] [--pairs N]
+
 A process of its own makes the reports of a fleet beforehand and publishes them over one connection, as fast as the host
 takes them: each by itself, or many in a REPORTS frame. The same client library then counts the same messages and does
 nothing else: before the reports are taken in, and once more after, since a machine is not always equally fast. In the
@@ -8,9 +10,11 @@ end every report in the store is compared with what was sent.
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import contextlib
 import cProfile
+import json
 import multiprocessing
 import pstats
 import resource
@@ -27,18 +31,18 @@ from typing import Any
 
 from gmqtt.mqtt.constants import MQTTv311
 
+from bench import brokers
+from bench.ingest_load import REPEATED, K, Load, key_of, question
+from bench.memory import resident
 from tern import frames, host_frames, wire
 from tern.links import mqtt
 from ternhost.count.aggregator import Aggregator
 from ternhost.count.questions import round_body, round_start
-from ternhost.errors import DeviceError, UsageError
+from ternhost.errors import DeviceError
 from ternhost.reach.broker.access import Access
 from ternhost.reach.broker.link import Client, MqttLink
 from ternhost.store import store_file
 from ternhost.store.store import Store
-from terntools.bench import brokers
-from terntools.bench.ingest_load import REPEATED, K, Load, key_of, question
-from terntools.bench.memory import resident
 
 DEVICES = 20_000
 _MOST_SINGLE = 200_000  # reports of which each is sent by itself, to compare with
@@ -60,20 +64,11 @@ def run(
     profile: bool = False,
     bridge: bool = False,
 ) -> dict[str, Any]:
-    """Measure; `profile`: print where the time goes. Raises UsageError and DeviceError (no mosquitto).
+    """Measure; `profile`: print where the time goes. Raises DeviceError (no mosquitto).
 
     batch: reports in a message; with more than one, some are sent one by one before, to compare. bridge: they come by
     a site's broker; before, some are sent to the host's own, to compare.
     """
-    if reports < 1 or devices < 1 or qos not in (0, 1):
-        raise UsageError(
-            f"--reports must be 1 or more, not {reports}, of at least one device, at QoS 0 or 1",
-            hint="such as --reports 100000",
-        )
-    if not 1 <= batch <= MOST_IN_A_FRAME:
-        raise UsageError(
-            f"--batch must be 1 to {MOST_IN_A_FRAME}, not {batch}", hint="more reports do not fit a frame"
-        )
     if batch == 1 and not bridge:
         return measure(reports, 1, qos, devices, profile)
     name, sent = ("direct", (reports, batch)) if bridge else ("single", (min(reports, _MOST_SINGLE), 1))
@@ -349,3 +344,40 @@ async def _ingest(access: Access, load: Load, loader: _Loader, store: Store) -> 
         * (1 if sys.platform == "darwin" else 1024),
         "rss_bytes": memory,
     }
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Time the intake of reports; prints one JSON object.")
+    parser.add_argument("--reports", type=int, default=100_000, help="publish so many")
+    parser.add_argument(
+        "--batch",
+        type=int,
+        default=1,
+        choices=range(1, MOST_IN_A_FRAME + 1),
+        metavar="N",
+        help="put so many into a message, and compare with one in each",
+    )
+    parser.add_argument("--qos", type=int, choices=(0, 1), default=1, help="of the messages")
+    parser.add_argument(
+        "--bridge", action="store_true", help="through a site's broker, compared with the host's alone"
+    )
+    parser.add_argument(
+        "--profile", action="store_true", help="print where the time goes; this slows it down"
+    )
+    parser.add_argument(
+        "--pages", type=int, default=0, help="compare with so many pages of tern dashboard open"
+    )
+    parser.add_argument("--pairs", type=int, default=5, help="with --pages: so often")
+    args = parser.parse_args()
+    if args.pages:
+        from bench import looked_at
+
+        result = looked_at.compare(args.reports, args.batch, args.qos, DEVICES, args.pages, args.pairs)
+    else:
+        result = run(args.reports, batch=args.batch, qos=args.qos, profile=args.profile, bridge=args.bridge)
+    print(json.dumps(result, indent=1))
+    return any(result.get(name) for name in MISTAKES)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

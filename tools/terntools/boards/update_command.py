@@ -20,8 +20,7 @@ from ternhost.store.store import Store
 from terntools.boards import deploy, mpy, packages, program
 from terntools.boards import devices as ports
 from terntools.boards.updates import BrokerPost, PortPost, Post, Transfer, bring, bring_all
-from terntools.cli.options import require_positive
-from terntools.cli.progress import Bar
+from terntools.terminal import Bar, require_positive
 
 _MACHINE = "machine %d"  # of a store, a device: what its board was last named
 _SILENT = "silent"

@@ -1,9 +1,4 @@
-"""Gateways on this machine, each a process, without Flower between them and the host: for tests and measurements.
-
-    python -m terntools.emulators.sites DIRECTORY
-
-runs the gateway of a directory, as its gateway.json says, until it is killed.
-"""
+"""Gateways on this machine, each a process of this file, without Flower between them and the host."""
 
 from __future__ import annotations
 
@@ -11,7 +6,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -53,7 +48,7 @@ class Site:
     def start(self) -> None:
         """Start it; it may take a while until it answers."""
         with open(self.directory / LOG, "ab") as log:
-            command = [sys.executable, "-m", "terntools.emulators.sites", str(self.directory)]
+            command = [sys.executable, __file__, str(self.directory)]
             self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
 
     @property
@@ -118,8 +113,8 @@ class Sites:
                 time.sleep(0.02)
 
 
-def main(arguments: Sequence[str]) -> None:
-    directory = Path(arguments[0])
+def main(directory: Path) -> None:
+    """Run the gateway of a directory, as its gateway.json says, until it is killed."""
     os.umask(0o077)
 
     def warn(message: str) -> None:
@@ -133,4 +128,4 @@ def main(arguments: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main(Path(sys.argv[1]))

@@ -15,6 +15,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from bench import ingest
 from ternhost.errors import DeviceError, UsageError
 from ternhost.learn.fedsgd import Options
 from ternhost.options import names_of
@@ -22,7 +23,6 @@ from ternhost.run.options import Where
 from ternhost.store.boards import BoardRow
 from ternhost.store.runs import RUNNING, StoredRun
 from ternhost.store.store import Store
-from terntools.bench import ingest
 
 SECTIONS = ("learning", "fleet", "round", "privacy", "runs")
 BOARDS = 10_000
@@ -33,8 +33,6 @@ def compare(reports: int, batch: int, qos: int, devices: int, pages: int, pairs:
 
     slower: by which share, in the median of the pairs. Raises UsageError and DeviceError.
     """
-    if pages < 1 or pairs < 1:
-        raise UsageError("--pages and --pairs must be 1 or more", hint="such as --pages 10 --pairs 5")
     alone: list[float] = []
     looked_at: list[float] = []
     for pair in range(pairs):

@@ -10,12 +10,8 @@ from typing import Any
 from ternhost import errors
 from ternhost.command import add_command, print_result
 from ternhost.text import visible
-from terntools.boards import devices, flash, up
-from terntools.cli import deploy as deploy_cli
-from terntools.cli import flash as flash_cli
-from terntools.cli import provision as provision_cli
-from terntools.cli.options import confirm
-from terntools.cli.progress import Bar
+from terntools.boards import deploy_command, devices, flash, flash_command, provision_command, up
+from terntools.terminal import Bar, confirm
 
 
 def add_parser(subparsers: Any) -> None:
@@ -27,19 +23,19 @@ def add_parser(subparsers: Any) -> None:
         "tern up u0 --store fleet.sqlite --device 8 --dataset flights --yes",
     )
     parser.add_argument("board", metavar="BOARD", help=devices.NAMES)
-    flash_cli.add_options(parser)
+    flash_command.add_options(parser)
     parser.add_argument(
         "--reflash", action="store_true", help="flash the board even if its MicroPython is recent enough"
     )
-    deploy_cli.add_options(parser)
-    provision_cli.add_options(parser, required=True)
+    deploy_command.add_options(parser)
+    provision_command.add_options(parser, required=True)
     parser.add_argument("--yes", action="store_true", help="do not ask before anything is changed")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.set_defaults(func=_run)
 
 
 def _run(args: argparse.Namespace) -> int:
-    member = provision_cli.member_of(args)
+    member = provision_command.member_of(args)
     firmware = flash.read_firmware(args.firmware) if args.firmware else None
     store = Path(args.store)
     waiting = flash.find_volume(args.volume) is not None  # a board in its boot loader has no port yet
@@ -51,7 +47,7 @@ def _run(args: argparse.Namespace) -> int:
         confirm()
     with Bar("writing") as bar:
         hello = up.carry_out(
-            port, plan, member, store, lambda: flash_cli.run_flash(port, args), whole=args.whole,
+            port, plan, member, store, lambda: flash_command.run_flash(port, args), whole=args.whole,
             progress=bar.update,
         )  # fmt: skip
     result: dict[str, Any] = {

@@ -9,7 +9,7 @@ from ternhost import errors
 from ternhost.command import add_command, print_result
 from ternhost.errors import UsageError
 from terntools.boards import devices, esp32, flash
-from terntools.cli.progress import Bar
+from terntools.terminal import Bar
 
 
 def add_parser(subparsers: Any) -> None:

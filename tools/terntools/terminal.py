@@ -1,12 +1,17 @@
-"""How far the commands of the tools are: a bar while a board is written, and lines that a log keeps as well."""
+"""What commands of the tools share at the terminal: a progress bar, a line that a log keeps too, a question."""
 
 from __future__ import annotations
 
+import argparse
+import math
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import TracebackType
 from typing import Self
 
+from ternhost.errors import UsageError
+from ternhost.options import require
 from ternhost.terminal import Progress
 
 _WIDTH = 30
@@ -47,3 +52,23 @@ def telling(log: Callable[[str], None]) -> Iterator[Callable[[str], None]]:
             progress.say(line)
 
         yield say
+
+
+def require_positive(args: argparse.Namespace, *names: str) -> None:
+    """Raise UsageError where one of these options was given and is not a finite number above 0."""
+    for name in names:
+        value = getattr(args, name)
+        if value is not None:
+            require(0 < value < math.inf, name, "a number above 0", f"{value:g}")
+
+
+def confirm() -> None:
+    """Ask whether to go on, at the terminal. Raises UsageError where nobody says yes."""
+    if not sys.stdin.isatty():
+        raise UsageError(
+            "standard input is not a terminal, so that nobody can agree",
+            hint="add --yes to carry out the plan above",
+        )
+    print("go on? [y/N] ", end="", file=sys.stderr, flush=True)
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        raise UsageError("nothing was changed", hint="answer y, or add --yes")

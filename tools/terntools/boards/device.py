@@ -10,8 +10,8 @@ from typing import Any
 
 from ternhost.command import add_command, print_result
 from ternhost.errors import OK, UsageError
+from terntools.boards import device_keys, device_records
 from terntools.boards import questions as device
-from terntools.cli import device_keys, device_records
 
 # What the health tests of a board see, as `info` names it.
 _TESTED_ON = {

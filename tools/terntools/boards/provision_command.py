@@ -17,8 +17,7 @@ from ternhost.store.store import Store
 from terntools.boards import deploy, devices, provision, self_check
 from terntools.boards.provision import Broker, Member
 from terntools.boards.repl import Repl
-from terntools.cli.options import confirm
-from terntools.cli.progress import Bar
+from terntools.terminal import Bar, confirm
 
 _SLOT_MS = (
     500  # on a Pico a report takes 10 ms, at most 26 (tern bench latency); slow flash may add its erasing

@@ -10,7 +10,7 @@ from ternhost import errors
 from ternhost.command import add_command, print_result
 from ternhost.errors import UsageError
 from terntools.bench import battery
-from terntools.cli.options import require_positive
+from terntools.terminal import require_positive
 
 
 def add_action(actions: Any) -> None:

@@ -1,7 +1,7 @@
 """How long it takes to open a round of a large fleet, and to take up rounds after a crash; figures are only compared
 within a run.
 
-    python -m terntools.bench.rounds [--devices N] [--reports N] [--beside DIR]
+    python -m bench.rounds [--devices N] [--reports N] [--beside DIR]
 
 - opening: milliseconds to begin a round that asks N devices, in the store and in memory. --beside: the same by the code
   in another checkout, turn by turn.

@@ -1,6 +1,6 @@
 """How near collected frequencies come to the truth, beside two packages, on a table of 14 categories and 5 numbers.
 
-    python -m terntools.bench.categories [--users N] [--runs N]
+    python -m bench.categories [--users N] [--runs N]
 
 Each user tells of one record of flights-table, once. Beside `tern collect` at its defaults, in the way that their
 documentation shows: of multi-freq-ldpy the sampling of one attribute (SMP) with optimised unary encoding and with

@@ -1,6 +1,6 @@
 """How fast the simulated fleet is, beside the same estimates written otherwise; figures are only compared within a run.
 
-    python -m terntools.bench.simulated [--reports N] [--users N]
+    python -m bench.simulated [--reports N] [--users N]
 
 - ternary: N clients, who hold the rows of a table of 28 values in turn, report one coordinate each, by a Three-Outputs
   card at epsilon 1; the counts become means. Beside it the same in plain vectorised NumPy floats, in equal chunks.

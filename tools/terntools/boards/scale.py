@@ -1,6 +1,4 @@
-"""Finds the scale of tern.features.Window on the desk, from recordings that everybody may see.
-
-python -m terntools.scale FILE.csv [--window 128] [--times 8192] [--length] [--json]
+"""`tern scale`: finds the scale of tern.features.Window from public recordings.
 
 FILE.csv has a sample a line, one to three columns of numbers; a first line may name them, and an empty line ends a
 recording. The scale of a feature runs from its 2 % quantile over all windows to its 98 % quantile. It is a public part
@@ -11,16 +9,16 @@ from __future__ import annotations
 
 import argparse
 import csv
-import json
-import sys
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from tern.features import Window
-from ternhost.errors import TernError, UsageError
+from ternhost.command import add_command, print_result
+from ternhost.errors import OK, UsageError
 
 LOW, HIGH = 0.02, 0.98
 KINDS = ("mean", "deviation", "jerk", "crossings")
@@ -85,34 +83,44 @@ def names(count: int, length: bool) -> list[str]:
     return [f"{kind} of {axis}" for axis in (*_AXES[:axes], *(["the length"] * length)) for kind in KINDS]
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m terntools.scale", description="the scale of a tern.features.Window, from recordings"
+def add_parser(subparsers: Any) -> None:
+    parser = add_command(
+        subparsers,
+        "scale",
+        "find the scale of the features of a program's sensor, from public recordings",
+        "tern scale recordings.csv --times 8192 --length",
     )
-    parser.add_argument("file", type=Path, metavar="FILE.csv")
-    parser.add_argument("--window", type=int, default=128, metavar="N", help="samples (default: 128)")
-    parser.add_argument("--hop", type=int, metavar="N", help="default: half a window")
-    parser.add_argument("--length", action="store_true", help="features of the vector's length, too")
     parser.add_argument(
-        "--times", type=float, default=1.0, metavar="X", help="factor to the sensor's integers"
+        "file",
+        type=Path,
+        metavar="FILE.csv",
+        help="a sample in each line: one to three columns of numbers; an empty line ends a recording",
     )
-    parser.add_argument("--json", action="store_true", help="print a JSON list of [low, high]")
-    args = parser.parse_args(argv)
+    parser.add_argument("--window", type=int, default=128, metavar="N", help="samples (default 128)")
+    parser.add_argument(
+        "--hop", type=int, metavar="N", help="samples between windows (default: half a window)"
+    )
+    parser.add_argument("--length", action="store_true", help="also features of the vector's length")
+    parser.add_argument(
+        "--times",
+        type=float,
+        default=1.0,
+        metavar="X",
+        help="factor from the file's unit to the sensor's integers",
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.set_defaults(func=_run)
+
+
+def _run(args: argparse.Namespace) -> int:
     try:
-        found = scale_of(read(args.file, args.times), args.window, args.hop, args.length)
-    except TernError as error:
-        parser.error(error.message + (f"; {error.hint}" if error.hint else ""))
+        scale = scale_of(read(args.file, args.times), args.window, args.hop, args.length)
     except ValueError as error:  # of the Window
-        parser.error(str(error))
-    if args.json:
-        print(json.dumps(found))
-        return 0
-    print("SCALE = (  # public: from recordings that everybody may see")
-    for (low, high), name in zip(found, names(len(found), args.length), strict=True):
-        print(f"    ({low}, {high}),  # {name}")
-    print(")")
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+        raise UsageError(str(error)) from error
+    lines = [
+        f"    ({low}, {high}),  # {name}"
+        for (low, high), name in zip(scale, names(len(scale), args.length), strict=True)
+    ]
+    text = "\n".join(("SCALE = (  # public: from recordings that everybody may see", *lines, ")"))
+    print_result({"scale": scale}, text, args.json)
+    return OK

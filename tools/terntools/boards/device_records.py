@@ -13,7 +13,7 @@ from ternhost.files import write_whole
 from ternhost.provision.boards import Rows
 from terntools.boards import deploy, devices, provision, records
 from terntools.boards.repl import Repl
-from terntools.cli.progress import Bar
+from terntools.terminal import Bar
 
 
 def add_actions(actions: Any) -> None:
