@@ -40,7 +40,7 @@ _EXPONENT = -12
 # For any version of the host: opens six rounds and tells the median of the last five, in milliseconds.
 _OPENING = """
 import statistics, sys, time
-from ternhost import mechanisms
+from ternhost.privacy import mechanisms
 from ternhost.count.aggregator import Aggregator
 from ternhost.count.questions import Question
 from ternhost.store.store import Store

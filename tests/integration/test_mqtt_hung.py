@@ -11,10 +11,10 @@ import time
 
 import pytest
 
+from ternhost.reach.addresses import DEVICE_AUTHORITY
 from ternhost.reach.broker import configuration
 from ternhost.reach.broker.access import CERTIFICATE, KEY
 from ternhost.reach.broker.mosquitto import free_port
-from ternhost.reach.certificates import DEVICE_AUTHORITY
 from terntools.emulators.micropython import device_command
 from terntools.testing.device_tests import FIRMWARE
 

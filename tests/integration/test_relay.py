@@ -22,14 +22,15 @@ from ternhost.reach.broker.link import MqttLink
 from ternhost.reach.broker.mosquitto import Mosquitto, free_port
 from ternhost.reach.driver import Terms
 from ternhost.store.store import Store
-from terntools.cli import relay
+from terntools.boards import relay_command as relay
 
 CLIENTS = 40
 TERN = [
     sys.executable,
     "-c",
     "import sys; from ternhost.cli import COMMANDS, main\n"
-    "import terntools.cli.relay as relay; 'relay' in COMMANDS or COMMANDS.register('relay', relay); sys.exit(main())",
+    "import terntools.boards.relay_command as relay\n"
+    "'relay' in COMMANDS or COMMANDS.register('relay', relay); sys.exit(main())",
 ]
 
 

@@ -16,11 +16,11 @@ from tern import storage
 from tern.links import mqtt
 from ternhost.errors import StorageError, UsageError
 from ternhost.provision import keys
+from ternhost.reach.addresses import AUTHORITY
 from ternhost.reach.broker import configuration
 from ternhost.reach.broker.access import CERTIFICATE, CONFIG, HOST, KEY, Access, host_file
 from ternhost.reach.broker.attach import fleet_file, write_network
 from ternhost.reach.broker.mosquitto import configure_if_missing
-from ternhost.reach.certificates import AUTHORITY
 from ternhost.store.store import Store
 
 KEYS = {7: bytes(range(32)), 8: bytes(32)}

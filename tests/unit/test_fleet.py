@@ -16,9 +16,11 @@ from ternhost.privacy.accounting import Policy
 from ternhost.privacy.mechanisms import design
 from ternhost.provision.boards import new_keys, provision_board, provision_fleet
 from ternhost.reach import fleet
+from ternhost.reach.broker.fleet import OnBroker
 from ternhost.reach.driver import Terms
 from ternhost.reach.ports.driver import BoardsDriver
-from ternhost.reach.ports.fleet import Ports
+from ternhost.reach.ports.fleet import OnPorts, Ports
+from ternhost.reach.simulated.fleet import Simulated
 from ternhost.store.store import Store
 from terntools.emulators import fleets
 from terntools.emulators import machines as emulators
@@ -37,10 +39,10 @@ def rows(n, d=4):
     [
         ("emulated:8", fleets.Emulated, 8),
         ("pico-emulated:2", fleets.Pico, 2),
-        ("simulated:1000000", fleet.Simulated, 1_000_000),
-        ("port:/dev/ttyACM0", fleet.OnPorts, 1),
-        ("port:/dev/pts/3, socket://host:1", fleet.OnPorts, 2),
-        ("mqtt:my-broker", fleet.OnBroker, 0),
+        ("simulated:1000000", Simulated, 1_000_000),
+        ("port:/dev/ttyACM0", OnPorts, 1),
+        ("port:/dev/pts/3, socket://host:1", OnPorts, 2),
+        ("mqtt:my-broker", OnBroker, 0),
     ],
 )
 def test_names_of_fleets(text, kind, count):

@@ -324,7 +324,7 @@ def test_interrupted_while_boards_are_made_it_goes_on_or_begins_anew(again, said
 def test_killed_while_boards_are_made_it_goes_on(said):
     kill = (
         "import os, sys; from harness import in_process; "
-        "from ternhost.reach.fleet import provision; from ternhost.cli import main; "
+        "from ternhost.provision import boards as provision; from ternhost.cli import main; "
         "whole = provision.provision_board;"
         "provision.provision_board = lambda path, *rest: (whole(path, *rest), os.kill(os.getpid(), 9));"
         "sys.exit(main(sys.argv[1:]))"

@@ -12,10 +12,10 @@ from ternhost.cli import main
 from ternhost.errors import UsageError
 from ternhost.provision import keys
 from ternhost.reach import fleet
+from ternhost.reach.addresses import AUTHORITY
 from ternhost.reach.broker import configuration, sites
 from ternhost.reach.broker.access import BOARDS, CERTIFICATE, CONFIG, HOST, KEY, Access
 from ternhost.reach.broker.mosquitto_files import ACCESS, PASSWORDS
-from ternhost.reach.certificates import AUTHORITY
 from ternhost.store.store import Store
 
 

@@ -1,4 +1,4 @@
-"""Names and addresses at which a broker, or the server of sites, is reached."""
+"""Names and addresses of brokers and of the server of sites, and the files of their certificate authority."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ import re
 from collections.abc import Sequence
 
 from ternhost.errors import UsageError
+
+AUTHORITY = "authority.pem"
+DEVICE_AUTHORITY = "authority.der"  # for boards
 
 _NAME = re.compile(r"[A-Za-z0-9:]([A-Za-z0-9.:-]*[A-Za-z0-9:])?")
 _LONGEST_NAME = 63  # characters; a certificate's common name takes one more

@@ -14,9 +14,8 @@ from cryptography.x509.oid import NameOID
 
 from ternhost.errors import StorageError
 from ternhost.files import write_file
+from ternhost.reach.addresses import AUTHORITY, DEVICE_AUTHORITY
 
-AUTHORITY = "authority.pem"
-DEVICE_AUTHORITY = "authority.der"  # for boards
 _AUTHORITY_KEY = "authority.key"
 
 # A board without a clock begins in 2000 (ESP32) or in the year of its firmware, and checks these dates all the same.

@@ -14,8 +14,8 @@ from tern.links import mqtt
 from ternhost.errors import StorageError, UsageError
 from ternhost.files import private
 from ternhost.provision import keys
+from ternhost.reach.addresses import DEVICE_AUTHORITY
 from ternhost.reach.broker.access import Access, host_file
-from ternhost.reach.certificates import DEVICE_AUTHORITY
 from ternhost.store.store import Store
 
 

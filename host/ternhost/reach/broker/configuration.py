@@ -19,7 +19,7 @@ from typing import Any
 from tern.links import mqtt
 from ternhost.errors import StorageError, UsageError
 from ternhost.files import write_file
-from ternhost.reach.addresses import check_reached
+from ternhost.reach.addresses import AUTHORITY, check_reached
 from ternhost.reach.broker import sites
 from ternhost.reach.broker.access import CONFIG, HOST, Access
 from ternhost.reach.broker.home_access import access_list, check_apart, home_access, users_of
@@ -37,7 +37,6 @@ from ternhost.reach.broker.mosquitto_files import (
     write_password_file,
 )
 from ternhost.reach.broker.sites import Site
-from ternhost.reach.certificates import AUTHORITY
 from ternhost.store.store import Store
 
 __all__ = [

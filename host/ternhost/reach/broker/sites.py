@@ -19,10 +19,9 @@ from tern.links import mqtt
 from ternhost.errors import StorageError, UsageError
 from ternhost.files import write_file
 from ternhost.provision.ids import LAST, check_apart
-from ternhost.reach.addresses import check_reached
+from ternhost.reach.addresses import AUTHORITY, check_reached
 from ternhost.reach.broker import mosquitto_files
 from ternhost.reach.broker.access import BOARDS, CERTIFICATE, CONFIG, HOST, Access
-from ternhost.reach.certificates import AUTHORITY
 
 SITES = "sites"
 SITE = "site.json"  # what was asked for, and the bridge's password

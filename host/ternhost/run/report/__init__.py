@@ -11,7 +11,7 @@ from ternhost.registry import Registry
 if TYPE_CHECKING:
     from ternhost.run.report.page import Page
 
-# What draws the page of an algorithm's result. One that is not here gets a page with its summary.
+# What draws the page of an algorithm's result, and of those that derive from it. Others get a page with their summary.
 PAGES: Registry[Callable[[Mapping[str, Any]], Page]] = Registry(
     "report",
     "tern.reports",
@@ -27,10 +27,11 @@ PAGES: Registry[Callable[[Mapping[str, Any]], Page]] = Registry(
 
 def page_of(result: Mapping[str, Any]) -> Page:
     """The page of a result."""
-    name = result["algorithm"]
-    if name in PAGES:
-        return PAGES[name](result)
+    algorithm = ALGORITHMS.named(result["algorithm"])
+    for kind in algorithm.__mro__:
+        if (name := getattr(kind, "name", "")) in PAGES:
+            return PAGES[name](result)
     from ternhost.run.report.page import Page, common_results, common_settings  # matplotlib takes a second
 
-    summary = "; ".join(ALGORITHMS.named(name).summary(result))
-    return Page(f"tern {name}", summary, {}, common_results(result), common_settings(result))
+    summary = "; ".join(algorithm.summary(result))
+    return Page(f"tern {algorithm.name}", summary, {}, common_results(result), common_settings(result))
