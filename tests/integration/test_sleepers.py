@@ -29,6 +29,7 @@ from terntools.emulators.unix_fleet import EmulatedFleet
 BOARDS = 3
 ROUNDS = 4
 WAKE = 4  # seconds
+AWAKE = 8.0  # on a busy machine it takes long until a board is asked
 
 
 @pytest.fixture
@@ -71,9 +72,12 @@ def test_boards_that_wake_now_and_then_are_counted_and_pay_for_nothing_else(plac
     def live(board, offset):
         time.sleep(offset)
         while not over.is_set():
-            with EmulatedFleet(micropython, [board]):
-                time.sleep(2.0)
-            time.sleep(WAKE - 2.0)
+            before = read_ledgers([board])
+            with EmulatedFleet(micropython, [board]):  # until it has answered; not asked, for a while
+                end = time.monotonic() + AWAKE
+                while read_ledgers([board]) == before and time.monotonic() < end and not over.is_set():
+                    time.sleep(0.1)
+            over.wait(WAKE / 2)
 
     lives = [
         threading.Thread(target=live, args=(board, offset))
