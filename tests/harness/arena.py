@@ -16,6 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
+import warm
 
 from harness import answers
 from harness.attackers import Flood, Liar, attackers, slow_reader
@@ -125,7 +126,7 @@ class Arena:
 
     def start_host(self):
         with open(self.directory / "host.log", "ab") as log:
-            self.host = subprocess.Popen(
+            self.host = warm.Popen(
                 self.host_command(interval=_INTERVAL),
                 stdin=subprocess.DEVNULL,
                 stdout=log,

@@ -19,6 +19,8 @@ from collections import defaultdict
 from pathlib import Path
 from statistics import median
 
+import warm
+
 from harness.local_sites import Sites
 from tern import card as cards
 from tern import ledger, storage
@@ -44,9 +46,7 @@ _LONGEST = 180.0  # seconds without the end of a round, after which something is
 
 def _started(command, log):
     with open(log, "ab") as file:
-        return subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=file, stderr=file, start_new_session=True
-        )
+        return warm.Popen(command, stdin=subprocess.DEVNULL, stdout=file, stderr=file, start_new_session=True)
 
 
 def _end(process):
@@ -202,7 +202,7 @@ class Arena:
             str(self.pause),
         ]
         command = [*TERN, "serve", "--fleet", self.way.fleet, "--rounds", str(self.rounds), *options]
-        self._host = subprocess.Popen(
+        self._host = warm.Popen(
             [*command, "--json", "--no-report"],
             stdin=subprocess.DEVNULL,
             stdout=open(self.directory / "host.log", "ab"),  # noqa: SIM115

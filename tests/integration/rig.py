@@ -13,6 +13,7 @@ import tty
 from pathlib import Path
 
 import numpy as np
+import warm
 
 from tern import card as cards
 from tern import ledger, storage, wire
@@ -213,7 +214,7 @@ class Train:
 
     def __init__(self, *arguments, cwd, stop_after=0, command="train", **options):
         program = [*_STOPPING, str(stop_after)] if stop_after else TERN
-        self.process = subprocess.Popen(
+        self.process = warm.Popen(
             [*program, command, *map(str, arguments)],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

@@ -7,6 +7,7 @@ import subprocess
 import time
 
 import pytest
+import warm
 from harness.arena import TERN
 from harness.raw_client import board_client, wait_for
 
@@ -29,7 +30,7 @@ class Command:
         self.out = directory / f"{words[0]}-{words[1]}.out"
         self.err = self.out.with_suffix(".err")
         with open(self.out, "wb") as out, open(self.err, "wb") as err:
-            self.process = subprocess.Popen([*TERN, *map(str, words)], stdout=out, stderr=err, cwd=directory)
+            self.process = warm.Popen([*TERN, *map(str, words)], stdout=out, stderr=err, cwd=directory)
 
     def said(self, text, times=1, seconds=60.0):
         """Wait until it has complained so many times."""
@@ -64,9 +65,7 @@ def start(tmp_path):
 
 
 def tern(directory, *words):
-    done = subprocess.run(
-        [*TERN, *map(str, words)], capture_output=True, text=True, cwd=directory, timeout=120
-    )
+    done = warm.run([*TERN, *map(str, words)], capture_output=True, text=True, cwd=directory, timeout=120)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -143,7 +142,7 @@ def test_boards_of_another_store_are_refused(tmp_path):
     fleet = Command(tmp_path, "fleet", "emulate", 1, "--dir", "mine", "--clients", 1, "--json")
     fleet.result()
     fleet.end()
-    done = subprocess.run(
+    done = warm.run(
         [*TERN, "fleet", "emulate", "1", "--dir", "mine", "--broker", "my-broker"],
         capture_output=True,
         text=True,
@@ -236,7 +235,7 @@ def test_a_broker_is_run_where_none_is(tmp_path):
     ],
 )
 def test_fleets_that_make_no_sense(tmp_path, words, message):
-    done = subprocess.run(
+    done = warm.run(
         [*TERN, "fleet", "emulate", *words], capture_output=True, text=True, cwd=tmp_path, timeout=60
     )
     assert done.returncode == 2

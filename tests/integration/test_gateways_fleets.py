@@ -1,16 +1,19 @@
-"""Every algorithm over Flower and three gateways, of emulated, simulated and MQTT boards, counts what was reported.
+"""Every algorithm over three gateways, of emulated, simulated and MQTT boards, counts what was reported.
+
+Flower carries bytes and knows of no algorithm: over it go a few of the runs, and all with --exhaustive.
 
 What the devices with keys told is counted again by one aggregator with one store that has all of these keys and all of
 their reports; what the simulated ones told is what a simulated fleet tells that is asked the same without a gateway.
 """
 
 import shutil
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 
 import numpy as np
 import pytest
 import rig
 from harness.local_gateways import gateways
+from harness.raw_client import wait_for
 
 from tern import card as cards
 from ternhost.count.aggregator import Aggregator
@@ -51,16 +54,11 @@ RUNS = {
 }
 
 
-@pytest.fixture(scope="module")
-def federation(tmp_path_factory):
-    """The directory of three gateways that run, with Flower's SuperLink between them and the host."""
-    pytest.importorskip("flwr")
-    from ternhost.reach.gateway.flower import serve_site, superlink
-
+@contextmanager
+def running(place, serve=None):
+    """Three gateways below `place`; serve: what brings questions to them, by default a socket of each."""
     if shutil.which("mosquitto") is None:
         pytest.skip("mosquitto is not installed")
-    place = tmp_path_factory.mktemp("federation")
-    server = write_gateways(place, ["emulated:1-100", "simulated:101-200", "mqtt:201-300"], port=free_port())
     site = place / "mqtt"
     ids = range(201, 201 + CLIENTS)
     keys = new_keys(ids)
@@ -76,8 +74,28 @@ def federation(tmp_path_factory):
     with ExitStack() as stack:
         stack.enter_context(Mosquitto(site / "broker"))
         stack.enter_context(EmulatedFleet(find_micropython(), [board]))
-        stack.enter_context(superlink(server))
-        stack.enter_context(gateways(place, {**SITES, "mqtt": mqtt}, serve=serve_site))
+        stack.enter_context(gateways(place, {**SITES, "mqtt": mqtt}, serve=serve))
+        yield
+
+
+@pytest.fixture(scope="module")
+def beside(tmp_path_factory):
+    """The directory of three gateways that run, each behind a socket of this machine."""
+    place = tmp_path_factory.mktemp("beside")
+    with running(place):
+        yield place
+
+
+@pytest.fixture(scope="module")
+def over_flower(tmp_path_factory):
+    """The directory of three gateways that run, with Flower's SuperLink between them and the host."""
+    pytest.importorskip("flwr")
+    from ternhost.reach.gateway.flower import serve_site, superlink
+
+    place = tmp_path_factory.mktemp("federation")
+    server = write_gateways(place, ["emulated:1-100", "simulated:101-200", "mqtt:201-300"], port=free_port())
+    with superlink(server) as link, running(place, serve_site):
+        wait_for(lambda: list(link.sites.values()) == [True] * 3, 120)
         yield place
 
 
@@ -115,11 +133,22 @@ def counted_by_one(place, asked, directory):
     return [own + (told.pop(0) if len(ids) else 0) for own, (_, ids) in zip(counts, mine, strict=True)]
 
 
-@pytest.mark.slow
-@pytest.mark.xdist_group("flower")
 @pytest.mark.parametrize("name", RUNS)
-def test_every_algorithm_over_gateways_of_every_kind(federation, tmp_path, monkeypatch, name):
+def test_every_algorithm_over_gateways_of_every_kind(beside, tmp_path, monkeypatch, name):
     monkeypatch.chdir(tmp_path)
+    count(f"local:{beside}", beside, tmp_path, name)
+
+
+@pytest.mark.slow
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize("name", RUNS)
+def test_every_algorithm_over_flower(over_flower, tmp_path, monkeypatch, name):
+    monkeypatch.chdir(tmp_path)
+    count(f"flower:{over_flower}", over_flower, tmp_path, name)
+
+
+def count(fleet, federation, tmp_path, name):
+    """Run an algorithm over gateways, and count again what their devices have reported."""
     algorithm, options = RUNS[name]
     before = rig.read_ledgers(
         [*board_directories(federation / "emulated", 2), *board_directories(federation / "mqtt", 1)]
@@ -128,7 +157,7 @@ def test_every_algorithm_over_gateways_of_every_kind(federation, tmp_path, monke
     with rig.begin(
         algorithm,
         **options,
-        fleet=f"flower:{federation}",
+        fleet=fleet,
         store=tmp_path / "server.sqlite",
         watcher=Watcher(warn=warnings.append),
     ) as run:

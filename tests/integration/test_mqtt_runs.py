@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import subprocess
 import threading
 import time
 from collections import Counter
@@ -11,6 +10,7 @@ from collections import Counter
 import numpy as np
 import pytest
 import rig
+import warm
 from harness.raw_client import board_client, wait_for
 from test_broker_commands import Command, run_mosquitto, tern
 
@@ -78,7 +78,7 @@ def user(tmp_path_factory):
 def test_the_commands_over_a_broker(user, command):
     """Exit code 0, one JSON object, every client, a page; nothing to complain of."""
     words = (*command.split(" --epsilons")[0].split(), *PLANNED[command], *IRIS)
-    done = subprocess.run(
+    done = warm.run(
         [*rig.TERN, *map(str, words), "--fleet", "mqtt:my-broker", "--json"],
         capture_output=True,
         text=True,

@@ -11,6 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 import rig
+import warm
 from harness.raw_client import RawClient, wait_for
 
 from tern import wire
@@ -72,7 +73,7 @@ class Desk:
     def start_relay(self, place):
         self.log = self.directory / "relay.err"
         with open(self.log, "ab") as err:
-            self.relay = subprocess.Popen(
+            self.relay = warm.Popen(
                 [*TERN, "relay", ",".join(map(str, self.cables)), "--broker", str(place), "--json"],
                 stdout=subprocess.PIPE,
                 stderr=err,
@@ -218,7 +219,7 @@ def test_one_port_is_one(tmp_path, monkeypatch, capsys):
 def test_a_relay_without_passwords_says_who_has_them(desk):
     configuration.add_site(desk.place, "desk", bridge=True, port=free_port())
     os.rename(desk.directory / "store.sqlite", desk.directory / "away")
-    found = subprocess.run(
+    found = warm.run(
         [*TERN, "relay", "nowhere", "--broker", str(desk.place / "sites" / "desk")],
         capture_output=True,
         text=True,

@@ -9,6 +9,7 @@ from queue import SimpleQueue
 import field
 import pytest
 import rig
+import warm
 from harness.raw_client import RawClient, wait_for
 
 from tern import host_frames, wire
@@ -27,7 +28,7 @@ TAKES = "from tern.update import Update\n"  # of each program: tern update refus
 
 def tern_update(*arguments, cwd):
     """`tern update ... --json`: (exit code, its object)."""
-    done = subprocess.run(
+    done = warm.run(
         [*rig.TERN, "update", *map(str, arguments), "--json"],
         cwd=cwd,
         capture_output=True,
@@ -110,7 +111,7 @@ def begun(board, tmp_path, text):
     """`tern update` as a process that goes on."""
     program = tmp_path / "product.py"
     program.write_text(TAKES + text)
-    return subprocess.Popen(
+    return warm.Popen(
         [*rig.TERN, "update", "all", "--store", board.store, "--port", board.port, "--machine", "emulated", "--main",
          program, "--trial", TRIAL, "--json"], cwd=tmp_path, stdout=subprocess.PIPE, text=True,
     )  # fmt: skip

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import time
 
+import warm
 from harness.arena import TERN
 from test_mqtt_commands import fleet, serving, tern  # noqa: F401, fixtures
 
@@ -27,7 +28,7 @@ def test_a_round_on_its_way_and_a_host_that_is_killed(fleet, micropython, servin
     with (
         Mosquitto(directory),
         EmulatedFleet(micropython, boards),
-        subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as watching,
+        warm.Popen(command, stdout=subprocess.PIPE, text=True) as watching,
     ):
 
         def until(condition):
