@@ -17,8 +17,8 @@ from pathlib import Path
 
 import numpy as np
 import warm
+from spec import answers
 
-from harness import answers
 from harness.attackers import Flood, Liar, attackers, slow_reader
 from harness.proxy import Faults, Proxy
 from tern import card as cards

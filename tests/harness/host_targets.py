@@ -9,8 +9,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+from spec import answers
 
-from harness import answers, seeds, verdicts
+from harness import seeds, verdicts
 from tern import card as cards
 from tern import coordinates, frames, host_frames, wire
 from ternhost.count import batches

@@ -9,8 +9,8 @@ import resource
 import struct
 
 from bench.memory import resident
+from spec import answers
 
-from harness import answers
 from tern import wire
 from ternhost.count.aggregator import Aggregator
 from ternhost.count.questions import Question, round_body

@@ -7,7 +7,7 @@ import time
 
 import numpy as np
 import pytest
-from harness import answers
+from spec import answers
 
 from tern import card as cards
 from tern import frames, wire

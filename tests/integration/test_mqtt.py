@@ -12,10 +12,10 @@ from itertools import pairwise
 
 import pytest
 import warm
-from harness.answers import error, question
 from harness.arena import CARD, COST, TERN, Arena, D, K
 from harness.proxy import Faults
 from harness.raw_client import RawClient, board_client, wait_for
+from spec.answers import error, question
 
 from tern import card as cards
 from tern import frames, host_frames, ledger, storage, wire

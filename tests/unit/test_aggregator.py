@@ -7,7 +7,7 @@ from itertools import permutations
 
 import numpy as np
 import pytest
-from harness import answers
+from spec import answers
 
 from tern import card as cards
 from tern import coordinates, frames, host_frames, wire

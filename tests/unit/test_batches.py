@@ -5,9 +5,9 @@ from array import array
 
 import numpy as np
 import pytest
-from harness import answers
 from hypothesis import given
 from hypothesis import strategies as st
+from spec import answers
 
 from tern import coordinates, host_frames
 from ternhost.count import batches

@@ -11,9 +11,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from harness import answers, fuzzing, seeds, verdicts
+from harness import fuzzing, seeds, verdicts
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from spec import answers
 
 from tern import card as cards
 from tern import client, frames, ledger, sampler, wire

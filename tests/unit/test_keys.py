@@ -8,7 +8,7 @@ import time
 from datetime import UTC, datetime
 
 import pytest
-from harness import answers
+from spec import answers
 
 from tern import frames, host_frames, wire
 from ternhost.cli import main
