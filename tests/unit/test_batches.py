@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from spec import answers
 
 from tern import coordinates, host_frames
-from ternhost.aggregate import batches
+from ternhost.count import batches
 
 
 def rows(data):

@@ -14,8 +14,7 @@ from tern import table
 from tern.card import HIERARCHY, LAPLACE, MIXTURE, TABLE, Card, T, decode
 from tern.entropy import SLACK
 from tern.fixed import MAX_EPSILON, ONE
-from ternhost import mechanisms
-from ternhost.mechanisms import certify
+from ternhost.privacy import certify, mechanisms
 
 VECTORS = Path(__file__).parents[2] / "shared_specs" / "vectors" / "sampler.json"
 

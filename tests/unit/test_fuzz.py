@@ -18,11 +18,11 @@ from spec import answers
 
 from tern import card as cards
 from tern import client, frames, ledger, sampler, wire
-from ternhost.aggregate import batches
-from ternhost.aggregate.aggregator import Aggregator
-from ternhost.aggregate.questions import Question, round_body
-from ternhost.aggregate.store import Store
-from ternhost.mechanisms import design
+from ternhost.count import batches
+from ternhost.count.aggregator import Aggregator
+from ternhost.count.questions import Question, round_body
+from ternhost.privacy.mechanisms import design
+from ternhost.store.store import Store
 
 ROOT = Path(__file__).parents[2]
 KEY = bytes(32)

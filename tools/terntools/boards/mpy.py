@@ -56,14 +56,14 @@ def library_modules() -> list[Path]:
 
 
 def library(architecture: str = "") -> dict[str, str]:
-    """The sources of the device library for `architecture`: name of a module, with dots, -> text."""
+    """The sources of the device library for `architecture`, without types: name of a module, with dots, -> text."""
     sources = {}
     for path in sorted(LIBRARY.rglob("*.py")):
         parts = path.relative_to(LIBRARY.parent).with_suffix("").parts
         sources[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path.read_text()
     if architecture.startswith("armv"):
         sources |= {f"tern.{path.stem}": path.read_text() for path in THUMB.glob("*.py")}
-    return sources
+    return {name: fold.without_types(text) for name, text in sources.items()}
 
 
 def file_of(module: str) -> str:

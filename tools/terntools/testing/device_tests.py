@@ -22,7 +22,7 @@ from pathlib import Path
 
 import tern
 from ternhost.errors import TernError, UsageError
-from ternhost.links.serial import BAUD
+from ternhost.reach.ports.link import BAUD
 from ternhost.text import visible
 from terntools.boards import deploy, mpy
 from terntools.boards.repl import GoneError, Repl, SilenceError
