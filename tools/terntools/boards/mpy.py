@@ -93,26 +93,32 @@ def sources_for(
     sources = library(board.processor)
     if whole:
         found = modules.usable(sources, board)
-        _require(found, program, whole)
-        return found
-    plain = sources
+    else:
+        programs = (MAIN.read_text(), ANSWERS.read_text(), program)
+        found = dict(_folded(board, tuple(sources.items()), frozenset(more), programs))
+    _require(found, program, whole)
+    return found
+
+
+@functools.cache
+def _folded(
+    board: Board, library: tuple[tuple[str, str], ...], more: frozenset[str], programs: tuple[str, str, str]
+) -> Mapping[str, str]:
+    plain = dict(library)
     folded = fold.fold(plain)
     sources = modules.usable(folded, board)
-    programs = [MAIN.read_text(), ANSWERS.read_text(), program]
     named = {f"tern.{name}" for name in more}
-    asked = named | modules.imports(program)
+    asked = named | modules.imports(programs[2])
     added = modules.at_top(sources, asked)  # softmax brings inference
     unwanted = {f"tern.{name}" for name in ON_DEMAND} - added
     found = modules.needed(sources, modules.imports(programs[0]) | added, unwanted)
     own = modules.brought(sources, {f"tern.{name}" for name in BEYOND} & asked)
     api = ["\n".join(modules.public(plain[name])) for name in sorted(own)]
-    found = fold.prune(found, programs + api)
+    found = fold.prune(found, [*programs, *api])
     own |= {name for name in found if name.startswith(_OWN)}
     if "tern.bench" not in found:  # the programs that measure a board look into it
         found = shorten.public_names(found, folded, programs, own)
-    found = shorten.parameters(found, programs, own)
-    _require(found, program, whole)
-    return found
+    return shorten.parameters(found, programs, own)
 
 
 def _require(sources: Mapping[str, str], program: str, whole: bool) -> None:
