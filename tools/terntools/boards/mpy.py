@@ -101,10 +101,11 @@ def sources_for(
     programs = [MAIN.read_text(), ANSWERS.read_text(), program]
     named = {f"tern.{name}" for name in more}
     asked = named | modules.imports(program)
-    added = modules.at_top(sources, asked)  # softmax brings inference
+    # softmax imports inference; BRINGS is folded away
+    added = modules.at_top(sources, modules.brought(plain, asked))
     unwanted = {f"tern.{name}" for name in ON_DEMAND} - added
     found = modules.needed(sources, modules.imports(programs[0]) | added, unwanted)
-    own = modules.brought(sources, {f"tern.{name}" for name in BEYOND} & asked)
+    own = modules.brought(plain, {f"tern.{name}" for name in BEYOND} & asked) & sources.keys()
     api = ["\n".join(modules.public(plain[name])) for name in sorted(own)]
     found = fold.prune(found, programs + api)
     own |= {name for name in found if name.startswith(_OWN)}
