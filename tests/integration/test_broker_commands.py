@@ -18,7 +18,7 @@ from ternhost.links.access import CONFIG, HOST, Access
 from terntools import mosquitto
 from terntools.mosquitto import Mosquitto, ensure_running, free_port, listener, listens
 
-SOON = 10.0  # seconds, in which it must be told that the broker refuses the fleet, or is gone
+SOON = 60.0  # seconds, in which it must be told that the broker refuses the fleet, or is gone
 
 on_the_usual_port = pytest.mark.xdist_group("port 8883")  # one after the other
 

@@ -19,7 +19,7 @@ from ternhost.links.access import CONFIG, HOST, Access
 from ternhost.links.mqtt import MqttLink
 from terntools.mosquitto import Mosquitto, free_port
 
-SOON = 20.0  # seconds, in which a bridge is there and passes what it is given
+SOON = 60.0  # seconds, in which a bridge is there and passes what it is given
 
 
 class Bridged:
