@@ -103,7 +103,9 @@ def _looked_at(args: argparse.Namespace) -> int:
         found = looked_at.compare(args.reports, args.batch, args.qos, ingest.DEVICES, args.pages, args.pairs)
     text = (
         f"{median(found['reports_per_s']):,.0f} reports a second, {median(found['reports_per_s_with_pages']):,.0f} with"
-        f" {args.pages} pages open: {100 * found['slower']:.1f} % slower in the median of {args.pairs} pairs"
+        f" {args.pages} pages open: {100 * found['slower']:.1f} % slower in the median of {args.pairs} pairs; "
+        f"first paint of a page with {found['boards']:,} boards {found['first_paint_ms'][0]:,} ms, at most "
+        f"{found['first_paint_ms'][1]:,} ms"
     )
     print_result(found, text, args.json)
     return OK
