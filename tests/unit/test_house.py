@@ -235,7 +235,7 @@ class Hidden:
             raise ModuleNotFoundError(f"{name} is hidden")
 
 sys.meta_path.insert(0, Hidden())
-sys.exit(pytest.main(["-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-k", "not no_boards", *sys.argv[2:]]))
+sys.exit(pytest.main(["-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-p", "no:tern", "-k", "not no_boards", *sys.argv[2:]]))
 """
 
 
