@@ -14,8 +14,8 @@ from harness.raw_client import RawClient, board_client
 from tern import card as cards
 from tern import host_frames, wire
 from tern.links import mqtt
-from ternhost.fleet import broker
-from ternhost.fleet.broker_files import password_line
+from ternhost.reach.broker import configuration
+from ternhost.reach.broker.mosquitto_files import password_line
 
 _FAR = 100_000  # rounds ahead: nobody else asks for these
 _REPEATS = 5
@@ -27,7 +27,10 @@ def attackers(access, directory, *users):
 
     The host itself stays connected beside them, since a second client of its name would end its session.
     """
-    with open(directory / broker.PASSWORDS, "a") as passwords, open(directory / broker.ACCESS, "a") as rights:
+    with (
+        open(directory / configuration.PASSWORDS, "a") as passwords,
+        open(directory / configuration.ACCESS, "a") as rights,
+    ):
         for user in users:
             print(password_line(user, user), file=passwords)
             print(f"user {user}\ntopic readwrite {access.prefix}/#", file=rights)

@@ -19,8 +19,8 @@ import warm
 from harness.arena import TERN
 
 from tern.links import mqtt
-from ternhost.aggregate import store_file
-from ternhost.aggregate.store import Store
+from ternhost.store import store_file
+from ternhost.store.store import Store
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 pytest.importorskip("nicegui", reason="the extra dashboard is not installed")

@@ -46,13 +46,13 @@ from harness.raw_client import wait_for
 
 from ternhost.cli import main
 from ternhost.errors import TERMINATED, RefusedError, UsageError
-from ternhost.fleet.gateways import write_gateways
-from ternhost.links.flower import FlowerPost, node, serve_site, superlink
-from ternhost.links.flower.control import Control
-from ternhost.links.flower.files import Server, Site
-from ternhost.links.flower.serverapp import content
-from ternhost.links.flower.serving import SuperLink
-from terntools.mosquitto import free_port
+from ternhost.reach.broker.mosquitto import free_port
+from ternhost.reach.gateway.directory import write_gateways
+from ternhost.reach.gateway.flower import FlowerPost, node, serve_site, superlink
+from ternhost.reach.gateway.flower.control import Control
+from ternhost.reach.gateway.flower.files import Server, Site
+from ternhost.reach.gateway.flower.serverapp import content
+from ternhost.reach.gateway.flower.serving import SuperLink
 
 LATE = 120.0  # seconds: six tests at a time, on a busy machine
 AGAIN = 5.0  # seconds after which a question is asked again, as the driver does
@@ -371,7 +371,7 @@ def test_a_site_cannot_answer_in_anothers_name(fleet):
 
 def test_a_node_ends_with_its_gateway(fleet, tmp_path):
     """However that ends."""
-    program = "import sys, time\nfrom ternhost.links.flower import serve_site\n"
+    program = "import sys, time\nfrom ternhost.reach.gateway.flower import serve_site\n"
     program += "with serve_site(sys.argv[1], bytes):\n    print('runs', flush=True)\n    time.sleep(600)\n"
     write_gateways(tmp_path, ["north"], port=fleet.server.port)
     gateway = warm.Popen([sys.executable, "-c", program, tmp_path / "north"], stdout=subprocess.PIPE)

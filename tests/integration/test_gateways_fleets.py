@@ -16,23 +16,24 @@ from harness.local_gateways import gateways
 from harness.raw_client import wait_for
 
 from tern import card as cards
-from ternhost.aggregate.aggregator import Aggregator
-from ternhost.aggregate.questions import decode_body, question_of
-from ternhost.aggregate.store import Cohort, Round, Store
+from ternhost.count.aggregator import Aggregator
+from ternhost.count.questions import decode_body, question_of
+from ternhost.count.rounds import Cohort, Round
 from ternhost.datasets import load
-from ternhost.drivers.simulated import SimulatedDriver
 from ternhost.errors import OK
-from ternhost.fleet import broker
-from ternhost.fleet.attach import attach
-from ternhost.fleet.gateways import write_gateways
-from ternhost.fleet.provision import board_directories, new_keys, provision_board
-from ternhost.gateways.site_fleet import SiteFleet
-from ternhost.mechanisms.accounting import Policy
-from ternhost.runs.result import exit_code
-from ternhost.runs.status import Watcher
+from ternhost.privacy.accounting import Policy
+from ternhost.provision.boards import board_directories, new_keys, provision_board
+from ternhost.reach.broker import configuration
+from ternhost.reach.broker.attach import attach
+from ternhost.reach.broker.mosquitto import Mosquitto, free_port
+from ternhost.reach.gateway.directory import write_gateways
+from ternhost.reach.gateway.site_fleet import SiteFleet
+from ternhost.reach.simulated.driver import SimulatedDriver
+from ternhost.run.result import exit_code
+from ternhost.run.status import Watcher
+from ternhost.store.store import Store
 from terntools.emulators.micropython import find_micropython
 from terntools.emulators.unix_fleet import EmulatedFleet
-from terntools.mosquitto import Mosquitto, free_port
 
 CLIENTS = 10
 ALL = 3 * CLIENTS
@@ -67,7 +68,7 @@ def running(place, serve=None):
     with Store(site / "keys.sqlite") as store:
         store.add_devices(keys)
     provision_board(board, ids.start, [keys[device] for device in ids], rows, Policy(10**8, 9 * 10**8))
-    broker.configure(site / "broker", site / "keys.sqlite", port=free_port())
+    configuration.configure(site / "broker", site / "keys.sqlite", port=free_port())
     attach([board], site / "broker", site / "keys.sqlite", longest_pause_ms=500)
     mqtt = {"fleet": f"mqtt:{site / 'broker'}", "single_results": True}
     with ExitStack() as stack:
@@ -89,7 +90,7 @@ def beside(tmp_path_factory):
 def over_flower(tmp_path_factory):
     """The directory of three gateways that run, with Flower's SuperLink between them and the host."""
     pytest.importorskip("flwr")
-    from ternhost.links.flower import serve_site, superlink
+    from ternhost.reach.gateway.flower import serve_site, superlink
 
     place = tmp_path_factory.mktemp("federation")
     server = write_gateways(place, ["emulated:1-100", "simulated:101-200", "mqtt:201-300"], port=free_port())

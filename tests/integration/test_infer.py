@@ -9,14 +9,14 @@ import warm
 
 from tern import card as cards
 from tern import storage
-from ternhost.aggregate import batches, estimate
-from ternhost.aggregate.store import Store
-from ternhost.algorithms import softmax
+from ternhost.count import batches, estimate
 from ternhost.errors import InterruptedByUser, RefusedError, StorageError, UsageError
-from ternhost.fleet.provision import board_directories, provision_fleet
-from ternhost.mechanisms.accounting import Policy
-from ternhost.runs.run import Run
-from ternhost.runs.status import Watcher
+from ternhost.learn import softmax
+from ternhost.privacy.accounting import Policy
+from ternhost.provision.boards import board_directories, provision_fleet
+from ternhost.run.run import Run
+from ternhost.run.status import Watcher
+from ternhost.store.store import Store
 from terntools.emulators.unix_fleet import EmulatedFleet
 
 

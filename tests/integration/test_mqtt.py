@@ -12,19 +12,20 @@ from itertools import pairwise
 
 import pytest
 import warm
-from harness.answers import error, question
 from harness.arena import CARD, COST, TERN, Arena, D, K
 from harness.proxy import Faults
 from harness.raw_client import RawClient, board_client, wait_for
+from spec.answers import error, question
 
 from tern import card as cards
 from tern import frames, host_frames, ledger, storage, wire
 from tern.links import mqtt
-from ternhost.aggregate.store import Store
 from ternhost.errors import REFUSED, SHORT
-from ternhost.fleet import broker, keys
-from ternhost.fleet.attach import write_network
-from ternhost.links.access import Access
+from ternhost.provision import keys
+from ternhost.reach.broker import configuration
+from ternhost.reach.broker.access import Access
+from ternhost.reach.broker.attach import write_network
+from ternhost.store.store import Store
 
 PATIENCE = 60.0  # seconds, for what must come
 
@@ -149,7 +150,7 @@ def test_a_session_that_the_broker_keeps(arena, host):
 
 def test_a_board_that_trusts_another_authority_stays_away(arena, host, tmp_path):
     wait_for_hello(host)
-    other = broker.write_configuration(tmp_path / "other", {}, port=arena.access.port)
+    other = configuration.write_configuration(tmp_path / "other", {}, port=arena.access.port)
     board = arena.fleet.boards[0]
     board.kill()
     assert answers(host, PATIENCE, 1) == [("tern/hello/00000001", b"")]

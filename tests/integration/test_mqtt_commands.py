@@ -9,18 +9,19 @@ import urllib.request
 
 import pytest
 import warm
+from bench import ingest
 from harness.arena import CARD, TERN, D, K
 from harness.raw_client import RawClient, board_client, wait_for
 
-from ternhost.aggregate import store_file
-from ternhost.aggregate.store import Store
-from ternhost.fleet import keys
-from ternhost.fleet.attach import attach
-from ternhost.fleet.provision import board_directories, provision_fleet
-from ternhost.links.access import HOST, Access
-from ternhost.mechanisms.accounting import Policy
+from ternhost.privacy.accounting import Policy
+from ternhost.provision import keys
+from ternhost.provision.boards import board_directories, provision_fleet
+from ternhost.reach.broker.access import HOST, Access
+from ternhost.reach.broker.attach import attach
+from ternhost.reach.broker.mosquitto import Mosquitto, free_port
+from ternhost.store import store_file
+from ternhost.store.store import Store
 from terntools.emulators.unix_fleet import EmulatedFleet
-from terntools.mosquitto import Mosquitto, free_port
 
 
 def tern(*words, code=0):
@@ -187,7 +188,7 @@ def test_a_port_for_metrics_that_is_taken(fleet):
 
 
 def test_bench_ingest():
-    result = tern("bench", "ingest", "--broker", "mosquitto", "--reports", 30_000, "--json")
+    result = ingest.run(30_000)
     assert (result["lost"], result["counted_twice"], result["not_counted"]) == (0, 0, 0)
     assert (result["reports"], result["duplicates"], result["messages"]) == (30_000, 300, 30_300)
     assert result["reports_per_s"] > 0
@@ -200,7 +201,7 @@ def test_bench_ingest():
 
 
 def test_bench_ingest_of_many_reports_in_a_message():
-    result = tern("bench", "ingest", "--reports", 50_000, "--batch", 32, "--json")
+    result = ingest.run(50_000, batch=32)
     mistakes = ("lost", "counted_twice", "not_counted", "not_as_sent")
     assert {name: result[name] for name in mistakes} == dict.fromkeys(mistakes, 0)
     # 625 frames in each of two rounds of 20,000 devices, 313 in the last; every hundredth is sent twice.

@@ -9,16 +9,16 @@ from harness.raw_client import board_client
 
 from tern import frames, wire
 from ternhost.errors import DeviceError
-from ternhost.fleet import broker
-from ternhost.links.mqtt import MqttLink
-from terntools.mosquitto import Mosquitto, free_port
+from ternhost.reach.broker import configuration
+from ternhost.reach.broker.link import MqttLink
+from ternhost.reach.broker.mosquitto import Mosquitto, free_port
 
 KEYS = {1: bytes(32), 2: bytes(range(32))}
 
 
 @pytest.fixture
 def running(tmp_path):
-    broker.write_configuration(tmp_path, KEYS, port=free_port())
+    configuration.write_configuration(tmp_path, KEYS, port=free_port())
     with Mosquitto(tmp_path) as made:
         yield made
 
@@ -86,7 +86,7 @@ def hello(version):
 
 def test_a_link_says_what_is_wrong(running, tmp_path):
     access = running.access
-    other = broker.write_configuration(tmp_path / "other", {}, port=access.port)
+    other = configuration.write_configuration(tmp_path / "other", {}, port=access.port)
     for changed, message in (
         ({"password": "wrong"}, "refuses this host"),
         ({"authority": other.authority}, "is not the right one"),

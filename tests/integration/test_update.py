@@ -14,12 +14,13 @@ from harness.raw_client import RawClient, wait_for
 
 from tern import host_frames, wire
 from tern.links import mqtt
-from ternhost.aggregate import sleepers
-from ternhost.aggregate.store import Store
-from ternhost.fleet import broker, keys
-from ternhost.fleet.attach import write_network
-from ternhost.links import open_link
-from terntools.mosquitto import Mosquitto, free_port
+from ternhost.provision import keys
+from ternhost.reach.broker import configuration
+from ternhost.reach.broker.attach import write_network
+from ternhost.reach.broker.mosquitto import Mosquitto, free_port
+from ternhost.reach.links import open_link
+from ternhost.store import sleepers
+from ternhost.store.store import Store
 
 TRIAL = "20"
 TAKES = "from tern.update import Update\n"  # of each program: tern update refuses another
@@ -253,7 +254,7 @@ class Field:
         self.store = site.store.path
         self.keys = site.store.keys()
         fleet = keys.fleet_key(site.store)
-        self.access = broker.write_configuration(
+        self.access = configuration.write_configuration(
             directory / "broker", self.keys, port=free_port(), persistence=False
         )
         for board in site.directories:
