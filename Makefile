@@ -42,11 +42,11 @@ tests: emulators
 exhaustive:  ## every test with all of its values, on every target, an hour on 4 cores
 	$(beside) exhaustive-tests
 exhaustive-tests: emulators
+	@MAKEFLAGS= .venv/bin/tern emulator build --what newest >/dev/null || echo "make: without the newest MicroPython, see above" >&2
 	$(pytest) --target $(targets),rv32-newest --exhaustive
 
 emulators: setup
 	@MAKEFLAGS= sh tools/setup.sh device,pico,esp32,m33 tests
-	@MAKEFLAGS= .venv/bin/tern emulator build --what newest >/dev/null || echo "make: without the newest MicroPython, see above" >&2
 
 SECONDS ?= 60
 soak: setup  ## treat fleets on a broker badly for SECONDS (default 60), and fuzz; ends with a JSON line

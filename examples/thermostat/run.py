@@ -12,8 +12,8 @@ import json
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from ternhost.mechanisms.accounting import Policy
-from ternhost.mechanisms.base import MICRO
+from ternhost.privacy.accounting import Policy
+from ternhost.privacy.base import MICRO
 from terntools.emulators.programs import ProgramFleet
 
 D = 7

@@ -3,10 +3,10 @@
 import threading
 from contextlib import contextmanager
 
-from ternhost.fleet import KINDS
-from ternhost.gateways.site_fleet import SiteFleet, opened
-from ternhost.links.post import SOCKET, call, serve_locally
-from terntools.emulators.sites import LocalSites
+from harness.local_sites import LocalSites
+from ternhost.reach.fleet import KINDS
+from ternhost.reach.gateway.post import SOCKET, call, serve_locally
+from ternhost.reach.gateway.site_fleet import SiteFleet, opened
 
 KINDS.register("local", LocalSites)
 

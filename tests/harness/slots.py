@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from spec import cards as spec
+from spec.cards import T
 
 from tern import card as cards
 from tern import frames, host_frames, ledger, storage, wire
@@ -24,46 +26,38 @@ from terntools.emulators.pico import boot_pico
 PROGRAM = Path(__file__).with_name("slot_program.py")
 RECORDS = 200  # of client 2; client 1 has one
 KEYS = [bytes([device]) * wire.KEY_BYTES for device in (1, 2)]
-T = cards.T
 
 
 def table(epsilon, knot_bits=0, levels=3):
     """A table card that keeps nearly everything: of micro-epsilon `epsilon`, however small."""
-    data = struct.pack("<BIBB", 0x11, epsilon, knot_bits, levels)
-    data += struct.pack(f"<{levels}b", *range(-(levels // 2), levels - levels // 2))
-    for knot in range((1 << knot_bits) + 1):
-        data += struct.pack(
-            f"<{levels - 1}I", *(j * (T // levels + 7 * (knot & 1)) for j in range(1, levels))
-        )
-    return data
+    rows = [
+        [j * (T // levels + 7 * (knot & 1)) for j in range(1, levels)] for knot in range((1 << knot_bits) + 1)
+    ]
+    return spec.table(epsilon, range(-(levels // 2), levels - levels // 2), rows)
 
 
 def window(epsilon, symbols=256, width=85):
     """A window card that hardly tells inside from outside."""
-    return struct.pack("<BIHHI", 0x12, epsilon, symbols, width, T * width // symbols)
+    return spec.window(epsilon, symbols, width, T * width // symbols)
 
 
 def laplace(epsilon):
     """The laplace card of three outputs that draws longest: half of all uniforms are rejected, most noise is 0."""
     t = (1 << 17) + 9
-    return struct.pack("<BIBIIii", 0x13, epsilon, 0, t, min(1 << 20, t * epsilon // 2_000_000), -1, 1)
+    return spec.laplace(epsilon, 0, t, min(1 << 20, t * epsilon // 2_000_000), -1, 1)
 
 
 def mixture(epsilon, one=None, other=None):
     """Each card in half of all draws."""
-    one, other = one or window(1, 2, 1), other or table(1, 0, 2)
-    return struct.pack("<BIIH", 0x14, epsilon, T // 2 + 1, len(one)) + one + other
+    return spec.mixture(epsilon, T // 2 + 1, one or window(1, 2, 1), other or table(1, 0, 2))
 
 
 def hierarchy(epsilon, ranges=2):
     """So many ranges."""
     bounds = [15000 - 30000 * i // (ranges - 1) for i in range(ranges - 1)]
-    data = struct.pack(f"<BIB{ranges - 1}h", 0x15, epsilon, ranges, *bounds)
-    for i in range(ranges):
-        data += struct.pack("<BIHHI", 0x12, 1, ranges, 1, T // ranges + i)
-    for i in range(ranges):
-        data += struct.pack("<BIBBbbII", 0x11, 1, 0, 2, -1, 1, T // 2 + 5 + i, T // 2 - 5 - i)
-    return data
+    levels = [spec.window(1, ranges, 1, T // ranges + i) for i in range(ranges)]
+    values = [spec.two_levels(1, T // 2 + 5 + i, T // 2 - 5 - i) for i in range(ranges)]
+    return spec.hierarchy(epsilon, bounds, levels, values)
 
 
 def category(epsilon):

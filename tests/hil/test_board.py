@@ -6,11 +6,11 @@ import pytest
 
 from tern import card as cards
 from tern import host_frames
-from ternhost import mechanisms
+from ternhost.privacy import mechanisms
+from terntests.hil import audit as auditing
+from terntests.hil.audit import audit
 from terntools.bench.subjects import BoardDevice
 from terntools.boards import deploy
-from terntools.testing import audit as auditing
-from terntools.testing.audit import audit
 
 AUDIT_PROGRAM = Path(auditing.__file__).with_name("audit_program.py")
 CONFIDENCE = 0.9999  # a right sampler is accused once in ten million runs

@@ -14,16 +14,16 @@ from harness.raw_client import wait_for
 
 from tern.model import Model
 from tern.recorder import Recorder
-from ternhost.aggregate import store_file
-from ternhost.aggregate.store import Store
-from ternhost.fleet import keys
-from ternhost.fleet.attach import attach
-from ternhost.fleet.broker import configure
-from ternhost.fleet.provision import board_directories, provision_fleet
-from ternhost.mechanisms.accounting import Policy
+from ternhost.privacy.accounting import Policy
+from ternhost.provision import keys
+from ternhost.provision.boards import board_directories, provision_fleet
+from ternhost.reach.broker.attach import attach
+from ternhost.reach.broker.configuration import configure
+from ternhost.reach.broker.mosquitto import Mosquitto, free_port
+from ternhost.store import store_file
+from ternhost.store.store import Store
 from terntools.emulators.micropython import device_command
 from terntools.emulators.unix_fleet import FIRMWARE
-from terntools.mosquitto import Mosquitto, free_port
 
 PROGRAM = Path(__file__).with_name("recording_program.py")
 KILLS = 20

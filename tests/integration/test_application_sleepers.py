@@ -14,20 +14,20 @@ import numpy as np
 import pytest
 import rig
 
-from ternhost.aggregate import store_file
-from ternhost.aggregate.store import Store
-from ternhost.fleet import keys
-from ternhost.fleet.attach import attach, write_network
-from ternhost.fleet.broker import configure
-from ternhost.fleet.provision import board_directories, provision_fleet
-from ternhost.links.access import HOST, Access
-from ternhost.mechanisms.accounting import Policy
+from ternhost.privacy.accounting import Policy
+from ternhost.provision import keys
+from ternhost.provision.boards import board_directories, provision_fleet
+from ternhost.reach.broker.access import HOST, Access
+from ternhost.reach.broker.attach import attach, write_network
+from ternhost.reach.broker.configuration import configure
+from ternhost.reach.broker.mosquitto import Mosquitto, free_port
+from ternhost.store import store_file
+from ternhost.store.store import Store
 from terntools.boards import deploy
 from terntools.boards.repl import Repl
 from terntools.emulators import flash_image, qemu
 from terntools.emulators.micropython import device_command
 from terntools.emulators.unix_fleet import FIRMWARE
-from terntools.mosquitto import Mosquitto, free_port
 
 PROGRAM = Path(__file__).with_name("once_program.py")
 BOARDS = 30

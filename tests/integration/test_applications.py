@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from tern.recorder import Recorder
-from ternhost.fleet.provision import new_keys, provision_board
-from ternhost.mechanisms.accounting import Policy
+from ternhost.privacy.accounting import Policy
+from ternhost.provision.boards import new_keys, provision_board
 from terntools.emulators.micropython import device_command, find_micropython
 
 ROOT = Path(__file__).parents[2]

@@ -2,10 +2,9 @@
 
 import pytest
 
-from terntools.bench import latency, subjects
+from terntools.bench import latency, latency_command, subjects
 from terntools.boards import deploy
 from terntools.boards.repl import ExecutionError
-from terntools.cli import bench_latency
 from terntools.emulators import machines as emulators
 
 
@@ -20,10 +19,10 @@ def test_figures_summary_and_page_of_an_emulated_device():
     assert result["us_per_coordinate_native_c"] is None  # it is for the Pico
     assert result["identical_runs"] is None
     assert 20_000 < result["mpy_bytes"] < 32 * 1024
-    text = bench_latency.summary(result)
+    text = latency_command.summary(result)
     assert "duchi" in text
     assert "three-outputs, 1 of 4, logistic" in [one["name"] for one in result["reports"]]
-    (page,) = bench_latency.pictures(result).values()
+    (page,) = latency_command.pictures(result).values()
     assert len(page.axes) == 2
 
 

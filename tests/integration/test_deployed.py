@@ -12,11 +12,11 @@ import pytest
 
 from tern import host_frames, storage, wire
 from ternhost.errors import RefusedError
-from ternhost.links import Link, Received, open_link
+from ternhost.reach.links import Link, Received, open_link
 from terntools.boards import deploy
+from terntools.boards.deploy_command import run_deploy
 from terntools.boards.questions import bench
 from terntools.boards.repl import Repl
-from terntools.cli.deploy import run_deploy
 from terntools.emulators import machines as emulators
 from terntools.emulators.machine import EmulatedMachine
 from terntools.emulators.pico import boot_pico

@@ -17,12 +17,11 @@ import pytest
 import serial
 
 from tern import wire
-from ternhost.aggregate.store import Store
 from ternhost.errors import RefusedError, UsageError
-from ternhost.links.serial import open_port
-from terntools.boards import deploy, devices, lock, mpy, provision
+from ternhost.reach.ports.link import open_port
+from ternhost.store.store import Store
+from terntools.boards import deploy, devices, lock, mpy, provision, provision_command
 from terntools.boards.repl import Repl, SilenceError
-from terntools.cli import provision as provision_cli
 from terntools.emulators import flash_image
 from terntools.emulators import machines as emulators
 from terntools.emulators.machine import EmulatedMachine
@@ -67,8 +66,8 @@ def flash(deployed: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
                 provision.plan(repl, member(lock=True), store)
             repl.write_file(deploy.MAIN, mpy.MAIN.read_bytes())
             repl.write_file("/boot.py", b"import os\n")
-        provision_cli.run_provision(board.url, member(), folder / "store.sqlite")
-        done = provision_cli.run_provision(board.url, member(lock=True), folder / "store.sqlite")
+        provision_command.run_provision(board.url, member(), folder / "store.sqlite")
+        done = provision_command.run_provision(board.url, member(lock=True), folder / "store.sqlite")
         assert done["written"] == ["/lock"]
         assert done["removed"] == ["/boot.py"]
         assert done["locked"]
@@ -200,9 +199,9 @@ def test_a_board_with_the_loader_is_locked_where_it_starts_terns_own(
                 with pytest.raises(UsageError, match="does not start"):
                     lock.check(repl, network=False)
             repl.remove("/boot.bin")
-        assert provision_cli.run_provision(board.url, member(lock=True), copied.with_name("store.sqlite"))[
-            "locked"
-        ]
+        assert provision_command.run_provision(
+            board.url, member(lock=True), copied.with_name("store.sqlite")
+        )["locked"]
     for keys in KEYS[1:3]:
         with boot_under_fire(copied, keys, monkeypatch) as (said, board):
             assert not any(prompt in said for prompt in PROMPTS), said

@@ -12,19 +12,19 @@ import pytest
 from harness.arena import CARD, COST, TERN, D, K
 from rig import read_ledgers
 
-from ternhost.aggregate import sleepers, store_file
-from ternhost.aggregate.store import Store
-from ternhost.fleet import keys
-from ternhost.fleet.attach import attach
-from ternhost.fleet.broker import configure
-from ternhost.fleet.provision import board_directories, provision_fleet
-from ternhost.mechanisms.accounting import Policy
+from ternhost.privacy.accounting import Policy
+from ternhost.provision import keys
+from ternhost.provision.boards import board_directories, provision_fleet
+from ternhost.reach.broker.attach import attach
+from ternhost.reach.broker.configuration import configure
+from ternhost.reach.broker.mosquitto import Mosquitto, free_port
+from ternhost.store import sleepers, store_file
+from ternhost.store.store import Store
 from terntools.boards.provision import Broker, Member
+from terntools.boards.provision_command import run_provision
 from terntools.boards.repl import Repl
-from terntools.cli.provision import run_provision
 from terntools.emulators.pico import boot_pico
 from terntools.emulators.unix_fleet import EmulatedFleet
-from terntools.mosquitto import Mosquitto, free_port
 
 BOARDS = 3
 ROUNDS = 4

@@ -8,9 +8,8 @@ import pytest
 from matplotlib.colors import to_rgb
 
 from ternhost.cli import main as tern
-from terntools.bench import current_model, latency
+from terntools.bench import current_model, latency, latency_command
 from terntools.bench import plots as bench_plots
-from terntools.cli import bench_latency
 
 
 def report(case, **more):
@@ -51,7 +50,7 @@ def test_the_page_shows_latency_energy_and_bytes():
         "chip": "rp2040", "unit": "us", "case": {"mechanism": main.mechanism, "model": main.model},
         "reports": [report(case, breakdown=parts) for case in cases],
     }  # fmt: skip
-    (page,) = bench_latency.pictures(result).values()
+    (page,) = latency_command.pictures(result).values()
     latency_axes, energy_axes, bytes_axes = page.axes
     assert "milliseconds" in latency_axes.get_xlabel()
     assert "microjoules" in energy_axes.get_xlabel()
@@ -68,7 +67,7 @@ def test_the_page_shows_latency_energy_and_bytes():
 
 def test_times_of_this_machine_have_no_energy():
     result = {"chip": None, "unit": "us", "case": {}, "reports": [report(latency.Case())]}
-    (page,) = bench_latency.pictures(result).values()
+    (page,) = latency_command.pictures(result).values()
     assert len(page.axes) == 2
 
 

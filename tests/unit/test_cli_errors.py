@@ -57,8 +57,6 @@ def test_json_tells_of_a_failure(words, code, hint, capsys):
         (["device", "bench", "--repeats", "256"], "--repeats must be 1 to 255, not 256"),
         (["experiment", "mean", "--runs", "0"], "--runs must be 1 or more, not 0"),
         (["experiment", "mean", "--seed", "-1"], "--seed must be 0 or more, not -1"),
-        (["bench", "ingest", "--reports", "0"], "--reports must be 1 or more, not 0"),
-        (["bench", "ingest", "--batch", "197"], "--batch must be 1 to 196, not 197"),
         (
             ["hil", "--hardware-map", "none.yaml", "--timeout", "nan"],
             "--timeout must be a number above 0, not nan",

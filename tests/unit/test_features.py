@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tern.features import Window
-from terntools import scale
+from ternhost import cli, errors
 
 ONE = 16384
 int16 = st.integers(-32768, 32767)
@@ -94,8 +94,8 @@ def recordings(path, names=""):
 @pytest.mark.parametrize("names", ["", "x,y,z"])
 def test_a_scale_is_found_from_recordings(tmp_path, capsys, names):
     file = recordings(tmp_path / "public.csv", names)
-    assert scale.main([str(file), "--times", "8192", "--json", "--length"]) == 0
-    found = json.loads(capsys.readouterr().out)
+    assert cli.main(["scale", str(file), "--times", "8192", "--json", "--length"]) == 0
+    found = json.loads(capsys.readouterr().out)["scale"]
     assert len(found) == 16
     (low, high), (least, most) = found[:2]  # of the mean and of the deviation of x: 0 and .3, 128 samples
     error = 0.3 * 8192 / 128**0.5
@@ -107,7 +107,7 @@ def test_a_scale_is_found_from_recordings(tmp_path, capsys, names):
 
 def test_a_scale_is_printed_for_a_program(tmp_path, capsys):
     file = recordings(tmp_path / "public.csv")
-    assert scale.main([str(file), "--times", "8192"]) == 0
+    assert cli.main(["scale", str(file), "--times", "8192"]) == 0
     said = capsys.readouterr().out
     place = {}
     exec(said, place)
@@ -131,13 +131,10 @@ def test_a_scale_is_printed_for_a_program(tmp_path, capsys):
 )
 def test_what_makes_no_scale_says_why(tmp_path, capsys, text, argv, said):
     (tmp_path / "a.csv").write_text(text)
-    with pytest.raises(SystemExit) as ended:
-        scale.main([str(tmp_path / "a.csv"), *argv])
-    assert ended.value.code == 2
+    assert cli.main(["scale", str(tmp_path / "a.csv"), *argv]) == errors.USAGE
     assert said in capsys.readouterr().err
 
 
 def test_a_missing_file_is_said(tmp_path, capsys):
-    with pytest.raises(SystemExit):
-        scale.main([str(tmp_path / "none.csv")])
+    assert cli.main(["scale", str(tmp_path / "none.csv")]) == errors.USAGE
     assert "cannot be read" in capsys.readouterr().err

@@ -8,12 +8,11 @@ import pytest
 
 from tern import storage
 from ternhost import datasets
-from ternhost.aggregate.fleet_key import FleetKey
 from ternhost.cli import main
 from ternhost.errors import UsageError
-from terntools.boards import provision
+from ternhost.store.fleet_key import FleetKey
+from terntools.boards import provision, provision_command
 from terntools.boards.provision import Broker, Member
-from terntools.cli import provision as provision_cli
 
 ROWS = np.zeros((1, 4), np.int16)
 
@@ -34,8 +33,8 @@ def test_policies():
 
 def member(*options):
     parser = argparse.ArgumentParser()
-    provision_cli.add_options(parser, required=False)
-    return provision_cli.member_of(parser.parse_args(["--device", "7", *options]))
+    provision_command.add_options(parser, required=False)
+    return provision_command.member_of(parser.parse_args(["--device", "7", *options]))
 
 
 def test_a_board_whose_program_collects_its_records_is_given_none():
@@ -108,8 +107,8 @@ def test_labels_of_0_and_1_are_taken_with_a_word(labels, is_told, tmp_path, caps
     path = tmp_path / "records.csv"
     path.write_text("".join(f"1,0.5,{label}\n" for label in labels))
     parser = argparse.ArgumentParser()
-    provision_cli.add_options(parser, required=True)
-    member = provision_cli.member_of(
+    provision_command.add_options(parser, required=True)
+    member = provision_command.member_of(
         parser.parse_args(["--store", "s", "--device", "7", "--records", str(path)])
     )
     assert member.rows[:, -1].tolist() == [round(16384 * label) for label in labels]
@@ -211,7 +210,7 @@ def test_the_command_names_what_is_missing(tmp_path, capsys):
 
 def test_the_options_say_when_to_send_and_what_to_pay_for(tmp_path):
     parser = argparse.ArgumentParser()
-    provision_cli.add_options(parser, required=True)
+    provision_command.add_options(parser, required=True)
     common = ["--store", "s", "--device", "7", "--dataset", "flights"]
     path = tmp_path / storage.FLEET
     for words, policy in (
@@ -221,12 +220,12 @@ def test_the_options_say_when_to_send_and_what_to_pay_for(tmp_path):
         (["--count", "65"], (0, 500, 1, 5, 128)),
         (["--count", "65", "--most-records", "40"], (0, 500, 1, 5, 40)),
     ):
-        member = provision_cli.member_of(parser.parse_args([*common, *words]))
+        member = provision_command.member_of(parser.parse_args([*common, *words]))
         path.write_bytes(member.fleet_file(FleetKey(bytes(range(32)), 5)))
         assert storage.read_fleet(str(path)) == (bytes(range(32)), *policy)
     for number in ("0", "65536", "-1"):
         with pytest.raises(UsageError, match=f"--most-records must be 1 to 65535, not {number}"):
-            provision_cli.member_of(parser.parse_args([*common, "--most-records", number]))
+            provision_command.member_of(parser.parse_args([*common, "--most-records", number]))
 
 
 def sleeper(**options):

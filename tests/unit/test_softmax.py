@@ -13,12 +13,12 @@ from sklearn.linear_model import LogisticRegression
 from tern import card as cards
 from tern.inference import Classifier
 from tern.streams import Replay
-from ternhost.aggregate import estimate
-from ternhost.algorithms import softmax
-from ternhost.algorithms.softmax import LAPLACE, NOT_ENCRYPT, Settings
+from ternhost.count import estimate
 from ternhost.datasets import bundled
 from ternhost.errors import UsageError
-from ternhost.mechanisms import certify
+from ternhost.learn import softmax
+from ternhost.learn.softmax import LAPLACE, NOT_ENCRYPT, Settings
+from ternhost.privacy import certify
 from ternhost.vectorised import RandomLanes, ReplayLanes, probabilities, random_bits, sample
 
 
@@ -170,6 +170,14 @@ def test_summary_shows_the_true_epsilon() -> None:
     assert found["laplace_eval_eps"] == 2
     assert found["epsilon_true"] == 4
     assert found["accounting"]["epsilon_user_level"] == 4
+
+
+@pytest.mark.parametrize("eval_type", [softmax.SILHOUETTE_SCORE, softmax.CALINSKI_HARABASZ_SCORE])
+def test_the_order_of_reports_changes_no_bit_of_a_score(eval_type: str) -> None:
+    source = np.random.default_rng(1)
+    vectors = np.round(source.normal(size=(24, 3)) * 1000) / 1024
+    orders = [source.permutation(24) for _ in range(50)]
+    assert len({softmax.score(eval_type, vectors[own], vectors[own].argmax(axis=1)) for own in orders}) == 1
 
 
 def test_one_cluster_has_no_score() -> None:

@@ -5,10 +5,11 @@ import json
 import os
 import subprocess
 import sys
+import tarfile
 
 import pytest
 
-from ternhost import cli
+from ternhost import cache, cli
 from ternhost.errors import DeviceError, UsageError
 from terntools.emulators import debian
 from terntools.emulators import micropython as emulator
@@ -124,6 +125,26 @@ def test_a_failed_step_shows_the_end_of_its_output_and_keeps_the_log(monkeypatch
     assert "an earlier step" in (tmp_path / "failed-build.log").read_text()
     with pytest.raises(BuildError, match="tern-no-such-command is not installed"):
         steps.run("tern-no-such-command")
+
+
+def test_builds_of_one_version_share_its_source(monkeypatch, tmp_path):
+    monkeypatch.setenv("TERN_CACHE", str(tmp_path))
+    source = emulator.Source("trixie", "1.2.3")
+
+    def fetch(work, out):
+        (work / "micropython").mkdir()
+        (work / "micropython/mpcross").write_text("compiled")
+        with tarfile.open(out / "micropython.tar", "w") as tar:
+            tar.add(work / "micropython", "micropython")
+        return {"micropython_1.2.3.dsc": "its checksum"}
+
+    cache.build_entry(source.recipe, fetch, str)
+    for build in ("pico", "m33"):  # neither fetches it
+        (tmp_path / build).mkdir()
+        folder, checksums = source.unpack(tmp_path / build, shell(tmp_path))
+        assert (folder / "mpcross").read_text() == "compiled"
+        assert checksums == {"micropython_1.2.3.dsc": "its checksum"}
+        (folder / "mpcross").write_text("changed by this build")
 
 
 def test_a_calling_make_does_not_leak_into_a_build(monkeypatch, tmp_path):

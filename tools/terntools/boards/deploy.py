@@ -13,7 +13,7 @@ from queue import SimpleQueue
 
 from tern import host_frames
 from ternhost.errors import DeviceError, TernError, UsageError
-from ternhost.links import open_link
+from ternhost.reach.links import open_link
 from terntools.boards import modules, mpy, self_check
 from terntools.boards.repl import Repl
 

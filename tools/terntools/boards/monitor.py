@@ -21,9 +21,9 @@ import serial
 
 from tern import frames, wire
 from ternhost.errors import DeviceError
-from ternhost.links import read_hello
-from ternhost.links.serial import BAUD, open_port
-from ternhost.mechanisms.base import MICRO
+from ternhost.privacy.base import MICRO
+from ternhost.reach.links import read_hello
+from ternhost.reach.ports.link import BAUD, open_port
 
 _NAMES = {
     wire.HELLO: "HELLO", wire.REPORT: "REPORT", wire.BENCH: "BENCH", wire.ERROR: "ERROR", wire.ROUND: "ROUND",

@@ -56,14 +56,14 @@ def library_modules() -> list[Path]:
 
 
 def library(architecture: str = "") -> dict[str, str]:
-    """The sources of the device library for `architecture`: name of a module, with dots, -> text."""
+    """The sources of the device library for `architecture`, without types: name of a module, with dots, -> text."""
     sources = {}
     for path in sorted(LIBRARY.rglob("*.py")):
         parts = path.relative_to(LIBRARY.parent).with_suffix("").parts
         sources[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path.read_text()
     if architecture.startswith("armv"):
         sources |= {f"tern.{path.stem}": path.read_text() for path in THUMB.glob("*.py")}
-    return sources
+    return {name: fold.without_types(text) for name, text in sources.items()}
 
 
 def file_of(module: str) -> str:
@@ -95,30 +95,44 @@ def sources_for(
         found = modules.usable(sources, board)
     else:
         programs = (MAIN.read_text(), ANSWERS.read_text(), program)
-        found = dict(_folded(board, tuple(sources.items()), frozenset(more), programs))
+        named = frozenset(f"tern.{name}" for name in more)
+        found = dict(_shortened(tuple(sources.items()), board, named, programs, ON_DEMAND, BEYOND))
     _require(found, program, whole)
     return found
 
 
-@functools.cache
-def _folded(
-    board: Board, library: tuple[tuple[str, str], ...], more: frozenset[str], programs: tuple[str, str, str]
-) -> Mapping[str, str]:
-    plain = dict(library)
-    folded = fold.fold(plain)
+_Texts = tuple[tuple[str, str], ...]  # of modules: (name, text)
+
+
+@functools.lru_cache(maxsize=64)
+def _shortened(
+    library: _Texts,
+    board: Board,
+    named: frozenset[str],
+    programs: tuple[str, str, str],
+    on_demand: tuple[str, ...],
+    beyond: tuple[str, ...],
+) -> _Texts:
+    """The sources of a board's set. Kept, since it takes a second; what it comes from are the arguments alone."""
+    plain, folded = dict(library), dict(_folded(library))
     sources = modules.usable(folded, board)
-    named = {f"tern.{name}" for name in more}
-    asked = named | modules.imports(programs[2])
-    added = modules.at_top(sources, asked)  # softmax brings inference
-    unwanted = {f"tern.{name}" for name in ON_DEMAND} - added
+    asked = named | modules.imports(programs[-1])
+    # softmax imports inference; BRINGS is folded away
+    added = modules.at_top(sources, modules.brought(plain, asked))
+    unwanted = {f"tern.{name}" for name in on_demand} - added
     found = modules.needed(sources, modules.imports(programs[0]) | added, unwanted)
-    own = modules.brought(sources, {f"tern.{name}" for name in BEYOND} & asked)
+    own = modules.brought(plain, {f"tern.{name}" for name in beyond} & asked) & sources.keys()
     api = ["\n".join(modules.public(plain[name])) for name in sorted(own)]
     found = fold.prune(found, [*programs, *api])
     own |= {name for name in found if name.startswith(_OWN)}
     if "tern.bench" not in found:  # the programs that measure a board look into it
         found = shorten.public_names(found, folded, programs, own)
-    return shorten.parameters(found, programs, own)
+    return tuple(shorten.parameters(found, programs, own).items())
+
+
+@functools.lru_cache(maxsize=8)
+def _folded(library: _Texts) -> _Texts:
+    return tuple(fold.fold(dict(library)).items())
 
 
 def _require(sources: Mapping[str, str], program: str, whole: bool) -> None:

@@ -16,12 +16,13 @@ import numpy as np
 
 from tern import card as cards
 from tern import fixed, host_frames, wire
-from ternhost import fleet, mechanisms
 from ternhost.errors import DeviceError, RefusedError
-from ternhost.fleet.provision import board_directories, new_keys, provision_board
-from ternhost.links import Link, open_link
-from ternhost.mechanisms.accounting import Policy
-from ternhost.mechanisms.base import MICRO
+from ternhost.privacy import mechanisms
+from ternhost.privacy.accounting import Policy
+from ternhost.privacy.base import MICRO
+from ternhost.provision.boards import board_directories, new_keys, provision_board
+from ternhost.reach import fleet
+from ternhost.reach.links import Link, open_link
 
 BENCH_MECHANISMS = ("three-outputs", "duchi", "pm-sub")
 _ENTROPY = {

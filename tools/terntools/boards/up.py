@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from tern import host_frames
-from ternhost.aggregate.store import Store
 from ternhost.errors import DeviceError, UsageError
+from ternhost.store.store import Store
 from terntools.boards import deploy, flash, provision
 from terntools.boards.deploy import Changes
 from terntools.boards.flash import Firmware

@@ -38,6 +38,13 @@ RECIPE = Recipe(
     products=("micropython",),
 )
 
+_TREE = "micropython.tar"
+_LIBRARIES = ("mbedtls", "lwip")  # emptied in Debian's MicroPython, packages of their own
+# A security update of Debian changes the version of a package and not the release that it is made from.
+_CHECKSUMS = {
+    "lwip_2.2.1+dfsg1.orig.tar.xz": "83729c274c499d3348e9fbbe043a3113f3fa8953e7efddc7c21c7fcbb1f2b7b1"
+}
+
 # What it takes to unpack and compile any port of MicroPython.
 SOURCE_REQUIREMENTS = (
     Requirement("debian-archive-keyring"),
@@ -170,36 +177,67 @@ class Source:
     release: str
     version: str | None
 
+    @property
+    def recipe(self) -> Recipe:
+        return Recipe(
+            name="micropython-source",
+            version=self.version or self.release,
+            options={"libraries": _LIBRARIES},
+            products=(_TREE,),
+        )
+
+    def unpack(self, work: Path, shell: Shell) -> tuple[Path, dict[str, str]]:
+        """Put the source, ready to build any port, into `work`; it is fetched once, and kept in the cache.
+
+        Returns its folder and the sha256 of every package.
+        """
+        entry = cache.build_entry(
+            self.recipe, lambda within, out: self._fetch(within, out, shell.progress), shell.progress
+        )
+        shell.run("tar", "-xf", entry / _TREE, "-C", work)
+        record = cache.read_record(self.recipe)
+        assert record is not None
+        return work / "micropython", record["built_with"]
+
+    def _fetch(self, work: Path, out: Path, progress: Progress) -> dict[str, str]:
+        shell = Shell(work / "build.log", progress)
+        name = f"MicroPython {self.version}" if self.version else "the newest MicroPython"
+        progress(f"fetching the source of {name} from Debian {self.release}")
+        packages, source = work / "packages", work / "micropython"
+        packages.mkdir()
+        wanted = f"micropython={self.version}" if self.version else "micropython"
+        if self.release == debian.RELEASE:
+            debian.download((wanted, *_LIBRARIES), (), packages, shell)
+        else:
+            debian.download((wanted,), (), packages, shell, self.release)
+            debian.download(_LIBRARIES, (), packages, shell)
+        debian.require_checksums(packages, _CHECKSUMS)
+        shell.run("dpkg-source", "--extract", debian.only(packages, "micropython_*.dsc"), source)
+        # Debian links its own, 64-bit Mbed TLS. A board has the bundled one, and so has the 32-bit build: take
+        # that change back and put the source of Debian's package where the bundled one was.
+        change = debian.only(source / "debian/patches", "*Use-system-mbedtls.patch")
+        shell.run("patch", "-R", "-p1", "-i", change, cwd=source)
+        for library in _LIBRARIES:
+            folder = source / "lib" / library
+            shutil.rmtree(folder, ignore_errors=True)
+            folder.mkdir()
+            tarball = debian.only(packages, f"{library}_*.orig.tar.*")
+            shell.run("tar", "-xf", tarball, "-C", folder, "--strip-components=1")
+        # Debian removed micropython-lib, which only has to look present.
+        (source / "lib/micropython-lib").mkdir(exist_ok=True)
+        (source / "lib/micropython-lib/README.md").touch()
+        progress("compiling mpy-cross")
+        make(shell, "-C", source / "mpy-cross")
+        shell.run("tar", "-cf", out / _TREE, "-C", work, source.name)
+        return checksums_in(packages)
+
 
 PINNED = Source(debian.RELEASE, MICROPYTHON_VERSION)
 
 
-def fetch_source(
-    work: Path,
-    shell: Shell,
-    others: tuple[str, ...] = (),
-    binaries: tuple[str, ...] = (),
-    micropython: Source = PINNED,
-) -> tuple[Path, dict[str, str]]:
-    """Put MicroPython's source into `work`, with other source packages and binary packages beside it.
-
-    Those are of debian.RELEASE. Returns the source tree and the sha256 of every package.
-    """
-    version = f"={micropython.version}" if micropython.version else ""
-    name = f"MicroPython {micropython.version}" if micropython.version else "the newest MicroPython"
-    shell.progress(f"fetching the source of {name} from Debian {micropython.release}")
-    packages = work / "packages"
-    packages.mkdir()
-    wanted = f"micropython{version}"
-    if micropython.release == debian.RELEASE:
-        others = (wanted, *others)
-    else:
-        debian.download([wanted], (), packages, shell, micropython.release)
-    debian.download(others, binaries, packages, shell)
-    source = work / "micropython"
-    description = debian.only(packages, "micropython_*.dsc")
-    shell.run("dpkg-source", "--extract", description, source)
-    return source, checksums_in(packages)
+def make(shell: Shell, *arguments: str | Path) -> None:
+    """Run make on every core."""
+    shell.run("make", "-s", f"-j{os.cpu_count()}", *arguments)
 
 
 def checksums_in(packages: Path) -> dict[str, str]:
@@ -207,54 +245,15 @@ def checksums_in(packages: Path) -> dict[str, str]:
     return {path.name: cache.sha256_of(path) for path in sorted(packages.iterdir()) if path.is_file()}
 
 
-def unpack_library(name: str, source: Path, packages: Path, shell: Shell) -> None:
-    """Put the source of Debian's package `name` into lib/ of MicroPython's source, where Debian emptied it."""
-    library = source / "lib" / name
-    shutil.rmtree(library, ignore_errors=True)
-    library.mkdir()
-    tarball = debian.only(packages, f"{name}_*.orig.tar.*")
-    shell.run("tar", "-xf", tarball, "-C", library, "--strip-components=1")
-
-
-def unpack_source(
-    work: Path,
-    shell: Shell,
-    binaries: tuple[str, ...] = (),
-    others: tuple[str, ...] = (),
-    micropython: Source = PINNED,
-) -> tuple[Path, dict[str, str]]:
-    """Put MicroPython's source, ready to build any port, into `work`; the rest as fetch_source()."""
-    source, checksums = fetch_source(work, shell, ("mbedtls", *others), binaries, micropython)
-    # Debian links its own, 64-bit Mbed TLS. A board has the bundled one, and so has the 32-bit build: take
-    # that change back and put the source of Debian's package where the bundled one was.
-    change = debian.only(source / "debian/patches", "*Use-system-mbedtls.patch")
-    shell.run("patch", "-R", "-p1", "-i", change, cwd=source)
-    unpack_library("mbedtls", source, work / "packages", shell)
-    # Debian removed micropython-lib, which only has to look present.
-    (source / "lib/micropython-lib").mkdir(exist_ok=True)
-    (source / "lib/micropython-lib/README.md").touch()
-    shell.progress("compiling mpy-cross")
-    shell.run("make", f"-j{os.cpu_count()}", "-C", source / "mpy-cross")
-    return source, checksums
-
-
 def _compile(work: Path, out: Path, progress: Progress) -> dict[str, str]:
     shell = Shell(work / "build.log", progress)
     debian.require(_REQUIREMENTS, shell)
-    source, packages = unpack_source(work, shell)
+    source, packages = PINNED.unpack(work, shell)
     manifest = work / "manifest.py"
     manifest.write_text(_FROZEN)
     progress("compiling MicroPython for the emulated device: unix, 32 bits, single-precision floats")
     options = [f"{name}={value}" for name, value in _MAKE_OPTIONS.items()]
-    shell.run(
-        "make",
-        f"-j{os.cpu_count()}",
-        "-C",
-        source / "ports/unix",
-        "BUILD=build",
-        f"FROZEN_MANIFEST={manifest}",
-        *options,
-    )
+    make(shell, "-C", source / "ports/unix", "BUILD=build", f"FROZEN_MANIFEST={manifest}", *options)
     shutil.copy(source / "ports/unix/build/micropython", out / "micropython")
     return {**packages, "compiler": version_of("gcc")}
 

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from ternhost import extras
 from ternhost.errors import TernError, UsageError
-from ternhost.links.serial import open_port
+from ternhost.reach.ports.link import open_port
 from terntools.emulators import machines as emulators
 from terntools.testing import folders
 from terntools.testing.hardware import Board, read_map

@@ -62,7 +62,7 @@ def build_native(progress: Progress) -> Path:
 
 def _build(work: Path, out: Path, progress: Progress) -> Mapping[str, str]:
     shell = Shell(work / "build.log", progress)
-    source, packages = emulator.fetch_source(work, shell)
+    source, packages = emulator.PINNED.unpack(work, shell)
     folder = work / "module"
     folder.mkdir()
     (folder / "Makefile").write_text(_MAKEFILE)

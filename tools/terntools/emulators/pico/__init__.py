@@ -7,7 +7,6 @@ boot ROM, that of flash and of its cache is not modelled, and core 1 is not ther
 from __future__ import annotations
 
 import json
-import os
 import selectors
 import shutil
 import subprocess
@@ -82,9 +81,12 @@ def build_pico(progress: Progress) -> Path:
 
 def _build_firmware(work: Path, out: Path, progress: Progress) -> Mapping[str, str]:
     shell = Shell(work / "build.log", progress)
-    source, packages = emulator.unpack_source(work, shell, _PACKAGES)
-    sdk = work / "sdk"
-    for package in (work / "packages").glob("*.deb"):
+    source, checksums = emulator.PINNED.unpack(work, shell)
+    progress("fetching the SDK of the Pico")
+    packages, sdk = work / "packages", work / "sdk"
+    packages.mkdir()
+    debian.download((), _PACKAGES, packages, shell)
+    for package in packages.glob("*.deb"):
         shell.run("dpkg", "-x", package, sdk)
     for name in ("pico-sdk", "tinyusb"):  # emptied in MicroPython's source, packages of their own in Debian
         library = source / "lib" / name
@@ -105,9 +107,13 @@ def _build_firmware(work: Path, out: Path, progress: Progress) -> Mapping[str, s
         "pioasm_DIR": sdk / "usr/lib/cmake/pioasm",
     }
     shell.run("cmake", "-S", port, "-B", build, *(f"-D{name}={value}" for name, value in options.items()))
-    shell.run("make", f"-j{os.cpu_count()}", "-C", build)
+    emulator.make(shell, "-C", build)
     shutil.copy(build / "firmware.bin", out)
-    return {**packages, "compiler": emulator.version_of("arm-none-eabi-gcc")}
+    return {
+        **checksums,
+        **emulator.checksums_in(packages),
+        "compiler": emulator.version_of("arm-none-eabi-gcc"),
+    }
 
 
 def _build_machine(work: Path, out: Path, progress: Progress) -> Mapping[str, str]:

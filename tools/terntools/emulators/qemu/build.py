@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -20,17 +19,12 @@ from terntools.emulators.micropython import PINNED, Source
 _HERE = Path(__file__).parent
 _PORT = _HERE / "port"
 _TOOLCHAIN = _HERE / "toolchain"
-_LIBRARIES = ("lwip",)
 
 # Of debian.OLDER: the configuration of QEMU's Xtensa core, and GCC's arithmetic for its ABI. They go with any later
 # compiler, too.
 _XTENSA_SOURCES = ("qemu",)
 _XTENSA_BINARIES = ("binutils-source=2.40-2", "gcc-12-source=12.2.0-14+deb12u1")
 
-# A security update of Debian changes the version of a package and not the release that it is made from.
-_CHECKSUMS = {
-    "lwip_2.2.1+dfsg1.orig.tar.xz": "83729c274c499d3348e9fbbe043a3113f3fa8953e7efddc7c21c7fcbb1f2b7b1"
-}
 _XTENSA_CHECKSUMS = {
     "qemu_7.2+dfsg.orig.tar.xz": "91aca71520040edc40b8d437aa3004dae614f58e286cf653ee8996c07af2962f",
     "binutils-source_2.40-2_all.deb": "4c03b0d0508f8134200ec083e4dbb81b906efbfa0d7a2bdb7aa0c120aabda246",
@@ -80,7 +74,7 @@ class Build:
             version=self.micropython.version or self.micropython.release,
             options={
                 "port": cache.sha256_of_tree(_PORT),
-                "packages": list(_LIBRARIES),
+                "packages": ["lwip"],
                 **(
                     {"toolchain": cache.sha256_of_tree(_TOOLCHAIN), "binaries": list(_XTENSA_BINARIES)}
                     if "xtensa" in self.sets
@@ -112,12 +106,7 @@ class Build:
 
     def _compile(self, work: Path, out: Path, progress: Progress) -> Mapping[str, str]:
         shell = Shell(work / "build.log", progress)
-        source, packages = emulator.unpack_source(
-            work, shell, others=_LIBRARIES, micropython=self.micropython
-        )
-        debian.require_checksums(work / "packages", _CHECKSUMS)
-        for library in _LIBRARIES:
-            emulator.unpack_library(library, source, work / "packages", shell)
+        source, packages = self.micropython.unpack(work, shell)
         port = source / "ports/tern"
         shutil.copytree(_PORT, port)
         built_with = {**packages}
@@ -128,7 +117,7 @@ class Build:
                 options.append(f"XTENSA={folder}")
                 built_with.update(more)
             progress(f"compiling MicroPython for QEMU: {name}")
-            _make(shell, "-C", port, f"ARCH={name}", "BUILD=build", *options)
+            emulator.make(shell, "-C", port, f"ARCH={name}", "BUILD=build", *options)
             shutil.copy(port / "build/firmware.elf", out / f"{name}.elf")
             shutil.rmtree(port / "build")
             built_with[f"compiler of {name}"] = emulator.version_of(_COMPILER_COMMANDS[name])
@@ -138,10 +127,6 @@ class Build:
 ESP32 = Build("esp32-firmware", ("rv32", "xtensa"))
 M33 = Build("m33-firmware", ("m33",))
 NEWEST = Build("newest-firmware", ("rv32",), Source(NEXT, None))
-
-
-def _make(shell: Shell, *arguments: str | Path) -> None:
-    shell.run("make", "-s", f"-j{os.cpu_count()}", *arguments)
 
 
 def _make_toolchain(work: Path, shell: Shell) -> tuple[Path, dict[str, str]]:
@@ -161,7 +146,7 @@ def _make_toolchain(work: Path, shell: Shell) -> tuple[Path, dict[str, str]]:
     gcc = _unpack(
         sources, "**/gcc-*.tar.*", ("*/libgcc/config/xtensa/*", "*/include/xtensa*"), sources, shell
     )
-    _make(
+    emulator.make(
         shell,
         "-f",
         _TOOLCHAIN / "Makefile",

@@ -1,0 +1,55 @@
+"""Brokers to measure with, on this machine: one, or that of a site and the central one, to which it is bridged."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from ternhost.errors import DeviceError
+from ternhost.reach.broker import configuration
+from ternhost.reach.broker.access import Access
+from ternhost.reach.broker.link import MqttLink
+from ternhost.reach.broker.mosquitto import Mosquitto, free_port
+from ternhost.reach.broker.sites import SITES
+from ternhost.store.store import Store
+
+_SITE = "site"
+_LINK = 20.0  # s that a bridge may take
+
+
+@contextmanager
+def running(directory: Path, keys: dict[int, bytes], bridge: bool = False) -> Iterator[tuple[Access, int]]:
+    """How a host reaches a broker whose files go into a new directory, and the port at which boards with `keys` do.
+
+    bridge: boards are at the broker of a site. There is no TLS, and no limit to the queue of the host. Raises
+    DeviceError.
+    """
+    directory.mkdir(mode=0o700)
+    with Store(directory / configuration.STORE) as store:
+        store.add_devices(keys)
+    access = configuration.configure(directory, port=free_port(), tls=False, persistence=False, queued=0)
+    if not bridge:
+        with Mosquitto(directory):
+            yield access, access.port
+        return
+    port = free_port()
+    configuration.add_site(directory, _SITE, bridge=True, port=port)
+    site = directory / SITES / _SITE
+    with Mosquitto(directory), Mosquitto(site):
+        asyncio.run(_wait(access, site))
+        yield access, port
+
+
+async def _wait(access: Access, site: Path) -> None:
+    link = MqttLink(access)
+    await link.connect()
+    try:
+        async with asyncio.timeout(_LINK):
+            while not link.sites.get(_SITE):
+                await asyncio.sleep(0.05)
+    except TimeoutError:
+        raise DeviceError("the bridge does not connect", hint=f"see {site / 'mosquitto.log'}") from None
+    finally:
+        await link.close()

@@ -1,0 +1,98 @@
+"""How long a round takes whose devices are behind gateways on this machine, and the memory of each gateway.
+
+python -m bench.gateways [--clients N] [--gateways N] [--rounds N] [--dataset NAME]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from harness.local_sites import LocalSites, Sites
+
+from bench.memory import resident
+from ternhost.learn.base import ALGORITHMS
+from ternhost.reach.fleet import KINDS
+from ternhost.run.options import Schedule, Where
+from ternhost.run.run import Run
+from ternhost.run.status import END, Status, Watcher
+
+_LOOKED_AT = (1, 5, 20)  # rounds after which the memory is told
+
+
+def run(
+    clients: int, gateways: int, rounds: int, dataset: str, tell: Callable[[str], None]
+) -> dict[str, Any]:
+    """Rounds of FedSGD on so many simulated clients, all of them in each round. Raises TernError.
+
+    seconds: of each round, beginning to end. memory_bytes: of each gateway after some of the rounds, and of this
+    process.
+    """
+    bounds = [clients * i // gateways for i in range(gateways + 1)]
+    runs = {
+        f"site-{i + 1}": {"fleet": f"simulated:{end - start}", "first_id": start + 1, "dataset": dataset}
+        for i, (start, end) in enumerate(pairwise(bounds))
+    }
+    times: list[float] = []
+    memory: dict[int, dict[str, int]] = {}
+    counts = 0
+    begun = time.monotonic()
+
+    def status(now: Status) -> None:
+        nonlocal begun, counts
+        if now.event != END:
+            return
+        times.append(time.monotonic() - begun)
+        counts += now.reports
+        if now.round in _LOOKED_AT or now.round == rounds:
+            held = [resident(site.pid) for site in sites.sites.values() if site.pid]
+            memory[now.round] = {"gateway_most": max(held), "gateway_least": min(held), "host": resident()}
+        tell(f"round {now.round}: {now.reports:,} reports in {times[-1]:.1f} s")
+        begun = time.monotonic()
+
+    with tempfile.TemporaryDirectory(prefix="tern-gateways-") as scratch, KINDS.lent("local", LocalSites):
+        place = Path(scratch)
+        with Sites(place / "sites", runs) as sites:
+            options = ALGORITHMS["fedsgd"].Options(dataset=dataset)
+            where = Where(fleet=sites.fleet, deadline=600.0)
+            schedule = Schedule(rounds=rounds)
+            watcher = Watcher(status=status, warn=tell)
+            with Run.begin(
+                "fedsgd", options, where, schedule=schedule, watcher=watcher, parent=place / "runs"
+            ) as begun_run:
+                begun = time.monotonic()
+                begun_run.run()
+    return {
+        "clients": clients,
+        "gateways": gateways,
+        "rounds": rounds,
+        "dataset": dataset,
+        "reports": counts,
+        "seconds": [round(one, 2) for one in times],
+        "seconds_median": round(median(times), 2),
+        "seconds_most": round(max(times), 2),
+        "memory_bytes": memory,
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Time rounds behind gateways; prints one JSON object.")
+    parser.add_argument("--clients", type=int, default=1_000_000, help="of all gateways")
+    parser.add_argument("--gateways", type=int, default=10, help="a process each")
+    parser.add_argument("--rounds", type=int, default=20, help="in which all take part")
+    parser.add_argument("--dataset", default="flights-planned", help="their records")
+    args = parser.parse_args()
+    result = run(**vars(args), tell=lambda line: print(line, file=sys.stderr, flush=True))
+    print(json.dumps(result, indent=1))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,131 @@
+"""`tern bench battery`: how long a battery lasts on a board that wakes for each round."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from ternhost import errors
+from ternhost.command import add_command, print_result
+from ternhost.errors import UsageError
+from terntools.bench import battery
+from terntools.terminal import require_positive
+
+
+def add_action(actions: Any) -> None:
+    parser = add_command(
+        actions,
+        "battery",
+        "how long a battery lasts on a board that sleeps and wakes for each round; modelled",
+        "tern bench battery --board esp32 --interval-s 3600 --capacity-mah 2000\n"
+        "tern bench battery --board pico-w --sleep timer --awake-ms join=2500 --plot battery.png",
+    )
+    boards = battery.figures()["boards"]
+    sleeps = "; ".join(f"{name}: {', '.join(of['sleeps'])}" for name, of in boards.items())
+    parser.add_argument("--board", required=True, choices=tuple(boards))
+    parser.add_argument(
+        "--interval-s", type=float, default=3600.0, metavar="S", help="from wake to wake (default 3600)"
+    )
+    parser.add_argument(
+        "--capacity-mah", type=float, default=2000.0, metavar="MAH", help="of the battery (default 2000)"
+    )
+    parser.add_argument("--sleep", metavar="HOW", default="deepsleep", help=f"default deepsleep; {sleeps}")
+    parser.add_argument(
+        "--awake-ms",
+        action="append",
+        default=[],
+        metavar="PHASE=MS",
+        help=f"how long a phase takes, of {', '.join(boards['esp32']['phases'])}; once for each",
+    )
+    parser.add_argument("--volts", type=float, metavar="V", help="of the battery (default 3.7)")
+    parser.add_argument(
+        "--self-discharge",
+        type=float,
+        metavar="SHARE",
+        help="share of its capacity that the battery loses a month by itself (default 0.025, lithium-ion)",
+    )
+    parser.add_argument("--plot", metavar="FILE.png", help="also draw where the charge goes")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.set_defaults(func=_run)
+
+
+def _times(words: list[str]) -> dict[str, float]:
+    times = {}
+    for word in words:
+        name, _, value = word.partition("=")
+        try:
+            times[name] = float(value)
+        except ValueError:
+            times[name] = -1.0
+        if not 0 <= times[name] < 1e9:
+            raise UsageError(f"--awake-ms must be PHASE=MS, not {word!r}", hint="such as --awake-ms join=800")
+    return times
+
+
+def _run(args: argparse.Namespace) -> int:
+    require_positive(args, "interval_s", "capacity_mah", "volts")
+    if args.self_discharge is not None and not 0 <= args.self_discharge < 1:
+        raise UsageError(f"--self-discharge must be a share from 0 to below 1, not {args.self_discharge:g}")
+    wakes = battery.load(args.board, args.sleep, volts=args.volts, self_discharge=args.self_discharge)
+    wakes = wakes.with_ms(_times(args.awake_ms))
+    life = wakes.life(args.capacity_mah, args.interval_s)
+    too_long = wakes.longest is not None and args.interval_s > wakes.longest
+    result = {
+        "board": args.board,
+        "sleep": args.sleep,
+        "interval_s": args.interval_s,
+        "capacity_mah": args.capacity_mah,
+        "volts": wakes.volts,
+        "awake_s": wakes.awake_s,
+        "milliampere_seconds_a_wake": wakes.charge,
+        "phases": {
+            name: {"ms": phase.ms, "ma": phase.ma, "mas": phase.charge, "source": phase.source}
+            for name, phase in wakes.phases.items()
+        },
+        "sleep_ma": wakes.sleep,
+        "sleep_source": wakes.sleep_source,
+        "longest_sleep_s": wakes.longest,
+        "self_discharge": wakes.self_discharge,
+        "milliampere": life.milliampere,
+        "milliampere_average": life.average,
+        "years": life.years,
+        "modelled": True,
+    }
+    if args.plot:
+        from ternhost.run.report import plots as report
+        from terntools.bench import plots  # loads matplotlib
+
+        report.check_place(Path(args.plot))
+        report.save(plots.page([plots.battery([(_label(args), life.milliampere)])]), Path(args.plot))
+        result["plot"] = args.plot
+    print_result(result, _text(result, wakes, life, too_long), args.json)
+    return errors.OK
+
+
+def _label(args: argparse.Namespace) -> str:
+    return f"{args.board}, {args.sleep}, every {args.interval_s:g} s"
+
+
+def _text(result: dict[str, Any], wakes: battery.Wakes, life: battery.Life, too_long: bool) -> str:
+    lines = [
+        f"{wakes.name}, a wake every {result['interval_s']:g} s, {result['capacity_mah']:g} mAh at {wakes.volts:g} V: "
+        f"{life.years:.2f} years (modelled), {1000 * life.average:.0f} uA on average",
+        f"  a wake takes {wakes.awake_s:.1f} s and {wakes.charge:.0f} mAs:",
+    ]
+    lines += [
+        f"  {name:15} {phase.ms:6.0f} ms x {phase.ma:5.1f} mA = {phase.charge:6.1f} mAs "
+        f"{1000 * life.milliampere[name]:9.1f} uA"
+        for name, phase in wakes.phases.items()
+    ]
+    asleep = result["sleep"] + ", asleep"
+    lines.append(f"  {asleep:46} {1000 * life.milliampere[battery.SLEEP]:9.1f} uA")
+    lines.append(f"  {battery.SELF:46} {1000 * life.milliampere[battery.SELF]:9.1f} uA")
+    lines += [f"  {name}: {phase.source}" for name, phase in wakes.phases.items()]
+    lines.append(f"  {asleep}: {wakes.sleep_source}")
+    lines.append(f"  {battery.SELF}: {100 * wakes.self_discharge:g} % of its capacity a month")
+    if too_long:
+        lines.append(
+            f"  it cannot sleep longer than {wakes.longest:g} s at a time: it would wake in between, and sleep again"
+        )
+    return "\n".join(lines)

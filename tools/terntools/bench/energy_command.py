@@ -1,0 +1,288 @@
+"""`tern bench energy`: what a report costs in microjoules."""
+
+from __future__ import annotations
+
+import argparse
+import math
+import threading
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from tern import card as cards
+from ternhost import errors
+from ternhost.command import add_command, print_result
+from ternhost.errors import TernError, UsageError
+from ternhost.reach import fleet
+from ternhost.reach.ports.fleet import OnPorts
+from terntools.bench import current_model, energy, latency, latency_command, subjects
+from terntools.bench.meters import Meter, ina
+from terntools.bench.sessions import Session
+from terntools.boards import devices
+from terntools.emulators.fleets import Pico
+from terntools.terminal import require_positive, telling
+
+METERS = ("ppk2", "joulescope", "ina226", "ina228", "csv", "model")
+_SESSIONS = 5
+_SECONDS = 12.0
+_REST = 1.0  # of these before and after the board works, so that its idle power is seen
+_BURST = 200  # reports that a board makes in one go
+
+
+def add_action(actions: Any) -> None:
+    parser = add_command(
+        actions,
+        "energy",
+        "what a report costs in microjoules, measured with a meter or modelled",
+        "tern bench energy --meter model --fleet pico-emulated:1 --json\n"
+        "tern bench energy --meter ppk2 --meter-port a1 --fleet port:/dev/ttyACM0 --volts 3.3\n"
+        "tern bench energy --meter csv --file export.csv --volts 5",
+    )
+    latency_command.add_options(parser)
+    meter = parser.add_argument_group("meter")
+    meter.add_argument(
+        "--meter", required=True, choices=METERS, help="an instrument, an export of one (csv), or a model"
+    )
+    meter.add_argument(
+        "--meter-port", metavar="PORT", help="port of a ppk2, or of the Pico that reads an ina226 or ina228"
+    )
+    meter.add_argument(
+        "--volts", type=float, help="voltage of the supply, where the meter does not measure it"
+    )
+    meter.add_argument(
+        "--no-supply", action="store_true", help="ppk2: measure only, and leave the supply to the board"
+    )
+    meter.add_argument(
+        "--shunt",
+        type=float,
+        metavar="OHMS",
+        help="ina226, ina228: resistance of the shunt (default 0.1, 0.015)",
+    )
+    meter.add_argument(
+        "--file", type=Path, metavar="CSV", help="csv: read what the instrument exported from this file"
+    )
+    meter.add_argument(
+        "--marker",
+        type=int,
+        metavar="PIN",
+        help="pin of the board that is wired to the meter (default: GP15 of a Pico)",
+    )
+    meter.add_argument("--active-low", action="store_true", help="the marker is low in a window")
+    meter.add_argument(
+        "--reports", type=int, default=1, metavar="N", help="csv: a window holds N reports (default 1)"
+    )
+    life = parser.add_argument_group("battery life")
+    life.add_argument(
+        "--battery", type=float, default=2000.0, metavar="MAH", help="capacity of the battery (default 2000)"
+    )
+    life.add_argument(
+        "--every", type=float, default=3600.0, metavar="S", help="seconds between reports (default 3600)"
+    )
+    life.add_argument(
+        "--sleep-milliwatts",
+        type=float,
+        metavar="MW",
+        help="power while it sleeps (default: as the chip's datasheet says)",
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.set_defaults(func=_run)
+
+
+def _require_sense(args: argparse.Namespace) -> None:
+    require_positive(args, "volts", "shunt", "battery", "every", "reports")
+    if args.sleep_milliwatts is not None and not 0 <= args.sleep_milliwatts < math.inf:
+        raise UsageError(
+            f"--sleep-milliwatts must be a number, 0 or more, not {args.sleep_milliwatts:g}",
+            hint="leave it out for what the chip's datasheet says",
+        )
+
+
+def _run(args: argparse.Namespace) -> int:
+    _require_sense(args)
+    case = latency_command.case_of(args)
+    if args.meter not in ("csv", "model") and not isinstance(fleet.parse(args.fleet), OnPorts):
+        raise UsageError(
+            "a meter needs a board to measure",
+            hint="name its port: --fleet port:/dev/ttyACM0; or --meter model",
+        )
+    session = Session(args.sessions)
+    symbols = cards.decode(case.card).symbols
+    bits = math.ceil(case.k * math.log2(symbols))
+    pictures: dict[str, Any] = {}
+    with telling(session.say) as say:
+        if args.meter == "model":
+            result, pictures, chip = _model(args, case, bits, say)
+        else:
+            measured, chip = _measure(args, case, say)
+            result = measured.as_dict(bits)
+            parts = {"the report's": measured.net, "idle": measured.gross - measured.net}
+            pictures = _pictures({case.label: parts}, measured.source)
+    result.update(_battery(args, result, chip))
+    result["case"] = {**asdict(case), "bytes_per_report": case.report_bytes}
+    text = summary(result)
+    session.finish("energy", result, text, pictures)
+    result["directory"] = str(session.directory)
+    print_result(result, f"{text}\nall of it is in {session.directory}", args.json)
+    return errors.OK
+
+
+def summary(result: dict[str, Any]) -> str:
+    """The result for people."""
+    lines = [
+        f"{result['microjoules_per_report']:,.1f} uJ a report, {result['microjoules_per_bit']:,.1f} uJ a bit "
+        f"({result['bits_per_report']} bits), at {result['volts']:g} V: {result['source']}",
+        f"  with the idle power of {result['idle_milliwatts']:.2f} mW in it: "
+        f"{result['microjoules_per_report_with_idle']:,.1f} uJ",
+        f"a battery of {result['battery_milliampere_hours']:g} mAh lasts {result['battery_days']:,.0f} days with a "
+        f"report every {result['report_every_seconds']:g} s and {result['sleep_milliwatts']:.3f} mW asleep "
+        f"({result['sleep_source']})",
+    ]
+    return "\n".join(lines)
+
+
+def _battery(args: argparse.Namespace, result: dict[str, Any], chip: str | None) -> dict[str, Any]:
+    asleep, source = args.sleep_milliwatts, "given"
+    if asleep is None and chip in current_model.chips():
+        model = current_model.load(chip)
+        asleep, source = model.volts * model.sleep_ma, f"modelled: {model.sources['sleep']}"
+    elif asleep is None:
+        asleep, source = result["idle_milliwatts"], "as it rests between windows"
+    active = result["milliseconds_per_report"] / 1000
+    days = energy.battery_days(
+        args.battery, result["volts"], result["microjoules_per_report_with_idle"], asleep, args.every, active
+    )
+    return {
+        "battery_days": days,
+        "battery_milliampere_hours": args.battery,
+        "report_every_seconds": args.every,
+        "sleep_milliwatts": asleep,
+        "sleep_source": source,
+    }
+
+
+def _pictures(rows: Mapping[str, Mapping[str, float]], source: str) -> dict[str, Any]:
+    from terntools.bench import plots  # takes long to import
+
+    return {"page": plots.page([plots.energy(rows, source)])}
+
+
+# --- Modelled -----------------------------------------------------------------------------------------------
+
+
+def _model(
+    args: argparse.Namespace, case: latency.Case, bits: int, say: Any
+) -> tuple[dict[str, Any], dict[str, Any], str | None]:
+    # The result, its pictures, and the chip.
+    if not isinstance(fleet.parse(args.fleet), (OnPorts, Pico)):
+        raise UsageError(
+            f"--meter model needs a board's times, and {args.fleet} has none",
+            hint="take --fleet pico-emulated:1, or a board at a port",
+        )
+    with subjects.device(args.fleet) as on:
+        model = current_model.load(on.chip)
+        bench = latency.Bench(on)
+        reports = []
+        for k in dict.fromkeys((case.k, 1, case.d)):
+            one = replace(case, k=k)
+            say(f"{on.name}: timing a report, {one.label}")
+            reports.append(bench.figures(one))
+    by_link = current_model.by_link(model, reports)
+    gross = sum(model.report_microjoules(reports[0]))
+    seconds = reports[0]["median"] / 1e6
+    net = gross - model.sleep_microjoules(seconds)
+    result = {
+        "microjoules_per_report": net,
+        "microjoules_per_report_with_idle": gross,
+        "microjoules_per_bit": net / bits,
+        "bits_per_report": bits,
+        "idle_milliwatts": model.volts * model.sleep_ma,
+        "volts": model.volts,
+        "milliseconds_per_report": 1000 * seconds,
+        "microjoules_by_link": {name: sum(parts.values()) for name, parts in by_link.items()},
+        "source": current_model.SOURCE,
+        "modelled": True,
+        "currents": {
+            "chip": model.name,
+            "active_milliampere": model.active_ma,
+            "sleep_milliampere": model.sleep_ma,
+            "sources": model.sources,
+        },
+    }
+    return result, _pictures(by_link, "modelled"), on.chip
+
+
+# --- Measured -----------------------------------------------------------------------------------------------
+
+
+def _measure(args: argparse.Namespace, case: latency.Case, say: Any) -> tuple[energy.Result, str | None]:
+    # The result, and the chip, if there is one to ask.
+    if args.meter == "csv":
+        from terntools.bench.meters.csv import Csv
+
+        if args.file is None:
+            raise UsageError(
+                "--meter csv reads a file, and --file names none", hint="such as --file export.csv"
+            )
+        export = Csv(args.file, args.volts)
+        return energy.measure(export.record(), args.reports, export.source, args.active_low), None
+    meter = _meter(args)
+    results = []
+    with subjects.device(args.fleet, args.marker) as on:
+        bench = latency.Bench(on)
+        bench.prepare(case)
+        if not bench.has_marker():
+            raise UsageError(
+                "no pin of this board marks the windows", hint="wire one to the meter and name it: --marker 4"
+            )
+        for number in range(1, _SESSIONS + 1):
+            say(f"{meter.source}: window {number} of {_SESSIONS}, {_SECONDS:g} s")
+            results.append(_session(meter, bench, case, args.active_low))
+    middle = sorted(results, key=lambda result: result.net)[_SESSIONS // 2]
+    if middle.net <= 0:
+        raise TernError(
+            "a report seems to cost no more energy than idling, which is impossible",
+            hint="is the meter in the board's supply line?",
+        )
+    return middle, on.chip
+
+
+def _session(meter: Meter, bench: latency.Bench, case: latency.Case, active_low: bool) -> energy.Result:
+    # The meter records in a thread of its own, while the board works and then rests.
+    traces: list[energy.Trace] = []
+    problems: list[BaseException] = []
+
+    def record() -> None:
+        try:
+            traces.append(meter.record(_SECONDS + 2 * _REST))
+        except BaseException as error:
+            problems.append(error)
+
+    thread = threading.Thread(target=record)
+    thread.start()
+    thread.join(_REST)
+    spent = 0.0
+    while spent < _SECONDS and thread.is_alive():
+        spent += bench.burst(case.card, _BURST)
+    thread.join()
+    if problems:
+        raise problems[0]
+    return energy.measure(traces[0], 1, meter.source, active_low)
+
+
+def _meter(args: argparse.Namespace) -> Meter:
+    if args.meter == "joulescope":
+        from terntools.bench.meters.joulescope import Joulescope
+
+        return Joulescope()
+    if args.meter_port is None:
+        raise UsageError(
+            f"--meter-port is missing: the port of the {args.meter}",
+            hint="such as --meter-port a1; see `tern devices`",
+        )
+    port = devices.resolve(args.meter_port)
+    if args.meter == "ppk2":
+        from terntools.bench.meters.ppk2 import Ppk2
+
+        return Ppk2(port, args.volts or 3.3, supply=not args.no_supply)
+    return ina.Ina(port, args.meter, args.shunt or (0.1 if args.meter == "ina226" else 0.015))

@@ -1,0 +1,147 @@
+"""`tern bench latency`: how long a report takes on a device, and where the time goes."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from ternhost import errors
+from ternhost.command import add_command, print_result
+from ternhost.learn.parameters import LINEAR_MODELS
+from ternhost.privacy import mechanisms
+from terntools.bench import current_model, latency, subjects
+from terntools.bench.sessions import Session
+from terntools.terminal import telling
+
+
+def add_action(actions: Any) -> None:
+    parser = add_command(
+        actions,
+        "latency",
+        "how long a report takes on a device, and where the time goes",
+        "tern bench latency --fleet pico-emulated:1 --json\ntern bench latency --fleet port:/dev/ttyACM0\n"
+        "tern bench latency --fleet xtensa-emulated:1",
+    )
+    add_options(parser)
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.set_defaults(func=_run)
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """The options that `tern bench energy` has as well."""
+    case = latency.Case()
+    parser.add_argument(
+        "--fleet",
+        default="pico-emulated:1",
+        metavar="FLEET",
+        help="measure this board: pico-emulated:1 (default), emulated:1 or port:PATH; for latency also rv32-emulated:1 "
+        "(ESP32-C3) and xtensa-emulated:1 (ESP32), which count instructions and give the least time of a chip",
+    )
+    parser.add_argument(
+        "--mechanism",
+        default=case.mechanism,
+        choices=mechanisms.NAMES,
+        metavar="NAME",
+        help="mechanism of the report (default %(default)s)",
+    )
+    parser.add_argument(
+        "--epsilon", default=case.epsilon, metavar="E", help="epsilon of a report (default %(default)s)"
+    )
+    parser.add_argument("--d", type=int, default=case.d, help="number of coordinates (default %(default)s)")
+    parser.add_argument(
+        "--k", type=int, default=case.k, help="report K of them (default %(default)s)", metavar="K"
+    )
+    parser.add_argument(
+        "--model",
+        default=case.model,
+        choices=tuple(LINEAR_MODELS),
+        help="model whose gradient is reported (default %(default)s)",
+    )
+    parser.add_argument(
+        "--sessions",
+        default="sessions",
+        metavar="DIR",
+        help="write log, JSON and pictures to a folder in DIR (default %(default)s)",
+    )
+
+
+def case_of(args: argparse.Namespace) -> latency.Case:
+    """What the options describe."""
+    return latency.Case(args.mechanism, args.epsilon, args.d, args.k, args.model)
+
+
+def _run(args: argparse.Namespace) -> int:
+    case = case_of(args)
+    session = Session(args.sessions)
+
+    with telling(session.say) as say:
+        result = latency.measure(args.fleet, case, tell=say)
+    text = summary(result)
+    session.finish("latency", result, text, pictures(result))
+    result["directory"] = str(session.directory)
+    print_result(result, f"{text}\nall of it is in {session.directory}", args.json)
+    return errors.OK
+
+
+def summary(result: dict[str, Any]) -> str:
+    """The result for people."""
+    unit = result["unit"]
+    is_time = unit == subjects.MICROSECONDS
+    thousands = "ms" if is_time else "thousand instructions"
+    report = result[f"{unit}_per_report"]
+    case = result["case"]
+    lines = [
+        result["device"],
+        f"a report ({case['mechanism']}, {case['k']} of {case['d']}, {case['model']}): median "
+        f"{report['median'] / 1000:,.2f} {thousands}, slowest {report['slowest'] / 1000:,.2f}",
+    ]
+    lines += [f"  {part:12}{value / 1000:10,.2f} {thousands}" for part, value in report["breakdown"].items()]
+    if not is_time:
+        bounds = " and ".join(
+            f"{us / 1000:.2f} ms at {clock}" for clock, us in result["us_per_report_at_least"].items()
+        )
+        lines.append(
+            f"a chip that executes as many takes at least {bounds}: a cycle for each, none for SHA-256 and AES, "
+            "which it has in hardware; what flash, caches and slow instructions add is not known here"
+        )
+    lines.append(
+        f"{'microseconds' if is_time else unit} a coordinate, entropy included; in plain float, and times that; "
+        "with the sampler in C:"
+    )
+    in_c = result[f"{unit}_per_coordinate_native_c"] or {}
+    for name, value in result[f"{unit}_per_coordinate"].items():
+        plain = result[f"{unit}_per_coordinate_plain_float"][name]
+        native = f"{in_c[name]:10.2f}" if name in in_c else "         -"
+        lines.append(f"  {name:14}{value:8.2f}{plain:10.1f} {plain / value:6.1f}{native}")
+    lines.append(
+        f"entropy {result[f'entropy_{unit}_per_byte']:.2f} {unit} a byte; heap: at most {result['heap_bytes_peak']:,} "
+        f"bytes in use, {result['heap']['free']:,} free; library {result['mpy_bytes']:,} bytes of .mpy (Pico)"
+    )
+    if result["runs_differ_by"] is not None:
+        lines.append(f"two boots differ by {100 * result['runs_differ_by']:.2f} % in a report")
+    if result["identical_runs"] is not None:
+        lines.append(
+            "two boots agree to the microsecond" if result["identical_runs"] else "two boots do NOT agree"
+        )
+    return "\n".join(lines)
+
+
+def pictures(result: dict[str, Any]) -> dict[str, Any]:
+    """The page of a result."""
+    from terntools.bench import plots as bench_plots  # takes long to import
+
+    reports = result["reports"]
+    parts = [(one["name"], one["breakdown"]) for one in reports]
+    is_time = result["unit"] == subjects.MICROSECONDS
+    panels = [bench_plots.latency(parts) if is_time else bench_plots.instructions(parts)]
+    if result["chip"] in current_model.chips():
+        case = result["case"]
+        of_case = [one for one in reports if all(one[name] == case[name] for name in ("mechanism", "model"))]
+        by_link = current_model.by_link(current_model.load(result["chip"]), of_case)
+        panels.append(bench_plots.energy(by_link, "modelled"))
+    sizes = {one["name"].rpartition(", ")[0]: one["bytes_out"] for one in reports}
+    sizes |= {f"float32, {one['d']} of {one['d']}": one["bytes_float32"] for one in reports}
+    panels.append(
+        bench_plots.sizes([(name, latency.OVERHEAD, n - latency.OVERHEAD) for name, n in sizes.items()])
+    )
+    return {"page": bench_plots.page(panels)}

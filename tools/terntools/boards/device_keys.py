@@ -1,0 +1,142 @@
+"""`tern device add|rotate|revoke|list`: the keys of a fleet's devices."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+from ternhost.command import add_command, print_result
+from ternhost.errors import OK, StorageError, UsageError
+from ternhost.provision import keys
+from ternhost.store.fleet_key import FleetKey
+from ternhost.store.store import Store
+
+_STAYS = "the fleet's key stays, which a thief of a device's key has, too: see 'tern device rotate --fleet'"
+
+
+def add_actions(actions: Any) -> None:
+    """Add the commands to those of `tern device`."""
+    add = add_command(
+        actions,
+        "add",
+        "make a key for each device and keep it in a store, made if need be",
+        "tern device add 1-20 --store my-fleet/store.sqlite --keys new-keys",
+    )
+    rotate = add_command(
+        actions,
+        "rotate",
+        "make a new key for each device, or the whole fleet; the old one is good for nothing from the next round on",
+        "tern device rotate 7 --store my-fleet/store.sqlite --keys new-keys\n"
+        "tern device rotate --fleet --store my-fleet/store.sqlite",
+    )
+    revoke = add_command(
+        actions,
+        "revoke",
+        "take the keys of devices away: their reports are refused from now on, and the others get a new fleet key",
+        "tern device revoke 7 12-15 --store my-fleet/store.sqlite",
+    )
+    for command in (add, rotate):
+        command.add_argument(
+            "--keys", metavar="DIR", help="write each key, 32 bytes, into DIR/<id, 8 hex digits>.key"
+        )
+    for command, function in ((add, run_add), (rotate, run_rotate), (revoke, run_revoke)):
+        several = "*" if command is rotate else "+"
+        command.add_argument("devices", nargs=several, metavar="ID", help="ids, or ranges such as 10-19")
+        command.set_defaults(func=function)
+    rotate.add_argument(
+        "--fleet",
+        action="store_true",
+        help="make a new key of the whole fleet: its boards get it from the host, over their broker",
+    )
+    show = add_command(
+        actions, "list", "list the devices of a store", "tern device list --store my-fleet/store.sqlite"
+    )
+    show.set_defaults(func=run_list)
+    for command in (add, rotate, revoke, show):
+        command.add_argument("--store", required=True, metavar="FILE")
+        command.add_argument("--json", action="store_true", help="print one JSON object")
+
+
+def run_add(args: argparse.Namespace) -> int:
+    devices = keys.parse_ids(args.devices)
+    with Store(args.store, beside=True) as store:
+        made = keys.add(store, devices)
+    return _made(args, made, "added")
+
+
+def run_rotate(args: argparse.Namespace) -> int:
+    if args.keys and not args.devices:
+        raise UsageError(
+            "--keys writes the keys of devices, and none is named", hint="name devices, or leave out --keys"
+        )
+    devices = keys.parse_ids(args.devices) if args.devices or not args.fleet else []
+    with Store(args.store, create=False, beside=True) as store, store.transaction():
+        made = keys.rotate(store, devices) if devices else {}
+        fleet = keys.rotate_fleet(store) if args.fleet else None
+    return _made(args, made, "rotated", fleet)
+
+
+def _made(args: argparse.Namespace, made: dict[int, bytes], word: str, fleet: FleetKey | None = None) -> int:
+    if args.keys:
+        _write(Path(args.keys), made)
+    text = f"{word}: {len(made)} devices"
+    text += (f"; keys in {args.keys}" if args.keys else "") + (_of_fleet(fleet) if fleet else "")
+    if word == "rotated" and not fleet:
+        text += f"; {_STAYS}"
+    result = {word: list(made), "store": args.store, "keys": args.keys}
+    print_result({**result, "fleet_epoch": fleet.epoch} if fleet else result, text, args.json)
+    return OK
+
+
+def _of_fleet(fleet: FleetKey) -> str:
+    return f"; the fleet has a new key (epoch {fleet.epoch}), which a host brings to the boards on its broker"
+
+
+def _write(directory: Path, made: dict[int, bytes]) -> None:
+    try:
+        directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+        for device, key in made.items():
+            path = directory / f"{device:08x}.key"
+            with open(os.open(path, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o600), "wb") as file:
+                file.write(key)
+    except OSError as error:
+        raise StorageError(
+            f"cannot write {error.filename}: {error.strerror}",
+            hint="the store has the keys; 'rotate' makes new ones",
+        ) from error
+
+
+def run_revoke(args: argparse.Namespace) -> int:
+    devices = keys.parse_ids(args.devices)
+    with Store(args.store, create=False, beside=True) as store:
+        fleet = keys.revoke(store, devices)
+    text = f"revoked: {len(devices)} devices; 'tern broker config' takes their passwords away too{_of_fleet(fleet)}"
+    result = {"revoked": devices, "store": args.store, "fleet_epoch": fleet.epoch}
+    print_result(result, text, args.json)
+    return OK
+
+
+def run_list(args: argparse.Namespace) -> int:
+    with Store(args.store, create=False, beside=True) as store:
+        devices = keys.list_devices(store)
+    lines = [
+        f"{device.id:>10}  "
+        + (f"revoked {_when(device.revoked)}" if device.revoked is not None else "has a key")
+        + (f", wakes every {device.wake} s" if device.wake else "")
+        + (f", heard {_when(device.heard)}" if device.heard else "")
+        for device in devices
+    ]
+    result = {
+        "devices": [
+            {"id": one.id, "revoked": one.revoked, "wake_s": one.wake, "heard": one.heard} for one in devices
+        ]
+    }
+    print_result(result, "\n".join(lines) or "no devices", args.json)
+    return OK
+
+
+def _when(seconds: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M", time.localtime(seconds))

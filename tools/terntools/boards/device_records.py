@@ -1,0 +1,138 @@
+"""`tern device records`: the records on a board, for its owner at the desk."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import Any
+
+from ternhost.command import add_command, print_result
+from ternhost.errors import OK, DeviceError, StorageError, UsageError
+from ternhost.files import write_whole
+from ternhost.provision.boards import Rows
+from terntools.boards import deploy, devices, provision, records
+from terntools.boards.repl import Repl
+from terntools.terminal import Bar
+
+
+def add_actions(actions: Any) -> None:
+    """Add the command to those of `tern device`."""
+    parser = add_command(
+        actions,
+        "records",
+        "read the records on a board as CSV, or put others there; its program is interrupted, and started again",
+        "tern device records a0 --output mine.csv\ntern device records a0 --clear --fill mine.csv",
+    )
+    parser.add_argument("board", metavar="BOARD", help=devices.NAMES)
+    parser.add_argument(
+        "--output", metavar="FILE", help="write them to a CSV file (default: to standard output)"
+    )
+    parser.add_argument(
+        "--clear",
+        action="store_true",
+        help="remove what the board's program has collected, after it was read",
+    )
+    parser.add_argument(
+        "--fill",
+        metavar="FILE",
+        help="then put the records of a CSV file behind those that it has collected: a row holds features and then "
+        "the label, all in [-1, 1]",
+    )
+    parser.add_argument("--classes", action="store_true", help="labels are numbers of classes, from 0")
+    parser.add_argument("--json", action="store_true", help="print one JSON object, and no records")
+    parser.set_defaults(func=_run)
+
+
+def _run(args: argparse.Namespace) -> int:
+    rows = provision.read_records(args.fill, classes=args.classes) if args.fill else None
+    if rows is not None:
+        provision.check_fits(rows)
+    port = devices.resolve(args.board)
+    # It may just have been started again, by this command: what is written there is checked all the same.
+    speaks = rows is not None and devices.identify(port, deploy.HELLO_WAIT).tern is not None
+    with records.opened(port) as repl:
+        with Bar("reading records") as bar:
+            held = _read(repl, bar, damaged=args.clear and not args.output)
+        if args.output:
+            _write(Path(args.output), held.rows, args.classes)
+        if rows is not None:
+            _check_width(repl, rows, held)
+        if args.clear:
+            repl.remove_tree(records.FOLDER)
+        if rows is not None:
+            with Bar("writing records") as bar:
+                files = records.segments(rows, 0 if args.clear else held.last)
+                deploy.apply(repl, deploy.Changes(files, ()), bar.update)
+    if speaks and rows is not None:
+        _wait(port, rows)
+    count = 0 if held.rows is None else len(held.rows)
+    result = {
+        "port": port,
+        "source": held.source,
+        "records": count,
+        "features": None if held.rows is None else held.rows.shape[1] - 1,
+        "output": args.output,
+        "cleared": args.clear,
+        "filled": 0 if rows is None else len(rows),
+    }
+    if not (args.output or args.clear or args.fill or args.json) and held.rows is not None:
+        sys.stdout.write(records.csv_of(held.rows, classes=args.classes))
+        print(_told(result), file=sys.stderr)
+    else:
+        print_result(result, _told(result), args.json)
+    return OK
+
+
+def _read(repl: Repl, bar: Bar, damaged: bool) -> records.Held:
+    # damaged: so they may be.
+    try:
+        return records.read(repl, bar.update)
+    except UsageError:
+        if damaged:
+            return records.Held(None, None)
+        raise
+
+
+def _check_width(repl: Repl, rows: Rows, held: records.Held) -> None:
+    # A program whose Recorder finds records of another size does not start.
+    collected = held.rows if held.source == records.FOLDER else None
+    if collected is not None and collected.shape[1] != rows.shape[1]:
+        raise UsageError(
+            f"the board on {repl.name} holds records of {collected.shape[1] - 1} features, and the file of "
+            f"{rows.shape[1] - 1}",
+            hint=f"where its program's Recorder is of {rows.shape[1] - 1}, remove the others first: --clear alone",
+        )
+
+
+def _wait(port: str, rows: Rows) -> None:
+    try:
+        deploy.wait_for_hello(port)
+    except DeviceError as error:
+        raise DeviceError(
+            f"{error.message}; before, it answered",
+            hint=f"its Recorder must be of {rows.shape[1] - 1} features, as the file is; this removes what was put "
+            f"there, and what was collected: tern device records {port} --clear",
+        ) from error
+
+
+def _write(path: Path, rows: Rows | None, classes: bool) -> None:
+    try:
+        write_whole(path, b"" if rows is None else records.csv_of(rows, classes=classes).encode(), mode=0o600)
+    except OSError as error:
+        raise StorageError(f"cannot write {path}: {error.strerror}", hint="name another --output") from error
+
+
+def _told(result: dict[str, Any]) -> str:
+    told = []
+    if result["records"]:
+        told.append(f"{result['records']} records of {result['features']} features in {result['source']}")
+        if result["output"]:
+            told[0] += f", written to {result['output']}"
+    elif not result["cleared"] or result["output"]:
+        told.append("no records")
+    if result["cleared"]:
+        told.append("what its program had collected is removed")
+    if result["filled"]:
+        told.append(f"{result['filled']} records put there")
+    return f"{result['port']}: " + "; ".join(told)

@@ -1,0 +1,126 @@
+"""`tern scale`: finds the scale of tern.features.Window from public recordings.
+
+FILE.csv has a sample a line, one to three columns of numbers; a first line may name them, and an empty line ends a
+recording. The scale of a feature runs from its 2 % quantile over all windows to its 98 % quantile. It is a public part
+of the design: never find it from what the devices of a fleet have measured.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+from array import array
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tern.features import Window
+from ternhost.command import add_command, print_result
+from ternhost.errors import OK, UsageError
+
+LOW, HIGH = 0.02, 0.98
+KINDS = ("mean", "deviation", "jerk", "crossings")
+_AXES = "xyz"
+
+
+def read(path: Path, times: float = 1.0) -> Iterator[list[tuple[int, ...]]]:
+    """The recordings of a file: samples times `times`, rounded to int16. Raises UsageError."""
+    try:
+        lines = list(csv.reader(path.read_text(encoding="utf-8").splitlines()))
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path} cannot be read: {error}") from error
+    recording: list[tuple[int, ...]] = []
+    axes = len(lines[0]) if lines else 0
+    for number, fields in enumerate(lines, 1):
+        try:
+            values = tuple(round(float(field) * times) for field in fields)
+        except (ValueError, OverflowError):  # words, nan, infinity
+            if number == 1:
+                continue  # names of the columns
+            raise UsageError(f"{path}: line {number} holds what is no number") from None
+        if not values:
+            yield recording
+            recording = []
+        elif len(values) != axes or axes > len(_AXES):
+            raise UsageError(f"{path}: line {number} has {len(values)} columns", hint="1 to 3, as line 1")
+        elif not all(-32768 <= value <= 32767 for value in values):
+            raise UsageError(
+                f"{path}: line {number} is beyond int16",
+                hint="--times turns units into the sensor's integers",
+            )
+        else:
+            recording.append(values)
+    yield recording
+
+
+def scale_of(
+    recordings: Iterator[list[tuple[int, ...]]], n: int, hop: int | None = None, length: bool = False
+) -> list[tuple[int, int]]:
+    """(low, high) of each feature over the windows of these recordings. Raises UsageError where there are too few."""
+    found = []
+    for samples in recordings:
+        if len(samples) < n:
+            continue
+        window = Window(n, hop, axes=len(samples[0]), length=length)
+        out = array("h", bytes(2 * window.d))
+        for sample in samples:
+            if window.push(*sample):
+                window.features(out)
+                found.append(list(window.raw))
+    if len(found) < 1 / LOW:
+        raise UsageError(
+            f"{len(found)} windows of {n} samples are too few", hint=f"it takes {1 / LOW:.0f} or more"
+        )
+    low, high = np.quantile(np.array(found), (LOW, HIGH), axis=0)
+    return [(int(a), max(int(a) + 1, int(b))) for a, b in zip(np.floor(low), np.ceil(high), strict=True)]
+
+
+def names(count: int, length: bool) -> list[str]:
+    """What these features are."""
+    axes = count // len(KINDS) - length
+    return [f"{kind} of {axis}" for axis in (*_AXES[:axes], *(["the length"] * length)) for kind in KINDS]
+
+
+def add_parser(subparsers: Any) -> None:
+    parser = add_command(
+        subparsers,
+        "scale",
+        "find the scale of the features of a program's sensor, from public recordings",
+        "tern scale recordings.csv --times 8192 --length",
+    )
+    parser.add_argument(
+        "file",
+        type=Path,
+        metavar="FILE.csv",
+        help="a sample in each line: one to three columns of numbers; an empty line ends a recording",
+    )
+    parser.add_argument("--window", type=int, default=128, metavar="N", help="samples (default 128)")
+    parser.add_argument(
+        "--hop", type=int, metavar="N", help="samples between windows (default: half a window)"
+    )
+    parser.add_argument("--length", action="store_true", help="also features of the vector's length")
+    parser.add_argument(
+        "--times",
+        type=float,
+        default=1.0,
+        metavar="X",
+        help="factor from the file's unit to the sensor's integers",
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.set_defaults(func=_run)
+
+
+def _run(args: argparse.Namespace) -> int:
+    try:
+        scale = scale_of(read(args.file, args.times), args.window, args.hop, args.length)
+    except ValueError as error:  # of the Window
+        raise UsageError(str(error)) from error
+    lines = [
+        f"    ({low}, {high}),  # {name}"
+        for (low, high), name in zip(scale, names(len(scale), args.length), strict=True)
+    ]
+    text = "\n".join(("SCALE = (  # public: from recordings that everybody may see", *lines, ")"))
+    print_result({"scale": scale}, text, args.json)
+    return OK

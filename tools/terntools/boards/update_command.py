@@ -1,0 +1,252 @@
+"""`tern update`: bring the library and the program to boards in the field, and see them started or rolled back."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from tern import wire
+from tern.update import MAIN
+from ternhost import errors
+from ternhost.command import add_command, print_result
+from ternhost.errors import NO_DEVICE, OK, DeviceError, UsageError
+from ternhost.provision import keys
+from ternhost.reach.broker.access import Access, host_file
+from ternhost.store import sleepers
+from ternhost.store.store import Store
+from terntools.boards import deploy, mpy, packages, program
+from terntools.boards import devices as ports
+from terntools.boards.updates import BrokerPost, PortPost, Post, Transfer, bring, bring_all
+from terntools.terminal import Bar, require_positive
+
+_MACHINE = "machine %d"  # of a store, a device: what its board was last named
+_SILENT = "silent"
+_ADVICE = {
+    _SILENT: "check that it is there, and that its program has an Update(board); one that has none, such as tern's own "
+    "main.py, takes it at the desk: tern deploy BOARD --main FILE",
+    wire.UPDATES[
+        wire.OLD
+    ]: "it has had a later package: use the store of that host, or set this machine's clock",
+    wire.UPDATES[wire.DAMAGED]: "try it once more; if it stays so, its flash is worn out",
+    wire.UPDATES[wire.FULL]: "its flash has no room for a second program: send a smaller one",
+    wire.UPDATES[wire.ROLLED_BACK]: "it did not reach its host with the new program, and runs the one before",
+}
+
+
+def add_parser(subparsers: Any) -> None:
+    parser = add_command(
+        subparsers,
+        "update",
+        "bring a new library and program to boards in the field; one that does not prove itself is rolled back",
+        "tern update 7 --store my-fleet/store.sqlite --broker my-broker --machine pico-w --main product.py\n"
+        "tern update all --store my-fleet/store.sqlite --broker my-broker --main product.py --at-once 5\n"
+        "tern update 7 --store my-fleet/store.sqlite --port a0 --machine pico --main product.py --json",
+    )
+    parser.add_argument(
+        "devices",
+        nargs="+",
+        metavar="DEVICE",
+        help="ids, or ranges such as 10-19; or all: every board that is there and does not sleep",
+    )
+    parser.add_argument(
+        "--store", metavar="FILE", help="with the keys of the devices (default: the broker's)"
+    )
+    way = parser.add_mutually_exclusive_group(required=True)
+    way.add_argument(
+        "--broker",
+        metavar="DIR",
+        help="of the fleet's broker; or one host-N.json of it, beside a `tern serve`",
+    )
+    way.add_argument("--port", metavar="BOARD", help=f"the one board on a port: {ports.NAMES}")
+    parser.add_argument(
+        "--machine",
+        choices=program.MACHINES,
+        help="what the boards are; kept in the store for the next time",
+    )
+    parser.add_argument(
+        "--main",
+        metavar="FILE",
+        required=True,
+        help="the program, a main.py that makes an Update of tern.update",
+    )
+    parser.add_argument(
+        "--with",
+        dest="more",
+        metavar="MODULE",
+        action="append",
+        default=[],
+        choices=mpy.ON_DEMAND,
+        help=f"add a module of the library that the program does not name: {', '.join(mpy.ON_DEMAND)}",
+    )
+    parser.add_argument(
+        "--file",
+        dest="files",
+        metavar="FILE",
+        action="append",
+        default=[],
+        help="add a .py, .mpy or .json beside the program",
+    )
+    parser.add_argument(
+        "--at-once", type=int, default=1, metavar="N", help="boards at once, after the first (default 1)"
+    )
+    parser.add_argument("--keep-going", action="store_true", help="go on after a board that failed")
+    parser.add_argument(
+        "--patience",
+        type=float,
+        default=60.0,
+        metavar="S",
+        help="seconds that a board may be silent while it takes the package (default 60)",
+    )
+    parser.add_argument(
+        "--trial",
+        type=float,
+        default=900.0,
+        metavar="S",
+        help="seconds that a board has to restart and to reach its host (default 900)",
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.set_defaults(func=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    require_positive(args, "patience", "trial")
+    if args.at_once < 1:
+        raise UsageError(f"--at-once must be 1 or more, not {args.at_once}")
+    everybody = args.devices == ["all"]
+    named = [] if everybody else keys.parse_ids(args.devices)
+    access = Access.load(host_file(args.broker)) if args.broker else None
+    path = args.store or (access and access.store)
+    if not path:
+        raise UsageError("--store must name the file with the keys of the devices")
+    with Store(path, create=False, beside=True) as store, Bar("updating") as bar:
+        update = _Update(args, store, bar)
+        update.check(named)
+        done = asyncio.run(update.run(named, access))
+    failed = [one for one in done if one["state"] != wire.UPDATES[wire.CONFIRMED]]
+    lines = [_line(one) for one in done]
+    left = len(update.devices) - len(done)
+    if left:
+        lines.append(f"{left} boards were left as they are; --keep-going goes on after one that failed")
+    if update.asleep:
+        which = ", ".join(map(str, update.asleep))
+        lines.append(f"boards that sleep take no package, and were left out: {which}")
+    told = {"boards": done, "failed": len(failed), "left": left, "asleep": update.asleep}
+    print_result(told, "\n".join(lines), args.json)
+    if not failed:
+        return OK
+    return NO_DEVICE if all(one["state"] == _SILENT for one in failed) else errors.FAILED
+
+
+def _line(one: dict[str, Any]) -> str:
+    said = f"device {one['device']}: package {one['package']} ({one['bytes']:,} bytes) {one['state']}"
+    if one["error"]:
+        said += f"; its last error: {one['error']}"
+    return f"{said}\n  {_ADVICE[one['state']]}" if one["state"] in _ADVICE else said
+
+
+class _Update:
+    """The updates of one command; `devices`: those that it is about; asleep: those that it leaves out for that."""
+
+    def __init__(self, args: argparse.Namespace, store: Store, bar: Bar) -> None:
+        self._args = args
+        self._store = store
+        self._bar = bar
+        self._keys = store.keys()
+        self._asleep = sleepers.wakes(store)
+        self._contents: dict[str, bytes] = {}
+        self._done: dict[int, dict[str, Any]] = {}
+        self._post: Post
+        self.devices: list[int] = []
+        self.asleep: list[int] = []
+
+    def check(self, devices: Sequence[int]) -> None:
+        """Raise UsageError for a device that sleeps, or without a key or a machine; make all that is to be sent."""
+        for device in devices:
+            if device not in self._keys:
+                raise UsageError(f"device {device} has no key in this store", hint="see 'tern device list'")
+            if device in self._asleep:
+                raise UsageError(
+                    f"the board of device {device} sleeps (--wake-s {self._asleep[device]}): no wake is long enough "
+                    "for a package",
+                    hint="bring it the program at the desk: tern deploy BOARD --main FILE",
+                )
+            self._content(self._machine(device))
+
+    def _machine(self, device: int) -> str:
+        known = self._args.machine or self._store.state(_MACHINE % device)
+        if known not in program.MACHINES:
+            raise UsageError(
+                f"nobody knows what the board of device {device} is",
+                hint=f"say it once: --machine {', '.join(program.MACHINES)}",
+            )
+        return str(known)
+
+    def _content(self, machine: str) -> bytes:
+        if machine not in self._contents:
+            main = Path(self._args.main)
+            others = {Path(name).name: deploy.read_file(name) for name in self._args.files}
+            if len(others) < len(self._args.files) or MAIN in others:
+                raise UsageError(
+                    f"two files would have one name on the board, of --file and {MAIN}",
+                    hint="rename one of them",
+                )
+            files = program.program_files(machine, main, self._args.more, others)
+            self._contents[machine] = packages.content(files)
+        return self._contents[machine]
+
+    async def run(self, devices: Sequence[int], access: Access | None) -> list[dict[str, Any]]:
+        """Update these, or all that are there; what became of each that was begun."""
+        if access:
+            from ternhost.reach.broker.link import MqttLink
+
+            self._post = BrokerPost(MqttLink(access))
+        else:
+            self._post = PortPost(ports.resolve(self._args.port))
+        async with self._post as post:
+            there = post.boards()
+            known = [device for device in there if device in self._keys]
+            self.devices = list(devices) or [device for device in known if device not in self._asleep]
+            if not devices:
+                self.asleep = [device for device in known if device in self._asleep]
+            if not self.devices:
+                raise DeviceError(
+                    "no board of this store is there" + " but such as sleep" * bool(known),
+                    hint="see 'tern device list'",
+                )
+            if not access and self.devices != there:
+                raise UsageError(f"the board on {self._args.port} is device {(*there, 'of nobody')[0]}")
+            self.check(self.devices)
+            if self._args.machine:
+                self._store.save_state({_MACHINE % device: self._args.machine for device in self.devices})
+            await bring_all(self.devices, self._one, self._args.at_once, self._args.keep_going)
+        return [self._done[device] for device in self.devices if device in self._done]
+
+    async def _one(self, device: int) -> bool:
+        content = self._content(self._machine(device))
+        for again in (False, True):
+            number = packages.number_for(self._store, device, content, again)
+            transfer = Transfer(
+                device, self._keys[device], number, packages.sealed(self._keys[device], number, content)
+            )
+            self._bar.say(f"device {device}: package {number}, {len(transfer.package):,} bytes")
+            state = await bring(self._post, transfer, self._args.patience, self._args.trial, self._tell)
+            # The same content was tried before, under this number: once more, then, under another.
+            if transfer.first not in (wire.ROLLED_BACK, wire.OLD, wire.DAMAGED, wire.FULL):
+                break
+        said = _SILENT if state is None else wire.UPDATES[state]
+        self._done[device] = {
+            "device": device,
+            "package": transfer.number,
+            "bytes": len(transfer.package),
+            "state": said,
+            "error": transfer.error,
+        }
+        self._bar.say(f"device {device}: {said}")
+        return state == wire.CONFIRMED
+
+    def _tell(self, transfer: Transfer) -> None:
+        if transfer.state == wire.RECEIVING:
+            self._bar.update(transfer.wanted, len(transfer.package))

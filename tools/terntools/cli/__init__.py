@@ -1,1 +1,0 @@
-"""The `tern` commands for boards, one file a command, thin."""

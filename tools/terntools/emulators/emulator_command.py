@@ -1,0 +1,146 @@
+"""`tern emulator`: build and show what stands in for a board."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from ternhost import errors
+from ternhost.command import add_command, print_result
+from ternhost.errors import DeviceError, UsageError
+from ternhost.terminal import Progress, heeding_interrupts
+from terntools.emulators import machines as emulators
+from terntools.emulators import micropython as emulator
+from terntools.emulators import pico, qemu
+from terntools.emulators.machine import EmulatedMachine
+
+_BUILDERS = {
+    "device": emulator.build_device,
+    "pico": pico.build_pico,
+    "esp32": qemu.build_esp32,
+    "m33": qemu.build_m33,
+    "newest": qemu.build_newest,
+}
+
+
+def add_parser(subparsers: Any) -> None:
+    parser = add_command(
+        subparsers, "emulator", "build, show and run what stands in for a board", "tern emulator build"
+    )
+    actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
+
+    build = add_command(
+        actions,
+        "build",
+        "build the emulated device or an emulated board, if it is not there yet",
+        "tern emulator build\ntern emulator build --what device,pico,esp32 --json",
+    )
+    build.add_argument(
+        "--what",
+        default="device",
+        metavar="LIST",
+        help="build these, separated by commas: device (32-bit MicroPython; the default), pico (RP2040), esp32 (the "
+        "instruction sets of ESP32-C3 and ESP32), m33 (that of RP2350), newest (Debian's newest, for ESP32-C3)",
+    )
+    build.add_argument("--json", action="store_true", help="print one JSON object")
+    build.set_defaults(func=_build)
+
+    run = add_command(
+        actions,
+        "run",
+        "run an emulated board until Ctrl-C, and print its port",
+        "tern emulator run --flash pico.bin\ntern emulator run --what rv32 --flash c3.bin\n"
+        "tern emulator run --flash new.bin --blank --volume boot",
+    )
+    run.add_argument(
+        "--what",
+        default=emulators.PICO,
+        choices=emulators.NAMES,
+        help="pico (default), or what executes the code of an ESP32-C3 (rv32), an ESP32 (xtensa) or an RP2350 (m33)",
+    )
+    run.add_argument(
+        "--flash", type=Path, metavar="FILE", help="keep its flash in FILE, which is made if it is not there"
+    )
+    run.add_argument(
+        "--volume",
+        type=Path,
+        metavar="DIR",
+        help="folder in which the volume of a Pico's USB boot loader shows up",
+    )
+    run.add_argument(
+        "--blank",
+        action="store_true",
+        help="put no firmware into a new flash: a Pico's boot loader waits for one, from `tern up` with this --volume",
+    )
+    run.add_argument("--json", action="store_true", help="print one JSON object")
+    run.set_defaults(func=_run)
+
+    info = add_command(actions, "info", "show what is built, found and used", "tern emulator info --json")
+    info.add_argument("--json", action="store_true", help="print one JSON object")
+    info.set_defaults(func=_info)
+
+
+def _build(args: argparse.Namespace) -> int:
+    wanted = args.what.split(",")
+    if unknown := [name for name in wanted if name not in _BUILDERS]:
+        raise UsageError(
+            f"--what must be of {', '.join(_BUILDERS)}, not '{unknown[0]}'", hint="separate them with commas"
+        )
+    with Progress() as progress:
+        built = {name: str(_BUILDERS[name](progress.say)) for name in wanted}
+    print_result(built, "\n".join(f"{name}: {path}" for name, path in built.items()), args.json)
+    return errors.OK
+
+
+def _run(args: argparse.Namespace) -> int:
+    if args.what != emulators.PICO and (args.blank or args.volume is not None):
+        raise UsageError(
+            f"--blank and --volume need a Pico, not {args.what}",
+            hint="no other emulated board has a boot loader",
+        )
+    if args.blank and args.volume is None:
+        raise UsageError(
+            "--blank needs --volume DIR, the folder in which the boot loader shows up",
+            hint="such as --volume boot",
+        )
+    with heeding_interrupts(), _booted(args) as board, contextlib.suppress(KeyboardInterrupt):
+        print_result({"port": board.url}, board.url, args.json)
+        sys.stdout.flush()
+        while board.is_running:
+            time.sleep(0.2)
+        raise DeviceError(f"the emulated {args.what} has ended", hint="its messages are above")
+    return errors.OK
+
+
+def _booted(args: argparse.Namespace) -> EmulatedMachine:
+    if args.what == emulators.PICO:
+        return pico.boot_pico(args.flash, volume=args.volume, blank=args.blank)
+    return emulators.boot(args.what, args.flash)
+
+
+def _info(args: argparse.Namespace) -> int:
+    info = {**emulator.info(), "pico": pico.info(), **qemu.info()}
+    has_pico = info["pico"]["firmware"] and info["pico"]["machine"]
+    lines = [
+        f"cache        {info['cache']}",
+        f"micropython  {info['micropython'] or 'none: tern emulator build'}",
+    ]
+    for one in info["candidates"]:
+        verdict = f"will not do: {'; '.join(one['faults'])}" if one["faults"] else "suitable"
+        lines.append(f"  {one['path']} ({one['origin']}) {one['version']}: {verdict}")
+    lines.append(f"pico         {'built' if has_pico else 'none: tern emulator build --what pico'}")
+    for name in ("esp32", "m33", "newest"):
+        record = info[name]
+        state = f"built of {_source(record)}" if record else f"none: tern emulator build --what {name}"
+        lines.append(f"{name:12} {state}")
+    print_result(info, "\n".join(lines), args.json)
+    return errors.OK
+
+
+def _source(record: dict[str, Any]) -> str:
+    found = [name for name in record["built_with"] if name.startswith("micropython_")]
+    return str(min(found)).removesuffix(".debian.tar.xz").replace("_", " ")

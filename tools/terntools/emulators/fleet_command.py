@@ -1,0 +1,220 @@
+"""`tern fleet`: emulated boards that stay, for other commands and programs to talk to."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tern import ledger, storage
+from ternhost import datasets
+from ternhost.command import add_command, print_result
+from ternhost.errors import OK, UsageError
+from ternhost.privacy.accounting import Policy
+from ternhost.privacy.base import parse_epsilon
+from ternhost.provision.boards import FLEET_NAME, board_directories, provision_fleet, provision_from
+from ternhost.reach.broker import attach as network
+from ternhost.reach.broker import configuration
+from ternhost.reach.broker.access import Access, host_file
+from ternhost.reach.broker.mosquitto import ensure_running, reload
+from ternhost.reach.fleet import KINDS
+from ternhost.run import directory as run_directory
+from ternhost.store import store_file
+from ternhost.store.store import Store
+from ternhost.terminal import heeding_interrupts
+from ternhost.text import visible
+from terntools.emulators.at_broker import AtBroker
+from terntools.emulators.fleets import Emulated
+from terntools.emulators.micropython import find_micropython
+from terntools.emulators.unix_fleet import EmulatedFleet
+
+_CHECK_EVERY = 0.5
+_LONGEST_PAUSE_MS = 2000  # between two attempts of a board: its broker is on this machine
+
+
+def add_parser(subparsers: Any) -> None:
+    parser = add_command(
+        subparsers,
+        "fleet",
+        "list the kinds of fleets, and run emulated boards that stay, for other commands to talk to",
+        "tern fleet kinds\ntern fleet emulate 2 --clients 500",
+    )
+    actions = parser.add_subparsers(title="actions", dest="action", metavar="ACTION", required=True)
+    emulate = add_command(
+        actions,
+        "emulate",
+        "run N emulated boards until Ctrl-C, and print their ports and the store of their keys",
+        "tern fleet emulate 2 --clients 500 --dir my-fleet\n"
+        "tern train --fleet port:/dev/pts/3,/dev/pts/4 --store my-fleet/store.sqlite --reports 500 --group 100\n"
+        "tern fleet emulate 2 --broker my-broker --start-broker\n"
+        "tern fleet emulate 20 --program examples/activity/main.py --budget 400 --largest 4",
+    )
+    kinds = add_command(actions, "kinds", "list how a fleet is named with --fleet", "tern fleet kinds")
+    kinds.add_argument("--json", action="store_true", help="print one JSON object")
+    kinds.set_defaults(func=run_kinds)
+    emulate.add_argument("boards", type=int, metavar="N")
+    emulate.add_argument(
+        "--dataset", choices=(*datasets.DATASETS, *datasets.TABLES), default="flights", help="what they hold"
+    )
+    emulate.add_argument(
+        "--classes",
+        action="store_true",
+        help="their labels are numbers of classes, from 0, for softmax regression",
+    )
+    emulate.add_argument("--clients", type=int, metavar="M", help="of all boards together (default 1000)")
+    emulate.add_argument(
+        "--program",
+        metavar="FILE",
+        help="what each board runs in the place of tern's main.py: a MicroPython program with tern.app beside its own "
+        "tasks, and records of its own. Its folder is the board's",
+    )
+    emulate.add_argument(
+        "--budget", default="2", metavar="E", help="epsilon of a client for its life (default 2)"
+    )
+    emulate.add_argument(
+        "--largest", metavar="E", help="epsilon that one report may cost (default: the budget)"
+    )
+    emulate.add_argument(
+        "--seed", type=int, default=1, metavar="S", help="which records they hold (default 1)"
+    )
+    emulate.add_argument(
+        "--dir",
+        metavar="D",
+        help="of the boards' files; with boards in it, these run again (default: beside the broker's store, or a new "
+        "one in runs)",
+    )
+    emulate.add_argument(
+        "--broker",
+        metavar="BROKER",
+        help="put them on the broker of this directory ('tern broker config') instead of their ports; their keys go "
+        "into its store",
+    )
+    emulate.add_argument(
+        "--start-broker",
+        action="store_true",
+        help="run Mosquitto on that directory, which is made where there is none, unless one runs already",
+    )
+    emulate.add_argument("--json", action="store_true", help="print one JSON object")
+    emulate.set_defaults(func=run_emulate)
+
+
+def run_kinds(args: argparse.Namespace) -> int:
+    found = [{"form": kind.form, "about": kind.about} for kind in KINDS.values()]
+    text = "\n".join(f"{kind['form']:24} {kind['about']}" for kind in found)
+    print_result({"kinds": found}, text, args.json)
+    return OK
+
+
+def run_emulate(args: argparse.Namespace) -> int:
+    if not 1 <= args.boards <= Emulated.MOST:
+        raise UsageError(f"N must be 1 to {Emulated.MOST} boards, not {args.boards}")
+    if args.program:
+        if args.clients is not None or args.classes:
+            raise UsageError(
+                "boards with a --program have one client each, and the records that it makes",
+                hint="leave --clients and --classes out",
+            )
+        if not Path(args.program).is_file():
+            raise UsageError(f"there is no program {args.program}", hint="name a file of MicroPython")
+    args.clients = args.boards if args.program else 1000 if args.clients is None else args.clients
+    if args.clients < args.boards:
+        raise UsageError(f"--clients must be {args.boards} or more, one a board, not {args.clients}")
+    if args.seed < 0:
+        raise UsageError(f"--seed must be 0 or more, not {args.seed}")
+    if args.start_broker and not args.broker:
+        raise UsageError("--start-broker needs --broker, which names its directory")
+    binary = find_micropython()
+    with heeding_interrupts(), ExitStack() as stack:
+        if args.start_broker:
+            stack.enter_context(ensure_running(args.broker, _warn))
+        access = Access.load(host_file(args.broker)) if args.broker else None
+        keys = Path(access.store) if access and access.store else None
+        store, boards = _boards(args, keys)
+        watch = _attach(args.broker, keys, store, boards) if args.broker else None
+        fleet = stack.enter_context(EmulatedFleet(binary, boards, args.program))
+        found = {"ports": fleet.ports, "store": str(store), "directory": str(boards[0].parent.parent)}
+        places = [f"{len(boards)} boards are on the broker of {args.broker}"] if args.broker else fleet.ports
+        text = "\n".join((*places, f"keys are in {store}; Ctrl-C ends the boards"))
+        try:
+            print_result(found, text, args.json)
+            sys.stdout.flush()
+            while True:
+                for error in fleet.failed().values():
+                    raise error
+                if watch:
+                    watch.look()
+                time.sleep(_CHECK_EVERY)
+        except KeyboardInterrupt:
+            return OK
+
+
+def _boards(args: argparse.Namespace, keys: Path | None) -> tuple[Path, list[Path]]:
+    """The store and the directories of the boards, made where there are none. keys: the broker's store."""
+    directory = Path(args.dir) if args.dir else keys.parent if keys else None
+    if directory and (directory / FLEET_NAME).exists():
+        boards = board_directories(directory, args.boards)
+        if missing := [board for board in boards if not board.is_dir()]:
+            raise UsageError(
+                f"{directory} holds fewer boards: there is no {missing[0]}", hint="ask for fewer"
+            )
+        return keys or directory / store_file.NAME, boards
+    budget = parse_epsilon(args.budget, ledger.MAX_BUDGET, "--budget")
+    policy = Policy(parse_epsilon(args.largest, option="--largest") if args.largest else budget, budget)
+    dataset = None if args.program else datasets.held(args.dataset, classes=args.classes)
+    if dataset and args.clients > (most := len(dataset.training)):
+        raise UsageError(
+            f"--clients must be at most {most}, the records of {args.dataset}, not {args.clients}"
+        )
+    directory = directory or run_directory.new_directory()
+    boards = board_directories(directory, args.boards)
+    store = keys or directory / store_file.NAME
+    if dataset:
+        provision_from(store, boards, dataset, args.clients, args.seed, policy)
+    else:
+        none = np.zeros((args.boards, 2), np.int16)  # its own are elsewhere: tern.recorder
+        with Store(store, beside=True) as opened:
+            provision_fleet(opened, boards, none, policy)
+    return store, boards
+
+
+def _attach(place: str, keys: Path | None, path: Path, boards: list[Path]) -> AtBroker:
+    """Put the boards on the broker, give it their keys where its store is known, and see whether it lets them in."""
+    directory = host_file(place).parent
+    _require_keys(path, boards, directory)
+    if keys:
+        configuration.configure(directory)
+        reload(directory)
+    network.attach(boards, place, path, longest_pause_ms=_LONGEST_PAUSE_MS)
+    config = f"tern broker config {directory}" + ("" if keys else f" --store {path}")
+    watch = AtBroker(
+        boards,
+        _warn,
+        f"tern broker run {directory}",
+        f"give it their keys: {config}; then send SIGHUP to a Mosquitto of another user or machine",
+    )
+    watch.begin()
+    return watch
+
+
+def _warn(message: str) -> None:
+    print(f"tern: {visible(message, lines=True)}", file=sys.stderr, flush=True)
+
+
+def _require_keys(path: Path, boards: list[Path], directory: Path) -> None:
+    with Store(path, create=False, beside=True) as store:
+        known = store.keys()
+    for board in boards:
+        clients = storage.Clients(str(board / storage.CLIENTS))
+        first, key = clients.first, bytes(clients.key)
+        clients.close()
+        if known.get(first) != key:
+            raise UsageError(
+                f"{path} does not hold the key of device {first}, which {board} has",
+                hint=f"name the store of these boards: tern broker config {directory} --store FILE; or remove "
+                f"{board.parent}, and they are made anew",
+            )
