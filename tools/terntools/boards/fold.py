@@ -275,8 +275,11 @@ def _fold(module: _Module, constants: Mapping[str, Constants]) -> str:
             ]
             if len(left) < len(statement.names):
                 edits.replace(statement, _import(statement, left))
-    for statement in module.tree.body:
-        if _assigned(statement) in constants[module.name]:
+    for statement in ast.walk(module.tree):
+        if isinstance(statement, ast.Assign) and (
+            (statement in module.tree.body and _assigned(statement) in constants[module.name])
+            or (module.name == "tern.compat" and {ast.unparse(one) for one in statement.targets} <= COMPILED)
+        ):
             edits.replace(statement, "pass")
     return edits.result()
 
