@@ -10,7 +10,7 @@ import pytest
 from ternhost import errors
 from ternhost.fleet import broker
 from ternhost.fleet.gateways import write_gateways
-from terntools.emulators.machine import locked
+from terntools.emulators.process import locked
 from terntools.mosquitto import free_port
 
 TERN = [sys.executable, "-c", "import sys; from ternhost.cli import main; sys.exit(main())"]

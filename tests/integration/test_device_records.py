@@ -14,8 +14,8 @@ from ternhost.cli import main
 from ternhost.errors import NO_DEVICE, REFUSED, USAGE
 from terntools.boards import deploy, lock, mpy, provision, records
 from terntools.boards.repl import Repl
-from terntools.emulators.machine import EmulatedMachine
 from terntools.emulators.pico import boot_pico
+from terntools.emulators.process import EmulatedMachine
 
 _MODULES = ("tern", "tern.compat", "tern.ledger", "tern.recorder", "tern.storage", "tern.wire")
 _COLLECT = """

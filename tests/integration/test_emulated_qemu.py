@@ -25,8 +25,7 @@ from ternhost.mechanisms import design
 from ternhost.mechanisms.accounting import Policy
 from terntools import mosquitto
 from terntools.bench import subjects
-from terntools.boards import deploy
-from terntools.boards import questions as device
+from terntools.boards import deploy, device
 from terntools.boards.deploy import Machine
 from terntools.boards.repl import Repl
 from terntools.emulators import flash_image, qemu

@@ -21,8 +21,8 @@ from ternhost.errors import RefusedError, UsageError
 from ternhost.links.serial import open_port
 from terntools.boards import deploy, devices, lock, mpy, provision, provision_command
 from terntools.boards.repl import Repl, SilenceError
-from terntools.emulators.machine import EmulatedMachine
 from terntools.emulators.pico import boot_pico
+from terntools.emulators.process import EmulatedMachine
 
 TERN = [sys.executable, "-c", "from ternhost.cli import main; raise SystemExit(main())"]
 PROMPTS = (b">>>", b"raw REPL", b"KeyboardInterrupt")

@@ -34,7 +34,7 @@ def add_action(actions: Any) -> None:
         "energy",
         "what a report costs in microjoules, measured with a meter or modelled",
         "tern bench energy --meter model --fleet pico-emulated:1 --json\n"
-        "tern bench energy --meter ppk2 --meter-port a1 --fleet port:/dev/ttyACM0 --volts 3.3\n"
+        "tern bench energy a0 --meter ppk2 --meter-port a1 --volts 3.3\n"
         "tern bench energy --meter csv --file export.csv --volts 5",
     )
     latency_command.add_options(parser)
@@ -98,11 +98,12 @@ def _require_sense(args: argparse.Namespace) -> None:
 
 def _run(args: argparse.Namespace) -> int:
     _require_sense(args)
+    args.fleet = devices.fleet_of(args)
     case = latency_command.case_of(args)
     if args.meter not in ("csv", "model") and not isinstance(fleet.parse(args.fleet), fleet.OnPorts):
         raise UsageError(
             "a meter needs a board to measure",
-            hint="name its port: --fleet port:/dev/ttyACM0; or --meter model",
+            hint="name it: tern bench energy a0 ...; or --meter model",
         )
     session = Session(args.sessions)
     symbols = cards.decode(case.card).symbols
@@ -175,7 +176,7 @@ def _model(
     if not isinstance(fleet.parse(args.fleet), (fleet.OnPorts, Pico)):
         raise UsageError(
             f"--meter model needs a board's times, and {args.fleet} has none",
-            hint="take --fleet pico-emulated:1, or a board at a port",
+            hint="take --fleet pico-emulated:1, or name a board",
         )
     with subjects.device(args.fleet) as on:
         model = current_model.load(on.chip)

@@ -10,6 +10,7 @@ from ternhost.algorithms.parameters import LINEAR_MODELS
 from ternhost.cli import add_command, print_result
 from terntools.bench import current_model, latency, subjects
 from terntools.bench.sessions import Session
+from terntools.boards import devices
 from terntools.terminal import telling
 
 
@@ -18,7 +19,7 @@ def add_action(actions: Any) -> None:
         actions,
         "latency",
         "how long a report takes on a device, and where the time goes",
-        "tern bench latency --fleet pico-emulated:1 --json\ntern bench latency --fleet port:/dev/ttyACM0\n"
+        "tern bench latency --fleet pico-emulated:1 --json\ntern bench latency a0\n"
         "tern bench latency --fleet xtensa-emulated:1",
     )
     add_options(parser)
@@ -29,12 +30,11 @@ def add_action(actions: Any) -> None:
 def add_options(parser: argparse.ArgumentParser) -> None:
     """The options that `tern bench energy` has as well."""
     case = latency.Case()
-    parser.add_argument(
-        "--fleet",
-        default="pico-emulated:1",
-        metavar="FLEET",
-        help="measure this board: pico-emulated:1 (default), emulated:1 or port:PATH; for latency also rv32-emulated:1 "
-        "(ESP32-C3) and xtensa-emulated:1 (ESP32), which count instructions and give the least time of a chip",
+    devices.add_board_or_fleet(
+        parser,
+        "pico-emulated:1 (default) or emulated:1; for latency also rv32-emulated:1 (ESP32-C3) and xtensa-emulated:1 "
+        "(ESP32), which count instructions and give the least time of a chip",
+        "pico-emulated:1",
     )
     parser.add_argument(
         "--mechanism",
@@ -74,7 +74,7 @@ def _run(args: argparse.Namespace) -> int:
     session = Session(args.sessions)
 
     with telling(session.say) as say:
-        result = latency.measure(args.fleet, case, tell=say)
+        result = latency.measure(devices.fleet_of(args), case, tell=say)
     text = summary(result)
     session.finish("latency", result, text, pictures(result))
     result["directory"] = str(session.directory)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import re
 import time
 from collections.abc import Iterable, Sequence
@@ -92,6 +93,18 @@ def resolve(name: str, devices: Sequence[Device] | None = None) -> str:
     if "/" in path:
         raise DeviceError(f"there is no port {path}", hint=f"boards found: {_candidates(devices) or 'none'}")
     raise UsageError(f"there is no board {name!r}", hint=f"a board is {NAMES}")
+
+
+def add_board_or_fleet(parser: argparse.ArgumentParser, fleets: str, default: str | None = None) -> None:
+    """Options that name one board, or a fleet. fleets: the help of --fleet; default: a fleet where neither is named."""
+    named = parser.add_mutually_exclusive_group(required=default is None)
+    named.add_argument("board", nargs="?", metavar="BOARD", help=NAMES)
+    named.add_argument("--fleet", metavar="FLEET", default=default, help=fleets)
+
+
+def fleet_of(args: argparse.Namespace) -> str:
+    """The fleet that these options name. Raises as `resolve` does."""
+    return f"port:{resolve(args.board)}" if args.board is not None else str(args.fleet)
 
 
 def _only(devices: Sequence[Device], name: str, advice: str) -> str:

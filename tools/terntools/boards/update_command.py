@@ -17,9 +17,9 @@ from ternhost.cli import add_command, print_result
 from ternhost.errors import NO_DEVICE, OK, DeviceError, UsageError
 from ternhost.fleet import keys
 from ternhost.links.access import Access, host_file
-from terntools.boards import deploy, mpy, packages, program
+from terntools.boards import deploy, mpy, program, update_package
 from terntools.boards import devices as ports
-from terntools.boards.updates import BrokerPost, PortPost, Post, Transfer, bring, bring_all
+from terntools.boards.update import BrokerPost, PortPost, Post, Transfer, bring, bring_all
 from terntools.terminal import Bar, require_positive
 
 _MACHINE = "machine %d"  # of a store, a device: what its board was last named
@@ -194,7 +194,7 @@ class _Update:
                     hint="rename one of them",
                 )
             files = program.program_files(machine, main, self._args.more, others)
-            self._contents[machine] = packages.content(files)
+            self._contents[machine] = update_package.content(files)
         return self._contents[machine]
 
     async def run(self, devices: Sequence[int], access: Access | None) -> list[dict[str, Any]]:
@@ -227,9 +227,9 @@ class _Update:
     async def _one(self, device: int) -> bool:
         content = self._content(self._machine(device))
         for again in (False, True):
-            number = packages.number_for(self._store, device, content, again)
+            number = update_package.number_for(self._store, device, content, again)
             transfer = Transfer(
-                device, self._keys[device], number, packages.sealed(self._keys[device], number, content)
+                device, self._keys[device], number, update_package.sealed(self._keys[device], number, content)
             )
             self._bar.say(f"device {device}: package {number}, {len(transfer.package):,} bytes")
             state = await bring(self._post, transfer, self._args.patience, self._args.trial, self._tell)

@@ -13,13 +13,11 @@ from ternhost import errors
 from ternhost.cli import add_command, print_result
 from ternhost.cli.terminal import Progress, heeding_interrupts
 from ternhost.errors import DeviceError, UsageError
-from terntools.emulators import machines as emulators
-from terntools.emulators import micropython as emulator
-from terntools.emulators import pico, qemu
-from terntools.emulators.machine import EmulatedMachine
+from terntools.emulators import catalogue, micropython, pico, qemu
+from terntools.emulators.process import EmulatedMachine
 
 _BUILDERS = {
-    "device": emulator.build_device,
+    "device": micropython.build_device,
     "pico": pico.build_pico,
     "esp32": qemu.build_esp32,
     "m33": qemu.build_m33,
@@ -58,8 +56,8 @@ def add_parser(subparsers: Any) -> None:
     )
     run.add_argument(
         "--what",
-        default=emulators.PICO,
-        choices=emulators.NAMES,
+        default=catalogue.PICO,
+        choices=catalogue.NAMES,
         help="pico (default), or what executes the code of an ESP32-C3 (rv32), an ESP32 (xtensa) or an RP2350 (m33)",
     )
     run.add_argument(
@@ -97,7 +95,7 @@ def _build(args: argparse.Namespace) -> int:
 
 
 def _run(args: argparse.Namespace) -> int:
-    if args.what != emulators.PICO and (args.blank or args.volume is not None):
+    if args.what != catalogue.PICO and (args.blank or args.volume is not None):
         raise UsageError(
             f"--blank and --volume need a Pico, not {args.what}",
             hint="no other emulated board has a boot loader",
@@ -117,13 +115,13 @@ def _run(args: argparse.Namespace) -> int:
 
 
 def _booted(args: argparse.Namespace) -> EmulatedMachine:
-    if args.what == emulators.PICO:
+    if args.what == catalogue.PICO:
         return pico.boot_pico(args.flash, volume=args.volume, blank=args.blank)
-    return emulators.boot(args.what, args.flash)
+    return catalogue.boot(args.what, args.flash)
 
 
 def _info(args: argparse.Namespace) -> int:
-    info = {**emulator.info(), "pico": pico.info(), **qemu.info()}
+    info = {**micropython.info(), "pico": pico.info(), **qemu.info()}
     has_pico = info["pico"]["firmware"] and info["pico"]["machine"]
     lines = [
         f"cache        {info['cache']}",

@@ -19,8 +19,8 @@ from ternhost.errors import DeviceError, TernError
 from ternhost.files import close_to_others, private
 from terntools.boards import deploy, self_check
 from terntools.boards.repl import Repl
-from terntools.emulators import machines as emulators
-from terntools.emulators.machine import EmulatedMachine
+from terntools.emulators import catalogue
+from terntools.emulators.process import EmulatedMachine
 
 FLASH_NAME = "flash.bin"
 _READY_NAME = "flash.ready"  # made last: a flash without it is filled again
@@ -40,7 +40,7 @@ class FirmwareFleet:
         more: Sequence[str] = (),
         program: str | Path | None = None,
     ) -> None:
-        """name: of the emulated board (emulators.NAMES). seed: makes random bits repeatable, for measurements only.
+        """name: of the emulated board (catalogue.NAMES). seed: makes random bits repeatable, for measurements only.
 
         whole, more: see deploy.library_files. program: what the boards run in the place of tern's main.py.
         """
@@ -70,7 +70,7 @@ class FirmwareFleet:
     def __enter__(self) -> Self:
         try:
             for directory in self._directories:
-                self._boards.append(emulators.boot(self._name, directory / FLASH_NAME, seed=self._seed))
+                self._boards.append(catalogue.boot(self._name, directory / FLASH_NAME, seed=self._seed))
                 close_to_others(directory)
             with Repl(self._boards[0].url) as repl:  # once for all: they are alike
                 machine = deploy.Machine.of(repl)

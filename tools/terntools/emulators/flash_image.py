@@ -7,7 +7,7 @@ from pathlib import Path, PurePosixPath
 
 from ternhost import extras
 from ternhost.files import private
-from terntools.emulators import machines as emulators
+from terntools.emulators import catalogue
 from terntools.emulators.qemu import BLOCK_BYTES, FLASH_BLOCKS
 
 _VERSION = 0x00020000  # of LittleFS on disk, which every MicroPython reads
@@ -16,11 +16,11 @@ _VERSION = 0x00020000  # of LittleFS on disk, which every MicroPython reads
 def write(name: str, flash: Path, files: Mapping[str, bytes]) -> None:
     """Make `flash` that of the emulated board `name`, holding `files` alone. Raises UsageError and DeviceError."""
     image = littlefs(files)
-    if name != emulators.PICO:
+    if name != catalogue.PICO:
         with open(flash, "wb", opener=private) as file:
             file.write(image)
         return
-    emulators.boot(name, flash).close()  # a new flash gets its firmware
+    catalogue.boot(name, flash).close()  # a new flash gets its firmware
     _replace(flash, image)
 
 

@@ -39,7 +39,7 @@ class Emulated(Fleet):
 class OnFirmware(Emulated):
     """Emulated boards that run a board's firmware, from a flash of their own."""
 
-    firmware: ClassVar[str]  # the board (terntools.emulators.machines)
+    firmware: ClassVar[str]  # the board (terntools.emulators.catalogue)
     MOST: ClassVar[int] = 16  # each takes a core while it computes
 
     def boards(self, directories: Sequence[Path], modules: Sequence[str] = (), whole: bool = False) -> Boards:

@@ -26,9 +26,7 @@ from ternhost.links.serial import BAUD
 from ternhost.text import visible
 from terntools.boards import deploy, mpy
 from terntools.boards.repl import GoneError, Repl, SilenceError
-from terntools.emulators import flash_image, qemu
-from terntools.emulators import machines as emulators
-from terntools.emulators import micropython as emulator
+from terntools.emulators import catalogue, flash_image, micropython, qemu
 from terntools.testing import snapshot
 from terntools.testing.folders import DEVICE, VECTORS
 
@@ -73,10 +71,10 @@ class UnixTarget(Target):
     name = "unix"
 
     def __init__(self) -> None:
-        self._interpreter = emulator.find_micropython()
+        self._interpreter = micropython.find_micropython()
 
     def run(self, mark: str, path: Path, names: Sequence[str], timeout: float) -> Transcript:
-        command = emulator.device_command(self._interpreter, _RUNNER, mark, path.stem, *names)
+        command = micropython.device_command(self._interpreter, _RUNNER, mark, path.stem, *names)
         search = os.pathsep.join([str(FIRMWARE), str(path.resolve().parent), ".frozen"])
         with tempfile.TemporaryDirectory(prefix="tern-test-") as folder:
             try:
@@ -147,7 +145,7 @@ class EmulatedTarget(Target):
             flash = Path(folder, "flash.bin")
             shutil.copyfile(self._deployed.flash, flash)
             flash_image.add(flash, test_files(path, self._deployed.processor))
-            with emulators.boot(self.name, flash, skip_idle=True) as board, Repl(board.url) as repl:
+            with catalogue.boot(self.name, flash, skip_idle=True) as board, Repl(board.url) as repl:
                 return _run(repl, mark, path, names, timeout * _EMULATION)
 
 

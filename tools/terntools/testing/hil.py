@@ -20,7 +20,7 @@ from pathlib import Path
 from ternhost import extras
 from ternhost.errors import TernError, UsageError
 from ternhost.links.serial import open_port
-from terntools.emulators import machines as emulators
+from terntools.emulators import catalogue
 from terntools.testing import folders
 from terntools.testing.hardware import Board, read_map
 
@@ -133,7 +133,7 @@ def _run_board(
         "--hardware-map", hardware_map, "--hardware-id", board.id, *map(str, tests),
     ]  # fmt: skip
     if board.serial is None:
-        command += ["--target", emulators.name_of(board.platform) or ""]
+        command += ["--target", catalogue.name_of(board.platform) or ""]
     else:
         command += ["--target", "board", "--port", board.serial]
     command += ["--baud", str(board.baud)]

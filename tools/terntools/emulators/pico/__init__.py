@@ -19,10 +19,9 @@ from ternhost import cache
 from ternhost.cache import Progress, Recipe
 from ternhost.errors import DeviceError
 from terntools.bench import native
-from terntools.emulators import debian
-from terntools.emulators import micropython as emulator
+from terntools.emulators import debian, micropython
 from terntools.emulators.debian import Requirement, Shell
-from terntools.emulators.machine import EmulatedMachine, locked
+from terntools.emulators.process import EmulatedMachine, locked
 
 _HERE = Path(__file__).parent
 _ROM_SOURCES = ("bootrom.c", "tables.S", "bootrom.ld")
@@ -33,7 +32,7 @@ _FROZEN = 'freeze("$(PORT_DIR)/modules")\ninclude("$(MPY_DIR)/extmod/asyncio")\n
 
 FIRMWARE = Recipe(
     name="pico-firmware",
-    version=emulator.MICROPYTHON_VERSION,
+    version=micropython.MICROPYTHON_VERSION,
     options={"board": _BOARD, "frozen": _FROZEN, "packages": _PACKAGES},
     products=("firmware.bin",),
 )
@@ -49,7 +48,7 @@ _CROSS_COMPILER = (
     Requirement("libnewlib-arm-none-eabi"),
 )
 _FIRMWARE_REQUIREMENTS = (
-    *emulator.SOURCE_REQUIREMENTS,
+    *micropython.SOURCE_REQUIREMENTS,
     *_CROSS_COMPILER,
     Requirement("libstdc++-arm-none-eabi-newlib"),
     Requirement("cmake", "cmake"),
@@ -81,7 +80,7 @@ def build_pico(progress: Progress) -> Path:
 
 def _build_firmware(work: Path, out: Path, progress: Progress) -> Mapping[str, str]:
     shell = Shell(work / "build.log", progress)
-    source, checksums = emulator.PINNED.unpack(work, shell)
+    source, checksums = micropython.PINNED.unpack(work, shell)
     progress("fetching the SDK of the Pico")
     packages, sdk = work / "packages", work / "sdk"
     packages.mkdir()
@@ -107,12 +106,12 @@ def _build_firmware(work: Path, out: Path, progress: Progress) -> Mapping[str, s
         "pioasm_DIR": sdk / "usr/lib/cmake/pioasm",
     }
     shell.run("cmake", "-S", port, "-B", build, *(f"-D{name}={value}" for name, value in options.items()))
-    emulator.make(shell, "-C", build)
+    micropython.make(shell, "-C", build)
     shutil.copy(build / "firmware.bin", out)
     return {
         **checksums,
-        **emulator.checksums_in(packages),
-        "compiler": emulator.version_of("arm-none-eabi-gcc"),
+        **micropython.checksums_in(packages),
+        "compiler": micropython.version_of("arm-none-eabi-gcc"),
     }
 
 
@@ -138,8 +137,8 @@ def _build_machine(work: Path, out: Path, progress: Progress) -> Mapping[str, st
         shutil.copy(_HERE / name, out)
     shell.run("npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund", cwd=out)
     return {
-        "compiler": emulator.version_of("arm-none-eabi-gcc"),
-        "node": emulator.version_of("node"),
+        "compiler": micropython.version_of("arm-none-eabi-gcc"),
+        "node": micropython.version_of("node"),
     }
 
 
@@ -207,7 +206,7 @@ def info() -> dict[str, Any]:
     return {
         "firmware": cache.read_record(FIRMWARE),
         "machine": cache.read_record(MACHINE),
-        "node": emulator.version_of("node") if shutil.which("node") else None,
+        "node": micropython.version_of("node") if shutil.which("node") else None,
     }
 
 

@@ -24,7 +24,7 @@ from typing import Any
 from ternhost import cache
 from ternhost.cache import Progress
 from ternhost.errors import DeviceError, UsageError
-from terntools.emulators.machine import EmulatedMachine, locked
+from terntools.emulators.process import EmulatedMachine, locked
 from terntools.emulators.qemu.build import ESP32, M33, NEWEST, Build
 
 # As port/Makefile has it; a Pico's MicroPython leaves as much to files.

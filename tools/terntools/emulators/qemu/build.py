@@ -11,8 +11,7 @@ from pathlib import Path
 
 from ternhost import cache
 from ternhost.cache import Progress, Recipe
-from terntools.emulators import debian
-from terntools.emulators import micropython as emulator
+from terntools.emulators import debian, micropython
 from terntools.emulators.debian import NEXT, Requirement, Shell
 from terntools.emulators.micropython import PINNED, Source
 
@@ -96,7 +95,7 @@ class Build:
         """
         needed = {_EMULATORS[name] for name in self.sets}
         if not cache.find_entry(self.recipe):
-            needed.update(emulator.SOURCE_REQUIREMENTS)
+            needed.update(micropython.SOURCE_REQUIREMENTS)
             for name in self.sets:
                 needed.update(_COMPILERS[name])
         with tempfile.TemporaryDirectory() as folder:
@@ -117,10 +116,10 @@ class Build:
                 options.append(f"XTENSA={folder}")
                 built_with.update(more)
             progress(f"compiling MicroPython for QEMU: {name}")
-            emulator.make(shell, "-C", port, f"ARCH={name}", "BUILD=build", *options)
+            micropython.make(shell, "-C", port, f"ARCH={name}", "BUILD=build", *options)
             shutil.copy(port / "build/firmware.elf", out / f"{name}.elf")
             shutil.rmtree(port / "build")
-            built_with[f"compiler of {name}"] = emulator.version_of(_COMPILER_COMMANDS[name])
+            built_with[f"compiler of {name}"] = micropython.version_of(_COMPILER_COMMANDS[name])
         return built_with
 
 
@@ -146,7 +145,7 @@ def _make_toolchain(work: Path, shell: Shell) -> tuple[Path, dict[str, str]]:
     gcc = _unpack(
         sources, "**/gcc-*.tar.*", ("*/libgcc/config/xtensa/*", "*/include/xtensa*"), sources, shell
     )
-    emulator.make(
+    micropython.make(
         shell,
         "-f",
         _TOOLCHAIN / "Makefile",
@@ -155,7 +154,7 @@ def _make_toolchain(work: Path, shell: Shell) -> tuple[Path, dict[str, str]]:
         f"BINUTILS={binutils}",
         f"GCC={gcc}",
     )
-    return out, emulator.checksums_in(packages)
+    return out, micropython.checksums_in(packages)
 
 
 def _unpack(packages: Path, name: str, patterns: Sequence[str], into: Path, shell: Shell) -> Path:

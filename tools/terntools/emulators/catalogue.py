@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from terntools.emulators import qemu
-from terntools.emulators.machine import EmulatedMachine
 from terntools.emulators.pico import boot_pico
+from terntools.emulators.process import EmulatedMachine
 
 PICO = "pico"
 NAMES = (PICO, *qemu.MACHINES)
