@@ -14,7 +14,7 @@ from tern import host_frames, storage, wire
 from ternhost.errors import RefusedError
 from ternhost.links import Link, Received, open_link
 from terntools.boards import deploy
-from terntools.boards.deploy_command import run_deploy
+from terntools.boards.deploy import run_deploy
 from terntools.boards.device import bench
 from terntools.boards.repl import Repl
 from terntools.emulators import catalogue

@@ -11,18 +11,19 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import mip_packages
 import pytest
 
 import tern
 from ternhost.errors import UsageError
-from terntools.boards import deploy, fold, mip_packages, modules, mpy
+from terntools.boards import deploy, fold, modules, mpy
 
 FIRMWARE = Path(tern.__file__).parents[1]
 
 
 def test_package_json_lists_every_module_of_a_board() -> None:
     assert mip_packages.PACKAGE.read_text() == mip_packages.text(), (
-        "python -m terntools.boards.mip_packages writes it anew"
+        "python tests/mip_packages.py writes it anew"
     )
     listed = json.loads(mip_packages.text())
     assert listed["version"] == tern.__version__
@@ -115,7 +116,7 @@ def test_manifest_freezes_the_pieces_and_the_entry(
 
 def test_a_package_for_every_piece_is_current_and_complete() -> None:
     there = {path.name: path.read_text() for path in FIRMWARE.glob("package*.json")}
-    assert there == mip_packages.packages(), "python -m terntools.boards.mip_packages writes them anew"
+    assert there == mip_packages.packages(), "python tests/mip_packages.py writes them anew"
     sources = mpy.library()
     pieces = mip_packages.pieces(sources)
     assert {"core", "mqtt", "client", *mpy.BEYOND} - {"streams"} == set(pieces)

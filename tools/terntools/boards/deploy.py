@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import argparse
 import ast
 import hashlib
 import json
 import tempfile
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from queue import SimpleQueue
+from typing import Any
 
 from tern import host_frames
+from ternhost import errors
+from ternhost.cli import add_command, print_result
 from ternhost.errors import DeviceError, TernError, UsageError
 from ternhost.links import open_link
-from terntools.boards import modules, mpy, self_check
+from terntools.boards import devices, modules, mpy, self_check
 from terntools.boards.repl import Repl
+from terntools.terminal import Bar
 
 Progress = Callable[[int, int], None]  # bytes, of bytes
 
@@ -241,3 +246,92 @@ def _why(port: str) -> str:
         return ""
     last = traceback.strip().splitlines()
     return f": main.py ends with {last[-1]}" if last else ""
+
+
+# The command
+
+
+def add_parser(subparsers: Any) -> None:
+    parser = add_command(
+        subparsers,
+        "deploy",
+        "put the device library on a board, as far as it is not there yet",
+        "tern deploy a0\ntern deploy a0 --with bench\ntern deploy a0 --main my_program.py\n"
+        "tern deploy socket://127.0.0.1:7777 --json",
+    )
+    parser.add_argument("board", metavar="BOARD", help=devices.NAMES)
+    parser.add_argument(
+        "--with",
+        dest="more",
+        metavar="MODULE",
+        action="append",
+        default=[],
+        choices=mpy.CHOICES,
+        help=f"add a module to those of the client, with what belongs to it: {', '.join(mpy.CHOICES)} "
+        "(`tern device bench` needs bench); modules that were added before stay",
+    )
+    parser.add_argument(
+        "--main",
+        metavar="FILE",
+        help="put this program on it as main.py, with the modules that it imports (default: tern's own main.py, "
+        "which serves the host and does nothing else)",
+    )
+    add_options(parser)
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.set_defaults(func=_run)
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """The options that `tern up` has as well."""
+    parser.add_argument(
+        "--whole",
+        action="store_true",
+        help="put every module on it, with line numbers: for programs of your own, and to see where one fails",
+    )
+
+
+def run_deploy(
+    port: str, whole: bool = False, more: Sequence[str] = (), program: bytes | None = None
+) -> dict[str, Any]:
+    """Deploy to the board on `port` and start it; what was done, and what the board says.
+
+    program: its main.py, if it is not tern's own; that need not answer at the port.
+    """
+    with Bar("deploying") as bar, Repl(port) as repl:
+        machine, changes = plan(repl, whole, more, program)
+        bar.say(f"{machine.description}, MicroPython {machine.version}, {machine.processor}")
+        install(repl, machine, changes, bar.update)
+        repl.start_main()
+    done = {
+        "port": port,
+        "machine": machine.description,
+        "micropython": machine.version,
+        "processor": machine.processor,
+        "written": list(changes.write),
+        "removed": list(changes.remove),
+        "bytes": changes.size,
+    }
+    if program is not None:
+        return done
+    hello = wait_for_hello(port)
+    return {**done, "hello": hello.text, "clients": hello.clients, "heap_free": hello.heap}
+
+
+def _run(args: argparse.Namespace) -> int:
+    program = read_program(args.main) if args.main else None
+    result = run_deploy(devices.resolve(args.board), args.whole, args.more, program)
+    if program is not None:
+        text = (
+            f"{args.main} is main.py on {result['port']}, and has been started\n"
+            f"  {len(result['written'])} files written ({result['bytes']:,} bytes), {len(result['removed'])} removed"
+        )
+        print_result(result, text, args.json)
+        return errors.OK
+    text = (
+        f"{result['hello']}\n"
+        f"  {len(result['written'])} files written ({result['bytes']:,} bytes), {len(result['removed'])} removed; "
+        f"heap free {result['heap_free']:,} bytes; "
+        + (f"{result['clients']} clients" if result["clients"] else "not provisioned yet: tern provision")
+    )
+    print_result(result, text, args.json)
+    return errors.OK

@@ -14,6 +14,8 @@ from typing import Any
 import serial
 from serial.tools import list_ports
 
+from ternhost import errors
+from ternhost.cli import add_command, print_result
 from ternhost.errors import DeviceError, RefusedError, TernError, UsageError
 from ternhost.links import open_link
 from ternhost.links.serial import BAUD, open_port
@@ -186,3 +188,35 @@ def _asked(device: Device) -> Device:
         said.firmware,
         said.tern,
     )
+
+
+# The command
+
+_COLUMNS = ("port", "board", "firmware", "tern", "serial_number", "usb_id")
+
+
+def add_parser(subparsers: Any) -> None:
+    parser = add_command(
+        subparsers,
+        "devices",
+        "list the boards found by their USB id",
+        "tern devices\ntern devices --no-ask --json",
+    )
+    parser.add_argument(
+        "--no-ask", action="store_true", help="do not open the ports (opening one resets some boards)"
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.set_defaults(func=_run)
+
+
+def _run(args: argparse.Namespace) -> int:
+    found = survey(ask=not args.no_ask)
+    rows = [_COLUMNS] + [tuple(str(getattr(one, name) or "-") for name in _COLUMNS) for one in found]
+    widths = [max(len(row[i]) for row in rows) for i in range(len(_COLUMNS))]
+    lines = [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
+    ]
+    if not found:
+        lines = ["no board found: is it plugged in, with a cable that carries data?"]
+    print_result({"devices": [one.as_dict() for one in found]}, "\n".join(lines), args.json)
+    return errors.OK

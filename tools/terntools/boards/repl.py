@@ -13,7 +13,6 @@ from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import PurePosixPath
 from queue import SimpleQueue
-from types import TracebackType
 from typing import Any, Self
 
 import serial
@@ -97,9 +96,7 @@ class Repl:
             raise
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
