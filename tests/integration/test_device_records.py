@@ -152,7 +152,7 @@ def test_a_locked_board_gives_nobody_its_records(capsys: pytest.CaptureFixture[s
             repl.start_main()
         assert main(["device", "records", one.url]) == REFUSED
         said = capsys.readouterr()
-    assert "is locked: nobody gets its records" in said.err
+    assert "is locked: its records cannot be read" in said.err
     assert said.out == ""
 
 

@@ -1,4 +1,4 @@
-"""`tern bench energy`: what a report costs in microjoules."""
+"""`tern bench energy`: energy of a report in microjoules."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def add_action(actions: Any) -> None:
     parser = add_command(
         actions,
         "energy",
-        "what a report costs in microjoules, measured with a meter or modelled",
+        "energy of a report in microjoules, measured with a meter or modelled",
         "tern bench energy --meter model --fleet pico-emulated:1 --json\n"
         "tern bench energy a0 --meter ppk2 --meter-port a1 --volts 3.3\n"
         "tern bench energy --meter csv --file export.csv --volts 5",
@@ -57,9 +57,7 @@ def add_action(actions: Any) -> None:
         metavar="OHMS",
         help="ina226, ina228: resistance of the shunt (default 0.1, 0.015)",
     )
-    meter.add_argument(
-        "--file", type=Path, metavar="CSV", help="csv: read what the instrument exported from this file"
-    )
+    meter.add_argument("--file", type=Path, metavar="CSV", help="csv: read this export of the instrument")
     meter.add_argument(
         "--marker",
         type=int,

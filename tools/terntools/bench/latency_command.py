@@ -65,7 +65,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def case_of(args: argparse.Namespace) -> latency.Case:
-    """What the options describe."""
+    """The case that the options describe."""
     return latency.Case(args.mechanism, args.epsilon, args.d, args.k, args.model)
 
 

@@ -1,4 +1,4 @@
-"""What a bench of latency measures: a board at a port, an emulated one, or the emulated device of this machine."""
+"""Subjects of the latency bench: a board at a port, an emulated board, or the emulated device of this machine."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ Progress = Callable[[int, int], None]  # bytes, of bytes
 
 LIBRARY = "/lib/tern"
 MAIN = "/main.py"
-PROGRAM = "/lib/main.py"  # what the loader starts
+PROGRAM = "/lib/main.py"  # started by the loader
 UPDATE = "update"  # the module whose boards have a loader
 HELLO_WAIT = 20.0
 
@@ -41,7 +41,7 @@ _NATIVE_VERSION = 3
 _MIN_MICROPYTHON = "1.23"
 
 
-# What the desk has put into /lib is what runs from now on; the number stays, so that no older package comes back.
+# From now on the files in /lib run; the package number stays, so that no older package comes back.
 _SETTLE = """
 try:
     with open("/boot.bin", "rb") as file:
@@ -63,7 +63,7 @@ class TooOldError(UsageError):
 
 @dataclass(frozen=True)
 class Machine:
-    """The board that files are made for: processor as mpy-cross calls it, sys.platform, and what it says it is."""
+    """The board that files are made for: processor as mpy-cross calls it, sys.platform, and its description."""
 
     processor: str
     platform: str
@@ -172,7 +172,7 @@ def digest(data: bytes) -> str:
 
 
 def compare(repl: Repl, files: Mapping[str, bytes], prune: str | None = None) -> Changes:
-    """What has to change on the board so that it holds `files`, and nothing else under the folder `prune`."""
+    """Changes after which the board holds `files`, and nothing else under the folder `prune`."""
     there = repl.hashes(list(files))
     write = {path: data for path, data in files.items() if there.get(path) != digest(data)}
     stale: list[str] = []
@@ -182,7 +182,7 @@ def compare(repl: Repl, files: Mapping[str, bytes], prune: str | None = None) ->
 
 
 def apply(repl: Repl, changes: Changes, progress: Progress | None = None) -> None:
-    """Make the changes. A cut at any point leaves whole files; the same command then does what is left."""
+    """Make the changes. An interruption leaves whole files; the same command then does the rest."""
     done = 0
     for path, data in changes.write.items():
         before = done
@@ -200,7 +200,7 @@ def apply(repl: Repl, changes: Changes, progress: Progress | None = None) -> Non
 def install(repl: Repl, machine: Machine, changes: Changes, progress: Progress | None = None) -> None:
     """Make the changes on a board that computes what it must: before them its compiler is tried, after them the code.
 
-    main.py is away until the library was found right: whatever cuts this off, no wrong report is ever sent. Raises
+    main.py is away until the library was found right: even if this is interrupted, no wrong report is ever sent. Raises
     MiscompiledError: for the compiler with nothing changed. The board is at its prompt in the end, with a fresh heap.
     """
     self_check.require_compiler(repl, machine.processor)
@@ -255,7 +255,7 @@ def add_parser(subparsers: Any) -> None:
     parser = add_command(
         subparsers,
         "deploy",
-        "put the device library on a board, as far as it is not there yet",
+        "install or update the device library on a board",
         "tern deploy a0\ntern deploy a0 --with bench\ntern deploy a0 --main my_program.py\n"
         "tern deploy socket://127.0.0.1:7777 --json",
     )
@@ -293,7 +293,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run_deploy(
     port: str, whole: bool = False, more: Sequence[str] = (), program: bytes | None = None
 ) -> dict[str, Any]:
-    """Deploy to the board on `port` and start it; what was done, and what the board says.
+    """Deploy to the board on `port` and start it. Returns a summary, with the board's hello.
 
     program: its main.py, if it is not tern's own; that need not answer at the port.
     """

@@ -1,4 +1,4 @@
-"""Questions to single boards: who they are, whether they answer, and how fast they are."""
+"""`tern device`: ask boards for their identity, whether they answer, and how fast they are."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def opened(port: str) -> Iterator[Link]:
 
 
 def info(port: str, timeout: float = 5.0) -> dict[str, Any]:
-    """What the board at `port` says of itself. Raises DeviceError, and RefusedError for another schema."""
+    """The board's own description at `port`. Raises DeviceError, and RefusedError for another schema."""
     with opened(port) as link:
         hello = link.hello(timeout)
     board, interpreter, version = [*(hello.text or "").split("; "), "", "", ""][:3]
@@ -145,7 +145,7 @@ def bench(
 
 
 def _time(link: Link, case: int, repeats: int, card: bytes, heap: list[int]) -> list[float]:
-    # Microseconds a unit, of each repeat; what the heap held goes to `heap`.
+    # Microseconds a unit of each repeat; the heap in use is added to `heap`.
     request = bytearray(wire.MAX_FRAME)
     nonce = secrets.randbits(32)
     n = host_frames.encode_bench_request(request, nonce, case, repeats, card)
@@ -170,7 +170,7 @@ def _figure(times: Sequence[float]) -> dict[str, Any]:
 
 # The command
 
-# What the health tests of a board see, as `info` names it.
+# Input of a board's health tests, as `info` names it.
 _TESTED_ON = {
     "raw noise": "the raw noise itself",
     "mixed output": "what its generator makes of the noise (a dead source may go unnoticed)",
@@ -181,7 +181,7 @@ def add_parser(subparsers: Any) -> None:
     parser = add_command(
         subparsers,
         "device",
-        "ask boards who they are and how fast; read their records; make, list and revoke the keys of devices",
+        "identify and time boards; read their records; make, list and revoke the keys of devices",
         "tern device info a0",
     )
     actions = parser.add_subparsers(title="actions", dest="action", metavar="ACTION", required=True)
@@ -189,7 +189,7 @@ def add_parser(subparsers: Any) -> None:
     info = add_command(
         actions,
         "info",
-        "show what a board says of itself, or each board of a fleet",
+        "show the identity and the state of a board, or of each board of a fleet",
         "tern device info a0\ntern device info --fleet port:/dev/ttyACM0,/dev/ttyACM1",
     )
     info.set_defaults(func=run_info)
@@ -225,9 +225,9 @@ def add_parser(subparsers: Any) -> None:
 
 def run_info(args: argparse.Namespace) -> int:
     with boards(devices.fleet_of(args)) as ports:
-        found = [info(port) for port in ports]
+        boards_info = [info(port) for port in ports]
     lines = []
-    for board in found:
+    for board in boards_info:
         last = board["first_device"] + board["clients"] - 1
         clients = f"clients {board['first_device']} to {last}" if board["clients"] else "not provisioned"
         lines.append(f"{board['port']}: {board['build']}")
@@ -237,31 +237,31 @@ def run_info(args: argparse.Namespace) -> int:
         )
         lines.append(f"  entropy {board['entropy']}, tested on {_TESTED_ON[board['entropy_assessed']]}")
         lines.extend(_troubles(board))
-    print_result({"boards": found}, "\n".join(lines), args.json)
+    print_result({"boards": boards_info}, "\n".join(lines), args.json)
     return OK
 
 
 def _troubles(board: dict[str, Any]) -> list[str]:
     # The line that says what went wrong since power on, if anything did.
-    told = [
+    counts = [
         f"{board[what]:,} {what if board[what] > 1 else what[:-1]}"
         for what in ("exceptions", "restarts")
         if board[what]
     ]
-    return [f"  since power on {' and '.join(told)}"] if told else []
+    return [f"  since power on {' and '.join(counts)}"] if counts else []
 
 
 def run_ping(args: argparse.Namespace) -> int:
     if args.count < 1:
         raise UsageError(f"--count must be 1 or more, not {args.count}")
     with boards(devices.fleet_of(args)) as ports:
-        found = [ping(port, args.count) for port in ports]
+        answers = [ping(port, args.count) for port in ports]
     lines = [
         f"{board['port']}: {board['ms']['n']} answers, median {board['ms']['median']:.2f} ms "
         f"({board['ms']['min']:.2f} to {board['ms']['max']:.2f})"
-        for board in found
+        for board in answers
     ]
-    print_result({"boards": found}, "\n".join(lines), args.json)
+    print_result({"boards": answers}, "\n".join(lines), args.json)
     return OK
 
 

@@ -14,7 +14,7 @@ from ternhost.cli import add_command, print_result
 from ternhost.errors import OK, StorageError, UsageError
 from ternhost.fleet import keys
 
-_STAYS = "the fleet's key stays, which a thief of a device's key has, too: see 'tern device rotate --fleet'"
+_STAYS = "the fleet's key stays; a thief of a device's key has it, too: see 'tern device rotate --fleet'"
 
 
 def add_actions(actions: Any) -> None:

@@ -1,4 +1,4 @@
-"""Boards on this machine's ports: found by USB id, named as mpremote names them, asked who they are."""
+"""Boards on this machine's ports: found by USB id, named as mpremote names them, and asked for their identity."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ RP2 = "rp2"
 ESP32 = "esp32"
 INSTRUMENT = "instrument"
 
-# USB vendor and product -> (family, what it is). A bridge chip does not say what is behind it: mostly an ESP32.
+# USB vendor and product -> (family, what it is). A bridge chip does not identify its board: mostly an ESP32.
 _USB = {
     (0x2E8A, 0x0005): (RP2, "Pico (MicroPython)"),
     (0x2E8A, 0x000A): (RP2, "Pico (SDK program)"),
@@ -46,7 +46,7 @@ NAMES = "auto, a0, u0, c0, id:SERIAL, a path such as /dev/ttyACM0, or a URL such
 
 @dataclass(frozen=True)
 class Device:
-    """A port with a board (or an instrument) on it; `firmware` and `tern` are None until it was asked."""
+    """A port with a board (or an instrument) on it; `firmware` and `tern` are None until the board was asked."""
 
     port: str
     family: str
@@ -62,13 +62,13 @@ class Device:
 
 def find() -> list[Device]:
     """The ports whose USB id is that of a board or an instrument, sorted."""
-    found = []
+    devices = []
     for port in list_ports.comports():
         known = _USB.get((port.vid, port.pid))
         if known:
             usb_id = f"{port.vid:04x}:{port.pid:04x}"
-            found.append(Device(port.device, known[0], known[1], usb_id, port.serial_number or None))
-    return sorted(found, key=lambda device: device.port)
+            devices.append(Device(port.device, known[0], known[1], usb_id, port.serial_number or None))
+    return sorted(devices, key=lambda device: device.port)
 
 
 def resolve(name: str, devices: Sequence[Device] | None = None) -> str:
@@ -129,7 +129,7 @@ def _candidates(devices: Iterable[Device]) -> str:
 
 @dataclass(frozen=True)
 class Identity:
-    """What a board says of itself: MicroPython's version and board, and the version of tern where it runs."""
+    """A board's own description: MicroPython's version and board, and tern's version if it runs."""
 
     board: str | None
     firmware: str | None
@@ -137,7 +137,7 @@ class Identity:
 
 
 def identify(port: str) -> Identity:
-    """Ask the board on `port` who it is, without interrupting what it runs. Raises DeviceError and UsageError.
+    """Ask the board on `port` for its identity, without interrupting its program. Raises DeviceError and UsageError.
 
     At MicroPython's prompt Ctrl-B prints the version; a running tern answers a hello. Anything else stays silent.
     """
@@ -167,7 +167,7 @@ def identify(port: str) -> Identity:
 
 
 def survey(ask: bool = True) -> list[Device]:
-    """The boards found; with `ask`, those that can be opened also say who they are."""
+    """The boards found; with `ask`, those whose ports can be opened also identify themselves."""
     devices = find()
     if not ask:
         return devices
@@ -210,13 +210,13 @@ def add_parser(subparsers: Any) -> None:
 
 
 def _run(args: argparse.Namespace) -> int:
-    found = survey(ask=not args.no_ask)
-    rows = [_COLUMNS] + [tuple(str(getattr(one, name) or "-") for name in _COLUMNS) for one in found]
+    devices = survey(ask=not args.no_ask)
+    rows = [_COLUMNS] + [tuple(str(getattr(one, name) or "-") for name in _COLUMNS) for one in devices]
     widths = [max(len(row[i]) for row in rows) for i in range(len(_COLUMNS))]
     lines = [
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
     ]
-    if not found:
+    if not devices:
         lines = ["no board found: is it plugged in, with a cable that carries data?"]
-    print_result({"devices": [one.as_dict() for one in found]}, "\n".join(lines), args.json)
+    print_result({"devices": [one.as_dict() for one in devices]}, "\n".join(lines), args.json)
     return errors.OK

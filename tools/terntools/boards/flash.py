@@ -50,7 +50,7 @@ class Firmware:
 
 
 def read_firmware(path: str | Path) -> Firmware:
-    """Read a firmware and find out what it is for. Raises UsageError."""
+    """Read a firmware and determine its chip. Raises UsageError."""
     path = Path(path)
     try:
         data = path.read_bytes()
@@ -78,7 +78,7 @@ def flash(
     progress: Progress | None = None,
     tell: Tell | None = None,
 ) -> dict[str, Any]:
-    """Flash the board on `port`, and return what was done. Raises UsageError, DeviceError and TernError.
+    """Flash the board on `port`, and return a summary. Raises UsageError, DeviceError and TernError.
 
     erase: its files too, ledgers included, for a board that becomes another device.
 
@@ -104,32 +104,33 @@ def _flash_pico(
     progress: Progress | None,
     tell: Tell,
 ) -> dict[str, Any]:
-    found = find_volume(volume)
-    if found is not None and erase:
+    mounted = find_volume(volume)
+    if mounted is not None and erase:
         raise UsageError(
             "--erase needs a running MicroPython, and the board waits in its boot loader",
             hint="flash it without --erase first, then once more with it",
         )
-    if found is None:
+    if mounted is None:
         _check_machine(port, firmware)
         if erase:
             _erase_files(port)
         tell(f"entering the boot loader of the board on {port}")
         _enter_boot_loader(port)
-        found = _wait_for(lambda: find_volume(volume), _VOLUME_WAIT)
-        if found is None:
+        mounted = _wait_for(lambda: find_volume(volume), _VOLUME_WAIT)
+        if mounted is None:
             raise DeviceError(
                 "the boot loader's volume did not show up",
                 hint="is it mounted? Name where with --volume; " + _PICO_RECOVER,
             )
-    chip = volume_chip(found)
+    chip = volume_chip(mounted)
     if chip != firmware.chip:
         raise UsageError(
-            f"{firmware.path.name} is for {firmware.chip}, and the board in {found} has an {chip}; nothing was changed",
+            f"{firmware.path.name} is for {firmware.chip}, and the board in {mounted} has an {chip}; "
+            "nothing was changed",
             hint=f"get it for an {chip} board",
         )
-    tell(f"writing {firmware.path.name} to {found}")
-    _copy(firmware.data, found / "firmware.uf2", progress)
+    tell(f"writing {firmware.path.name} to {mounted}")
+    _copy(firmware.data, mounted / "firmware.uf2", progress)
     tell(f"waiting for MicroPython on {port}")
     identity = _wait_for(lambda: _alive(port), _PORT_WAIT)
     if identity is None:
@@ -180,13 +181,13 @@ def find_volume(named: str | Path | None = None) -> Path | None:
     """Where a Pico's boot loader is mounted: the folder `named`, or the one volume that holds INFO_UF2.TXT."""
     if named is not None:
         return Path(named) if (Path(named) / _INFO).is_file() else None
-    found = [point for point in _mount_points() if (point / _INFO).is_file()]
-    if len(found) > 1:
+    volumes = [point for point in _mount_points() if (point / _INFO).is_file()]
+    if len(volumes) > 1:
         raise UsageError(
-            f"several boards wait in their boot loaders: {', '.join(map(str, found))}",
+            f"several boards wait in their boot loaders: {', '.join(map(str, volumes))}",
             hint="name one with --volume",
         )
-    return found[0] if found else None
+    return volumes[0] if volumes else None
 
 
 def _mount_points() -> Iterable[Path]:
@@ -239,9 +240,9 @@ def _alive(port: str) -> devices.Identity | None:
 
 def _wait_for(look: Callable[[], _T | None], seconds: float) -> _T | None:
     end = time.monotonic() + seconds
-    while (found := look()) is None and time.monotonic() < end:
+    while (result := look()) is None and time.monotonic() < end:
         time.sleep(0.25)
-    return found
+    return result
 
 
 # The command

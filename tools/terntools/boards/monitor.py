@@ -1,7 +1,7 @@
 """Watch a board: its frames decoded as they come, their rates, errors, budget, heap and temperature.
 
-A port has one owner. So the monitor owns the board's, and offers another one in its place, for whoever wants to talk to
-the board: what passes is shown.
+A port has one owner. So the monitor owns the board's port and offers another one, through which programs can talk to
+the board: it shows the frames that pass.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _TURN = 0.02
 
 @dataclass
 class State:
-    """What is known of a board."""
+    """The last known state of a board."""
 
     port: str
     text: str = ""
@@ -99,9 +99,9 @@ def describe(frame: bytes) -> str:
 
 
 class Monitor:
-    """A tap between a board and whatever talks to it: opens the board's port, and offers another in its place.
+    """A tap between a board and its host: opens the board's port, and offers another one instead.
 
-    While nobody is at the other port the board is asked for a hello now and then. `tell` gets a line for each frame.
+    While the other port is unused, the board is asked for a hello now and then. `tell` gets a line for each frame.
     """
 
     def __init__(
@@ -116,7 +116,7 @@ class Monitor:
         self._far, near = os.openpty()
         tty.setraw(near)
         self.tap = os.ttyname(near)
-        os.close(near)  # so that it shows whether somebody is there
+        os.close(near)  # so that a reader can be detected
         os.set_blocking(self._far, False)
         self._up = frames.Receiver()
         self._down = frames.Receiver()
@@ -142,12 +142,12 @@ class Monitor:
         except (OSError, serial.SerialException) as error:
             raise DeviceError(f"the board on {self.state.port} is gone", hint="check its cable") from error
         if data:
-            with contextlib.suppress(OSError):  # nobody is there, or does not read
+            with contextlib.suppress(OSError):  # no reader, or one that does not read
                 os.write(self._far, data)
             self._decode(self._up, data, "<")
 
     def _take_from_host(self) -> bool:
-        # Whether somebody is at the tap.
+        # Whether the tap is open.
         try:
             data = os.read(self._far, 4096)
         except BlockingIOError:

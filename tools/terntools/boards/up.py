@@ -1,4 +1,4 @@
-"""From the box to a member of a fleet: flash, deploy, provision, hello. What is done already is not done again."""
+"""From the box to a member of a fleet: flash, deploy, provision, hello. Steps that are done are not repeated."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def make_plan(
     reflash: bool = False,
     whole: bool = False,
 ) -> Plan:
-    """Look at the board and say what is left to do. Interrupts what it runs. Raises TernError."""
+    """Look at the board and plan the remaining steps. Interrupts its program. Raises TernError."""
     if reflash:
         return Plan(flash="asked for")
     if flash.find_volume(volume) is not None:
@@ -124,7 +124,7 @@ def add_parser(subparsers: Any) -> None:
     parser = add_command(
         subparsers,
         "up",
-        "make a board a member of a fleet: flash, deploy and provision it, as far as that is not done yet",
+        "make a board a member of a fleet: flash, deploy and provision it, as far as necessary",
         "tern up a0 --firmware RPI_PICO-v1.28.0.uf2 --store fleet.sqlite --device 7 --records mine.csv\n"
         "tern up u0 --store fleet.sqlite --device 8 --dataset flights --yes",
     )

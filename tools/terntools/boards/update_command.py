@@ -22,7 +22,7 @@ from terntools.boards import devices as ports
 from terntools.boards.update import BrokerPost, PortPost, Post, Transfer, bring, bring_all
 from terntools.terminal import Bar, require_positive
 
-_MACHINE = "machine %d"  # of a store, a device: what its board was last named
+_MACHINE = "machine %d"  # in a store, by device: the last known kind of its board
 _SILENT = "silent"
 _ADVICE = {
     _SILENT: "check that it is there, and that its program has an Update(board); one that has none, such as tern's own "
@@ -64,7 +64,7 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument(
         "--machine",
         choices=program.MACHINES,
-        help="what the boards are; kept in the store for the next time",
+        help="kind of the boards; kept in the store for the next time",
     )
     parser.add_argument(
         "--main",
@@ -133,8 +133,8 @@ def run(args: argparse.Namespace) -> int:
     if update.asleep:
         which = ", ".join(map(str, update.asleep))
         lines.append(f"boards that sleep take no package, and were left out: {which}")
-    told = {"boards": done, "failed": len(failed), "left": left, "asleep": update.asleep}
-    print_result(told, "\n".join(lines), args.json)
+    result = {"boards": done, "failed": len(failed), "left": left, "asleep": update.asleep}
+    print_result(result, "\n".join(lines), args.json)
     if not failed:
         return OK
     return NO_DEVICE if all(one["state"] == _SILENT for one in failed) else errors.FAILED
@@ -179,7 +179,7 @@ class _Update:
         known = self._args.machine or self._store.state(_MACHINE % device)
         if known not in program.MACHINES:
             raise UsageError(
-                f"nobody knows what the board of device {device} is",
+                f"the kind of device {device}'s board is unknown",
                 hint=f"say it once: --machine {', '.join(program.MACHINES)}",
             )
         return str(known)

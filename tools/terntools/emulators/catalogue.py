@@ -15,7 +15,7 @@ _PLATFORM = "{}-emulated"  # in a hardware map; ternhost.fleet.FIRMWARE has the 
 
 
 def platform_of(name: str) -> str:
-    """What a hardware map calls the emulated board `name`."""
+    """The platform of the emulated board `name` in a hardware map."""
     return _PLATFORM.format(name)
 
 

@@ -1,4 +1,4 @@
-"""`tern emulator`: build and show what stands in for a board."""
+"""`tern emulator`: build, list and run emulated boards."""
 
 from __future__ import annotations
 
@@ -26,9 +26,7 @@ _BUILDERS = {
 
 
 def add_parser(subparsers: Any) -> None:
-    parser = add_command(
-        subparsers, "emulator", "build, show and run what stands in for a board", "tern emulator build"
-    )
+    parser = add_command(subparsers, "emulator", "build, list and run emulated boards", "tern emulator build")
     actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
 
     build = add_command(
@@ -77,7 +75,12 @@ def add_parser(subparsers: Any) -> None:
     run.add_argument("--json", action="store_true", help="print one JSON object")
     run.set_defaults(func=_run)
 
-    info = add_command(actions, "info", "show what is built, found and used", "tern emulator info --json")
+    info = add_command(
+        actions,
+        "info",
+        "list the builds, the interpreters found, and those in use",
+        "tern emulator info --json",
+    )
     info.add_argument("--json", action="store_true", help="print one JSON object")
     info.set_defaults(func=_info)
 
@@ -140,5 +143,5 @@ def _info(args: argparse.Namespace) -> int:
 
 
 def _source(record: dict[str, Any]) -> str:
-    found = [name for name in record["built_with"] if name.startswith("micropython_")]
-    return str(min(found)).removesuffix(".debian.tar.xz").replace("_", " ")
+    packages = [name for name in record["built_with"] if name.startswith("micropython_")]
+    return str(min(packages)).removesuffix(".debian.tar.xz").replace("_", " ")

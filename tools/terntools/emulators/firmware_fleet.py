@@ -41,7 +41,7 @@ class FirmwareFleet:
     ) -> None:
         """name: of the emulated board (catalogue.NAMES). seed: makes random bits repeatable, for measurements only.
 
-        whole, more: see deploy.library_files. program: what the boards run in the place of tern's main.py.
+        whole, more: see deploy.library_files. program: a program to run instead of tern's main.py.
         """
         self._name = name
         self._directories = [Path(directory) for directory in directories]

@@ -12,7 +12,7 @@ from terntools.emulators.firmware_fleet import FirmwareFleet
 from terntools.emulators.micropython import find_micropython
 from terntools.emulators.unix_fleet import EmulatedFleet
 
-_MOST_CLIENTS = 1000  # that are made where nobody says how many
+_MOST_CLIENTS = 1000  # by default
 
 
 class Emulated(Fleet):

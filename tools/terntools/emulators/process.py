@@ -1,4 +1,4 @@
-"""A board that is a process of this machine: its port while it runs, its end, and the lock of its flash."""
+"""A board emulated by a process of this machine, and the lock of its flash."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def locked(flash: Path | None, size: int) -> Iterator[tuple[int, ...]]:
     if flash is None:
         yield ()
         return
-    flash = flash.resolve()  # by whatever name it is called
+    flash = flash.resolve()  # it may be known by several names
     try:
         # Beside it: to be there, the flash has to hold a firmware.
         opened = os.open(f"{flash}.lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)

@@ -40,7 +40,7 @@ PASSED, FAILED, TIMED_OUT = 0, 1, 2
 
 @dataclass(frozen=True)
 class Outcome:
-    """How one test function ended (PASSED, FAILED or TIMED_OUT) and what it printed."""
+    """Outcome of one test function (PASSED, FAILED or TIMED_OUT) and its output."""
 
     name: str
     state: int
@@ -49,7 +49,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Transcript:
-    """What a target printed, and whether it had to be stopped."""
+    """Output of a target, and whether it had to be stopped."""
 
     text: str
     timed_out: bool
@@ -196,7 +196,7 @@ KINDS = {
     ),
     "xtensa": Kind(partial(EmulatedTarget, "xtensa"), {}, _IF_EXHAUSTIVE),
     "m33": Kind(partial(EmulatedTarget, "m33"), _NO_NETWORK, _IF_EXHAUSTIVE),
-    # A Pico's code on a Cortex-M33, which executes all of ARMv6-M: at a fraction of what the whole chip costs.
+    # A Pico's code on a Cortex-M33, which executes all of ARMv6-M: at a fraction of the whole chip's cost.
     "armv6m": Kind(partial(EmulatedTarget, "m33", "armv6m"), _NO_NETWORK, _IF_EXHAUSTIVE),
     "rv32": Kind(partial(EmulatedTarget, "rv32")),
     "rv32-newest": Kind(partial(EmulatedTarget, "rv32-newest")),
@@ -228,10 +228,10 @@ def needs(path: Path) -> dict[str, str]:
     for node in _statements(path):
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "NEEDS":
             said: dict[str, str] | str = ast.literal_eval(node.value)
-            found = dict.fromkeys(test_names(path), said) if isinstance(said, str) else said
-            if unknown := {*found.values()} - {*_NEEDS}:
+            needed = dict.fromkeys(test_names(path), said) if isinstance(said, str) else said
+            if unknown := {*needed.values()} - {*_NEEDS}:
                 raise UsageError(f"{path}: NEEDS knows {', '.join(_NEEDS)}, and not {min(unknown)}")
-            return found
+            return needed
     return {}
 
 

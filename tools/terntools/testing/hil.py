@@ -282,13 +282,13 @@ def add_parser(subparsers: Any) -> None:
 def _run(args: argparse.Namespace) -> int:
     require_positive(args, "timeout")
     tests = tuple(args.tests or TESTS)
-    boards_of(args.hardware_map, args.board)  # what is wrong is said before a session begins
+    boards_of(args.hardware_map, args.board)  # errors are reported before a session begins
     require_tests(tests)
     session = Session(args.sessions)
 
     with telling(session.say) as say:
         results = run(args.hardware_map, session.directory, tests, args.timeout, args.board, say)
-    found = {
+    result = {
         "directory": str(session.directory),
         "boards": [
             {"id": one.board.id, "result": one.word.lower(), "lost": one.lost, **one.counts, **one.properties}
@@ -296,5 +296,5 @@ def _run(args: argparse.Namespace) -> int:
         ],
     }
     lines = [f"{one.board.id}: {one.word}" for one in results]
-    print_result(found, "\n".join((*lines, f"report: {session.directory / 'report.html'}")), args.json)
+    print_result(result, "\n".join((*lines, f"report: {session.directory / 'report.html'}")), args.json)
     return worst(results)

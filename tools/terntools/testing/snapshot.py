@@ -96,8 +96,8 @@ def _firmware(name: str) -> Path | None:
 
 
 def _forget_older(kept: str, newest: Path) -> None:
-    found = newest.parent.glob(f"{kept}-{tern.__version__}-*")
-    entries = [path for path in found if path.is_dir() and ".tmp-" not in path.name]
+    kept_entries = newest.parent.glob(f"{kept}-{tern.__version__}-*")
+    entries = [path for path in kept_entries if path.is_dir() and ".tmp-" not in path.name]
     entries.sort(key=lambda path: path.stat().st_mtime, reverse=True)
     for old in entries[_KEPT:]:
         if old != newest:

@@ -50,13 +50,13 @@ def build_native(progress: Progress) -> Path:
 
     Raises UsageError where something is missing, BuildError.
     """
-    if (found := find()) is None:
+    if (module := find()) is None:
         extras.require("elftools")  # MicroPython's linker of native modules reads object files with it
         with tempfile.TemporaryDirectory() as folder:
             debian.require(_REQUIREMENTS, Shell(Path(folder, "log"), progress))
         entry = cache.build_entry(RECIPE, lambda work, out: _build(work, out, progress), progress)
-        found = entry / RECIPE.products[0]
-    return found
+        module = entry / RECIPE.products[0]
+    return module
 
 
 def _build(work: Path, out: Path, progress: Progress) -> Mapping[str, str]:

@@ -175,7 +175,7 @@ def boot_pico(
     command += [] if volume is None else ["--volume", volume]
     try:
         with locked(flash, _FLASH_BYTES) as lock:
-            # Its own session: Ctrl-C is the host's to handle. It ends when its stdin closes, whatever becomes of us.
+            # Its own session: Ctrl-C is the host's to handle. It ends when its stdin closes, even by a kill.
             process = subprocess.Popen(
                 command,
                 stdin=subprocess.PIPE,
@@ -194,7 +194,7 @@ def boot_pico(
     if not line:
         process.kill()
         process.wait()
-        raise DeviceError("the emulated Pico does not start", hint="tern emulator info shows what is built")
+        raise DeviceError("the emulated Pico does not start", hint="tern emulator info lists the builds")
     port = Path(json.loads(line)["port"])
     return EmulatedMachine(
         process, f"socket://{port}", lambda: shutil.rmtree(port.parent, ignore_errors=True)
@@ -202,7 +202,7 @@ def boot_pico(
 
 
 def info() -> dict[str, Any]:
-    """The records of what is built, None for what is not, and Node's version."""
+    """Records of the builds (None where there is none), and Node's version."""
     return {
         "firmware": cache.read_record(FIRMWARE),
         "machine": cache.read_record(MACHINE),

@@ -30,7 +30,7 @@ _XTENSA_CHECKSUMS = {
     "gcc-12-source_12.2.0-14+deb12u1_all.deb": "8f2a5411028dfe216aeb6346b926df0cc7471f375c6a375bf180fbf279af02a1",
 }
 
-# What it takes to compile for each instruction set.
+# Compilers and libraries for each instruction set.
 _COMPILERS = {
     "rv32": (
         Requirement("gcc-riscv64-unknown-elf", "riscv64-unknown-elf-gcc"),
@@ -50,7 +50,7 @@ _COMPILER_COMMANDS = {
     "xtensa": "xtensa-lx106-elf-gcc",
     "m33": "arm-none-eabi-gcc",
 }
-# And to run it.
+# Emulators to run it.
 _EMULATORS = {
     "rv32": Requirement("qemu-system-riscv32", "qemu-system-riscv32"),
     "xtensa": Requirement("qemu-system-xtensa", "qemu-system-xtensa"),
@@ -60,7 +60,7 @@ _EMULATORS = {
 
 @dataclass(frozen=True)
 class Build:
-    """A cache entry of firmware: for these instruction sets, of this source of MicroPython."""
+    """A cache entry of firmware for these instruction sets, built from this source of MicroPython."""
 
     name: str
     sets: tuple[str, ...]
@@ -129,7 +129,7 @@ NEWEST = Build("newest-firmware", ("rv32",), Source(NEXT, None))
 
 
 def _make_toolchain(work: Path, shell: Shell) -> tuple[Path, dict[str, str]]:
-    """What Debian's compiler of the LX106 lacks for a windowed core; and the sha256 of what that is made of."""
+    """Build what Debian's LX106 compiler lacks for a windowed core. Returns the folder and its sources' sha256."""
     shell.progress("fetching the configuration of QEMU's Xtensa core, and GCC's arithmetic for it")
     packages, sources, out = work / "xtensa-packages", work / "xtensa-sources", work / "xtensa"
     packages.mkdir()
