@@ -14,12 +14,12 @@ import numpy as np
 import ternhost
 from tern import wire
 from ternhost import datasets
-from ternhost.aggregate import estimate
-from ternhost.aggregate.questions import Question
-from ternhost.aggregate.rounds import RoundResult
-from ternhost.algorithms.base import ALGORITHMS, Algorithm, Audience, Cohort, take
-from ternhost.algorithms.designs import Budgeted, Mechanised
+from ternhost.count import estimate
+from ternhost.count.questions import Question
+from ternhost.count.rounds import RoundResult
 from ternhost.datasets import Holdings
+from ternhost.learn.base import ALGORITHMS, Algorithm, Audience, Cohort, take
+from ternhost.learn.designs import Budgeted, Mechanised
 from ternhost.options import option, require
 
 GROUP = "until"
@@ -133,18 +133,6 @@ class Until(Algorithm):
             f"{result['attribute']}: {result['mean']:+.3f}  (95 % interval {low:+.3f} to {high:+.3f}), "
             f"after {result['reports']:,} reports at epsilon {result['epsilon_per_client']:g}"
         ]
-
-    @classmethod
-    def page(cls, result: Mapping[str, Any]) -> Any:
-        from ternhost.report.page import Page, common_results, common_settings
-
-        return Page(
-            f"The mean of {result['attribute']}",
-            cls.summary(result)[0],
-            {},
-            common_results(result),
-            common_settings(result),
-        )
 
 
 if __name__ == "__main__":

@@ -3,16 +3,19 @@
 import random
 import time
 
+import numpy as np
+
 from tern import wire
-from ternhost import mechanisms
-from ternhost.aggregate.board_table import BoardRow
-from ternhost.aggregate.questions import Question, round_body
-from ternhost.aggregate.report_log import reports_of
-from ternhost.aggregate.store import Cohort, Round, Store
-from ternhost.algorithms.fedsgd import Options
-from ternhost.runs.options import Where
-from ternhost.runs.run import Run
-from ternhost.runs.status import END, Watcher
+from ternhost.count.members import integers
+from ternhost.count.questions import Question, round_body
+from ternhost.count.rounds import Cohort, Reports, Round
+from ternhost.learn.fedsgd import Options
+from ternhost.privacy import mechanisms
+from ternhost.run.options import Where
+from ternhost.run.run import Run
+from ternhost.run.status import END, Watcher
+from ternhost.store.boards import BoardRow
+from ternhost.store.store import Store
 
 NAME = "greenhouses"
 CARD = mechanisms.design("three-outputs", epsilon_micro=2_000_000).decode()
@@ -88,6 +91,21 @@ def make(parent, count=10_000, rounds=12, planned=20, **options):
 def begin_round(store, number, devices, run=NAME):
     """Ask all of these devices."""
     store.open_round(Round(number, [Cohort(BODY, devices)], len(devices), 3600.0, run))
+
+
+def reports_of(number, payloads):
+    """Reports from (device, packed symbols), those of the same length together."""
+    by_size = {}
+    for device, symbols in payloads:
+        by_size.setdefault(len(symbols), []).append((device, symbols))
+    return [
+        Reports(
+            number,
+            integers([device for device, _ in rows]),
+            np.frombuffer(b"".join([symbols for _, symbols in rows]), np.uint8).reshape(len(rows), size),
+        )
+        for size, rows in by_size.items()
+    ]
 
 
 def report(store, number, devices):

@@ -1,9 +1,9 @@
 """Algorithms on simulated fleets: what their tests share."""
 
-from ternhost.algorithms.base import ALGORITHMS, Audience
-from ternhost.drivers.simulated import SimulatedDriver
-from ternhost.runs.options import Where
-from ternhost.runs.run import Run
+from ternhost.learn.base import ALGORITHMS, Audience
+from ternhost.reach.simulated.driver import SimulatedDriver
+from ternhost.run.options import Where
+from ternhost.run.run import Run
 
 
 def begin(name, there=None, **options):

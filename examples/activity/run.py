@@ -19,8 +19,8 @@ from sklearn.linear_model import LogisticRegression
 
 from tern.features import Window
 from tern.fixed import ONE
-from ternhost.mechanisms.accounting import Policy
-from ternhost.mechanisms.base import MICRO
+from ternhost.privacy.accounting import Policy
+from ternhost.privacy.base import MICRO
 from terntools.emulators.programs import ProgramFleet
 
 HERE = Path(__file__).resolve().parent

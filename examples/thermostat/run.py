@@ -1,6 +1,6 @@
 """Emulated thermostats that sleep, a broker, and a model of what a room does next: all on this machine.
 
-python examples/thermostat/run.py [--boards 20] [--rounds 24] [--json]
+python examples/thermostat/run.py [--boards 20] [--rounds 24] [--epsilon 4] [--json]
 
 An hour takes a second. A board reads sixty times, asks the broker once for what is new, answers it, and sleeps again.
 In the end each tells how far off its predictions were, in 1/100 degree, and how far off it is to say that nothing
@@ -12,22 +12,22 @@ import json
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from ternhost.mechanisms.accounting import Policy
-from ternhost.mechanisms.base import MICRO
+from ternhost.privacy.accounting import Policy
+from ternhost.privacy.base import MICRO
 from terntools.emulators.programs import ProgramFleet
 
 D = 7
-EPSILON = 4
 HOUR_MS = 1000
 ENOUGH = 288  # readings that a board judges: a day
 
 parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
 parser.add_argument("--boards", type=int, default=20)
 parser.add_argument("--rounds", type=int, default=24)
+parser.add_argument("--epsilon", type=int, default=4, help="of a report")
 parser.add_argument("--json", action="store_true", help="print one JSON object in the end")
 args = parser.parse_args()
 OPTIONS = (
-    f"--rounds {args.rounds} --deadline 30 --model linear --dimension {D} --epsilon {EPSILON} --batch 32"
+    f"--rounds {args.rounds} --deadline 30 --model linear --dimension {D} --epsilon {args.epsilon} --batch 32"
 )
 
 
@@ -37,7 +37,7 @@ def say(*words):
 
 
 with TemporaryDirectory(prefix="tern-thermostat-") as folder:
-    policy = Policy(EPSILON * MICRO, EPSILON * MICRO * args.rounds)
+    policy = Policy(args.epsilon * MICRO, args.epsilon * MICRO * args.rounds)
     arguments = (Path(folder), Path(__file__).with_name("main.py"), args.boards, D, policy, HOUR_MS)
     # Boards that sleep: the broker keeps what is for them, and the host knows when they wake.
     with ProgramFleet(*arguments, tells="error.json", wake_s=2) as fleet:
@@ -53,7 +53,7 @@ found = {
     "boards": args.boards,
     "rounds": result["rounds"],
     "reports": result["reports"],
-    "epsilon_per_board": EPSILON * result["rounds"],
+    "epsilon_per_board": args.epsilon * result["rounds"],
     "judged": judged,
     "off": sum(board["off"] for board in live) / judged,
     "off_as_now": sum(board["off_as_now"] for board in live) / judged,

@@ -13,9 +13,22 @@ import gc
 from tern import compat, wire
 from tern.card import certify
 from tern.client import Client
-from tern.compat import MICROPYTHON, const, ticks_diff, ticks_ms
+from tern.compat import MICROPYTHON, TYPE_CHECKING, const, ticks_diff, ticks_ms
 from tern.frames import FrameError
 from tern.storage import StorageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from typing import Protocol
+
+    from tern.boards import Base
+    from tern.model import Model
+    from tern.recorder import Recorder
+    from tern.update import Update
+
+    class Watchdog(Protocol):
+        def feed(self) -> object: ...
+
 
 if MICROPYTHON:
     from asyncio import sleep_ms
@@ -30,7 +43,7 @@ _LONGEST_S = const(300)  # pause after an exception
 _QUIET_MS = const(300)  # so long once() waits for more after a report,
 _PATIENCE_MS = const(2000)  # and else for what the host has to say
 
-_in_use = set()  # type: ignore[var-annotated]  # directories: two nodes on one ledger would both spend what it has
+_in_use: "set[str]" = set()  # directories: two nodes on one ledger would both spend what it has
 
 
 class _Long(Exception):
@@ -53,7 +66,7 @@ class Live(Client):
         if self._clients and self._clients.count > 1:
             raise StorageError("a program's records are of one device")
 
-    def respond(self, frame, send):
+    def respond(self, frame: memoryview, send: "Callable[[bytearray, int], object]") -> None:
         """As Client.respond(); a MODEL is taken."""
         epoch = self._epoch
         if len(frame) and frame[0] == wire.MODEL:
@@ -66,7 +79,7 @@ class Live(Client):
         if self._epoch != epoch:
             self._model.forget_round()
 
-    def steps(self, frame, send):
+    def steps(self, frame: memoryview, send: "Callable[[bytearray, int], object]") -> "Iterator[None]":
         """Answer `frame` as respond() does: a generator, which gives way between two pieces of work."""
         self._stepwise = True
         self._ready = False
@@ -144,7 +157,9 @@ class Live(Client):
 class App:
     """The node of a program: run() beside its tasks, or once() between two sleeps."""
 
-    def __init__(self, board, recorder, model, update=None):
+    def __init__(
+        self, board: "Base", recorder: "Recorder", model: "Model", update: "Update | None" = None
+    ) -> None:
         """board: a tern.boards.Base, such as this_board(), of one device; recorder: a Recorder; model: a Model; update:
         an Update, for a board whose program comes over its link, too.
 
@@ -161,12 +176,12 @@ class App:
         self.model = model
         self.update = update
         self.reports = 0  # sent since the start, repeated ones as well
-        self.error = None  # the last exception, or why once() had no connection
+        self.error: "Exception | None" = None  # the last exception, or why once() had no connection
         self._client = Live(board, recorder, model, update)
-        self._held = None  # an answer, and how long it is
+        self._held: "tuple[bytearray, int]" = None  # an answer, and how long it is
         _in_use.add(board.directory)
 
-    async def run(self, watchdog=None):
+    async def run(self, watchdog: "Watchdog | None" = None) -> None:
         """Answer the host beside other tasks, for ever; on a computer until the other end of the port has gone.
 
         watchdog: a machine.WDT, fed as long as this makes progress. An exception is kept in `error`, and after a pause,
@@ -184,7 +199,7 @@ class App:
                 compat.feed()
                 await sleep_ms(1000)
 
-    def once(self, timeout_ms=20000):
+    def once(self, timeout_ms: int = 20000) -> bool:
         """Connect, answer what is asked, take the model, take leave; return within about `timeout_ms`.
 
         Returns whether a report was sent and acknowledged. Raises nothing, since a board that sleeps next must not stay

@@ -13,6 +13,7 @@ import sys
 import time
 
 MICROPYTHON = sys.implementation.name == "micropython"
+TYPE_CHECKING = False  # a type checker takes it for True; what it guards is never deployed
 
 
 def feed():
@@ -25,35 +26,44 @@ if MICROPYTHON:
     import micropython
     from micropython import const
 
-    ticks_ms = time.ticks_ms
-    ticks_diff = time.ticks_diff
+    ticks_ms: "Any" = time.ticks_ms  # of types of their own
+    ticks_diff: "Any" = time.ticks_diff
     sleep_ms = time.sleep_ms
 
     # While modules are loaded: else what loading leaves behind lies scattered among what stays (see Client).
     gc.threshold(4096)
-
-    ptr8 = ptr16 = ptr32 = None  # known to the viper compiler
 else:
-    from typing import Any
-
-    ptr8 = ptr16 = Any
 
     def ptr32(buffer):
         return buffer
 
-    def const(value):
+    def const(value: "T") -> "T":
         return value
 
-    def ticks_ms():
+    def ticks_ms() -> int:
         return time.monotonic_ns() // 1_000_000
 
-    def ticks_diff(later, earlier):
+    def ticks_diff(later: int, earlier: int) -> int:
         return later - earlier
 
-    def sleep_ms(ms):
+    def sleep_ms(ms: int) -> None:
         time.sleep(ms / 1000)
 
     class micropython:
         @staticmethod
-        def viper(function):
+        def viper(function: "T") -> "T":
             return function
+
+
+if TYPE_CHECKING:
+    from typing import Any, TypeAlias, TypeVar
+
+    T = TypeVar("T")
+    Buffer: TypeAlias = bytes | bytearray | memoryview
+    ptr8: TypeAlias = Any  # whatever buffer a leaf is given
+    ptr16: TypeAlias = Any
+    ptr32: TypeAlias = Any
+elif MICROPYTHON:
+    ptr8 = ptr16 = ptr32 = None  # known to the viper compiler
+else:
+    ptr8 = ptr16 = None

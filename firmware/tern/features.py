@@ -33,7 +33,10 @@ No overflow of 31 bits, with n <= 256 samples v, and w = v - mean, |w| < 2**16 (
 
 from array import array
 
-from tern.compat import const, micropython, ptr16, ptr32
+from tern.compat import TYPE_CHECKING, const, micropython, ptr16, ptr32
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 _ONE = const(16384)
 _ZERO = const(32768)  # a ring holds samples v as v + 32768: a viper ptr16 loads unsigned
@@ -73,7 +76,7 @@ def sums(mean: int, out: ptr32, mask: int, ring: ptr16, i: int, n: int, k: int) 
     return total
 
 
-def root(n):
+def root(n: int) -> int:
     """Return the square root of n, 0 to 2**30 - 1, rounded down."""
     x = _ZERO
     while x and n // x < x:
@@ -88,7 +91,14 @@ class Window:
     lost: samples that came when there was no room.
     """
 
-    def __init__(self, n, hop=None, axes=3, length=False, scale=None):
+    def __init__(
+        self,
+        n: int,
+        hop: "int | None" = None,
+        axes: int = 3,
+        length: bool = False,
+        scale: "Sequence[tuple[int, int]] | None" = None,
+    ) -> None:
         """n: samples of a window, 2..256; hop: from one to the next, 1..n, by default n // 2; axes: 1..3.
 
         scale: (low, high) of each feature, integers at most 65535 apart. The default is for an accelerometer of +-4 g
@@ -128,7 +138,7 @@ class Window:
             self._rings.append(array("H", bytes(2 * size)))
         self._head = self._tail = 0
 
-    def push(self, x, y=0, z=0):
+    def push(self, x: int, y: int = 0, z: int = 0) -> bool:
         """Add a sample, an int16 for each axis; return whether a window is full. A soft interrupt may call it."""
         i = self._head
         head = i + 1 & self._mask
@@ -146,11 +156,11 @@ class Window:
         self._head = head
         return self.full()
 
-    def full(self):
+    def full(self) -> bool:
         """Return whether there is a window whose features can be had."""
         return (self._head - self._tail & self._mask) >= self.n
 
-    def features(self, out, start=0):
+    def features(self, out: "array[int]", start: int = 0) -> None:
         """Write the features and the constant, Q1.14, into the array('h') out from `start` on, and move on by a hop.
 
         Raises ValueError where no window is full, IndexError where out is too short.

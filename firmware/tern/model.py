@@ -8,10 +8,14 @@ from array import array
 from struct import pack_into
 
 from tern import frames, wire
-from tern.compat import const
+from tern.compat import TYPE_CHECKING, const
 from tern.gradient import dot, sigmoid_tail
 from tern.ledger import replace
 from tern.storage import FLEET, read_fleet
+
+if TYPE_CHECKING:
+    from tern.compat import Buffer
+    from tern.inference import Classifier
 
 MODEL = "/model.bin"
 
@@ -24,7 +28,7 @@ _OF_A_ROUND = const(1)
 _NO_EPOCH = const(2)
 
 
-def check_model(frame, key):
+def check_model(frame: "Buffer", key: bytes) -> "tuple[int, int, int, int, int, int]":
     """Return (device, round, model, exponent, classes, d) of a MODEL under `key`. Raises FrameError."""
     fields = frames.fields_of(frame, wire.MODEL, wire.MODEL_FIELDS)
     device, number, model, exponent, classes, d = fields
@@ -36,7 +40,7 @@ def check_model(frame, key):
     return fields
 
 
-def decode_model(frame, key):
+def decode_model(frame: "Buffer", key: bytes) -> "tuple[int, int, int, int, int, array[int]]":
     """Return (device, round, model, exponent, classes, parameters as array('h')) of a MODEL under `key`.
 
     Raises FrameError.
@@ -53,7 +57,7 @@ class Model:
     prediction allocates nothing.
     """
 
-    def __init__(self, every=8):
+    def __init__(self, every: int = 8) -> None:
         """every: parameters of ROUNDs are written to flash once in so many rounds; those of a MODEL always."""
         self.every = every
         self.in_place = False  # whether the file may be written over, which is quicker: tern.ledger.Ledger
@@ -61,10 +65,11 @@ class Model:
         self.round = self.kind = self.exponent = self.classes = self.d = 0
         self._device = _OF_A_ROUND
         self._epoch = _NO_EPOCH
-        self._image = self._classifier = None
+        self._image: "array[int]" = None
+        self._classifier: "Classifier" = None
         self._sums = array("i", (0, 0))
 
-    def open(self, directory):
+    def open(self, directory: str) -> None:
         """Take what `directory` keeps of an earlier start, and keep there what comes. Call it once, first."""
         self._directory = directory
         try:
@@ -77,12 +82,12 @@ class Model:
         if self._device not in (self._epoch, _OF_A_ROUND):
             self.round = 0
 
-    def forget_round(self):
+    def forget_round(self) -> None:
         """Take a MODEL of any round next: the fleet has another key. Its epoch, in fleet.bin, tells after a restart."""
         self.round = 0
         self._epoch = max(_NO_EPOCH, read_fleet(self._directory + "/" + FLEET)[4])
 
-    def take_model(self, frame, key):
+    def take_model(self, frame: "Buffer", key: bytes) -> None:
         """Use and keep the model of a MODEL (bytes or memoryview) under `key`, unless it is older than the last one.
 
         Raises FrameError for a frame that is none; LedgerError or OSError where it could not be written: then it is
@@ -92,7 +97,7 @@ class Model:
         if self._device == _OF_A_ROUND or fields[1] >= self.round:
             self._put((self._epoch,) + fields[1:], frame[_AT_BYTES : -wire.TAG_BYTES], True)
 
-    def take_round(self, request):
+    def take_round(self, request: frames.Round) -> None:
         """Use the parameters of a verified ROUND (frames.Round) until a MODEL comes. Raises LedgerError as above."""
         model = request.model
         number = request.round
@@ -108,7 +113,7 @@ class Model:
             fields = (_OF_A_ROUND, number, model, request.exponent, request.classes, request.d)
             self._put(fields, request.parameters, due)
 
-    def score(self, row, label=0):
+    def score(self, row: "array[int]", label: int = 0) -> int:
         """Return w.x of a row (array('h')) of d features or more, in 2**-14 units; of softmax that of class `label`.
 
         Raises RuntimeError where there is no model of such a row and label, or none yet.
@@ -121,7 +126,7 @@ class Model:
         d = -8 - self.exponent
         return sums[0] + (sums[1] >> 8) + (1 << d - 1) >> d
 
-    def probability(self, row, label=1):
+    def probability(self, row: "array[int]", label: int = 1) -> int:
         """Return the probability of a label, Q1.14: of a logistic model that of 1 or -1, of softmax that of a class.
 
         Raises as score(); ValueError for a model that has none; ImportError where softmax lacks tern.inference.
@@ -141,7 +146,7 @@ class Model:
         self._classifier.probabilities(row, self._out)
         return self._out[label]
 
-    def predict(self, row):
+    def predict(self, row: "array[int]") -> int:
         """Return what the label of a record would be: a number, Q1.14; 16384 or -16384; of softmax the class, the
         first of the largest score. Raises as score().
         """

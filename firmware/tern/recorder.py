@@ -4,9 +4,12 @@ import os
 from array import array
 from struct import pack_into, unpack
 
-from tern.compat import const
+from tern.compat import TYPE_CHECKING, const
 from tern.storage import RECORDS_BYTES, RECORDS_HEADER, StorageError
 from tern.wire import MAX_DIMENSION
+
+if TYPE_CHECKING:
+    from typing import Any
 
 SAMPLES = "samples"  # directory of the segments
 SEGMENT_MAGIC = b"TRS1"  # of a header like that of records.bin, with the segment's number for the count
@@ -31,7 +34,7 @@ class Recorder:
     lost: records since then that the flash did not take, or that went early.
     """
 
-    def __init__(self, d, capacity=256, hold=8, least=None):
+    def __init__(self, d: int, capacity: int = 256, hold: int = 8, least: "int | None" = None) -> None:
         """No input or output yet. least: `hold` where it is None. Raises ValueError."""
         self.least = least = hold if least is None else least
         most = (SEGMENT_MOST - RECORDS_BYTES) // (2 * abs(d) + 2)
@@ -52,7 +55,7 @@ class Recorder:
         self.flushes = self.lost = 0
         # The segment that grows, as in its file: LittleFS takes six times as long to append to a file as to write it.
         self._image = array("h", bytes(RECORDS_BYTES + self._most * self._bytes))
-        self._folder = None
+        self._folder: "str" = None
         self._file = None  # that of the segment _opened
         self._forget()
 
@@ -62,7 +65,7 @@ class Recorder:
         self._total = 0  # records in them
         self._rows = self._held = 0  # records in _image that are in flash, and that are not yet
 
-    def open(self, directory):
+    def open(self, directory: str) -> None:
         """Find what is there. Raises StorageError, and OSError."""
         self._forget()
         self._folder = folder = directory + "/" + SAMPLES
@@ -73,7 +76,7 @@ class Recorder:
         except OSError:  # it is there
             pass
         for name in os.listdir(folder):
-            segment = [0, 1, folder + "/" + name]
+            segment: "list[Any]" = [0, 1, folder + "/" + name]
             file = self._open(segment)
             segment[_ROWS] = rows = (file.seek(0, 2) - RECORDS_BYTES) // self._bytes
             if rows > 0:  # else it was only begun
@@ -102,11 +105,11 @@ class Recorder:
         self._segments = segments
 
     @property
-    def count(self):
+    def count(self) -> int:
         """How many records in flash count, capacity at most."""
         return min(self._total, self.capacity)
 
-    def append(self, row, label):
+    def append(self, row: "array[int]", label: int) -> None:
         """Take a record: array('h') of d features, and a label: Q1.14, or the number of a class.
 
         Allocates nothing, but where it flushes: with every `hold`th record.
@@ -121,7 +124,7 @@ class Recorder:
         if self._held == self.hold:
             self.flush()
 
-    def flush(self):
+    def flush(self) -> None:
         """Write what is held in RAM. Where the flash takes nothing, `lost` tells. Raises StorageError before open()."""
         n = self._held
         self._held = 0
@@ -173,7 +176,7 @@ class Recorder:
         self._total -= oldest[_ROWS]
         return oldest
 
-    def read(self, index, row):
+    def read(self, index: int, row: "array[int]") -> None:
         """Read record `index`, 0 .. count - 1, the oldest first, into the array('h') `row` of d + 1.
 
         Where the ring has moved on since the caller asked for count: another record. Zeros where there are fewer than
@@ -203,14 +206,14 @@ class Recorder:
             self._mode = mode
         return self._file
 
-    def clear(self):
+    def clear(self) -> None:
         """Remove all records, those in RAM as well. Raises OSError."""
         self._forget()
         for name in os.listdir(self._folder):
             os.remove(self._folder + "/" + name)
         self._segments = []
 
-    def close(self):
+    def close(self) -> None:
         """Write what is held in RAM, and close the file. The next record opens it again."""
         self.flush()
         self._shut()

@@ -12,8 +12,11 @@ from hashlib import sha256
 from struct import pack, pack_into, unpack_from
 
 from tern import frames, wire
-from tern.compat import const, ticks_diff, ticks_ms
+from tern.compat import TYPE_CHECKING, const, ticks_diff, ticks_ms
 from tern.ledger import LedgerError, replace
+
+if TYPE_CHECKING:
+    from tern.boards import Base
 
 BOOT = "boot.bin"
 STAGED = "update.bin"
@@ -39,7 +42,7 @@ class Update:
     there never was one; restart: whether the board is to be reset, once the answer that says so is sent.
     """
 
-    def __init__(self, board):
+    def __init__(self, board: "Base") -> None:
         self._directory = board.directory + "/"
         self._folders = [board.directory + folder for folder in FOLDERS]
         self._proven = False  # the loader puts the folder that runs before the other one
@@ -63,7 +66,7 @@ class Update:
             pass
         self.restart = False  # what is RESTARTING here has no loader, or none that can write
 
-    def take(self, frame, key, reply):
+    def take(self, frame: memoryview, key: bytes, reply: bytearray) -> int:
         """Take an UPDATE (memoryview) under `key`, that of the client which it names; write the UPDATED into `reply`.
 
         Return its length. Once all is there each UPDATE, without data as a rule, does the next 10 ms of work. Raises
@@ -92,7 +95,7 @@ class Update:
         pack_into(wire.UPDATED_FIELDS, reply, 1, device, number, self._wanted, state)
         return frames.seal(answer_key, reply, frames.end_of(wire.UPDATED_FIELDS))
 
-    def confirm(self):
+    def confirm(self) -> None:
         """What runs has reached its host: it has proven itself, if it was on trial. Raises LedgerError: call again."""
         if self.state == wire.TRIAL:
             self._keep(1 - self._proven, wire.CONFIRMED, self.number)

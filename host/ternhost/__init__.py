@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 from ternhost.errors import DeviceError, RefusedError, StorageError, TernError, UsageError
 
 if TYPE_CHECKING:
-    from ternhost.aggregate.store import Store
     from ternhost.api import Result, collect, design, infer, list_runs, resume, train
-    from ternhost.runs.device_model import DeviceModel
-    from ternhost.runs.status import Status
+    from ternhost.run.device_model import DeviceModel
+    from ternhost.run.status import Status
+    from ternhost.store.store import Store
 
 __all__ = [
     "DeviceError",
@@ -39,9 +39,9 @@ __all__ = [
 ]
 
 _ELSEWHERE = {
-    "DeviceModel": "ternhost.runs.device_model",
-    "Status": "ternhost.runs.status",
-    "Store": "ternhost.aggregate.store",
+    "DeviceModel": "ternhost.run.device_model",
+    "Status": "ternhost.run.status",
+    "Store": "ternhost.store.store",
 }
 
 

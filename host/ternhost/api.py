@@ -13,17 +13,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from ternhost import extras, mechanisms
-from ternhost.algorithms.base import ALGORITHMS, Algorithm
+from ternhost import extras
 from ternhost.errors import UsageError
-from ternhost.mechanisms import Design, cards
+from ternhost.learn.base import ALGORITHMS, Algorithm
 from ternhost.options import names_of, options_of
-from ternhost.runs import directory as places
-from ternhost.runs import result as results
-from ternhost.runs.device_model import DeviceModel
-from ternhost.runs.options import Where
-from ternhost.runs.run import Run
-from ternhost.runs.status import Status, Watcher
+from ternhost.privacy import cards, mechanisms
+from ternhost.privacy.mechanisms import Design
+from ternhost.run import directory as places
+from ternhost.run import result as results
+from ternhost.run.device_model import DeviceModel
+from ternhost.run.options import Where
+from ternhost.run.run import Run
+from ternhost.run.status import Status, Watcher
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -62,3 +62,8 @@ def replacing(path: Path) -> Iterator[Path]:
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+
+
+def write_file(path: Path, data: bytes, secret: bool = False) -> None:
+    """Replace a file at once; a secret one is for its owner alone. Raises OSError."""
+    write_whole(path, data, 0o600 if secret else 0o644)

@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from ternhost.aggregate.store import Store
 from ternhost.errors import DeviceError
-from ternhost.fleet import broker
-from ternhost.fleet.sites import SITES
-from ternhost.links.access import Access
-from ternhost.links.mqtt import MqttLink
-from terntools.mosquitto import Mosquitto, free_port
+from ternhost.reach.broker import configuration
+from ternhost.reach.broker.access import Access
+from ternhost.reach.broker.link import MqttLink
+from ternhost.reach.broker.mosquitto import Mosquitto, free_port
+from ternhost.reach.broker.sites import SITES
+from ternhost.store.store import Store
 
 _SITE = "site"
 _LINK = 20.0  # s that a bridge may take
@@ -27,15 +27,15 @@ def running(directory: Path, keys: dict[int, bytes], bridge: bool = False) -> It
     DeviceError.
     """
     directory.mkdir(mode=0o700)
-    with Store(directory / broker.STORE) as store:
+    with Store(directory / configuration.STORE) as store:
         store.add_devices(keys)
-    access = broker.configure(directory, port=free_port(), tls=False, persistence=False, queued=0)
+    access = configuration.configure(directory, port=free_port(), tls=False, persistence=False, queued=0)
     if not bridge:
         with Mosquitto(directory):
             yield access, access.port
         return
     port = free_port()
-    broker.add_site(directory, _SITE, bridge=True, port=port)
+    configuration.add_site(directory, _SITE, bridge=True, port=port)
     site = directory / SITES / _SITE
     with Mosquitto(directory), Mosquitto(site):
         asyncio.run(_wait(access, site))

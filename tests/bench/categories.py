@@ -29,10 +29,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ternhost.algorithms.base import Audience
-from ternhost.algorithms.collect import Collect
 from ternhost.datasets import Table, flights_table
-from ternhost.drivers.simulated import SimulatedDriver
+from ternhost.learn.base import Audience
+from ternhost.learn.collect import Collect
+from ternhost.reach.simulated.driver import SimulatedDriver
 
 _EPSILONS = (1.0, 4.0)
 

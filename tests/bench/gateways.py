@@ -19,11 +19,11 @@ from typing import Any
 from harness.local_sites import LocalSites, Sites
 
 from bench.memory import resident
-from ternhost.algorithms.base import ALGORITHMS
-from ternhost.fleet import KINDS
-from ternhost.runs.options import Schedule, Where
-from ternhost.runs.run import Run
-from ternhost.runs.status import END, Status, Watcher
+from ternhost.learn.base import ALGORITHMS
+from ternhost.reach.fleet import KINDS
+from ternhost.run.options import Schedule, Where
+from ternhost.run.run import Run
+from ternhost.run.status import END, Status, Watcher
 
 _LOOKED_AT = (1, 5, 20)  # rounds after which the memory is told
 

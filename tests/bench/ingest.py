@@ -36,13 +36,13 @@ from bench.ingest_load import REPEATED, K, Load, key_of, question
 from bench.memory import resident
 from tern import frames, host_frames, wire
 from tern.links import mqtt
-from ternhost.aggregate import store_file
-from ternhost.aggregate.aggregator import Aggregator
-from ternhost.aggregate.questions import round_body, round_start
-from ternhost.aggregate.store import Store
+from ternhost.count.aggregator import Aggregator
+from ternhost.count.questions import round_body, round_start
 from ternhost.errors import DeviceError
-from ternhost.links.access import Access
-from ternhost.links.mqtt import Client, MqttLink
+from ternhost.reach.broker.access import Access
+from ternhost.reach.broker.link import Client, MqttLink
+from ternhost.store import store_file
+from ternhost.store.store import Store
 
 DEVICES = 20_000
 _MOST_SINGLE = 200_000  # reports of which each is sent by itself, to compare with

@@ -11,8 +11,8 @@ import numpy.typing as npt
 
 from tern import card as cards
 from tern import wire
-from ternhost import mechanisms
-from ternhost.aggregate.questions import Question
+from ternhost.count.questions import Question
+from ternhost.privacy import mechanisms
 
 DIMENSION = 28
 EPSILON, K = 2_000_000, 1

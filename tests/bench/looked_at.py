@@ -16,13 +16,13 @@ from statistics import median
 from typing import Any
 
 from bench import ingest
-from ternhost.aggregate.board_table import BoardRow
-from ternhost.aggregate.run_table import RUNNING, StoredRun
-from ternhost.aggregate.store import Store
-from ternhost.algorithms.fedsgd import Options
 from ternhost.errors import DeviceError, UsageError
+from ternhost.learn.fedsgd import Options
 from ternhost.options import names_of
-from ternhost.runs.options import Where
+from ternhost.run.options import Where
+from ternhost.store.boards import BoardRow
+from ternhost.store.runs import RUNNING, StoredRun
+from ternhost.store.store import Store
 
 SECTIONS = ("learning", "fleet", "round", "privacy", "runs")
 BOARDS = 10_000

@@ -25,11 +25,11 @@ from typing import Any
 
 import numpy as np
 
-from ternhost import mechanisms
-from ternhost.aggregate.aggregator import Aggregator
-from ternhost.aggregate.questions import Question
-from ternhost.aggregate.report_log import Reports
-from ternhost.aggregate.store import Store
+from ternhost.count.aggregator import Aggregator
+from ternhost.count.questions import Question
+from ternhost.count.rounds import Reports
+from ternhost.privacy import mechanisms
+from ternhost.store.store import Store
 
 _D = 28
 _TURNS = 3
@@ -40,10 +40,10 @@ _EXPONENT = -12
 # For any version of the host: opens six rounds and tells the median of the last five, in milliseconds.
 _OPENING = """
 import statistics, sys, time
-from ternhost import mechanisms
-from ternhost.aggregate.aggregator import Aggregator
-from ternhost.aggregate.questions import Question
-from ternhost.aggregate.store import Store
+from ternhost.privacy import mechanisms
+from ternhost.count.aggregator import Aggregator
+from ternhost.count.questions import Question
+from ternhost.store.store import Store
 
 devices = range(1, int(sys.argv[2]) + 1)
 asked = {"range": devices, "list": list(devices)}[sys.argv[3]]

@@ -28,11 +28,12 @@ import numpy.typing as npt
 from tern import card as cards
 from tern.fixed import ONE
 from tern.wire import VALUES
-from ternhost import mechanisms, vectorised
-from ternhost.aggregate import estimate
-from ternhost.aggregate.questions import Question
+from ternhost import vectorised
+from ternhost.count import estimate
+from ternhost.count.questions import Question
 from ternhost.datasets import Holdings
-from ternhost.drivers.simulated import SimulatedDriver
+from ternhost.privacy import mechanisms
+from ternhost.reach.simulated.driver import SimulatedDriver
 
 _D = 28
 _ROWS = 1 << 16

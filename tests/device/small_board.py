@@ -4,34 +4,25 @@ import os
 import struct
 from array import array
 
+from spec.cards import T, table, two_levels, window
+
 from tern import frames, host_frames, ledger, storage, wire
 from tern.boards.emulated import Board
 
 KEY = bytes(range(32))
 _out = bytearray(wire.MAX_FRAME)
 EPSILON = 2_000_000  # of the cards here
-T = 1 << 30
-
-
-def table(levels, rows):
-    """A table card; rows: thresholds, a row a knot (cards.md)."""
-    p = {2: 0, 3: 1, 5: 2, 9: 3, 17: 4, 33: 5}[len(rows)]
-    data = struct.pack("<BIBB", 0x11, EPSILON, p, len(levels)) + struct.pack("<%db" % len(levels), *levels)
-    for row in rows:
-        data += struct.pack("<%dI" % len(row), *row)
-    return data
-
-
-THREE = table((-1, 0, 1), ((844000000, 959000000), (114800000, 958900000), (114700000, 229700000)))
-TWO = table((-1, 1), ((940000000,), (T - 940000000,)))
-LEAKING = table((-1, 0, 1), ((844000000, 959000000), (114800000, 958900000), (112400000, 229700000)))
-WINDOW = struct.pack("<BIHHI", 0x12, EPSILON, 15, 5, 800_000_000)
+THREE_ROWS = (844000000, 959000000), (114800000, 958900000), (114700000, 229700000)
+THREE = table(EPSILON, (-1, 0, 1), THREE_ROWS)
+TWO = two_levels(EPSILON, 940000000, T - 940000000)
+LEAKING = table(EPSILON, (-1, 0, 1), THREE_ROWS[:2] + ((112400000, 229700000),))
+WINDOW = window(EPSILON, 15, 5, 800_000_000)
 
 
 def largest_card():
     """33 knots and 16 levels: nothing that decodes is longer."""
     rows = [[(T >> 4) * j + 1000 * i * (j & 3) for j in range(1, 16)] for i in range(33)]
-    return table([j - 8 for j in range(16)], rows)
+    return table(EPSILON, range(-8, 8), rows)
 
 
 def key_of(device):

@@ -8,6 +8,7 @@ from array import array
 import scratch
 import small_board
 from small_board import EPSILON, answer_key, ask, error_of, key_of, provision, round_frame
+from spec.cards import T, two_levels
 
 from tern import client as client_module
 from tern import frames, host_frames, ledger, storage, supervisor, wire
@@ -34,8 +35,7 @@ def symbols_of(answer, k, base, device=7):
 
 def nearly_exact_card():
     """Two levels at epsilon 20: at -1 and 1 the symbol is wrong three times in 2**30."""
-    t = 1 << 30
-    return struct.pack("<BIBBbbII", 0x11, 20_000_000, 0, 2, -1, 1, t - 3, 3)
+    return two_levels(20_000_000, T - 3, 3)
 
 
 def test_the_report_is_the_gradient_of_the_chosen_coordinates():

@@ -5,14 +5,15 @@ import struct
 
 import scratch
 from small_board import EPSILON, LEAKING, THREE, TWO, WINDOW, answer_key, ask, key_of, largest_card, provision
+from spec.cards import laplace, window
 
 from tern import frames, host_frames, ledger, storage, wire
 from tern.client import Client
 
 NEEDS = "endurance"
 BUDGET = 100_000_000
-LAPLACE = struct.pack("<BIBIIii", 0x13, 2_000_000, 3, 1000, 125, -8, 8)
-GRR = struct.pack("<BIHHI", 0x12, EPSILON, 5, 1, 600_000_000)
+LAPLACE = laplace(EPSILON, 3, 1000, 125, -8, 8)
+GRR = window(EPSILON, 5, 1, 600_000_000)
 LHP = bytes.fromhex(
     "153f420f00056726cd0c34f39ad912e8b3010005000100c023fb0d12d06703000500010096123d0f12b81b050005000100675e921012a0cf"
     "060005000100d283fa1112888308000500010068b1741311e8b301000002ff016a9bc8219664371e11d06703000002ff01c7628e23399d71"

@@ -344,42 +344,26 @@ def test_power_cut_at_every_write_of_littlefs():
 def cut_at_every_write(in_place):
     if not MICROPYTHON:
         return
-    import vfs
-
-    image = bytearray(flash_chip.BYTES)
-    start = bytearray(flash_chip.BYTES)
-    flash = flash_chip.Flash(image)
-    vfs.VfsLfs2.mkfs(flash)
-    vfs.mount(vfs.VfsLfs2(flash), "/flash")
+    flash, start = flash_chip.Flash(bytearray(flash_chip.BYTES)), bytearray(flash_chip.BYTES)
+    flash_chip.format(flash)
     board = provision("/flash")
     board.in_place = in_place
-    client = Client(board)
     three = small_board.THREE
-    client.answer(round_frame(1, three))
-    vfs.umount("/flash")
-    start[:] = image
+    Client(board).answer(round_frame(1, three))
+    flash_chip.unmount()
     frame = round_frame(2, three)
     path = "/flash/" + storage.ledger_name(7)
     book = Ledger()
     states = set()
-    cut = 0
-    whole = False
-    while not whole:
-        cut += 1
-        image[:] = start
-        flash.left = 1 << 20
-        vfs.mount(vfs.VfsLfs2(flash), "/flash")
-        client = Client(board)
-        flash.left = cut
-        released = []
+
+    def answered(client):
         try:
-            answer = ask(client, frame)
+            return ask(client, frame)
         except OSError:
-            answer = b""
-        whole = flash.alive()
-        if whole:
-            released.append(answer)
-        flash_chip.power_cycle(flash)
+            return b""
+
+    for cut, whole, answer in flash_chip.cut_at_every_write(flash, start, lambda: Client(board), answered):
+        released = [answer] if whole else []
         client = Client(board)
         book.load(path)
         states.add((book.round, book.state, book.spent // EPSILON))
@@ -389,7 +373,6 @@ def cut_at_every_write(in_place):
         host_frames.decode_report(released[0], small_board.answer_key(), 4, 3, [0] * 4)
         book.load(path)
         assert book.spent == 8 * EPSILON
-        vfs.umount("/flash")
     assert cut > 5, cut
     assert states == {(1, ledger.ANSWERED, 4), (2, ledger.ANSWERED, 8)}, states
     return cut

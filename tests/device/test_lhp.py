@@ -2,21 +2,21 @@
 
 from array import array
 
-from tern.card import TABLE, WINDOW, T, decode
+from spec.cards import two_levels, window
+
+from tern.card import T, decode
 from tern.lhp import Hierarchy, extremes
 from tern.streams import Keyed, Replay
 
-HEADER = (20_000_000).to_bytes(4, "little")
+EPSILON = 20_000_000
 
 
 def _grr(m, threshold):
-    body = m.to_bytes(2, "little") + b"\x01\x00" + threshold.to_bytes(4, "little")
-    return decode(bytes((1 << 4 | WINDOW,)) + HEADER + body)
+    return decode(window(EPSILON, m, 1, threshold))
 
 
 def _duchi(threshold):
-    body = b"\x00\x02\xff\x01" + threshold.to_bytes(4, "little") + (T - threshold).to_bytes(4, "little")
-    return decode(bytes((1 << 4 | TABLE,)) + HEADER + body)
+    return decode(two_levels(EPSILON, threshold, T - threshold))
 
 
 def _hierarchy():

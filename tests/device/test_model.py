@@ -326,42 +326,33 @@ def cut_at_every_write():
     """How many cuts there were; after each the model is the one before or the new one, whole, and takes the next."""
     if not MICROPYTHON:
         return 0
-    import vfs
-
-    image = bytearray(flash_chip.BYTES)
-    start = bytearray(flash_chip.BYTES)
+    image, start = bytearray(flash_chip.BYTES), bytearray(flash_chip.BYTES)
     cuts = 0
     # Within a block of the chip, and over several; with a new file, and over the old one.
     for n, in_place in ((13, False), (600, False), (13, True), (600, True)):
         flash = flash_chip.Flash(image)
-        vfs.VfsLfs2.mkfs(flash)
-        vfs.mount(vfs.VfsLfs2(flash), "/flash")
-        classes = 6 if n == 600 else 1
-        kind = wire.SOFTMAX if n == 600 else wire.LOGISTIC
+        flash_chip.format(flash)
+        kind, classes = (wire.SOFTMAX, 6) if n == 600 else (wire.LOGISTIC, 1)
         frames = [
             frame_of(i, array("h", [i * 100 + j % 9 for j in range(n)]), kind, -13, classes)
             for i in (1, 2, 3)
         ]
         opened("/flash").take_model(frames[0], KEY)
-        vfs.umount("/flash")
-        start[:] = image
-        seen = set()
-        cut = 0
-        whole = False
-        while not whole:
-            cut += 1
-            image[:] = start
-            flash.left = 1 << 20
-            vfs.mount(vfs.VfsLfs2(flash), "/flash")
+        flash_chip.unmount()
+
+        def prepare(in_place=in_place):
             own = opened("/flash")
             own.in_place = in_place
-            flash.left = cut
+            return own
+
+        def take(own, frame=frames[1]):
             try:
-                own.take_model(frames[1], KEY)
+                own.take_model(frame, KEY)
             except (LedgerError, OSError):
                 pass
-            whole = flash.alive()
-            flash_chip.power_cycle(flash)
+
+        seen = set()
+        for cut, _, _ in flash_chip.cut_at_every_write(flash, start, prepare, take):
             own = opened("/flash")
             assert own.ready, cut
             row = array("h", (ONE,) * own.d)
@@ -371,7 +362,6 @@ def cut_at_every_write():
             seen.add(own.round)
             own.take_model(frames[2], KEY)
             assert opened("/flash").round == 3
-            vfs.umount("/flash")
         assert seen == {1, 2} and cut > 3, (seen, cut)
         cuts += cut
     return cuts
@@ -389,32 +379,6 @@ def scratch_with(frame):
     return _made[name]
 
 
-class Chip:
-    """A flash chip in RAM with blocks of 4096 bytes, as boards have them, that counts what is erased."""
-
-    def __init__(self, blocks=12):
-        self.data = bytearray(4096 * blocks)
-        self.erased = 0
-
-    def readblocks(self, block, out, offset=0):
-        start = 4096 * block + offset
-        out[:] = memoryview(self.data)[start : start + len(out)]
-
-    def writeblocks(self, block, data, offset=0):
-        start = 4096 * block + offset
-        self.data[start : start + len(data)] = data
-
-    def ioctl(self, op, arg):
-        if op == 4:
-            return len(self.data) // 4096
-        if op == 5:
-            return 4096
-        if op == 6:
-            self.erased += 1
-            self.data[4096 * arg : 4096 * arg + 4096] = b"\xff" * 4096
-        return 0
-
-
 def test_wear():
     # A write erases at most 1.2 blocks where the file is one of its own; a small one lies in the folder itself.
     if not MICROPYTHON:
@@ -422,7 +386,7 @@ def test_wear():
     import vfs
 
     try:
-        chip = Chip()
+        chip = flash_chip.Chip(bytearray(12 * 4096))
     except MemoryError:
         return
     vfs.VfsLfs2.mkfs(chip)

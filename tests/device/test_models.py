@@ -8,9 +8,10 @@ from array import array
 import scratch
 import small_board
 from small_board import EPSILON, answer_key, ask, error_of, key_of, provision
+from spec.cards import T, hierarchy, laplace, two_levels, window
 
 from tern import host_frames, storage, wire
-from tern.card import LAPLACE, CardError, certify, decode
+from tern.card import CardError, certify, decode
 from tern.client import Client
 from tern.coordinates import choose
 from tern.inference import Classifier
@@ -22,8 +23,8 @@ from tern.streams import Replay
 CLASSES = 3
 FEATURES = 4
 # epsilon 2 for a change of 2 in L1 norm: scale 2 * 2**8 / 2 grid steps
-NOISE = struct.pack("<BIBIIii", 0x10 | LAPLACE, EPSILON, 8, 256, 1, -4000, 4000)
-LEAKING_NOISE = struct.pack("<BIBIIii", 0x10 | LAPLACE, EPSILON, 8, 255, 1, -4000, 4000)
+NOISE = laplace(EPSILON, 8, 256, 1, -4000, 4000)
+LEAKING_NOISE = laplace(EPSILON, 8, 255, 1, -4000, 4000)
 PARAMETERS = array("h", [3000 * ((7 * i) % 5 - 2) for i in range(CLASSES * FEATURES)])
 
 
@@ -279,7 +280,7 @@ def test_a_board_without_the_module_says_so_and_pays_nothing():
     assert ask(client, frames["local"][1])[0] == wire.REPORT
 
 
-GRR = struct.pack("<BIHHI", 0x12, EPSILON, 4, 1, 700_000_000)  # e**2 in 1 against 3
+GRR = window(EPSILON, 4, 1, 700_000_000)  # e**2 in 1 against 3
 
 
 def test_collection_reports_the_features_asked_for():
@@ -324,12 +325,11 @@ def test_collection_of_categories():
 
 def hierarchy_card(epsilon, bounds=(5000, -3000), inside=600_000_000, low=300_000_000):
     """Three ranges, all with the same cards."""
-    data = struct.pack("<BIB2h", 0x15, epsilon, 3, *bounds)
-    for _ in range(3):
-        data += struct.pack("<BIHHI", 0x12, 1, 3, 1, inside)  # what inner cards claim means nothing
-    for _ in range(3):
-        data += struct.pack("<BIBBbbII", 0x11, 1, 0, 2, -1, 1, (1 << 30) - low, low)
-    return data
+    levels, values = (
+        window(1, 3, 1, inside),
+        two_levels(1, T - low, low),
+    )  # what inner cards claim means nothing
+    return hierarchy(epsilon, bounds, [levels] * 3, [values] * 3)
 
 
 def test_a_hierarchy_is_one_card_with_the_loss_of_level_and_sign():
@@ -484,7 +484,7 @@ def test_values_collected_are_scaled_by_the_range():
 def test_a_thousand_parameters_of_which_all_are_reported():
     folder = scratch.folder()
     client = Client(provision(folder, d=128, largest=1_000_000_000))
-    cheap = struct.pack("<BIBBbbII", 0x11, 1000, 0, 2, -1, 1, (1 << 29) + 99999, (1 << 29) - 99999)
+    cheap = two_levels(1000, T // 2 + 99999, T // 2 - 99999)
     for number, k in ((1, 1), (2, 1024)):
         parameters = array("h", (0 for _ in range(1024)))
         frame = round_of(number, wire.SOFTMAX_GRADIENT, cheap, parameters, k, classes=8)
@@ -492,6 +492,6 @@ def test_a_thousand_parameters_of_which_all_are_reported():
         assert answer[0] == wire.REPORT and len(answer) == 17 + (k + 7) // 8
     assert spent(folder) == 1025 * 1000
     # 300 symbols of 1,000 would be 374 bytes
-    many = struct.pack("<BIBIIii", 0x13, 1000, 0, 10000, 1, -500, 499)
+    many = laplace(1000, 0, 10000, 1, -500, 499)
     frame = round_of(3, wire.SOFTMAX_GRADIENT, many, parameters, 300, classes=8)
     assert error_of(ask(client, frame)) == (wire.ERR_CARD, 0)

@@ -9,7 +9,7 @@ import flash_chip
 import scratch
 import small_board
 from failing_disk import Disk, PowerCut
-from flash_chip import mount, unmount
+from flash_chip import unmount
 from small_board import ask, provision, round_frame
 
 from tern import ledger, recorder, storage, wire
@@ -377,29 +377,17 @@ def test_power_cut_at_every_write_of_littlefs():
 
 def cut_at_every_write():
     # Records flushed, a report paid for, and records flushed: whatever is cut, both accounts hold.
-    import vfs
-
     path = "/flash/ledger"
     cuts = 0
-    flash = flash_chip.Flash(bytearray(flash_chip.BYTES))
-    image = bytearray(flash_chip.BYTES)
+    flash, image = flash_chip.Flash(bytearray(flash_chip.BYTES)), bytearray(flash_chip.BYTES)
     for start in (0, 56):  # a ring's first file, and its oldest taken for the newest
-        vfs.VfsLfs2.mkfs(flash)
-        mount(flash)
+        flash_chip.format(flash)
         ledger.create(path, ledger.MAX_BUDGET)
         pay(path, 1)
         ring("/flash", start, SMALL)
         unmount()
-        image[:] = flash.data
-        whole = False
-        before = cuts
-        while not whole:
-            cuts += 1
-            flash.data[:] = image
-            flash.left = 1 << 20
-            mount(flash)
-            book = opened("/flash", *SMALL)
-            flash.left = cut = cuts - before
+
+        def work(book, start=start):
             done = start
             paid = 1
             append(book, start, start + 8)
@@ -412,9 +400,11 @@ def cut_at_every_write():
             if flash.alive():
                 paid = 2
                 append(book, start + 8, start + 16)
-            whole = flash.alive()
+            return done, paid
+
+        steps = flash_chip.cut_at_every_write(flash, image, lambda: opened("/flash", *SMALL), work)
+        for cut, whole, (done, paid) in steps:
             done += 8 * whole
-            flash_chip.power_cycle(flash)
             book = opened("/flash", *SMALL)
             found = numbers(book)
             end = found[-1] + 1 if found else 0
@@ -427,7 +417,7 @@ def cut_at_every_write():
             assert numbers(book)[-8:] == list(range(end, end + 8)) and book.lost == 0
             pay(path, 3)
             book.close()
-            unmount()
+            cuts += 1
     return cuts
 
 
@@ -438,43 +428,14 @@ def pay(path, number):
     account.close()
 
 
-class Flash:
-    """A flash of blocks as large as those of boards, that counts what is erased."""
-
-    def __init__(self, blocks=12):
-        self.blocks = blocks
-        self.data = bytearray(BLOCK * blocks)
-        self.erased = 0
-
-    def readblocks(self, block, out, offset=0):
-        start = block * BLOCK + offset
-        out[:] = memoryview(self.data)[start : start + len(out)]
-
-    def writeblocks(self, block, data, offset=0):
-        start = block * BLOCK + offset
-        self.data[start : start + len(data)] = data
-
-    def ioctl(self, op, arg):
-        if op == 4:
-            return self.blocks
-        if op == 5:
-            return BLOCK
-        if op == 6:
-            self.erased += 1
-        return 0
-
-
 def test_a_full_flash():
     # Somebody else's files fill it: old records go early for new ones, the program goes on, and ledgers are written.
     if not MICROPYTHON or sys.platform != "linux":  # a chip that small boards have no room for
         return
-    import vfs
-
     gc.collect()
-    flash = Flash()
+    flash = flash_chip.Chip(bytearray(12 * 4096))
     for start in (0, 24, 80):
-        vfs.VfsLfs2.mkfs(flash)
-        mount(flash)
+        flash_chip.format(flash)
         try:
             board = provision("/flash")
             book = opened("/flash", *SMALL)
@@ -506,14 +467,11 @@ def test_a_full_flash():
 def test_few_erasures():
     if not MICROPYTHON or sys.platform != "linux":  # a chip that small boards have no room for
         return
-    import vfs
-
     gc.collect()
-    flash = Flash()
+    flash = flash_chip.Chip(bytearray(12 * 4096))
     for progsize in (256, 32):  # of a Pico, and of an ESP32
         for d in (13, 28):
-            vfs.VfsLfs2.mkfs(flash, progsize=progsize)
-            mount(flash, progsize=progsize)
+            flash_chip.format(flash, progsize=progsize)
             book = opened("/flash", d, 64, 8)
             append(book, 0, 800)
             before = flash.erased

@@ -1,5 +1,6 @@
 """A ledger that pays for several reports at once: what it saves, and what a power cut then costs."""
 
+import flash_chip
 import scratch
 import small_board
 from failing_disk import Disk, PowerCut, steps_of
@@ -14,9 +15,7 @@ NEEDS = {"test_several_rounds_with_one_write": "time"}
 AHEAD = 4
 COST = 4 * EPSILON  # of a report of small_board
 QUESTION = bytes(range(32))
-_BLOCK = 4096
-_BLOCKS = 8
-_DATA = memoryview(bytearray(_BLOCK * _BLOCKS))  # made here, while the heap is in one piece
+_DATA = bytearray(8 * 4096)  # made here, while the heap is in one piece
 
 
 def reserving(folder, budget=ledger.MAX_BUDGET, clients=1):
@@ -189,49 +188,22 @@ def test_wear_of_littlefs():
     # Blocks erased for 100 rounds, as a measure of wear: what ledger.md says of ten years rests on it.
     if not MICROPYTHON:
         return
-    import vfs
-
     erased = {}
     for in_place in (False, True):
         for ahead in (1, 24):
-            flash = CountingFlash()
-            vfs.VfsLfs2.mkfs(flash)
-            vfs.mount(vfs.VfsLfs2(flash), "/flash")
+            flash = flash_chip.Chip(_DATA)
+            flash_chip.format(flash)
             board = provision("/flash")
             board.in_place = in_place
             write_policy("/flash", ahead)
             client = Client(board)
             three = small_board.TWO
-            before = sum(flash.erased)
+            before = flash.erased
             for number in range(1, 101):
                 client.answer(round_frame(number, three))
                 assert client.reply[0] == wire.REPORT
-            erased[in_place, ahead] = sum(flash.erased) - before
-            vfs.umount("/flash")
+            erased[in_place, ahead] = flash.erased - before
+            flash_chip.unmount()
     print("blocks erased in 100 rounds (in place, ahead):", erased)
     assert erased[True, 24] * 10 < erased[True, 1] < erased[False, 1]
     assert erased[False, 24] * 10 < erased[False, 1]
-
-
-class CountingFlash:
-    """A flash chip in RAM, of blocks as large as those of boards, that counts how often each is erased."""
-
-    def __init__(self):
-        self.erased = [0] * _BLOCKS
-
-    def readblocks(self, block, out, offset=0):
-        start = block * _BLOCK + offset
-        out[:] = _DATA[start : start + len(out)]
-
-    def writeblocks(self, block, data, offset=0):
-        start = block * _BLOCK + offset
-        _DATA[start : start + len(data)] = data
-
-    def ioctl(self, op, arg):
-        if op == 4:
-            return _BLOCKS
-        if op == 5:
-            return _BLOCK
-        if op == 6:
-            self.erased[arg] += 1
-        return 0

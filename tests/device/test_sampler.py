@@ -1,7 +1,7 @@
 import gc
-import struct
 from array import array
 
+from spec.cards import table, window
 from vectors import load
 
 from tern import sampler
@@ -82,9 +82,7 @@ def any_table(draws, p, m):
 
 
 def table_card(rows, p):
-    m = len(rows[0]) + 1
-    data = struct.pack("<BIBB%db" % m, 0x11, 20_000_000, p, m, *range(m))
-    return decode(data + b"".join([struct.pack("<I", c) for row in rows for c in row]))
+    return decode(table(20_000_000, range(len(rows[0]) + 1), rows, p))
 
 
 def test_tables_are_drawn_by_the_text():
@@ -133,7 +131,7 @@ def test_single_thresholds_are_drawn_by_the_text():
         0x12345678,
         0x2AAAAA00,
     ):
-        card = decode(struct.pack("<BIHHI", 0x12, 20_000_000, 2, 1, threshold))
+        card = decode(window(20_000_000, 2, 1, threshold))
         for same in range(5):
             for off in (1, 255):
                 data = bytearray([threshold << 2 >> s & 255 for s in (24, 16, 8, 0)][:same] + [0] * 5)
@@ -219,7 +217,7 @@ def test_inputs_are_saturated():
 
 
 def test_categories_by_randomised_response():
-    card = decode(struct.pack("<BIHHI", 0x12, 2_000_000, 5, 1, T // 2))
+    card = decode(window(2_000_000, 5, 1, T // 2))
     out = array("H", [0] * 5)
     # first byte 0: inside; 255: outside, then uniform(4)
     sampler.sample_categories(card, Replay(bytes(5)), array("h", range(5)), out, 5)

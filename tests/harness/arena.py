@@ -16,28 +16,30 @@ from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
+import warm
+from spec import answers
 
-from harness import answers
-from harness.attackers import Flood, Liar, slow_reader
+from harness.attackers import Flood, Liar, attackers, slow_reader
 from harness.proxy import Faults, Proxy
 from tern import card as cards
 from tern import coordinates, host_frames, ledger, storage, wire
 from tern.links import mqtt
-from ternhost.aggregate import store_file
-from ternhost.aggregate.questions import decode_body, question_of
-from ternhost.aggregate.rounds import COMPLETE, CohortCounts, RoundResult
-from ternhost.aggregate.store import Store
-from ternhost.algorithms.base import Audience, Standing
-from ternhost.algorithms.fedsgd import FedSGD
-from ternhost.fleet import broker, keys
-from ternhost.fleet.attach import write_network
-from ternhost.fleet.provision import board_directories, provision_fleet
-from ternhost.links.access import Access
-from ternhost.mechanisms import design
-from ternhost.mechanisms.accounting import Policy
+from ternhost.count.questions import decode_body, question_of
+from ternhost.count.rounds import COMPLETE, CohortCounts, RoundResult
+from ternhost.learn.base import Audience, Standing
+from ternhost.learn.fedsgd import FedSGD
+from ternhost.privacy.accounting import Policy
+from ternhost.privacy.mechanisms import design
+from ternhost.provision import keys
+from ternhost.provision.boards import board_directories, provision_fleet
+from ternhost.reach.broker import configuration
+from ternhost.reach.broker.access import Access
+from ternhost.reach.broker.attach import write_network
+from ternhost.reach.broker.mosquitto import Mosquitto, free_port
+from ternhost.store import store_file
+from ternhost.store.store import Store
 from terntools.emulators.micropython import find_micropython
 from terntools.emulators.unix_fleet import EmulatedFleet
-from terntools.mosquitto import Mosquitto, free_port
 
 TERN = [sys.executable, "-c", "import sys; from ternhost.cli import main; sys.exit(main())"]
 D = 6
@@ -71,12 +73,10 @@ class Arena:
             provision_fleet(store, self.boards, rows, Policy(COST, self.budget))
             self.keys = store.keys()
             self.fleet_key, self.epoch = keys.fleet_key(store)
-        self.access = broker.write_configuration(
-            self.directory / "broker", self.keys, port=free_port(), persistence=False, hosts=3
+        self.access = configuration.write_configuration(
+            self.directory / "broker", self.keys, port=free_port(), persistence=False
         )
-        liar, self._reader = (
-            Access.load(self.directory / "broker" / name) for name in ("host-2.json", "host-3.json")
-        )
+        liar, self._reader = attackers(self.access, self.directory / "broker", "liar", "reader")
         self._liar = Liar(liar, CARD, D, K, seed)
         self._floods = []
         self._slow = []
@@ -126,7 +126,7 @@ class Arena:
 
     def start_host(self):
         with open(self.directory / "host.log", "ab") as log:
-            self.host = subprocess.Popen(
+            self.host = warm.Popen(
                 self.host_command(interval=_INTERVAL),
                 stdin=subprocess.DEVNULL,
                 stdout=log,

@@ -1,8 +1,9 @@
 """Who attacks a fleet through its broker: a host that lies, a client that floods, and one that never reads.
 
-The liar has the password of a host and the keys of all devices; the others have the password of a device.
+The liar has all rights of the host and the keys of all devices; the others have the password of a device.
 """
 
+import dataclasses
 import random
 import struct
 import threading
@@ -13,10 +14,27 @@ from harness.raw_client import RawClient, board_client
 from tern import card as cards
 from tern import host_frames, wire
 from tern.links import mqtt
+from ternhost.reach.broker import configuration
+from ternhost.reach.broker.mosquitto_files import password_line
 
 _FAR = 100_000  # rounds ahead: nobody else asks for these
 _REPEATS = 5
 _CONNECTS = 20.0  # seconds within which a board comes back to a broker
+
+
+def attackers(access, directory, *users):
+    """Let `users` do on the broker of `directory`, before it starts, what its host may: an Access for each.
+
+    The host itself stays connected beside them, since a second client of its name would end its session.
+    """
+    with (
+        open(directory / configuration.PASSWORDS, "a") as passwords,
+        open(directory / configuration.ACCESS, "a") as rights,
+    ):
+        for user in users:
+            print(password_line(user, user), file=passwords)
+            print(f"user {user}\ntopic readwrite {access.prefix}/#", file=rights)
+    return [dataclasses.replace(access, user=user, password=user) for user in users]
 
 
 class Liar:

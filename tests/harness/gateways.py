@@ -19,21 +19,24 @@ from collections import defaultdict
 from pathlib import Path
 from statistics import median
 
+import warm
+
 from harness.local_sites import Sites
 from tern import card as cards
 from tern import ledger, storage
-from ternhost.aggregate.aggregator import Aggregator
-from ternhost.aggregate.questions import decode_body
-from ternhost.aggregate.store import Round, Store
-from ternhost.fleet.provision import board_directories
-from ternhost.gateways.site_fleet import SiteFleet
+from ternhost.count.aggregator import Aggregator
+from ternhost.count.questions import decode_body
+from ternhost.count.rounds import Round
+from ternhost.provision.boards import board_directories
+from ternhost.reach.gateway.site_fleet import SiteFleet
+from ternhost.store.store import Store
 
 _TERN = f"""
 import sys
 sys.path.insert(0, {str(Path(__file__).parents[1])!r})
 from harness.local_sites import LocalSites
 from ternhost.cli import main
-from ternhost.fleet import KINDS
+from ternhost.reach.fleet import KINDS
 KINDS.register("local", LocalSites)
 sys.exit(main())
 """
@@ -43,9 +46,7 @@ _LONGEST = 180.0  # seconds without the end of a round, after which something is
 
 def _started(command, log):
     with open(log, "ab") as file:
-        return subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=file, stderr=file, start_new_session=True
-        )
+        return warm.Popen(command, stdin=subprocess.DEVNULL, stdout=file, stderr=file, start_new_session=True)
 
 
 def _end(process):
@@ -102,7 +103,7 @@ class Flower:
     victims = ("gateway", "node", "superlink", "serverapp", "host")
 
     def __init__(self, directory, runs):
-        from ternhost.fleet.gateways import write_gateways
+        from ternhost.reach.gateway.directory import write_gateways
 
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
@@ -201,7 +202,7 @@ class Arena:
             str(self.pause),
         ]
         command = [*TERN, "serve", "--fleet", self.way.fleet, "--rounds", str(self.rounds), *options]
-        self._host = subprocess.Popen(
+        self._host = warm.Popen(
             [*command, "--json", "--no-report"],
             stdin=subprocess.DEVNULL,
             stdout=open(self.directory / "host.log", "ab"),  # noqa: SIM115

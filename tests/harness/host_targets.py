@@ -9,24 +9,26 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+from spec import answers
 
-from harness import answers, seeds, verdicts
+from harness import seeds, verdicts
 from tern import card as cards
 from tern import coordinates, frames, host_frames, wire
-from ternhost.aggregate import batches
-from ternhost.aggregate.aggregator import Aggregator
-from ternhost.aggregate.questions import Averaged, Question, decode_body, question_of, round_body
-from ternhost.aggregate.store import Cohort, Store
-from ternhost.aggregate.tallies import pack_counts
-from ternhost.drivers import gateway_messages as messages
-from ternhost.drivers.gateway_answers import check
-from ternhost.drivers.gateway_frames import MessageError
-from ternhost.drivers.gateway_messages import Answer, Ask, Hello, Here, Model, Refused, Still, Taken
+from ternhost.count import batches
+from ternhost.count.aggregator import Aggregator
+from ternhost.count.questions import Averaged, Question, decode_body, question_of, round_body
+from ternhost.count.rounds import Cohort
 from ternhost.errors import StorageError, UsageError
-from ternhost.links import read_hello
-from ternhost.links.access import Access
-from ternhost.links.serial import SerialLink
-from ternhost.mechanisms import design
+from ternhost.privacy.mechanisms import design
+from ternhost.reach.broker.access import Access
+from ternhost.reach.gateway import messages
+from ternhost.reach.gateway.answers import check
+from ternhost.reach.gateway.frames import MessageError
+from ternhost.reach.gateway.messages import Answer, Ask, Hello, Here, Model, Refused, Still, Taken
+from ternhost.reach.links import read_hello
+from ternhost.reach.ports.link import SerialLink
+from ternhost.store.store import Store
+from ternhost.store.tallies import pack_counts
 
 HERE = 5  # the number of a round in an input: it stands for that of the round under way
 CARD = design("three-outputs", 1).card

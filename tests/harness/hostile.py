@@ -9,13 +9,13 @@ import resource
 import struct
 
 from bench.memory import resident
+from spec import answers
 
-from harness import answers
 from tern import wire
-from ternhost.aggregate.aggregator import Aggregator
-from ternhost.aggregate.questions import Question, round_body
-from ternhost.aggregate.store import Store
-from ternhost.mechanisms import design
+from ternhost.count.aggregator import Aggregator
+from ternhost.count.questions import Question, round_body
+from ternhost.privacy.mechanisms import design
+from ternhost.store.store import Store
 
 DEVICES = 100
 STRANGER = 1000  # known to the host, not asked in the round under way

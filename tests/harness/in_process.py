@@ -3,9 +3,9 @@
 from tern import host_frames
 from tern.boards.emulated import Board
 from tern.client import Client
-from ternhost.drivers.ports import Ports
-from ternhost.fleet import KINDS, Fleet
-from ternhost.links import SCHEMES, Events, Received, check_schema, hello_request
+from ternhost.reach.fleet import KINDS
+from ternhost.reach.links import SCHEMES, Events, Received, check_schema, hello_request
+from ternhost.reach.ports.fleet import BoardFleet, Ports
 
 
 class InProcessLink:
@@ -46,7 +46,7 @@ class InProcessLink:
         return bytes(self._client.reply[:n])
 
 
-class InProcess(Fleet):
+class InProcess(BoardFleet):
     form, about = "inprocess:N", "N boards in this process"
     provisions = True
     knows_records = True

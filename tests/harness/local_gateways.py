@@ -4,9 +4,9 @@ import threading
 from contextlib import contextmanager
 
 from harness.local_sites import LocalSites
-from ternhost.fleet import KINDS
-from ternhost.gateways.site_fleet import SiteFleet, opened
-from ternhost.links.post import SOCKET, call, serve_locally
+from ternhost.reach.fleet import KINDS
+from ternhost.reach.gateway.post import SOCKET, call, serve_locally
+from ternhost.reach.gateway.site_fleet import SiteFleet, opened
 
 KINDS.register("local", LocalSites)
 

@@ -11,11 +11,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from ternhost.aggregate import store_file
 from ternhost.errors import DeviceError
-from ternhost.fleet.at_gateways import AtGateways
-from ternhost.gateways.site_fleet import SiteFleet, opened
-from ternhost.links.post import SERVER, SOCKET, LocalPost, Post, serve_locally
+from ternhost.reach.gateway.fleet import AtGateways
+from ternhost.reach.gateway.post import SERVER, SOCKET, LocalPost, Post, serve_locally
+from ternhost.reach.gateway.site_fleet import SiteFleet, opened
+from ternhost.store import store_file
 
 LOG = "gateway.log"
 _START = 60.0  # seconds

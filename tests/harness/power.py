@@ -10,7 +10,7 @@ from pathlib import Path
 from terntools.emulators.micropython import device_command, find_micropython
 from terntools.testing.device_tests import FIRMWARE
 
-_DEVICE_TESTS = Path(__file__).parents[1] / "device"
+_TESTS = Path(__file__).parents[1]
 _CUTS = {
     "steps of a round, in pairs": "test_ledger.cut_at_every_step_of_a_round()",
     "writes to LittleFS": "test_ledger.cut_at_every_write(False)",
@@ -32,7 +32,7 @@ def cut_everywhere():
         with tempfile.TemporaryDirectory(prefix="tern-power-") as directory:
             done = subprocess.run(
                 device_command(find_micropython(), "-c", program, heap="1M"),  # tests beside the library
-                env={"MICROPYPATH": f"{FIRMWARE}:{_DEVICE_TESTS}"},
+                env={"MICROPYPATH": f"{FIRMWARE}:{_TESTS}/device:{_TESTS}"},
                 cwd=directory,
                 capture_output=True,
                 text=True,

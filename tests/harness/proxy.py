@@ -15,7 +15,7 @@ import threading
 from collections import Counter, deque
 
 from tern import host_frames, wire
-from ternhost.links.access import CERTIFICATE, KEY
+from ternhost.reach.broker.access import CERTIFICATE, KEY
 
 _PUBLISH = 0x30
 _KINDS = ("drop", "repeat", "delay", "truncate", "flip", "replay")

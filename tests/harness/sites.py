@@ -20,21 +20,21 @@ import numpy as np
 
 from tern import card as cards
 from tern import ledger, storage, wire
-from ternhost.aggregate.questions import Question
-from ternhost.aggregate.rounds import COMPLETE
-from ternhost.aggregate.store import Store
-from ternhost.drivers.base import Terms
-from ternhost.drivers.broker import BrokerDriver
-from ternhost.fleet import broker
-from ternhost.fleet.attach import attach
-from ternhost.fleet.provision import board_directories, provision_fleet
-from ternhost.links.access import CONFIG
-from ternhost.links.mqtt import MqttLink
-from ternhost.mechanisms import design
-from ternhost.mechanisms.accounting import Policy
+from ternhost.count.questions import Question
+from ternhost.count.rounds import COMPLETE
+from ternhost.privacy.accounting import Policy
+from ternhost.privacy.mechanisms import design
+from ternhost.provision.boards import board_directories, provision_fleet
+from ternhost.reach.broker import configuration
+from ternhost.reach.broker.access import CONFIG
+from ternhost.reach.broker.attach import attach
+from ternhost.reach.broker.driver import BrokerDriver
+from ternhost.reach.broker.link import MqttLink
+from ternhost.reach.broker.mosquitto import Mosquitto, free_port
+from ternhost.reach.driver import Terms
+from ternhost.store.store import Store
 from terntools.emulators.micropython import find_micropython
 from terntools.emulators.unix_fleet import EmulatedFleet
-from terntools.mosquitto import Mosquitto, free_port
 
 SITES = ("north", "south")
 D = 6
@@ -140,11 +140,11 @@ class Sites:
         )
         with Store(self.path) as store:
             provision_fleet(store, self.boards, rows, Policy(COST, ledger.MAX_BUDGET))
-        self.access = broker.configure(self._place, self.path, port=free_port())
+        self.access = configuration.configure(self._place, self.path, port=free_port())
         self.cables = [Cable(self.access.port) for _ in SITES]
         for i, (name, cable) in enumerate(zip(SITES, self.cables, strict=True)):
             span = (1 + i * clients, (1 + i) * clients)
-            broker.add_site(self._place, name, bridge=True, port=free_port(), boards=span)
+            configuration.add_site(self._place, name, bridge=True, port=free_port(), boards=span)
             conf = self.site(name) / CONFIG
             text = conf.read_text()
             conf.write_text(text.replace(f":{self.access.port}\n", f":{cable.port}\n"))

@@ -32,6 +32,14 @@ class Link:
         pass
 
 
+def _receive(link, task):
+    if not task:
+        return link.receive()
+    while (frame := link.receive(0)) is None:
+        time.sleep_ms(5)
+    return frame
+
+
 def write(path, rows):
     """Make a file of rows: (bytes, how often)."""
     with open(DIRECTORY + "/" + path, "wb") as file:
@@ -40,10 +48,11 @@ def write(path, rows):
                 file.write(row)
 
 
-def answers(files, beat, frames):
+def answers(files, beat, frames, task=False):
     """Answer `frames` on a board that has just been switched on: (type, code, microseconds from the frame) of each.
 
-    files: path -> rows; beat: of what multiples they are sent, ms.
+    files: path -> rows; beat: they are sent at multiples of so many ms, with 0 at once. task: by receive(0) and sleeps,
+    as a program's task does.
     """
     if DIRECTORY[1:] not in os.listdir("/"):
         os.mkdir(DIRECTORY)
@@ -54,10 +63,10 @@ def answers(files, beat, frames):
     board.directory = DIRECTORY
     client = Client(board)
     link = Link()
-    slotted = Slotted(link, beat)
+    slotted = Slotted(link, beat) if beat else link
     for frame in frames:
         link.frame = memoryview(frame)
-        client.respond(slotted.receive(), slotted.send)
-    slotted.receive()  # sends the last
+        client.respond(_receive(slotted, task), slotted.send)
+    _receive(slotted, task)  # sends the last
     client.close()
     return link.answers

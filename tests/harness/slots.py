@@ -3,11 +3,16 @@
 Times there are simulated cycles, so that an answer that leaves late does so on every machine.
 """
 
+import math
 import struct
 import tempfile
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+
+import numpy as np
+from spec import cards as spec
+from spec.cards import T
 
 from tern import card as cards
 from tern import frames, host_frames, ledger, storage, wire
@@ -15,51 +20,44 @@ from tern.client import work_ms
 from tern.fixed import ONE
 from terntools.boards import deploy, mpy
 from terntools.boards.repl import Repl
+from terntools.emulators import flash_image
 from terntools.emulators.pico import boot_pico
 
 PROGRAM = Path(__file__).with_name("slot_program.py")
 RECORDS = 200  # of client 2; client 1 has one
 KEYS = [bytes([device]) * wire.KEY_BYTES for device in (1, 2)]
-T = cards.T
 
 
 def table(epsilon, knot_bits=0, levels=3):
     """A table card that keeps nearly everything: of micro-epsilon `epsilon`, however small."""
-    data = struct.pack("<BIBB", 0x11, epsilon, knot_bits, levels)
-    data += struct.pack(f"<{levels}b", *range(-(levels // 2), levels - levels // 2))
-    for knot in range((1 << knot_bits) + 1):
-        data += struct.pack(
-            f"<{levels - 1}I", *(j * (T // levels + 7 * (knot & 1)) for j in range(1, levels))
-        )
-    return data
+    rows = [
+        [j * (T // levels + 7 * (knot & 1)) for j in range(1, levels)] for knot in range((1 << knot_bits) + 1)
+    ]
+    return spec.table(epsilon, range(-(levels // 2), levels - levels // 2), rows)
 
 
 def window(epsilon, symbols=256, width=85):
     """A window card that hardly tells inside from outside."""
-    return struct.pack("<BIHHI", 0x12, epsilon, symbols, width, T * width // symbols)
+    return spec.window(epsilon, symbols, width, T * width // symbols)
 
 
 def laplace(epsilon):
     """The laplace card of three outputs that draws longest: half of all uniforms are rejected, most noise is 0."""
     t = (1 << 17) + 9
-    return struct.pack("<BIBIIii", 0x13, epsilon, 0, t, min(1 << 20, t * epsilon // 2_000_000), -1, 1)
+    return spec.laplace(epsilon, 0, t, min(1 << 20, t * epsilon // 2_000_000), -1, 1)
 
 
 def mixture(epsilon, one=None, other=None):
     """Each card in half of all draws."""
-    one, other = one or window(1, 2, 1), other or table(1, 0, 2)
-    return struct.pack("<BIIH", 0x14, epsilon, T // 2 + 1, len(one)) + one + other
+    return spec.mixture(epsilon, T // 2 + 1, one or window(1, 2, 1), other or table(1, 0, 2))
 
 
 def hierarchy(epsilon, ranges=2):
     """So many ranges."""
     bounds = [15000 - 30000 * i // (ranges - 1) for i in range(ranges - 1)]
-    data = struct.pack(f"<BIB{ranges - 1}h", 0x15, epsilon, ranges, *bounds)
-    for i in range(ranges):
-        data += struct.pack("<BIHHI", 0x12, 1, ranges, 1, T // ranges + i)
-    for i in range(ranges):
-        data += struct.pack("<BIBBbbII", 0x11, 1, 0, 2, -1, 1, T // 2 + 5 + i, T // 2 - 5 - i)
-    return data
+    levels = [spec.window(1, ranges, 1, T // ranges + i) for i in range(ranges)]
+    values = [spec.two_levels(1, T // 2 + 5 + i, T // 2 - 5 - i) for i in range(ranges)]
+    return spec.hierarchy(epsilon, bounds, levels, values)
 
 
 def category(epsilon):
@@ -92,7 +90,10 @@ def longest_hierarchy(epsilon):
 
 @dataclass(frozen=True)
 class Case:
-    """A question: its model, card and so on; micro: what a value costs at least, each card being a new one."""
+    """A question: its model, card and so on; micro: what a value costs at least.
+
+    anew: each round has a card that the board has not seen.
+    """
 
     name: str
     model: int
@@ -103,15 +104,17 @@ class Case:
     batch: int = 0
     local: tuple = (0, 0, 0)
     micro: int = 19_999_000
+    anew: bool = True
 
     def frame(self, device, number):
-        """The ROUND for a client, with a card that it has not seen."""
+        """The ROUND for a client."""
         exponent = 0 if self.model in (wire.VALUES, wire.CATEGORIES) else -14
         values = [1] * self.d if not exponent else [9999 - 7 * j for j in range(self.d * self.classes)]
+        card = self.card(self.micro + self.anew * (2 * number + device))
         out = bytearray(wire.MAX_FRAME)
         n = host_frames.encode_round(
-            out, KEYS[device - 1], device, number, self.model, values, self.card(self.micro + 2 * number + device),
-            self.k, exponent, 0, self.classes, self.batch, self.local,
+            out, KEYS[device - 1], device, number, self.model, values, card, self.k, exponent, 0,
+            self.classes, self.batch, self.local,
         )  # fmt: skip
         return bytes(out[:n])
 
@@ -163,13 +166,13 @@ class Slots:
     def __init__(self, repl):
         self._repl = repl
 
-    def answers(self, case, slot, beat, rounds=2):
+    def answers(self, case, slot, beat, rounds=2, task=False):
         """What a board of `slot` ms answers to both clients' rounds, each with a new card: (type, code, microseconds).
 
-        beat: of what multiples it sends, ms.
+        beat: it sends at multiples of so many ms, with 0 at once. task: as a program's task does it.
         """
         asked = [case.frame(device, number + 1) for number in range(rounds) for device in (1, 2)]
-        return self._repl.evaluate(f"answers({board(case.d, slot)!r}, {beat}, {asked!r})", 600)
+        return self._repl.evaluate(f"answers({board(case.d, slot)!r}, {beat}, {asked!r}, {task})", 600)
 
 
 def board(d, slot):
@@ -193,13 +196,42 @@ def board(d, slot):
     }
 
 
+LIMIT = 5.5  # above it by chance in one of 26 million
+CROPS = (1.0, 0.9, 0.75, 0.5, 0.25)
+
+
+def depends_on_data(reports):
+    """Whether the times of the clients, whose data are opposite, differ: Welch's t, of all and of the shortest.
+
+    As Reparaz, Balasch and Verbauwhede do (Dude, is my code constant time?, 2017).
+    """
+    times = np.array([us for _, _, us in reports])
+    return max(abs(cropped(times[::2], times[1::2], share)) for share in CROPS) > LIMIT
+
+
+def cropped(a, b, share):
+    """Welch's t of what is below the quantile `share` of both samples together."""
+    limit = np.quantile(np.concatenate((a, b)), share)
+    a, b = a[a <= limit], b[b <= limit]
+    if min(len(a), len(b)) < 2:
+        return math.inf  # nearly all of the shortest are of one kind
+    spread = np.sqrt(a.var(ddof=1) / len(a) + b.var(ddof=1) / len(b))
+    difference = a.mean() - b.mean()
+    return float(difference / spread) if spread else math.copysign(math.inf, difference) * bool(difference)
+
+
 @contextmanager
 def emulated():
     """Boot one."""
-    with boot_pico(seed=1, skip_idle=True) as pico, Repl(pico.url) as repl:
-        machine, changes = deploy.plan(repl, more=mpy.ON_DEMAND)
-        deploy.install(repl, machine, changes)
-        compiled = mpy.compiled(PROGRAM.read_text(), machine.processor, PROGRAM.name, optimise=True)
-        deploy.apply(repl, deploy.compare(repl, {f"/lib/{PROGRAM.stem}.mpy": compiled}))
-        repl.run(f"from {PROGRAM.stem} import *")
-        yield Slots(repl)
+    with tempfile.TemporaryDirectory(prefix="tern-slots-") as folder:
+        flash = Path(folder, "flash.bin")
+
+        def files(machine):
+            program = mpy.compiled(PROGRAM.read_text(), machine.processor, PROGRAM.name, optimise=True)
+            library = deploy.library_files(machine, more=mpy.ON_DEMAND, program=b"")
+            return {**library, f"/lib/{PROGRAM.stem}.mpy": program}
+
+        flash_image.fill("pico", flash, files)
+        with boot_pico(flash, seed=1, skip_idle=True) as pico, Repl(pico.url) as repl:
+            repl.run(f"from {PROGRAM.stem} import *")
+            yield Slots(repl)

@@ -11,7 +11,9 @@ from array import array
 from contextlib import suppress
 from pathlib import Path
 
-from harness import answers, verdicts
+from spec import answers
+
+from harness import verdicts
 from tern import bench, card, frames, host_frames, ledger, sampler, storage, wire
 from tern.fixed import exp_lower
 from tern.model import decode_model

@@ -15,7 +15,7 @@ from scipy.stats import beta
 
 from tern import card as cards
 from tern.fixed import ONE
-from ternhost.mechanisms.base import MICRO
+from ternhost.privacy.base import MICRO
 
 CONFIDENCE = 0.99
 INPUTS = (-ONE, ONE)

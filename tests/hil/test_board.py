@@ -6,7 +6,7 @@ import pytest
 
 from tern import card as cards
 from tern import host_frames
-from ternhost import mechanisms
+from ternhost.privacy import mechanisms
 from terntests.hil import audit as auditing
 from terntests.hil.audit import audit
 from terntools.bench.subjects import BoardDevice

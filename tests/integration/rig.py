@@ -13,23 +13,24 @@ import tty
 from pathlib import Path
 
 import numpy as np
+import warm
 
 from tern import card as cards
 from tern import ledger, storage, wire
-from ternhost.aggregate import store_file
-from ternhost.aggregate.questions import Question
-from ternhost.aggregate.store import Store
-from ternhost.algorithms.base import ALGORITHMS
-from ternhost.drivers.base import Terms
-from ternhost.drivers.boards import BoardsDriver
-from ternhost.drivers.ports import Ports
-from ternhost.fleet.provision import FLEET_NAME, board_directories, provision_fleet
-from ternhost.mechanisms import design
-from ternhost.mechanisms.accounting import Policy
-from ternhost.runs import directory as run_directory
-from ternhost.runs import serving
-from ternhost.runs.options import Schedule, Where
-from ternhost.runs.run import Run
+from ternhost.count.questions import Question
+from ternhost.learn.base import ALGORITHMS
+from ternhost.privacy.accounting import Policy
+from ternhost.privacy.mechanisms import design
+from ternhost.provision.boards import FLEET_NAME, board_directories, provision_fleet
+from ternhost.reach.driver import Terms
+from ternhost.reach.ports.driver import BoardsDriver
+from ternhost.reach.ports.fleet import Ports
+from ternhost.run import directory as run_directory
+from ternhost.run import serve as serving
+from ternhost.run.options import Schedule, Where
+from ternhost.run.run import Run
+from ternhost.store import store_file
+from ternhost.store.store import Store
 from terntools.emulators.unix_fleet import EmulatedFleet
 
 TERN = [sys.executable, "-c", "import sys; from ternhost.cli import main; sys.exit(main())"]
@@ -95,6 +96,8 @@ def read_ledgers(directories):
     account = ledger.Ledger()
     for directory in directories:
         for path in (directory / storage.LEDGERS).iterdir():
+            if path.suffix == ".new":  # left by a kill while it was written; the device never reads it
+                continue
             account.load(str(path))
             found[int(path.name, 16)] = (
                 account.spent,
@@ -211,7 +214,7 @@ class Train:
 
     def __init__(self, *arguments, cwd, stop_after=0, command="train", **options):
         program = [*_STOPPING, str(stop_after)] if stop_after else TERN
-        self.process = subprocess.Popen(
+        self.process = warm.Popen(
             [*program, command, *map(str, arguments)],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

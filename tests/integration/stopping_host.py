@@ -5,8 +5,8 @@ import signal
 import sys
 from contextlib import contextmanager
 
-from ternhost.aggregate.store import Store
 from ternhost.cli import main
+from ternhost.store.store import Store
 
 _reports = int(sys.argv.pop(1))
 _add_reports = Store.add_reports

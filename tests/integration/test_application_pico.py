@@ -7,13 +7,13 @@ import pytest
 import rig
 
 from tern import wire
-from ternhost.aggregate.questions import Averaged, Question
-from ternhost.aggregate.store import Store
-from ternhost.drivers.base import Terms
-from ternhost.drivers.boards import BoardsDriver
-from ternhost.drivers.ports import Ports
-from ternhost.fleet.provision import board_directories, provision_fleet
-from ternhost.mechanisms.accounting import Policy
+from ternhost.count.questions import Averaged, Question
+from ternhost.privacy.accounting import Policy
+from ternhost.provision.boards import board_directories, provision_fleet
+from ternhost.reach.driver import Terms
+from ternhost.reach.ports.driver import BoardsDriver
+from ternhost.reach.ports.fleet import Ports
+from ternhost.store.store import Store
 from terntools.boards.repl import Repl
 from terntools.emulators.firmware_fleet import FirmwareFleet
 

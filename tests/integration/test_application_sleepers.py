@@ -14,31 +14,33 @@ import numpy as np
 import pytest
 import rig
 
-from ternhost.aggregate import store_file
-from ternhost.aggregate.store import Store
-from ternhost.fleet import keys
-from ternhost.fleet.attach import attach, write_network
-from ternhost.fleet.broker import configure
-from ternhost.fleet.provision import board_directories, provision_fleet
-from ternhost.links.access import HOST, Access
-from ternhost.mechanisms.accounting import Policy
+from ternhost.privacy.accounting import Policy
+from ternhost.provision import keys
+from ternhost.provision.boards import board_directories, provision_fleet
+from ternhost.reach.broker.access import HOST, Access
+from ternhost.reach.broker.attach import attach, write_network
+from ternhost.reach.broker.configuration import configure
+from ternhost.reach.broker.mosquitto import Mosquitto, free_port
+from ternhost.store import store_file
+from ternhost.store.store import Store
 from terntools.boards import deploy
 from terntools.boards.repl import Repl
 from terntools.emulators import flash_image, qemu
 from terntools.emulators.micropython import device_command
 from terntools.emulators.unix_fleet import FIRMWARE
-from terntools.mosquitto import Mosquitto, free_port
 
 PROGRAM = Path(__file__).with_name("once_program.py")
 BOARDS = 30
-ROUNDS = 10
+ROUNDS = 6
 AT_ONCE = 10  # processes
 WAKE_S = 60  # what provisioning says; here they wake more often
-TIMEOUT_S = 60
-SLACK_MS = 6000  # by so much a machine that does other things may be late
+ONCE_MS = 15_000  # that a wake may take where its host or its broker are slow
+# Generous: nothing here is about speed.
+TIMEOUT_S = 600
+DEADLINE_S = 1200
 
 
-def wake(micropython, board, timeout_ms=8000):
+def wake(micropython, board, timeout_ms=ONCE_MS):
     """Start the program of a board, and return (what it tells, seconds)."""
     begun = time.monotonic()
     done = subprocess.run(
@@ -97,7 +99,7 @@ def test_each_that_wakes_is_counted_once(tmp_path, micropython):
             return len(store.ended_rounds())
 
     with Mosquitto(tmp_path / "broker") as broker:
-        host = serve(tmp_path, path, ROUNDS, 120)
+        host = serve(tmp_path, path, ROUNDS, DEADLINE_S)
         lives = [
             threading.Thread(target=live, args=(board, random.Random(draws.random()))) for board in boards
         ]
@@ -105,12 +107,13 @@ def test_each_that_wakes_is_counted_once(tmp_path, micropython):
             one.start()
         try:
             kills = 0
-            end = time.monotonic() + 150
+            end = time.monotonic() + DEADLINE_S
             while host.process.poll() is None:
                 assert time.monotonic() < end, f"{ended()} rounds"
                 assert all(one.is_alive() for one in lives)
-                time.sleep(draws.uniform(1.0, 5.0))
-                if ended() < ROUNDS - 1:
+                time.sleep(draws.uniform(0.3, 2.0))
+                # Twice a round at most, so that a round ends on a slow machine, too.
+                if kills < 2 * (ended() + 1) < 2 * ROUNDS:
                     broker.kill()
                     time.sleep(draws.uniform(0.0, 0.5))
                     broker.start()
@@ -126,7 +129,7 @@ def test_each_that_wakes_is_counted_once(tmp_path, micropython):
     assert [(line["asked"], line["reports"], line["refusals"]) for line in ends] == ROUNDS * [
         (BOARDS, BOARDS, 0)
     ]
-    assert kills >= 5
+    assert kills >= 4
     with Store(path, create=False) as store:
         reporters = [store.reporters(one.number) for one in store.rounds()]
     assert [sorted(one) for one in reporters] == ROUNDS * [list(range(1, BOARDS + 1))]
@@ -154,10 +157,10 @@ def test_a_wake_without_its_broker_ends(tmp_path, micropython, trouble):
             said, _ = wake(micropython, board, 2000)
     assert (said["done"], said["reports"]) == (False, 0)
     assert (said["error"] == "None") == (trouble == "hangs")  # that is not over yet
-    assert 2000 <= said["once_ms"] < 2000 + SLACK_MS
+    assert 2000 <= said["once_ms"] < 1000 * TIMEOUT_S
     assert rig.read_ledgers([board])[1][0] == 0
     with Mosquitto(tmp_path / "broker"):  # and the next one has all it needs
-        host = serve(tmp_path, path, 1, 60)
+        host = serve(tmp_path, path, 1, DEADLINE_S)
         said, _ = wake(micropython, board)
         for _ in range(5):  # the host may have been slower
             if not said["done"]:

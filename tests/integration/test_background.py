@@ -8,10 +8,10 @@ import sys
 import pytest
 
 from ternhost import errors
-from ternhost.fleet import broker
-from ternhost.fleet.gateways import write_gateways
+from ternhost.reach.broker import configuration
+from ternhost.reach.broker.mosquitto import free_port
+from ternhost.reach.gateway.directory import write_gateways
 from terntools.emulators.process import locked
-from terntools.mosquitto import free_port
 
 TERN = [sys.executable, "-c", "import sys; from ternhost.cli import main; sys.exit(main())"]
 
@@ -49,7 +49,7 @@ def test_an_emulated_board_of_the_background_ends_in_order(number, code, tmp_pat
 )
 def test_what_stays_until_ctrl_c_heeds_it_in_the_background(words, tmp_path):
     if words[0] == "broker":
-        broker.configure(tmp_path, port=free_port())
+        configuration.configure(tmp_path, port=free_port())
     if words[0] == "gateway":
         pytest.importorskip("flwr")
         write_gateways(tmp_path, ["north"], port=free_port())

@@ -7,15 +7,16 @@ import subprocess
 import time
 
 import pytest
+import warm
 from harness.arena import TERN
 from harness.raw_client import board_client, wait_for
 
-from ternhost.aggregate.store import Store
 from ternhost.errors import DeviceError
-from ternhost.fleet import broker, keys
-from ternhost.links.access import CONFIG, HOST, Access
-from terntools import mosquitto
-from terntools.mosquitto import Mosquitto, ensure_running, free_port, listener, listens
+from ternhost.provision import keys
+from ternhost.reach.broker import configuration, mosquitto
+from ternhost.reach.broker.access import CONFIG, HOST, Access
+from ternhost.reach.broker.mosquitto import Mosquitto, ensure_running, free_port, listener, listens
+from ternhost.store.store import Store
 
 SOON = 10.0  # seconds, in which it must be told that the broker refuses the fleet, or is gone
 
@@ -29,7 +30,7 @@ class Command:
         self.out = directory / f"{words[0]}-{words[1]}.out"
         self.err = self.out.with_suffix(".err")
         with open(self.out, "wb") as out, open(self.err, "wb") as err:
-            self.process = subprocess.Popen([*TERN, *map(str, words)], stdout=out, stderr=err, cwd=directory)
+            self.process = warm.Popen([*TERN, *map(str, words)], stdout=out, stderr=err, cwd=directory)
 
     def said(self, text, times=1, seconds=60.0):
         """Wait until it has complained so many times."""
@@ -64,9 +65,7 @@ def start(tmp_path):
 
 
 def tern(directory, *words):
-    done = subprocess.run(
-        [*TERN, *map(str, words)], capture_output=True, text=True, cwd=directory, timeout=120
-    )
+    done = warm.run([*TERN, *map(str, words)], capture_output=True, text=True, cwd=directory, timeout=120)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -125,7 +124,7 @@ def test_a_broker_that_goes_and_comes_back_is_told_of(tmp_path, start):
 
 def test_a_broker_that_lacks_the_keys_is_told_of(tmp_path, start):
     """A fleet of another store; and what the warning says helps."""
-    broker.write_configuration(tmp_path / "my-broker", {}, port=free_port())
+    configuration.write_configuration(tmp_path / "my-broker", {}, port=free_port())
     start("broker", "run", "my-broker", "--json").result()
     fleet = start("fleet", "emulate", 2, "--dir", "mine", "--broker", "my-broker", "--clients", 2, "--json")
     fleet.said("does not let the boards in: refused by the broker", seconds=SOON)
@@ -143,7 +142,7 @@ def test_boards_of_another_store_are_refused(tmp_path):
     fleet = Command(tmp_path, "fleet", "emulate", 1, "--dir", "mine", "--clients", 1, "--json")
     fleet.result()
     fleet.end()
-    done = subprocess.run(
+    done = warm.run(
         [*TERN, "fleet", "emulate", "1", "--dir", "mine", "--broker", "my-broker"],
         capture_output=True,
         text=True,
@@ -169,25 +168,25 @@ def test_a_fleet_and_its_broker_in_one_command(tmp_path, start):
 
 
 def test_broker_run_takes_new_passwords(tmp_path, start):
-    access = broker.configure(tmp_path / "my-broker", port=free_port())
+    access = configuration.configure(tmp_path / "my-broker", port=free_port())
     start("broker", "run", "my-broker", "--json").result()
     with Store(access.store, beside=True) as store:
         made = keys.add(store, [1])
     assert board_client(access, made, 1).code == 5
-    broker.write_passwords(tmp_path / "my-broker", made)  # and nobody tells the broker
+    configuration.write_passwords(tmp_path / "my-broker", made)  # and nobody tells the broker
     wait_for(lambda: board_client(access, made, 1).code == 0)
 
 
 def test_a_broker_that_ends_is_started_again(tmp_path, start):
     """One board's subscriptions can end Mosquitto (test_broker_limits)."""
-    access = broker.configure(tmp_path / "my-broker", port=free_port())
+    access = configuration.configure(tmp_path / "my-broker", port=free_port())
     running = start("broker", "run", "my-broker", "--json")
     running.result()
-    first = int((tmp_path / "my-broker" / broker.PID).read_text())
+    first = int((tmp_path / "my-broker" / configuration.PID).read_text())
     os.kill(first, signal.SIGKILL)
     running.said("mosquitto has ended")
     wait_for(lambda: listens(access.host, access.port))
-    assert int((tmp_path / "my-broker" / broker.PID).read_text()) != first
+    assert int((tmp_path / "my-broker" / configuration.PID).read_text()) != first
     assert running.end() == 0
     assert not listens(access.host, access.port)
 
@@ -197,7 +196,7 @@ def test_a_broker_that_hangs_is_started_again(tmp_path, monkeypatch, tls):
     """As Mosquitto 2.0.11 does now and then when its bridge was cut in the midst of a TLS handshake."""
     monkeypatch.setattr(mosquitto, "_ASK_EVERY", 0.1)
     monkeypatch.setattr(mosquitto, "_HUNG", 5.0)
-    broker.configure(tmp_path, port=free_port(), tls=tls)
+    configuration.configure(tmp_path, port=free_port(), tls=tls)
     told = []
     with Mosquitto(tmp_path) as running:
         first = running.pid
@@ -212,7 +211,7 @@ def test_a_broker_that_hangs_is_started_again(tmp_path, monkeypatch, tls):
 
 
 def test_a_broker_is_run_where_none_is(tmp_path):
-    broker.configure(tmp_path, port=free_port())
+    configuration.configure(tmp_path, port=free_port())
     listening = listener(tmp_path)
     with ensure_running(tmp_path), ensure_running(tmp_path):
         assert listens(*listening)
@@ -236,7 +235,7 @@ def test_a_broker_is_run_where_none_is(tmp_path):
     ],
 )
 def test_fleets_that_make_no_sense(tmp_path, words, message):
-    done = subprocess.run(
+    done = warm.run(
         [*TERN, "fleet", "emulate", *words], capture_output=True, text=True, cwd=tmp_path, timeout=60
     )
     assert done.returncode == 2

@@ -7,21 +7,21 @@ import time
 
 import numpy as np
 import pytest
-from harness import answers
+from spec import answers
 
 from tern import card as cards
 from tern import frames, wire
 from tern.links.mqtt import name
 from tern.model import decode_model
-from ternhost.aggregate import fleet_key
-from ternhost.aggregate.questions import Averaged, Question, round_body, round_start
-from ternhost.aggregate.store import Store
-from ternhost.drivers.base import Terms
-from ternhost.drivers.broker import BrokerDriver
+from ternhost.count.questions import Averaged, Question, round_body, round_start
 from ternhost.errors import DeviceError
-from ternhost.links.access import Access
-from ternhost.links.mqtt import MqttLink
-from ternhost.mechanisms import design
+from ternhost.privacy.mechanisms import design
+from ternhost.reach.broker.access import Access
+from ternhost.reach.broker.driver import BrokerDriver
+from ternhost.reach.broker.link import MqttLink
+from ternhost.reach.driver import Terms
+from ternhost.store import fleet_key
+from ternhost.store.store import Store
 
 KEY = bytes(range(32))
 CARD = design("three-outputs", 1)

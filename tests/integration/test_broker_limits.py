@@ -9,8 +9,8 @@ import pytest
 from harness.raw_client import RawClient, board_client, field, length
 
 from tern.links import mqtt
-from ternhost.fleet import broker
-from terntools.mosquitto import Mosquitto, free_port
+from ternhost.reach.broker import configuration
+from ternhost.reach.broker.mosquitto import Mosquitto, free_port
 
 KEYS = {device: bytes([device]) * 32 for device in range(1, 4)}
 SECONDS = 4.0
@@ -19,7 +19,7 @@ MOST = 160  # MiB in memory: its limit of 128, what begins, and what TLS takes
 
 @pytest.fixture
 def running(tmp_path):
-    broker.write_configuration(tmp_path, KEYS, port=free_port(), persistence=False)
+    configuration.write_configuration(tmp_path, KEYS, port=free_port(), persistence=False)
     with Mosquitto(tmp_path) as made:
         yield made
 

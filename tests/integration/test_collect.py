@@ -9,16 +9,16 @@ import pytest
 import rig
 
 from ternhost import datasets
-from ternhost.aggregate.store import Store
-from ternhost.algorithms import collect
 from ternhost.errors import InterruptedByUser, RefusedError
-from ternhost.fleet import broker
-from ternhost.fleet.attach import attach
-from ternhost.fleet.provision import board_directories, provision_fleet
-from ternhost.mechanisms.accounting import Policy
-from ternhost.runs.status import Watcher
+from ternhost.learn import collect
+from ternhost.privacy.accounting import Policy
+from ternhost.provision.boards import board_directories, provision_fleet
+from ternhost.reach.broker import configuration
+from ternhost.reach.broker.attach import attach
+from ternhost.reach.broker.mosquitto import Mosquitto, free_port
+from ternhost.run.status import Watcher
+from ternhost.store.store import Store
 from terntools.emulators.unix_fleet import EmulatedFleet
-from terntools.mosquitto import Mosquitto, free_port
 
 EXTRACT = "AGE,HRSWORK1,SEX,REGION,TOWN\n" + "".join(
     f"{20 + i % 60},{(7 * i) % 90},{1 + i % 2},{i % 6 // 2},{i % 30 // 3 * (i % 3)}\n" for i in range(300)
@@ -68,7 +68,7 @@ def served(directory, micropython, table):
     place, store, boards = directory / "broker", directory / "store.sqlite", board_directories(directory, 2)
     with Store(store) as keys:
         provision_fleet(keys, boards, table.records(table.training), Policy(5_000_000, 50_000_000))
-    broker.configure(place, store, port=free_port())
+    configuration.configure(place, store, port=free_port())
     attach(boards, place, store, longest_pause_ms=500)
     with Mosquitto(place), EmulatedFleet(micropython, boards):
         yield {"fleet": f"mqtt:{place}", "store": store}

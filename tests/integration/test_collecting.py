@@ -13,11 +13,11 @@ import rig
 
 from tern import card as cards
 from tern import storage, wire
-from ternhost.aggregate.rounds import COMPLETE, DEADLINE
+from ternhost.count.rounds import COMPLETE, DEADLINE
 from ternhost.errors import DeviceError, RefusedError
-from ternhost.fleet.attach import fleet_file
-from ternhost.links.serial import SerialLink
-from ternhost.mechanisms import design
+from ternhost.privacy.mechanisms import design
+from ternhost.reach.broker.attach import fleet_file
+from ternhost.reach.ports.link import SerialLink
 from terntools.emulators.unix_fleet import FIRMWARE, EmulatedBoard
 
 ALL = range(1, 41)
@@ -333,7 +333,7 @@ def test_lost_frames(site):
 def test_late_reports_are_told_apart_and_not_counted(site, monkeypatch):
     fleet = site(clients=20, boards=2, budget=2 * rig.COST)
     clock = SimpleNamespace(ahead=0.0, monotonic=lambda: time.monotonic() + clock.ahead)
-    monkeypatch.setattr("ternhost.drivers.boards.time", clock)
+    monkeypatch.setattr("ternhost.reach.ports.driver.time", clock)
     slow = threading.Event()
     kept = []
 
@@ -395,7 +395,7 @@ def test_a_port_that_another_program_has_open(site):
 
 
 def test_nobody_answers(monkeypatch, site):
-    monkeypatch.setattr("ternhost.drivers.boards._HELLO_TIMEOUT", 1.0)
+    monkeypatch.setattr("ternhost.reach.ports.driver._HELLO_TIMEOUT", 1.0)
     fleet = site(clients=1, boards=1)
     with fleet.boards() as boards:
         boards.boards[0].kill()
@@ -404,7 +404,7 @@ def test_nobody_answers(monkeypatch, site):
 
 
 def test_a_board_that_crashes_says_why(site, tmp_path, monkeypatch):
-    monkeypatch.setattr("ternhost.drivers.boards._HELLO_TIMEOUT", 1.0)
+    monkeypatch.setattr("ternhost.reach.ports.driver._HELLO_TIMEOUT", 1.0)
     board = EmulatedBoard(site(clients=1, boards=1).micropython, tmp_path, firmware=tmp_path)
     try:
         while os.waitid(os.P_PID, board.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
@@ -470,7 +470,7 @@ def test_leaving_a_fleet_ends_its_processes(site):
 
 def test_means_are_those_of_the_clients(site):
     """Round after round, the estimate comes nearer to the mean of the clients' true gradients."""
-    from ternhost.aggregate import estimate
+    from ternhost.count import estimate
 
     fleet = site(clients=200, boards=2, largest=4 * 10**7, budget=4 * 10**8)
     card = design("three-outputs", 6).card

@@ -8,9 +8,9 @@ import pytest
 import rig
 from rig import Train
 
-from ternhost.aggregate import store_file
-from ternhost.aggregate.store import Store
-from ternhost.fleet.provision import FLEET_NAME
+from ternhost.provision.boards import FLEET_NAME
+from ternhost.store import store_file
+from ternhost.store.store import Store
 
 BOARDS = 2
 REPORTS = 600
@@ -134,9 +134,9 @@ def test_the_model_does_not_depend_on_whether_the_host_died(run):
 
 def replay(run):
     """The model that the store's reports give, computed round by round from nothing."""
-    from ternhost.aggregate.aggregator import Aggregator
-    from ternhost.algorithms.base import Audience
-    from ternhost.algorithms.fedsgd import FedSGD
+    from ternhost.count.aggregator import Aggregator
+    from ternhost.learn.base import Audience
+    from ternhost.learn.fedsgd import FedSGD
 
     with Store(run / store_file.NAME) as store:
         options = FedSGD.Options(**store.run(run.name).asked["options"])

@@ -15,11 +15,12 @@ from contextlib import contextmanager
 import pytest
 import rig
 import seen
+import warm
 from harness.arena import TERN
 
 from tern.links import mqtt
-from ternhost.aggregate import store_file
-from ternhost.aggregate.store import Store
+from ternhost.store import store_file
+from ternhost.store.store import Store
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 pytest.importorskip("nicegui", reason="the extra dashboard is not installed")
@@ -53,7 +54,7 @@ def small(tmp_path):
 @contextmanager
 def dashboard(place, *more):
     """The URL of a page over what `place` names."""
-    process = subprocess.Popen(
+    process = warm.Popen(
         [*TERN, "dashboard", str(place), "--port", "0", "--json", *more],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -330,14 +331,12 @@ def test_another_name_and_another_page_are_refused_and_so_is_another_machine(sma
 def test_a_port_that_is_taken_is_said_and_the_default_falls_on(small):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        done = subprocess.run(
+        done = warm.run(
             [*TERN, "dashboard", str(small), "--port", str(port)], capture_output=True, text=True, timeout=60
         )
         assert done.returncode == 2
         assert f"port {port} cannot be had" in done.stderr
-    done = subprocess.run(
-        [*TERN, "dashboard", str(small / "none")], capture_output=True, text=True, timeout=60
-    )
+    done = warm.run([*TERN, "dashboard", str(small / "none")], capture_output=True, text=True, timeout=60)
     assert (done.returncode, "there is no run or store" in done.stderr) == (2, True)
 
 
@@ -345,7 +344,7 @@ def test_a_port_that_is_taken_is_said_and_the_default_falls_on(small):
 def test_a_served_fleet_is_shown_beside_and_the_page_ends_with_it_however_it_ends(tmp_path, visit):
     for number in (signal.SIGINT, signal.SIGKILL):
         name = f"served-{int(number)}"
-        host = subprocess.Popen(
+        host = warm.Popen(
             [
                 *TERN,
                 "serve",
@@ -389,7 +388,7 @@ def test_a_served_fleet_is_shown_beside_and_the_page_ends_with_it_however_it_end
 def test_long_names_fit_a_phone(tmp_path, visit):
     name = "greenhouse-" * 8 + "2026"
     words = ["serve", "--fleet", "simulated:60", "--rounds", "2", "--name", name, "--no-report", "--quiet"]
-    subprocess.run([*TERN, *words], cwd=tmp_path, check=True, stdout=subprocess.DEVNULL)
+    warm.run([*TERN, *words], cwd=tmp_path, check=True, stdout=subprocess.DEVNULL)
     with dashboard(tmp_path / "runs" / name) as url:
         page = visit(url, viewport={"width": 400, "height": 800}).open("runs")
         remove = page.locator(".q-chip__icon--remove:visible")

@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 
 from tern import wire
-from ternhost.aggregate.questions import Question
-from ternhost.aggregate.store import Store
-from ternhost.drivers.base import Terms
-from ternhost.drivers.boards import BoardsDriver
+from ternhost.count.questions import Question
 from ternhost.errors import DeviceError
-from ternhost.fleet.provision import board_directories, provision_fleet
-from ternhost.mechanisms import design
-from ternhost.mechanisms.accounting import Policy
+from ternhost.privacy.accounting import Policy
+from ternhost.privacy.mechanisms import design
+from ternhost.provision.boards import board_directories, provision_fleet
+from ternhost.reach.driver import Terms
+from ternhost.reach.ports.driver import BoardsDriver
+from ternhost.store.store import Store
 from terntools.emulators.unix_fleet import EmulatedFleet
 
 CARD = design("three-outputs", 1).card

@@ -12,7 +12,7 @@ import pytest
 
 from tern import host_frames, storage, wire
 from ternhost.errors import RefusedError
-from ternhost.links import Link, Received, open_link
+from ternhost.reach.links import Link, Received, open_link
 from terntools.boards import deploy
 from terntools.boards.deploy import run_deploy
 from terntools.boards.device import bench

@@ -50,7 +50,9 @@ def test_a_flash_is_deployed_to_once_and_again_where_the_library_is_another(tmp_
     assert second.flash != first.flash
     for number in range(snapshot._KEPT + 1):
         monkeypatch.setattr("terntools.boards.mpy.compiler_version", lambda number=number: str(number))
-        monkeypatch.setattr(snapshot, "_deploy", lambda name, flash: flash.touch() or {"processor": "none"})
+        monkeypatch.setattr(
+            snapshot, "_deploy", lambda name, processor, flash: flash.touch() or {"processor": "none"}
+        )
         snapshot.deployed("rv32")
     assert len([path for path in tmp_path.glob("flash-rv32-*") if path.is_dir()]) == snapshot._KEPT
 

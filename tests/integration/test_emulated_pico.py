@@ -12,7 +12,7 @@ import serial
 
 from ternhost import cache
 from ternhost.errors import DeviceError, UsageError
-from ternhost.links.serial import open_port
+from ternhost.reach.ports.link import open_port
 from terntools.boards.repl import Repl
 from terntools.emulators import pico as pico_machine
 from terntools.emulators.pico import boot_pico

@@ -13,17 +13,18 @@ import pytest
 import rig
 
 from ternhost import cache
-from ternhost.aggregate import store_file
-from ternhost.aggregate.store import Store
 from ternhost.errors import DeviceError, UsageError
-from ternhost.fleet import broker, keys, parse
-from ternhost.fleet.attach import write_network
-from ternhost.fleet.provision import board_directories, provision_fleet
-from ternhost.links.access import Access
-from ternhost.links.serial import open_port
-from ternhost.mechanisms import design
-from ternhost.mechanisms.accounting import Policy
-from terntools import mosquitto
+from ternhost.privacy.accounting import Policy
+from ternhost.privacy.mechanisms import design
+from ternhost.provision import keys
+from ternhost.provision.boards import board_directories, provision_fleet
+from ternhost.reach.broker import configuration, mosquitto
+from ternhost.reach.broker.access import Access
+from ternhost.reach.broker.attach import write_network
+from ternhost.reach.fleet import parse
+from ternhost.reach.ports.link import open_port
+from ternhost.store import store_file
+from ternhost.store.store import Store
 from terntools.bench import subjects
 from terntools.boards import deploy, device
 from terntools.boards.deploy import Machine
@@ -297,7 +298,7 @@ def test_rounds_over_wifi_and_tls(tmp_path):
     rows = [[1000 * j - 3000 * i for j in range(dimension + 1)] for i in range(2)]
     with Store(path) as store:
         provision_fleet(store, boards, _array(rows), Policy(10_000_000, 100_000_000))
-        access = broker.write_configuration(
+        access = configuration.write_configuration(
             tmp_path / "broker", store.keys(), port=mosquitto.free_port(), persistence=False
         )
         fleet = keys.fleet_key(store)

@@ -5,7 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from terntools.mosquitto import free_port
+from ternhost.reach.broker.mosquitto import free_port
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 TERN = f'#!/bin/sh\nexec {sys.executable} -c "import sys; from ternhost.cli import main; sys.exit(main())" "$@"\n'

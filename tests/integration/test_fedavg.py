@@ -7,14 +7,14 @@ import pytest
 import rig
 
 from tern.storage import FLEET
-from ternhost.aggregate.store import Store
-from ternhost.algorithms.designs import class_of
 from ternhost.errors import InterruptedByUser, RefusedError, UsageError
-from ternhost.fleet.attach import fleet_file
-from ternhost.fleet.provision import board_directories, provision_fleet
-from ternhost.mechanisms.accounting import Policy
-from ternhost.runs.run import Run
-from ternhost.runs.status import Watcher
+from ternhost.learn.designs import class_of
+from ternhost.privacy.accounting import Policy
+from ternhost.provision.boards import board_directories, provision_fleet
+from ternhost.reach.broker.attach import fleet_file
+from ternhost.run.run import Run
+from ternhost.run.status import Watcher
+from ternhost.store.store import Store
 from terntools.emulators.unix_fleet import EmulatedFleet
 
 LOCAL = {

@@ -13,18 +13,19 @@ from tern import frames, host_frames, storage, wire
 from tern.links import mqtt
 from tern.model import decode_model
 from ternhost import datasets
-from ternhost.aggregate.questions import Averaged, Question
-from ternhost.aggregate.store import Store
-from ternhost.drivers.base import Terms
-from ternhost.drivers.broker import BrokerDriver
-from ternhost.fleet import broker, keys
-from ternhost.fleet.attach import attach, fleet_file
-from ternhost.fleet.provision import board_directories, provision_fleet
-from ternhost.links.mqtt import MqttLink
-from ternhost.mechanisms import design
-from ternhost.mechanisms.accounting import Policy
+from ternhost.count.questions import Averaged, Question
+from ternhost.privacy.accounting import Policy
+from ternhost.privacy.mechanisms import design
+from ternhost.provision import keys
+from ternhost.provision.boards import board_directories, provision_fleet
+from ternhost.reach.broker import configuration
+from ternhost.reach.broker.attach import attach, fleet_file
+from ternhost.reach.broker.driver import BrokerDriver
+from ternhost.reach.broker.link import MqttLink
+from ternhost.reach.broker.mosquitto import Mosquitto, free_port
+from ternhost.reach.driver import Terms
+from ternhost.store.store import Store
 from terntools.emulators.unix_fleet import EmulatedFleet
-from terntools.mosquitto import Mosquitto, free_port
 
 CARD = design("three-outputs", 1).card
 BOARDS, EACH = 3, 2
@@ -73,7 +74,7 @@ class Fleet:
         with Store(self.path) as store:
             provision_fleet(store, self.directories, rows, Policy(1_000_000, 100_000_000))
             self.first = keys.fleet_key(store).epoch
-        self.access = broker.configure(directory / "broker", self.path, port=free_port())
+        self.access = configuration.configure(directory / "broker", self.path, port=free_port())
         attach(self.directories, directory / "broker", self.path, longest_pause_ms=500)
         self.copy = directory / "copy.sqlite"
         with sqlite3.connect(self.path) as store, sqlite3.connect(self.copy) as copy:

@@ -14,14 +14,14 @@ from harness.in_process import InProcess, InProcessLink
 from harness.local_gateways import gateways
 
 from tern.entropy import Stream
-from ternhost.aggregate.store import Store
-from ternhost.drivers.ports import Ports
 from ternhost.errors import OK, RefusedError
-from ternhost.fleet import KINDS
-from ternhost.fleet.provision import board_directories
-from ternhost.links import SCHEMES
-from ternhost.runs.result import exit_code
-from ternhost.runs.status import Watcher
+from ternhost.provision.boards import board_directories
+from ternhost.reach.fleet import KINDS
+from ternhost.reach.links import SCHEMES
+from ternhost.reach.ports.fleet import Ports
+from ternhost.run.result import exit_code
+from ternhost.run.status import Watcher
+from ternhost.store.store import Store
 
 CLIENTS = 8  # of a gateway
 SITES = ("east", "north", "south")

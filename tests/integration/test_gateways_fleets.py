@@ -1,35 +1,39 @@
-"""Every algorithm over Flower and three gateways, of emulated, simulated and MQTT boards, counts what was reported.
+"""Every algorithm over three gateways, of emulated, simulated and MQTT boards, counts what was reported.
+
+Flower carries bytes and knows of no algorithm: over it go a few of the runs, and all with --exhaustive.
 
 What the devices with keys told is counted again by one aggregator with one store that has all of these keys and all of
 their reports; what the simulated ones told is what a simulated fleet tells that is asked the same without a gateway.
 """
 
 import shutil
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 
 import numpy as np
 import pytest
 import rig
 from harness.local_gateways import gateways
+from harness.raw_client import wait_for
 
 from tern import card as cards
-from ternhost.aggregate.aggregator import Aggregator
-from ternhost.aggregate.questions import decode_body, question_of
-from ternhost.aggregate.store import Cohort, Round, Store
+from ternhost.count.aggregator import Aggregator
+from ternhost.count.questions import decode_body, question_of
+from ternhost.count.rounds import Cohort, Round
 from ternhost.datasets import load
-from ternhost.drivers.simulated import SimulatedDriver
 from ternhost.errors import OK
-from ternhost.fleet import broker
-from ternhost.fleet.attach import attach
-from ternhost.fleet.gateways import write_gateways
-from ternhost.fleet.provision import board_directories, new_keys, provision_board
-from ternhost.gateways.site_fleet import SiteFleet
-from ternhost.mechanisms.accounting import Policy
-from ternhost.runs.result import exit_code
-from ternhost.runs.status import Watcher
+from ternhost.privacy.accounting import Policy
+from ternhost.provision.boards import board_directories, new_keys, provision_board
+from ternhost.reach.broker import configuration
+from ternhost.reach.broker.attach import attach
+from ternhost.reach.broker.mosquitto import Mosquitto, free_port
+from ternhost.reach.gateway.directory import write_gateways
+from ternhost.reach.gateway.site_fleet import SiteFleet
+from ternhost.reach.simulated.driver import SimulatedDriver
+from ternhost.run.result import exit_code
+from ternhost.run.status import Watcher
+from ternhost.store.store import Store
 from terntools.emulators.micropython import find_micropython
 from terntools.emulators.unix_fleet import EmulatedFleet
-from terntools.mosquitto import Mosquitto, free_port
 
 CLIENTS = 10
 ALL = 3 * CLIENTS
@@ -50,16 +54,11 @@ RUNS = {
 }
 
 
-@pytest.fixture(scope="module")
-def federation(tmp_path_factory):
-    """The directory of three gateways that run, with Flower's SuperLink between them and the host."""
-    pytest.importorskip("flwr")
-    from ternhost.links.flower import serve_site, superlink
-
+@contextmanager
+def running(place, serve=None):
+    """Three gateways below `place`; serve: what brings questions to them, by default a socket of each."""
     if shutil.which("mosquitto") is None:
         pytest.skip("mosquitto is not installed")
-    place = tmp_path_factory.mktemp("federation")
-    server = write_gateways(place, ["emulated:1-100", "simulated:101-200", "mqtt:201-300"], port=free_port())
     site = place / "mqtt"
     ids = range(201, 201 + CLIENTS)
     keys = new_keys(ids)
@@ -69,14 +68,34 @@ def federation(tmp_path_factory):
     with Store(site / "keys.sqlite") as store:
         store.add_devices(keys)
     provision_board(board, ids.start, [keys[device] for device in ids], rows, Policy(10**8, 9 * 10**8))
-    broker.configure(site / "broker", site / "keys.sqlite", port=free_port())
+    configuration.configure(site / "broker", site / "keys.sqlite", port=free_port())
     attach([board], site / "broker", site / "keys.sqlite", longest_pause_ms=500)
     mqtt = {"fleet": f"mqtt:{site / 'broker'}", "single_results": True}
     with ExitStack() as stack:
         stack.enter_context(Mosquitto(site / "broker"))
         stack.enter_context(EmulatedFleet(find_micropython(), [board]))
-        stack.enter_context(superlink(server))
-        stack.enter_context(gateways(place, {**SITES, "mqtt": mqtt}, serve=serve_site))
+        stack.enter_context(gateways(place, {**SITES, "mqtt": mqtt}, serve=serve))
+        yield
+
+
+@pytest.fixture(scope="module")
+def beside(tmp_path_factory):
+    """The directory of three gateways that run, each behind a socket of this machine."""
+    place = tmp_path_factory.mktemp("beside")
+    with running(place):
+        yield place
+
+
+@pytest.fixture(scope="module")
+def over_flower(tmp_path_factory):
+    """The directory of three gateways that run, with Flower's SuperLink between them and the host."""
+    pytest.importorskip("flwr")
+    from ternhost.reach.gateway.flower import serve_site, superlink
+
+    place = tmp_path_factory.mktemp("federation")
+    server = write_gateways(place, ["emulated:1-100", "simulated:101-200", "mqtt:201-300"], port=free_port())
+    with superlink(server) as link, running(place, serve_site):
+        wait_for(lambda: list(link.sites.values()) == [True] * 3, 120)
         yield place
 
 
@@ -114,11 +133,22 @@ def counted_by_one(place, asked, directory):
     return [own + (told.pop(0) if len(ids) else 0) for own, (_, ids) in zip(counts, mine, strict=True)]
 
 
-@pytest.mark.slow
-@pytest.mark.xdist_group("flower")
 @pytest.mark.parametrize("name", RUNS)
-def test_every_algorithm_over_gateways_of_every_kind(federation, tmp_path, monkeypatch, name):
+def test_every_algorithm_over_gateways_of_every_kind(beside, tmp_path, monkeypatch, name):
     monkeypatch.chdir(tmp_path)
+    count(f"local:{beside}", beside, tmp_path, name)
+
+
+@pytest.mark.slow
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize("name", RUNS)
+def test_every_algorithm_over_flower(over_flower, tmp_path, monkeypatch, name):
+    monkeypatch.chdir(tmp_path)
+    count(f"flower:{over_flower}", over_flower, tmp_path, name)
+
+
+def count(fleet, federation, tmp_path, name):
+    """Run an algorithm over gateways, and count again what their devices have reported."""
     algorithm, options = RUNS[name]
     before = rig.read_ledgers(
         [*board_directories(federation / "emulated", 2), *board_directories(federation / "mqtt", 1)]
@@ -127,7 +157,7 @@ def test_every_algorithm_over_gateways_of_every_kind(federation, tmp_path, monke
     with rig.begin(
         algorithm,
         **options,
-        fleet=f"flower:{federation}",
+        fleet=fleet,
         store=tmp_path / "server.sqlite",
         watcher=Watcher(warn=warnings.append),
     ) as run:

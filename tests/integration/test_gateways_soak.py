@@ -20,7 +20,6 @@ def test_counts_are_right_whatever_is_killed(tmp_path):
     )
     assert told["killed"] == {"gateway": 2, "host": 2}
     assert told["reports"] == 5 * 16
-    assert max(told["longest_recovery_s"].values()) < 90
 
 
 @pytest.mark.slow
@@ -32,7 +31,6 @@ def test_counts_are_right_whatever_is_killed_over_flower(tmp_path):
     )
     assert told["reports"] == 6 * 12
     assert sum(told["killed"].values()) >= 3
-    assert max(told["longest_recovery_s"].values()) < 150  # 90 s where nothing else is killed meanwhile
 
 
 def test_rounds_behind_gateways_are_timed_and_weighed():

@@ -9,12 +9,12 @@ import pytest
 from harness.raw_client import RawClient, wait_for
 from test_mqtt_commands import fleet, serve, serving, tern  # noqa: F401, fixtures
 
-from ternhost.aggregate.store import Store
-from ternhost.fleet.attach import attach
-from ternhost.links.access import HOME_ASSISTANT, HOST, PUBLISHER, Access
-from ternhost.links.notices import Notices
+from ternhost.reach.broker.access import HOME_ASSISTANT, HOST, PUBLISHER, Access
+from ternhost.reach.broker.attach import attach
+from ternhost.reach.broker.mosquitto import Mosquitto, free_port
+from ternhost.reach.broker.notices import Notices
+from ternhost.store.store import Store
 from terntools.emulators.unix_fleet import EmulatedFleet
-from terntools.mosquitto import Mosquitto, free_port
 
 CONFIG, STATE, AVAILABILITY = "home/device/farm_a/config", "farm/a/fleet/state", "farm/a/fleet/availability"
 

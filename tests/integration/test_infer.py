@@ -1,22 +1,22 @@
 """Protected inference over ptys: real MicroPython classifies, noises and reports; interrupted, it goes on."""
 
 import json
-import subprocess
 
 import numpy as np
 import pytest
 import rig
+import warm
 
 from tern import card as cards
 from tern import storage
-from ternhost.aggregate import batches, estimate
-from ternhost.aggregate.store import Store
-from ternhost.algorithms import softmax
+from ternhost.count import batches, estimate
 from ternhost.errors import InterruptedByUser, RefusedError, StorageError, UsageError
-from ternhost.fleet.provision import board_directories, provision_fleet
-from ternhost.mechanisms.accounting import Policy
-from ternhost.runs.run import Run
-from ternhost.runs.status import Watcher
+from ternhost.learn import softmax
+from ternhost.privacy.accounting import Policy
+from ternhost.provision.boards import board_directories, provision_fleet
+from ternhost.run.run import Run
+from ternhost.run.status import Watcher
+from ternhost.store.store import Store
 from terntools.emulators.unix_fleet import EmulatedFleet
 
 
@@ -28,7 +28,7 @@ def place(tmp_path, monkeypatch):
 
 def test_the_command_on_emulated_boards(tmp_path, micropython):
     command = ["infer", "--dataset", "iris", "--epsilon", "20", "--fleet", "emulated:2", "--json"]
-    done = subprocess.run([*rig.TERN, *command], capture_output=True, text=True, cwd=tmp_path, timeout=120)
+    done = warm.run([*rig.TERN, *command], capture_output=True, text=True, cwd=tmp_path, timeout=120)
     assert done.returncode == 0, done.stderr
     assert "75/75 reports" in done.stderr
     result = json.loads(done.stdout)

@@ -16,9 +16,9 @@ import pytest
 import serial
 
 from tern import wire
-from ternhost.aggregate.store import Store
 from ternhost.errors import RefusedError, UsageError
-from ternhost.links.serial import open_port
+from ternhost.reach.ports.link import open_port
+from ternhost.store.store import Store
 from terntools.boards import deploy, devices, lock, mpy, provision, provision_command
 from terntools.boards.repl import Repl, SilenceError
 from terntools.emulators.pico import boot_pico

@@ -12,18 +12,18 @@ import pytest
 import rig
 
 from ternhost import datasets
-from ternhost.aggregate.store import Store
 from ternhost.errors import OK
-from ternhost.fleet import broker
-from ternhost.fleet.attach import attach
-from ternhost.fleet.provision import board_directories, provision_board, provision_fleet
-from ternhost.mechanisms.accounting import Policy
-from ternhost.runs.result import exit_code
-from ternhost.runs.status import Watcher
+from ternhost.privacy.accounting import Policy
+from ternhost.provision.boards import board_directories, provision_board, provision_fleet
+from ternhost.reach.broker import configuration
+from ternhost.reach.broker.attach import attach
+from ternhost.reach.broker.mosquitto import Mosquitto, free_port
+from ternhost.run.result import exit_code
+from ternhost.run.status import Watcher
+from ternhost.store.store import Store
 from terntools.emulators.firmware_fleet import FirmwareFleet
 from terntools.emulators.micropython import find_micropython
 from terntools.emulators.unix_fleet import EmulatedFleet
-from terntools.mosquitto import Mosquitto, free_port
 
 CLIENTS = 20
 BOARDS = 2
@@ -67,7 +67,7 @@ def serial(directory):
 @contextmanager
 def mqtt(directory):
     place, store = directory / "broker", directory / "store.sqlite"
-    broker.configure(place, store, port=free_port())
+    configuration.configure(place, store, port=free_port())
     attach(board_directories(directory, BOARDS), place, store, longest_pause_ms=500)
     with Mosquitto(place), EmulatedFleet(find_micropython(), board_directories(directory, BOARDS)):
         yield f"mqtt:{place}"

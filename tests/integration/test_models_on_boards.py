@@ -13,15 +13,15 @@ import rig
 from tern import frames, wire
 from tern.model import MODEL, Model, check_model
 from ternhost import DeviceModel
-from ternhost.aggregate.questions import Averaged, Question
-from ternhost.aggregate.store import Store
-from ternhost.algorithms.fedsgd import FedSGD
-from ternhost.drivers.base import Terms
-from ternhost.drivers.boards import BoardsDriver
-from ternhost.drivers.ports import Ports
-from ternhost.runs import serving
-from ternhost.runs.options import Schedule, Where
-from ternhost.runs.status import END, Watcher
+from ternhost.count.questions import Averaged, Question
+from ternhost.learn.fedsgd import FedSGD
+from ternhost.reach.driver import Terms
+from ternhost.reach.ports.driver import BoardsDriver
+from ternhost.reach.ports.fleet import Ports
+from ternhost.run import serve
+from ternhost.run.options import Schedule, Where
+from ternhost.run.status import END, Watcher
+from ternhost.store.store import Store
 from terntools.emulators.micropython import device_command
 
 FIRMWARE = Path(frames.__file__).parents[1]
@@ -93,7 +93,7 @@ def assert_it_has(board, own):
 
 
 def test_a_board_that_does_not_hear_of_it_is_told_of(boards, monkeypatch):
-    monkeypatch.setattr("ternhost.drivers.boards._HEARING_OUT", 1.0)
+    monkeypatch.setattr("ternhost.reach.ports.driver._HEARING_OUT", 1.0)
     said = []
     ports = Ports([board.port for board in boards])
     with Store("store.sqlite", create=False) as store:
@@ -149,7 +149,7 @@ def test_during_a_served_run_and_a_board_that_comes_back(boards):
     schedule = Schedule(rounds=9, model_every=4)
     watcher = Watcher(status=look)
     where = Where(fleet=fleet(boards))
-    with serving.serve("fedsgd", options, where, schedule, store="store.sqlite", watcher=watcher) as run:
+    with serve.serve("fedsgd", options, where, schedule, store="store.sqlite", watcher=watcher) as run:
         run.run()
     numbers = [number for number, _ in heard]
     assert len(numbers) == 9

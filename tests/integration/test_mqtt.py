@@ -11,19 +11,21 @@ import time
 from itertools import pairwise
 
 import pytest
-from harness.answers import error, question
+import warm
 from harness.arena import CARD, COST, TERN, Arena, D, K
 from harness.proxy import Faults
 from harness.raw_client import RawClient, board_client, wait_for
+from spec.answers import error, question
 
 from tern import card as cards
 from tern import frames, host_frames, ledger, storage, wire
 from tern.links import mqtt
-from ternhost.aggregate.store import Store
 from ternhost.errors import REFUSED, SHORT
-from ternhost.fleet import broker, keys
-from ternhost.fleet.attach import write_network
-from ternhost.links.access import Access
+from ternhost.provision import keys
+from ternhost.reach.broker import configuration
+from ternhost.reach.broker.access import Access
+from ternhost.reach.broker.attach import write_network
+from ternhost.store.store import Store
 
 PATIENCE = 60.0  # seconds, for what must come
 
@@ -148,7 +150,7 @@ def test_a_session_that_the_broker_keeps(arena, host):
 
 def test_a_board_that_trusts_another_authority_stays_away(arena, host, tmp_path):
     wait_for_hello(host)
-    other = broker.write_configuration(tmp_path / "other", {}, port=arena.access.port)
+    other = configuration.write_configuration(tmp_path / "other", {}, port=arena.access.port)
     board = arena.fleet.boards[0]
     board.kill()
     assert answers(host, PATIENCE, 1) == [("tern/hello/00000001", b"")]
@@ -296,9 +298,7 @@ def test_whoever_has_the_fleet_key_is_held_to_the_pause_and_to_small_steps(arena
 
 def serve(arena, **options):
     command = arena.host_command(**options)
-    return subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=arena.directory
-    )
+    return warm.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=arena.directory)
 
 
 def finish(process, timeout=180, code=0):
@@ -336,9 +336,7 @@ def test_a_device_that_is_revoked_is_refused_at_once(arena):
     process = serve(arena, interval=8, rounds=2)
     wait_for(lambda: arena.ended() == 1)
     process.send_signal(signal.SIGSTOP)  # until it is done, however long that takes
-    subprocess.run(
-        [*TERN, "device", "revoke", "2", "--store", str(arena.path)], check=True, capture_output=True
-    )
+    warm.run([*TERN, "device", "revoke", "2", "--store", str(arena.path)], check=True, capture_output=True)
     process.send_signal(signal.SIGCONT)
     lines = finish(process)
     assert [(line["asked"], line["reports"]) for line in ends(lines)] == [(3, 3), (2, 2)]
@@ -439,9 +437,7 @@ def test_a_store_that_was_restored_goes_on_after_the_rounds_that_it_does_not_kno
 def test_one_process_has_a_store(arena):
     process = serve(arena, interval=600, rounds=2)
     wait_for(lambda: arena.ended() == 1)
-    second = subprocess.run(
-        arena.host_command(), capture_output=True, text=True, timeout=60, cwd=arena.directory
-    )
+    second = warm.run(arena.host_command(), capture_output=True, text=True, timeout=60, cwd=arena.directory)
     assert second.returncode == 5
     assert "another program uses this store" in second.stderr
     process.send_signal(signal.SIGINT)

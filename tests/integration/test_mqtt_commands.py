@@ -8,24 +8,25 @@ import subprocess
 import urllib.request
 
 import pytest
+import warm
 from bench import ingest
 from harness.arena import CARD, TERN, D, K
 from harness.raw_client import RawClient, board_client, wait_for
 
-from ternhost.aggregate import store_file
-from ternhost.aggregate.store import Store
-from ternhost.fleet import keys
-from ternhost.fleet.attach import attach
-from ternhost.fleet.provision import board_directories, provision_fleet
-from ternhost.links.access import HOST, Access
-from ternhost.mechanisms.accounting import Policy
+from ternhost.privacy.accounting import Policy
+from ternhost.provision import keys
+from ternhost.provision.boards import board_directories, provision_fleet
+from ternhost.reach.broker.access import HOST, Access
+from ternhost.reach.broker.attach import attach
+from ternhost.reach.broker.mosquitto import Mosquitto, free_port
+from ternhost.store import store_file
+from ternhost.store.store import Store
 from terntools.emulators.unix_fleet import EmulatedFleet
-from terntools.mosquitto import Mosquitto, free_port
 
 
 def tern(*words, code=0):
     """Run a command; return its JSON object, or its message if it is to fail."""
-    done = subprocess.run([*TERN, *map(str, words)], capture_output=True, text=True, timeout=120)
+    done = warm.run([*TERN, *map(str, words)], capture_output=True, text=True, timeout=120)
     assert done.returncode == code, done.stderr
     return json.loads(done.stdout) if code == 0 else done.stderr
 
@@ -98,9 +99,7 @@ def fleet(tmp_path, micropython):
 def serve(path, broker_name, *words):
     command = [*TERN, "serve", "--store", str(path), "--broker", str(broker_name), "--dimension", str(D)]
     command += ["--card", str(path.parent / "card"), "--k", str(K), *words]
-    return subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=path.parent
-    )
+    return warm.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=path.parent)
 
 
 @pytest.fixture
@@ -129,7 +128,7 @@ def test_a_first_broker_lets_in_who_has_a_password(fleet, micropython):
     with Store(path, beside=True) as store:
         known = store.keys()
     command = [*TERN, "broker", "run", str(place), "--json"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as running:
+    with warm.Popen(command, stdout=subprocess.PIPE, text=True) as running:
         assert json.loads(running.stdout.readline())["devices"] == 6
         assert RawClient(access, "00000001", "wrong").code in (4, 5)
         assert board_client(access, known, 2).code == 0

@@ -11,10 +11,11 @@ import time
 
 import pytest
 
-from ternhost.fleet import broker
-from ternhost.links.access import CERTIFICATE, DEVICE_AUTHORITY, KEY
+from ternhost.reach.addresses import DEVICE_AUTHORITY
+from ternhost.reach.broker import configuration
+from ternhost.reach.broker.access import CERTIFICATE, KEY
+from ternhost.reach.broker.mosquitto import free_port
 from terntools.emulators.micropython import device_command
-from terntools.mosquitto import free_port
 from terntools.testing.device_tests import FIRMWARE
 
 PATIENCE = 600  # ms
@@ -224,7 +225,7 @@ def test_a_broker_that_reads_nothing(micropython, tmp_path):
 
 
 def test_in_the_handshake_of_tls(micropython, tmp_path):
-    broker.write_configuration(tmp_path / "broker", {})
+    configuration.write_configuration(tmp_path / "broker", {})
     authority = tmp_path / "broker" / DEVICE_AUTHORITY
     for behave in (silent, garbage, hangs_up):
         ms, kind, _, opened = run(micropython, tmp_path, behave, authority, opening=PATIENCE)
@@ -234,7 +235,7 @@ def test_in_the_handshake_of_tls(micropython, tmp_path):
 
 
 def test_the_name_in_the_certificate_counts(micropython, tmp_path):
-    broker.write_configuration(tmp_path / "broker", {})
+    configuration.write_configuration(tmp_path / "broker", {})
     directory = tmp_path / "broker"
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(directory / CERTIFICATE, directory / KEY)
@@ -300,7 +301,7 @@ def _never_waits(micropython, tmp_path, behave, tls):
     authority = "-"
     what = behave
     if tls != "none":
-        broker.write_configuration(tmp_path / "broker", {})
+        configuration.write_configuration(tmp_path / "broker", {})
         authority = tmp_path / "broker" / DEVICE_AUTHORITY
     if tls == "whole":
         what = secured(tmp_path / "broker", behave)

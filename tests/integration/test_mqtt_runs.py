@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import subprocess
 import threading
 import time
 from collections import Counter
@@ -11,27 +10,29 @@ from collections import Counter
 import numpy as np
 import pytest
 import rig
+import warm
 from harness.raw_client import board_client, wait_for
 from test_broker_commands import Command, run_mosquitto, tern
 
 from tern import wire
 from tern.model import decode_model
 from ternhost import DeviceModel, datasets
-from ternhost.aggregate import kept_model
-from ternhost.aggregate.aggregator import Aggregator
-from ternhost.aggregate.rounds import with_answers
-from ternhost.aggregate.store import Store
-from ternhost.algorithms.base import ALGORITHMS, Audience
+from ternhost.count.aggregator import Aggregator
+from ternhost.count.rounds import with_answers
 from ternhost.errors import OK, SHORT, DeviceError
-from ternhost.fleet import broker, keys
-from ternhost.fleet.attach import attach
-from ternhost.fleet.provision import board_directories, provision_fleet
-from ternhost.links.access import Access
-from ternhost.mechanisms.accounting import Policy
-from ternhost.runs.result import exit_code
-from ternhost.runs.status import END, Watcher
+from ternhost.learn.base import ALGORITHMS, Audience
+from ternhost.privacy.accounting import Policy
+from ternhost.provision import keys
+from ternhost.provision.boards import board_directories, provision_fleet
+from ternhost.reach.broker import configuration
+from ternhost.reach.broker.access import Access
+from ternhost.reach.broker.attach import attach
+from ternhost.reach.broker.mosquitto import Mosquitto, free_port
+from ternhost.run.result import exit_code
+from ternhost.run.status import END, Watcher
+from ternhost.store import kept_model
+from ternhost.store.store import Store
 from terntools.emulators.unix_fleet import EmulatedFleet
-from terntools.mosquitto import Mosquitto, free_port
 
 CLIENTS = 24
 IRIS = ("--dataset", "iris")
@@ -77,7 +78,7 @@ def user(tmp_path_factory):
 def test_the_commands_over_a_broker(user, command):
     """Exit code 0, one JSON object, every client, a page; nothing to complain of."""
     words = (*command.split(" --epsilons")[0].split(), *PLANNED[command], *IRIS)
-    done = subprocess.run(
+    done = warm.run(
         [*rig.TERN, *map(str, words), "--fleet", "mqtt:my-broker", "--json"],
         capture_output=True,
         text=True,
@@ -188,7 +189,7 @@ class Behind:
         rows = dataset.records(dataset.training[:clients])
         with Store(self.path) as store:
             provision_fleet(store, self.directories, rows, Policy(30_000_000, 900_000_000))
-        broker.configure(directory / "broker", self.path, port=free_port())
+        configuration.configure(directory / "broker", self.path, port=free_port())
         attach(self.directories, directory / "broker", self.path, longest_pause_ms=500)
         self.broker = Mosquitto(directory / "broker")
         self.fleet = EmulatedFleet(micropython, self.directories)
@@ -408,5 +409,7 @@ def replay(store):
     aggregator = Aggregator(store)
     aggregator.resume(0.0)
     for result in sorted(aggregator.tick(0.0), key=lambda result: result.number):
-        algorithm.learn(with_answers(store, result), ())
+        algorithm.learn(
+            with_answers(result, store.report_batches(result.number), store.round_devices(result.number)), ()
+        )
     return algorithm

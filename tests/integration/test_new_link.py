@@ -16,8 +16,8 @@ import pytest
 import rig
 
 import tern
-from ternhost import links
 from ternhost.errors import DeviceError, RefusedError
+from ternhost.reach import links
 from terntools.boards import device
 from terntools.emulators.micropython import device_command
 

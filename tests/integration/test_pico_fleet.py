@@ -7,7 +7,7 @@ import time
 import pytest
 import rig
 
-from ternhost.fleet import parse
+from ternhost.reach.fleet import parse
 from terntools.bench import latency, subjects
 from terntools.boards import device
 from terntools.boards.monitor import Monitor

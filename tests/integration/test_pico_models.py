@@ -4,15 +4,15 @@ import numpy as np
 import pytest
 
 from tern import ledger, storage, wire
-from ternhost import fleet
-from ternhost.aggregate.questions import Question
-from ternhost.aggregate.store import Store
-from ternhost.algorithms import softmax
-from ternhost.drivers.base import AllRefused, Terms
-from ternhost.drivers.boards import BoardsDriver
-from ternhost.fleet.provision import board_directories, provision_fleet
-from ternhost.mechanisms import design
-from ternhost.mechanisms.accounting import Policy
+from ternhost.count.questions import Question
+from ternhost.learn import softmax
+from ternhost.privacy.accounting import Policy
+from ternhost.privacy.mechanisms import design
+from ternhost.provision.boards import board_directories, provision_fleet
+from ternhost.reach import fleet
+from ternhost.reach.driver import AllRefused, Terms
+from ternhost.reach.ports.driver import BoardsDriver
+from ternhost.store.store import Store
 
 D = 4
 CARD = design("duchi", 2)

@@ -8,18 +8,18 @@ import numpy as np
 import pytest
 
 from tern import wire
-from ternhost import fleet
-from ternhost.aggregate.questions import Question
-from ternhost.aggregate.store import Store
-from ternhost.drivers.base import Terms
-from ternhost.drivers.boards import BoardsDriver
+from ternhost.count.questions import Question
 from ternhost.errors import DeviceError
-from ternhost.fleet import broker
-from ternhost.fleet.attach import attach
-from ternhost.fleet.provision import board_directories, provision_fleet
-from ternhost.links.serial import open_port
-from ternhost.mechanisms import design
-from ternhost.mechanisms.accounting import Policy
+from ternhost.privacy.accounting import Policy
+from ternhost.privacy.mechanisms import design
+from ternhost.provision.boards import board_directories, provision_fleet
+from ternhost.reach import fleet
+from ternhost.reach.broker import configuration
+from ternhost.reach.broker.attach import attach
+from ternhost.reach.driver import Terms
+from ternhost.reach.ports.driver import BoardsDriver
+from ternhost.reach.ports.link import open_port
+from ternhost.store.store import Store
 from terntools.emulators import catalogue, unix_fleet
 
 CARD = design("three-outputs", epsilon_micro=1_000_000).card
@@ -44,7 +44,7 @@ def open_to_others(directory):
 def test_the_files_of_a_board(tmp_path, kind):
     rows = np.zeros((2, 5), np.int16)
     directories = board_directories(tmp_path, 1)
-    broker.configure(tmp_path / "broker", tmp_path / "store.sqlite")
+    configuration.configure(tmp_path / "broker", tmp_path / "store.sqlite")
     with Store(tmp_path / "store.sqlite") as store:
         provision_fleet(store, directories, rows, Policy(10_000_000, 100_000_000))
         boards = fleet.parse(f"{kind}:1").boards(directories)

@@ -7,16 +7,17 @@ from simulating import ask
 
 from tern import wire
 from tern.fixed import ONE
-from ternhost import fleet, vectorised
-from ternhost.aggregate.questions import Question
-from ternhost.aggregate.store import Store
+from ternhost import vectorised
+from ternhost.count.questions import Question
 from ternhost.datasets import Holdings
-from ternhost.drivers.base import Terms
-from ternhost.drivers.boards import BoardsDriver
-from ternhost.drivers.simulated import SimulatedDriver
-from ternhost.fleet.provision import board_directories, provision_fleet
-from ternhost.mechanisms import design
-from ternhost.mechanisms.accounting import Policy
+from ternhost.privacy.accounting import Policy
+from ternhost.privacy.mechanisms import design
+from ternhost.provision.boards import board_directories, provision_fleet
+from ternhost.reach import fleet
+from ternhost.reach.driver import Terms
+from ternhost.reach.ports.driver import BoardsDriver
+from ternhost.reach.simulated.driver import SimulatedDriver
+from ternhost.store.store import Store
 
 CLIENTS, D = 40, 6
 CERTAIN = design("duchi", 20).card  # never wrong at -1 and 1

@@ -11,25 +11,27 @@ from types import SimpleNamespace
 
 import pytest
 import rig
+import warm
 from harness.raw_client import RawClient, wait_for
 
 from tern import wire
-from ternhost.aggregate.questions import Question
-from ternhost.aggregate.rounds import COMPLETE
-from ternhost.aggregate.store import Store
-from ternhost.drivers.base import Terms
-from ternhost.drivers.broker import BrokerDriver
-from ternhost.fleet import broker
-from ternhost.links.mqtt import MqttLink
-from terntools.cli import relay
-from terntools.mosquitto import Mosquitto, free_port
+from ternhost.count.questions import Question
+from ternhost.count.rounds import COMPLETE
+from ternhost.reach.broker import configuration
+from ternhost.reach.broker.driver import BrokerDriver
+from ternhost.reach.broker.link import MqttLink
+from ternhost.reach.broker.mosquitto import Mosquitto, free_port
+from ternhost.reach.driver import Terms
+from ternhost.store.store import Store
+from terntools.boards import relay_command as relay
 
 CLIENTS = 40
 TERN = [
     sys.executable,
     "-c",
     "import sys; from ternhost.cli import COMMANDS, main\n"
-    "import terntools.cli.relay as relay; 'relay' in COMMANDS or COMMANDS.register('relay', relay); sys.exit(main())",
+    "import terntools.boards.relay_command as relay\n"
+    "'relay' in COMMANDS or COMMANDS.register('relay', relay); sys.exit(main())",
 ]
 
 
@@ -40,7 +42,7 @@ class Desk:
         self.directory = directory
         self.site = site
         self.place = directory / "broker"
-        self.access = broker.configure(self.place, directory / "store.sqlite", port=free_port())
+        self.access = configuration.configure(self.place, directory / "store.sqlite", port=free_port())
         self.broker = Mosquitto(self.place)
         self.boards = site.boards().__enter__()
         self.cables = [directory / f"cable-{i}" for i in range(len(self.boards.ports))]
@@ -71,7 +73,7 @@ class Desk:
     def start_relay(self, place):
         self.log = self.directory / "relay.err"
         with open(self.log, "ab") as err:
-            self.relay = subprocess.Popen(
+            self.relay = warm.Popen(
                 [*TERN, "relay", ",".join(map(str, self.cables)), "--broker", str(place), "--json"],
                 stdout=subprocess.PIPE,
                 stderr=err,
@@ -142,7 +144,7 @@ def test_rounds_over_a_relay(desk):
     desk.end_relay()
     assert hellos(desk.access) == set(), "their wills"
 
-    broker.add_site(desk.place, "desk", relay=True)
+    configuration.add_site(desk.place, "desk", relay=True)
     desk.broker.reload()
     (desk.directory / "store.sqlite").rename(desk.directory / "away")
     desk.start_relay(desk.place / "sites" / "desk")
@@ -193,11 +195,11 @@ def test_a_cable_that_is_pulled_in_the_midst_of_rounds(desk):
 
 
 def test_a_broker_that_does_not_know_the_boards_yet(desk):
-    broker.write_passwords(desk.place, {})
+    configuration.write_passwords(desk.place, {})
     desk.broker.reload()
     desk.start_relay(desk.place)
     desk.said("does not let board 00000001 in: refused by the broker: code 5")
-    broker.configure(desk.place)
+    configuration.configure(desk.place)
     desk.broker.reload()
     desk.said("is on the broker at", 2)
 
@@ -206,7 +208,7 @@ def test_one_port_is_one(tmp_path, monkeypatch, capsys):
     def interrupt(_):
         raise KeyboardInterrupt
 
-    broker.configure(tmp_path, tls=False)
+    configuration.configure(tmp_path, tls=False)
     monkeypatch.setattr(relay, "Relay", lambda *_: SimpleNamespace(close=lambda: None))
     monkeypatch.setattr(relay.time, "sleep", interrupt)
     for ports, said in (("a0", "1 port is relayed to"), ("a0,a1", "2 ports are relayed to")):
@@ -215,9 +217,9 @@ def test_one_port_is_one(tmp_path, monkeypatch, capsys):
 
 
 def test_a_relay_without_passwords_says_who_has_them(desk):
-    broker.add_site(desk.place, "desk", bridge=True, port=free_port())
+    configuration.add_site(desk.place, "desk", bridge=True, port=free_port())
     os.rename(desk.directory / "store.sqlite", desk.directory / "away")
-    found = subprocess.run(
+    found = warm.run(
         [*TERN, "relay", "nowhere", "--broker", str(desk.place / "sites" / "desk")],
         capture_output=True,
         text=True,

@@ -11,13 +11,14 @@ from test_broker_commands import Command, tern
 
 from tern import frames
 from tern.links import mqtt
-from ternhost.aggregate.store import Store
-from ternhost.drivers.base import Terms
-from ternhost.drivers.broker import BrokerDriver
-from ternhost.fleet import broker, keys
-from ternhost.links.access import CONFIG, HOST, Access
-from ternhost.links.mqtt import MqttLink
-from terntools.mosquitto import Mosquitto, free_port
+from ternhost.provision import keys
+from ternhost.reach.broker import configuration
+from ternhost.reach.broker.access import CONFIG, HOST, Access
+from ternhost.reach.broker.driver import BrokerDriver
+from ternhost.reach.broker.link import MqttLink
+from ternhost.reach.broker.mosquitto import Mosquitto, free_port
+from ternhost.reach.driver import Terms
+from ternhost.store.store import Store
 
 SOON = 20.0  # seconds, in which a bridge is there and passes what it is given
 
@@ -30,8 +31,8 @@ class Bridged:
         with Store(self.store) as store:
             self.keys = keys.add(store, [1, 2, 3, 9])
         place = directory / "broker"
-        self.access = broker.configure(place, self.store, port=free_port())
-        self.made = broker.add_site(place, "lab", bridge=True, port=free_port(), boards=range(1, 4))
+        self.access = configuration.configure(place, self.store, port=free_port())
+        self.made = configuration.add_site(place, "lab", bridge=True, port=free_port(), boards=range(1, 4))
         self.directory = directory / "copied"
         shutil.copytree(place / "sites" / "lab", self.directory)
         self.at_site = Access.load(self.directory / HOST)

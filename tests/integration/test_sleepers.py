@@ -12,23 +12,24 @@ import pytest
 from harness.arena import CARD, COST, TERN, D, K
 from rig import read_ledgers
 
-from ternhost.aggregate import sleepers, store_file
-from ternhost.aggregate.store import Store
-from ternhost.fleet import keys
-from ternhost.fleet.attach import attach
-from ternhost.fleet.broker import configure
-from ternhost.fleet.provision import board_directories, provision_fleet
-from ternhost.mechanisms.accounting import Policy
+from ternhost.privacy.accounting import Policy
+from ternhost.provision import keys
+from ternhost.provision.boards import board_directories, provision_fleet
+from ternhost.reach.broker.attach import attach
+from ternhost.reach.broker.configuration import configure
+from ternhost.reach.broker.mosquitto import Mosquitto, free_port
+from ternhost.store import sleepers, store_file
+from ternhost.store.store import Store
 from terntools.boards.provision import Broker, Member
 from terntools.boards.provision_command import run_provision
 from terntools.boards.repl import Repl
 from terntools.emulators.pico import boot_pico
 from terntools.emulators.unix_fleet import EmulatedFleet
-from terntools.mosquitto import Mosquitto, free_port
 
 BOARDS = 3
 ROUNDS = 4
 WAKE = 4  # seconds
+AWAKE = 8.0  # on a busy machine it takes long until a board is asked
 
 
 @pytest.fixture
@@ -71,9 +72,12 @@ def test_boards_that_wake_now_and_then_are_counted_and_pay_for_nothing_else(plac
     def live(board, offset):
         time.sleep(offset)
         while not over.is_set():
-            with EmulatedFleet(micropython, [board]):
-                time.sleep(2.0)
-            time.sleep(WAKE - 2.0)
+            before = read_ledgers([board])
+            with EmulatedFleet(micropython, [board]):  # until it has answered; not asked, for a while
+                end = time.monotonic() + AWAKE
+                while read_ledgers([board]) == before and time.monotonic() < end and not over.is_set():
+                    time.sleep(0.1)
+            over.wait(WAKE / 2)
 
     lives = [
         threading.Thread(target=live, args=(board, offset))

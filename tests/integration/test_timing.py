@@ -1,54 +1,37 @@
 """The time from round to report: with a slot it tells nothing, without one the same test sees the data in it.
 
-On the emulated Pico also where the host asks for as much work as the slot admits, of clients whose data are opposite.
+On the emulated Pico, in simulated time, also where the host asks for as much work as the slot admits, of clients whose
+data are opposite.
 """
 
-import tempfile
-from pathlib import Path
-
 import pytest
-from harness import slots, timing
+from harness import slots
 
 from tern import wire
 
-N = 10_000
-
-
-@pytest.fixture
-def memory():
-    """A directory in memory where there is one: so that the disk adds no noise."""
-    parent = "/dev/shm" if Path("/dev/shm").is_dir() else None
-    with tempfile.TemporaryDirectory(prefix="tern-timing-", dir=parent) as directory:
-        yield Path(directory, "board")
-
-
-def test_without_a_slot_the_time_tells_of_the_data(memory):
-    for i in range(4):  # a busy machine is hard to hear through: the longer, the clearer
-        result = timing.measure(memory.with_name(f"board-{i}"), N << i, slot=0)
-        print(result)
-        if timing.dependent(result):
-            return
-    pytest.fail("no difference was seen")
-
-
-def test_with_a_slot_it_tells_nothing(memory):
-    result = timing.measure(memory, N, slot=1)
-    print(result)
-    assert not timing.dependent(result)
-    assert min(result["us_median"]) >= 1000
-
-
-def test_a_task_that_looks_now_and_then_sends_at_the_same_moments(memory):
-    result = timing.measure(memory, N // 4, slot=12, task=True)
-    print(result)
-    assert not timing.dependent(result)
-    assert min(result["us_median"]) >= 12000
+BATCH = slots.Case("", wire.LINEAR, slots.table, 28, batch=32, anew=False)  # of one record, and of 32
+SLOT, ROUNDS = 500, 20
 
 
 @pytest.fixture(scope="module")
 def pico():
     with slots.emulated() as board:
         yield board
+
+
+def test_without_a_slot_the_time_tells_of_the_data(pico):
+    reports = pico.answers(BATCH, 0, 0, ROUNDS)
+    assert {kind for kind, _, _ in reports} == {wire.REPORT}
+    assert slots.depends_on_data(reports)
+
+
+@pytest.mark.parametrize("task", [False, True], ids=["serve", "task"])
+def test_with_a_slot_it_tells_nothing(pico, task):
+    """task: by a program's task, which looks now and then."""
+    reports = pico.answers(BATCH, SLOT, SLOT, ROUNDS, task)
+    assert {kind for kind, _, _ in reports} == {wire.REPORT}
+    assert not slots.depends_on_data(reports)
+    assert {us // 1000 for _, _, us in reports} == {SLOT}
 
 
 @pytest.mark.slow

@@ -11,10 +11,10 @@ import serial
 
 from tern import ledger, storage
 from ternhost import cache
-from ternhost.aggregate.store import Store
 from ternhost.errors import DeviceError, RefusedError, UsageError
-from ternhost.fleet.attach import fleet_file
-from ternhost.fleet.keys import fleet_key
+from ternhost.provision.keys import fleet_key
+from ternhost.reach.broker.attach import fleet_file
+from ternhost.store.store import Store
 from terntools.boards import deploy, flash, provision, uf2, up
 from terntools.boards.repl import Repl
 from terntools.emulators import pico

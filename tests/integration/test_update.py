@@ -9,16 +9,18 @@ from queue import SimpleQueue
 import field
 import pytest
 import rig
+import warm
 from harness.raw_client import RawClient, wait_for
 
 from tern import host_frames, wire
 from tern.links import mqtt
-from ternhost.aggregate import sleepers
-from ternhost.aggregate.store import Store
-from ternhost.fleet import broker, keys
-from ternhost.fleet.attach import write_network
-from ternhost.links import open_link
-from terntools.mosquitto import Mosquitto, free_port
+from ternhost.provision import keys
+from ternhost.reach.broker import configuration
+from ternhost.reach.broker.attach import write_network
+from ternhost.reach.broker.mosquitto import Mosquitto, free_port
+from ternhost.reach.links import open_link
+from ternhost.store import sleepers
+from ternhost.store.store import Store
 
 TRIAL = "20"
 TAKES = "from tern.update import Update\n"  # of each program: tern update refuses another
@@ -26,7 +28,7 @@ TAKES = "from tern.update import Update\n"  # of each program: tern update refus
 
 def tern_update(*arguments, cwd):
     """`tern update ... --json`: (exit code, its object)."""
-    done = subprocess.run(
+    done = warm.run(
         [*rig.TERN, "update", *map(str, arguments), "--json"],
         cwd=cwd,
         capture_output=True,
@@ -109,7 +111,7 @@ def begun(board, tmp_path, text):
     """`tern update` as a process that goes on."""
     program = tmp_path / "product.py"
     program.write_text(TAKES + text)
-    return subprocess.Popen(
+    return warm.Popen(
         [*rig.TERN, "update", "all", "--store", board.store, "--port", board.port, "--machine", "emulated", "--main",
          program, "--trial", TRIAL, "--json"], cwd=tmp_path, stdout=subprocess.PIPE, text=True,
     )  # fmt: skip
@@ -252,7 +254,7 @@ class Field:
         self.store = site.store.path
         self.keys = site.store.keys()
         fleet = keys.fleet_key(site.store)
-        self.access = broker.write_configuration(
+        self.access = configuration.write_configuration(
             directory / "broker", self.keys, port=free_port(), persistence=False
         )
         for board in site.directories:

@@ -6,14 +6,15 @@ import signal
 import subprocess
 import time
 
+import warm
 from harness.arena import TERN
 from test_mqtt_commands import fleet, serving, tern  # noqa: F401, fixtures
 
-from ternhost.aggregate.store import Store
-from ternhost.fleet import keys
-from ternhost.fleet.attach import attach
+from ternhost.provision import keys
+from ternhost.reach.broker.attach import attach
+from ternhost.reach.broker.mosquitto import Mosquitto, free_port
+from ternhost.store.store import Store
 from terntools.emulators.unix_fleet import EmulatedFleet
-from terntools.mosquitto import Mosquitto, free_port
 
 
 def test_a_round_on_its_way_and_a_host_that_is_killed(fleet, micropython, serving):  # noqa: F811
@@ -27,7 +28,7 @@ def test_a_round_on_its_way_and_a_host_that_is_killed(fleet, micropython, servin
     with (
         Mosquitto(directory),
         EmulatedFleet(micropython, boards),
-        subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as watching,
+        warm.Popen(command, stdout=subprocess.PIPE, text=True) as watching,
     ):
 
         def until(condition):

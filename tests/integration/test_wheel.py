@@ -32,6 +32,7 @@ FOLDERS = {
     "shared_specs": "ternspecs",
     "tests/device": "terntests/device",
     "tests/hil": "terntests/hil",
+    "tests/spec": "terntests/spec",
 }
 NOT_FOR_USE = {"ternfirmware/mypy.ini"}
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ternhost.algorithms.optimisers import Adam, read_vectors
+from ternhost.learn.optimisers import Adam, read_vectors
 
 
 class AmsGrad(Adam):

@@ -4,8 +4,8 @@ import math
 
 from tern.card import T
 from ternhost.errors import UsageError
-from ternhost.mechanisms.base import Design, check_levels, checked, exp_bound, table
-from ternhost.mechanisms.record import Mechanism, Option
+from ternhost.privacy.base import Design, check_levels, checked, exp_bound, table
+from ternhost.privacy.mechanism import Mechanism, Option
 
 
 def design(epsilon: int, levels: int | None = None, flip: float = 0.0) -> Design:

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ternhost.algorithms import fedsgd
-from ternhost.algorithms.optimisers import OPTIMISERS
+from ternhost.learn import fedsgd
+from ternhost.learn.optimisers import OPTIMISERS
 from ternhost.options import option, require
 
 

@@ -8,8 +8,8 @@ import threading
 
 from tern import wire
 from ternhost.errors import DeviceError
-from ternhost.links import Events
-from ternhost.links.listening import ListeningLink
+from ternhost.reach.links import Events
+from ternhost.reach.listening import ListeningLink
 
 
 class UnixLink(ListeningLink):

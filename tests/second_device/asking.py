@@ -4,18 +4,17 @@ All of it follows from a random.Random. The frames are made from the texts, not 
 tags, since a host that has the keys is the worst one.
 """
 
-import hashlib
 import json
 import struct
-import zlib
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from small_board import LEAKING, THREE, TWO, WINDOW, largest_card
+from spec.files import client_row, fleet_file, key_of, ledger_file, records_file
+from spec.frames import FLEET, cobs, features, fleet_key_body, int16s, round_body, sealed
 from test_hostile_host import EDGES, GRR, LAPLACE, LHP, lie
 
 VECTORS = Path(__file__).parents[2] / "shared_specs" / "vectors"
-FLEET = 2**32 - 1
 LAST_ROUND = 2**30 - 1
 FIRSTS = (1, 7, 2**30 - 1, 2**30, 2**31 - 1, 2**31, 2**32 - 2)
 NUMBERS = (0, 1, 2, 1024, 1025, 2**20, 2**20 + 1, LAST_ROUND - 1, LAST_ROUND, 2**30, 2**31, FLEET)
@@ -31,23 +30,6 @@ GOOD += [
 FIELDS = (
     "device", "number", "model", "range", "exponent", "classes", "d", "k", "batch", "epochs", "rate", "tau",
 )  # fmt: skip
-
-
-def tag(key, data):
-    return hashlib.sha256(key + data).digest()[:8]
-
-
-def sealed(key, body):
-    return body + tag(key, body)
-
-
-def key_of(device):
-    return hashlib.sha256(b"client %d" % device).digest()
-
-
-def ledger_file(magic=b"TLG2", budget=10**9, spent=0, last=0, question=bytes(32), state=0, report=b""):
-    file = magic + struct.pack("<III32sBBH", budget, spent, last, question, state, 0, len(report)) + report
-    return sealed(b"", file) if magic == b"TLG1" else file + zlib.crc32(file).to_bytes(4, "little")
 
 
 @dataclass
@@ -113,7 +95,7 @@ def some_board(draw):
         if draw.randrange(40) == 0:
             shapes = draw.choice((1, 64, 0x8002))
         there = device + (draw.randrange(60) == 0) if device > first else device
-        rows += struct.pack("<I32sIIIHH", there, key_of(device), largest, budget, start, held, shapes)
+        rows += client_row(there, largest, budget, start, held, shapes, key_of(device))
         start += records
         board.lasts[device] = draw.choice(
             (0, 0, 0, 9, 9, 1000, 1000, 2**29, 2**29, LAST_ROUND - 9, LAST_ROUND)
@@ -126,7 +108,7 @@ def some_board(draw):
         draw.choice((0, 1, -1, 3, 8192, 16384, -16384, draw.randrange(-16384, 16385)))
         for _ in range(start * (board.d + 1))
     ]
-    held = b"TRD1" + struct.pack("<HI", board.d, start) + struct.pack(f"<{len(values)}h", *values)
+    held = records_file(board.d, values)
     damage = draw.randrange(150)
     if damage == 0:
         held = held[: draw.randrange(len(held))]
@@ -156,7 +138,7 @@ def some_fleet_file(draw, board):
     ahead = draw.choice((1, 1, 1, 3, 24, 1000) * 16 + (0, 1001))
     board.epoch = draw.choice((0, 1, 2**31, FLEET))
     records = draw.choice((0, 0, 1, 2, 33, 65535))
-    file = b"TFL2" + board.fleet_key + struct.pack("<IHHIH", pause, slot, ahead, board.epoch, records)
+    file = fleet_file(board.fleet_key, pause, slot, ahead, board.epoch, records)
     if draw.randrange(8) == 0:
         file = b"TFL1" + file[4:44]
         board.epoch = 0
@@ -189,11 +171,9 @@ class Round:
     length: int | None = None
 
     def body(self):
-        fixed = [getattr(self, name) for name in FIELDS]
-        fixed[4] &= 255
-        fixed[9:12] = [self.epochs & 255, self.rate & 255, self.tau]
-        n = len(self.card) if self.length is None else self.length
-        return struct.pack("<BIIBBBBHHBBBIH", 2, *fixed, n & 65535) + self.question + self.card
+        fields = [getattr(self, name) for name in FIELDS[:9]]
+        local = (self.epochs, self.rate, self.tau)
+        return round_body(*fields, local, self.question, self.card, self.length)
 
 
 def some_card(draw):
@@ -236,13 +216,13 @@ def some_round(draw, board, device, number):
     if collects:
         bits = [draw.randrange(4) > 0 for _ in range(d)]
         bits[draw.randrange(d)] = True
-        question = sum(bit << j for j, bit in enumerate(bits)).to_bytes((d + 7) // 8, "little")
+        question = features([j for j, bit in enumerate(bits) if bit], d)
         values = sum(bits)
     else:
         weights = [
             draw.choice((draw.randrange(-size, size + 1), 0, -32768, 32767)) for _ in range(classes * d)
         ]
-        question = struct.pack(f"<{len(weights)}h", *weights)
+        question = int16s(weights)
         values = classes if model == 4 else classes * d
     k = (
         values
@@ -349,12 +329,7 @@ class Host:
         device = draw.choice((board.first,) * 6 + (board.first + 1, 0, FLEET))
         epoch = draw.choice((board.epoch + 1, board.epoch + 1, board.epoch, 0, 1, FLEET)) & FLEET
         new, key = draw.randbytes(32), key_of(board.first)
-        label = b"tern fleet key " + struct.pack("<I", epoch)
-        mask = (
-            hashlib.sha256(key + label + b"1").digest()[:16]
-            + hashlib.sha256(key + label + b"2").digest()[:16]
-        )
-        body = struct.pack("<BII", 5, device, epoch) + bytes(a ^ b for a, b in zip(mask, new, strict=True))
+        body = fleet_key_body(key, device, epoch, new)
         if draw.randrange(8) == 0:
             body = draw.choice((body[:-1], body + b"\0", body[:9]))
         elif device == board.first and board.fleet_key and epoch > board.epoch and draw.randrange(8):
@@ -370,27 +345,3 @@ class Lies:
     def __init__(self, draw):
         self.below = draw.randrange
         self.one_of = draw.choice
-
-
-def cobs(frame):
-    """COBS, and the 0x00 behind it."""
-    out = bytearray()
-    blocks = frame.split(b"\0")
-    for i, block in enumerate(blocks):
-        while len(block) > 254 or (len(block) == 254 and i < len(blocks) - 1):
-            out += b"\xff" + block[:254]
-            block = block[254:]
-        out += bytes([len(block) + 1]) + block
-    return bytes(out) + b"\0"
-
-
-def uncobs(coded):
-    """The frame in `coded`, which has no 0x00 behind it."""
-    out, i = bytearray(), 0
-    while i < len(coded):
-        code = coded[i]
-        out += coded[i + 1 : i + code]
-        i += code
-        if code < 255 and i < len(coded):
-            out.append(0)
-    return bytes(out)

@@ -4,8 +4,8 @@ import os
 import struct
 import subprocess
 
-from asking import cobs, sealed, uncobs
 from known_board import answers_of, hello_of, one_by_one, start
+from spec.frames import cobs, hello_request, uncobs
 
 from tern import frames, wire
 
@@ -48,9 +48,7 @@ class Second:
     def ask(self, coded):
         """As Library's: a HELLO_REQUEST behind it tells where its answers end."""
         self._nonce += 1
-        os.write(
-            self._process.stdin.fileno(), coded + cobs(sealed(b"", b"\1" + struct.pack("<I", self._nonce)))
-        )
+        os.write(self._process.stdin.fileno(), coded + cobs(hello_request(self._nonce)))
         end = b"\x81" + struct.pack("<I", self._nonce)
         answers = []
         while not (answers and answers[-1].startswith(end)):

@@ -1,17 +1,17 @@
 """The second device and the library agree: the same files, random bytes and frames, the same answers and ledgers."""
 
 import random
-import struct
 from collections import Counter
 
 import pytest
-from asking import Host, cobs, sealed, some_board
+from asking import Host, some_board
 from known_board import put
+from spec.frames import cobs, hello_request
 from talking import Library, Second, files_of, told
 from vectors import cases
 
 FRAMES = 1000  # a seed's
-HELLO_REQUEST = cobs(sealed(b"", b"\1" + struct.pack("<I", 1)))
+HELLO_REQUEST = cobs(hello_request())
 
 
 def talk(program, folder, draw, most):

@@ -9,7 +9,10 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from asking import FIELDS, cobs, key_of, ledger_file, tag, uncobs
+from asking import FIELDS
+from spec import frames as spec
+from spec.files import client_row, fleet_file, key_of, ledger_file, records_file
+from spec.frames import FLEET, cobs, hello_request, int16s, sealed, tag, uncobs
 
 HERE = Path(__file__).parent
 VECTORS = HERE.parent.parent / "shared_specs" / "vectors"
@@ -17,10 +20,6 @@ VECTORS = HERE.parent.parent / "shared_specs" / "vectors"
 
 def u32(value):
     return value.to_bytes(4, "little")
-
-
-def i16(values):
-    return struct.pack(f"<{len(values)}h", *values)
 
 
 def ask(device, questions):
@@ -88,7 +87,7 @@ def test_arithmetic(device, group):
                 (case["d"] + 7) // 8, "little"
             )
         else:
-            question = i16(case["parameters"])
+            question = int16s(case["parameters"])
         frame = round_frame(
             device=case.get("device", 7),
             key=KEYS[7],
@@ -104,7 +103,7 @@ def test_arithmetic(device, group):
             question=question,
             card=h("card", case) if "card" in case else CARD,
         )
-        lines.append(("values", frame, u32(case["d"]), b"".join(map(i16, case["records"]))))
+        lines.append(("values", frame, u32(case["d"]), b"".join(map(int16s, case["records"]))))
     for case, answer in zip(asked, ask(device, lines), strict=True):
         assert list(map(int, answer)) == case["values"], case["comment"]
 
@@ -122,7 +121,7 @@ def test_choice_of_records(device):
 
 def test_sampler(device):
     asked = cases("sampler.json")
-    lines = [("draw", h("card", c), i16(c["xs"]), h("stream", c)) for c in asked]
+    lines = [("draw", h("card", c), int16s(c["xs"]), h("stream", c)) for c in asked]
     for case, answer in zip(asked, ask(device, lines), strict=True):
         assert list(map(int, answer)) == [case["bytes_used"], *case["symbols"]], case["comment"]
 
@@ -192,7 +191,7 @@ def test_rounds(device):
                 : len(parameters)
             ] == parameters
         else:
-            assert question == i16(parameters)
+            assert question == int16s(parameters)
         assert answer[15] == fields["card"]
 
 
@@ -265,7 +264,6 @@ def test_generator(device):
 
 # ---- Conversations with the board ----
 
-FLEET = 2**32 - 1
 CARD = bytes.fromhex(
     "1180841e000103ff0001006b4e32c02d293980b5d706804a283940d2d6060095b10d"
 )  # epsilon 2, three levels
@@ -276,15 +274,15 @@ FLEET_KEY = hashlib.sha256(b"fleet").digest()
 def provision(directory, clients=(7,), budget=10**8, fleet=None, ledger_budget=10**9, shapes=0, most=10**8):
     """A board's directory: three records of d = 2 a client; fleet: (pause, slot, ahead, epoch, records)."""
     (directory / "ledger").mkdir(parents=True)
-    rows = records = b""
+    rows = b""
     for i, device in enumerate(clients):
-        rows += struct.pack("<I32sIIIHH", device, KEYS[device], most, budget, 3 * i, 3, shapes)
-        records += struct.pack("<9h", 16384, 8192, 16384, -4096, 16384, -16384, 100, -16384, 16384)
+        rows += client_row(device, most, budget, 3 * i, 3, shapes)
         (directory / "ledger" / f"{device:08x}").write_bytes(ledger_file(budget=ledger_budget))
     (directory / "clients.bin").write_bytes(rows)
-    (directory / "records.bin").write_bytes(b"TRD1" + struct.pack("<HI", 2, 3 * len(clients)) + records)
+    values = (16384, 8192, 16384, -4096, 16384, -16384, 100, -16384, 16384) * len(clients)
+    (directory / "records.bin").write_bytes(records_file(2, values))
     if fleet:
-        (directory / "fleet.bin").write_bytes(b"TFL2" + FLEET_KEY + struct.pack("<IHHIH", *fleet))
+        (directory / "fleet.bin").write_bytes(fleet_file(FLEET_KEY, *fleet))
     return directory
 
 
@@ -304,28 +302,13 @@ def round_frame(
     d=2,
     question=None,
 ):
-    body = struct.pack(
-        "<BIIBBbBHHBBBIH",
-        2,
-        device,
-        number,
-        model,
-        value_range,
-        exponent,
-        classes,
-        d,
-        k,
-        batch,
-        *local,
-        len(card),
-    )
-    body += question or struct.pack(f"<{len(parameters)}h", *parameters)
-    body += card
-    return body + tag(key or (FLEET_KEY if device == FLEET else KEYS[device]), body)
+    fields = (device, number, model, value_range, exponent, classes, d, k, batch, local)
+    body = spec.round_body(*fields, question or int16s(parameters), card)
+    return sealed(key or (FLEET_KEY if device == FLEET else KEYS[device]), body)
 
 
 def answer_key(frame, device):
-    return hashlib.sha256(KEYS[device] + b"\2" + u32(device) + frame[5:-8]).digest()[8:24]
+    return spec.answer_key(spec.question(KEYS[device], device, frame[5:-8]))
 
 
 def talk(device, directory, *frames, random=b"", raw=b""):
@@ -349,11 +332,6 @@ def error(frame, asked=None):
     assert kind == 0x84
     assert frame[-8:] == tag(answer_key(asked, device) if device else b"", frame[:-8])
     return device, number, code, detail
-
-
-def hello_request(nonce):
-    body = b"\1" + u32(nonce)
-    return body + tag(b"", body)
 
 
 def hello(frame):
@@ -495,11 +473,7 @@ def test_a_fleet_answers_in_rows(device, tmp_path):
 def test_fleet_key(device, tmp_path):
     board = provision(tmp_path / "board", fleet=(0, 0, 1, 1, 0))
     new = hashlib.sha256(b"new").digest()
-    mask = b"".join(
-        hashlib.sha256(KEYS[7] + b"tern fleet key " + u32(2) + half).digest()[:16] for half in (b"1", b"2")
-    )
-    body = b"\5" + u32(7) + u32(2) + bytes(a ^ b for a, b in zip(new, mask, strict=True))
-    frame = body + tag(KEYS[7], body)
+    frame = sealed(KEYS[7], spec.fleet_key_body(KEYS[7], 7, 2, new))
     answers = talk(device, board, frame, round_frame(FLEET, key=new), frame[:-1] + b"?", random=bytes(99))
     assert (hello(answers[0])["nonce"], hello(answers[0])["epoch"]) == (2, 2)
     assert answers[1][0] == 0x82

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from ternhost.errors import RefusedError, UsageError
-from ternhost.mechanisms.accounting import Account, Release
+from ternhost.privacy.accounting import Account, Release
 
 
 def test_releases_add_up_over_rounds_coordinates_attributes_and_results() -> None:

@@ -7,16 +7,16 @@ from itertools import permutations
 
 import numpy as np
 import pytest
-from harness import answers
+from spec import answers
 
 from tern import card as cards
 from tern import coordinates, frames, host_frames, wire
-from ternhost.aggregate.aggregator import Aggregator, Statistics
-from ternhost.aggregate.questions import Question, round_body
-from ternhost.aggregate.rounds import COMPLETE, DEADLINE, QUORUM
-from ternhost.aggregate.store import Store
+from ternhost.count.aggregator import Aggregator, Statistics
+from ternhost.count.questions import Question, round_body
+from ternhost.count.rounds import COMPLETE, DEADLINE, QUORUM
 from ternhost.errors import StorageError, UsageError
-from ternhost.mechanisms import design
+from ternhost.privacy.mechanisms import design
+from ternhost.store.store import Store
 
 D = 7
 KEYS = {device: bytes([device]) * 32 for device in range(1, 7)}

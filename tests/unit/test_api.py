@@ -9,7 +9,7 @@ import pytest
 
 import ternhost
 from tern import card as cards
-from ternhost.runs.status import END
+from ternhost.run.status import END
 
 
 @pytest.fixture(autouse=True)
@@ -33,7 +33,7 @@ def test_everything_that_is_exported_is_there_and_described():
         assert getattr(ternhost, name).__doc__, name
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         _ = ternhost.nothing
-    assert ternhost.fleet  # modules below it are found as ever
+    assert ternhost.reach.fleet  # modules below it are found as ever
 
 
 def test_a_run_from_python_is_that_of_the_command_line(tmp_path):

@@ -6,18 +6,18 @@ from types import SimpleNamespace
 import pytest
 
 from tern import wire
-from ternhost import mechanisms
-from ternhost.aggregate.aggregator import Aggregator
-from ternhost.aggregate.questions import Question
-from ternhost.aggregate.rounds import Refusal, RoundResult
-from ternhost.aggregate.store import Store
-from ternhost.drivers import board as board_module
-from ternhost.drivers.asking import Asking
-from ternhost.drivers.base import Terms, explain
-from ternhost.drivers.roster import Roster
+from ternhost.count.aggregator import Aggregator
+from ternhost.count.questions import Question
+from ternhost.count.rounds import Refusal, RoundResult
 from ternhost.errors import DeviceError
-from ternhost.fleet import keys
-from ternhost.links.mqtt import Said
+from ternhost.privacy import mechanisms
+from ternhost.provision import keys
+from ternhost.reach.broker.asking import Asking
+from ternhost.reach.broker.link import Said
+from ternhost.reach.broker.roster import Roster
+from ternhost.reach.driver import Terms, explain
+from ternhost.reach.ports import board as board_module
+from ternhost.store.store import Store
 
 HONEST = range(2, 20)
 NOWHERE = 20  # on no board, but claimed by the liar

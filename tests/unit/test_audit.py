@@ -10,7 +10,7 @@ from tern import card as cards
 from tern.entropy import Stream
 from tern.fixed import ONE
 from tern.sampler import sample
-from ternhost import mechanisms
+from ternhost.privacy import mechanisms
 from terntests.hil.audit import audit, lower, upper
 
 

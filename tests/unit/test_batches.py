@@ -5,12 +5,12 @@ from array import array
 
 import numpy as np
 import pytest
-from harness import answers
 from hypothesis import given
 from hypothesis import strategies as st
+from spec import answers
 
 from tern import coordinates, host_frames
-from ternhost.aggregate import batches
+from ternhost.count import batches
 
 
 def rows(data):

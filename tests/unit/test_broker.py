@@ -14,18 +14,20 @@ from cryptography import x509
 
 from tern import storage
 from tern.links import mqtt
-from ternhost.aggregate.store import Store
 from ternhost.errors import StorageError, UsageError
-from ternhost.fleet import broker, keys
-from ternhost.fleet.attach import fleet_file, write_network
-from ternhost.links.access import AUTHORITY, CERTIFICATE, CONFIG, HOST, KEY, Access, host_file
-from terntools.mosquitto import configure_if_missing
+from ternhost.provision import keys
+from ternhost.reach.addresses import AUTHORITY
+from ternhost.reach.broker import configuration
+from ternhost.reach.broker.access import CERTIFICATE, CONFIG, HOST, KEY, Access, host_file
+from ternhost.reach.broker.attach import fleet_file, write_network
+from ternhost.reach.broker.mosquitto import configure_if_missing
+from ternhost.store.store import Store
 
 KEYS = {7: bytes(range(32)), 8: bytes(32)}
 
 
 def passwords(directory):
-    return dict(line.split(":", 1) for line in (directory / broker.PASSWORDS).read_text().splitlines())
+    return dict(line.split(":", 1) for line in (directory / configuration.PASSWORDS).read_text().splitlines())
 
 
 def matches(coded, password):
@@ -35,26 +37,26 @@ def matches(coded, password):
 
 
 def test_passwords_are_those_of_the_keys(tmp_path):
-    access = broker.write_configuration(tmp_path, KEYS)
+    access = configuration.write_configuration(tmp_path, KEYS)
     found = passwords(tmp_path)
     assert set(found) == {"tern-host", "00000007", "00000008"}
     assert matches(found["tern-host"], access.password)
     for device, key in KEYS.items():
         assert matches(found[mqtt.name(device)], mqtt.password(key))
-        assert key.hex() not in (tmp_path / broker.PASSWORDS).read_text()
+        assert key.hex() not in (tmp_path / configuration.PASSWORDS).read_text()
 
 
 def test_secrets_are_for_their_owner_alone(tmp_path):
-    broker.write_configuration(tmp_path, KEYS)
-    for name in (broker.PASSWORDS, HOST, KEY, "authority.key"):
+    configuration.write_configuration(tmp_path, KEYS)
+    for name in (configuration.PASSWORDS, HOST, KEY, "authority.key"):
         assert stat.S_IMODE((tmp_path / name).stat().st_mode) == 0o600, name
     assert not list(tmp_path.glob("*.new"))
 
 
 def test_again_keeps_authority_and_host_and_takes_new_keys(tmp_path):
-    first = broker.write_configuration(tmp_path, KEYS)
+    first = configuration.write_configuration(tmp_path, KEYS)
     authority = (tmp_path / AUTHORITY).read_bytes()
-    second = broker.write_configuration(
+    second = configuration.write_configuration(
         tmp_path, {9: bytes(32)}, names=("broker.local", "10.0.0.7"), port=1234
     )
     assert (second.password, second.host, second.port) == (first.password, "broker.local", 1234)
@@ -68,7 +70,7 @@ def test_again_keeps_authority_and_host_and_takes_new_keys(tmp_path):
 
 
 def test_the_certificate_is_good_for_python_too(tmp_path):
-    broker.write_configuration(tmp_path, {})
+    configuration.write_configuration(tmp_path, {})
     context = ssl.create_default_context(cafile=tmp_path / AUTHORITY)
     context.verify_flags |= ssl.VERIFY_X509_STRICT
     server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -84,7 +86,7 @@ def test_the_certificate_is_good_for_python_too(tmp_path):
 
 
 def test_without_tls(tmp_path):
-    access = broker.write_configuration(tmp_path, KEYS, tls=False)
+    access = configuration.write_configuration(tmp_path, KEYS, tls=False)
     assert access.authority is None
     assert "certfile" not in (tmp_path / CONFIG).read_text()
     assert not (tmp_path / KEY).exists()
@@ -92,11 +94,10 @@ def test_without_tls(tmp_path):
 
 def test_what_cannot_be(tmp_path):
     with pytest.raises(UsageError, match="space"):
-        broker.write_configuration(tmp_path / "a b", KEYS)
+        configuration.write_configuration(tmp_path / "a b", KEYS)
     for options, message in (
         ({"port": 0}, "a port is"),
         ({"port": 65536}, "a port is"),
-        ({"hosts": 0}, "hosts at once"),
         ({"names": ("",)}, "no host name"),
         ({"names": ("localhost", "a b")}, "no host name"),
         ({"address": "0.0.0.0\nallow_anonymous true"}, "no host name"),
@@ -106,14 +107,14 @@ def test_what_cannot_be(tmp_path):
         ({"prefix": 65 * "a"}, "cannot begin"),
     ):
         with pytest.raises(UsageError, match=message):
-            broker.write_configuration(tmp_path / "new", KEYS, **options)
+            configuration.write_configuration(tmp_path / "new", KEYS, **options)
     assert not (tmp_path / "new").exists()
     (tmp_path / "file").write_text("")
     with pytest.raises(StorageError):
-        broker.write_configuration(tmp_path / "file" / "x", KEYS)
+        configuration.write_configuration(tmp_path / "file" / "x", KEYS)
     with pytest.raises(StorageError):
         Access.load(tmp_path / "nothing")
-    for place, directory in (("my-broker", "my-broker"), ("my-broker/host-2.json", "my-broker")):
+    for place, directory in (("my-broker", "my-broker"), ("my-broker/other.json", "my-broker")):
         with pytest.raises(StorageError) as caught:  # keys would otherwise be written beside it
             Access.load(host_file(tmp_path / place))
         assert caught.value.hint == f"make it: tern broker config {tmp_path / directory}"
@@ -123,85 +124,82 @@ def test_what_cannot_be(tmp_path):
 
 
 def test_the_store_is_made_and_remembered(tmp_path):
-    access = broker.configure(tmp_path / "new")
-    store = tmp_path / "new" / broker.STORE
+    access = configuration.configure(tmp_path / "new")
+    store = tmp_path / "new" / configuration.STORE
     assert access.store == str(store)
     assert stat.S_IMODE(store.stat().st_mode) == 0o600
     assert set(passwords(tmp_path / "new")) == {"tern-host"}
-    assert json.loads((tmp_path / "new" / HOST).read_text())["store"] == broker.STORE
+    assert json.loads((tmp_path / "new" / HOST).read_text())["store"] == configuration.STORE
     (tmp_path / "new").rename(tmp_path / "moved")
-    assert Access.load(tmp_path / "moved" / HOST).store == str(tmp_path / "moved" / broker.STORE)
+    assert Access.load(tmp_path / "moved" / HOST).store == str(tmp_path / "moved" / configuration.STORE)
 
 
 def test_the_store_may_be_elsewhere(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with Store("fleet/store.sqlite") as store:
         made = keys.add(store, [7])
-    access = broker.configure("broker", "fleet/store.sqlite")
+    access = configuration.configure("broker", "fleet/store.sqlite")
     assert json.loads((tmp_path / "broker" / HOST).read_text())["store"] == "../fleet/store.sqlite"
     assert access.store == "fleet/store.sqlite"
     assert matches(passwords(tmp_path / "broker")["00000007"], mqtt.password(made[7]))
 
 
 def test_again_without_options_changes_nothing_but_passwords(tmp_path):
-    first = broker.configure(tmp_path, port=1234, names=("broker.local",), hosts=2, address="0.0.0.0")
+    first = configuration.configure(tmp_path, port=1234, names=("broker.local",), address="0.0.0.0")
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()}
     with Store(first.store) as store:
         keys.add(store, [9])
-        assert broker.configure(tmp_path) == first, "beside a host that has the store"
-    assert set(passwords(tmp_path)) == {"tern-host", "tern-host-2", "00000009"}
-    for name in before.keys() - {broker.PASSWORDS, broker.STORE}:
+        assert configuration.configure(tmp_path) == first, "beside a host that has the store"
+    assert set(passwords(tmp_path)) == {"tern-host", "00000009"}
+    for name in before.keys() - {configuration.PASSWORDS, configuration.STORE}:
         assert (tmp_path / name).read_bytes() == before[name], name
-    assert broker.configure(tmp_path, port=4321).port == 4321
+    assert configuration.configure(tmp_path, port=4321).port == 4321
 
 
 def test_what_is_not_named_stays(tmp_path):
-    broker.configure(
+    configuration.configure(
         tmp_path, port=1234, names=("broker.local", "10.0.0.7"), address="0.0.0.0", prefix="farm",
         persistence=False, queued=50,
     )  # fmt: skip
     conf = (tmp_path / CONFIG).read_text()
-    access = broker.configure(tmp_path, hosts=2)
+    access = configuration.configure(tmp_path, tls=True)
     assert (access.host, access.port, access.prefix) == ("broker.local", 1234, "farm")
     assert (tmp_path / CONFIG).read_text() == conf
-    assert Access.load(tmp_path / "host-2.json").host == "broker.local"
     certificate = x509.load_pem_x509_certificate((tmp_path / CERTIFICATE).read_bytes())
     names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     assert [str(name.value) for name in names] == ["broker.local", "10.0.0.7"]
-    broker.configure(tmp_path, port=4321)
+    configuration.configure(tmp_path, port=4321)
     assert "listener 4321 0.0.0.0\n" in (tmp_path / CONFIG).read_text()
-    assert "host-2.json" in {path.name for path in tmp_path.iterdir()}
-    assert "tern-host-2" in passwords(tmp_path)
 
 
 def test_no_tls_stays_too(tmp_path):
-    broker.configure(tmp_path, tls=False, names=("broker.local",))
-    access = broker.configure(tmp_path, port=4321)
+    configuration.configure(tmp_path, tls=False, names=("broker.local",))
+    access = configuration.configure(tmp_path, port=4321)
     assert (access.authority, access.host) == (None, "broker.local")
-    assert broker.configure(tmp_path, tls=True).authority
+    assert configuration.configure(tmp_path, tls=True).authority
 
 
 def test_an_older_host_file_tells_no_store(tmp_path):
-    broker.write_configuration(tmp_path, KEYS)
+    configuration.write_configuration(tmp_path, KEYS)
     path = tmp_path / HOST
     old = json.loads(path.read_text())
     del old["store"]
     path.write_text(json.dumps(old))
     assert Access.load(path).store is None
-    assert broker.configure(tmp_path).store == str(tmp_path / broker.STORE)
+    assert configuration.configure(tmp_path).store == str(tmp_path / configuration.STORE)
 
 
 def test_a_port_that_is_taken_is_not_the_default(tmp_path, monkeypatch):
     with socket.create_server(("127.0.0.1", 0)) as other:
         taken = other.getsockname()[1]
-        monkeypatch.setattr(broker, "PORT", taken)
+        monkeypatch.setattr(configuration, "PORT", taken)
         first = configure_if_missing(tmp_path)
     assert first.port != taken
     assert configure_if_missing(tmp_path) == first
 
 
 def test_files_of_a_board(tmp_path):
-    access = broker.write_configuration(tmp_path / "broker", KEYS)
+    access = configuration.write_configuration(tmp_path / "broker", KEYS)
     write_network(
         tmp_path, access, bytes(range(32)), pause=60, slot=250, ahead=24, epoch=3, records=64, keep_alive=30
     )
@@ -226,18 +224,18 @@ def test_files_of_a_board(tmp_path):
 )
 def test_home_assistant_is_kept_apart_from_the_fleet(tmp_path, fleet, home):
     with pytest.raises(UsageError, match="Home Assistant's topics cannot begin"):
-        broker.configure(tmp_path / "new", prefix=fleet, home_assistant=home)
+        configuration.configure(tmp_path / "new", prefix=fleet, home_assistant=home)
     assert not (tmp_path / "new").exists()
-    broker.configure(tmp_path, prefix=fleet)
+    configuration.configure(tmp_path, prefix=fleet)
     with pytest.raises(UsageError, match="Home Assistant's topics cannot begin"):
-        broker.configure(tmp_path, home_assistant=home)
-    broker.configure(tmp_path, home_assistant="terns")
+        configuration.configure(tmp_path, home_assistant=home)
+    configuration.configure(tmp_path, home_assistant="terns")
     with pytest.raises(UsageError, match="Home Assistant's topics cannot begin"):
-        broker.configure(tmp_path, prefix="terns/b")
-    broker.configure(tmp_path, prefix="terns/b", home_assistant=False)
-    broker.configure(tmp_path, prefix="terns/b", home_assistant="homeassistant")
+        configuration.configure(tmp_path, prefix="terns/b")
+    configuration.configure(tmp_path, prefix="terns/b", home_assistant=False)
+    configuration.configure(tmp_path, prefix="terns/b", home_assistant="homeassistant")
     for name in ("round", "model", "down/+", "up/+", "hello/+", "site/+"):
-        assert (tmp_path / broker.ACCESS).read_text().count(f"topic deny terns/b/{name}\n") == 2
+        assert (tmp_path / configuration.ACCESS).read_text().count(f"topic deny terns/b/{name}\n") == 2
 
 
 @pytest.mark.parametrize(
@@ -260,14 +258,14 @@ def test_policies_that_cannot_be(name, least, most, message):
 
 
 def test_an_old_access_list_is_brought_up_to_date(tmp_path):
-    """Of a directory that an earlier version made, for any number of hosts; its passwords stay."""
-    broker.configure(tmp_path, prefix="farm/a", hosts=2)
-    path = tmp_path / broker.ACCESS
+    """Of a directory that an earlier version made; its passwords stay."""
+    configuration.configure(tmp_path, prefix="farm/a")
+    path = tmp_path / configuration.ACCESS
     whole = path.read_text()
-    assert whole.count("topic write farm/a/model") == 2
+    assert whole.count("topic write farm/a/model") == 1
     assert whole.count("pattern read farm/a/model") == 1
-    hosts = [(tmp_path / name).read_text() for name in ("host.json", "host-2.json")]
+    host = (tmp_path / HOST).read_text()
     path.write_text("".join(line for line in whole.splitlines(True) if "model" not in line))
-    broker.configure(tmp_path)
+    configuration.configure(tmp_path)
     assert sorted(path.read_text().split("\n\n")) == sorted(whole.split("\n\n"))
-    assert hosts == [(tmp_path / name).read_text() for name in ("host.json", "host-2.json")]
+    assert host == (tmp_path / HOST).read_text()

@@ -13,7 +13,7 @@ import pytest
 from tern import card as cards
 from ternhost import errors
 from ternhost.cli import main
-from ternhost.mechanisms import shuffling
+from ternhost.privacy import shuffling
 
 KEYS = {
     "mechanism",
@@ -190,7 +190,7 @@ def _tern(*argv, limit=None, **environment):
 def test_epsilon_is_exact_in_decimal(capsys):
     # 0.1 + 0.2 is not 0.3 in binary; card designs are in millionths, rounded down.
     for text, micro in (("0.3", 300_000), ("2.0000019", 2_000_001), ("1e-1", 100_000), (" 1 ", 1_000_000)):
-        from ternhost.mechanisms import parse_epsilon
+        from ternhost.privacy.mechanisms import parse_epsilon
 
         assert parse_epsilon(text) == micro
 

@@ -6,6 +6,7 @@ from decimal import Decimal, localcontext
 from itertools import pairwise
 
 import pytest
+from spec import cards
 
 from tern.card import CardError, certify, decode
 from tern.fixed import MAX_EPSILON, exp_lower
@@ -152,33 +153,29 @@ def some_table(rng, p=None, m=None, levels=None):
     levels = levels or sorted(rng.sample(range(-128, 128), m))
     like = [rng.randrange(1, T) for _ in range(m - 1)]  # rows that differ little, or much
     near = rng.choice([3, 10**5, T])
-    data = struct.pack(f"<BIBB{m}b", 0x11, rng.randrange(1, MAX_EPSILON + 1), p, m, *levels)
-    for _ in range(2**p + 1):
-        row = sorted(max(1, min(T - 1, n + rng.randrange(-near, near + 1))) for n in like)
-        data += struct.pack(f"<{m - 1}I", *row)
-    return data
+    epsilon = rng.randrange(1, MAX_EPSILON + 1)
+    rows = [
+        sorted(max(1, min(T - 1, n + rng.randrange(-near, near + 1))) for n in like) for _ in range(2**p + 1)
+    ]
+    return cards.table(epsilon, levels, rows)
 
 
 def some_window(rng, n=None, w=None):
     n = n or rng.randrange(2, 257)
     w = w or rng.randrange(1, n)
-    return struct.pack("<BIHHI", 0x12, rng.randrange(1, MAX_EPSILON + 1), n, w, threshold(rng))
+    return cards.window(rng.randrange(1, MAX_EPSILON + 1), n, w, threshold(rng))
 
 
 def some_laplace(rng):
     q, bits = rng.randrange(15), rng.randrange(1, 21)
     t, s = rng.randrange(1, 2**bits + 1), rng.randrange(1, 2 ** rng.randrange(1, 21) + 1)
     lo, hi = -(2**q) - rng.randrange(100), 2**q + rng.randrange(100)
-    return struct.pack("<BIBIIii", 0x13, rng.randrange(1, MAX_EPSILON + 1), q, t, s, lo, hi)
+    return cards.laplace(rng.randrange(1, MAX_EPSILON + 1), q, t, s, lo, hi)
 
 
 def some_mixture(rng):
     first, second = (rng.choice([some_table, some_window])(rng) for _ in range(2))
-    return (
-        struct.pack("<BIIH", 0x14, rng.randrange(1, MAX_EPSILON + 1), threshold(rng), len(first))
-        + first
-        + second
-    )
+    return cards.mixture(rng.randrange(1, MAX_EPSILON + 1), threshold(rng), first, second)
 
 
 def some_hierarchy(rng):
@@ -187,11 +184,11 @@ def some_hierarchy(rng):
     if rng.random() < 0.3:
         top = rng.randrange(-ONE + m, ONE + 1)
         bounds = [top - i for i in range(m - 1)]
-    inside = b"".join(some_window(rng, m, 1) for _ in range(m))
+    inside = [some_window(rng, m, 1) for _ in range(m)]
     if rng.random() < 0.5:
-        inside = some_window(rng, m, 1) * m
-    values = b"".join(some_table(rng, 0, 2, (-1, 1)) for _ in range(m))
-    return struct.pack(f"<BIB{m - 1}h", 0x15, MAX_EPSILON, m, *bounds) + inside + values
+        inside = [some_window(rng, m, 1)] * m
+    values = [some_table(rng, 0, 2, (-1, 1)) for _ in range(m)]
+    return cards.hierarchy(MAX_EPSILON, bounds, inside, values)
 
 
 def some_change(rng, data):

@@ -13,8 +13,7 @@ from tern import card as cards
 from tern.card import CardError, T
 from tern.fixed import ONE
 from tern.sampler import sample, sample_categories
-from ternhost import mechanisms
-from ternhost.mechanisms import base, certify
+from ternhost.privacy import base, certify, mechanisms
 
 SMALL = 1 << 22  # thresholds in multiples of this are decided by one byte: T reduced to 256
 

@@ -17,8 +17,7 @@ from tern import card as cards
 from tern.fixed import ONE
 from tern.sampler import sample
 from tern.streams import Replay
-from ternhost import mechanisms
-from ternhost.mechanisms import base, certify
+from ternhost.privacy import base, certify, mechanisms
 
 
 def bernoulli_exp(uniform, a, b):

@@ -6,18 +6,12 @@ import numpy as np
 import pytest
 from simulating import begin
 
-from ternhost import mechanisms
-from ternhost.algorithms import base
-from ternhost.algorithms.base import (
-    Turns,
-    clients_of,
-    most_turns,
-    take,
-)
-from ternhost.algorithms.designs import class_of, coordinates_by_rule, shares
-from ternhost.algorithms.fedsgd import Options
 from ternhost.errors import UsageError
-from ternhost.mechanisms import certify
+from ternhost.learn import base
+from ternhost.learn.base import Turns, clients_of, most_turns, take
+from ternhost.learn.designs import class_of, coordinates_by_rule, shares
+from ternhost.learn.fedsgd import Options
+from ternhost.privacy import certify, mechanisms
 
 # Shares
 

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from ternhost import cli, errors
+from ternhost.command import add_command
 
 TERN = [sys.executable, "-c", "import sys; from ternhost.cli import main; sys.exit(main())"]
 
@@ -65,7 +66,7 @@ def run_command(monkeypatch, function):
     """Run `tern try`, a command that is `function`."""
 
     def add_parser(subparsers):
-        cli.add_command(subparsers, "try", "try it", "tern try").set_defaults(func=function)
+        add_command(subparsers, "try", "try it", "tern try").set_defaults(func=function)
 
     module = types.ModuleType("tern_try")
     module.add_parser = add_parser

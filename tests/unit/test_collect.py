@@ -11,16 +11,16 @@ from simulating import begin, finished, fleet_of, rounds, run
 
 from tern import card as cards
 from tern import wire
-from ternhost import datasets, mechanisms
-from ternhost.aggregate import estimate
-from ternhost.algorithms import collect
-from ternhost.algorithms.base import Audience
-from ternhost.algorithms.collect import Collect, Options
-from ternhost.algorithms.designs import K_RULES
+from ternhost import datasets
 from ternhost.cli import main
+from ternhost.count import estimate
 from ternhost.datasets import Table
 from ternhost.errors import UsageError
-from ternhost.mechanisms import certify
+from ternhost.learn import collect
+from ternhost.learn.base import Audience
+from ternhost.learn.collect import Collect, Options
+from ternhost.learn.designs import K_RULES
+from ternhost.privacy import certify, mechanisms
 
 EXTRACT = "AGE,HRSWORK1,SEX,MARST,REGION\n" + "".join(
     f"{20 + i % 60},{(7 * i) % 90},{1 + i % 2},{1 + i % 4 // 2},{i % 5 // 2}\n" for i in range(600)

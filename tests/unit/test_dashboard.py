@@ -10,19 +10,20 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from ternhost import mechanisms
-from ternhost.aggregate.board_table import BoardRow
-from ternhost.algorithms import judging
-from ternhost.algorithms.base import ALGORITHMS, Audience, Standing
-from ternhost.algorithms.fedsgd import FedSGD, Options
-from ternhost.dashboard import charts, curves, fleet, learning, privacy, server, table, words
-from ternhost.dashboard.picture import picture
-from ternhost.dashboard.reader import Reader
-from ternhost.dashboard.snapshot import OpenRound, RunView, Snapshot
-from ternhost.dashboard.terminal import Drawn
 from ternhost.errors import UsageError
-from ternhost.runs.options import Where
-from ternhost.runs.run import Run
+from ternhost.learn import judging
+from ternhost.learn.base import ALGORITHMS, Audience, Standing
+from ternhost.learn.fedsgd import FedSGD, Options
+from ternhost.privacy import mechanisms
+from ternhost.run.options import Where
+from ternhost.run.run import Run
+from ternhost.store.boards import BoardRow
+from ternhost.store.reader import Reader
+from ternhost.store.snapshot import OpenRound, RunView, Snapshot
+from ternhost.watch import curves, words
+from ternhost.watch.page import charts, fleet, learning, privacy, server, table
+from ternhost.watch.picture import picture
+from ternhost.watch.terminal import Drawn
 
 REFERENCES = {
     "clients": 1000,

@@ -4,14 +4,13 @@ from dataclasses import replace
 
 import pytest
 
-from ternhost import mechanisms
-from ternhost.algorithms.base import ALGORITHMS
-from ternhost.dashboard import charts, privacy, rounds
-from ternhost.dashboard.reader import Reader
-from ternhost.dashboard.snapshot import LABEL, RunView, Snapshot, TallyView
-from ternhost.mechanisms import cards
-from ternhost.runs.options import Where
-from ternhost.runs.run import Run
+from ternhost.learn.base import ALGORITHMS
+from ternhost.privacy import cards, mechanisms
+from ternhost.run.options import Where
+from ternhost.run.run import Run
+from ternhost.store.reader import Reader
+from ternhost.store.snapshot import LABEL, RunView, Snapshot, TallyView
+from ternhost.watch.page import charts, privacy, rounds
 
 
 def card(name, epsilon, **more):

@@ -2,8 +2,8 @@
 
 import pytest
 
-from ternhost.dashboard import compare
-from ternhost.dashboard.snapshot import RunView
+from ternhost.store.snapshot import RunView
+from ternhost.watch.page import compare
 
 
 def a_run(name, data="flights", measures=("auc", "accuracy"), rounds=3, schedule=None, began_with=10):

@@ -4,12 +4,13 @@ from dataclasses import replace
 
 import pytest
 
-from ternhost.algorithms.base import ALGORITHMS
-from ternhost.dashboard import curves, privacy
-from ternhost.dashboard.reader import Reader
-from ternhost.dashboard.snapshot import OpenRound, RunView, Snapshot
-from ternhost.runs.options import Where
-from ternhost.runs.run import Run
+from ternhost.learn.base import ALGORITHMS
+from ternhost.run.options import Where
+from ternhost.run.run import Run
+from ternhost.store.reader import Reader
+from ternhost.store.snapshot import OpenRound, RunView, Snapshot
+from ternhost.watch import curves
+from ternhost.watch.page import privacy
 
 CLASS = {"epsilon_run": 2.0, "mechanism": "pm", "k": 1, "levels": 3, "card": "", "card_hash": "ab"}
 CLASSES = [

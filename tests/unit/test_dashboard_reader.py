@@ -9,20 +9,20 @@ from dataclasses import asdict
 
 import numpy as np
 import pytest
+from seen import reports_of
 
 from tern import wire
-from ternhost import mechanisms
-from ternhost.aggregate import schema
-from ternhost.aggregate.board_table import BoardRow
-from ternhost.aggregate.questions import Question, round_body
-from ternhost.aggregate.report_log import reports_of
-from ternhost.aggregate.run_table import FINISHED, RUNNING, StoredRun
-from ternhost.aggregate.store import Cohort, Round, Store
-from ternhost.aggregate.tallies import Tally
-from ternhost.dashboard import curves, guarded, places
-from ternhost.dashboard.picture import picture
-from ternhost.dashboard.reader import Reader
+from ternhost.count.questions import Question, round_body
+from ternhost.count.rounds import Cohort, Round, Tally
 from ternhost.errors import StorageError, UsageError
+from ternhost.privacy import mechanisms
+from ternhost.store import read_only, schema
+from ternhost.store.boards import BoardRow
+from ternhost.store.reader import Reader
+from ternhost.store.runs import FINISHED, RUNNING, StoredRun
+from ternhost.store.store import Store
+from ternhost.watch import curves, places
+from ternhost.watch.picture import picture
 
 DEVICES = 40
 KEYS = {device: bytes([device]) * 32 for device in range(1, DEVICES + 1)}
@@ -224,28 +224,28 @@ SECRET = [
 def test_no_key_and_no_report_can_be_read_and_nothing_be_written(store, statement):
     a_round(store, 1)
     reports(store, 1, 1, 3)
-    database = guarded.connect(store.path)
+    database = read_only.connect(store.path)
     with pytest.raises(sqlite3.DatabaseError):
         database.execute(statement).fetchall()
     database.close()
 
 
 def test_no_other_file_can_be_reached_from_there(store, tmp_path):
-    database = guarded.connect(store.path)
+    database = read_only.connect(store.path)
     with pytest.raises(sqlite3.DatabaseError, match="not authorized"):
         database.execute("ATTACH ? AS other", (str(tmp_path / "store.sqlite"),))
     database.close()
 
 
 def test_every_column_that_can_be_read_is_there_and_every_other_is_refused(store):
-    database = guarded.connect(store.path)
+    database = read_only.connect(store.path)
     there = sqlite3.connect(store.path)
     tables = [name for (name,) in there.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")]
-    assert guarded.READABLE.keys() <= set(tables)
+    assert read_only.READABLE.keys() <= set(tables)
     for table in tables:
         for _, column, *_ in there.execute(f"PRAGMA table_info({table})").fetchall():
             statement = f"SELECT {column} FROM {table}"
-            if column in guarded.READABLE.get(table, ()):
+            if column in read_only.READABLE.get(table, ()):
                 database.execute(statement).fetchall()
             else:
                 with pytest.raises(sqlite3.DatabaseError):

@@ -15,13 +15,13 @@ from tern import host_frames, wire
 from tern.fixed import ONE
 from tern.model import MODEL, Model
 from ternhost import DeviceModel, StorageError, UsageError
-from ternhost.aggregate import kept_model
-from ternhost.aggregate.questions import Averaged
-from ternhost.aggregate.store import Store
 from ternhost.cli import main
+from ternhost.count.questions import Averaged
 from ternhost.datasets import load
-from ternhost.runs import serving
-from ternhost.runs.options import Schedule, Where
+from ternhost.run import serve
+from ternhost.run.options import Schedule, Where
+from ternhost.store import kept_model
+from ternhost.store.store import Store
 
 KINDS = (wire.LINEAR, wire.LOGISTIC, wire.SVM, wire.SOFTMAX)
 INT16 = st.integers(-32768, 32767) | st.sampled_from([-32768, 32767, -ONE, ONE, 0, 1, -1])
@@ -190,8 +190,8 @@ def test_a_schedule_needs_a_number_of_rounds():
 def test_a_served_fleet_is_sent_a_model_every_so_many_rounds(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     pytest.importorskip("harness.in_process")
-    from ternhost.algorithms.base import ALGORITHMS
-    from ternhost.drivers.boards import BoardsDriver
+    from ternhost.learn.base import ALGORITHMS
+    from ternhost.reach.ports.driver import BoardsDriver
 
     sent = []
     known = BoardsDriver.publish
@@ -203,7 +203,7 @@ def test_a_served_fleet_is_sent_a_model_every_so_many_rounds(tmp_path, monkeypat
     monkeypatch.setattr(BoardsDriver, "publish", publish)
     options = ALGORITHMS.named("fedsgd").Options(dataset="synthetic-logistic", epsilon="1")
     where = Where(fleet="inprocess:1", budget="1000")
-    with serving.serve("fedsgd", options, where, Schedule(rounds=7, model_every=3), name="served") as run:
+    with serve.serve("fedsgd", options, where, Schedule(rounds=7, model_every=3), name="served") as run:
         result = run.run()
         assert DeviceModel.of_store(run.store.path, "served").number == sent[-1]
         run.store.save_run("served", state={**run.store.run("served").state, "first_round": sent[-1] + 1})

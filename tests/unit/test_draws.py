@@ -1,7 +1,6 @@
 """The firmware's table leaf over every input, its law down every branch; and which wrong draws the vectors catch."""
 
 import json
-import struct
 from array import array
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -9,24 +8,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 import sampler_walk
+from spec import cards as spec
 
 from tern import table
 from tern.card import HIERARCHY, LAPLACE, MIXTURE, TABLE, Card, T, decode
 from tern.entropy import SLACK
 from tern.fixed import MAX_EPSILON, ONE
-from ternhost import mechanisms
-from ternhost.mechanisms import certify
+from ternhost.privacy import certify, mechanisms
 
 VECTORS = Path(__file__).parents[2] / "shared_specs" / "vectors" / "sampler.json"
 
 
 def rows(*thresholds: tuple[int, ...]) -> Card:
     """A table card of these thresholds, a row a knot."""
-    knots, levels = len(thresholds), len(thresholds[0]) + 1
-    data = struct.pack("<BIBB", 0x11, MAX_EPSILON, (knots - 1).bit_length() - 1, levels) + bytes(
-        range(levels)
-    )
-    return decode(data + b"".join(struct.pack("<I", c) for row in thresholds for c in row))
+    return decode(spec.table(MAX_EPSILON, range(len(thresholds[0]) + 1), thresholds))
 
 
 def designed(name: str, epsilon: str) -> Card:

@@ -10,9 +10,9 @@ from scipy.optimize import brentq
 
 from tern import card as cards
 from tern.fixed import ONE
-from ternhost import mechanisms
-from ternhost.algorithms.designs import coordinates_by_rule
-from ternhost.mechanisms import base, certify, duchi, hybrid, pdpm, piecewise, three_outputs
+from ternhost.learn.designs import coordinates_by_rule
+from ternhost.privacy import base, certify, mechanisms
+from ternhost.privacy.mechanisms import duchi, hybrid, pdpm, piecewise, three_outputs
 
 
 @pytest.mark.parametrize("epsilon", [0.75, 1.0, 1.5, 1.7, 2.0, 4.0])

@@ -8,9 +8,8 @@ import pytest
 
 from tern import card as cards
 from tern.fixed import ONE
-from ternhost import mechanisms
-from ternhost.aggregate import estimate
-from ternhost.mechanisms import base, certify
+from ternhost.count import estimate
+from ternhost.privacy import base, certify, mechanisms
 
 
 def designed(name, epsilon, levels=None):

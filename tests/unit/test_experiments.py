@@ -9,16 +9,16 @@ import numpy as np
 import pytest
 
 from ternhost import datasets, experiments
-from ternhost.algorithms.base import Audience
-from ternhost.algorithms.fedavg import FedAvg
-from ternhost.algorithms.fedsgd import FedSGD
-from ternhost.algorithms.optimisers import OPTIMISERS
 from ternhost.cli import main
 from ternhost.datasets import synthetic
 from ternhost.errors import StorageError, UsageError
 from ternhost.experiments import Contender, Options, base, coordinates, erm, pldp, rounds, variance
-from ternhost.runs.options import Where
-from ternhost.runs.run import Run
+from ternhost.learn.base import Audience
+from ternhost.learn.fedavg import FedAvg
+from ternhost.learn.fedsgd import FedSGD
+from ternhost.learn.optimisers import OPTIMISERS
+from ternhost.run.options import Where
+from ternhost.run.run import Run
 
 SMALL = {
     "mean": "breast-cancer",

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from tern.fixed import ONE
-from ternhost import datasets, mechanisms
-from ternhost.algorithms import judging
-from ternhost.algorithms.base import Audience
+from ternhost import datasets
 from ternhost.experiments import baseline, erm, hiera, pldp, reports_needed
 from ternhost.experiments.statistics import beyond_noise, enough, mean_and_error, summaries, winners
-from ternhost.mechanisms import certify
+from ternhost.learn import judging
+from ternhost.learn.base import Audience
+from ternhost.privacy import certify, mechanisms
 from ternhost.vectorised import gradients
 
 

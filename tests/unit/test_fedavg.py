@@ -10,17 +10,17 @@ from simulating import ask, begin, finished, fleet_of, rounds, run
 from tern import card as cards
 from tern import wire
 from ternhost import datasets, vectorised
-from ternhost.aggregate.rounds import COMPLETE, RoundResult
-from ternhost.algorithms import fedavg, training
-from ternhost.algorithms.base import Audience, Standing
-from ternhost.algorithms.designs import class_of
-from ternhost.algorithms.fedavg import CLIENTS, FINE, MODES, WEIGHTS, FedAvg, Options, combine
 from ternhost.cli import main
+from ternhost.count.rounds import COMPLETE, RoundResult
 from ternhost.datasets import synthetic
-from ternhost.drivers.simulated import SimulatedDriver
 from ternhost.errors import RefusedError, UsageError
-from ternhost.mechanisms import certify
-from ternhost.runs.status import Watcher
+from ternhost.learn import fedavg, training
+from ternhost.learn.base import Audience, Standing
+from ternhost.learn.designs import class_of
+from ternhost.learn.fedavg import CLIENTS, FINE, MODES, WEIGHTS, FedAvg, Options, combine
+from ternhost.privacy import certify
+from ternhost.reach.simulated.driver import SimulatedDriver
+from ternhost.run.status import Watcher
 
 FEDAVG = {
     "dataset": "toy", "mechanism": "duchi", "epsilon": "8", "clients": 200, "batch": 4, "rounds": 5, "share": 0.3,

@@ -11,14 +11,14 @@ from tern import card as cards
 from tern import wire
 from tern.fixed import ONE
 from ternhost import datasets
-from ternhost.aggregate.rounds import COMPLETE, CohortCounts, RoundResult
-from ternhost.algorithms import judging, training
-from ternhost.algorithms.base import Audience, Standing
-from ternhost.algorithms.fedsgd import FedSGD, Options
-from ternhost.algorithms.optimum import optimum
+from ternhost.count.rounds import COMPLETE, CohortCounts, RoundResult
 from ternhost.datasets import CLASSIFICATION, REGRESSION, Dataset, held_out, to_fixed
 from ternhost.errors import UsageError
-from ternhost.mechanisms import certify
+from ternhost.learn import judging, training
+from ternhost.learn.base import Audience, Standing
+from ternhost.learn.fedsgd import FedSGD, Options
+from ternhost.learn.optimum import optimum
+from ternhost.privacy import certify
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -8,18 +8,20 @@ from harness import in_process  # noqa: F401, registers inprocess:DIRECTORY
 
 from tern import card as cards
 from tern import ledger, storage, wire
-from ternhost import fleet
-from ternhost.aggregate.questions import Question
-from ternhost.aggregate.store import Store
-from ternhost.algorithms.designs import coordinates_by_rule
 from ternhost.cli import main as tern
-from ternhost.drivers.base import Terms
-from ternhost.drivers.boards import BoardsDriver
-from ternhost.drivers.ports import Ports
+from ternhost.count.questions import Question
 from ternhost.errors import DeviceError, StorageError, UsageError
-from ternhost.fleet.provision import new_keys, provision_board, provision_fleet
-from ternhost.mechanisms import design
-from ternhost.mechanisms.accounting import Policy
+from ternhost.learn.designs import coordinates_by_rule
+from ternhost.privacy.accounting import Policy
+from ternhost.privacy.mechanisms import design
+from ternhost.provision.boards import new_keys, provision_board, provision_fleet
+from ternhost.reach import fleet
+from ternhost.reach.broker.fleet import OnBroker
+from ternhost.reach.driver import Terms
+from ternhost.reach.ports.driver import BoardsDriver
+from ternhost.reach.ports.fleet import OnPorts, Ports
+from ternhost.reach.simulated.fleet import Simulated
+from ternhost.store.store import Store
 from terntools.emulators import catalogue, fleets
 
 CARD = design("duchi", 1).card
@@ -36,10 +38,10 @@ def rows(n, d=4):
     [
         ("emulated:8", fleets.Emulated, 8),
         ("pico-emulated:2", fleets.Pico, 2),
-        ("simulated:1000000", fleet.Simulated, 1_000_000),
-        ("port:/dev/ttyACM0", fleet.OnPorts, 1),
-        ("port:/dev/pts/3, socket://host:1", fleet.OnPorts, 2),
-        ("mqtt:my-broker", fleet.OnBroker, 0),
+        ("simulated:1000000", Simulated, 1_000_000),
+        ("port:/dev/ttyACM0", OnPorts, 1),
+        ("port:/dev/pts/3, socket://host:1", OnPorts, 2),
+        ("mqtt:my-broker", OnBroker, 0),
     ],
 )
 def test_names_of_fleets(text, kind, count):

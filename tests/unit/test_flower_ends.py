@@ -9,10 +9,10 @@ from flwr.proto.control_pb2 import ListNodesResponse
 from flwr.proto.fleet_pb2 import ActivateNodeResponse
 from flwr.proto.node_pb2 import NodeInfo
 
-from ternhost.fleet.gateways import write_gateways
-from ternhost.links.flower.control import Control
-from ternhost.links.flower.files import Site
-from ternhost.links.flower.node import SiteNode
+from ternhost.reach.gateway.directory import write_gateways
+from ternhost.reach.gateway.flower.control import Control
+from ternhost.reach.gateway.flower.files import Site
+from ternhost.reach.gateway.flower.node import SiteNode
 
 
 def test_each_site_is_registered_by_itself(tmp_path):

@@ -139,11 +139,8 @@ def test_parameters_that_may_be_named_in_a_call_keep_their_names():
     assert shorten.parameters({"a": a}, ["A(first=1)\n"])["a"] == a.replace("second", "args")
     for board in mpy.BOARDS.values():
         found = mpy.sources_for(board, more=["app"])
-        for call in (
-            "def __init__(self, board, recorder, model, update=None):",
-            "def once(self, timeout_ms=20000):",
-        ):
-            assert call in found["tern.app"]
+        named = {one.arg for one in ast.walk(ast.parse(found["tern.app"])) if isinstance(one, ast.arg)}
+        assert {"board", "recorder", "model", "update", "timeout_ms", "watchdog"} <= named
 
 
 def test_public_names_that_only_the_library_uses_are_short():
@@ -218,6 +215,42 @@ def test_the_compatibility_module_is_that_of_a_device():
     compat = fold.fold({"tern.compat": mpy.library()["tern.compat"]})["tern.compat"]
     assert "if True:" in compat
     assert "MICROPYTHON" not in compat
+
+
+def test_types_cost_a_board_nothing():
+    typed = (
+        "from tern.compat import TYPE_CHECKING, micropython, ptr8\n"
+        "if TYPE_CHECKING:\n    from tern.boards import Base\n\n    class Other: ...\n"
+        "class One:\n    kept: int\n"
+        "    def f(self, x: 'Base', y: int = 1) -> 'Other | None':\n"
+        "        self.kept: 'list[int]' = [x, y]\n"
+        "@micropython.viper\ndef leaf(a: ptr8, n: int) -> int:\n    return a[n]\n"
+    )
+    plain = (
+        "from tern.compat import TYPE_CHECKING, micropython, ptr8\n"
+        "class One:\n    def f(self, x, y=1):\n        self.kept = [x, y]\n"
+        "@micropython.viper\ndef leaf(a: ptr8, n: int) -> int:\n    return a[n]\n"
+    )
+    bare = fold.without_types(typed)
+    assert bare.count("\n") == typed.count("\n")
+    assert "Other" not in bare
+    assert modules.imports(bare) == modules.imports(plain)
+    library = {"tern.compat": mpy.library()["tern.compat"]}
+    one, other = (fold.fold({**library, "tern.one": text})["tern.one"] for text in (bare, plain))
+    for processor in mpy.ARCHITECTURES:
+        assert mpy.compiled(one, processor, "one", True) == mpy.compiled(other, processor, "one", True)
+
+
+def test_all_that_a_program_calls_has_types():
+    """An editor shows them, and a type checker: the package holds py.typed."""
+    assert (mpy.LIBRARY / "py.typed").exists()
+    for name in {*mpy.BEYOND, "boards", "boards.this"} - {"streams"}:
+        text = Path(mpy.LIBRARY.parent, f"{mpy.file_of(f'tern.{name}')}.py").read_text()
+        public = modules.public(text)
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name in public:
+                types = [node.returns, *(one.annotation for one in node.args.args if one.arg != "self")]
+                assert all(types), f"{name}: {node.name}"
 
 
 def test_a_name_with_two_meanings_is_refused(constants):

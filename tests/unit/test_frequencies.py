@@ -12,9 +12,9 @@ from tern import card as cards
 from tern import collect as device
 from tern import wire
 from tern.collect import PRIME, hash_of
-from ternhost import datasets, mechanisms, vectorised
-from ternhost.aggregate import estimate
-from ternhost.mechanisms import base
+from ternhost import datasets, vectorised
+from ternhost.count import estimate
+from ternhost.privacy import base, mechanisms
 
 
 def test_hashes_are_those_of_devices():

@@ -11,17 +11,18 @@ import sys
 from pathlib import Path
 
 import pytest
-from harness import answers, fuzzing, seeds, verdicts
+from harness import fuzzing, seeds, verdicts
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from spec import answers
 
 from tern import card as cards
 from tern import client, frames, ledger, sampler, wire
-from ternhost.aggregate import batches
-from ternhost.aggregate.aggregator import Aggregator
-from ternhost.aggregate.questions import Question, round_body
-from ternhost.aggregate.store import Store
-from ternhost.mechanisms import design
+from ternhost.count import batches
+from ternhost.count.aggregator import Aggregator
+from ternhost.count.questions import Question, round_body
+from ternhost.privacy.mechanisms import design
+from ternhost.store.store import Store
 
 ROOT = Path(__file__).parents[2]
 KEY = bytes(32)

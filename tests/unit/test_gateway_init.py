@@ -26,12 +26,12 @@ from flwr.supercore.primitives.asymmetric import public_key_to_bytes, sign_messa
 
 from ternhost.cli import main
 from ternhost.errors import USAGE, UsageError
-from ternhost.fleet.certificates import names_of
-from ternhost.fleet.gateways import registered, sites_of, write_gateways
-from ternhost.links.flower.control import HEADER, app_archive
-from ternhost.links.flower.files import Server, Site, environment, public_keys
-from ternhost.links.flower.guard import Connection, Guard
-from ternhost.links.flower.sealed import seal, unseal
+from ternhost.reach.certificates import names_of
+from ternhost.reach.gateway.directory import registered, sites_of, write_gateways
+from ternhost.reach.gateway.flower.control import HEADER, app_archive
+from ternhost.reach.gateway.flower.files import Server, Site, environment, public_keys
+from ternhost.reach.gateway.flower.guard import Connection, Guard
+from ternhost.reach.gateway.flower.sealed import seal, unseal
 
 NONCE = bytes(16)
 

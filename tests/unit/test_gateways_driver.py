@@ -13,21 +13,21 @@ from harness.local_gateways import gateways
 
 from tern import card as cards
 from tern import wire
-from ternhost.aggregate.members import pack_ids
-from ternhost.aggregate.questions import Averaged, Question
-from ternhost.aggregate.store import Store
-from ternhost.aggregate.tallies import pack_counts
-from ternhost.dashboard.reader import Reader
-from ternhost.drivers import gateway_messages as messages
-from ternhost.drivers import gateways as driving
-from ternhost.drivers.base import AllRefused, Terms
-from ternhost.drivers.gateway_messages import ANSWER, ASK, HELLO, Answer, Here, Still
-from ternhost.drivers.gateways import GatewaysDriver
+from ternhost.count.members import pack_ids
+from ternhost.count.questions import Averaged, Question
 from ternhost.errors import DeviceError, UsageError
-from ternhost.gateways.site_fleet import SiteFleet
-from ternhost.links.post import LocalPost
-from ternhost.mechanisms import design
-from ternhost.runs import costs
+from ternhost.privacy.mechanisms import design
+from ternhost.reach.driver import AllRefused, Terms
+from ternhost.reach.gateway import driver as driving
+from ternhost.reach.gateway import messages
+from ternhost.reach.gateway.driver import GatewaysDriver
+from ternhost.reach.gateway.messages import ANSWER, ASK, HELLO, Answer, Here, Still
+from ternhost.reach.gateway.post import LocalPost
+from ternhost.reach.gateway.site_fleet import SiteFleet
+from ternhost.run import costs
+from ternhost.store.reader import Reader
+from ternhost.store.store import Store
+from ternhost.store.tallies import pack_counts
 
 CARD = design("three-outputs", 1).card
 D = 5
@@ -71,8 +71,8 @@ def host(tmp_path):
 
 def told_directly(runs, number, devices, question=QUESTION):
     """What the simulated clients of one gateway tell, asked without any gateway."""
-    from ternhost import fleet
-    from ternhost.drivers.simulated import SimulatedDriver
+    from ternhost.reach import fleet
+    from ternhost.reach.simulated.driver import SimulatedDriver
 
     own = SiteFleet(**runs)
     count = own.count(fleet.parse(own.fleet))

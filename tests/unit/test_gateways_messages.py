@@ -10,24 +10,14 @@ import pytest
 
 from tern import card as cards
 from tern import wire
-from ternhost.aggregate.questions import Averaged, Question, round_body
-from ternhost.aggregate.rounds import Answers, CohortInFlight, Refusal, RoundResult
-from ternhost.aggregate.store import Cohort
-from ternhost.aggregate.tallies import pack_counts
-from ternhost.drivers import gateway_messages as messages
-from ternhost.drivers.gateway_answers import answer_to, check, without_names
-from ternhost.drivers.gateway_frames import MessageError
-from ternhost.drivers.gateway_messages import (
-    Answer,
-    Ask,
-    Hello,
-    Here,
-    Model,
-    Refused,
-    Still,
-    Taken,
-)
-from ternhost.mechanisms import design
+from ternhost.count.questions import Averaged, Question, round_body
+from ternhost.count.rounds import Answers, Cohort, CohortInFlight, Refusal, RoundResult
+from ternhost.privacy.mechanisms import design
+from ternhost.reach.gateway import messages
+from ternhost.reach.gateway.answers import answer_to, check, without_names
+from ternhost.reach.gateway.frames import MessageError
+from ternhost.reach.gateway.messages import Answer, Ask, Hello, Here, Model, Refused, Still, Taken
+from ternhost.store.tallies import pack_counts
 
 CARD = design("three-outputs", 1).card
 LAPLACE = design("laplace", epsilon_micro=1_000_000).card
@@ -110,7 +100,7 @@ def test_of_another_protocol_it_is_refused():
 
 
 def test_devices_out_of_order_or_a_bomb_of_them_are_refused():
-    from ternhost.aggregate.members import pack_ids
+    from ternhost.count.members import pack_ids
 
     head = Here(ids(), 0, "port", "1").encode()[: -len(pack_ids(ids())) - 4]
     bomb = zlib.compress(bytes(5 * messages.MOST_DEVICES), 9)

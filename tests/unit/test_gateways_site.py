@@ -10,22 +10,23 @@ from harness.local_gateways import Running
 
 from tern import card as cards
 from tern import ledger, storage, wire
-from ternhost.aggregate import kept_model
-from ternhost.aggregate.batches import unpack
-from ternhost.aggregate.estimate import supports
-from ternhost.aggregate.questions import Averaged, Question, round_body
-from ternhost.aggregate.run_table import ABANDONED
-from ternhost.aggregate.store import Cohort, Round, Store
-from ternhost.drivers import gateway_messages as messages
-from ternhost.drivers.gateway_answers import check
-from ternhost.drivers.gateway_messages import Answer, Ask, Hello, Here, Model, Refused, Still, Taken
-from ternhost.drivers.ports import Ports
+from ternhost.count.batches import unpack
+from ternhost.count.estimate import supports
+from ternhost.count.questions import Averaged, Question, round_body
+from ternhost.count.rounds import Cohort, Round
 from ternhost.errors import StorageError, UsageError
-from ternhost.fleet import KINDS
-from ternhost.fleet.provision import board_directories
-from ternhost.gateways.site_fleet import SiteFleet
-from ternhost.links import SCHEMES
-from ternhost.mechanisms import design
+from ternhost.privacy.mechanisms import design
+from ternhost.provision.boards import board_directories
+from ternhost.reach.fleet import KINDS
+from ternhost.reach.gateway import messages
+from ternhost.reach.gateway.answers import check
+from ternhost.reach.gateway.messages import Answer, Ask, Hello, Here, Model, Refused, Still, Taken
+from ternhost.reach.gateway.site_fleet import SiteFleet
+from ternhost.reach.links import SCHEMES
+from ternhost.reach.ports.fleet import Ports
+from ternhost.store import kept_model
+from ternhost.store.runs import ABANDONED
+from ternhost.store.store import Store
 
 CARD = design("three-outputs", 1).card
 COST = cards.decode(CARD).epsilon

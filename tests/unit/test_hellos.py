@@ -5,12 +5,12 @@ import time
 import pytest
 
 from tern import frames
-from ternhost.aggregate.store import Store
-from ternhost.drivers.base import Terms
-from ternhost.drivers.broker import BrokerDriver
-from ternhost.fleet import keys
-from ternhost.links.access import Access
-from ternhost.links.mqtt import MqttLink
+from ternhost.provision import keys
+from ternhost.reach.broker.access import Access
+from ternhost.reach.broker.driver import BrokerDriver
+from ternhost.reach.broker.link import MqttLink
+from ternhost.reach.driver import Terms
+from ternhost.store.store import Store
 
 ACCESS = Access("localhost", 8883, "tern-host", "secret", None)
 
@@ -50,7 +50,7 @@ def link(monkeypatch):
     link = MqttLink(ACCESS, sites=lambda: IDS)
     link._site_ids.renew()
     link.now = 1000.0
-    monkeypatch.setattr("ternhost.links.mqtt.time.monotonic", lambda: link.now)
+    monkeypatch.setattr("ternhost.reach.broker.link.time.monotonic", lambda: link.now)
     return link
 
 

@@ -8,8 +8,8 @@ from tern import card as cards
 from tern import wire
 from tern.fixed import ONE
 from ternhost import datasets
-from ternhost.algorithms.hiera import Options
 from ternhost.errors import UsageError
+from ternhost.learn.hiera import Options
 
 HIERA = {
     "dataset": "synthetic-linear", "model": "linear", "epsilon": "12", "reports": 40_000, "group": 4000

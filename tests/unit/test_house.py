@@ -1,8 +1,9 @@
 """The layout is the architecture: who may import whom, with no circle, and how large the house may be."""
 
 import ast
-import io
-import tokenize
+import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -14,20 +15,43 @@ SOURCES = {"tern": ROOT / "firmware", "ternhost": ROOT / "host", "terntools": RO
 FLOORS = (
     {"__main__"},
     {"cli"},
-    {"dashboard"},
+    {"watch"},
     {"api"},
     {"experiments"},
-    {"runs"},
-    {"gateways"},
-    {"fleet"},
-    {"algorithms", "drivers"},
-    {"report"},
-    {"aggregate"},
-    {"mechanisms", "links", "datasets"},
+    {"run"},
+    {"reach"},
+    {"learn", "provision"},
+    {"store"},
+    {"count"},
+    {"privacy", "datasets"},
     {"vectorised"},
-    {"errors", "registry", "options", "files", "cache", "extras", "text"},
+    {"errors", "registry", "options", "files", "cache", "extras", "text", "command", "terminal"},
 )
-MOST_LINES_OF_HOST = 24_300  # of code
+# The ways of reaching devices. Nobody imports one but itself: registries name it, and its commands lie in it.
+WAYS = ("ports", "broker", "gateway", "simulated")
+BESIDE = {"ternhost.experiments": "simulated"}  # what experiments run on
+# Lines of a room (wc -l): lowered as rooms shrink.
+MOST_LINES = {
+    "firmware": 7271,
+    "ternhost/": 1121,
+    "ternhost/cli": 1415,
+    "ternhost/count": 1263,
+    "ternhost/datasets": 1411,
+    "ternhost/experiments": 3243,
+    "ternhost/learn": 3765,
+    "ternhost/privacy": 3291,
+    "ternhost/provision": 318,
+    "ternhost/reach": 9081,
+    "ternhost/run": 2724,
+    "ternhost/store": 1816,
+    "ternhost/vectorised": 731,
+    "ternhost/watch": 3245,
+    "terntools/": 71,
+    "terntools/bench": 2386,
+    "terntools/boards": 6486,
+    "terntools/emulators": 2395,
+    "terntools/testing": 1295,
+}
 MOST_LINES_OF_A_FILE = 420
 
 
@@ -106,6 +130,36 @@ def test_nothing_in_the_host_imports_a_floor_above_or_a_room_beside():
     assert not [line for line in wrong if not line.startswith("ternhost imports")]
 
 
+def test_the_path_of_a_report_leads_through_four_folders_and_names_what_is_there():
+    text = (ROOT / "CONTRIBUTING.md").read_text()
+    steps = re.findall(
+        r"^\d\. `([a-z/]+)`: ((?:.|\n(?!\d\.|\n))*)", text[text.index("**The path of a report") :], re.M
+    )[:4]
+    assert [folder for folder, _ in steps] == ["reach/broker", "count", "run", "learn"]
+    for folder, words in steps:
+        defined: set[str] = set()
+        for path in (ROOT / "host" / "ternhost" / folder).glob("*.py"):
+            for node in ast.parse(path.read_text()).body:
+                if isinstance(node, ast.ClassDef):
+                    defined.add(node.name)
+                    defined |= {f"{node.name}.{name}" for name in members(node)}
+        named = re.findall(r"`([A-Z][\w.]*)`", words)
+        assert named
+        assert set(named) <= defined, folder
+
+
+def members(node: ast.ClassDef) -> set[str]:
+    """Methods of a class, and the attributes that its methods set."""
+    attributes = {
+        target.attr
+        for inner in ast.walk(node)
+        if isinstance(inner, (ast.Assign, ast.AnnAssign))
+        for target in (inner.targets if isinstance(inner, ast.Assign) else [inner.target])
+        if isinstance(target, ast.Attribute)
+    }
+    return attributes | {inner.name for inner in node.body if isinstance(inner, ast.FunctionDef)}
+
+
 def test_nothing_in_the_host_imports_a_tool():
     tools = modules("terntools")
     assert not {name: found for name, path in modules("ternhost").items() if (found := imports(path, tools))}
@@ -116,28 +170,97 @@ def test_the_device_library_imports_nothing_of_the_host():
     assert not {name: found for name, path in modules("tern").items() if (found := imports(path, others))}
 
 
-def code_lines(path: Path) -> int:
-    """How many lines of a file are code: neither empty nor comment nor docstring."""
-    text = path.read_text()
-    told: set[int] = set()
-    for node in ast.walk(ast.parse(text)):
-        body = getattr(node, "body", None)
-        if isinstance(body, list) and body and isinstance(body[0], ast.Expr):
-            value = body[0].value
-            if isinstance(value, ast.Constant) and isinstance(value.value, str):
-                told |= set(range(value.lineno, (value.end_lineno or 0) + 1))
-    silent = {
-        tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER,
-    }  # fmt: skip
-    code: set[int] = set()
-    for token in tokenize.generate_tokens(io.StringIO(text).readline):
-        if token.type not in silent:
-            code |= set(range(token.start[0], token.end[0] + 1))
-    return len(code - told)
+def room_of(path: Path) -> str:
+    """The room of a file: a folder of the host or of the tools, or the firmware."""
+    for package, base in SOURCES.items():
+        if path.is_relative_to(base):
+            parts = path.relative_to(base / package if package != "tern" else base).parts
+            return "firmware" if package == "tern" else f"{package}/{parts[0] if len(parts) > 1 else ''}"
+    raise AssertionError(path)
 
 
-def test_the_host_is_no_larger_than_it_may_be():
-    assert sum(code_lines(path) for path in modules("ternhost").values()) <= MOST_LINES_OF_HOST
+def test_no_room_is_larger_than_it_may_be():
+    lines: dict[str, int] = {}
+    for base in SOURCES.values():
+        for path in base.rglob("*.py"):
+            room = room_of(path)
+            lines[room] = lines.get(room, 0) + len(path.read_text().splitlines())
+    assert {room: count for room, count in lines.items() if count > MOST_LINES.get(room, 0)} == {}
+
+
+def test_only_the_store_speaks_sql():
+    """A statement is a string that begins with its verb in capitals."""
+    verbs = re.compile(r"\s*(SELECT|INSERT|UPDATE|DELETE|CREATE TABLE|PRAGMA|ALTER TABLE|BEGIN|COMMIT)\b")
+    speakers = {
+        name
+        for name, path in modules("ternhost").items()
+        for node in ast.walk(ast.parse(path.read_text()))
+        if (isinstance(node, ast.Constant) and isinstance(node.value, str) and verbs.match(node.value))
+        or (isinstance(node, (ast.Import, ast.ImportFrom)) and "sqlite3" in ast.unparse(node))
+    }
+    assert speakers
+    assert {name for name in speakers if not name.startswith("ternhost.store.")} == set()
+
+
+def way_of(module: str) -> str | None:
+    parts = module.split(".")
+    return parts[2] if parts[:2] == ["ternhost", "reach"] and parts[2:] and parts[2] in WAYS else None
+
+
+def test_a_way_of_reaching_devices_is_imported_by_itself_alone():
+    known = modules("ternhost")
+    wrong = [
+        f"{name} imports {other}"
+        for name, path in known.items()
+        for other in imports(path, known)
+        if way_of(other) not in (None, way_of(name), BESIDE.get(name.rpartition(".")[0]))
+    ]
+    assert wrong == []
+
+
+# Which unit tests show that the others work where a way is missing.
+TESTS_OF_A_WAY = {
+    "ports": ["test_serial_link.py"],
+    "broker": ["test_asking.py"],
+    "gateway": ["test_gateways_messages.py"],
+    "simulated": ["test_simulated.py"],
+}
+_HIDE = """
+import sys
+import pytest
+import ternhost.reach
+import terntools.testing.pytest_hardware, terntools.testing.pytest_plugin  # the tools need ports
+
+hidden = "ternhost.reach." + sys.argv[1]
+
+class Hidden:
+    def find_spec(self, name, path=None, target=None):
+        if name.startswith(hidden):
+            raise ModuleNotFoundError(f"{name} is hidden")
+
+for name in [name for name in sys.modules if name.startswith(hidden)]:
+    del sys.modules[name]
+vars(ternhost.reach).pop(sys.argv[1], None)
+sys.meta_path.insert(0, Hidden())
+sys.exit(pytest.main(["-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-k", "not no_boards", *sys.argv[2:]]))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("hidden", WAYS)
+def test_a_way_of_reaching_devices_can_be_taken_away(hidden):
+    others = [
+        ROOT / "tests/unit" / name for way, names in TESTS_OF_A_WAY.items() if way != hidden for name in names
+    ]
+    ran = subprocess.run(
+        [sys.executable, "-c", _HIDE, hidden, *map(str, others)], capture_output=True, text=True, cwd=ROOT
+    )
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    own = [ROOT / "tests/unit" / name for name in TESTS_OF_A_WAY[hidden]]
+    ran = subprocess.run(
+        [sys.executable, "-c", _HIDE, hidden, *map(str, own)], capture_output=True, text=True, cwd=ROOT
+    )
+    assert ran.returncode != 0, "hiding it hides nothing"
 
 
 @pytest.mark.parametrize("package", ["ternhost", "terntools"])

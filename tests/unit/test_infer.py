@@ -9,12 +9,12 @@ from simulating import ask, begin, finished, fleet_of, run
 
 from tern import card as cards
 from tern import wire
-from ternhost.aggregate.rounds import COMPLETE, RoundResult
-from ternhost.algorithms import softmax
-from ternhost.algorithms.base import Audience, Standing
-from ternhost.algorithms.infer import Infer, Options
 from ternhost.cli import main
+from ternhost.count.rounds import COMPLETE, RoundResult
 from ternhost.errors import RefusedError, UsageError
+from ternhost.learn import softmax
+from ternhost.learn.base import Audience, Standing
+from ternhost.learn.infer import Infer, Options
 
 
 @pytest.fixture(autouse=True)

@@ -12,9 +12,9 @@ from sklearn.svm import LinearSVC
 from tern import wire
 from tern.fixed import ONE
 from ternhost import datasets
-from ternhost.algorithms import judging
-from ternhost.algorithms.optimum import fit, optimum
 from ternhost.datasets import CLASSIFICATION, REGRESSION, Dataset, bundled, synthetic, to_fixed
+from ternhost.learn import judging
+from ternhost.learn.optimum import fit, optimum
 
 FOUR = Dataset(
     "four",
@@ -196,7 +196,7 @@ def test_an_optimum_is_fitted_once(tmp_path, monkeypatch):
     data = datasets.load("breast-cancer")
     first = optimum(wire.LOGISTIC, data, 1e-4)
     (kept,) = (tmp_path / "optima").iterdir()
-    monkeypatch.setattr("ternhost.algorithms.optimum.fit", lambda *arguments: pytest.fail("fitted again"))
+    monkeypatch.setattr("ternhost.learn.optimum.fit", lambda *arguments: pytest.fail("fitted again"))
     assert (optimum(wire.LOGISTIC, data, 1e-4) == first).all()
     monkeypatch.undo()
     monkeypatch.setenv("TERN_CACHE", str(tmp_path))

@@ -8,17 +8,17 @@ import time
 from datetime import UTC, datetime
 
 import pytest
-from harness import answers
+from spec import answers
 
 from tern import frames, host_frames, wire
-from ternhost.aggregate.aggregator import Aggregator
-from ternhost.aggregate.questions import Question, round_body
-from ternhost.aggregate.store import Store
 from ternhost.cli import main
-from ternhost.drivers.roster import Board
+from ternhost.count.aggregator import Aggregator
+from ternhost.count.questions import Question, round_body
 from ternhost.errors import StorageError, UsageError
-from ternhost.fleet import keys
-from ternhost.mechanisms import design
+from ternhost.privacy.mechanisms import design
+from ternhost.provision import keys
+from ternhost.reach.broker.roster import Board
+from ternhost.store.store import Store
 
 CARD = design("three-outputs", epsilon_micro=1_000_000).card
 QUESTION = Question(wire.LOGISTIC, [0] * 20, -14, CARD, 1)
@@ -288,7 +288,7 @@ def test_announcement_is_the_same_question(store):
     aggregator.open(1, [(QUESTION, [5])], 0.0)
     fleet = keys.fleet_key(store)
     announced, asked = frames.Round(), frames.Round()
-    announcement = aggregator.announcement(1, fleet)
+    announcement = fleet.seal(aggregator.announcement(1))
     frames.verify(fleet.key, announcement)
     announced.decode(announcement)
     request = aggregator.request(1, 5)

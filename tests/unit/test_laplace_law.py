@@ -1,12 +1,12 @@
 """The exact discrete Laplace sampler against its law: by enumeration as deep as it goes, and by a chi-square test."""
 
-import struct
 from array import array
 from fractions import Fraction
 from math import exp
 
 import pytest
 from scipy.stats import chi2
+from spec.cards import laplace
 
 from tern import sampler
 from tern.card import Card, decode
@@ -15,7 +15,7 @@ from tern.streams import Keyed, Replay
 
 
 def laplace_card(q: int, t: int, s: int, bound: int) -> Card:
-    return decode(struct.pack("<BIBIIii", 0x13, 20_000_000, q, t, s, -bound, bound))
+    return decode(laplace(20_000_000, q, t, s, -bound, bound))
 
 
 def law(card: Card, y: int) -> list[float]:

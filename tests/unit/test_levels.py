@@ -13,9 +13,9 @@ from tern.fixed import exp_lower
 from tern.lhp import Hierarchy
 from tern.streams import Replay
 from ternhost import datasets
-from ternhost.algorithms import levels as hiera
 from ternhost.errors import UsageError
-from ternhost.mechanisms import certify
+from ternhost.learn import levels as hiera
+from ternhost.privacy import certify
 from ternhost.vectorised import RandomLanes, ReplayLanes, random_bits, sample
 
 

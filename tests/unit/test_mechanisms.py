@@ -6,10 +6,10 @@ from fractions import Fraction
 import pytest
 
 from tern import card as cards
-from ternhost import mechanisms
 from ternhost.errors import UsageError
-from ternhost.mechanisms import certify, duchi, grr, hybrid, laplace, lhp, pdpm, piecewise, three_outputs
-from ternhost.mechanisms.cards import describe_design
+from ternhost.privacy import certify, mechanisms
+from ternhost.privacy.cards import describe_design
+from ternhost.privacy.mechanisms import duchi, grr, hybrid, laplace, lhp, pdpm, piecewise, three_outputs
 
 # Worst-case variance at epsilon 0.5, 1, 2, 3 and 4.
 EPSILONS = ("0.5", "1", "2", "3", "4")

@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 
 from tern import card as cards
-from ternhost import errors, mechanisms
+from ternhost import errors
 from ternhost.cli import main
 from ternhost.errors import UsageError
-from ternhost.mechanisms import certify, discretise, duchi, hybrid, piecewise, ship, shipped
+from ternhost.privacy import certify, discretise, mechanisms
+from ternhost.privacy.mechanisms import duchi, hybrid, piecewise, ship, shipped
 
 
 def worst(design):

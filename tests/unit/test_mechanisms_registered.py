@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from tern import card as cards
-from ternhost import mechanisms
 from ternhost.errors import UsageError
-from ternhost.mechanisms import certify, optimal
+from ternhost.privacy import certify, mechanisms
+from ternhost.privacy.mechanisms import optimal
 
 OUTSIDE = Path(__file__).parent.parent / "outside" / "flipped.py"
 TERN = "import sys; from ternhost.cli import main; sys.exit(main())"
@@ -91,7 +91,7 @@ def run(program, *argv, path):
 def tern(request, tmp_path):
     """`tern` with one more mechanism: a file outside the package, and one line."""
     shutil.copy(OUTSIDE, tmp_path)
-    line = "import flipped; from ternhost import mechanisms; "
+    line = "import flipped; from ternhost.privacy import mechanisms; "
     line += "mechanisms.REGISTRY.register('flipped', flipped.FLIPPED); "
     if request.param == "entry point":
         line = ""
@@ -117,7 +117,7 @@ def test_a_mechanism_from_outside_is_designed_shown_and_listed(tern, tmp_path):
 
 def test_a_mechanism_from_outside_is_compared_with_tern_s_own(tern):
     program = """
-from ternhost import mechanisms
+from ternhost.privacy import mechanisms
 from ternhost.experiments import Options, variance
 print(mechanisms.added())
 print([of.name for of in variance._drawn(Options(quick=True), [1.0]).values()].count("flipped"))

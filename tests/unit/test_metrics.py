@@ -11,16 +11,16 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from tern import wire
-from ternhost.aggregate.board_table import BoardRow
-from ternhost.aggregate.members import pack_ids
-from ternhost.aggregate.store import Store
 from ternhost.cli import main as tern
-from ternhost.dashboard.fleet_metrics import FleetMetrics
+from ternhost.count.members import pack_ids
 from ternhost.errors import OK, USAGE
-from ternhost.runs import metrics as module
-from ternhost.runs.metrics import Metrics
-from ternhost.runs.status import END, PROGRESS, ROUND, Status
-from terntools.mosquitto import free_port
+from ternhost.reach.broker.mosquitto import free_port
+from ternhost.run.status import END, PROGRESS, ROUND, Status
+from ternhost.store.boards import BoardRow
+from ternhost.store.store import Store
+from ternhost.watch import metrics as module
+from ternhost.watch.fleet_metrics import FleetMetrics
+from ternhost.watch.metrics import Metrics
 
 MONITORING = files("ternhost") / "monitoring"
 DASHBOARD = json.loads((MONITORING / "grafana.json").read_text())

@@ -10,18 +10,17 @@ from pathlib import Path
 import pytest
 
 from ternhost.errors import DeviceError
-from ternhost.fleet import broker
-from ternhost.fleet.broker_files import PID
-from terntools import mosquitto
+from ternhost.reach.broker import configuration, mosquitto
+from ternhost.reach.broker.mosquitto_files import PID
 
 
 @pytest.fixture
 def told(tmp_path, monkeypatch):
     """Directories of a central broker and two sites, each with a process of Mosquitto's name; whom SIGHUP was sent."""
     place = tmp_path / "broker"
-    broker.configure(place, tls=False)
+    configuration.configure(place, tls=False)
     for name in ("lab", "shed"):
-        broker.add_site(place, name, bridge=True)
+        configuration.add_site(place, name, bridge=True)
     binary = shutil.copy(shutil.which("sleep"), tmp_path / "mosquitto")
     of = {}
     for directory in (place, place / "sites" / "lab", place / "sites" / "shed"):
@@ -57,7 +56,7 @@ def replaced(tmp_path, monkeypatch):
     """A broker's directory, and how to have a script of Python run as its Mosquitto."""
     place = tmp_path / "broker"
     port = mosquitto.free_port()
-    broker.configure(place, tls=False, port=port)
+    configuration.configure(place, tls=False, port=port)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
 
     def replace(script):

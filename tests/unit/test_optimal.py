@@ -11,10 +11,9 @@ import numpy as np
 import pytest
 
 from tern import card as cards
-from ternhost import mechanisms
 from ternhost.errors import UsageError
-from ternhost.mechanisms import (
-    certify,
+from ternhost.privacy import certify, mechanisms
+from ternhost.privacy.mechanisms import (
     duchi,
     hybrid,
     lower_bound,

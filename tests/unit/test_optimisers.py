@@ -10,12 +10,12 @@ from sklearn.linear_model import LogisticRegression
 from tern import wire
 from tern.fixed import ONE
 from ternhost import datasets
-from ternhost.algorithms import judging, training
-from ternhost.algorithms.optimisers import OPTIMISERS, Adam, Averaging, Momentum, Noise
-from ternhost.algorithms.parameters import LARGEST_WEIGHT
-from ternhost.algorithms.training import Trainer
 from ternhost.datasets import synthetic
 from ternhost.errors import UsageError
+from ternhost.learn import judging, training
+from ternhost.learn.optimisers import OPTIMISERS, Adam, Averaging, Momentum, Noise
+from ternhost.learn.parameters import LARGEST_WEIGHT
+from ternhost.learn.training import Trainer
 
 
 def walked(optimiser, gradients, rate=0.25):

@@ -8,15 +8,15 @@ from simulating import run
 
 from tern import wire
 from ternhost import options
-from ternhost.aggregate import numbers
-from ternhost.aggregate.store import Store
-from ternhost.algorithms.base import ALGORITHMS
-from ternhost.algorithms.fedsgd import Options as FedSGDOptions
 from ternhost.cli import main
 from ternhost.errors import UsageError
+from ternhost.learn.base import ALGORITHMS
+from ternhost.learn.fedsgd import Options as FedSGDOptions
 from ternhost.options import exclude, flag, given, names_of, option, require
-from ternhost.runs.options import Schedule, Where
-from ternhost.runs.run import Run
+from ternhost.run.options import Schedule, Where
+from ternhost.run.run import Run
+from ternhost.store import round_numbers
+from ternhost.store.store import Store
 
 
 @dataclass(frozen=True)
@@ -186,8 +186,8 @@ def test_round_numbers_are_checked_before_boards_are_made(tmp_path, monkeypatch)
     monkeypatch.chdir(tmp_path)
     options = {"dataset": "iris", "reports": 50, "group": 10}
     with Store("store.sqlite") as store:
-        while (last := numbers.last_number(store)) < 2**30 - 2:
-            numbers.skip(store, min(last + wire.CLIENT_AHEAD - 1, 2**30 - 2))
+        while (last := round_numbers.last_number(store)) < 2**30 - 2:
+            round_numbers.skip(store, min(last + wire.CLIENT_AHEAD - 1, 2**30 - 2))
     with pytest.raises(UsageError, match="would go beyond"):
         Run.begin("fedsgd", FedSGDOptions(**options), Where("emulated:1"), store="store.sqlite")
     assert not list(tmp_path.glob("runs/*"))
@@ -197,13 +197,13 @@ def test_round_numbers_are_checked_before_boards_are_made(tmp_path, monkeypatch)
 
 def test_numbers_are_skipped_on_demand_and_never_far(tmp_path):
     with Store(tmp_path / "store.sqlite") as store:
-        assert numbers.last_number(store) == 0
+        assert round_numbers.last_number(store) == 0
         for after, last in ((7, 7), (3, 7), (None, 7), (6 + 2**20, 6 + 2**20)):
-            numbers.skip(store, after)
-            assert numbers.last_number(store) == last
+            round_numbers.skip(store, after)
+            assert round_numbers.last_number(store) == last
         with pytest.raises(UsageError, match=f"must be at most {last + 2**20 - 1}"):
-            numbers.skip(store, last + 2**20)
-        assert numbers.last_number(store) == last
+            round_numbers.skip(store, last + 2**20)
+        assert round_numbers.last_number(store) == last
 
 
 def test_an_option_of_another_algorithm_is_refused(tmp_path, monkeypatch, capsys):

@@ -13,13 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from ternhost import mechanisms
-from ternhost.algorithms.base import ALGORITHMS
-from ternhost.algorithms.optimisers import OPTIMISERS
 from ternhost.cli import main
 from ternhost.errors import INTERRUPTED
+from ternhost.learn.base import ALGORITHMS
+from ternhost.learn.optimisers import OPTIMISERS
+from ternhost.privacy import mechanisms
 from ternhost.registry import Registry
-from ternhost.runs.run import Run
+from ternhost.run.run import Run
 
 OUTSIDE = Path(__file__).parent.parent / "outside"
 TRAIN = ["train", "--dataset", "iris", "--reports", "100", "--group", "10", "--epsilon", "8"]

@@ -25,6 +25,7 @@ DATA = {
     "ternspecs",
     "terntests.device",
     "terntests.hil",
+    "terntests.spec",
 }
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from ternhost.algorithms.parameters import LARGEST_WEIGHT, quantise
+from ternhost.learn.parameters import LARGEST_WEIGHT, quantise
 
 
 @pytest.mark.parametrize(

@@ -11,13 +11,13 @@ from simulating import ask, begin, finished, fleet_of, run
 
 from tern import card as cards
 from ternhost import datasets
-from ternhost.aggregate import estimate
-from ternhost.algorithms.designs import class_of
 from ternhost.cli import main
+from ternhost.count import estimate
 from ternhost.datasets import synthetic
-from ternhost.drivers.simulated import SimulatedDriver
 from ternhost.errors import RefusedError, UsageError
-from ternhost.mechanisms import design
+from ternhost.learn.designs import class_of
+from ternhost.privacy.mechanisms import design
+from ternhost.reach.simulated.driver import SimulatedDriver
 
 EPSILONS = "1:0.5,2:0.3,4:0.2"
 SHARES = [0.5, 0.3, 0.2]

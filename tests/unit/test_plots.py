@@ -8,13 +8,13 @@ from matplotlib.collections import LineCollection
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
-import ternhost.mechanisms.cards
+import ternhost.privacy.cards
 from tern import card as cards
-from ternhost import mechanisms
 from ternhost.errors import StorageError
 from ternhost.experiments.pictures import Curve, Panel, draw
-from ternhost.mechanisms import base, certify, lhp
-from ternhost.report import plots
+from ternhost.privacy import base, certify, mechanisms
+from ternhost.privacy.mechanisms import lhp
+from ternhost.run.report import plots
 
 
 def decoded(name, epsilon=2, levels=None):
@@ -91,7 +91,7 @@ def test_laplace_in_floats_equals_the_exact_distribution():
     card = cards.decode(base.laplace(3, 16, 8, -20, 20))
     for v in (-16384, -5000, 0, 77, 16384):
         exact = [float(p) for p in certify.distribution(card, v)]
-        assert ternhost.mechanisms.cards.distribution(card, v) == pytest.approx(exact, abs=1e-14)
+        assert ternhost.privacy.cards.distribution(card, v) == pytest.approx(exact, abs=1e-14)
     knots = np.array([[float(p) for p in certify.at_knot(card, i)] for i in range(len(certify.knots(card)))])
     assert plots._losses(card) == pytest.approx(np.log(knots.max(axis=0) / knots.min(axis=0)))
 
@@ -117,7 +117,7 @@ def test_outputs_stand_apart_and_are_the_exact_probabilities(name, levels):
         (stems,) = [one for one in axes.collections if isinstance(one, LineCollection)]
         assert len(axes.collections) == 1, "and nothing else"
         found = np.array([path.vertices[1] for path in stems.get_paths()])
-        values = ternhost.mechanisms.cards.output_values(card)
+        values = ternhost.privacy.cards.output_values(card)
         exact = [float(p) for p in certify.distribution(card, v)]
         assert found == pytest.approx(np.column_stack([values, exact]), abs=1e-12)
 

@@ -8,7 +8,15 @@ import time
 import pytest
 
 from ternhost.errors import DeviceError, RefusedError, UsageError
-from ternhost.links.post import MOST_TEXT, SOCKET, LocalPost, Received, call, check_site, serve_locally
+from ternhost.reach.gateway.post import (
+    MOST_TEXT,
+    SOCKET,
+    LocalPost,
+    Received,
+    call,
+    check_site,
+    serve_locally,
+)
 
 LATE = 60.0  # seconds that a busy machine may take
 

@@ -9,7 +9,7 @@ import pytest
 
 from ternhost.cli import progress
 from ternhost.cli.progress import ProgressPrinter
-from ternhost.runs.status import END, PROGRESS, Status
+from ternhost.run.status import END, PROGRESS, Status
 
 ACCURACY = {"accuracy": 0.8765}
 

@@ -8,9 +8,9 @@ import pytest
 
 from tern import storage
 from ternhost import datasets
-from ternhost.aggregate.fleet_key import FleetKey
 from ternhost.cli import main
 from ternhost.errors import UsageError
+from ternhost.store.fleet_key import FleetKey
 from terntools.boards import provision, provision_command
 from terntools.boards.provision import Broker, Member
 

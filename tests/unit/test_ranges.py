@@ -15,14 +15,14 @@ from tern.fixed import ONE
 from tern.gradient import Gradient
 from tern.sampler import sample
 from tern.streams import Replay
-from ternhost import datasets, mechanisms, vectorised
-from ternhost.aggregate import estimate
-from ternhost.algorithms import ranges
-from ternhost.algorithms.fedsgd import scout
-from ternhost.algorithms.ranges import Ranges
+from ternhost import datasets, vectorised
+from ternhost.count import estimate
 from ternhost.datasets import REGRESSION, synthetic
 from ternhost.errors import UsageError
-from ternhost.mechanisms import certify
+from ternhost.learn import ranges
+from ternhost.learn.fedsgd import scout
+from ternhost.learn.ranges import Ranges
+from ternhost.privacy import certify, mechanisms
 from ternhost.vectorised import ReplayLanes
 
 WITH_ZEROS = ("rr3", "pm", "pm-sub", "optimal")

@@ -7,10 +7,10 @@ from html.parser import HTMLParser
 import pytest
 
 from tern import card as cards
-from ternhost import mechanisms
 from ternhost.errors import StorageError, UsageError
-from ternhost.report import page as report
-from ternhost.report import training
+from ternhost.privacy import mechanisms
+from ternhost.run.report import page as report
+from ternhost.run.report import training
 
 
 def result(**changes):

@@ -6,16 +6,16 @@ import pytest
 from simulating import begin, fleet_of, rounds
 
 from ternhost import datasets
-from ternhost.aggregate.store import Store
-from ternhost.algorithms.base import ALGORITHMS, Audience, Standing
-from ternhost.algorithms.optimisers import OPTIMISERS
 from ternhost.cli import main
 from ternhost.datasets import synthetic
-from ternhost.drivers.simulated import SimulatedDriver
 from ternhost.errors import InterruptedByUser, UsageError
-from ternhost.runs.options import Where
-from ternhost.runs.run import Run
-from ternhost.runs.status import END, Watcher
+from ternhost.learn.base import ALGORITHMS, Audience, Standing
+from ternhost.learn.optimisers import OPTIMISERS
+from ternhost.reach.simulated.driver import SimulatedDriver
+from ternhost.run.options import Where
+from ternhost.run.run import Run
+from ternhost.run.status import END, Watcher
+from ternhost.store.store import Store
 
 PERSONAL = "1:0.5,2:0.3,4:0.2"
 EXTRACT = "AGE,HRSWORK1,SEX,MARST,REGION\n" + "".join(

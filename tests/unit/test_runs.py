@@ -14,15 +14,16 @@ from harness import in_process  # noqa: F401, registers inprocess:N
 from harness.in_process import InProcessLink
 
 from ternhost import datasets, errors
-from ternhost.aggregate.run_table import ABANDONED, FINISHED, PREPARING, RUNNING, StoredRun
-from ternhost.aggregate.store import Cohort, Round, Store
 from ternhost.cli import main as tern
-from ternhost.drivers.boards import BoardsDriver
-from ternhost.fleet import provision
-from ternhost.mechanisms.accounting import Policy
-from ternhost.runs import directory
-from ternhost.runs import result as results
-from ternhost.runs.status import END, Watcher
+from ternhost.count.rounds import Cohort, Round
+from ternhost.privacy.accounting import Policy
+from ternhost.provision import boards as provision
+from ternhost.reach.ports.driver import BoardsDriver
+from ternhost.run import directory
+from ternhost.run import result as results
+from ternhost.run.status import END, Watcher
+from ternhost.store.runs import ABANDONED, FINISHED, PREPARING, RUNNING, StoredRun
+from ternhost.store.store import Store
 
 SIMULATED = ["--fleet", "simulated:200", "--reports", "200", "--group", "50", "--no-report", "--quiet"]
 pytestmark = pytest.mark.usefixtures("here")
@@ -174,7 +175,7 @@ def test_ctrl_c_while_a_report_is_drawn_says_that_the_run_has_finished(said, mon
     def interrupted(page, directory):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("ternhost.report.page.write", interrupted)
+    monkeypatch.setattr("ternhost.run.report.page.write", interrupted)
     code, told, _ = said("train", *[word for word in SIMULATED if word != "--no-report"], "--name", "mine")
     assert code == errors.INTERRUPTED
     assert "the run has finished: see runs/mine/result.json" in told["error"]
@@ -323,7 +324,7 @@ def test_interrupted_while_boards_are_made_it_goes_on_or_begins_anew(again, said
 def test_killed_while_boards_are_made_it_goes_on(said):
     kill = (
         "import os, sys; from harness import in_process; "
-        "from ternhost.fleet import provision; from ternhost.cli import main; "
+        "from ternhost.provision import boards as provision; from ternhost.cli import main; "
         "whole = provision.provision_board;"
         "provision.provision_board = lambda path, *rest: (whole(path, *rest), os.kill(os.getpid(), 9));"
         "sys.exit(main(sys.argv[1:]))"

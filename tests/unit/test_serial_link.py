@@ -19,9 +19,10 @@ import serial
 
 from tern import frames, wire
 from ternhost.errors import DeviceError, RefusedError, UsageError
-from ternhost.links import listening, open_link
-from ternhost.links import serial as module
-from ternhost.links.serial import SerialLink
+from ternhost.reach import listening
+from ternhost.reach.links import open_link
+from ternhost.reach.ports import link as module
+from ternhost.reach.ports.link import SerialLink
 
 
 class Peer:

@@ -15,16 +15,17 @@ from harness import in_process  # noqa: F401, registers inprocess:N
 from harness.in_process import InProcessLink
 
 from ternhost import errors
-from ternhost.aggregate.run_table import FINISHED, RUNNING, StoredRun
-from ternhost.aggregate.store import Cohort, Round, Store
-from ternhost.algorithms.base import ALGORITHMS
-from ternhost.algorithms.fedsgd import Options
 from ternhost.cli import main as tern
-from ternhost.drivers.boards import BoardsDriver
+from ternhost.count.rounds import Cohort, Round
 from ternhost.errors import UsageError
-from ternhost.runs.options import Schedule, Where
-from ternhost.runs.serving import serve
-from ternhost.runs.status import END, Watcher
+from ternhost.learn.base import ALGORITHMS
+from ternhost.learn.fedsgd import Options
+from ternhost.reach.ports.driver import BoardsDriver
+from ternhost.run.options import Schedule, Where
+from ternhost.run.serve import serve
+from ternhost.run.status import END, Watcher
+from ternhost.store.runs import FINISHED, RUNNING, StoredRun
+from ternhost.store.store import Store
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("here")]  # each starts a host or several
 

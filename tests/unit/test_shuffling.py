@@ -8,10 +8,9 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from ternhost import mechanisms
 from ternhost.errors import UsageError
-from ternhost.mechanisms import cards, certify, shuffling
-from ternhost.mechanisms.base import MICRO
+from ternhost.privacy import cards, certify, mechanisms, shuffling
+from ternhost.privacy.base import MICRO
 
 SEED = 11
 

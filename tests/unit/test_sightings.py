@@ -4,8 +4,8 @@ import time
 
 import pytest
 
-from ternhost.aggregate.store import Store
-from ternhost.drivers.sightings import Sightings
+from ternhost.reach.sightings import Sightings
+from ternhost.store.store import Store
 
 LONG = {"text": 2000 * "x"}
 

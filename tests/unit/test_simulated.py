@@ -9,18 +9,19 @@ from simulating import ask, run
 from tern import gradient as gradients
 from tern import wire
 from tern.card import decode
-from ternhost import datasets, fleet, vectorised
-from ternhost.aggregate import estimate
-from ternhost.aggregate.questions import Question
-from ternhost.aggregate.rounds import COMPLETE
-from ternhost.algorithms import softmax
+from ternhost import datasets, vectorised
 from ternhost.cli import main
+from ternhost.count import estimate
+from ternhost.count.questions import Question
+from ternhost.count.rounds import COMPLETE
 from ternhost.datasets import Holdings
-from ternhost.drivers.base import Terms
-from ternhost.drivers.simulated import SimulatedDriver, count, lanes_at_a_time
 from ternhost.errors import RefusedError, UsageError
-from ternhost.fleet import Setting
-from ternhost.mechanisms import design
+from ternhost.learn import softmax
+from ternhost.privacy.mechanisms import design
+from ternhost.reach import fleet
+from ternhost.reach.driver import Terms
+from ternhost.reach.fleet import Setting
+from ternhost.reach.simulated.driver import SimulatedDriver, count, lanes_at_a_time
 
 
 def _dataset(n=4000, d=5, seed=3):
@@ -152,7 +153,7 @@ def test_values_in_parts_of_any_size(monkeypatch):
     card = design("three-outputs", 2).card
     question = Question(wire.VALUES, [1, 1, 1], -12, card, 2)
     for most in (1 << 21, 1 << 15):
-        monkeypatch.setattr("ternhost.drivers.simulated._CHUNK", most)
+        monkeypatch.setattr("ternhost.reach.simulated.driver._CHUNK", most)
         heard = []
         driver = _driver(values, 3)
         driver.open(1, [(question, driver.devices)])

@@ -8,13 +8,15 @@ import pytest
 from cryptography import x509
 
 from tern.links import mqtt
-from ternhost import fleet
-from ternhost.aggregate.store import Store
 from ternhost.cli import main
 from ternhost.errors import UsageError
-from ternhost.fleet import broker, keys, sites
-from ternhost.fleet.broker_files import ACCESS, PASSWORDS
-from ternhost.links.access import AUTHORITY, BOARDS, CERTIFICATE, CONFIG, HOST, KEY, Access
+from ternhost.provision import keys
+from ternhost.reach import fleet
+from ternhost.reach.addresses import AUTHORITY
+from ternhost.reach.broker import configuration, sites
+from ternhost.reach.broker.access import BOARDS, CERTIFICATE, CONFIG, HOST, KEY, Access
+from ternhost.reach.broker.mosquitto_files import ACCESS, PASSWORDS
+from ternhost.store.store import Store
 
 
 @pytest.fixture
@@ -22,7 +24,9 @@ def central(tmp_path):
     """A central broker's directory, and the keys of its devices 1 to 4."""
     with Store(tmp_path / "store.sqlite") as store:
         made = keys.add(store, [1, 2, 3, 4])
-    broker.configure(tmp_path / "my-broker", tmp_path / "store.sqlite", port=1234, names=("broker.local",))
+    configuration.configure(
+        tmp_path / "my-broker", tmp_path / "store.sqlite", port=1234, names=("broker.local",)
+    )
     return tmp_path / "my-broker", made
 
 
@@ -40,7 +44,7 @@ def section(directory, user):
 
 def test_a_site_has_what_its_broker_needs_and_no_key(central):
     directory, made = central
-    broker.add_site(
+    configuration.add_site(
         directory, "lab", bridge=True, names=("lab.local",), address="0.0.0.0", port=8884, boards=range(2, 4)
     )
     site = directory / "sites" / "lab"
@@ -63,7 +67,7 @@ def test_a_site_has_what_its_broker_needs_and_no_key(central):
 
 def test_its_certificate_is_signed_by_the_fleets_authority(central):
     directory, _ = central
-    broker.add_site(directory, "lab", bridge=True, names=("lab.local",))
+    configuration.add_site(directory, "lab", bridge=True, names=("lab.local",))
     site = directory / "sites" / "lab"
     assert (site / AUTHORITY).read_bytes() == (directory / AUTHORITY).read_bytes()
     certificate = x509.load_pem_x509_certificate((site / CERTIFICATE).read_bytes())
@@ -74,8 +78,8 @@ def test_its_certificate_is_signed_by_the_fleets_authority(central):
 
 def test_the_bridge_may_do_what_its_boards_need(central):
     directory, _ = central
-    broker.add_site(directory, "lab", bridge=True, boards=range(2, 3))
-    broker.add_site(directory, "shed", bridge=True)
+    configuration.add_site(directory, "lab", bridge=True, boards=range(2, 3))
+    configuration.add_site(directory, "shed", bridge=True)
     assert section(directory, "tern-site-lab") == [
         "topic write tern/site/lab",
         "topic read tern/round",
@@ -90,8 +94,8 @@ def test_the_bridge_may_do_what_its_boards_need(central):
 
 def test_new_keys_reach_the_sites(central, tmp_path):
     directory, _ = central
-    broker.add_site(directory, "lab", bridge=True, boards=range(3, 10))
-    broker.add_site(directory, "desk", relay=True, boards=range(4, 5))
+    configuration.add_site(directory, "lab", bridge=True, boards=range(3, 10))
+    configuration.add_site(directory, "desk", relay=True, boards=range(4, 5))
     site = directory / "sites" / "lab"
     conf = site / CONFIG
     conf.write_text(conf.read_text() + "# mine\n")
@@ -99,7 +103,7 @@ def test_new_keys_reach_the_sites(central, tmp_path):
     with Store(tmp_path / "store.sqlite") as store:
         new = keys.add(store, [5, 20])
         keys.revoke(store, [3])
-    broker.configure(directory)
+    configuration.configure(directory)
     assert users(site) == {"00000004", "00000005"}
     assert "topic write tern/up/00000005" in section(directory, "tern-site-lab")
     assert {name: (site / name).read_bytes() for name in kept} == kept
@@ -107,18 +111,18 @@ def test_new_keys_reach_the_sites(central, tmp_path):
     assert list(json.loads((directory / "sites" / "desk" / BOARDS).read_text())) == ["00000004"]
     assert mqtt.password(new[20]) not in (directory / "sites" / "desk" / BOARDS).read_text()
 
-    broker.configure(site)
+    configuration.configure(site)
     assert users(site) == {"00000004", "00000005"}, "by its own name, too"
-    broker.configure(directory, port=4321)
+    configuration.configure(directory, port=4321)
     assert "address broker.local:4321" in conf.read_text(), "the central broker is elsewhere"
     shutil.rmtree(site)
-    broker.configure(directory)
+    configuration.configure(directory)
     assert "tern-site-lab" not in users(directory) | {section(directory, "tern-site-lab")}
 
 
 def test_a_site_for_a_relay_alone(central):
     directory, made = central
-    broker.add_site(directory, "desk", relay=True, boards=range(2, 4))
+    configuration.add_site(directory, "desk", relay=True, boards=range(2, 4))
     site = directory / "sites" / "desk"
     assert {path.name for path in site.iterdir()} == {AUTHORITY, BOARDS, HOST, "site.json"}
     assert json.loads((site / BOARDS).read_text()) == {
@@ -130,7 +134,7 @@ def test_a_site_for_a_relay_alone(central):
     assert section(directory, "tern-site-desk") is None
     assert "tern-site-desk" not in users(directory)
 
-    broker.add_site(directory, "desk", bridge=True, port=8884)
+    configuration.add_site(directory, "desk", bridge=True, port=8884)
     assert Access.load(site / HOST).port == 8884, "a relay there reaches the site's broker from now on"
     assert users(site) == {"00000002", "00000003"}
     assert (site / BOARDS).exists()
@@ -147,22 +151,22 @@ def test_what_cannot_be(central):
         ({"name": "lab", "relay": True, "port": 1}, "site lab has no broker"),
     ):
         with pytest.raises(UsageError, match=message):
-            broker.add_site(directory, **options)
+            configuration.add_site(directory, **options)
     assert not (directory / "sites").exists()
-    broker.add_site(directory, "lab", bridge=True)
+    configuration.add_site(directory, "lab", bridge=True)
     with pytest.raises(UsageError, match="is the site of another broker"):
-        broker.configure(directory / "sites" / "lab", port=8884)
+        configuration.configure(directory / "sites" / "lab", port=8884)
     copy = directory.parent / "copy"
     shutil.copytree(directory / "sites" / "lab", copy)
     with pytest.raises(UsageError, match="is the site of another broker"):
-        broker.configure(copy)
+        configuration.configure(copy)
 
 
 def test_a_host_knows_the_ids_of_sites_with_a_broker(central):
     directory, _ = central
-    broker.add_site(directory, "lab", bridge=True, boards=range(2, 4))
-    broker.add_site(directory, "shed", bridge=True)
-    broker.add_site(directory, "desk", relay=True, boards=range(4, 5))
+    configuration.add_site(directory, "lab", bridge=True, boards=range(2, 4))
+    configuration.add_site(directory, "shed", bridge=True)
+    configuration.add_site(directory, "desk", relay=True, boards=range(4, 5))
     broken = directory / "sites" / "attic" / "site.json"
     broken.parent.mkdir()
     broken.write_text("{")
@@ -171,7 +175,7 @@ def test_a_host_knows_the_ids_of_sites_with_a_broker(central):
 
 def test_a_site_cannot_be_asked(central):
     directory, _ = central
-    broker.add_site(directory, "lab", bridge=True)
+    configuration.add_site(directory, "lab", bridge=True)
     with pytest.raises(UsageError, match="is a site: its broker lets no host in") as caught:
         fleet.parse(f"mqtt:{directory / 'sites' / 'lab'}").driver(None)
     assert "ask at the central broker" in caught.value.hint
@@ -179,25 +183,29 @@ def test_a_site_cannot_be_asked(central):
 
 def test_brokers_are_told_apart(tmp_path):
     """By every name that their certificates carry, and by the ids of their devices."""
-    broker.configure(tmp_path, names=("broker.local", "10.0.0.7", "localhost"))
-    broker.add_site(tmp_path, "lab", bridge=True, names=("lab.local", "localhost"), boards=range(1, 100))
+    configuration.configure(tmp_path, names=("broker.local", "10.0.0.7", "localhost"))
+    configuration.add_site(
+        tmp_path, "lab", bridge=True, names=("lab.local", "localhost"), boards=range(1, 100)
+    )
     for options, message in (
         ({"names": ("shed.local", "10.0.0.7")}, "10.0.0.7 is the central broker"),
         ({"names": ("lab.local",)}, "lab.local is the broker of site lab"),
         ({"boards": range(99, 121)}, "sites lab and shed would both have device 99"),
     ):
         with pytest.raises(UsageError, match=message):
-            broker.add_site(tmp_path, "shed", bridge=True, **options)
+            configuration.add_site(tmp_path, "shed", bridge=True, **options)
     assert not (tmp_path / "sites" / "shed").exists()
-    broker.add_site(tmp_path, "shed", bridge=True, names=("shed.local", "localhost"), boards=range(100, 121))
-    broker.add_site(tmp_path, "lab", bridge=True, boards=range(1, 51))
+    configuration.add_site(
+        tmp_path, "shed", bridge=True, names=("shed.local", "localhost"), boards=range(100, 121)
+    )
+    configuration.add_site(tmp_path, "lab", bridge=True, boards=range(1, 51))
     with pytest.raises(UsageError, match="lab is the site of another broker"):
-        broker.add_site(tmp_path / "sites" / "lab", "attic", bridge=True)
+        configuration.add_site(tmp_path / "sites" / "lab", "attic", bridge=True)
 
 
 def test_what_cannot_be_is_told_before_anything_is_written(central, tmp_path, capsys):
     directory, _ = central
-    broker.add_site(directory, "lab", bridge=True)
+    configuration.add_site(directory, "lab", bridge=True)
     assert main(["broker", "config", str(tmp_path / "new"), "--bridge", "La b"]) == 2
     assert not (tmp_path / "new").exists()
     before = (directory / PASSWORDS).read_bytes()
@@ -212,8 +220,8 @@ def test_a_bridge_without_tls_is_warned_of(tmp_path, capsys):
 
 
 def test_without_tls(tmp_path):
-    broker.configure(tmp_path, tls=False)
-    broker.add_site(tmp_path, "lab", bridge=True, port=8884)
+    configuration.configure(tmp_path, tls=False)
+    configuration.add_site(tmp_path, "lab", bridge=True, port=8884)
     conf = (tmp_path / "sites" / "lab" / CONFIG).read_text()
     assert "bridge_cafile" not in conf
     assert "certfile" not in conf

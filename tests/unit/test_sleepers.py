@@ -5,21 +5,21 @@ import time
 import pytest
 
 from tern import wire
-from ternhost import mechanisms
-from ternhost.aggregate import sleepers
-from ternhost.aggregate.aggregator import Aggregator
-from ternhost.aggregate.questions import Question
-from ternhost.aggregate.store import Store
 from ternhost.cli import main
-from ternhost.drivers.asking import Asking
-from ternhost.drivers.base import Terms
-from ternhost.drivers.roster import AWAKE, Roster
+from ternhost.count.aggregator import Aggregator
+from ternhost.count.questions import Question
 from ternhost.errors import UsageError
-from ternhost.fleet import keys
-from ternhost.links.mqtt import Said
-from ternhost.runs.options import Schedule, Where
-from ternhost.runs.serving import _long_enough
-from ternhost.runs.status import Watcher
+from ternhost.privacy import mechanisms
+from ternhost.provision import keys
+from ternhost.reach.broker.asking import Asking
+from ternhost.reach.broker.link import Said
+from ternhost.reach.broker.roster import AWAKE, Roster
+from ternhost.reach.driver import Terms
+from ternhost.run.options import Schedule, Where
+from ternhost.run.serve import _long_enough
+from ternhost.run.status import Watcher
+from ternhost.store import sleepers
+from ternhost.store.store import Store
 
 CARD = mechanisms.design("duchi", 2).card
 QUESTION = Question(wire.LOGISTIC, [0] * 28, -14, CARD, 1)

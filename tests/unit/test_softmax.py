@@ -13,12 +13,12 @@ from sklearn.linear_model import LogisticRegression
 from tern import card as cards
 from tern.inference import Classifier
 from tern.streams import Replay
-from ternhost.aggregate import estimate
-from ternhost.algorithms import softmax
-from ternhost.algorithms.softmax import LAPLACE, NOT_ENCRYPT, Settings
+from ternhost.count import estimate
 from ternhost.datasets import bundled
 from ternhost.errors import UsageError
-from ternhost.mechanisms import certify
+from ternhost.learn import softmax
+from ternhost.learn.softmax import LAPLACE, NOT_ENCRYPT, Settings
+from ternhost.privacy import certify
 from ternhost.vectorised import RandomLanes, ReplayLanes, probabilities, random_bits, sample
 
 

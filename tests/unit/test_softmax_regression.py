@@ -8,11 +8,11 @@ import ternhost
 from tern import model, wire
 from tern.fixed import ONE
 from ternhost import datasets
-from ternhost.algorithms import judging
-from ternhost.algorithms.base import ALGORITHMS, Audience
 from ternhost.errors import UsageError
-from ternhost.report import page as report
-from ternhost.report import training
+from ternhost.learn import judging
+from ternhost.learn.base import ALGORITHMS, Audience
+from ternhost.run.report import page as report
+from ternhost.run.report import training
 
 
 @pytest.fixture(autouse=True)

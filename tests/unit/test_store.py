@@ -2,25 +2,21 @@ import os
 import random
 import sqlite3
 import stat
-import struct
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import numpy as np
 import pytest
+from seen import reports_of
 
-from ternhost import mechanisms
-from ternhost.aggregate import schema
-from ternhost.aggregate.board_table import BoardRow
-from ternhost.aggregate.protocol_1 import translate
-from ternhost.aggregate.questions import Question, decode_body, round_body
-from ternhost.aggregate.report_log import reports_of
-from ternhost.aggregate.run_table import ABANDONED, FINISHED, RUNNING, StoredRun
-from ternhost.aggregate.store import Cohort, Round, Store
-from ternhost.aggregate.tallies import Tally
+from ternhost.count.questions import Question, round_body
+from ternhost.count.rounds import Cohort, Round, Tally
 from ternhost.errors import StorageError
+from ternhost.privacy import mechanisms
+from ternhost.store.boards import BoardRow
+from ternhost.store.runs import ABANDONED, FINISHED, RUNNING, StoredRun
+from ternhost.store.store import Store
 
 CARD = mechanisms.design("three-outputs", "2").card
 KEYS = {1: bytes(32), 2: b"k" * 32, 4_000_000_000: b"m" * 32}
@@ -110,96 +106,6 @@ def test_states_are_kept_by_name(store):
     store.save_state({"fleet key": "00", "many": [1, 2]})
     store.save_state({"fleet key": "01"})
     assert (store.state("fleet key"), store.state("many"), store.state("nothing")) == ("01", [1, 2], None)
-
-
-def take_over(path, version):
-    """Make the store of an older version at `path`."""
-    path.touch(0o600)
-    database = sqlite3.connect(path)
-    database.executescript(Path(__file__).with_name(f"store-{version}.sql").read_text())
-    database.close()
-
-
-def test_a_store_of_schema_2_is_taken_over_without_a_loss(path):
-    take_over(path, 2)
-    for _ in range(2):  # once it has become one of today's, it is opened as such
-        with Store(path, create=False) as store:
-            assert store.keys() == {**KEYS, 2: b"n" * 32}
-            assert store.revoked() == {2: 1767225600.0}
-            assert store.ended_rounds() == [(1, "complete", 2), (2, "abandoned", 1)]
-            assert store.open_rounds() == []  # it was asked by protocol 1
-            assert [list(devices) for devices in store.round_devices(1)] == [[1, 4_000_000_000], [2]]
-            assert (store.reports(1), store.reports(2)) == ([(1, b"a"), (2, b"b")], [(2, b"c")])
-            assert store.keys_before(Round(1, [], 1)) == {2: b"k" * 32}
-            assert store.weights(1) == b"weights"
-            assert store.state("fleet key") == "00" * 32
-            assert store.runs() == []
-            version = store._db.execute("PRAGMA user_version").fetchone()
-            assert version == (schema.VERSION,)
-    Store(path.with_name("new.sqlite")).close()
-    assert _schema(path) == _schema(path.with_name("new.sqlite"))
-
-
-def test_a_store_of_schema_3_is_taken_over_without_a_loss(path):
-    """Two rounds of a run, one under way; in each two cohorts whose reports are of different lengths."""
-    take_over(path, 3)
-    for _ in range(2):
-        with Store(path, create=False) as store:
-            assert store.keys() == KEYS
-            assert store.reports(1) == [(1, b"a"), (2, b"bcd"), (4_000_000_000, b"e")]
-            assert store.reports(2) == [(2, b"fgh"), (4_000_000_000, b"i")]
-            assert store.ended_rounds() == [(1, "complete", 3), (2, "abandoned", 2)]
-            assert store.open_rounds() == []  # it was asked by protocol 1
-            *_, last = store.rounds()
-            assert [(cohort.body, list(cohort.devices)) for cohort in last.cohorts] == [
-                (b"third", [4_000_000_000, 1]),
-                (b"fourth", [2]),
-            ]
-            assert (store.run("a"), store.history("a"), store.weights(1)) == (RUN, [{"round": 1}], b"weights")
-            with pytest.raises(StorageError):
-                add(store, 2, {2: b"xyz"})
-    Store(path.with_name("new.sqlite")).close()
-    assert _schema(path) == _schema(path.with_name("new.sqlite"))
-
-
-def test_a_store_of_schema_4_is_taken_over_without_a_loss(path):
-    take_over(path, 4)
-    for _ in range(2):
-        with Store(path, create=False) as store:
-            assert store.keys() == KEYS
-            assert store.reports(1) == [(1, b"a"), (2, b"bcd"), (4_000_000_000, b"e")]
-            assert (store.run("a"), store.history("a"), store.weights(1)) == (RUN, [{"round": 1}], b"weights")
-            assert (store.tallies(1), store.boards()) == ([], [])
-    Store(path.with_name("new.sqlite")).close()
-    assert _schema(path) == _schema(path.with_name("new.sqlite"))
-
-
-def test_what_was_asked_by_protocol_1_is_known_for_life():
-    card = bytes.fromhex("1280841e0002000100" + "0000003a")
-    for model, k, d, parameters, local in (
-        (2, 1, 4, (1, -1, 32767, -32768), b""),
-        (4, 2, 4, (1, 2, 3, 4), b""),
-        (6, 3, 4, (1, 2, 3, 4), struct.pack("<BBI", 3, 2, 1000)),
-        (8, 2, 4, (1, 0, -7, 1), b""),
-        (9, 1, 4, (0, 0, 0, 1), b""),
-    ):
-        body = (
-            struct.pack(f"<IBbHHHH{d}hH", 9, model, -14, k, 5, 60, d, *parameters, len(card)) + card + local
-        )
-        asked = decode_body(translate(body))
-        assert (asked.round, asked.model, asked.k, bytes(asked.card)) == (9, model, k, card)
-        assert asked.classes * asked.d == d
-        assert (asked.epochs, asked.rate, asked.tau) == ((3, 2, 1000) if local else (0, 0, 0))
-    for other in (b"", b"third", bytes(100)):
-        assert translate(other) == other
-
-
-def _schema(path):
-    database = sqlite3.connect(path)
-    tables = [name for (name,) in database.execute("SELECT name FROM sqlite_schema ")]
-    columns = {name: database.execute(f"PRAGMA table_info({name})").fetchall() for name in tables}
-    database.close()
-    return columns
 
 
 def test_a_report_counts_once(store):
@@ -308,7 +214,7 @@ def test_a_store_that_was_refused_leaves_the_lock_to_who_has_it(path, store):
     path.with_name(f"{path.name}-lock").chmod(0o644)
     with pytest.raises(StorageError, match="locked"):
         Store(path)
-    other = f"from ternhost.aggregate.store import Store; Store({str(path)!r})"
+    other = f"from ternhost.store.store import Store; Store({str(path)!r})"
     told = subprocess.run([sys.executable, "-c", other], capture_output=True, text=True)
     assert "locked" in told.stderr, "closing a file that is locked gives its lock away"
 
@@ -353,7 +259,7 @@ def test_it_can_be_read_meanwhile(path, store):
 
 
 def test_the_lock_dies_with_its_process(path):
-    holder = f"import os; from ternhost.aggregate.store import Store; s = Store({str(path)!r}); os.kill(os.getpid(), 9)"
+    holder = f"import os; from ternhost.store.store import Store; s = Store({str(path)!r}); os.kill(os.getpid(), 9)"
     assert subprocess.run([sys.executable, "-c", holder]).returncode == -9
     Store(path).close()
 
@@ -367,6 +273,7 @@ def test_the_lock_dies_with_its_process(path):
             "not a store",
         ),
         (lambda path: _set_version(path, 99), "newer version"),
+        (lambda path: _set_version(path, 4), "older version"),
         (lambda path: path.unlink(), "no store"),
     ],
 )
@@ -393,16 +300,18 @@ def test_a_directory_that_cannot_be_made(tmp_path):
 
 _FILL = """
 import resource, sys
+import numpy as np
 from ternhost.errors import StorageError
-from ternhost.aggregate.report_log import reports_of
-from ternhost.aggregate.store import Cohort, Round, Store
+from ternhost.store.store import Store
+from ternhost.count.rounds import Cohort, Reports, Round
 store = Store(sys.argv[1])
 store.open_round(Round(1, [Cohort(b"body", range(1, 1000001))], 1))
 committed = 0
 resource.setrlimit(resource.RLIMIT_FSIZE, (400_000, resource.RLIM_INFINITY))
 try:
     for start in range(1, 1000001, 100):
-        store.add_reports(reports_of(1, [(device, b"symbols!") for device in range(start, start + 100)]))
+        symbols = np.frombuffer(100 * b"symbols!", np.uint8).reshape(100, 8)
+        store.add_reports([Reports(1, np.arange(start, start + 100), symbols)])
         committed += 100
 except StorageError as error:
     print(committed)
@@ -423,13 +332,14 @@ def test_a_full_disk_loses_nothing_that_was_accepted(path):
 
 _KILLED = """
 import os, sys
-from ternhost.aggregate.report_log import reports_of
-from ternhost.aggregate.store import Cohort, Round, Store
+import numpy as np
+from ternhost.store.store import Store
+from ternhost.count.rounds import Cohort, Reports, Round
 store = Store(sys.argv[1])
 store.open_round(Round(1, [Cohort(b"body", range(1, 100001))], 1))
 device = 0
 while True:
-    store.add_reports(reports_of(1, [(device + 1, b"a"), (device + 2, b"b")]))
+    store.add_reports([Reports(1, np.array([device + 1, device + 2]), np.array([[97], [98]], np.uint8))])
     device += 2
     os.write(1, b".")
 """

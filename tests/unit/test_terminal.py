@@ -12,8 +12,8 @@ import time
 
 import pytest
 
-from ternhost.cli import terminal
-from ternhost.cli.terminal import ERASE_LINE, Progress, can_redraw, heeding_interrupts
+from ternhost import terminal
+from ternhost.terminal import ERASE_LINE, Progress, can_redraw, heeding_interrupts
 
 
 class Terminal(io.StringIO):

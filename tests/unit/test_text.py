@@ -14,8 +14,8 @@ from serial.tools.list_ports_common import ListPortInfo
 
 from tern import frames, wire
 from ternhost.cli import main
-from ternhost.cli.terminal import Progress
 from ternhost.errors import DeviceError
+from ternhost.terminal import Progress
 from ternhost.text import visible
 
 # Clears the screen, sets the title, writes over the line, adds one of its own, turns the direction.

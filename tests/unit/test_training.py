@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 from tern import wire
-from ternhost.algorithms import training
-from ternhost.algorithms.optimisers import OPTIMISERS
-from ternhost.algorithms.parameters import LARGEST_WEIGHT
-from ternhost.algorithms.training import Settings, Trainer
 from ternhost.errors import UsageError
+from ternhost.learn import training
+from ternhost.learn.optimisers import OPTIMISERS
+from ternhost.learn.parameters import LARGEST_WEIGHT
+from ternhost.learn.training import Settings, Trainer
 
 
 def settings(**changes):

@@ -6,11 +6,11 @@ import struct
 import pytest
 
 from tern import frames, wire
-from ternhost.aggregate import sleepers
-from ternhost.aggregate.store import Store
 from ternhost.cli import main
 from ternhost.errors import USAGE
-from ternhost.fleet import keys
+from ternhost.provision import keys
+from ternhost.store import sleepers
+from ternhost.store.store import Store
 from terntools.boards import mpy, update
 from terntools.boards.program import program_files
 

@@ -17,8 +17,9 @@ from tern.gradient import Gradient
 from tern.local import LocalTrainer
 from tern.streams import Keyed, Replay
 from ternhost import vectorised
-from ternhost.mechanisms import base, design
-from ternhost.mechanisms.certify import distribution
+from ternhost.privacy import base
+from ternhost.privacy.certify import distribution
+from ternhost.privacy.mechanisms import design
 from ternhost.vectorised import RandomLanes, ReplayLanes, random_bits
 
 CLIENTS = 300

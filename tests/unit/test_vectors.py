@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from terntools.boards import modules
+
 ROOT = Path(__file__).parents[2]
 GENERATORS = sorted((ROOT / "tests" / "vectors").glob("make_*.py"))
 
@@ -22,3 +24,11 @@ def test_vectors_are_up_to_date(generator: Path, tmp_path: Path, monkeypatch: py
     for path in made:
         kept = ROOT / "shared_specs" / "vectors" / path.name
         assert path.read_text() == kept.read_text(), f"{kept.name}: run {generator.name}"
+
+
+def test_what_writes_cards_and_frames_for_tests_uses_nothing_of_the_library() -> None:
+    files = sorted((ROOT / "tests" / "spec").glob("*.py"))
+    assert files
+    for path in files:
+        roots = {name.partition(".")[0] for name in modules.imports(path.read_text())}
+        assert roots <= {"hashlib", "spec", "struct", "zlib"}, path.name

@@ -19,19 +19,19 @@ from fcntl import ioctl
 import pytest
 from rich.console import Console
 
-from ternhost.aggregate.board_table import BoardRow
-from ternhost.aggregate.run_table import FINISHED
-from ternhost.aggregate.store import Store
 from ternhost.cli import main as tern
-from ternhost.cli.terminal import sleep_while_read
-from ternhost.cli.watch import _by_line
-from ternhost.dashboard import curves
-from ternhost.dashboard.braille import plot
-from ternhost.dashboard.picture import Picture, picture
-from ternhost.dashboard.reader import Reader
-from ternhost.dashboard.snapshot import GatewayView, OpenRound, RunView, Snapshot
-from ternhost.dashboard.terminal import Drawn
 from ternhost.errors import BROKEN_PIPE, OK, STORAGE, USAGE
+from ternhost.store.boards import BoardRow
+from ternhost.store.reader import Reader
+from ternhost.store.runs import FINISHED
+from ternhost.store.snapshot import GatewayView, OpenRound, RunView, Snapshot
+from ternhost.store.store import Store
+from ternhost.terminal import sleep_while_read
+from ternhost.watch import curves
+from ternhost.watch.braille import plot
+from ternhost.watch.picture import Picture, picture
+from ternhost.watch.terminal import Drawn
+from ternhost.watch.watch_command import _by_line
 
 TERN = [sys.executable, "-c", "import sys; from ternhost.cli import main; sys.exit(main())"]
 SERVE = ["serve", "--fleet", "simulated:60", "--store", "s.sqlite", "--no-report", "--quiet"]

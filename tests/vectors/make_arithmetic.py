@@ -1,6 +1,6 @@
 """Write shared_specs/vectors/arithmetic.json.
 
-    python tests/vectors/make_arithmetic.py
+    PYTHONPATH=tests python tests/vectors/make_arithmetic.py
 
 What is expected is computed from the text of shared_specs/arithmetic.md alone, in integers of any size: nothing of the
 library is used here. Cases are chosen by hand for the ends and ties of every rounding; the others are drawn from
@@ -12,6 +12,8 @@ import json
 import math
 import struct
 from pathlib import Path
+
+from spec import cards
 
 VECTORS = Path(__file__).parents[2] / "shared_specs" / "vectors"
 
@@ -199,7 +201,7 @@ def local(comment, model, parameters, exponent, records, epochs, batch, rate, ta
 
 def inference(comment, rows, exponent, records, q, number=1):
     """The records' labels are not used."""
-    card = struct.pack("<BIBIIii", 0x13, 2_000_000, q, 2**q, 1, -(2**q), 2**q)
+    card = cards.laplace(2_000_000, q, 2**q, 1, -(2**q), 2**q)
     values = probabilities(rows, exponent, records[(number - 1) % len(records)][:-1], q)
     fields = {
         "round": number,
@@ -218,7 +220,7 @@ def inference(comment, rows, exponent, records, q, number=1):
 def label_of(comment, rows, records, number=1):
     """The class of the largest probability, under randomised response over the classes."""
     p = probabilities(rows, -12, records[(number - 1) % len(records)][:-1], 14)
-    card = struct.pack("<BIHHI", 0x12, 20_000_000, len(rows), 1, 2**29)
+    card = cards.window(20_000_000, len(rows), 1, 2**29)
     fields = {
         "round": number,
         "model": INFERENCE,
@@ -236,7 +238,7 @@ def label_of(comment, rows, records, number=1):
 
 
 def collection(comment, model, asked, records, *, range_=0, number=1, symbols=2, device=7):
-    card = struct.pack("<BIHHI", 0x12, 20_000_000, symbols, 1, 2**29)
+    card = cards.window(20_000_000, symbols, 1, 2**29)
     values = collected(
         model, asked, records[(number - 1) % len(records)][:-1], range_, symbols, device, number
     )

@@ -1,16 +1,19 @@
 """Write shared_specs/vectors/cards.json and sampler.json.
 
-    python tests/vectors/make_core.py
+    PYTHONPATH=tests python tests/vectors/make_core.py
 
 The cards are small ones chosen by hand; what they mean is checked by exact enumeration in the tests. The byte streams
 are SHA-256 in counter mode of each case's comment, so that the file can be made again byte for byte.
 """
 
-import hashlib
-import json
 import struct
 from array import array
+from itertools import accumulate
 from pathlib import Path
+
+from parts import stream, write
+from spec import cards
+from spec.cards import laplace, mixture, two_levels, window
 
 from tern import sampler
 from tern.card import TABLE, CardError, T, card_hash, certify, decode
@@ -21,42 +24,19 @@ from tern.streams import Replay
 VECTORS = Path(__file__).parents[2] / "shared_specs" / "vectors"
 
 
-def table(epsilon, levels, rows, p=None, version=1):
-    if p is None:
-        p = (len(rows) - 1).bit_length() - 1 if len(rows) > 2 else 0
-    data = struct.pack("<BIBB", version << 4 | 1, epsilon, p, len(levels)) + struct.pack(
-        f"{len(levels)}b", *levels
-    )
-    for row in rows:
-        total = 0
-        for n in row[:-1]:
-            total += n
-            data += struct.pack("<I", total)
-    return data
-
-
-def window(epsilon, n, w, p):
-    return struct.pack("<BIHHI", 0x12, epsilon, n, w, p)
-
-
-def laplace(epsilon, q, t, s, low, high):
-    return struct.pack("<BIBIIii", 0x13, epsilon, q, t, s, low, high)
-
-
-def mixture(epsilon, p, first, second):
-    return struct.pack("<BIIH", 0x14, epsilon, p, len(first)) + first + second
+def table(epsilon, levels, rows, knot_bits=None):
+    """rows: how often of T each level comes, a row for each knot."""
+    return cards.table(epsilon, levels, [list(accumulate(row[:-1])) for row in rows], knot_bits)
 
 
 def hierarchy(epsilon, bounds, inside, low):
     """Level cards keep the range with `inside` of T; value cards get the sign wrong with `low` of T at the ends."""
-    m = len(inside)
-    levels = b"".join(window(1, m, 1, p) for p in inside)
-    values = b"".join(table(1, (-1, 1), [(T - n, n), (n, T - n)]) for n in low)
-    return struct.pack(f"<BIB{m - 1}h", 0x15, epsilon, m, *bounds) + levels + values
+    ranges = [window(1, len(inside), 1, p) for p in inside]
+    return cards.hierarchy(epsilon, bounds, ranges, [two_levels(1, T - n, n) for n in low])
 
 
 # at e**1: 3/(1+3) > 2.71.., so shares of 2.7 : 1
-DUCHI_1 = table(1_000_000, (-1, 1), [(783548893, T - 783548893), (T - 783548893, 783548893)])
+DUCHI_1 = two_levels(1_000_000, 783548893, T - 783548893)
 THREE = table(
     2_000_000,
     (-1, 0, 1),
@@ -241,21 +221,13 @@ LAST_SYMBOL = table(1, (-1, 0, 1), [(T // 2, T - T // 2 - 1000, 1000), (T // 2 -
 MIDDLE_SYMBOL = table(
     1, (-1, 0, 1), [(T // 2, 1000, T - T // 2 - 1000), (T // 2 - 8000, 9000, T - T // 2 - 1000)], 0
 )
-INNER_KNOT = table(1, (-1, 1), [(T // 2, T // 2), (T // 10, T - T // 10), (T // 2 + 5, T - T // 2 - 5)])
+INNER_KNOT = cards.table(1, (-1, 1), ((T // 2,), (T // 10,), (T // 2 + 5,)))
 # What is worst is the upper end of the lower range (one below its bound), beside its lower end.
-UPPER_END = (
-    struct.pack("<BIBh", 0x15, MAX_EPSILON, 2, 0)
-    + window(1, 2, 1, 900_000_000) * 2
-    + table(1, (-1, 1), [(T // 2 + 1, T // 2 - 1), (T // 2, T // 2)])
-    + table(1, (-1, 1), [(T - 5_000_000, 5_000_000), (700_000_000, T - 700_000_000)])
-)
+EVEN, STEEP = two_levels(1, T // 2 + 1, T // 2), two_levels(1, T - 5_000_000, 700_000_000)
+UPPER_END = cards.hierarchy(MAX_EPSILON, (0,), [window(1, 2, 1, 900_000_000)] * 2, [EVEN, STEEP])
 # The same for the lower end of the upper range, beside its upper end.
-LOWER_END = (
-    struct.pack("<BIBh", 0x15, MAX_EPSILON, 2, 0)
-    + window(1, 2, 1, 900_000_000) * 2
-    + table(1, (-1, 1), [(700_000_000, T - 700_000_000), (T - 5_000_000, 5_000_000)])
-    + table(1, (-1, 1), [(T // 2 + 1, T // 2 - 1), (T // 2, T // 2)])
-)
+MIRRORED = two_levels(1, 700_000_000, T - 5_000_000)
+LOWER_END = cards.hierarchy(MAX_EPSILON, (0,), [window(1, 2, 1, 900_000_000)] * 2, [MIRRORED, EVEN])
 MANY_RANGES = hierarchy(
     MAX_EPSILON,
     [15000 - 2000 * i for i in range(15)],
@@ -335,10 +307,6 @@ def card_case(comment, data, flags):
     if certified:
         case["too_small"] = too_small(card)
     return case
-
-
-def stream(comment, n):
-    return b"".join(hashlib.sha256(f"{comment} {i}".encode()).digest() for i in range(n // 32 + 1))[:n]
 
 
 XS = [-16384, 16384, 0, 1, -1, 8192, -8191, 12345, -4096, 16383, -16383, 5, 2048, -2047, 9999, 6553]
@@ -463,29 +431,21 @@ def exp_case(epsilon):
     }
 
 
-def write(name, notes, tests, **more):
-    lists = []
-    for key, cases in {"tests": tests, **more}.items():
-        lines = ",\n".join("  " + json.dumps(case) for case in cases)
-        lists.append(f' "{key}": [\n{lines}\n]')
-    (VECTORS / name).write_text(f'{{"notes": {json.dumps(notes)},\n' + ",\n".join(lists) + "}\n")
-
-
 def main():
-    cards = [card_case(c, d, []) for c, d in GOOD] + [card_case(c, d, ["hostile"]) for c, d in HOSTILE]
+    tests = [card_case(c, d, []) for c, d in GOOD] + [card_case(c, d, ["hostile"]) for c, d in HOSTILE]
     edges = [card_case(c, d, []) for c, d in EDGES]
     for case in edges:
         case["flags"] = [] if case["certified"] else ["hostile"]
     write(
-        "cards.json",
+        VECTORS / "cards.json",
         "cards.md: decodes and certified as stated; too_small: the largest micro-epsilon that is not kept",
-        cards + edges,
+        tests=tests + edges,
         exp_lower=[exp_case(epsilon) for epsilon in EPSILONS],
     )
     write(
-        "sampler.json",
+        VECTORS / "sampler.json",
         "cards.md: the symbols that these bytes draw for these inputs",
-        [sample_case(c, d) for c, d in GOOD] + [sample_case(*case) for case in SAMPLES],
+        tests=[sample_case(c, d) for c, d in GOOD] + [sample_case(*case) for case in SAMPLES],
     )
 
 

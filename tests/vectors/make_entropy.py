@@ -12,12 +12,9 @@ from collections import deque
 from pathlib import Path
 
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+from parts import stream
 
 VECTORS = Path(__file__).parents[2] / "shared_specs" / "vectors"
-
-
-def stream(comment, n):
-    return b"".join(hashlib.sha256(f"{comment} {i}".encode()).digest() for i in range(n // 32 + 1))[:n]
 
 
 # --- Health tests ---------------------------------------------------------------------------------------------

@@ -1,17 +1,18 @@
 """Write the vectors of wire.md's frames: tags, questions, every frame, good and hostile.
 
-    python tests/vectors/make_frames.py
+    PYTHONPATH=tests python tests/vectors/make_frames.py
 
 Written from the text with Python's own hashlib and struct, without the device library (but for the schema, which is by
 definition what wire.py builds), so that the two can disagree.
 """
 
-import hashlib
 import random
 import struct
 from pathlib import Path
 
-from parts import KEY, KEY_B, case, packed, sealed, write
+from parts import KEY, KEY_B, case, write
+from spec import answers, frames
+from spec.frames import FLEET, sealed
 
 from tern.wire import SCHEMA, schema_text
 
@@ -21,13 +22,8 @@ words = random.Random(20261122)
 CARD = bytes.fromhex(
     "11 80841e00 00 02 ff 01 ffffff0f 000000e0".replace(" ", "")
 )  # frames do not look inside
-FLEET = 2**32 - 1
 ERR_FRAME, ERR_TAG = 1, 2
 IDS = (1, 2**30 - 1, 2**30, 2**31 - 1, 2**31, 2**32 - 2)  # where a 31-bit small integer ends
-
-
-def digest(key, data):
-    return hashlib.sha256(key + data).digest()
 
 
 def tag_vectors():
@@ -39,7 +35,7 @@ def tag_vectors():
         ("an answer key", KEY[:16], b"x" * 64),
         ("key and data fill a block", KEY, bytes(32)),
     ):
-        good = digest(key, data)[:8]
+        good = frames.tag(key, data)
         tests.append(case(comment, "valid", key=key.hex(), data=data.hex(), tag=good.hex()))
         for bit in (0, 37, 63):
             bad = (int.from_bytes(good, "big") ^ 1 << bit).to_bytes(8, "big")
@@ -63,13 +59,13 @@ REGRESSION = dict(ROUND, model=10, classes=2, d=2, k=3, batch=4)
 
 
 def round_body(f, card=CARD):
-    head = struct.pack("<BIIBBbBHHBBBIH", 2, *(f[name] for name in HEAD), f.get("length", len(card)))
-    if f["model"] in (8, 9):
-        number = sum(1 << j for j, asked in enumerate(f["parameters"]) if asked)
-        question = number.to_bytes((len(f["parameters"]) + 7) // 8, "little")
+    values = f["parameters"]
+    if f["model"] in frames.COLLECTIONS:
+        asked = frames.features([j for j, wanted in enumerate(values) if wanted], len(values))
     else:
-        question = struct.pack(f"<{len(f['parameters'])}h", *f["parameters"])
-    return head + question + card
+        asked = frames.int16s(values)
+    *head, epochs, rate, tau = (f[name] for name in HEAD)
+    return frames.round_body(*head, (epochs, rate, tau), asked, card, f.get("length"))
 
 
 def frame_case(kind, comment, data, key=b"", **fields):
@@ -189,7 +185,7 @@ def round_vectors():
 
 
 def question(key, device, fields, card=CARD):
-    return digest(key, round_body(dict(fields, device=device), card))
+    return frames.question(key, device, round_body(dict(fields, device=device), card)[5:])
 
 
 def question_vectors():
@@ -216,7 +212,7 @@ def question_vectors():
 
 
 def report(device, number, symbols, base, key):
-    return sealed(key, struct.pack("<BII", 0x82, device, number) + packed(symbols, base))
+    return sealed(key, struct.pack("<BII", 0x82, device, number) + frames.packed(symbols, base))
 
 
 def report_vectors():
@@ -244,18 +240,12 @@ def report_vectors():
     return tests
 
 
-def reports(number, rows):
-    """rows: REPORT frames of one length."""
-    size = len(rows[0]) - 17
-    return struct.pack("<BIH", 0x85, number, size) + b"".join(row[1:5] + row[9:] for row in rows)
-
-
 def reports_vectors():
     rows = [report(device, 9, [device % 3], 3, question(KEY, device, ROUND)[8:24]) for device in IDS]
     wide = [report(7, 9, [1] * 1024, 3, question(KEY, 7, ROUND)[8:24])] * 2
     most = [report(i + 1, 9, [i % 3], 3, KEY[:16]) for i in range((2560 - 7) // 13)]
     tests = [
-        frame_case("reports", comment, reports(9, given), b"", reports=[row.hex() for row in given])
+        frame_case("reports", comment, answers.reports(*given), b"", reports=[row.hex() for row in given])
         for comment, given in (
             ("of six clients", rows),
             ("of one", rows[:1]),
@@ -264,11 +254,11 @@ def reports_vectors():
         )
     ]
     for comment, data in (
-        ("without a row", reports(9, rows[:1])[:7]),
-        ("half a row", reports(9, rows)[:-1]),
+        ("without a row", answers.reports(rows[0])[:7]),
+        ("half a row", answers.reports(*rows)[:-1]),
         ("size 0", struct.pack("<BIH", 0x85, 9, 0) + bytes(12)),
         ("size 257", struct.pack("<BIH", 0x85, 9, 257) + bytes(269)),
-        ("one row more than fits", reports(9, [*most, most[0]])),
+        ("one row more than fits", answers.reports(*most, most[0])),
     ):
         tests.append(bad_frame("reports", comment, data))
     return tests
@@ -276,7 +266,7 @@ def reports_vectors():
 
 def model_body(f):
     values = [f[name] for name in ("device", "round", "model", "exponent", "classes", "d")]
-    return struct.pack("<BIIBbBH", 4, *values) + struct.pack(f"<{len(f['parameters'])}h", *f["parameters"])
+    return struct.pack("<BIIBbBH", 4, *values) + frames.int16s(f["parameters"])
 
 
 def model_vectors():
@@ -329,10 +319,7 @@ def fleet_key_vectors():
     tests = []
     for device in IDS:
         for epoch in (1, 2**30 - 1):
-            label = b"tern fleet key " + struct.pack("<I", epoch)
-            mask = digest(KEY, label + b"1")[:16] + digest(KEY, label + b"2")[:16]
-            hidden = bytes(a ^ b for a, b in zip(mask, KEY_B, strict=True))
-            data = sealed(KEY, struct.pack("<BII", 5, device, epoch) + hidden)
+            data = sealed(KEY, frames.fleet_key_body(KEY, device, epoch, KEY_B))
             fields = {"device": device, "epoch": epoch, "fleet_key": KEY_B.hex()}
             tests.append(frame_case("fleet_key", f"epoch {epoch} for device {device}", data, KEY, **fields))
     tests.append(bad_frame("fleet_key", "another key", sealed(KEY_B, data[:-8]), KEY, ERR_TAG))

@@ -1,15 +1,15 @@
 """Write the vectors of ledger.md: files good and hostile, and what a device does with them, payment by payment.
 
-    python tests/vectors/make_ledger.py
+    PYTHONPATH=tests python tests/vectors/make_ledger.py
 
 Written from the text alone, without the device library, so that the two can disagree.
 """
 
-import struct
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from parts import case, checked_ledger, write
+from parts import case, write
+from spec.files import ledger_file
 
 VECTORS = Path(__file__).parents[2] / "shared_specs" / "vectors"
 
@@ -37,10 +37,8 @@ class Book:
     n: int | None = None  # length field, if not the report's
 
     def image(self):
-        n = len(self.report) if self.n is None else self.n
-        head = (self.budget, self.spent, self.last, self.question, self.state, self.reserved, n)
-        data = struct.pack("<4sIII32sBBH", self.magic, *head) + self.report
-        return checked_ledger(data)
+        fields = (self.budget, self.spent, self.last, self.question, self.state, self.report, self.reserved)
+        return ledger_file(self.magic, *fields, self.n)
 
     def loaded(self):
         """As a device has it in RAM."""

@@ -1,6 +1,6 @@
 """Write the vectors of whole rounds: the files of a board, and frame by frame what it answers and writes.
 
-    PYTHONPATH=firmware:tests/device python tests/vectors/make_rounds.py
+    PYTHONPATH=firmware:tests:tests/device python tests/vectors/make_rounds.py
 
 Boards and frames are written from the texts alone; the answers are those of the device library. That they are right is
 for the second device to say, which was written from the texts, too (tests/second_device).
@@ -13,71 +13,57 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from known_board import answers_of, get, hello_of, one_by_one, put, start
-from parts import case, checked_ledger, sealed, write
+from parts import case, write
+from spec.cards import T, hierarchy, laplace, mixture, table, two_levels, window
+from spec.files import client_row, fleet_file, key_of, ledger_file, records_file
+from spec.frames import (
+    COLLECTIONS,
+    FLEET,
+    features,
+    fleet_key_body,
+    hello_request,
+    int16s,
+    round_body,
+    sealed,
+)
 
 from tern.entropy import POSITION
 
 VECTORS = Path(__file__).parents[2] / "shared_specs" / "vectors"
-FLEET = 2**32 - 1
+EPSILON = 2_000_000
 LAST = 2**30 - 1
-T = 2**30
 FLEET_KEY = hashlib.sha256(b"fleet").digest()
 EDGES = (2**30 - 1, 2**30, 2**31 - 1, 2**31, 2**32 - 2)
 ZERO = bytes(32)
 
 
-def key_of(device):
-    return hashlib.sha256(b"client %d" % device).digest()
-
-
 # --- Cards ------------------------------------------------------------------------------------------------------
 
 
-def table(levels, rows, epsilon=2_000_000):
-    p = {2: 0, 3: 1, 5: 2}[len(rows)]
-    card = struct.pack("<BIBB", 0x11, epsilon, p, len(levels)) + struct.pack(f"{len(levels)}b", *levels)
-    return card + b"".join(struct.pack(f"<{len(row)}I", *row) for row in rows)
+def noise(*fields, epsilon=EPSILON):
+    """A laplace card, of 1/8 unless fields say another."""
+    return laplace(epsilon, *(fields or (3, 1000, 125, -8, 8)))
 
 
-def window(n, w, p, epsilon=2_000_000):
-    return struct.pack("<BIHHI", 0x12, epsilon, n, w, p)
-
-
-def laplace(q=3, t=1000, s=125, lo=-8, hi=8, epsilon=2_000_000):
-    return struct.pack("<BIBIIii", 0x13, epsilon, q, t, s, lo, hi)
-
-
-def mixture(first, second, p=T // 3, epsilon=2_000_000):
-    return struct.pack("<BIIH", 0x14, epsilon, p, len(first)) + first + second
-
-
-def hierarchy(bounds, epsilon=2_000_000):
+def ranges(bounds):
     m = len(bounds) + 1
-    card = struct.pack("<BIB", 0x15, epsilon, m) + struct.pack(f"<{m - 1}h", *bounds)
-    card += b"".join(window(m, 1, T * 4 // 7 + i, 1) for i in range(m))
-    return card + b"".join(table((-1, 1), ((T * 3 // 5 - i,), (T * 2 // 5 + i,)), 1) for i in range(m))
+    values = [two_levels(1, T * 3 // 5 - i, T * 2 // 5 + i) for i in range(m)]
+    return hierarchy(EPSILON, bounds, [window(1, m, 1, T * 4 // 7 + i) for i in range(m)], values)
 
 
-TWO = table((-1, 1), ((940_000_000,), (T - 940_000_000,)))
-THREE = table(
-    (-1, 0, 1), ((844_000_000, 959_000_000), (114_800_000, 958_900_000), (114_700_000, 229_700_000))
-)
-LEAKING = table((-1, 1), ((970_000_000,), (T - 970_000_000,)))
-WIDE = window(15, 5, 800_000_000)
-CATEGORIES = window(5, 1, 650_000_000)
-MIXED = mixture(TWO, WIDE)
-RANGES = hierarchy((5000, -5000))
-CARDS = {"table of two levels": TWO, "table of three": THREE, "window": WIDE, "laplace": laplace(), "mixture": MIXED,
+TWO = two_levels(EPSILON, 940_000_000, T - 940_000_000)
+THREE_ROWS = (844_000_000, 959_000_000), (114_800_000, 958_900_000), (114_700_000, 229_700_000)
+THREE = table(EPSILON, (-1, 0, 1), THREE_ROWS)
+LEAKING = two_levels(EPSILON, 970_000_000, T - 970_000_000)
+WIDE = window(EPSILON, 15, 5, 800_000_000)
+CATEGORIES = window(EPSILON, 5, 1, 650_000_000)
+MIXED = mixture(EPSILON, T // 3, TWO, WIDE)
+RANGES = ranges((5000, -5000))
+CARDS = {"table of two levels": TWO, "table of three": THREE, "window": WIDE, "laplace": noise(), "mixture": MIXED,
          "hierarchy": RANGES}  # fmt: skip
 
 
 # --- Boards -----------------------------------------------------------------------------------------------------
-
-
-def ledger(magic=b"TLG2", budget=10**9, spent=0, last=0, question=ZERO, state=0, report=b""):
-    return checked_ledger(
-        magic + struct.pack("<III32sBBH", budget, spent, last, question, state, 0, len(report)) + report
-    )
 
 
 @dataclass(frozen=True)
@@ -92,7 +78,7 @@ class Board:
     budget: int = 10**9
     shapes: int = 0
     start: int = 0
-    ledgers: tuple = (ledger(),)  # the last one is that of all others
+    ledgers: tuple = (ledger_file(),)  # the last one is that of all others
     fleet: tuple | None = None  # pause, slot, ahead, epoch, records
     files: dict = field(default_factory=dict)  # others instead; None: not there
 
@@ -101,15 +87,15 @@ class Board:
         files = {}
         for i in range(self.clients):
             device = self.first + i
-            fields = (self.largest, self.budget, self.start + i * self.held, self.held, self.shapes)
-            rows += struct.pack("<I32sIIIHH", device, key_of(device), *fields)
+            rows += client_row(
+                device, self.largest, self.budget, self.start + i * self.held, self.held, self.shapes
+            )
             files[f"ledger/{device:08x}"] = self.ledgers[min(i, len(self.ledgers) - 1)]
         count = self.clients * self.held
         values = [16384 - (3001 * i + 5171 * j) % 32769 for i in range(count) for j in range(self.d + 1)]
-        records = b"TRD1" + struct.pack("<HI", self.d, count) + struct.pack(f"<{len(values)}h", *values)
-        files = {"clients.bin": rows, "records.bin": records, **files}
+        files = {"clients.bin": rows, "records.bin": records_file(self.d, values), **files}
         if self.fleet:
-            files["fleet.bin"] = b"TFL2" + FLEET_KEY + struct.pack("<IHHIH", *self.fleet)
+            files["fleet.bin"] = fleet_file(FLEET_KEY, *self.fleet)
         files |= self.files
         return {name: data for name, data in files.items() if data is not None}
 
@@ -139,15 +125,12 @@ class Round:
     key: bytes | None = None
 
     def frame(self):
-        if self.model in (8, 9):
-            question = sum(1 << j for j in self.parameters).to_bytes((self.d + 7) // 8, "little")
+        if self.model in COLLECTIONS:
+            question = features(self.parameters, self.d)
         else:
             n = self.classes * self.d
-            question = struct.pack(
-                f"<{n}h", *[self.parameters[j % len(self.parameters)] + j // 2 for j in range(n)]
-            )
-        fixed = (
-            2,
+            question = int16s([self.parameters[j % len(self.parameters)] + j // 2 for j in range(n)])
+        fields = (
             self.device,
             self.number,
             self.model,
@@ -157,11 +140,7 @@ class Round:
             self.d,
             self.k,
         )
-        body = (
-            struct.pack("<BIIBBbBHHBBBIH", *fixed, self.batch, *self.local, len(self.card))
-            + question
-            + self.card
-        )
+        body = round_body(*fields, self.batch, self.local, question, self.card)
         return sealed(self.key or (FLEET_KEY if self.device == FLEET else key_of(self.device)), body)
 
 
@@ -170,7 +149,7 @@ def ask(number=1, **fields):
     model = fields.get("model", 2)
     usual = {}
     if model == 4:
-        usual = {"classes": 3, "k": 3, "card": laplace()}
+        usual = {"classes": 3, "k": 3, "card": noise()}
     elif 5 <= model <= 7:
         usual = {"local": (2, 3, 40_000)}
     elif model in (8, 9):
@@ -180,17 +159,9 @@ def ask(number=1, **fields):
     return Round(number, **{**usual, **fields})
 
 
-def hello(nonce=1):
-    return sealed(b"", struct.pack("<BI", 1, nonce))
-
-
 def fleet_key(epoch, device=7, key=None, new=ZERO, owner=7):
-    label = b"tern fleet key " + struct.pack("<I", epoch)
     key = key or key_of(owner)
-    mask = hashlib.sha256(key + label + b"1").digest()[:16] + hashlib.sha256(key + label + b"2").digest()[:16]
-    return sealed(
-        key, struct.pack("<BII", 5, device, epoch) + bytes(a ^ b for a, b in zip(mask, new, strict=True))
-    )
+    return sealed(key, fleet_key_body(key, device, epoch, new))
 
 
 RESTART = "restart"
@@ -281,7 +252,7 @@ def models():
     rounds("model 9: hashed, as they are, hashed by all", replace(board, clients=2), *steps)
     for model in (2, 5, 10):
         steps = [ask(number, model=model, batch=2, d=3, k=3) for number in (1, 2, 4, LAST)]
-        near = replace(board, ledgers=(ledger(last=LAST - 3),))
+        near = replace(board, ledgers=(ledger_file(last=LAST - 3),))
         rounds(f"model {model}: batches of 2 of 5 records", board, *steps[:3])
         if model in (2, 10):
             rounds(f"model {model}: the last round of all", near, steps[3])
@@ -311,16 +282,16 @@ def cards():
         ]
         rounds(f"{name}: all of four values, two, one, three", board, *steps)
     rounds("a category above the card's, and a negative one", board,
-           *[ask(i + 1, model=9, d=4, k=1, parameters=(j,), card=window(n, 1, T // n + 9)) for i, (j, n) in
+           *[ask(i + 1, model=9, d=4, k=1, parameters=(j,), card=window(EPSILON, n, 1, T // n + 9)) for i, (j, n) in
              enumerate(((0, 2), (1, 5), (2, 256), (3, 3)))])  # fmt: skip
-    wide = laplace(0, 2**20, 1, -32767, 32768, 2_000_000)
+    wide = noise(0, 2**20, 1, -32767, 32768)
     large = Board(d=65, held=1)
     rounds("256 bytes of symbols, the most; and one value more", large,
            ask(1, model=10, classes=2, d=65, k=129, card=wide), ask(1, model=10, classes=2, d=65, k=128, card=wide))  # fmt: skip
-    bytewise = laplace(0, 2**20, 1, -127, 128, 2_000_000)
+    bytewise = noise(0, 2**20, 1, -127, 128)
     rounds("257 bytes of symbols, and 256", large,
            *[ask(1, model=10, classes=4, d=65, k=k, card=bytewise) for k in (257, 256)])  # fmt: skip
-    dear = window(3, 1, T // 3, 20_000_000)
+    dear = window(20_000_000, 3, 1, T // 3)
     rounds(
         "a cost above 2**32",
         replace(large, largest=FLEET),
@@ -328,15 +299,15 @@ def cards():
     )
     for what, card, more in (
         ("model 4 with a table", THREE, {"model": 4}),
-        ("model 4 with a window", window(3, 1, 650_000_000), {"model": 4}),
-        ("a label with a laplace card", laplace(), {"model": 4, "k": 1}),
+        ("model 4 with a window", window(EPSILON, 3, 1, 650_000_000), {"model": 4}),
+        ("a label with a laplace card", noise(), {"model": 4, "k": 1}),
         ("a label with a table", THREE, {"model": 4, "k": 1}),
         ("a label with a wider window", WIDE, {"model": 4, "k": 1, "classes": 15}),
         ("a label with fewer classes than symbols", CATEGORIES, {"model": 4, "k": 1, "classes": 4}),
         ("a label with more classes than symbols", CATEGORIES, {"model": 4, "k": 1, "classes": 6}),
         ("model 9 with a wider window", WIDE, {"model": 9}),
         ("model 9 with a table", THREE, {"model": 9}),
-        ("model 9 with a laplace card", laplace(), {"model": 9}),
+        ("model 9 with a laplace card", noise(), {"model": 9}),
         ("a byte behind the card", THREE + b"\0", {}),
         ("another version", b"\x21" + THREE[1:], {}),
         ("shape 6", b"\x16" + THREE[1:], {}),
@@ -347,7 +318,7 @@ def cards():
 
 # What stands against a round, in the order of wire.md -> fields of the board, of the ROUND.
 HELD_600 = (0, 65535, 1, 1, 600)
-AT_50 = {"ledgers": (ledger(spent=5, last=50, state=2),)}
+AT_50 = {"ledgers": (ledger_file(spent=5, last=50, state=2),)}
 FAULTS = {
     "no such client": ({}, {"device": 9, "key": key_of(7)}),
     "wrong tag": ({}, {"key": ZERO}),
@@ -390,7 +361,7 @@ def refusal(*names):
     steps = [ask(**asked)]
     made = Board(**board)
     if "no entropy" in names:  # the other client has found out
-        made = replace(made, clients=2, start=0, ledgers=(*made.ledgers, ledger()))
+        made = replace(made, clients=2, start=0, ledgers=(*made.ledgers, ledger_file()))
         files = made.image()
         rows = files["clients.bin"]
         row = struct.unpack("<I32sIIIHH", rows[52:])
@@ -405,33 +376,39 @@ def refusal(*names):
 
 def bounds():
     """Just within, and just without."""
-    spent = ledger(budget=10_000_000, spent=6_000_000, last=9, state=2)
+    spent = ledger_file(budget=10_000_000, spent=6_000_000, last=9, state=2)
     for what, board in (
         ("the ledger's budget covers one more report", Board(ledgers=(spent,))),
-        ("it does not, by one", Board(ledgers=(ledger(budget=9_999_999, spent=6_000_000, last=9, state=2),))),
+        (
+            "it does not, by one",
+            Board(ledgers=(ledger_file(budget=9_999_999, spent=6_000_000, last=9, state=2),)),
+        ),
         (
             "the client's budget covers one more report",
-            Board(budget=10_000_000, ledgers=(ledger(spent=6_000_000, last=9, state=2),)),
+            Board(budget=10_000_000, ledgers=(ledger_file(spent=6_000_000, last=9, state=2),)),
         ),
-        ("it does not, by one", Board(budget=9_999_999, ledgers=(ledger(spent=6_000_000, last=9, state=2),))),
+        (
+            "it does not, by one",
+            Board(budget=9_999_999, ledgers=(ledger_file(spent=6_000_000, last=9, state=2),)),
+        ),
         ("more is spent than the client's budget", Board(budget=5_000_000, ledgers=(spent,))),
         ("as much as the client allows in one report", Board(largest=4_000_000, ledgers=(spent,))),
         ("a micro-epsilon more than it allows", Board(largest=3_999_999, ledgers=(spent,))),
     ):
-        rounds(what, board, ask(10), ask(11), hello())
+        rounds(what, board, ask(10), ask(11), hello_request())
     for number in (2**20 + 9, 2**20 + 10):
         rounds(f"round {number} after 9, by its own key", Board(ledgers=(spent,)), ask(number))
     fleet = Board(ledgers=(spent,), fleet=POLICY)
     for number in (1024 + 9, 1024 + 10):
         rounds(f"round {number} after 9, by the fleet's key", fleet, ask(number, device=FLEET))
     for shapes in (0, 2, 4, 8, 16, 32, 62):
-        steps = [ask(i + 1, card=card, k=1) for i, card in enumerate((TWO, WIDE, laplace(), MIXED, RANGES))]
+        steps = [ask(i + 1, card=card, k=1) for i, card in enumerate((TWO, WIDE, noise(), MIXED, RANGES))]
         rounds(f"shapes allowed: {shapes}", Board(shapes=shapes), *steps)
     for model in (4, 10):
         rounds(f"one report of model {model} at the largest cost", Board(largest=2_000_000 if model == 4 else 8_000_000),
                ask(1, model=model), ask(2, model=model, k=3 if model == 4 else 5))  # fmt: skip
     rounds("a card whose claim is too small by one, and one that is just kept", BOARD,
-           ask(1, card=laplace(epsilon=1_999_999)), ask(2, card=laplace()))  # fmt: skip
+           ask(1, card=noise(epsilon=1_999_999)), ask(2, card=noise()))  # fmt: skip
 
 
 def numbers():
@@ -441,11 +418,13 @@ def numbers():
         board = Board(first=first, clients=clients, held=1, fleet=POLICY)
         last = first + clients - 1
         rounds(f"ids from {first} on", board, ask(1, device=first), ask(1, device=FLEET), ask(2, device=FLEET, k=1),
-               ask(2, device=last, k=1), ask(3, device=last + 1 if clients > 1 else first - 1), hello(),
+               ask(2, device=last, k=1), ask(3, device=last + 1 if clients > 1 else first - 1), hello_request(),
                fleet_key(2, first, owner=first))  # fmt: skip
     for number in (0, 2**30, 2**31 - 1, 2**31, FLEET):
-        rounds(f"round {number}", Board(ledgers=(ledger(last=LAST - 1),)), ask(number), flags=["hostile"])
-    end = Board(ledgers=(ledger(last=LAST - 2),))
+        rounds(
+            f"round {number}", Board(ledgers=(ledger_file(last=LAST - 1),)), ask(number), flags=["hostile"]
+        )
+    end = Board(ledgers=(ledger_file(last=LAST - 2),))
     rounds("the last rounds of all", end, ask(LAST - 1), ask(LAST), ask(LAST), ask(2**30), ask(LAST - 1))
     for device in (0, 1, 6, 8, 2**30, 2**31, 2**32 - 2):
         rounds(f"no client {device} here", BOARD, ask(1, device=device), flags=["hostile"])
@@ -484,28 +463,30 @@ def frames():
     rounds(
         "MODEL has no answer, a damaged one neither", BOARD, model, model[:-1], model[:3], sealed(b"", b"\4")
     )
-    rounds("HELLO_REQUEST", Board(fleet=(60, 1000, 1, 77, 50)), hello(), hello(0), hello(FLEET), hello()[:-1] + b"?",
+    rounds("HELLO_REQUEST", Board(fleet=(60, 1000, 1, 77, 50)), hello_request(), hello_request(0), hello_request(FLEET), hello_request()[:-1] + b"?",
            sealed(b"", b"\1" + bytes(3)), sealed(b"", b"\1" + bytes(5)))  # fmt: skip
     rounds(
         "HELLO of a board without files",
         Board(files=dict.fromkeys(("clients.bin", "records.bin", "ledger/00000007"))),
-        hello(),
+        hello_request(),
         ask(),
     )
-    rounds("HELLO of a board without a ledger", Board(files={"ledger/00000007": None}), hello())
+    rounds("HELLO of a board without a ledger", Board(files={"ledger/00000007": None}), hello_request())
     rounds(
         "HELLO tells the budget of the first client",
         replace(THREE_CLIENTS, budget=9_000_000),
         ask(1, device=5),
         ask(2, device=6),
-        hello(),
+        hello_request(),
     )
     for last, state in ((0, 0), (9, 1), (9, 2)):
-        book = ledger(
+        book = ledger_file(
             b"TLG1", spent=4 * bool(state), last=last, question=key_of(1) if state else ZERO, state=state
         )
         rounds(
-            f"HELLO with a ledger of protocol 1, state {state}", Board(ledgers=(book,), budget=900), hello()
+            f"HELLO with a ledger of protocol 1, state {state}",
+            Board(ledgers=(book,), budget=900),
+            hello_request(),
         )
 
 
@@ -548,11 +529,11 @@ def fleets():
     )
     rounds("a fleet of three, and one of them alone", THREE_CLIENTS, ask(1, device=6), ask(1, device=FLEET), ask(1, device=FLEET),
            ask(1, device=7), ask(1, device=FLEET, k=1), two, ask(2, device=5, k=1), ask(2, device=6, k=2))  # fmt: skip
-    rounds("one of three has no ledger, one is beyond the round", replace(THREE_CLIENTS, ledgers=(ledger(last=9), ledger()[:-1], ledger())),
-           ask(3, device=FLEET), hello())  # fmt: skip
+    rounds("one of three has no ledger, one is beyond the round", replace(THREE_CLIENTS, ledgers=(ledger_file(last=9), ledger_file()[:-1], ledger_file())),
+           ask(3, device=FLEET), hello_request())  # fmt: skip
     rounds(
         "one of three has no budget left",
-        replace(THREE_CLIENTS, ledgers=(ledger(), ledger(budget=3_999_999))),
+        replace(THREE_CLIENTS, ledgers=(ledger_file(), ledger_file(budget=3_999_999))),
         ask(1, device=FLEET),
     )
     rounds(
@@ -571,14 +552,14 @@ def fleets():
         replace(THREE_CLIENTS, files={"clients.bin": None}),
         ask(1, device=FLEET),
         ask(1, device=5),
-        hello(),
+        hello_request(),
     )
     old = b"TFL1" + FLEET_KEY + struct.pack("<IHH", 0, 0, 1)
     rounds(
         "fleet.bin of protocol 1",
         replace(THREE_CLIENTS, files={"fleet.bin": old}),
         ask(1, device=FLEET),
-        hello(),
+        hello_request(),
     )
     good = THREE_CLIENTS.image()["fleet.bin"]
     for what, file in (
@@ -592,7 +573,7 @@ def fleets():
             Board(files={"fleet.bin": file}),
             ask(),
             ask(device=FLEET),
-            hello(),
+            hello_request(),
             flags=["hostile"],
         )
     rows = THREE_CLIENTS.image()["clients.bin"]
@@ -604,7 +585,7 @@ def fleets():
         ("whose first row allows shape 6", rows[:50] + b"\x40\0" + rows[52:]),
     ):  # fmt: skip
         rounds(f"clients.bin {what}", replace(THREE_CLIENTS, files={"clients.bin": file}), ask(1, device=FLEET), ask(1, device=6),
-               ask(2, device=7), hello(), flags=["hostile"])  # fmt: skip
+               ask(2, device=7), hello_request(), flags=["hostile"])  # fmt: skip
     records = BOARD.image()["records.bin"]
     for what, board in (
         ("missing", Board(files={"records.bin": None})), ("cut short", Board(files={"records.bin": records[:-1]})),
@@ -626,7 +607,7 @@ def fleets():
 def states():
     first, other = ask(5), ask(5, parameters=(3, -4))
     rounds("the same question again, another, an older one, after a restart, too", BOARD, first, first, other, ask(4), Start(b""),
-           first, other, ask(4), hello())  # fmt: skip
+           first, other, ask(4), hello_request())  # fmt: skip
     for what, changed in (
         ("number of values", {"k": 1}), ("card", {"card": TWO}), ("batch", {"batch": 1}), ("model", {"model": 3}),
         ("range", {"range": 1}), ("exponent", {"exponent": -13}),
@@ -637,7 +618,7 @@ def states():
             held = state == states - 2
             used = {"spent": 2_000_000, "last": 9} if state else {}
             asked = {"question": key_of(1)} if 0 < state < states - 1 else {}
-            book = ledger(
+            book = ledger_file(
                 magic, state=state, report=b"\x82" + bytes(range(20)) if held else b"", **used, **asked
             )
             rounds(
@@ -648,7 +629,7 @@ def states():
                 ask(10),
                 ask(10),
                 ask(9),
-                hello(),
+                hello_request(),
             )
     again = ask(9).frame()
     asked = hashlib.sha256(key_of(7) + again[:-8]).digest()
@@ -656,28 +637,35 @@ def states():
         ("the same", asked), ("another first byte", bytes([asked[0] ^ 1]) + asked[1:]),
         ("another byte 8", asked[:8] + bytes([asked[8] ^ 128]) + asked[9:]), ("another last byte", asked[:-1] + bytes([asked[-1] ^ 1])),
     ):  # fmt: skip
-        book = ledger(spent=2_000_000, last=9, question=question, state=1, report=b"\x82" + bytes(range(20)))
+        book = ledger_file(
+            spent=2_000_000, last=9, question=question, state=1, report=b"\x82" + bytes(range(20))
+        )
         rounds(f"a ledger with the question asked: {what}", Board(ledgers=(book,)), again, ask(10))
     rounds(
         "the most reports paid at once",
-        Board(fleet=(0, 0, 1000, 1, 0), budget=4 * 10**9, ledgers=(ledger(budget=4 * 10**9),)),
+        Board(fleet=(0, 0, 1000, 1, 0), budget=4 * 10**9, ledgers=(ledger_file(budget=4 * 10**9),)),
         ask(1),
     )
-    rounds("a ledger written over a longer one", Board(ledgers=(ledger(last=3) + bytes(50),)), ask(4), ask(5))
+    rounds(
+        "a ledger written over a longer one",
+        Board(ledgers=(ledger_file(last=3) + bytes(50),)),
+        ask(4),
+        ask(5),
+    )
     rounds(
         "the ledger's longest report",
-        Board(ledgers=(ledger(spent=1, last=9, question=key_of(1), state=1, report=bytes(273)),)),
+        Board(ledgers=(ledger_file(spent=1, last=9, question=key_of(1), state=1, report=bytes(273)),)),
         ask(10),
     )
     rounds("no random bytes: paid, and nothing sent; then none before a restart", BOARD, ask(1), Start(b""), ask(2), ask(2), ask(1), ask(3),
-           hello(), Start(), ask(2), ask(3))  # fmt: skip
+           hello_request(), Start(), ask(2), ask(3))  # fmt: skip
     rounds("one random byte of many", BOARD, Start(b"\0"), ask(1, card=WIDE), ask(2))
     rounds(
         "no random bytes, paid ahead",
         Board(fleet=(0, 0, 3, 1, 0)),
         Start(b""),
         ask(1),
-        hello(),
+        hello_request(),
         ask(1),
         ask(2),
         Start(),
@@ -709,12 +697,12 @@ def paying_ahead():
         board,
         *cheap[:5],
         cheap[4],
-        hello(),
+        hello_request(),
         ask(5),
         ask(4),
         Start(),
         *cheap[3:8],
-        hello(),
+        hello_request(),
     )
     rounds(
         "a round beyond those reserved, a dearer report",
@@ -728,26 +716,26 @@ def paying_ahead():
     )
     rounds(
         "the budget pays for two",
-        Board(fleet=(0, 0, 9, 1, 0), ledgers=(ledger(budget=4_000_000),)),
+        Board(fleet=(0, 0, 9, 1, 0), ledgers=(ledger_file(budget=4_000_000),)),
         *cheap[:3],
-        hello(),
+        hello_request(),
     )
     rounds(
         "the client's budget pays for two",
         Board(fleet=(0, 0, 9, 1, 0), budget=4_000_001),
         *cheap[:3],
-        hello(),
+        hello_request(),
         Start(),
         cheap[2],
     )
     rounds(
         "the budget pays for one",
-        Board(fleet=(0, 0, 9, 1, 0), ledgers=(ledger(budget=3_999_999),)),
+        Board(fleet=(0, 0, 9, 1, 0), ledgers=(ledger_file(budget=3_999_999),)),
         *cheap[:2],
     )
     rounds(
         "no round beyond the last",
-        Board(fleet=(0, 0, 9, 1, 0), ledgers=(ledger(last=LAST - 2),)),
+        Board(fleet=(0, 0, 9, 1, 0), ledgers=(ledger_file(last=LAST - 2),)),
         ask(LAST - 1),
         ask(LAST),
         Start(),
@@ -787,7 +775,7 @@ def fleet_keys():
     board = replace(board, fleet=(0, 0, 1, 5, 9))
     new = hashlib.sha256(b"new").digest()
     rounds("a new key of the fleet", board, fleet_key(6, new=new), ask(1, device=FLEET), ask(1, device=FLEET, key=new), fleet_key(6),
-           fleet_key(5), hello(), Start(), ask(2, device=FLEET, key=new), fleet_key(FLEET), fleet_key(FLEET - 1))  # fmt: skip
+           fleet_key(5), hello_request(), Start(), ask(2, device=FLEET, key=new), fleet_key(FLEET), fleet_key(FLEET - 1))  # fmt: skip
     rounds(
         "the same epoch, an earlier one, none",
         board,
@@ -807,7 +795,7 @@ def fleet_keys():
     rounds("no key to replace", BOARD, fleet_key(6), ask(1, device=FLEET, key=ZERO))
     rounds("for other devices, under other keys, of other lengths", Board(clients=2, fleet=POLICY), fleet_key(6, 8, owner=8), fleet_key(6, 8),
            fleet_key(6, 0), fleet_key(6, FLEET), fleet_key(6, key=FLEET_KEY), fleet_key(6, key=ZERO), sealed(key_of(7), fleet_key(6)[:-9]),
-           sealed(key_of(7), fleet_key(6)[:-8] + b"\0"), hello(), flags=["hostile"])  # fmt: skip
+           sealed(key_of(7), fleet_key(6)[:-8] + b"\0"), hello_request(), flags=["hostile"])  # fmt: skip
     rounds(
         "without clients.bin", Board(fleet=POLICY, files={"clients.bin": None}), fleet_key(6), fleet_key(6, 0)
     )

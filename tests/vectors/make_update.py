@@ -1,6 +1,6 @@
 """Write the vectors of update.md: UPDATE and UPDATED frames, and packages, good and hostile.
 
-    python tests/vectors/make_update.py
+    PYTHONPATH=tests python tests/vectors/make_update.py
 
 Written from the text with Python's own hashlib, hmac and struct, without the device library, so that the two can
 disagree.
@@ -11,7 +11,8 @@ import hmac
 import struct
 from pathlib import Path
 
-from parts import KEY, KEY_B, case, sealed, write
+from parts import KEY, KEY_B, case, write
+from spec.frames import sealed
 
 VECTORS = Path(__file__).parents[2] / "shared_specs" / "vectors"
 DAMAGED = 7

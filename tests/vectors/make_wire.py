@@ -1,6 +1,6 @@
 """Write the vectors of wire.md: cobs and packing. make_frames.py makes the frames.
 
-    python tests/vectors/make_wire.py
+    PYTHONPATH=tests python tests/vectors/make_wire.py
 
 Written from the two texts with Python's own hashlib, struct and wide integers, without the device library, so that the
 two can disagree.
@@ -9,27 +9,14 @@ two can disagree.
 import random
 from pathlib import Path
 
-from parts import case, packed, write
+from parts import case, write
+from spec.frames import cobs, packed
 
 VECTORS = Path(__file__).parents[2] / "shared_specs" / "vectors"
 words = random.Random(20240229)
 
 
 # --- COBS -----------------------------------------------------------------------------------------------------
-
-
-def cobs(data):
-    """Blocks of up to 254 bytes that are not 0; a block shorter than that stands for itself and a 0 behind it."""
-    out = bytearray()
-    blocks = data.split(b"\0")
-    for i, block in enumerate(blocks):
-        last = i == len(blocks) - 1
-        while len(block) > 254 or (len(block) == 254 and not last):
-            out += b"\xff" + block[:254]
-            block = block[254:]
-        out += bytes((len(block) + 1,)) + block
-        # 254 bytes at the very end need no further block, and the code 255 promises no 0
-    return bytes(out)
 
 
 def cobs_vectors():
@@ -50,7 +37,7 @@ def cobs_vectors():
         ("2560 bytes, the longest frame", bytes(1 + i % 255 for i in range(2560))),
         ("2560 zeros", bytes(2560)),
     ]
-    tests = [case(c, "valid", frame=d.hex(), coded=(cobs(d) + b"\0").hex()) for c, d in good]
+    tests = [case(c, "valid", frame=d.hex(), coded=cobs(d).hex()) for c, d in good]
     for c, d in [
         ("empty frame: a credit", b"\0"),
         ("a code alone, of an empty frame", b"\1\0"),
@@ -60,7 +47,7 @@ def cobs_vectors():
         ("block cut short by the end", b"\x05\x11\x22\0"),
         ("code without its block", b"\xff\0"),
         ("zero inside a full block", b"\xff" + b"\x11" * 100 + b"\0"),
-        ("2561 bytes: longer than any frame", cobs(bytes(1 + i % 255 for i in range(2561))) + b"\0"),
+        ("2561 bytes: longer than any frame", cobs(bytes(1 + i % 255 for i in range(2561)))),
         ("4000 bytes of noise without a zero", bytes(1 + i * i % 255 for i in range(4000)) + b"\0"),
     ]:
         tests.append(case(c, "invalid", ["hostile"], coded=d.hex()))

@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Self
 
-from ternhost.cli.terminal import Progress
 from ternhost.errors import UsageError
 from ternhost.options import require
+from ternhost.terminal import Progress
 
 _WIDTH = 30
 

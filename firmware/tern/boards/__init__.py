@@ -5,10 +5,15 @@ import sys
 import time
 
 from tern import __version__, compat
+from tern.compat import TYPE_CHECKING
 from tern.entropy import Generator
 from tern.links import open_link
 from tern.storage import FLEET, StorageError, read_fleet
 from tern.wire import MIXED
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
 
 
 class Base:
@@ -22,10 +27,10 @@ class Base:
     locked = False  # whether nobody gets the console
     assessed = MIXED  # what the health tests of its entropy see
     in_place = False  # whether a ledger may be written over (see Ledger)
-    ticks_us = staticmethod(getattr(time, "ticks_us", None))
-    ticks_diff = staticmethod(getattr(time, "ticks_diff", None))
+    ticks_us: "Callable[[], int]" = staticmethod(getattr(time, "ticks_us", None))
+    ticks_diff: "Callable[[int, int], int]" = staticmethod(getattr(time, "ticks_diff", None))
 
-    def text(self):
+    def text(self) -> str:
         """What the board is, for people: `board; interpreter; tern version`, and where there is one `; last_error` and
         `; temperature`.
         """
@@ -36,11 +41,11 @@ class Base:
         warmth = self.temperature()
         return text if warmth is None else text + "; %d C" % ((warmth + 500) // 1000)
 
-    def generator(self):
+    def generator(self) -> Generator:
         """A fresh Generator over this board's entropy source."""
         return Generator()
 
-    def link(self):
+    def link(self) -> "Any":
         """The link to the host, see tern.links; slotted if fleet.bin says so."""
         try:
             slot = read_fleet(self.directory + "/" + FLEET)[2]
@@ -53,52 +58,52 @@ class Base:
             return Slotted(link, slot)
         return link
 
-    def open_link(self):
+    def open_link(self) -> "Any":
         """The link itself."""
         return open_link(self)
 
-    def begin(self):
+    def begin(self) -> None:
         """Give the console to the link: no byte of a frame interrupts the program."""
         import micropython
 
         micropython.kbd_intr(-1)
 
-    def end(self):
+    def end(self) -> None:
         """Give the console back."""
         import micropython
 
         micropython.kbd_intr(3)
 
-    def keep(self, word=0):
+    def keep(self, word: int = 0) -> int:
         """Keep `word` (u32, not 0) until power off, through resets. Return the one kept last, 0 at first."""
         return 0
 
-    def failed(self, error):
+    def failed(self, error: BaseException) -> None:
         """Count an exception and keep its class alone, since a message may hold what is nobody's business."""
         gc.collect()
         self.exceptions = min(self.exceptions + 1, 0xFFFF)
         self.last_error = type(error).__name__[:32]
 
-    def watch(self):
+    def watch(self) -> None:
         """Start the watchdog, where there is one, to be fed by compat.feed()."""
 
-    def unwatch(self):
+    def unwatch(self) -> None:
         """Stop the watchdog."""
 
-    def reset(self):
+    def reset(self) -> None:
         """Start as after power on, where there is a power."""
 
-    def led(self, on):
+    def led(self, on: bool) -> None:
         """Show whether a frame is being answered."""
 
-    def marker(self, on):
+    def marker(self, on: bool) -> None:
         """Set the pin that marks a measured window for an energy meter."""
 
-    def temperature(self):
+    def temperature(self) -> "int | None":
         """Thousandths of a degree Celsius of the chip, or None."""
         return None
 
-    def unique_id(self):
+    def unique_id(self) -> bytes:
         """Bytes that no other board has."""
         import machine
 
@@ -110,7 +115,9 @@ class PinBoard(Base):
 
     watch_ms = 8388  # an RP2040 counts no further
 
-    def __init__(self, led=None, marker=None, directory=""):
+    def __init__(
+        self, led: "str | int | None" = None, marker: "str | int | None" = None, directory: str = ""
+    ) -> None:
         """led, marker: names or numbers of pins, None for none."""
         from machine import Pin
 
@@ -119,28 +126,28 @@ class PinBoard(Base):
         self._led = None if led is None else Pin(led, Pin.OUT, value=0)
         self._marker = None if marker is None else Pin(marker, Pin.OUT, value=0)
 
-    def watch(self):
+    def watch(self) -> None:
         try:
             from machine import WDT
         except ImportError:  # an emulated board
             return
         compat.feed = WDT(timeout=self.watch_ms).feed
 
-    def reset(self):
+    def reset(self) -> None:
         import machine
 
         machine.reset()
 
-    def led(self, on):
+    def led(self, on: bool) -> None:
         if self._led:
             self._led(on)
 
-    def marker(self, on):
+    def marker(self, on: bool) -> None:
         if self._marker:
             self._marker(on)
 
 
-def is_littlefs():
+def is_littlefs() -> bool:
     """Return whether the root is LittleFS; before MicroPython 1.25 nobody can tell."""
     try:
         import vfs

@@ -2,8 +2,13 @@
 
 import sys
 
+from tern.compat import TYPE_CHECKING
 
-def this_board():
+if TYPE_CHECKING:
+    from tern.boards import Base
+
+
+def this_board() -> "Base":
     """Return its Board."""
     if sys.platform == "rp2":
         from tern.boards.rp2 import Board

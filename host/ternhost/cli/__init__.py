@@ -23,7 +23,6 @@ from typing import Any, NoReturn, Protocol
 from ternhost import errors, extras
 from ternhost.errors import TernError, UsageError
 from ternhost.registry import Registry
-from ternhost.text import visible
 
 
 class Command(Protocol):
@@ -47,9 +46,10 @@ COMMANDS: Registry[Command] = Registry(
         "plan": "ternhost.cli.plan",
         "experiment": "ternhost.cli.experiment",
         "serve": "ternhost.cli.serve",
-        "gateway": "ternhost.cli.gateway",
-        "dashboard": "ternhost.cli.dashboard",
-        "watch": "ternhost.cli.watch",
+        "broker": "ternhost.reach.broker.commands",
+        "gateway": "ternhost.reach.gateway.commands",
+        "dashboard": "ternhost.watch.dashboard_command",
+        "watch": "ternhost.watch.watch_command",
     },
 )
 
@@ -77,20 +77,6 @@ class _Version(argparse.Action):
 
         print(f"tern {version('tern-ldp')}")
         parser.exit()
-
-
-def add_command(subparsers: Any, name: str, summary: str, example: str) -> argparse.ArgumentParser:
-    """Add a (sub)command whose `--help` ends with `example`, one command or more, a line each."""
-    lines = "\n".join("  " + line.strip() for line in example.strip().splitlines())
-    parser: argparse.ArgumentParser = subparsers.add_parser(
-        name, help=summary, description=summary[:1].upper() + summary[1:] + ".", epilog=f"example:\n{lines}"
-    )
-    return parser
-
-
-def print_result(result: dict[str, Any], text: str, as_json: bool) -> None:
-    """Print a command's result: one JSON object, or the text for people."""
-    print(json.dumps(result) if as_json else visible(text, lines=True))
 
 
 def build_parser(names: Iterable[str] | None = None) -> Parser:

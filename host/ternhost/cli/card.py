@@ -8,17 +8,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tern.card import Card
-from ternhost import mechanisms
-from ternhost.cli import add_command, print_result
-from ternhost.cli.terminal import Progress
+from ternhost.command import add_command, print_result
 from ternhost.errors import FAILED, OK, UsageError
 from ternhost.files import replacing
-from ternhost.mechanisms import cards, shipped
-from ternhost.mechanisms.base import MICRO, Design, parse_epsilon
-from ternhost.mechanisms.lhp import Composite
+from ternhost.privacy import cards, mechanisms
+from ternhost.privacy.base import MICRO, Design, parse_epsilon
+from ternhost.privacy.mechanisms import shipped
+from ternhost.privacy.mechanisms.lhp import Composite
+from ternhost.terminal import Progress
 
 if TYPE_CHECKING:
-    from ternhost.mechanisms.shuffling import Shuffled
+    from ternhost.privacy.shuffling import Shuffled
 
 
 def add_parser(subparsers: Any) -> None:
@@ -161,7 +161,7 @@ def _card_file(args: argparse.Namespace) -> bytes:
 
 
 def _plot(card: Card | Composite, worth: dict[str, Any], path: Path) -> None:
-    from ternhost.report import plots  # loads matplotlib
+    from ternhost.run.report import plots  # loads matplotlib
 
     title = f"{worth['shape']} card, epsilon {worth['epsilon_certified']}, {worth['levels']} outputs"
     plots.check_place(path)
@@ -169,11 +169,11 @@ def _plot(card: Card | Composite, worth: dict[str, Any], path: Path) -> None:
 
 
 def run_account(args: argparse.Namespace) -> int:
-    from ternhost.mechanisms import shuffling  # loads scipy
+    from ternhost.privacy import shuffling  # loads scipy
 
     what, card, local = _accounted(args)
     if args.plot:
-        from ternhost.report import plots  # loads matplotlib
+        from ternhost.run.report import plots  # loads matplotlib
 
         plots.check_place(Path(args.plot))
     told = shuffling.account(local, args.reports, args.delta, card, args.values)
@@ -245,7 +245,7 @@ def _shuffled_words(what: str, told: Shuffled) -> str:
 
 
 def run_ship(args: argparse.Namespace) -> int:
-    from ternhost.mechanisms.ship import ship
+    from ternhost.privacy.mechanisms.ship import ship
 
     directory = Path(args.output) if args.output else shipped.directory()
 

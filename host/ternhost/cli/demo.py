@@ -5,11 +5,12 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from ternhost.cli import add_command, running
+from ternhost.cli import running
 from ternhost.cli.progress import ProgressPrinter
-from ternhost.runs import result as results
-from ternhost.runs.options import Where
-from ternhost.runs.run import Run
+from ternhost.command import add_command
+from ternhost.run import result as results
+from ternhost.run.options import Where
+from ternhost.run.run import Run
 
 _BOARDS = 8
 _REPORTS = 20_000
@@ -31,7 +32,7 @@ def add_parser(subparsers: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from ternhost.algorithms.fedsgd import Options
+    from ternhost.learn.fedsgd import Options
 
     printer = ProgressPrinter()
     options = Options(reports=args.reports, epsilon=args.epsilon)

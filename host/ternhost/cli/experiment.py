@@ -8,12 +8,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from ternhost import experiments, mechanisms
-from ternhost.cli import add_command, print_result
-from ternhost.cli.terminal import Progress
+from ternhost import experiments
+from ternhost.command import add_command, print_result
 from ternhost.errors import OK, InterruptedByUser, StorageError, UsageError
 from ternhost.experiments import Contender, Options
-from ternhost.runs.directory import new_directory
+from ternhost.privacy import mechanisms
+from ternhost.run.directory import new_directory
+from ternhost.terminal import Progress
 
 
 def add_parser(subparsers: Any) -> None:

@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from ternhost import datasets
-from ternhost.algorithms.judging import TRIVIAL, WORDS
-from ternhost.algorithms.parameters import MODELS
-from ternhost.cli import add_command, print_result
-from ternhost.cli.terminal import Progress
+from ternhost.command import add_command, print_result
 from ternhost.errors import OK, UsageError
 from ternhost.experiments.planning import LADDER, RUNS, Planned, plan, words
+from ternhost.learn.judging import TRIVIAL, WORDS
+from ternhost.learn.parameters import MODELS
 from ternhost.options import require
+from ternhost.terminal import Progress
 
 
 def add_parser(subparsers: Any) -> None:
@@ -72,7 +72,7 @@ def run(args: argparse.Namespace) -> int:
         runs=args.runs, seed=args.seed, workers=args.workers, **named,
     )  # fmt: skip
     if args.plot:
-        from ternhost.report import plots  # loads matplotlib
+        from ternhost.run.report import plots  # loads matplotlib
 
         plots.check_place(Path(args.plot))
     with Progress("plan") as progress:
@@ -96,7 +96,7 @@ def _ladder(text: str | None) -> tuple[int, ...]:
 
 def _plot(found: dict[str, Any], path: Path) -> None:
     from ternhost.experiments.pictures import Curve, Panel, draw
-    from ternhost.report import plots  # loads matplotlib
+    from ternhost.run.report import plots  # loads matplotlib
 
     name, curve = found["measure"], found["curve"]
     reports, means, high = ([row[column] for row in curve] for column in ("reports", "mean", "high"))

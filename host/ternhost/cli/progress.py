@@ -8,9 +8,9 @@ import threading
 import time
 from typing import TextIO
 
-from ternhost.algorithms.judging import WORDS
-from ternhost.cli.terminal import ERASE_LINE, EVERY, can_redraw
-from ternhost.runs.status import END, Status, Watcher
+from ternhost.learn.judging import WORDS
+from ternhost.run.status import END, Status, Watcher
+from ternhost.terminal import ERASE_LINE, EVERY, can_redraw
 from ternhost.text import visible
 
 _REDRAW_EVERY = 0.1  # seconds between two changes of the line

@@ -6,20 +6,19 @@ import argparse
 import sys
 from typing import TYPE_CHECKING, Any
 
-from ternhost import mechanisms
 from ternhost import options as fields
-from ternhost.algorithms.base import ALGORITHMS, Algorithm
-from ternhost.cli import add_command, print_result
 from ternhost.cli.progress import ProgressPrinter
+from ternhost.command import add_command, print_result
 from ternhost.errors import UsageError
-from ternhost.mechanisms import cards
-from ternhost.runs import result as results
-from ternhost.runs.options import Where
-from ternhost.runs.run import Run
-from ternhost.runs.status import Watcher
+from ternhost.learn.base import ALGORITHMS, Algorithm
+from ternhost.privacy import cards, mechanisms
+from ternhost.run import result as results
+from ternhost.run.options import Where
+from ternhost.run.run import Run
+from ternhost.run.status import Watcher
 
 if TYPE_CHECKING:
-    from ternhost.runs.metrics import Metrics
+    from ternhost.watch.metrics import Metrics
 
 Result = dict[str, Any]
 
@@ -96,7 +95,7 @@ def metrics(args: argparse.Namespace) -> Metrics | None:
     """What serves them, if it was asked for. Raises UsageError where its port is taken."""
     if args.metrics is None:
         return None
-    from ternhost.runs.metrics import Metrics  # it needs an extra
+    from ternhost.watch.metrics import Metrics  # it needs an extra
 
     try:
         return Metrics(args.metrics)
@@ -109,7 +108,7 @@ def metrics(args: argparse.Namespace) -> Metrics | None:
 def add_store(metrics: Metrics | None, run: Run) -> None:
     """Have `metrics`, if there are some, serve what the run's store says, too."""
     if metrics is not None:
-        from ternhost.dashboard.fleet_metrics import FleetMetrics
+        from ternhost.watch.fleet_metrics import FleetMetrics
 
         metrics.add(FleetMetrics(run.place.store, run.place.name))
 

@@ -6,11 +6,11 @@ import argparse
 import time
 from typing import Any
 
-from ternhost.algorithms.base import counted
-from ternhost.cli import add_command, print_result
+from ternhost.command import add_command, print_result
 from ternhost.errors import OK, UsageError
-from ternhost.runs import directory
-from ternhost.runs import result as results
+from ternhost.learn.base import counted
+from ternhost.run import directory
+from ternhost.run import result as results
 
 
 def add_parser(subparsers: Any) -> None:
@@ -56,7 +56,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _model(args: argparse.Namespace) -> int:
-    from ternhost.runs.device_model import DeviceModel
+    from ternhost.run.device_model import DeviceModel
 
     model = DeviceModel.of_run(args.model, args.place)
     lines = [str(model)]

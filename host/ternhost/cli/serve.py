@@ -14,17 +14,18 @@ from typing import Any
 
 from ternhost import extras
 from ternhost import options as fields
-from ternhost.algorithms.base import ALGORITHMS
-from ternhost.cli import add_command, print_result, running
-from ternhost.dashboard import beside
-from ternhost.dashboard.home_assistant import HomeAssistant, shown
-from ternhost.dashboard.picture import said
+from ternhost.cli import running
+from ternhost.command import add_command, print_result
 from ternhost.errors import OK, UsageError
-from ternhost.runs import result as results
-from ternhost.runs.options import Schedule, Where
-from ternhost.runs.serving import serve
-from ternhost.runs.status import END, PROGRESS, Status, Watcher
+from ternhost.learn.base import ALGORITHMS
+from ternhost.run import result as results
+from ternhost.run.options import Schedule, Where
+from ternhost.run.serve import serve
+from ternhost.run.status import END, PROGRESS, Status, Watcher
 from ternhost.text import visible
+from ternhost.watch.home_assistant import HomeAssistant, shown
+from ternhost.watch.page import beside
+from ternhost.watch.picture import said
 
 _PROGRESS_EVERY = 1.0  # seconds, at most, in JSON
 _PLANNED = ("reports", "group", "clients")  # of runs that end by themselves

@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tern.card import Card, decode
-from ternhost import datasets, mechanisms
+from ternhost import datasets
 from ternhost.errors import StorageError, UsageError
 from ternhost.experiments.cells import Row, finite
+from ternhost.privacy import mechanisms
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -116,7 +117,7 @@ class Outcome:
 
 def write(outcome: Outcome, directory: Path) -> list[Path]:
     """Write a CSV a table, a PNG a figure and one JSON of it all; return their paths. Raises StorageError."""
-    from ternhost.report import plots  # takes long to import
+    from ternhost.run.report import plots  # takes long to import
 
     paths = []
     try:

@@ -16,9 +16,9 @@ import numpy.typing as npt
 
 from tern.fixed import ONE
 from tern.wire import LINEAR, SVM
-from ternhost.algorithms.parameters import MODELS
 from ternhost.datasets import Dataset
-from ternhost.mechanisms import duchi, piecewise, three_outputs
+from ternhost.learn.parameters import MODELS
+from ternhost.privacy.mechanisms import duchi, piecewise, three_outputs
 
 Floats = npt.NDArray[np.float64]
 # Values in [-1, 1] and a generator: the unbiased reports of them.

@@ -14,18 +14,17 @@ from collections.abc import Callable
 
 import numpy as np
 
-from ternhost import mechanisms
-from ternhost.algorithms import judging
-from ternhost.algorithms.designs import K_RULES, coordinates_by_rule
-from ternhost.algorithms.judging import WORDS
 from ternhost.datasets import Fixed, synthetic, to_fixed
 from ternhost.experiments.base import DATASET, Options, Outcome, card_of, load, two_classes
 from ternhost.experiments.cells import Cell, Row, Tables
 from ternhost.experiments.pictures import Curve, Panel, draw
 from ternhost.experiments.rounds import collection, figure_of, learned, repeated, squared_error
 from ternhost.experiments.statistics import grouped, mean_and_error, pick
-from ternhost.mechanisms import certify
-from ternhost.mechanisms.base import MICRO
+from ternhost.learn import judging
+from ternhost.learn.designs import K_RULES, coordinates_by_rule
+from ternhost.learn.judging import WORDS
+from ternhost.privacy import certify, mechanisms
+from ternhost.privacy.base import MICRO
 
 SUMMARY = "what the rules for k cost, against the best k"
 

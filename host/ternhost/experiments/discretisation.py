@@ -10,15 +10,16 @@ from __future__ import annotations
 import numpy as np
 
 from tern.card import decode
-from ternhost.algorithms.judging import WORDS, measure
 from ternhost.experiments.base import DATASET, Options, Outcome, card_of, load, two_classes
 from ternhost.experiments.cells import Cell, Row, Tables
 from ternhost.experiments.pictures import Curve, Panel, draw
 from ternhost.experiments.rounds import figure_of, learned, optimal_figures
 from ternhost.experiments.statistics import mean_and_error, pick, values_of
-from ternhost.mechanisms import certify, design, piecewise
-from ternhost.mechanisms.base import MICRO
-from ternhost.mechanisms.discretise import discretised_variance
+from ternhost.learn.judging import WORDS, measure
+from ternhost.privacy import certify
+from ternhost.privacy.base import MICRO
+from ternhost.privacy.discretise import discretised_variance
+from ternhost.privacy.mechanisms import design, piecewise
 
 SUMMARY = "levels of PM-SUB against variance and accuracy, as cards and by the paper's Algorithm 5"
 

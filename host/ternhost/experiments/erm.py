@@ -18,9 +18,7 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from ternhost import datasets, mechanisms
-from ternhost.algorithms.designs import coordinates_by_rule
-from ternhost.algorithms.judging import SQUARED_ERROR, WORDS, measure
+from ternhost import datasets
 from ternhost.datasets import CLASSIFICATION, REGRESSION, Dataset
 from ternhost.errors import UsageError
 from ternhost.experiments.base import BUNDLED, CLIENTS, SMALL, Contender, Options, Outcome, load
@@ -28,7 +26,10 @@ from ternhost.experiments.cells import Cell, Row, Tables
 from ternhost.experiments.pictures import Curve, Panel, draw
 from ternhost.experiments.rounds import figure_of, optimal_figures, sgd, simulate
 from ternhost.experiments.statistics import grouped, mean_and_error, pick, summaries, values_of, winners
-from ternhost.mechanisms.base import MICRO
+from ternhost.learn.designs import coordinates_by_rule
+from ternhost.learn.judging import SQUARED_ERROR, WORDS, measure
+from ternhost.privacy import mechanisms
+from ternhost.privacy.base import MICRO
 
 SUMMARY = "trained models of every mechanism, kind and data set against epsilon, cross-validated"
 

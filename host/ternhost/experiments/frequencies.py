@@ -14,8 +14,6 @@ from collections.abc import Callable
 
 import numpy as np
 
-from ternhost.algorithms.base import Audience
-from ternhost.algorithms.collect import Collect, load
 from ternhost.datasets import Table
 from ternhost.datasets.base import Floats, Indices
 from ternhost.errors import UsageError
@@ -24,7 +22,9 @@ from ternhost.experiments.cells import Cell, Row, Tables
 from ternhost.experiments.pictures import Curve, Panel, draw
 from ternhost.experiments.rounds import simulate
 from ternhost.experiments.statistics import grouped, pick, summaries, values_of, winners
-from ternhost.mechanisms.grr import frequency_variance
+from ternhost.learn.base import Audience
+from ternhost.learn.collect import Collect, load
+from ternhost.privacy.mechanisms.grr import frequency_variance
 
 SUMMARY = (
     "squared error of estimated frequencies against epsilon, beside sampled unary encoding and a split budget"

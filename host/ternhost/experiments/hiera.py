@@ -22,12 +22,6 @@ import numpy.typing as npt
 
 from tern.fixed import ONE
 from ternhost import datasets
-from ternhost.algorithms import judging
-from ternhost.algorithms import levels as system
-from ternhost.algorithms.base import Audience
-from ternhost.algorithms.collect import HIERA
-from ternhost.algorithms.hiera import HierA
-from ternhost.algorithms.parameters import MODELS
 from ternhost.datasets import synthetic
 from ternhost.experiments import baseline
 from ternhost.experiments.base import Options, Outcome, card_of, load
@@ -43,8 +37,14 @@ from ternhost.experiments.rounds import (
     simulate,
 )
 from ternhost.experiments.statistics import beyond_noise, grouped, pick, summaries, values_of
-from ternhost.mechanisms import certify
-from ternhost.mechanisms.base import MICRO
+from ternhost.learn import judging
+from ternhost.learn import levels as system
+from ternhost.learn.base import Audience
+from ternhost.learn.collect import HIERA
+from ternhost.learn.hiera import HierA
+from ternhost.learn.parameters import MODELS
+from ternhost.privacy import certify
+from ternhost.privacy.base import MICRO
 
 SUMMARY = "HierA's errors beside Laplace, PM and Harmony at its least and at its true epsilon, and against mu"
 

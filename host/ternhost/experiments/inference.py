@@ -5,15 +5,15 @@ A softmax classifier, trained beforehand on the training records and known to al
 
 from __future__ import annotations
 
-from ternhost.algorithms import softmax
-from ternhost.algorithms.base import Audience
-from ternhost.algorithms.infer import Infer
-from ternhost.algorithms.softmax import CALINSKI_HARABASZ, SILHOUETTE_SCORE
 from ternhost.experiments.base import Options, Outcome
 from ternhost.experiments.cells import Cell, Row, Tables
 from ternhost.experiments.pictures import Curve, Panel, draw
 from ternhost.experiments.rounds import repeated
 from ternhost.experiments.statistics import mean_and_error, pick
+from ternhost.learn import softmax
+from ternhost.learn.base import Audience
+from ternhost.learn.infer import Infer
+from ternhost.learn.softmax import CALINSKI_HARABASZ, SILHOUETTE_SCORE
 
 SUMMARY = "cluster scores of protected inference results against the true epsilon"
 

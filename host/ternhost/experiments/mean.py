@@ -11,15 +11,16 @@ from functools import lru_cache
 
 from matplotlib.figure import Figure
 
-from ternhost import datasets, mechanisms
-from ternhost.algorithms.designs import coordinates_by_rule
+from ternhost import datasets
 from ternhost.datasets import synthetic
 from ternhost.experiments.base import Contender, Options, Outcome, load
 from ternhost.experiments.cells import Cell, Row, Tables
 from ternhost.experiments.pictures import Curve, Panel, draw
 from ternhost.experiments.rounds import collection, repeated, squared_error
 from ternhost.experiments.statistics import pick, summaries, values_of, winners
-from ternhost.mechanisms.base import MICRO
+from ternhost.learn.designs import coordinates_by_rule
+from ternhost.privacy import mechanisms
+from ternhost.privacy.base import MICRO
 
 SUMMARY = "squared error of estimated means against epsilon, synthetic and real"
 

@@ -88,7 +88,7 @@ def draw(panels: Sequence[Panel], columns: int = 1) -> Figure:
     """
     from matplotlib.ticker import LogLocator, NullFormatter
 
-    from ternhost.report import plots  # takes long to import
+    from ternhost.run.report import plots  # takes long to import
 
     whole = [_divided(panel) for panel in panels]
     panels = [part for parts in whole for part in parts]

@@ -15,16 +15,16 @@ from functools import lru_cache
 from typing import Any
 
 from ternhost import datasets
-from ternhost.algorithms import judging
-from ternhost.algorithms.parameters import MODELS, SUITED
 from ternhost.datasets import Dataset, synthetic
 from ternhost.errors import UsageError
 from ternhost.experiments.cells import Cell, Kept, Row, tables
 from ternhost.experiments.rounds import figure_of, optimal_figures, sgd, simulate
 from ternhost.experiments.statistics import enough, half_interval, mean_and_error
-from ternhost.fleet import Simulated
-from ternhost.mechanisms.base import parse_epsilon
+from ternhost.learn import judging
+from ternhost.learn.parameters import MODELS, SUITED
 from ternhost.options import require
+from ternhost.privacy.base import parse_epsilon
+from ternhost.reach.simulated.fleet import Simulated
 
 LADDER = (1_000, 3_000, 10_000, 30_000, 100_000, 300_000, 1_000_000, 3_000_000)
 RUNS = 8

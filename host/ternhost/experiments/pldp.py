@@ -17,17 +17,17 @@ import numpy as np
 
 from tern.wire import LOCAL
 from ternhost import datasets, vectorised
-from ternhost.algorithms.base import Audience
-from ternhost.algorithms.fedavg import MODES, FedAvg, class_of_design
-from ternhost.algorithms.judging import WORDS, measure
-from ternhost.drivers.base import Cohorts
-from ternhost.drivers.simulated import SimulatedDriver
 from ternhost.experiments.base import DATASET, Contender, Options, Outcome, load, two_classes
 from ternhost.experiments.cells import Cell, Row, Tables
 from ternhost.experiments.pictures import Curve, Panel, draw
 from ternhost.experiments.rounds import figure_of, optimal_figures, rounds
 from ternhost.experiments.statistics import grouped, pick, summaries, values_of
-from ternhost.mechanisms.base import MICRO
+from ternhost.learn.base import Audience
+from ternhost.learn.fedavg import MODES, FedAvg, class_of_design
+from ternhost.learn.judging import WORDS, measure
+from ternhost.privacy.base import MICRO
+from ternhost.reach.driver import Cohorts
+from ternhost.reach.simulated.driver import SimulatedDriver
 
 SUMMARY = "PLDP-FL for nine combinations of epsilon and tau, in its modes, by round and by tau"
 

@@ -12,13 +12,13 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from ternhost.algorithms.optimisers import OPTIMISERS, Averaging, Noise
 from ternhost.experiments.base import BUNDLED, CLIENTS, Options, Outcome, load
 from ternhost.experiments.cells import Cell, Row, Tables
 from ternhost.experiments.pictures import Curve, Panel, draw
 from ternhost.experiments.reports_needed import trained_by
 from ternhost.experiments.rounds import learned
 from ternhost.experiments.statistics import grouped, mean_and_error, pick, values_of
+from ternhost.learn.optimisers import OPTIMISERS, Averaging, Noise
 
 SUMMARY = "the loss against the learning rate, in units of the automatic one, on every bundled set"
 

@@ -13,9 +13,6 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ternhost.algorithms import judging
-from ternhost.algorithms.judging import LOG_LOSS, SQUARED_ERROR, WORDS
-from ternhost.algorithms.parameters import MODELS, SUITED
 from ternhost.datasets import REGRESSION, Dataset
 from ternhost.experiments import baseline
 from ternhost.experiments.base import DATASET, Options, Outcome, load
@@ -23,6 +20,9 @@ from ternhost.experiments.cells import Cell, Row, Tables
 from ternhost.experiments.pictures import Curve, Panel, draw
 from ternhost.experiments.rounds import learned, optimal_figures
 from ternhost.experiments.statistics import enough, grouped, half_interval, mean_and_error, pick
+from ternhost.learn import judging
+from ternhost.learn.judging import LOG_LOSS, SQUARED_ERROR, WORDS
+from ternhost.learn.parameters import MODELS, SUITED
 
 SUMMARY = "reports that tern needs for the loss of the papers' float LDP-FedSGD"
 

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any, TypeVar
 
-from ternhost.aggregate.rounds import RoundResult
-from ternhost.algorithms import judging
-from ternhost.algorithms.base import Algorithm, Audience
-from ternhost.algorithms.collect import Collect
-from ternhost.algorithms.fedsgd import FedSGD
-from ternhost.algorithms.learning import Learning
-from ternhost.algorithms.optimum import optimum
-from ternhost.algorithms.parameters import MODELS
-from ternhost.algorithms.training import Settings
+from ternhost.count.rounds import RoundResult
 from ternhost.datasets import Dataset, Fixed, Table
-from ternhost.drivers.simulated import SimulatedDriver
+from ternhost.learn import judging
+from ternhost.learn.base import Algorithm, Audience
+from ternhost.learn.collect import Collect
+from ternhost.learn.fedsgd import FedSGD
+from ternhost.learn.learning import Learning
+from ternhost.learn.optimum import optimum
+from ternhost.learn.parameters import MODELS
+from ternhost.learn.training import Settings
+from ternhost.reach.simulated.driver import SimulatedDriver
 
 A = TypeVar("A", bound=Algorithm)
 

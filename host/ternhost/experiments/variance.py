@@ -12,13 +12,13 @@ from collections.abc import Sequence
 from matplotlib.figure import Figure
 from scipy.optimize import brentq
 
-from ternhost import mechanisms
 from ternhost.errors import UsageError
 from ternhost.experiments.base import Contender, Options, Outcome
 from ternhost.experiments.cells import Cell, Row, Tables
 from ternhost.experiments.pictures import Curve, Panel, draw
 from ternhost.experiments.statistics import pick, values_of
-from ternhost.mechanisms import certify, lower_bound, parse_epsilon, shipped
+from ternhost.privacy import certify, mechanisms
+from ternhost.privacy.mechanisms import lower_bound, parse_epsilon, shipped
 
 _BOUND = "lower bound, any mechanism"
 SUMMARY = "worst-case variance of every mechanism against epsilon, and the crossings of Tables I and II"

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ternhost import errors
-from ternhost.cli import add_command, print_result
+from ternhost.command import add_command, print_result
 from ternhost.errors import UsageError
 from terntools.bench import battery
 from terntools.terminal import require_positive
@@ -93,7 +93,7 @@ def _run(args: argparse.Namespace) -> int:
         "modelled": True,
     }
     if args.plot:
-        from ternhost.report import plots as report
+        from ternhost.run.report import plots as report
         from terntools.bench import plots  # loads matplotlib
 
         report.check_place(Path(args.plot))

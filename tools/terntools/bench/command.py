@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ternhost.cli import add_command
+from ternhost.command import add_command
 from terntools.bench import battery_command, energy_command, latency_command
 
 

@@ -11,9 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from tern import card as cards
-from ternhost import errors, fleet
-from ternhost.cli import add_command, print_result
+from ternhost import errors
+from ternhost.command import add_command, print_result
 from ternhost.errors import TernError, UsageError
+from ternhost.reach import fleet
+from ternhost.reach.ports.fleet import OnPorts
 from terntools.bench import current_model, energy, latency, latency_command, subjects
 from terntools.bench.meters import Meter, ina
 from terntools.bench.sessions import Session
@@ -98,7 +100,7 @@ def _run(args: argparse.Namespace) -> int:
     _require_sense(args)
     args.fleet = devices.fleet_of(args)
     case = latency_command.case_of(args)
-    if args.meter not in ("csv", "model") and not isinstance(fleet.parse(args.fleet), fleet.OnPorts):
+    if args.meter not in ("csv", "model") and not isinstance(fleet.parse(args.fleet), OnPorts):
         raise UsageError(
             "a meter needs a board to measure",
             hint="name it: tern bench energy a0 ...; or --meter model",
@@ -171,7 +173,7 @@ def _model(
     args: argparse.Namespace, case: latency.Case, bits: int, say: Any
 ) -> tuple[dict[str, Any], dict[str, Any], str | None]:
     # The result, its pictures, and the chip.
-    if not isinstance(fleet.parse(args.fleet), (fleet.OnPorts, Pico)):
+    if not isinstance(fleet.parse(args.fleet), (OnPorts, Pico)):
         raise UsageError(
             f"--meter model needs a board's times, and {args.fleet} has none",
             hint="take --fleet pico-emulated:1, or name a board",

@@ -21,11 +21,12 @@ import numpy as np
 from tern import card as cards
 from tern import frames, host_frames, wire
 from tern.fixed import ONE
-from ternhost import fleet, mechanisms
-from ternhost.algorithms.parameters import LINEAR_MODELS
 from ternhost.errors import UsageError
-from ternhost.fleet.provision import board_files
-from ternhost.mechanisms.accounting import Policy
+from ternhost.learn.parameters import LINEAR_MODELS
+from ternhost.privacy import mechanisms
+from ternhost.privacy.accounting import Policy
+from ternhost.provision.boards import board_files
+from ternhost.reach import fleet
 from terntools.bench.subjects import (
     INSTRUCTIONS,
     MICROSECONDS,

@@ -5,9 +5,10 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from ternhost import errors, mechanisms
-from ternhost.algorithms.parameters import LINEAR_MODELS
-from ternhost.cli import add_command, print_result
+from ternhost import errors
+from ternhost.command import add_command, print_result
+from ternhost.learn.parameters import LINEAR_MODELS
+from ternhost.privacy import mechanisms
 from terntools.bench import current_model, latency, subjects
 from terntools.bench.sessions import Session
 from terntools.boards import devices

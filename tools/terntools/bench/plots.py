@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from ternhost.report.plots import blank, dress, legend_above
+from ternhost.run.report.plots import blank, dress, legend_above
 
 # Grey levels and hatches that stay apart in print.
 _STYLES = (

@@ -57,7 +57,7 @@ class Session:
 
     def finish(self, name: str, result: dict[str, Any], text: str, pictures: dict[str, Figure]) -> None:
         """Write the figures, the text for people, and the pictures. Raises StorageError."""
-        from ternhost.report import plots  # takes long to import
+        from ternhost.run.report import plots  # takes long to import
 
         (self.directory / f"{name}.json").write_text(json.dumps(result, indent=1) + "\n")
         (self.directory / f"{name}.txt").write_text(text + "\n")

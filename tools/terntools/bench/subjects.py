@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from tern import frames
-from ternhost import fleet
 from ternhost.errors import TernError, UsageError
-from ternhost.fleet import OnPorts
+from ternhost.reach import fleet
+from ternhost.reach.ports.fleet import OnPorts
 from terntools.bench import native
 from terntools.boards import deploy, fold, mpy
 from terntools.boards.repl import Repl

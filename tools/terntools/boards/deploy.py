@@ -15,9 +15,9 @@ from typing import Any
 
 from tern import host_frames
 from ternhost import errors
-from ternhost.cli import add_command, print_result
+from ternhost.command import add_command, print_result
 from ternhost.errors import DeviceError, TernError, UsageError
-from ternhost.links import open_link
+from ternhost.reach.links import open_link
 from terntools.boards import devices, modules, mpy, self_check
 from terntools.boards.repl import Repl
 from terntools.terminal import Bar

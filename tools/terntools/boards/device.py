@@ -17,13 +17,14 @@ import numpy as np
 
 from tern import card as cards
 from tern import fixed, host_frames, wire
-from ternhost import fleet, mechanisms
-from ternhost.cli import add_command, print_result
+from ternhost.command import add_command, print_result
 from ternhost.errors import OK, DeviceError, RefusedError, UsageError
-from ternhost.fleet.provision import board_directories, new_keys, provision_board
-from ternhost.links import Link, open_link
-from ternhost.mechanisms.accounting import Policy
-from ternhost.mechanisms.base import MICRO
+from ternhost.privacy import mechanisms
+from ternhost.privacy.accounting import Policy
+from ternhost.privacy.base import MICRO
+from ternhost.provision.boards import board_directories, new_keys, provision_board
+from ternhost.reach import fleet
+from ternhost.reach.links import Link, open_link
 from terntools.boards import device_keys, device_records, devices
 
 BENCH_MECHANISMS = ("three-outputs", "duchi", "pm-sub")

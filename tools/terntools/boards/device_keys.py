@@ -8,11 +8,11 @@ import time
 from pathlib import Path
 from typing import Any
 
-from ternhost.aggregate.fleet_key import FleetKey
-from ternhost.aggregate.store import Store
-from ternhost.cli import add_command, print_result
+from ternhost.command import add_command, print_result
 from ternhost.errors import OK, StorageError, UsageError
-from ternhost.fleet import keys
+from ternhost.provision import keys
+from ternhost.store.fleet_key import FleetKey
+from ternhost.store.store import Store
 
 _STAYS = "the fleet's key stays; a thief of a device's key has it, too: see 'tern device rotate --fleet'"
 

@@ -7,10 +7,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from ternhost.cli import add_command, print_result
+from ternhost.command import add_command, print_result
 from ternhost.errors import OK, DeviceError, StorageError, UsageError
 from ternhost.files import write_whole
-from ternhost.fleet.provision import Rows
+from ternhost.provision.boards import Rows
 from terntools.boards import deploy, devices, provision, records
 from terntools.boards.repl import Repl
 from terntools.terminal import Bar

@@ -15,10 +15,10 @@ import serial
 from serial.tools import list_ports
 
 from ternhost import errors
-from ternhost.cli import add_command, print_result
+from ternhost.command import add_command, print_result
 from ternhost.errors import DeviceError, RefusedError, TernError, UsageError
-from ternhost.links import open_link
-from ternhost.links.serial import BAUD, open_port
+from ternhost.reach.links import open_link
+from ternhost.reach.ports.link import BAUD, open_port
 from ternhost.text import visible
 
 RP2 = "rp2"

@@ -15,7 +15,7 @@ import serial
 
 from ternhost import extras
 from ternhost.errors import DeviceError, InterruptedByUser, TernError, UsageError
-from ternhost.links.serial import BAUD, open_port
+from ternhost.reach.ports.link import BAUD, open_port
 
 Progress = Callable[[int, int], None]  # bytes written, bytes in all
 Tell = Callable[[str], None]

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from ternhost import errors
-from ternhost.cli import add_command, print_result
+from ternhost.command import add_command, print_result
 from ternhost.errors import DeviceError, InterruptedByUser, TernError, UsageError
 from terntools.boards import devices, esp32, uf2
 from terntools.boards.repl import ExecutionError, Repl

@@ -38,7 +38,7 @@ COMPILED = {"const", "micropython", "ptr8", "ptr16", "ptr32"}
 _UNITS = ("dB", "kB", "kV", "mA", "mJ", "mS", "mV", "mW", "pH", "uA", "uJ", "uV", "uW")
 
 # Constants of tern.compat that are others on a device.
-_ON_DEVICE = {"tern.compat": {"MICROPYTHON": True}}
+_ON_DEVICE = {"tern.compat": {"MICROPYTHON": True, "TYPE_CHECKING": False}}
 
 Constants = Mapping[str, "int | str | bytes"]  # of one module: name -> value
 
@@ -64,6 +64,31 @@ def fold(sources: Mapping[str, str]) -> dict[str, str]:
     constants = {name: _constants(module) for name, module in modules.items()}
     short = _short_names(modules.values())
     return {name: rename(_fold(module, constants), short) for name, module in modules.items()}
+
+
+def without_types(text: str) -> str:
+    """The same module without what only a type checker reads: a name in an annotation is no use of that name.
+
+    Parameters of viper keep their types. MicroPython compiles no other annotation.
+    """
+    edits = Edits(text.encode())
+    tree = ast.parse(text)
+    compiled = {
+        id(part)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef)
+        and any("viper" in ast.unparse(one) for one in node.decorator_list)
+        for part in ast.walk(node)
+    }
+    for node in ast.walk(tree):
+        if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
+            for statement in node.body:
+                edits.replace(statement, "pass")
+        elif id(node) not in compiled:
+            for annotation in (getattr(node, "annotation", None), getattr(node, "returns", None)):
+                if annotation:
+                    edits.replace(annotation, "None")
+    return edits.result()
 
 
 def fold_program(program: str, sources: Mapping[str, str]) -> str:

@@ -13,6 +13,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -35,9 +36,10 @@ class Board:
     aes: bool = True
 
 
-def imports(source: str) -> set[str]:
+@functools.lru_cache(maxsize=1000)
+def imports(source: str) -> frozenset[str]:
     """What a module imports, at its top or later, and what it names: modules, and `module.name` out of one."""
-    return set(_names(ast.walk(ast.parse(source))))
+    return frozenset(_names(ast.walk(ast.parse(source))))
 
 
 def _names(nodes: Iterable[ast.AST]) -> Iterator[str]:
@@ -156,8 +158,9 @@ def _bound(source: str) -> set[str]:
     return bound
 
 
-def _top(source: str) -> set[str]:
-    return set(_names(ast.parse(source).body))
+@functools.lru_cache(maxsize=1000)
+def _top(source: str) -> frozenset[str]:
+    return frozenset(_names(ast.parse(source).body))
 
 
 def networked(sources: Sources) -> set[str]:

@@ -23,11 +23,11 @@ import serial
 
 from tern import frames, wire
 from ternhost import errors
-from ternhost.cli import add_command, print_result
+from ternhost.command import add_command, print_result
 from ternhost.errors import DeviceError
-from ternhost.links import read_hello
-from ternhost.links.serial import BAUD, open_port
-from ternhost.mechanisms.base import MICRO
+from ternhost.privacy.base import MICRO
+from ternhost.reach.links import read_hello
+from ternhost.reach.ports.link import BAUD, open_port
 from ternhost.text import visible
 from terntools.boards import devices
 from terntools.terminal import require_positive

@@ -56,14 +56,14 @@ def library_modules() -> list[Path]:
 
 
 def library(architecture: str = "") -> dict[str, str]:
-    """The sources of the device library for `architecture`: name of a module, with dots, -> text."""
+    """The sources of the device library for `architecture`, without types: name of a module, with dots, -> text."""
     sources = {}
     for path in sorted(LIBRARY.rglob("*.py")):
         parts = path.relative_to(LIBRARY.parent).with_suffix("").parts
         sources[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path.read_text()
     if architecture.startswith("armv"):
         sources |= {f"tern.{path.stem}": path.read_text() for path in THUMB.glob("*.py")}
-    return sources
+    return {name: fold.without_types(text) for name, text in sources.items()}
 
 
 def file_of(module: str) -> str:
@@ -93,26 +93,45 @@ def sources_for(
     sources = library(board.processor)
     if whole:
         chosen = modules.usable(sources, board)
-        _require(chosen, program, whole)
-        return chosen
-    plain = sources
-    folded = fold.fold(plain)
+    else:
+        programs = (MAIN.read_text(), ANSWERS.read_text(), program)
+        named = frozenset(f"tern.{name}" for name in more)
+        chosen = dict(_shortened(tuple(sources.items()), board, named, programs, ON_DEMAND, BEYOND))
+    _require(chosen, program, whole)
+    return chosen
+
+
+_Texts = tuple[tuple[str, str], ...]  # of modules: (name, text)
+
+
+@functools.lru_cache(maxsize=64)
+def _shortened(
+    library: _Texts,
+    board: Board,
+    named: frozenset[str],
+    programs: tuple[str, str, str],
+    on_demand: tuple[str, ...],
+    beyond: tuple[str, ...],
+) -> _Texts:
+    """The sources of a board's set. Cached, since this takes a second; the arguments alone decide the result."""
+    plain, folded = dict(library), dict(_folded(library))
     sources = modules.usable(folded, board)
-    programs = [MAIN.read_text(), ANSWERS.read_text(), program]
-    named = {f"tern.{name}" for name in more}
-    requested = named | modules.imports(program)
+    requested = named | modules.imports(programs[-1])
     added = modules.at_top(sources, requested)  # softmax brings inference
-    unwanted = {f"tern.{name}" for name in ON_DEMAND} - added
+    unwanted = {f"tern.{name}" for name in on_demand} - added
     chosen = modules.needed(sources, modules.imports(programs[0]) | added, unwanted)
-    for_programs = modules.brought(sources, {f"tern.{name}" for name in BEYOND} & requested)
+    for_programs = modules.brought(sources, {f"tern.{name}" for name in beyond} & requested)
     api = ["\n".join(modules.public(plain[name])) for name in sorted(for_programs)]
-    chosen = fold.prune(chosen, programs + api)
+    chosen = fold.prune(chosen, [*programs, *api])
     for_programs |= {name for name in chosen if name.startswith(_OWN)}
     if "tern.bench" not in chosen:  # the programs that measure a board look into it
         chosen = shorten.public_names(chosen, folded, programs, for_programs)
-    chosen = shorten.parameters(chosen, programs, for_programs)
-    _require(chosen, program, whole)
-    return chosen
+    return tuple(shorten.parameters(chosen, programs, for_programs).items())
+
+
+@functools.lru_cache(maxsize=8)
+def _folded(library: _Texts) -> _Texts:
+    return tuple(fold.fold(dict(library)).items())
 
 
 def _require(sources: Mapping[str, str], program: str, whole: bool) -> None:

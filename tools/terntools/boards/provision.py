@@ -24,18 +24,18 @@ from tern import storage, wire
 from tern.fixed import ONE
 from tern.ledger import Ledger, LedgerError
 from ternhost import datasets
-from ternhost.aggregate import sleepers
-from ternhost.aggregate.fleet_key import OWN_KEY_ONLY, FleetKey
-from ternhost.aggregate.numbers import last_number
-from ternhost.aggregate.store import Store
 from ternhost.errors import RefusedError, UsageError
-from ternhost.fleet import keys
-from ternhost.fleet.attach import fleet_file
-from ternhost.fleet.broker import check_prefix
-from ternhost.fleet.provision import Rows, provision_board
-from ternhost.mechanisms import cards
-from ternhost.mechanisms.accounting import Policy
-from ternhost.mechanisms.base import MICRO, parse_epsilon
+from ternhost.privacy import cards
+from ternhost.privacy.accounting import Policy
+from ternhost.privacy.base import MICRO, parse_epsilon
+from ternhost.provision import keys
+from ternhost.provision.boards import Rows, provision_board
+from ternhost.reach.broker.attach import fleet_file
+from ternhost.reach.broker.configuration import check_prefix
+from ternhost.store import sleepers
+from ternhost.store.fleet_key import OWN_KEY_ONLY, FleetKey
+from ternhost.store.round_numbers import last_number
+from ternhost.store.store import Store
 from terntools.boards import deploy, lock
 from terntools.boards.repl import Repl
 

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from ternhost import datasets, errors
-from ternhost.aggregate.store import Store
-from ternhost.cli import add_command, print_result
+from ternhost.command import add_command, print_result
 from ternhost.errors import UsageError
+from ternhost.store.store import Store
 from terntools.boards import deploy, devices, provision, self_check
 from terntools.boards.provision import Broker, Member
 from terntools.boards.repl import Repl

@@ -14,7 +14,7 @@ import numpy as np
 from tern import recorder, storage
 from tern.fixed import ONE
 from ternhost.errors import RefusedError, UsageError
-from ternhost.fleet.provision import Rows
+from ternhost.provision.boards import Rows
 from terntools.boards.repl import Repl
 
 Progress = Callable[[int, int], None]  # bytes, of bytes

@@ -23,11 +23,11 @@ from tern import wire
 from tern.links import mqtt
 from tern.mqtt import MqttError, Session
 from tern.tcp import Connection, client_context
-from ternhost.aggregate.store import Store
 from ternhost.errors import DeviceError, StorageError, TernError, UsageError
-from ternhost.links import Received, hello_request
-from ternhost.links.access import BOARDS, Access
-from ternhost.links.serial import SerialLink
+from ternhost.reach.broker.access import BOARDS, Access
+from ternhost.reach.links import Received, hello_request
+from ternhost.reach.ports.link import SerialLink
+from ternhost.store.store import Store
 from terntools.boards import devices
 
 _UP = (wire.REPORT, wire.REPORTS, wire.ERROR, wire.UPDATED)

@@ -18,8 +18,8 @@ from typing import Any, Self
 import serial
 
 from ternhost.errors import DeviceError, RefusedError, TernError
-from ternhost.links import open_link
-from ternhost.links.serial import BAUD, open_port
+from ternhost.reach.links import open_link
+from ternhost.reach.ports.link import BAUD, open_port
 
 _RAW_BANNER = b"raw REPL; CTRL-B to exit\r\n"
 _ENTER_TRIES = 5

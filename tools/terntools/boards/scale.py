@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from tern.features import Window
-from ternhost.cli import add_command, print_result
+from ternhost.command import add_command, print_result
 from ternhost.errors import OK, UsageError
 
 LOW, HIGH = 0.02, 0.98

@@ -21,10 +21,10 @@ import numpy as np
 
 from tern import host_frames, wire
 from tern.fixed import ONE
-from ternhost import mechanisms
 from ternhost.errors import TernError
-from ternhost.fleet import provision
-from ternhost.mechanisms.accounting import Policy
+from ternhost.privacy import mechanisms
+from ternhost.privacy.accounting import Policy
+from ternhost.provision import boards
 from terntools.boards import answers, mpy
 from terntools.boards.repl import GoneError, Repl, SilenceError
 
@@ -234,7 +234,7 @@ def _rounds() -> list[bytes]:
 
 def board_files() -> dict[str, bytes]:
     """The files of the device that answers the ROUNDs: path below its directory -> content."""
-    return provision.board_files(_DEVICE, [_KEY], np.array(_rows(), np.int16), Policy(_BUDGET, _BUDGET))
+    return boards.board_files(_DEVICE, [_KEY], np.array(_rows(), np.int16), Policy(_BUDGET, _BUDGET))
 
 
 def program(directory: str) -> str:

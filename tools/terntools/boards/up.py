@@ -11,9 +11,9 @@ from typing import Any
 
 from tern import host_frames
 from ternhost import errors
-from ternhost.aggregate.store import Store
-from ternhost.cli import add_command, print_result
+from ternhost.command import add_command, print_result
 from ternhost.errors import DeviceError, UsageError
+from ternhost.store.store import Store
 from ternhost.text import visible
 from terntools.boards import deploy, devices, flash, provision, provision_command
 from terntools.boards.deploy import Changes

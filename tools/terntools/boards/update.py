@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Protocol, Self
 from tern import frames, host_frames, wire
 from tern.links.mqtt import name as board_name
 from ternhost.errors import DeviceError, RefusedError
-from ternhost.links import Received, open_link
+from ternhost.reach.links import Received, open_link
 
 if TYPE_CHECKING:
-    from ternhost.links.mqtt import MqttLink
+    from ternhost.reach.broker.link import MqttLink
 
 GREETING = 3.0  # seconds in which the broker lists the boards
 ANSWER = 5.0  # seconds that an UPDATE is waited for before it is sent again

@@ -11,12 +11,12 @@ from typing import Any
 from tern import wire
 from tern.update import MAIN
 from ternhost import errors
-from ternhost.aggregate import sleepers
-from ternhost.aggregate.store import Store
-from ternhost.cli import add_command, print_result
+from ternhost.command import add_command, print_result
 from ternhost.errors import NO_DEVICE, OK, DeviceError, UsageError
-from ternhost.fleet import keys
-from ternhost.links.access import Access, host_file
+from ternhost.provision import keys
+from ternhost.reach.broker.access import Access, host_file
+from ternhost.store import sleepers
+from ternhost.store.store import Store
 from terntools.boards import deploy, mpy, program, update_package
 from terntools.boards import devices as ports
 from terntools.boards.update import BrokerPost, PortPost, Post, Transfer, bring, bring_all
@@ -200,7 +200,7 @@ class _Update:
     async def run(self, devices: Sequence[int], access: Access | None) -> list[dict[str, Any]]:
         """Update these, or all that are there; what became of each that was begun."""
         if access:
-            from ternhost.links.mqtt import MqttLink
+            from ternhost.reach.broker.link import MqttLink
 
             self._post = BrokerPost(MqttLink(access))
         else:

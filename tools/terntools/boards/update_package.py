@@ -11,8 +11,8 @@ from collections.abc import Mapping
 
 from tern import frames, wire
 from tern.update import KEY_LABEL, MAIN
-from ternhost.aggregate.store import Store
 from ternhost.errors import StorageError, UsageError
+from ternhost.store.store import Store
 
 CODE_BYTES = 32
 _PATH = re.compile(r"([A-Za-z0-9_-][A-Za-z0-9_.-]*/)*[A-Za-z0-9_-][A-Za-z0-9_.-]*\.(py|mpy|json)")

@@ -11,7 +11,7 @@ from terntools.emulators.process import EmulatedMachine
 PICO = "pico"
 NAMES = (PICO, *qemu.MACHINES)
 
-_PLATFORM = "{}-emulated"  # in a hardware map; ternhost.fleet.FIRMWARE has the fleets of that name
+_PLATFORM = "{}-emulated"  # in a hardware map; ternhost.reach.fleet.FIRMWARE has the fleets of that name
 
 
 def platform_of(name: str) -> str:

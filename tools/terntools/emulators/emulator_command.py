@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from ternhost import errors
-from ternhost.cli import add_command, print_result
-from ternhost.cli.terminal import Progress, heeding_interrupts
+from ternhost.command import add_command, print_result
 from ternhost.errors import DeviceError, UsageError
+from ternhost.terminal import Progress, heeding_interrupts
 from terntools.emulators import catalogue, micropython, pico, qemu
 from terntools.emulators.process import EmulatedMachine
 

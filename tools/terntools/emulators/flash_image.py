@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path, PurePosixPath
 
 from ternhost import extras
 from ternhost.files import private
+from terntools.boards import deploy
+from terntools.boards.repl import Repl
 from terntools.emulators import catalogue
 from terntools.emulators.qemu import BLOCK_BYTES, FLASH_BLOCKS
+
+Files = Callable[[deploy.Machine], Mapping[str, bytes]]  # of a board: path -> content
 
 _VERSION = 0x00020000  # of LittleFS on disk, which every MicroPython reads
 
@@ -22,6 +26,17 @@ def write(name: str, flash: Path, files: Mapping[str, bytes]) -> None:
         return
     catalogue.boot(name, flash).close()  # a new flash gets its firmware
     _replace(flash, image)
+
+
+def fill(name: str, flash: Path, files: Files) -> deploy.Machine:
+    """Boot the board `name` with a new `flash`, ask what it is, and put the files for that there once it is off.
+
+    Raises UsageError and DeviceError.
+    """
+    with catalogue.boot(name, flash, skip_idle=True) as board, Repl(board.url) as repl:
+        machine = deploy.Machine.of(repl)
+    add(flash, files(machine))
+    return machine
 
 
 def add(flash: Path, files: Mapping[str, bytes]) -> None:

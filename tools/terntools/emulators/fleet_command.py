@@ -13,24 +13,25 @@ import numpy as np
 
 from tern import ledger, storage
 from ternhost import datasets
-from ternhost.aggregate import store_file
-from ternhost.aggregate.store import Store
-from ternhost.cli import add_command, print_result
-from ternhost.cli.terminal import heeding_interrupts
+from ternhost.command import add_command, print_result
 from ternhost.errors import OK, UsageError
-from ternhost.fleet import KINDS, broker
-from ternhost.fleet import attach as network
-from ternhost.fleet.provision import FLEET_NAME, board_directories, provision_fleet, provision_from
-from ternhost.links.access import Access, host_file
-from ternhost.mechanisms.accounting import Policy
-from ternhost.mechanisms.base import parse_epsilon
-from ternhost.runs import directory as run_directory
+from ternhost.privacy.accounting import Policy
+from ternhost.privacy.base import parse_epsilon
+from ternhost.provision.boards import FLEET_NAME, board_directories, provision_fleet, provision_from
+from ternhost.reach.broker import attach as network
+from ternhost.reach.broker import configuration
+from ternhost.reach.broker.access import Access, host_file
+from ternhost.reach.broker.mosquitto import ensure_running, reload
+from ternhost.reach.fleet import KINDS
+from ternhost.run import directory as run_directory
+from ternhost.store import store_file
+from ternhost.store.store import Store
+from ternhost.terminal import heeding_interrupts
 from ternhost.text import visible
 from terntools.emulators.at_broker import AtBroker
 from terntools.emulators.fleets import Emulated
 from terntools.emulators.micropython import find_micropython
 from terntools.emulators.unix_fleet import EmulatedFleet
-from terntools.mosquitto import ensure_running, reload
 
 _CHECK_EVERY = 0.5
 _LONGEST_PAUSE_MS = 2000  # between two attempts of a board: its broker is on this machine
@@ -189,7 +190,7 @@ def _attach(place: str, keys: Path | None, path: Path, boards: list[Path]) -> At
     directory = host_file(place).parent
     _require_keys(path, boards, directory)
     if keys:
-        broker.configure(directory)
+        configuration.configure(directory)
         reload(directory)
     network.attach(boards, place, path, longest_pause_ms=_LONGEST_PAUSE_MS)
     config = f"tern broker config {directory}" + ("" if keys else f" --store {path}")

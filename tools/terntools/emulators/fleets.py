@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import ClassVar
 
-from ternhost.drivers.ports import Boards
-from ternhost.fleet import Fleet
+from ternhost.reach.fleet import Boards
+from ternhost.reach.ports.fleet import BoardFleet
 from terntools.emulators.firmware_fleet import FirmwareFleet
 from terntools.emulators.micropython import find_micropython
 from terntools.emulators.unix_fleet import EmulatedFleet
@@ -15,7 +15,7 @@ from terntools.emulators.unix_fleet import EmulatedFleet
 _MOST_CLIENTS = 1000  # by default
 
 
-class Emulated(Fleet):
+class Emulated(BoardFleet):
     """MicroPython processes, each with a directory of its own."""
 
     form = "emulated:N"

@@ -19,15 +19,15 @@ from typing import Any, Self
 import numpy as np
 
 import tern
-from ternhost.aggregate.store import Store
 from ternhost.errors import DeviceError
 from ternhost.files import close_to_others, private
-from ternhost.fleet import attach, broker
-from ternhost.fleet.provision import board_directories, provision_fleet
-from ternhost.links.access import Access, host_file
-from ternhost.mechanisms.accounting import Policy
+from ternhost.privacy.accounting import Policy
+from ternhost.provision.boards import board_directories, provision_fleet
+from ternhost.reach.broker import attach, configuration
+from ternhost.reach.broker.access import Access, host_file
+from ternhost.reach.broker.mosquitto import ensure_running, reload
+from ternhost.store.store import Store
 from terntools.emulators.micropython import device_command, find_micropython
-from terntools.mosquitto import ensure_running, reload
 
 LOG_NAME = "board.log"
 
@@ -82,7 +82,7 @@ class ProgramFleet:
         rows = np.zeros((len(self.directories), self._d + 1), np.int16)
         with Store(place, beside=True) as store:
             provision_fleet(store, self.directories, rows, self._policy)
-        broker.configure(self.broker)
+        configuration.configure(self.broker)
         reload(self.broker)
         attach.attach(self.directories, self.broker, place, **self._network)
         for seed, directory in enumerate(self.directories, 1):

@@ -22,13 +22,13 @@ from pathlib import Path
 
 import tern
 from ternhost.errors import TernError, UsageError
-from ternhost.links.serial import BAUD
+from ternhost.reach.ports.link import BAUD
 from ternhost.text import visible
 from terntools.boards import deploy, mpy
 from terntools.boards.repl import GoneError, Repl, SilenceError
 from terntools.emulators import catalogue, flash_image, micropython, qemu
 from terntools.testing import snapshot
-from terntools.testing.folders import DEVICE, VECTORS
+from terntools.testing.folders import DEVICE, SPEC, VECTORS
 
 FIRMWARE = Path(tern.__file__).parent.parent
 _RUNNER = Path(__file__).with_name("device_runner.py")
@@ -75,7 +75,7 @@ class UnixTarget(Target):
 
     def run(self, mark: str, path: Path, names: Sequence[str], timeout: float) -> Transcript:
         command = micropython.device_command(self._interpreter, _RUNNER, mark, path.stem, *names)
-        search = os.pathsep.join([str(FIRMWARE), str(path.resolve().parent), ".frozen"])
+        search = os.pathsep.join([str(FIRMWARE), str(path.resolve().parent), str(SPEC.parent), ".frozen"])
         with tempfile.TemporaryDirectory(prefix="tern-test-") as folder:
             try:
                 ended = subprocess.run(
@@ -155,6 +155,9 @@ def test_files(path: Path, processor: str) -> dict[str, bytes]:
     sources = [_RUNNER, path, *shared]
     files = {f"/lib/{source.stem}.mpy": _compile(source, processor) for source in sources}
     text = "".join(source.read_text() for source in sources)
+    for source in SPEC.glob("*.py"):
+        if f"from spec.{source.stem} import" in text:
+            files[f"/lib/spec/{source.stem}.mpy"] = _compile(source, processor)
     for vectors in VECTORS.glob("*.json"):
         if vectors.name in text:
             files[f"/lib/vector_files/{vectors.name}"] = vectors.read_bytes()

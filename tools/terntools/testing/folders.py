@@ -11,6 +11,7 @@ import terntests.hil
 
 DEVICE = Path(next(iter(terntests.device.__path__))).resolve()
 HIL = Path(next(iter(terntests.hil.__path__))).resolve()
+SPEC = DEVICE.parent / "spec"  # encoders of cards and frames that tests share
 VECTORS = Path(next(iter(ternspecs.__path__)), "vectors")
 
 # What pytest has to know of DEVICE where no pyproject.toml tells it.
@@ -19,7 +20,7 @@ PYTEST_OPTIONS = (
     "-o",
     f"tern_device_tests={shlex.quote(str(DEVICE))}",
     "-o",
-    f"pythonpath={shlex.quote(str(DEVICE))}",
+    f"pythonpath={shlex.quote(str(DEVICE))} {shlex.quote(str(SPEC.parent))}",
 )
 
 

@@ -23,7 +23,7 @@ from typing import Any
 
 from ternhost import extras
 from ternhost.errors import DeviceError, UsageError
-from ternhost.links.serial import BAUD
+from ternhost.reach.ports.link import BAUD
 from terntools.boards import devices
 from terntools.emulators import catalogue
 

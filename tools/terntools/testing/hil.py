@@ -20,9 +20,9 @@ from pathlib import Path
 from typing import Any
 
 from ternhost import extras
-from ternhost.cli import add_command, print_result
+from ternhost.command import add_command, print_result
 from ternhost.errors import TernError, UsageError
-from ternhost.links.serial import open_port
+from ternhost.reach.ports.link import open_port
 from terntools.bench.sessions import Session
 from terntools.emulators import catalogue
 from terntools.terminal import require_positive, telling

@@ -13,7 +13,7 @@ from queue import SimpleQueue
 import pytest
 
 from tern import host_frames
-from ternhost.links import Link, open_link
+from ternhost.reach.links import Link, open_link
 from terntools.boards import deploy
 from terntools.boards.repl import Repl
 from terntools.emulators import catalogue

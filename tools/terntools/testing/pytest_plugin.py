@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import pytest
 
 from ternhost.errors import TernError
-from ternhost.links.serial import BAUD
+from ternhost.reach.ports.link import BAUD
 from terntools.testing import device_tests
 from terntools.testing.device_tests import KINDS, BoardTarget, Outcome, Target
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from ternhost import extras
 from ternhost.errors import DeviceError, UsageError
-from ternhost.links.serial import BAUD, open_port
+from ternhost.reach.ports.link import BAUD, open_port
 from terntools.bench.energy import Trace, uniform
 
 RATE = 100_000.0

@@ -1,4 +1,0 @@
-from tern.boards import Base
-
-def this_board() -> Base:
-    """Return its Board."""

@@ -1,0 +1,351 @@
+"""The aggregator: what becomes of every frame that devices send.
+
+It does no input or output but to the store: a driver hands it frames in batches with the time, and sends what it
+is told to. So one core serves serial ports and brokers, and is tested without either. Nothing is counted before
+the store has committed it.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import repeat
+from typing import Protocol
+
+import numpy as np
+
+from tern import frames, host_frames, wire
+from ternhost.count import batches
+from ternhost.count.members import Devices, Integers, Keyring, Positions, integers
+from ternhost.count.questions import Question, round_body, round_start
+from ternhost.count.rounds import (
+    REFUSED,
+    REPORTED,
+    WAITING,
+    Cohort,
+    CohortInFlight,
+    Refusal,
+    Reports,
+    Round,
+    RoundInFlight,
+    RoundResult,
+)
+from ternhost.errors import UsageError
+
+# Not the last word: the same request, sent again, or later, or to this device alone, may be answered.
+_UNREAD = (wire.ERR_FRAME, wire.ERR_TAG, wire.ERR_TOO_SOON, wire.ERR_AHEAD)
+
+_SYMBOLS_AT = frames.end_of(wire.REPORT_FIELDS)
+_ROWS_AT = frames.end_of(wire.REPORTS_FIELDS)
+_ROW_BYTES = 4 + wire.TAG_BYTES  # of a row of REPORTS, device | symbols | tag, without its symbols
+_AT_ONCE = 1 << 16  # reports that are counted again at a time
+_rows_of = struct.Struct(wire.REPORTS_FIELDS).unpack_from
+
+
+@dataclass
+class Accepted:
+    """What a batch of frames said: (round, device) of new reports, refusals, and requests that were not understood."""
+
+    reports: list[tuple[int, int]] = field(default_factory=list)
+    refusals: list[Refusal] = field(default_factory=list)
+    unread: list[Refusal] = field(default_factory=list)
+
+
+@dataclass
+class Statistics:
+    """What became of all that was given to `Aggregator.accept`: of each report, and of each frame that holds none."""
+
+    accepted: int = 0
+    duplicate: int = 0  # this device has reported in this round already: repeated, or replayed
+    late: int = 0  # the round has ended, or was never asked
+    unknown: int = 0  # no such device
+    unasked: int = 0  # the device was not asked in this round
+    forged: int = 0  # the tag does not verify: made with another key, or in answer to another question
+    damaged: int = 0  # not a frame, or with fields out of bounds
+    refused: int = 0  # an ERROR that ends a device's part in the round
+    unread: int = 0  # an ERROR that says that a frame was damaged on its way down: ask again
+
+
+@dataclass
+class _Taken:
+    """The new reports of a batch for one cohort of a round, before they are committed."""
+
+    round: RoundInFlight
+    cohort: CohortInFlight
+    places: Positions
+    reports: Reports
+    cells: Integers
+
+
+class Store(Protocol):
+    """What an aggregator needs of a store (`ternhost.store.store`): each method raises StorageError."""
+
+    def keys(self) -> Mapping[int, bytes]: ...
+    def keys_before(self, asked: Round) -> Mapping[int, bytes]: ...
+    def last_round(self) -> int: ...
+    def open_round(self, asked: Round) -> None: ...
+    def open_rounds(self) -> Sequence[Round]: ...
+    def add_reports(self, reports: Iterable[Reports]) -> None: ...
+    def report_batches(self, number: int) -> Sequence[Reports]: ...
+
+
+class Aggregator:
+    """Rounds in flight over a store. Not thread-safe: one driver calls it."""
+
+    def __init__(self, store: Store) -> None:
+        self.statistics = Statistics()
+        self._store = store
+        self._keyring = Keyring(store.keys())
+        self._rounds: dict[int, RoundInFlight] = {}
+        self._last = store.last_round()
+
+    @property
+    def devices(self) -> Collection[int]:
+        """Every device whose key is known."""
+        return self._keyring.by_device.keys()
+
+    def key(self, device: int) -> bytes | None:
+        """The key of a device; None where it has none."""
+        return self._keyring.by_device.get(device)
+
+    def in_flight(self) -> list[int]:
+        """The numbers of the rounds that have not ended, oldest first."""
+        return sorted(self._rounds)
+
+    def open(
+        self,
+        number: int,
+        cohorts: Sequence[tuple[Question, Devices]],
+        now: float,
+        quorum: int | None = None,
+        deadline: float | None = None,
+        run: str | None = None,
+    ) -> None:
+        """Begin a round that asks each cohort's devices its question, and write it down before anybody hears of it.
+
+        `number` must be larger than any before. `quorum` reports (default: all) or `deadline` seconds from `now` end
+        it. Raises UsageError for what no frame can carry, and StorageError.
+        """
+        if number <= self._last:
+            raise UsageError(f"round {number} is not after round {self._last}", hint="count rounds upwards")
+        asked = [Cohort(round_body(number, question), integers(devices)) for question, devices in cohorts]
+        count = sum(len(cohort.devices) for cohort in asked)
+        stored = Round(number, asked, count if quorum is None else max(1, min(quorum, count)), deadline, run)
+        try:
+            if not asked or not all(len(cohort.devices) for cohort in asked):
+                raise ValueError
+            in_flight = RoundInFlight(stored, now, self._keyring)
+        except ValueError:
+            raise UsageError("a round must ask at least one device, and none twice") from None
+        if np.any(in_flight.revoked):
+            raise UsageError(
+                f"no key is known for device {in_flight.members.ids[in_flight.revoked][0]}",
+                hint="name the --store that it was provisioned with",
+            )
+        self._store.open_round(stored)
+        self._rounds[number] = in_flight
+        self._last = number
+
+    def resume(self, now: float, run: str | None = None) -> list[int]:
+        """Take up the rounds that the store holds open, with the reports accepted so far; return their numbers.
+
+        run: only those that it has asked, or nobody by name.
+        A deadline begins again, since nobody knows how long the host was gone.
+        """
+        self._keyring = Keyring(self._store.keys())
+        for asked in self._store.open_rounds():
+            if run is not None and asked.run not in (None, run):
+                continue
+            before = self._store.keys_before(asked)
+            keyring = Keyring({**self._keyring.by_device, **before}) if before else self._keyring
+            round_ = RoundInFlight(asked, now, keyring)
+            for reports in self._store.report_batches(asked.number):
+                places = round_.members.find(reports.devices)
+                round_.answers[places] = REPORTED
+                for cohort, of_cohort in round_.by_cohort(places):
+                    for start in range(0, len(of_cohort), _AT_ONCE):
+                        part = of_cohort[start : start + _AT_ONCE]
+                        symbols, _ = cohort.unpack(reports.packed[part])
+                        cohort.add(cohort.cells(round_.digests(cohort, places[part]), symbols))
+            self._rounds[asked.number] = round_
+        self._look_for_revoked()
+        return self.in_flight()
+
+    def unanswered(self, number: int) -> list[int]:
+        """The devices asked in a round that have neither reported nor refused nor been given up, ascending."""
+        round_ = self._rounds[number]
+        waiting: list[int] = round_.members.ids[round_.answers == WAITING].tolist()
+        return waiting
+
+    def reports(self, number: int) -> int:
+        """How many reports a round in flight has so far."""
+        return self._rounds[number].reports
+
+    def asked(self, number: int) -> int:
+        """How many devices were asked in a round in flight."""
+        return len(self._rounds[number].members)
+
+    def for_all(self, number: int) -> bool:
+        """Whether a round in flight asks every device the same, so that it can be announced."""
+        round_ = self._rounds[number]
+        every = self._keyring.members.ids
+        return len(round_.cohorts) == 1 and bool(np.all(round_.members.find(every) >= 0))
+
+    def progress(self, number: int) -> tuple[int, int]:
+        """How many reports and how many refusals a round in flight has so far."""
+        round_ = self._rounds[number]
+        return round_.reports, len(round_.refusals)
+
+    def request(self, number: int, device: int) -> bytes:
+        """The ROUND frame for a device: the same bytes whenever it is asked for."""
+        return self._rounds[number].request(device)[0]
+
+    def costs(self, number: int, devices: Sequence[int]) -> list[int]:
+        """What an answer in a round in flight costs each of these devices, which are asked; micro-epsilon."""
+        costs: list[int] = self._rounds[number].costs(integers(devices)).tolist()
+        return costs
+
+    def announcement(self, number: int) -> bytes:
+        """The ROUND frame for the whole fleet (wire.md), of a round of one cohort; without its tag."""
+        (cohort,) = self._rounds[number].cohorts
+        return round_start(wire.FLEET) + cohort.body
+
+    def reload_keys(self) -> None:
+        """Take the keys from the store anew; of devices that have none any more nothing is expected."""
+        self._keyring = Keyring(self._store.keys())
+        self._look_for_revoked()
+
+    def _look_for_revoked(self) -> None:
+        for round_ in self._rounds.values():
+            # Also of one that has a key again: this round was asked under the one before.
+            round_.revoked |= self._keyring.members.find(round_.members.ids) < 0
+            round_.give_up(np.flatnonzero(round_.revoked))
+
+    def accept(self, batch: Iterable[bytes], now: float) -> Accepted:
+        """Take frames of devices, in any order; commit the new reports, then count them.
+
+        Raises StorageError, and then has counted nothing of the batch: the devices, asked again, send the same
+        bytes again. A report that comes after its round's deadline is late even if `tick` was not called yet.
+        """
+        result = Accepted()
+        rows: dict[
+            tuple[int, int], list[bytes]
+        ] = {}  # by round and bytes of symbols, each as in a REPORTS frame
+        for frame in batch:
+            try:
+                kind = frames.kind(frame)
+                if kind == wire.REPORT:
+                    size = len(frame) - _SYMBOLS_AT - wire.TAG_BYTES
+                    frames.require(size >= 0, "frame too short")
+                    number = int.from_bytes(frame[5:_SYMBOLS_AT], "little")
+                    rows.setdefault((number, size), []).append(frame[1:5] + frame[_SYMBOLS_AT:])
+                elif kind == wire.REPORTS:
+                    number, size = _rows_of(frame, 1)
+                    whole = (len(frame) - _ROWS_AT) % (_ROW_BYTES + size) == 0
+                    frames.require(whole, "not whole rows")
+                    rows.setdefault((number, size), []).append(frame[_ROWS_AT:])
+                elif kind == wire.ERROR:
+                    self._take_error(frame, result)
+                else:
+                    self.statistics.damaged += 1
+            except frames.FrameError as error:
+                if error.code == wire.ERR_TAG:
+                    self.statistics.forged += 1
+                else:
+                    self.statistics.damaged += 1
+        taken: list[_Taken] = []
+        for (number, size), parts in rows.items():
+            of_round = np.frombuffer(b"".join(parts), np.uint8).reshape(-1, _ROW_BYTES + size)
+            taken += self._take_rows(number, of_round, now)
+        if taken:
+            self._commit(taken, result)
+        return result
+
+    def _take_rows(self, number: int, rows: batches.Bytes, now: float) -> list[_Taken]:
+        # What is new among reports of one round: rows of a REPORTS frame, of equal size.
+        round_ = self._rounds.get(number)
+        statistics = self.statistics
+        if round_ is None or (round_.ends is not None and now >= round_.ends):
+            statistics.late += len(rows)
+            return []
+        devices = np.ascontiguousarray(rows[:, :4]).view("<u4")[:, 0].astype(np.int64)
+        places = round_.members.find(devices)
+        if not np.all(expected := (places >= 0) & ~round_.revoked[places]):
+            known = self._keyring.members.find(devices[~expected]) >= 0
+            statistics.unasked += int(np.count_nonzero(known))
+            statistics.unknown += int(np.count_nonzero(~known))
+            rows, devices, places = rows[expected], devices[expected], places[expected]
+        packed, tags = rows[:, 4 : -wire.TAG_BYTES], rows[:, -wire.TAG_BYTES :]
+        taken = []
+        for cohort, of_cohort in round_.by_cohort(places):
+            digests = round_.digests(cohort, places[of_cohort])
+            right = batches.verify(digests, number, rows[of_cohort, :4], packed[of_cohort], tags[of_cohort])
+            statistics.forged += int(np.count_nonzero(~right))
+            symbols, good = cohort.unpack(packed[of_cohort])
+            statistics.damaged += int(np.count_nonzero(right & ~good))
+            fit = np.flatnonzero(right & good)
+            new, first = np.unique(places[of_cohort[fit]], return_index=True)
+            first = fit[first[round_.answers[new] != REPORTED]]
+            statistics.duplicate += len(fit) - len(first)
+            if len(first):
+                cells = cohort.cells(digests[first], symbols[first])
+                chosen = of_cohort[first]
+                reports = Reports(number, devices[chosen], packed[chosen])
+                taken.append(_Taken(round_, cohort, places[chosen], reports, cells))
+        return taken
+
+    def _commit(self, taken: list[_Taken], result: Accepted) -> None:
+        self._store.add_reports([new.reports for new in taken])
+        for new in taken:
+            new.cohort.add(new.cells)
+            new.round.answers[new.places] = REPORTED
+            devices = new.reports.devices.tolist()
+            if new.round.refusals:
+                for device in new.round.refusals.keys() & devices:
+                    del new.round.refusals[device]
+            result.reports += zip(repeat(new.round.number), devices)
+            self.statistics.accepted += len(devices)
+
+    def _take_error(self, frame: bytes, result: Accepted) -> None:
+        device, number = frames.address(frame)
+        if device == wire.BOARD:  # its word about a device proves nothing
+            result.unread.append(Refusal(*host_frames.decode_error(frame, b"")))
+            self.statistics.unread += 1
+            return
+        round_ = self._rounds.get(number)
+        place = -1 if round_ is None else int(round_.members.find(integers((device,)))[0])
+        if device not in self._keyring.by_device:
+            self.statistics.unknown += 1
+        elif round_ is None:
+            self.statistics.late += 1
+        elif place < 0:
+            self.statistics.unasked += 1
+        else:
+            _, digest = round_.request(device)
+            refusal = Refusal(*host_frames.decode_error(frame, frames.answer_key(digest)))
+            if refusal.code in _UNREAD:
+                self.statistics.unread += 1
+                result.unread.append(refusal)
+                return
+            self.statistics.refused += 1
+            if round_.answers[place] != REPORTED:
+                round_.answers[place] = REFUSED
+                round_.refusals[device] = refusal
+                result.refusals.append(refusal)
+
+    def give_up(self, number: int, devices: Iterable[int]) -> None:
+        """Expect no answer of these devices; a report that comes nevertheless, before the round ends, counts."""
+        round_ = self._rounds[number]
+        places = round_.members.find(integers(devices))
+        round_.give_up(places[places >= 0])
+
+    def tick(self, now: float) -> list[RoundResult]:
+        """Close the rounds that have ended by now and return what they told; what still comes for them is late.
+
+        They stay open in the store until `Store.end_run_round`: a host that dies before resumes them as they are.
+        """
+        ended = [(round_, how) for round_ in self._rounds.values() if (how := round_.ended(now))]
+        for round_, _ in ended:
+            del self._rounds[round_.number]
+        return [round_.result(how) for round_, how in ended]

@@ -1,0 +1,277 @@
+"""Counts of symbols -> unbiased means with confidence intervals.
+
+All that a round leaves behind is a count matrix a card: `counts[i, j]`, how often symbol j was reported for
+coordinate i. Count matrices of one card merge by addition. A mean is over the reporters of that coordinate; since
+which coordinates a device reports depends on no data, it estimates the mean of all devices without bias.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from statistics import NormalDist
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tern import card as cards
+from tern.card import Card
+from tern.collect import PRIME
+from tern.fixed import ONE
+from ternhost import vectorised
+from ternhost.privacy import cards as any_cards
+from ternhost.privacy import certify
+
+Floats = npt.NDArray[np.float64]
+Counts = npt.NDArray[np.int64]
+
+BOUND = "bound"  # from the card alone: its exact worst-case second moment or variance
+EMPIRICAL = "empirical"  # from the sample variance of the reported values
+_SIZES = 16  # inputs of each sign at which a card is asked what it tells of |x|
+_STEADY = 1e-4
+_BIASED = 0.1  # the largest error of a mean of |x| that still serves
+_BLUNT = 5.0  # the largest standard deviation of one report's
+_LARGE = 30  # reports from which on a sample variance is trusted: three reports may well be equal
+_AT_ONCE = 1 << 21  # hashes in hand
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Means in [-1, 1] units of d coordinates; `nan` where nobody reported.
+
+    `low` and `high` bound a normal confidence interval, `standard_error` is what they were made from, `reports` how
+    many reports each mean rests on. Means are not clamped: that would bias them.
+    """
+
+    mean: Floats
+    standard_error: Floats
+    low: Floats
+    high: Floats
+    reports: Counts
+    method: str
+    confidence: float = 0.95
+
+    def summary(self) -> dict[str, Any]:
+        """For JSON: lists a coordinate long, with None where nobody reported."""
+        return {
+            "confidence": self.confidence,
+            **{
+                name: [None if math.isnan(value) else value for value in getattr(self, name).tolist()]
+                for name in ("mean", "low", "high")
+            },
+            "reports": self.reports.tolist(),
+        }
+
+
+def merge(matrices: Iterable[npt.ArrayLike]) -> Counts:
+    """Add up the count matrices of one card. Raises ValueError if there are none, or of several shapes."""
+    arrays = [np.asarray(matrix, np.int64) for matrix in matrices]
+    if not arrays or len({array.shape for array in arrays}) > 1:
+        raise ValueError("count matrices to merge must be of one shape")
+    total: Counts = np.sum(arrays, axis=0)
+    return total
+
+
+@lru_cache(maxsize=256)
+def _card_floats(data: bytes) -> tuple[Floats, float, float]:
+    card = cards.decode(data)
+    moments = certify.moments(card)
+    values = np.array([float(value) for value in certify.values(card)])
+    values.setflags(write=False)
+    return values, float(moments.worst_variance()[0]), float(moments.worst_second_moment())
+
+
+def symbol_values(card: Card) -> Floats:
+    """The value of every symbol of `card`, read-only. Raises certify.Biased for a card without unbiased values."""
+    return _card_floats(bytes(card.data))[0]
+
+
+@dataclass(frozen=True)
+class Magnitude:
+    """What tells |x| from the reports of a card: the mean of `scores` over reported symbols is about that of |x|.
+
+    deviation: the standard deviation of the score of one report, at most over x.
+    """
+
+    scores: Floats
+    deviation: float
+
+
+@lru_cache(maxsize=256)
+def _magnitude(data: bytes) -> Magnitude | None:
+    inputs = np.arange(-ONE, ONE + 1, ONE // _SIZES)
+    card = any_cards.decode_any(data)
+    rows = np.array([any_cards.distribution(card, int(x)) for x in inputs])
+    sizes = np.abs(inputs) / ONE
+    # Least squares for scores whose mean is |x|, with a little weight on their variance: solved in the inputs, which
+    # are few, and not in the outputs, of which a laplace card may have 65,535.
+    over = rows / np.maximum(rows.mean(axis=0), np.finfo(np.float64).tiny)
+    scores = over.T @ np.linalg.solve(over @ rows.T + _STEADY * len(inputs) * np.eye(len(inputs)), sizes)
+    errors = rows @ scores - sizes
+    deviation = float(np.sqrt((rows @ scores**2 - (rows @ scores) ** 2).max()))
+    if np.abs(errors).max() > _BIASED or deviation > _BLUNT:
+        return None
+    return Magnitude(scores, deviation)
+
+
+def magnitude(card: Card) -> Magnitude | None:
+    """How the reports of `card` tell the mean of |x|; None for one that tells it badly or not at all, as Duchi's."""
+    return _magnitude(bytes(card.data))
+
+
+def estimate(
+    card: Card,
+    counts: npt.ArrayLike,
+    *,
+    confidence: float = 0.95,
+    method: str = EMPIRICAL,
+    of_reporters: bool = False,
+) -> Estimate:
+    """Means and confidence intervals from a count matrix (d x card.symbols) of one card.
+
+    The interval covers the mean of the population that the reporters were drawn from; with `of_reporters`, that of the
+    reporters' own inputs. `method` BOUND takes the variance of a report from the card: its worst-case second
+    moment for the population (Var = V(x) + Var(x), at most that), its worst-case variance for the reporters.
+    EMPIRICAL takes the sample variance, right in large samples (of fewer than 30 reports BOUND's is taken) and for
+    the population; for the reporters it errs on the wide side.
+    Raises ValueError for counts of another shape.
+    """
+    return combine([(card, counts)], confidence=confidence, method=method, of_reporters=of_reporters)
+
+
+def combine(
+    cohorts: Sequence[tuple[Card, npt.ArrayLike]],
+    *,
+    confidence: float = 0.95,
+    method: str = EMPIRICAL,
+    of_reporters: bool = False,
+    tau: float = 1.0,
+) -> Estimate:
+    """Combine count matrices of several cards over the same d coordinates, by inverse variance (personalised budgets).
+
+    The weight of a cohort at a coordinate is its reports there over the card's worst-case variance: it depends on
+    no report's content, so the combination stays unbiased (for one population: cohorts must differ in
+    their budgets, not in their data). tau: what the reporters' values were divided by, before they were clipped to
+    [-1, 1]; the means are multiplied by it. Raises ValueError for no cohorts, or counts of another shape.
+    """
+    if not cohorts or not 0 < confidence < 1 or method not in (BOUND, EMPIRICAL):
+        raise ValueError("nothing to combine, or an unknown method or confidence")
+    weights, means, variances, reports = [], [], [], []
+    for card, counts in cohorts:
+        values, worst_variance, worst_second = _card_floats(bytes(card.data))
+        matrix = np.asarray(counts, np.int64)
+        if matrix.ndim != 2 or matrix.shape[1] != card.symbols:
+            raise ValueError(f"counts must be d x {card.symbols}, not {matrix.shape}")
+        n = matrix.sum(axis=1)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            mean = matrix @ values / n
+            if method == BOUND:
+                variance = np.full(len(n), worst_variance if of_reporters else worst_second)
+            else:
+                sample = (matrix @ values**2 - n * mean**2) / (n - 1)
+                variance = np.where(n >= _LARGE, np.maximum(sample, 0), worst_second)
+            means.append(np.where(n > 0, mean, 0))
+            variances.append(np.where(n > 0, variance / np.maximum(n, 1), 0))
+        weights.append(n / worst_variance)
+        reports.append(n)
+    weight = np.array(weights)
+    total = weight.sum(axis=0)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        share = weight / total
+        mean = tau * (share * means).sum(axis=0)
+        error = tau * np.sqrt((share**2 * variances).sum(axis=0))
+    half = NormalDist().inv_cdf((1 + confidence) / 2) * error
+    return Estimate(mean, error, mean - half, mean + half, np.sum(reports, axis=0), method, confidence)
+
+
+def share_interval(share: float, n: int, confidence: float = 0.95) -> tuple[float, float]:
+    """The interval of Wilson (1927) for a share that was seen in n trials: right also near 0, near 1, and for few."""
+    z = NormalDist().inv_cdf((1 + confidence) / 2)
+    middle = (share + z * z / (2 * n)) / (1 + z * z / n)
+    half = z / (1 + z * z / n) * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
+    return middle - half, middle + half
+
+
+# Categories
+
+
+def frequency_law(card: Card, hashed: bool = False) -> tuple[float, float]:
+    """How likely a report speaks for the category of its sender, and how likely for any other one.
+
+    It speaks for the category that it names, by generalised randomised response (a window card with W = 1); where
+    categories were hashed (arithmetic.md), for all whose hash it names: optimised local hashing. Both are pure
+    protocols (Wang et al., USENIX Security 2017). Raises ValueError for any other card.
+    """
+    if card.shape != cards.WINDOW or card.window != 1:
+        raise ValueError("frequencies need a window card of window 1")
+    same = card.threshold / cards.T
+    other = (1 - same) / (card.symbols - 1)
+    if hashed:
+        sizes = np.bincount(np.arange(PRIME) % card.symbols)
+        collide = float((sizes / PRIME) @ (sizes / PRIME))
+        other += collide * (same - other)
+    return same, other
+
+
+def frequency_variance(card: Card, categories: int, hashed: bool = False) -> float:
+    """The variance of one report's estimate of a frequency, where all of so many categories are equally frequent."""
+    same, other = frequency_law(card, hashed)
+    spoken = other + (same - other) / categories
+    return spoken * (1 - spoken) / (same - other) ** 2
+
+
+def supports(devices: npt.ArrayLike, symbols: Counts, number: int, buckets: int, categories: int) -> Counts:
+    """How many reports (n symbols of n devices) to the round of that number speak for each category, all hashed."""
+    ids, total = np.asarray(devices, np.int64), np.zeros(categories, np.int64)
+    step = max(1, _AT_ONCE // categories)
+    for start in range(0, len(ids), step):
+        own = vectorised.hashes(ids[start : start + step], number)
+        named = vectorised.hashed(own, np.arange(categories)[None], buckets)
+        total += np.count_nonzero(named == symbols[start : start + step, None], axis=0)
+    return total
+
+
+def frequencies(card: Card, counts: npt.ArrayLike) -> Floats:
+    """Unbiased frequencies of the N categories of a window card with W = 1 (generalised randomised response).
+
+    `counts` has the categories in its last axis. Frequencies add up to 1, and may be negative in small samples.
+    """
+    same, other = frequency_law(card)
+    matrix = np.asarray(counts, np.int64)
+    shares: Floats = matrix / matrix.sum(axis=-1, keepdims=True)
+    return (shares - other) / (same - other)
+
+
+def combine_frequencies(
+    classes: Sequence[tuple[Card, npt.ArrayLike, int | None]], *, confidence: float = 0.95
+) -> Estimate:
+    """Unbiased frequencies of c categories from what the reports of classes of devices say (personalised budgets).
+
+    A class: its card, how many reports speak for each category, and of how many, where categories were hashed (None:
+    they were not). Its weight is its reports over the variance of one at a frequency of 0. nan where nobody reported.
+    """
+    mean, variance = np.zeros((2, len(np.asarray(classes[0][1]))))
+    weight, reports = np.float64(0), 0
+    for card, counts, hashed in classes:
+        spoken = np.asarray(counts, np.int64)
+        n = int(spoken.sum()) if hashed is None else hashed
+        if not n:
+            continue
+        same, other = frequency_law(card, hashed is not None)
+        share = spoken / n
+        own = n * (same - other) ** 2 / (other * (1 - other))
+        likely = np.clip(
+            share, other, same
+        )  # a report speaks for a category with a probability between these
+        each = likely * (1 - likely) if n >= _LARGE else 0.25
+        mean += own * (share - other) / (same - other)
+        variance += own**2 * each / n / (same - other) ** 2
+        weight, reports = weight + own, reports + n
+    with np.errstate(invalid="ignore"):
+        mean, error = mean / weight, np.sqrt(variance) / weight
+    half = NormalDist().inv_cdf((1 + confidence) / 2) * error
+    told = np.full(len(mean), reports)
+    return Estimate(mean, error, mean - half, mean + half, told, EMPIRICAL, confidence)

@@ -1,0 +1,289 @@
+"""Rounds: one in flight, as its reports come in, and what it has told when it has ended."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from tern import card as cards
+from tern import wire
+from ternhost.count import batches
+from ternhost.count.members import Integers, Keyring, Members, Positions, id_bytes, integers
+from ternhost.count.questions import Question, cost_of, decode_body, question_of, round_body, round_start
+
+# How a round ends.
+COMPLETE = "complete"  # every device asked has reported, refused or been given up
+QUORUM = "quorum"
+DEADLINE = "deadline"
+
+# What has become of the question to a device; 0 as long as its round waits for it.
+WAITING, REPORTED, REFUSED, GIVEN_UP = range(4)
+
+Counts = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Cohort:
+    """Devices that are asked for the same thing in a round.
+
+    `body` is all of the ROUND frame between the device and the tag: it is what the frames are built from.
+    """
+
+    body: bytes
+    devices: Sequence[int] | Integers
+
+
+@dataclass(frozen=True)
+class Round:
+    """A round as it was asked: `quorum` reports end it, and so does `deadline` (seconds; None: never)."""
+
+    number: int
+    cohorts: Sequence[Cohort]
+    quorum: int
+    deadline: float | None = None
+    run: str | None = None  # that asks it
+
+
+@dataclass(frozen=True)
+class Reports:
+    """Reports of one round: row i of `packed` (n x bytes, uint8) holds the packed symbols of `devices[i]`."""
+
+    round: int
+    devices: Integers
+    packed: npt.NDArray[np.uint8]
+
+    def in_order(self) -> Reports:
+        """The same, by device."""
+        order = np.argsort(self.devices)
+        return Reports(self.round, self.devices[order], self.packed[order])
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """A device's answer that it will not report, and why (an error code of wire.py); device 0 is the board."""
+
+    device: int
+    round: int
+    code: int
+    detail: int
+
+
+@dataclass(frozen=True)
+class Answers:
+    """The reports of single devices: `symbols` is n x k, the i-th row that of the i-th of `devices`."""
+
+    devices: npt.NDArray[np.int64]
+    symbols: npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class CohortCounts:
+    """How often each symbol was reported for each coordinate: `counts` is d x card.symbols, `reports` their number, of
+    `asked` devices.
+
+    `question` is what was asked; `answers` is there where the reports of single devices were wanted, or, of hashed
+    answers, only how many of them speak for each category (`supports`).
+    """
+
+    card: cards.Card
+    k: int
+    counts: Counts
+    reports: int
+    question: Question
+    answers: Answers | None = None
+    asked: int = 0
+    supports: Counts | None = None
+
+
+@dataclass(frozen=True)
+class Tally:
+    """A cohort: how many of its devices were `asked` what, and how many reported.
+
+    body: all of its ROUND frame between the device and the tag. counts: d x symbols, as of CohortCounts.
+    """
+
+    body: bytes
+    asked: int
+    reports: int
+    counts: Counts
+
+    @property
+    def question(self) -> Question:
+        return question_of(decode_body(self.body))
+
+
+@dataclass(frozen=True)
+class RoundResult:
+    """A round that has ended: all that it has told, cohort by cohort."""
+
+    number: int
+    ended: str
+    asked: int
+    reports: int
+    refusals: dict[int, Refusal]
+    cohorts: list[CohortCounts]
+
+    @property
+    def reasons(self) -> dict[str, int]:
+        """How often devices refused, by the name of the error, the most frequent first."""
+        return dict(Counter(wire.error_name(own.code) for own in self.refusals.values()).most_common())
+
+    @property
+    def tallies(self) -> list[Tally]:
+        """What a store keeps of its cohorts."""
+        return [
+            Tally(round_body(self.number, own.question), own.asked, own.reports, own.counts)
+            for own in self.cohorts
+        ]
+
+
+def with_answers(
+    result: RoundResult, accepted: Sequence[Reports], devices_by_cohort: Sequence[Sequence[int] | Integers]
+) -> RoundResult:
+    """The same result with the reports of single devices. accepted: of this round, as a store keeps them."""
+    cohorts = []
+    for cohort, asked in zip(result.cohorts, devices_by_cohort, strict=True):
+        members = Members(asked)
+        heard: list[Integers] = [integers(())]
+        symbols = [np.empty((0, cohort.k), np.int64)]
+        for batch in accepted:
+            of_cohort = members.find(batch.devices) >= 0
+            if np.any(of_cohort):
+                heard.append(batch.devices[of_cohort])
+                symbols.append(batches.unpack(batch.packed[of_cohort], cohort.k, cohort.card.symbols)[0])
+        devices = np.concatenate(heard)
+        order = np.argsort(devices)
+        answers = Answers(devices[order], np.concatenate(symbols)[order])
+        cohorts.append(replace(cohort, answers=answers))
+    return replace(result, cohorts=cohorts)
+
+
+class CohortInFlight:
+    """A cohort of a round: what it is asked, and the counts of what it has reported."""
+
+    def __init__(self, body: bytes, devices: int = 0) -> None:
+        """devices: how many are asked."""
+        self.body = body
+        self._devices = devices
+        asked = decode_body(body)
+        self.question = question_of(asked)
+        self.card = cards.decode(self.question.card)
+        self.k = asked.k
+        self.d = asked.values
+        self.size = self.d * self.card.symbols
+        self.counts: Counts = np.zeros(self.size, np.int64)
+        self.reports = 0
+        self.cost = cost_of(asked)  # of an answer, micro-epsilon
+        self.payload_bytes = batches.packed_size(self.card.symbols, self.k)
+
+    def unpack(self, packed: batches.Bytes) -> tuple[Integers, batches.Flags]:
+        """The symbols of reports (reports x k), and which reports are in order: none where they have another size."""
+        if packed.shape[1] != self.payload_bytes:
+            return np.zeros((len(packed), self.k), np.int64), np.zeros(len(packed), bool)
+        return batches.unpack(packed, self.k, self.card.symbols)
+
+    def digests(self, keys: batches.Bytes, devices: Integers) -> batches.Bytes:
+        """The digests (n x 32) of what these devices (n) with these keys (n x 32) are asked (wire.md)."""
+        return batches.hashes(keys, bytes((wire.ROUND,)), id_bytes(devices), self.body)
+
+    def cells(self, digests: batches.Bytes, symbols: Integers) -> Integers:
+        """The cells of the count matrix that reports of these symbols add one to (reports x k)."""
+        chosen = batches.choose(digests, self.d, self.k)
+        cells: Integers = chosen * np.int64(self.card.symbols) + symbols
+        return cells
+
+    def add(self, cells: Integers) -> None:
+        """Count these reports (reports x k)."""
+        self.counts += np.bincount(cells.reshape(-1), minlength=self.size)
+        self.reports += len(cells)
+
+    def result(self) -> CohortCounts:
+        """What it has told so far."""
+        counts = self.counts.reshape(self.d, self.card.symbols).copy()
+        return CohortCounts(self.card, self.k, counts, self.reports, self.question, asked=self._devices)
+
+
+class RoundInFlight:
+    """A round that has not ended: who was asked what, and who has answered.
+
+    A device has a place: where it is in `members`. `answers` says, by place, what has become of the question, and
+    `cohort_at` to which cohort it belongs.
+    """
+
+    def __init__(self, asked: Round, now: float, keyring: Keyring) -> None:
+        """keyring: as it is now; a device's new key is good from the next round on.
+
+        Raises ValueError where a device is asked twice.
+        """
+        self.number = asked.number
+        self.quorum = asked.quorum
+        self.ends = None if asked.deadline is None else now + asked.deadline
+        self.cohorts = [CohortInFlight(cohort.body, len(cohort.devices)) for cohort in asked.cohorts]
+        ids = [integers(cohort.devices) for cohort in asked.cohorts]
+        self.members = Members(np.concatenate(ids))
+        self.cohort_at = np.zeros(len(self.members), np.intp)
+        for index in range(1, len(ids)):
+            self.cohort_at[self.members.find(ids[index])] = index
+        self._keyring = keyring
+        self._key_at = keyring.members.find(self.members.ids)
+        self.revoked = self._key_at < 0  # whose key has been taken away
+        self.answers = np.full(len(self.members), WAITING, np.uint8)
+        self.refusals: dict[int, Refusal] = {}
+
+    def by_cohort(self, places: Positions) -> Iterator[tuple[CohortInFlight, Positions]]:
+        """Each cohort of the devices at these places, and which of `places` are of it."""
+        of = self.cohort_at[places]
+        for index in np.unique(of).tolist():
+            yield self.cohorts[index], np.flatnonzero(of == index)
+
+    def keys(self, places: Positions) -> batches.Bytes:
+        """The keys (n x 32) of the devices at these places."""
+        return self._keyring.keys[self._key_at[places]]
+
+    def digests(self, cohort: CohortInFlight, places: Positions) -> batches.Bytes:
+        """The digests (n x 32) of what the devices at these places, of that cohort, are asked."""
+        return cohort.digests(self.keys(places), self.members.ids[places])
+
+    def request(self, device: int) -> tuple[bytes, bytes]:
+        """The ROUND frame for a device that is asked, and the digest of what it asks."""
+        place = self.members.find(integers((device,)))
+        cohort = self.cohorts[int(self.cohort_at[place][0])]
+        digest = self.digests(cohort, place).tobytes()
+        return round_start(device) + cohort.body + digest[: wire.TAG_BYTES], digest
+
+    def costs(self, devices: Integers) -> Integers:
+        """What an answer costs these devices, of those that are asked; micro-epsilon."""
+        return integers([cohort.cost for cohort in self.cohorts])[self.cohort_at[self.members.find(devices)]]
+
+    def give_up(self, places: Positions) -> None:
+        """Expect no answer of the devices at these places, where one is expected still."""
+        self.answers[places[self.answers[places] == WAITING]] = GIVEN_UP
+
+    @property
+    def reports(self) -> int:
+        return int(np.count_nonzero(self.answers == REPORTED))
+
+    def ended(self, now: float) -> str | None:
+        """How the round has ended by now; None where it goes on."""
+        if np.all(self.answers):
+            return COMPLETE
+        if self.reports >= self.quorum:
+            return QUORUM
+        if self.ends is not None and now >= self.ends:
+            return DEADLINE
+        return None
+
+    def result(self, ended: str) -> RoundResult:
+        """What it has told."""
+        return RoundResult(
+            self.number,
+            ended,
+            len(self.members),
+            self.reports,
+            dict(self.refusals),
+            [cohort.result() for cohort in self.cohorts],
+        )

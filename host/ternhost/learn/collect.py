@@ -1,0 +1,390 @@
+"""Means and frequencies of what the clients of a fleet hold, by Algorithm 6 or by HierA.
+
+Algorithm 6 (Zhao et al., IEEE IoT J. 8, 2021): every client reports k of its attributes, chosen at random, each at
+epsilon / k (attributes.py). Where the paper scales a sum by d / k, the means here divide by the number of reports that
+an attribute really had. HierA (levels.py): every client reports level and sign of one attribute.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tern import card as cards
+from tern import wire
+from tern.fixed import ONE
+from ternhost import datasets
+from ternhost.count import estimate
+from ternhost.count.batches import packed_size
+from ternhost.count.questions import Question, report_bytes, request_bytes
+from ternhost.count.rounds import CohortCounts, Counts, RoundResult
+from ternhost.datasets import Holdings, Table
+from ternhost.datasets.base import CONSTANT
+from ternhost.errors import UsageError
+from ternhost.learn import attributes, levels
+from ternhost.learn.attributes import Part
+from ternhost.learn.base import Algorithm, Audience, Cohort, Devices, ask_everybody
+from ternhost.learn.designs import CARD_ALTERNATIVES, PRIVACY, Mechanised, class_of
+from ternhost.learn.hiera import LevelOptions
+from ternhost.options import flag, option, require
+from ternhost.privacy.accounting import Release
+from ternhost.privacy.base import MICRO, parse_epsilon
+
+ALGORITHM6 = "algorithm6"
+HIERA = "hiera"
+METHODS = (ALGORITHM6, HIERA)
+# Of a file, with categorical attributes; of other data sets that can be trained on, the features.
+TABLES = {"ipums": datasets.ipums.ipums}
+
+_WHAT = "what to collect"
+_SHOWN = 24  # attributes, for people,
+_COMMON = 5  # and categories of each
+# What only one of the methods knows.
+KNOWN_BY = {
+    HIERA: ("budgets", "mu"),
+    ALGORITHM6: ("mechanism", "levels", "card", "k", "k_rule", "mechanism_options"),
+}
+
+
+@dataclass(frozen=True)
+class Options(Mechanised, LevelOptions):
+    """Options of collecting."""
+
+    dataset: str = option(
+        "flights",
+        f"what the clients hold: {', '.join((*datasets.TABLES, *datasets.DATASETS))}; or NAME:PATH, of a file",
+        group=_WHAT,
+        metavar="D",
+    )
+    clients: int = option(
+        0, "clients that report", group=_WHAT, kind=int, metavar="N", shown="all, on boards made for it 1000"
+    )
+    seed: int = option(1, "deals the records", group=_WHAT, kind=int, metavar="S")
+    method: str = option(ALGORITHM6, "how", group=PRIVACY, choices=METHODS)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.method not in METHODS:
+            raise UsageError(f"there is no method {self.method!r}", hint=f"one of: {', '.join(METHODS)}")
+        require(self.clients >= 0, "clients", "0 (all) or more", self.clients)
+        require(self.seed >= 0, "seed", "0 or more", self.seed)
+
+
+def load(name: str) -> tuple[Table, int]:
+    """The attributes of a data set: those of its table if it has one, else its features but for the constant.
+
+    Also how many features are before them in the records that `tern up --dataset` makes: the constant one, or none.
+    """
+    kind, _, path = name.partition(":")
+    if name in datasets.TABLES:
+        return datasets.TABLES[name](), 0
+    if kind in TABLES:
+        return TABLES[kind](Path(path).expanduser() if path else None), 0
+    dataset = datasets.load(name)
+    first = int(dataset.feature_names[0] == CONSTANT)
+    return Table(dataset.name, dataset.feature_names[first:], dataset.features[:, first:]), first
+
+
+def plan(options: Options, table: Table) -> list[list[Part]]:
+    """What the clients of each class are divided among; one part costs at most their epsilon. Raises UsageError."""
+    if options.method == HIERA:
+        return [[attributes.numeric_part(table, design)] for design in options.level_designs()]
+    classes = [(parse_epsilon(epsilon), share) for epsilon, share in options.classes()]
+    return [attributes.parts_of(options, table, epsilon, share) for epsilon, share in classes]
+
+
+def _key(question: Question) -> tuple[Any, ...]:
+    """What two questions have in common that ask the same."""
+    return question.model, question.range, tuple(question.parameters), bytes(question.card), question.k
+
+
+class Collect(Algorithm):
+    """Asks every client once, for one part of its attributes; a fleet that is served over and over."""
+
+    name = "collect"
+    command = "collect"
+    alternatives = (*CARD_ALTERNATIVES, ("epsilons", "epsilon"))
+    Options = Options
+
+    @classmethod
+    def check_named(cls, named: Mapping[str, Any]) -> None:
+        super().check_named(named)
+        for method, names in KNOWN_BY.items():
+            other = [name for name in names if name in named]
+            if other and method != named.get("method", ALGORITHM6):
+                raise UsageError(f"{flag(other[0])} belongs to {method}", hint=f"say --method {method}")
+
+    def __init__(self, options: Any, audience: Audience, data: Table | None = None) -> None:
+        """data: what the clients hold, in the place of the data set that the options name."""
+        self.options = options
+        ask_everybody(audience, "collecting")
+        self._table, first = load(options.dataset) if data is None else (data, 0)
+        # Boards that were provisioned with the data set hold its constant, too; nobody asks for that.
+        self._first = 0 if audience.knows_records else first
+        records = self._table.records(self._table.training)
+        self._width = self._first + records.shape[1] - 1
+        if self._width > wire.MAX_DIMENSION:
+            raise UsageError(
+                f"{self._table.name} has {self._width} attributes; a device holds at most {wire.MAX_DIMENSION}"
+            )
+        self.plan = plan(options, self._table)
+        self.individual = any(part.hashed for parts in self.plan for part in parts)
+        self.designs = [parts[0].design for parts in self.plan]
+        self.rounds = (audience.standing.rounds or None) if audience.standing else 1
+        self.times = self.rounds or 1
+        self.holdings, self.clients = None, options.clients or None
+        if audience.knows_records:
+            there = audience.clients or len(records)
+            if (self.clients or 0) > there:
+                raise UsageError(
+                    f"there are {there:,} clients to report, not {self.clients:,}",
+                    hint=f"ask for --clients {there} or fewer",
+                )
+            if not audience.standing:
+                self.clients = self.clients or min(there, audience.clients or audience.most or there)
+            self.holdings = Holdings(records, np.random.default_rng(options.seed).permutation(len(records)))
+        self.reports = None
+        if self.clients is not None and self.rounds is not None:
+            self.reports = self.clients * self.rounds
+        self.counts = [[np.zeros(part.shape, np.int64) for part in parts] for parts in self.plan]
+        self._reports = [[0] * len(parts) for parts in self.plan]
+        self._most = 0  # reports of a round
+        self._round = 0
+
+    @property
+    def modules(self) -> tuple[str, ...]:
+        return ("collect", "lhp") if self.options.method == HIERA else ("collect",)
+
+    @property
+    def done(self) -> bool:
+        return self.rounds is not None and self._round >= self.rounds
+
+    def cohorts(self, devices: Sequence[int] | Devices) -> list[Cohort]:
+        found: list[Cohort] = []
+        for of_class, _, own in self.parts(devices[: self.clients]):
+            parts = self.plan[of_class]
+            questions = [part.question(self._width, self._first) for part in parts]
+            if len(parts) == 1:
+                found.append((questions[0], own))
+                continue
+            shares = np.array([len(part.columns) for part in parts]) / self._attributes(parts)
+            # Anew in each round, and apart from what a client's class is.
+            which = class_of(own, shares.tolist(), self.seed + ((self._round + 1) << 32))
+            own = np.asarray(own, np.int64)
+            found += [(asked, own[which == i]) for i, asked in enumerate(questions) if np.any(which == i)]
+        return found
+
+    @staticmethod
+    def _attributes(parts: Sequence[Part]) -> int:
+        return sum(len(part.columns) for part in parts)
+
+    def learn(self, result: RoundResult, devices: Sequence[int] | Devices) -> None:
+        places = {
+            _key(part.question(self._width, self._first)): (i, j)
+            for i, parts in enumerate(self.plan)
+            for j, part in enumerate(parts)
+        }
+        for cohort in result.cohorts:
+            i, j = places[_key(cohort.question)]
+            self.counts[i][j] += self._counted(self.plan[i][j], cohort, result.number)
+            self._reports[i][j] += cohort.reports
+        self._most = max(self._most, result.reports)
+        self._round += 1
+
+    @staticmethod
+    def _counted(part: Part, cohort: CohortCounts, number: int) -> Counts:
+        if not part.hashed:
+            return cohort.counts
+        if cohort.supports is not None:  # somebody else has counted it
+            return cohort.supports[None]
+        if cohort.answers is None:  # nobody has answered
+            return np.zeros(part.shape, np.int64)
+        said = cohort.answers
+        return estimate.supports(
+            said.devices, said.symbols[:, 0], number, cohort.card.symbols, part.categories
+        )[None]
+
+    def state(self) -> dict[str, Any]:
+        return {
+            "round": self._round,
+            "reports": [list(own) for own in self._reports],
+            "most": self._most,
+            "counts": [[counts.tolist() for counts in own] for own in self.counts],
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        if "reports" not in state:
+            hint = "finish it with that version, or give it up with --anew"
+            raise UsageError("this collection was begun by a version that asked otherwise", hint=hint)
+        self._round, self._most = int(state["round"]), int(state["most"])
+        self._reports = [list(own) for own in state["reports"]]
+        self.counts = [[np.array(counts, np.int64) for counts in own] for own in state["counts"]]
+
+    def releases(self, of_class: int) -> list[Release]:
+        """The dearest of the parts, of which a client is asked one."""
+        parts = self.plan[of_class]
+        dearest = max(parts, key=lambda part: part.design.cost)
+        what = dearest.name if len(parts) == 1 else "attributes"
+        return [Release(what, dearest.design.card.epsilon, dearest.design.k, self.times)]
+
+    def largest(self, of_class: int) -> int:
+        return max(part.design.cost for part in self.plan[of_class])
+
+    # Results
+
+    @cached_property
+    def _held(self) -> npt.NDArray[np.int64]:
+        """How many clients hold each record."""
+        assert self.holdings is not None
+        assert self.clients is not None
+        order = self.holdings.order
+        whole, rest = divmod(self.clients, len(order))
+        held = np.full(len(order), whole)
+        held[order[:rest]] += 1
+        return held
+
+    def result(self, history: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        known = self.holdings is not None and self.clients is not None
+        found = [*self._numeric(known), *self._categorical(known)]
+        means = [entry["mean"] - entry["true"] for entry in found if known and "mean" in entry]
+        shares = [
+            np.mean(np.square(np.subtract(entry["frequencies"], entry["true"])))
+            for entry in found
+            if known and entry.get("intervals")
+        ]
+        result = {
+            "dataset": self.options.dataset,
+            "method": self.options.method,
+            "clients": self._most,
+            "mean_squared_error": float(np.mean(np.square(means))) if means else None,
+            "frequency_squared_error": float(np.mean(shares)) if shares else None,
+            "attributes": found,
+            "parts": [
+                self._part(part, reports)
+                for parts, own in zip(self.plan, self._reports, strict=True)
+                for part, reports in zip(parts, own, strict=True)
+            ],
+            "epsilon_per_client": max(self.costs()) / MICRO,
+        }
+        if self.options.method == HIERA:  # what the paper would say
+            stated = max(levels.of_card(design.card).epsilon_stated for design in self.designs)
+            result["epsilon_stated"] = stated / MICRO
+        return result
+
+    def _part(self, part: Part, reports: int) -> dict[str, Any]:
+        design = part.design
+        return {
+            "name": part.name,
+            "d": len(part.columns),
+            "k": design.k,
+            "share": design.share,
+            "epsilon": design.cost / MICRO,
+            "card": design.card.data.hex(),
+            "card_hash": cards.card_hash(design.card.data).hex(),
+            "mechanism": design.mechanism,
+            "bytes_per_report": report_bytes(packed_size(design.card.symbols, design.k)),
+            "bytes_per_request": request_bytes(part.question(self._width, self._first)),
+            "reports": reports,
+        }
+
+    def _about(self, column: int) -> list[tuple[Part, Counts, int | None]]:
+        """What was reported of an attribute: of each class the part, its counts, and of how many where it is hashed."""
+        return [
+            (part, counts[part.columns.index(column)], reports if part.hashed else None)
+            for parts, own, told in zip(self.plan, self.counts, self._reports, strict=True)
+            for part, counts, reports in zip(parts, own, told, strict=True)
+            if column in part.columns
+        ]
+
+    def _numeric(self, known: bool) -> list[dict[str, Any]]:
+        if not self._table.numeric_names:
+            return []
+        of_classes = [
+            (parts[0].design.card, own[0]) for parts, own in zip(self.plan, self.counts, strict=True)
+        ]
+        bounds: list[Any]
+        if self.options.method == HIERA:
+            found = [(levels.of_card(card), own) for card, own in of_classes]
+            means = levels.combine(found, self.options.mu, seed=self.options.seed)
+            bounds = [None] * len(means)
+        else:
+            combined = estimate.combine(of_classes)
+            means, bounds = combined.mean, _bounds(combined)
+        reports = np.sum([own.sum(axis=1) for _, own in of_classes], axis=0)
+        entries = []
+        for j, name in enumerate(self._table.numeric_names):
+            if not np.isfinite(means[j]):
+                continue  # nobody reported it
+            entry = {"name": name, "mean": float(means[j]), "interval": bounds[j], "reports": int(reports[j])}
+            if known:
+                assert self.holdings is not None
+                assert self.clients is not None
+                entry["true"] = float(self.holdings.records[:, j] @ self._held / self.clients / ONE)
+            entries.append(entry)
+        return entries
+
+    def _categorical(self, known: bool) -> list[dict[str, Any]]:
+        if self.options.method == HIERA:
+            return []
+        entries = []
+        for j, (name, values) in enumerate(
+            zip(self._table.categorical_names, self._table.categories, strict=True)
+        ):
+            column = len(self._table.numeric_names) + j
+            told = [(part.design.card, counts, n) for part, counts, n in self._about(column)]
+            found = estimate.combine_frequencies(told)
+            entry: dict[str, Any] = {
+                "name": name,
+                "categories": list(values),
+                "frequencies": [float(share) if np.isfinite(share) else None for share in found.mean],
+                "intervals": _bounds(found) if found.reports[0] else None,
+                "reports": int(found.reports[0]),
+            }
+            if known:
+                assert self.holdings is not None
+                assert self.clients is not None
+                held = np.bincount(self.holdings.records[:, column], self._held, len(values))
+                entry["true"] = (held / self.clients).tolist()
+            entries.append(entry)
+        return entries
+
+    @classmethod
+    def summary(cls, result: Mapping[str, Any]) -> list[str]:
+        lines = [_line(entry) for entry in result["attributes"][:_SHOWN]]
+        if (more := len(result["attributes"]) - _SHOWN) > 0:
+            lines.append(f"and {more} more")
+        lines.append(
+            f"{result['reports']:,} reports of {result['clients']:,} clients in {result['seconds']:.1f} s; "
+            f"epsilon {result['epsilon_per_client']:g} a client"
+            + (f" (the paper would say {result['epsilon_stated']:g})" if "epsilon_stated" in result else "")
+        )
+        for name, what in (("mean_squared_error", "means"), ("frequency_squared_error", "frequencies")):
+            if result.get(name) is not None:
+                lines.append(f"mean squared error of the {what} {result[name]:.3g}")
+        return lines
+
+
+def _bounds(found: estimate.Estimate) -> list[list[float] | None]:
+    """The intervals of estimates, None where there is none."""
+    return [
+        [float(low), float(high)] if np.isfinite(low) and np.isfinite(high) else None
+        for low, high in zip(found.low, found.high, strict=True)
+    ]
+
+
+def _line(entry: Mapping[str, Any]) -> str:
+    if "frequencies" in entry:
+        told = [(share, i) for i, share in enumerate(entry["frequencies"]) if share is not None]
+        found = [f"{entry['categories'][i]} {share:.3f}" for share, i in sorted(told, reverse=True)]
+        more = len(found) - _COMMON
+        return f"{entry['name']}: " + ", ".join(found[:_COMMON] + [f"{more} more"] * (more > 0))
+    line = f"{entry['name']}: {entry['mean']:+.3f}"
+    if entry["interval"]:
+        line += f"  (95 % interval {entry['interval'][0]:+.3f} to {entry['interval'][1]:+.3f})"
+    return line + (f"  truly {entry['true']:+.3f}" if "true" in entry else "")

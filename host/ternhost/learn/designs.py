@@ -1,0 +1,255 @@
+"""What a report of a class of devices is: its card, its cost, and the options that choose them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cache, lru_cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tern import card as cards
+from ternhost.datasets import Indices
+from ternhost.errors import UsageError
+from ternhost.options import option
+from ternhost.privacy import certify, mechanisms
+from ternhost.privacy.base import MICRO, parse_epsilon, single_valued
+
+# How many of d coordinates a device reports, each at epsilon / k. "variance" takes values that are spread evenly over
+# [-1, 1], a prior where nothing is known, and the card that is used. Gradients are small, but once they are scaled to
+# their range they are spread, too. `tern experiment coordinates` measures the rules.
+VARIANCE = "variance"
+K_RULES = (VARIANCE, "wide", "paper")
+K_RULE_HELP = (
+    "how K follows from epsilon: variance, the least variance of the estimate for values spread evenly over [-1, 1]; "
+    "paper, floor(epsilon / 2.5); wide, floor(epsilon / 2.5 + 0.6)"
+)
+
+_LEAST_OF_SEVERAL = (
+    1_500_000  # micro-epsilon: less for each of several values is worse than all for one, by any card
+)
+
+PRIVACY = "privacy"
+
+
+def coordinates_by_rule(
+    rule: str, epsilon: int, d: int, variance: Callable[[int], float] | None = None
+) -> int:
+    """k in 1..d for an epsilon in micro-epsilon: floor(epsilon / 2.5 + 0.6), the paper's floor(epsilon / 2.5), or what
+    has the least variance(k) / k, where variance(k) is that of one of k values.
+
+    An estimate rests on the reports that a coordinate really had, about n k / d of n: its variance is d / (k n) times
+    that of a value, noise and sampling together. Raises UsageError for another rule.
+    """
+    if rule not in K_RULES:
+        raise UsageError(f"there is no rule {rule!r} for k", hint=f"one of: {', '.join(K_RULES)}")
+    if rule == VARIANCE:
+        assert variance is not None
+        k = 1
+        while (
+            k < d and epsilon >= _LEAST_OF_SEVERAL * (k + 1) and variance(k + 1) / (k + 1) < variance(k) / k
+        ):
+            k += 1
+        return k
+    return max(1, min(d, (epsilon + (1_500_000 if rule == "wide" else 0)) // 2_500_000))
+
+
+# Options
+
+
+@dataclass(frozen=True)
+class Budgeted:
+    """Options of everything that devices report: the epsilon of a report, of all devices or of classes of them."""
+
+    epsilon: str = option("2", "epsilon of all that a device reports at a time", group=PRIVACY, metavar="E")
+    epsilons: str | None = option(
+        None,
+        "epsilon of each class of devices, with its share of them: personalised budgets",
+        group=PRIVACY,
+        metavar="E:SHARE,...",
+    )
+
+    def classes(self) -> list[tuple[str, float]]:
+        """(epsilon, share of the devices) of each class. Raises UsageError."""
+        return [(self.epsilon, 1.0)] if self.epsilons is None else shares(self.epsilons)
+
+    def __post_init__(self) -> None:
+        for epsilon, _ in self.classes():
+            parse_epsilon(epsilon)
+
+
+@dataclass(frozen=True)
+class Mechanised:
+    """Options of reports whose values each go through a card. `card` (hex) replaces the mechanism's."""
+
+    mechanism: str = option(
+        "three-outputs",
+        "how values are perturbed: " + ", ".join(mechanisms.NAMES),
+        group=PRIVACY,
+        metavar="NAME",
+    )
+    levels: int | None = option(
+        None, "how many outputs, where the mechanism has a choice", group=PRIVACY, kind=int, metavar="N"
+    )
+    card: str | None = option(
+        None, "a card of 'tern card design' instead of a mechanism", group=PRIVACY, metavar="FILE"
+    )
+    k: int | None = option(
+        None, "coordinates that a report gives, each at epsilon / K", group=PRIVACY, kind=int, metavar="K"
+    )
+    k_rule: str = option(VARIANCE, K_RULE_HELP, group=PRIVACY, choices=K_RULES)
+    mechanism_options: Mapping[str, Any] | None = None  # of the mechanism alone
+
+    def require_one_epsilon(self, classes: int) -> None:
+        """Raise UsageError where one card was named for several classes of devices."""
+        if classes > 1 and self.card is not None:
+            raise UsageError(
+                "a card is for one epsilon, and there are several", hint="name a --mechanism instead"
+            )
+
+    def k_of(self, classes: Sequence[tuple[str, float]], d: int, of_gradients: bool = False) -> int:
+        """k of d for these classes: as named, or by the rule for the least epsilon. Raises UsageError."""
+        least, _ = min(classes, key=lambda one: parse_epsilon(one[0]))
+        micro = parse_epsilon(least)
+
+        @cache
+        def variance(k: int) -> float:
+            return certify.moments(self.design(least, k, of_gradients=of_gradients).card).even_second_moment()
+
+        if self.k is not None:
+            k = self.k
+        elif self.card is not None and self.k_rule == VARIANCE:  # its epsilon is what it is
+            k = min(d, micro // _given_card(self.card, 1, micro).epsilon)
+        else:
+            k = coordinates_by_rule(self.k_rule, micro, d, variance)
+        if not 1 <= k <= d:
+            raise UsageError(f"--k must be 1 to {d}, the number of coordinates, not {k}")
+        return k
+
+    def design(
+        self,
+        epsilon: str,
+        k: int,
+        *,
+        of_gradients: bool = False,
+        share: float = 1.0,
+        tau: float | None = None,
+    ) -> ReportDesign:
+        """The report of k values that costs at most `epsilon`, of a class of devices. Raises UsageError."""
+        micro = parse_epsilon(epsilon)
+        if self.card is not None:
+            card, name = _given_card(self.card, k, micro), "card"
+        else:
+            use = mechanisms.GRADIENTS if of_gradients else None
+            more = tuple(sorted((self.mechanism_options or {}).items()))
+            card = _designed_card(self.mechanism, self.levels, micro // k, use, more)
+            name = self.mechanism
+        try:
+            variance = float(certify.moments(card).variance(Fraction(0)))
+        except certify.Biased as error:
+            raise UsageError(f"this card cannot be averaged: {error}", hint="see 'tern card show'") from error
+        return ReportDesign(card, k, variance, name, micro, share, tau)
+
+
+# Options of which each says all that the other says.
+CARD_ALTERNATIVES = (("card", "mechanism"), ("card", "levels"))
+
+
+@lru_cache(maxsize=64)
+def _designed_card(
+    mechanism: str, levels: int | None, epsilon: int, use: str | None, options: tuple[tuple[str, Any], ...]
+) -> cards.Card:
+    """It is asked for to choose k, and again to be used; some take seconds to design."""
+    card: cards.Card = mechanisms.design(
+        mechanism, levels=levels, epsilon_micro=epsilon, use=use, **dict(options)
+    ).decode()
+    return card
+
+
+def _given_card(text: str, k: int, epsilon: int) -> cards.Card:
+    try:
+        card: cards.Card = cards.decode(bytes.fromhex(text))
+    except ValueError as error:
+        raise UsageError(f"this is no card: {error}", hint="make one with 'tern card design'") from error
+    single_valued(card, "this card")
+    if k * card.epsilon > epsilon:
+        raise UsageError(
+            f"{k} coordinates of this card cost an epsilon of {k * card.epsilon / MICRO:g}, "
+            f"more than the {epsilon / MICRO:g} of a whole report",
+            hint="ask for that with --epsilon, or use a card of a smaller one",
+        )
+    return card
+
+
+def shares(text: str) -> list[tuple[str, float]]:
+    """`WHAT:SHARE,...` of the devices: (WHAT, SHARE) each, the shares made to add up to 1. Raises UsageError."""
+    found = []
+    for part in text.split(","):
+        what, colon, share = part.strip().rpartition(":")
+        try:
+            found.append((what, float(share)))
+        except ValueError:
+            colon = ""
+        if not colon or not what or not found[-1][1] > 0:
+            raise UsageError(f"{part.strip()!r} is no class of devices", hint="such as 1:0.5,2:0.3,4:0.2")
+    total = sum(share for _, share in found)
+    if abs(total - 1) > 1e-6:
+        raise UsageError(f"the shares of the devices must add up to 1, not {total:g}")
+    return [(what, share / total) for what, share in found]
+
+
+# Classes of devices
+
+
+@dataclass(frozen=True)
+class ReportDesign:
+    """What a report of a class of devices is: k symbols of `card`, which may cost `epsilon` (micro); the variance
+    of a value at 0; the class's share of the devices, and its safe range `tau` (None but for local training).
+    """
+
+    card: cards.Card
+    k: int
+    variance: float
+    mechanism: str
+    epsilon: int
+    share: float = 1.0
+    tau: float | None = None
+
+    @property
+    def cost(self) -> int:
+        """What a report really costs, micro-epsilon."""
+        epsilon: int = self.card.epsilon
+        return self.k * epsilon
+
+    def summary(self, times: int) -> dict[str, Any]:
+        """For JSON: the class, and what `times` reports cost each of its devices."""
+        return {
+            "epsilon": self.epsilon / MICRO,
+            "tau": self.tau,
+            "share": self.share,
+            "k": self.k,
+            "card": self.card.data.hex(),
+            "card_hash": cards.card_hash(self.card.data).hex(),
+            "levels": self.card.symbols,
+            "epsilon_per_report": self.cost / MICRO,
+            "epsilon_per_client": self.cost * times / MICRO,
+        }
+
+
+def class_of(devices: npt.ArrayLike, parts: Sequence[float], seed: int) -> Indices:
+    """The class of each device, in these shares: by its id and the seed alone, so that it is the same in every round
+    and every run, whoever else joins. (The finaliser of SplitMix64, as a hash.)"""
+    ids = np.asarray(devices, np.uint64)
+    if len(parts) == 1:
+        return np.zeros(len(ids), np.int64)
+    with np.errstate(over="ignore"):
+        mixed = ids + np.uint64(0x9E3779B97F4A7C15) * np.uint64((seed + 1) % 2**64)
+        for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+            mixed = (mixed ^ (mixed >> np.uint64(shift))) * np.uint64(factor)
+        mixed ^= mixed >> np.uint64(31)
+    uniform = (mixed >> np.uint64(11)).astype(np.float64) * 2.0**-53
+    found = np.searchsorted(np.cumsum(parts)[:-1], uniform, side="right")
+    return found.astype(np.int64)

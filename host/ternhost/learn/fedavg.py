@@ -1,0 +1,293 @@
+"""PLDP-FL: federated averaging of perturbed models, each client with a safe range and an epsilon of its own.
+
+Source: Shen et al., Entropy 2023, 25, 485; FedAvg: McMahan et al., AISTATS 2017. In a round a share gamma of the
+clients starts at the model, trains E local epochs in batches of B (tern.local), and reports k of its d weights: how
+far each has moved, as a share of the client's safe range tau, through a card at the client's epsilon. A card unbiased
+on [-1, 1] is unbiased on the range scaled by tau, whichever mechanism it is; the paper's own is PDPM.
+
+What composes: a report costs a client k times its card's epsilon, and the rounds that it takes part in add up (user
+level). Clients are dealt in shuffled turns, so that none takes part more often than any other by more than a round,
+and the cost is known before the run starts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from tern.wire import LOCAL, MAX_BATCH, MAX_EXPONENT, MAX_RATE, MAX_TAU
+from ternhost.count import estimate
+from ternhost.count.questions import Question
+from ternhost.count.rounds import CohortCounts, RoundResult
+from ternhost.datasets import Dataset, Holdings, Indices
+from ternhost.errors import UsageError
+from ternhost.learn.base import Audience, Cohort, Devices, Floats, most_turns, take
+from ternhost.learn.designs import CARD_ALTERNATIVES, Mechanised, ReportDesign, shares
+from ternhost.learn.learning import Learning, LearningOptions
+from ternhost.learn.parameters import LINEAR_MODELS
+from ternhost.learn.training import Settings, Trainer
+from ternhost.options import option, require
+from ternhost.privacy import certify
+from ternhost.privacy.base import parse_epsilon
+
+EXPONENT = MAX_EXPONENT  # of the model's mantissas: weights to +-8, in steps of 2**-12
+FINE = 2.0 ** (EXPONENT - 8)  # the unit of local training
+
+# How reports of clients with different tau and epsilon are put together; both are unbiased.
+CLIENTS = "clients"  # every client counts the same, as in FedAvg
+VARIANCE = "variance"  # inverse variance: where the clients are of one population, the least noise
+WEIGHTS = (CLIENTS, VARIANCE)
+
+_AVERAGE = "fedavg"  # heading of its options
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What a class of clients chooses: the safe range tau and the epsilon of one report (all of its k weights)."""
+
+    tau: float
+    epsilon: str
+    share: float = 1.0  # of the clients
+
+
+# The modes of the paper's experiments: what clients may choose for themselves.
+MODES: dict[str, tuple[Choice, ...]] = {
+    "same": (Choice(0.25, "8"),),
+    "epsilon": (Choice(0.25, "2", 1 / 3), Choice(0.25, "8", 1 / 3), Choice(0.25, "16", 1 / 3)),
+    "tau": (Choice(0.125, "8", 1 / 3), Choice(0.25, "8", 1 / 3), Choice(0.5, "8", 1 / 3)),
+    "both": (Choice(0.125, "2", 1 / 3), Choice(0.25, "8", 1 / 3), Choice(0.5, "16", 1 / 3)),
+}
+
+
+@dataclass(frozen=True)
+class Options(Mechanised, LearningOptions):
+    """Options of FedAvg."""
+
+    clients: int = option(
+        0, "clients altogether", group=_AVERAGE, kind=int, metavar="N", shown="all, on boards at most 1000"
+    )
+    records: int = option(8, "records of a client", group=_AVERAGE, kind=int, metavar="N")
+    rounds: int = option(20, "rounds of the whole run", group=_AVERAGE, kind=int, metavar="N")
+    share: float = option(
+        0.1, "share of the clients that takes part in a round", group=_AVERAGE, kind=float, metavar="GAMMA"
+    )
+    local_epochs: int = option(2, "epochs that a client trains", group=_AVERAGE, kind=int, metavar="E")
+    local_rate: int = option(2, "learning rate on a client, as 2**-N", group=_AVERAGE, kind=int, metavar="N")
+    tau: float = option(
+        0.25, "how far a weight may move in a round", group=_AVERAGE, kind=float, metavar="TAU"
+    )
+    choices: str | None = option(
+        None,
+        f"safe range and epsilon of classes of clients, or a mode of the paper: {', '.join(MODES)}",
+        group=_AVERAGE,
+        metavar="TAU:E:SHARE,...",
+    )
+    weights: str = option(CLIENTS, "how classes are put together", group=_AVERAGE, choices=WEIGHTS)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.model not in LINEAR_MODELS:
+            known = ", ".join(LINEAR_MODELS)
+            raise UsageError(f"no device trains a {self.model} model by itself", hint=f"one of: {known}")
+        require(self.clients >= 0, "clients", "0 (all) or more", self.clients)
+        require(self.records >= 1, "records", "1 or more", self.records)
+        require(self.rounds >= 1, "rounds", "1 or more", self.rounds)
+        require(0 < self.share <= 1, "share", "above 0 and at most 1", self.share)
+        require(1 <= self.local_epochs <= 255, "local_epochs", "1 to 255", self.local_epochs)
+        require(0 <= self.local_rate <= MAX_RATE, "local_rate", f"0 to {MAX_RATE}", self.local_rate)
+        require(self.weights in WEIGHTS, "weights", " or ".join(WEIGHTS), self.weights)
+
+    def chosen(self) -> list[Choice]:
+        """What each class of clients chooses. Raises UsageError."""
+        if self.choices is None:
+            return [Choice(self.tau, epsilon, share) for epsilon, share in self.classes()]
+        if self.choices in MODES:
+            return list(MODES[self.choices])
+        return [_choice(what, share) for what, share in shares(self.choices)]
+
+
+def _choice(what: str, share: float) -> Choice:
+    tau, _, epsilon = what.partition(":")
+    try:
+        parse_epsilon(epsilon)
+        return Choice(float(tau), epsilon, share)
+    except (ValueError, UsageError):
+        raise UsageError(
+            f"{what!r} is no choice of a safe range and an epsilon",
+            hint=f"such as 0.25:2:0.5,0.5:8:0.5, or one of: {', '.join(MODES)}",
+        ) from None
+
+
+@dataclass(frozen=True)
+class Class:
+    """Clients of one choice."""
+
+    design: ReportDesign
+    tau: int  # in fine units
+
+    @property
+    def value(self) -> float:
+        """tau in units of the weights."""
+        return self.tau * FINE
+
+    @property
+    def second_moment(self) -> float:
+        """Of a report in units of the weights, at worst."""
+        return float(certify.moments(self.design.card).worst_second_moment()) * self.value**2
+
+
+def class_of_design(design: ReportDesign) -> Class:
+    """The class of a design. Raises UsageError for a safe range that no frame can carry."""
+    assert design.tau is not None
+    tau = round(design.tau / FINE)
+    require(1 <= tau <= MAX_TAU, "tau", f"{FINE:g} to {MAX_TAU * FINE:g}", f"{design.tau:g}")
+    return Class(design, tau)
+
+
+class FedAvg(Learning):
+    """Clients train on records of their own and report how far each weight has moved."""
+
+    name = "fedavg"
+    alternatives: ClassVar[tuple[tuple[str, ...], ...]] = (
+        *Learning.alternatives,
+        *CARD_ALTERNATIVES,
+        ("choices", "epsilon"),
+        ("choices", "epsilons"),
+        ("choices", "tau"),
+    )
+    Options = Options
+
+    def __init__(self, options: Any, audience: Audience, data: Dataset | None = None) -> None:
+        super().__init__(options, audience, data)
+        chosen = options.chosen()
+        options.require_one_epsilon(len(chosen))
+        k = options.k_of([(choice.epsilon, choice.share) for choice in chosen], self.d)
+        self.designs = [
+            options.design(choice.epsilon, k, share=choice.share, tau=choice.tau) for choice in chosen
+        ]
+        self._classes = [class_of_design(design) for design in self.designs]
+        standing = audience.standing
+        self.rounds = standing.rounds if standing else options.rounds
+        self._share = standing.share if standing else options.share
+        self.clients = None if standing else options.clients or None
+        self.holdings = self._hold()
+        clients = self.clients or audience.devices
+        if not standing:
+            if not clients:
+                raise UsageError(
+                    "nobody knows how many clients this fleet has, and the cost depends on that",
+                    hint="say it with --clients, or name the --store with their keys",
+                )
+            self.clients = clients
+        self.times = most_turns(max(1, clients), self._group(clients), self.rounds or 1)
+        self.reports = None if standing else options.rounds * self._group(clients)
+        # The server's step is the mean move itself: a rate of 1, and nothing that stops it before its last round.
+        self._trainer = Trainer(
+            Settings(
+                LINEAR_MODELS[options.model],
+                self.d,
+                self.rounds,
+                expected=1.0,
+                learning_rate=1.0,
+                regularisation=0.0,
+                patience=None,
+                failures=None if standing else Settings.failures,
+            )
+        )
+
+    @property
+    def modules(self) -> tuple[str, ...]:
+        return ("local",)
+
+    def _group(self, clients: int) -> int:
+        """How many clients take part in a round."""
+        group: int = max(1, round(self._share * clients))
+        return group
+
+    def _hold(self) -> Holdings | None:
+        if self.dataset is None or not self._audience.knows_records:
+            return None
+        each = self.options.records
+        order = np.random.default_rng(self.options.seed).permutation(self.dataset.training)
+        own = len(order) // each
+        if own < 1:
+            raise UsageError(
+                f"{self.dataset.name} has {len(order)} records to train on: no client gets {each}",
+                hint="ask for fewer --records",
+            )
+        there = self._audience.clients or own
+        clients = self.clients or min(own, self._audience.clients or self._audience.most or own)
+        if clients > there:
+            raise UsageError(
+                f"there are {there:,} clients of {each} records each, not {clients:,}",
+                hint=f"ask for at most --clients {there}",
+            )
+        if not self._audience.standing:
+            self.clients = clients
+        whole = self.dataset.records(np.arange(len(self.dataset.labels)))
+        return Holdings(whole, order[: min(clients, own) * each], each)
+
+    def _asked(self, clients: int, number: int) -> Indices:
+        return self._turn(clients, self._group(clients), number)
+
+    def _mantissas(self, weights: Floats) -> Indices:
+        """What the clients of the next round start from."""
+        return np.rint(weights / 2.0**EXPONENT).astype(np.int64)
+
+    @property
+    def _batch(self) -> int:
+        records: int = self.options.records
+        return min(self.options.batch or records, records, MAX_BATCH)
+
+    def most_asked(self, rounds: int) -> int:
+        return most_turns(self._audience.devices, self._group(self._audience.devices), rounds)
+
+    def cohorts(self, devices: Sequence[int] | Devices) -> list[Cohort]:
+        asked = take(devices, self._asked(len(devices), self._trainer.round))
+        mantissas = self._mantissas(self._trainer.weights).tolist()
+        return [(self._question(self._classes[i], mantissas), own) for i, _, own in self.parts(asked)]
+
+    def _question(self, of: Class, mantissas: Sequence[int]) -> Question:
+        return Question(
+            LOCAL + self._trainer.settings.model,
+            mantissas,
+            EXPONENT,
+            of.design.card.data,
+            of.design.k,
+            self._batch,
+            (self.options.local_epochs, self.options.local_rate, of.tau),
+        )
+
+    def a_question(self, design: ReportDesign) -> Question:
+        return self._question(class_of_design(design), [0] * self.d)
+
+    def learn(self, result: RoundResult, devices: Sequence[int] | Devices) -> None:
+        """Move by the mean of the clients' moves: each is where its client began, less where it ended."""
+        if not result.reports:
+            self._trainer.fail()
+            return
+        change = combine([(self._class(cohort), cohort) for cohort in result.cohorts], self.options.weights)
+        started = self._mantissas(self._trainer.weights) * 2.0**EXPONENT
+        self._trainer.update(self._trainer.weights - started - change, np.ones(self.d))
+
+    def _class(self, cohort: CohortCounts) -> Class:
+        tau = cohort.question.local[-1]
+        return next(
+            own for own in self._classes if own.tau == tau and own.design.card.data == cohort.card.data
+        )
+
+
+def combine(parts: Sequence[tuple[Class, CohortCounts]], weights: str) -> Floats:
+    """The estimated mean move of each weight from the reports of each class, 0 where nobody reported."""
+    d = len(parts[0][1].counts)
+    total, weight = np.zeros(d), np.zeros(d)
+    for part, cohort in parts:
+        reports = cohort.counts.sum(axis=1)
+        own = reports * (1.0 if weights == CLIENTS else 1 / part.second_moment)
+        total += own * np.nan_to_num(estimate.estimate(cohort.card, cohort.counts).mean) * part.value
+        weight += own
+    mean: Floats = np.divide(total, weight, out=np.zeros(d), where=weight > 0)
+    return mean

@@ -1,0 +1,252 @@
+"""LDP-FedSGD: groups of devices, a gradient of each device, one step of the model a group.
+
+Source: Zhao et al., IEEE IoT J. 8, 2021, Algorithm 7. A planned run asks every client once; a fleet that is served is
+asked round after round.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+
+from tern.wire import MAX_RANGE
+from ternhost.count import estimate
+from ternhost.count.questions import Question
+from ternhost.count.rounds import CohortCounts, RoundResult
+from ternhost.datasets import Dataset, Holdings
+from ternhost.errors import UsageError
+from ternhost.learn import ranges, training
+from ternhost.learn.base import Audience, Cohort, Devices, Floats, most_turns, take
+from ternhost.learn.designs import CARD_ALTERNATIVES, Mechanised, ReportDesign
+from ternhost.learn.learning import WHAT, Learning, LearningOptions
+from ternhost.learn.optimisers import OPTIMISERS
+from ternhost.learn.parameters import MODELS, quantise
+from ternhost.learn.ranges import Ranges
+from ternhost.learn.training import Trainer
+from ternhost.options import option, require
+from ternhost.privacy import mechanisms
+from ternhost.text import rounds_in_words
+
+_GROUP = 500
+_ROUNDS = 100  # of a run with more reports than that many groups
+
+
+@dataclass(frozen=True)
+class GroupOptions(LearningOptions):
+    """Options of algorithms that ask one group of devices after the other for a gradient."""
+
+    reports: int = option(20_000, "reports of the whole run, one a device", group=WHAT, kind=int, metavar="R")
+    group: int = option(
+        0,
+        "devices asked in a round",
+        group=WHAT,
+        kind=int,
+        metavar="G",
+        shown=f"{_GROUP}, or a hundredth of the reports if that is more",
+    )
+    learning_rate: float | None = option(
+        None, "of the optimiser", group=WHAT, kind=float, metavar="X", shown="follows from the noise"
+    )
+    regularisation: float = option(
+        1e-4, "times the weights, added to the gradient", group=WHAT, kind=float, metavar="X"
+    )
+    optimiser: str = option("averaging", "how the model moves", group=WHAT, choices=lambda: OPTIMISERS)
+    range: str = option(
+        "auto",
+        f"values reach to 2**-R, R from 0 to {MAX_RANGE}; auto chooses round by round from what reports tell",
+        group=WHAT,
+        metavar="auto|R",
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(self.reports >= 1, "reports", "1 or more", self.reports)
+        if not self.group:
+            object.__setattr__(self, "group", min(max(_GROUP, -(-self.reports // _ROUNDS)), self.reports))
+        require(1 <= self.group <= self.reports, "group", f"1 to {self.reports}, all the reports", self.group)
+        ranges.named(self.range)
+
+
+@dataclass(frozen=True)
+class Options(Mechanised, GroupOptions):
+    """Options of FedSGD."""
+
+
+class FedSGD(Learning):
+    """Every client takes part once, with the gradient at the model of its round."""
+
+    name = "fedsgd"
+    how_many = "reports"
+    Options: ClassVar[Any] = Options
+    alternatives = (*Learning.alternatives, *CARD_ALTERNATIVES)
+
+    def __init__(self, options: Any, audience: Audience, data: Dataset | None = None) -> None:
+        super().__init__(options, audience, data)
+        self.designs = self._designs()
+        standing = audience.standing
+        self._group: int = options.group  # of a full round
+        if standing:
+            self.rounds, self.reports, self.clients = standing.rounds, None, None
+            self._group = max(1, round(standing.share * audience.devices))
+            self.times = most_turns(max(1, audience.devices), self._group, standing.rounds or 1)
+        else:
+            self.rounds, self.reports = math.ceil(options.reports / options.group), options.reports
+            self.clients = options.reports
+        self.holdings = self._hold()
+        variance = 1 / sum(own.share / own.variance for own in self.designs)  # of their combination
+        rounds = self.rounds if standing is None else standing.horizon
+        fixed = ranges.named(options.range)
+        self._ranges = Ranges(
+            MODELS[options.model],
+            self.d,
+            self.classes,
+            rounds=rounds or 1,
+            values_reported=(self.reports or (rounds or 1) * self._group) * self.designs[0].k,
+            variance=variance,
+            fixed=fixed,
+        )
+        self._tau = 2.0**-self._ranges.exponent  # of the last round
+        self._scouts = [scout(own) if fixed is None else own for own in self.designs]
+        self._trainer = Trainer(
+            training.plan(
+                MODELS[options.model],
+                self.d,
+                rounds=self.rounds,
+                group=self._group,
+                k=self.designs[0].k,
+                variance=variance,
+                horizon=standing.horizon if standing else None,
+                learning_rate=options.learning_rate,
+                regularisation=options.regularisation,
+                optimiser=options.optimiser,
+                gives_up=standing is None,
+                classes=self.classes,
+            )
+        )
+
+    @property
+    def modules(self) -> tuple[str, ...]:
+        return ("softmax",) if self.classes > 1 else ()
+
+    def _designs(self) -> list[ReportDesign]:
+        classes = self.options.classes()
+        self.options.require_one_epsilon(len(classes))
+        k = self.options.k_of(classes, self.d, of_gradients=True)
+        return [self.options.design(epsilon, k, share=share, of_gradients=True) for epsilon, share in classes]
+
+    def _hold(self) -> Holdings | None:
+        if self.dataset is None or not self._audience.knows_records:
+            return None
+        training_records = self.dataset.training
+        order = np.random.default_rng(self.options.seed).permutation(training_records)
+        there = len(order) if self._audience.clients is None else self._audience.clients
+        if self.clients is not None and self.clients > there:
+            raise UsageError(
+                f"there are {there:,} clients, each of which reports once, for {self.clients:,} reports",
+                hint=f"ask for at most --reports {there}"
+                + (f", or simulate more: --fleet simulated:{self.clients}" if self._audience.clients else ""),
+            )
+        whole = self.dataset.records(np.arange(len(self.dataset.labels)))
+        return Holdings(whole, order)
+
+    def _asked(self, clients: int, number: int) -> Devices:
+        """The clients (from 0) of a round (from 0)."""
+        standing = self._audience.standing
+        if standing is None:
+            start = number * self.options.group
+            return np.arange(start, min(start + self.options.group, self.options.reports))
+        return self._turn(clients, max(1, round(standing.share * clients)), number)
+
+    def most_asked(self, rounds: int) -> int:
+        return most_turns(self._audience.devices, self._group, rounds)
+
+    def cohorts(self, devices: Sequence[int] | Devices) -> list[Cohort]:
+        asked = take(devices, self._asked(len(devices), self._trainer.round))
+        scouts = self._trainer.round % ranges.SCOUTED == 0
+        return [
+            (self._question(self._scouts[i] if scouts else design), own)
+            for i, design, own in self.parts(asked)
+        ]
+
+    def _question(self, design: ReportDesign) -> Question:
+        parameters = self._trainer.question()
+        return Question(
+            self._trainer.settings.model,
+            parameters.mantissas,
+            parameters.exponent,
+            design.card.data,
+            design.k,
+            self.options.batch,
+            classes=self.classes,
+            range=self._ranges.exponent,
+        )
+
+    def a_question(self, design: ReportDesign) -> Question:
+        parameters = quantise(np.ones(self.d))
+        return Question(
+            self._trainer.settings.model,
+            parameters.mantissas,
+            parameters.exponent,
+            design.card.data,
+            design.k,
+            classes=self.classes,
+        )
+
+    def learn(self, result: RoundResult, devices: Sequence[int] | Devices) -> None:
+        """Step along the mean gradient, the classes combined by inverse variance."""
+        if not result.reports:
+            self._trainer.fail()
+            return
+        tau = self._tau = 2.0 ** -result.cohorts[0].question.range  # the same for all
+        mean, reports = self._estimate(result.number, result.cohorts, tau)
+        kept = self._ranges.kept(tau)
+        self._ranges.learn(self._trainer.weights, mean, reports, result.cohorts)
+        self._trainer.update(self.direction(mean), reports, tau, kept)
+
+    def direction(self, mean: Floats) -> Floats:
+        """What the model moves against: the mean gradient, or what another algorithm makes of it."""
+        return mean
+
+    def _estimate(self, number: int, cohorts: Sequence[CohortCounts], tau: float) -> tuple[Floats, Floats]:
+        """The mean gradient, and how many reports each coordinate of it rests on."""
+        parts = [(cohort.card, cohort.counts) for cohort in cohorts]
+        means = estimate.combine(parts, method=estimate.BOUND, tau=tau)  # few reports a coordinate
+        self._last = {"round": number, **means.summary()}
+        return means.mean, means.reports.astype(np.float64)
+
+    def chosen(self) -> dict[str, float]:
+        return {"tau": self._tau, "rate": self._trainer.rate}
+
+    def state(self) -> dict[str, Any]:
+        return {**super().state(), "range": {**self._ranges.state(), "tau": self._tau}}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        super().restore(state)
+        if "range" in state:  # else of a run of an earlier version
+            self._ranges.restore(state["range"])
+            self._tau = float(state["range"]["tau"])
+
+    def result(self, history: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        taus = Counter(f"{entry.get('tau', 1):g}" for entry in history)  # 1 in an earlier version
+        return {**super().result(history), "tau": self._tau, "taus": dict(taus)}
+
+    @classmethod
+    def summary(cls, result: Mapping[str, Any]) -> list[str]:
+        lines = super().summary(result)
+        if result["taus"]:
+            how = "chosen by --range auto" if result["options"]["range"] == "auto" else "by --range"
+            lines.append(f"values reached to {rounds_in_words(result['taus'])}, {how}")
+        return lines
+
+
+def scout(design: ReportDesign) -> ReportDesign:
+    """A report of the same cost that tells the size of values, too; the same one where it does, or where none can."""
+    if design.mechanism == "lhp" or estimate.magnitude(design.card) is not None:
+        return design
+    card = mechanisms.design("rr3", epsilon_micro=design.card.epsilon).decode()
+    return design if estimate.magnitude(card) is None else replace(design, card=card, mechanism="rr3")

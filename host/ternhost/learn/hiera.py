@@ -1,0 +1,87 @@
+"""HierA in training: FedSGD whose gradients are reported by LHP, as level and sign, and estimated by HierA.
+
+Source: Hao, Wu, Wan, Sensors 2023, 23, 1115; see levels.py. In the paper the level is that of the attribute that a
+coordinate belongs to. A device takes it from what it reports, the gradient there, since its card is certified for level
+and sign of one number; `tern experiment hiera` has the paper's, which costs more, beside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ternhost.count.rounds import CohortCounts
+from ternhost.learn import levels
+from ternhost.learn.base import Floats
+from ternhost.learn.designs import PRIVACY, Budgeted, ReportDesign
+from ternhost.learn.fedsgd import FedSGD, GroupOptions
+from ternhost.learn.learning import Learning
+from ternhost.options import option, require
+from ternhost.privacy.base import MICRO, parse_epsilon
+
+
+@dataclass(frozen=True)
+class LevelOptions(Budgeted):
+    """Options of reports by LHP."""
+
+    budgets: str = option(
+        "5,4,3,2,1",
+        "budgets in these proportions, from the lowest range of values up (hiera)",
+        group=PRIVACY,
+        metavar="B,B,...",
+    )
+    mu: float = option(
+        0.0, "share of reports that are reused (hiera)", group=PRIVACY, kind=float, metavar="MU"
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(0 <= self.mu <= 1, "mu", "0 to 1", self.mu)
+        levels.proportions_of(self.budgets)
+
+    def level_designs(self) -> list[ReportDesign]:
+        """A report of one value of each class of devices."""
+        return [self._of_class(parse_epsilon(epsilon), share) for epsilon, share in self.classes()]
+
+    def _of_class(self, epsilon: int, share: float) -> ReportDesign:
+        of = levels.design(epsilon, levels.proportions_of(self.budgets))
+        return ReportDesign(of.card, 1, float(of.values.max()) ** 2, "lhp", epsilon, share)
+
+
+@dataclass(frozen=True)
+class Options(LevelOptions, GroupOptions):
+    """Options of HierA."""
+
+
+class HierA(FedSGD):
+    """FedSGD by LHP's reports."""
+
+    name = "hiera"
+    Options = Options
+    alternatives = Learning.alternatives
+
+    def _designs(self) -> list[ReportDesign]:
+        designs: list[ReportDesign] = self.options.level_designs()
+        return designs
+
+    @property
+    def modules(self) -> tuple[str, ...]:
+        return ("lhp", *super().modules)
+
+    def _estimate(self, number: int, cohorts: Sequence[CohortCounts], tau: float) -> tuple[Floats, Floats]:
+        parts = [(levels.of_card(cohort.card), cohort.counts) for cohort in cohorts]
+        seed = self.options.seed + self._trainer.round
+        return tau * levels.combine(parts, self.options.mu, seed=seed), _reports(cohorts)
+
+    def result(self, history: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        """Also what the paper states for a report, beside the true loss."""
+        stated = max(levels.of_card(design.card).epsilon_stated for design in self.designs)
+        return {**super().result(history), "epsilon_stated": stated / MICRO}
+
+
+def _reports(cohorts: Sequence[CohortCounts]) -> Floats:
+    total: Floats = np.sum([cohort.counts.sum(axis=1) for cohort in cohorts], axis=0).astype(np.float64)
+    return total

@@ -1,0 +1,350 @@
+"""Protected inference over a fleet: every client classifies a record of its own and reports once, under exact noise.
+
+What it reports is the vector of its class probabilities under Laplace noise, which shows clusters and how sure they
+are; or, by randomised response, its label, the class of the largest one, which is far more accurate for its epsilon.
+
+The host trains the classifier on training records; clients that tern fills hold the held-out ones, so that their
+results can be compared with those without noise. What other boards hold, the host does not know.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tern import card as cards
+from tern import frames, wire
+from tern.fixed import ONE
+from ternhost.count import estimate
+from ternhost.count.questions import Question, report_bytes, request_bytes
+from ternhost.count.rounds import RoundResult
+from ternhost.datasets import Dataset, Holdings, held_out
+from ternhost.errors import UsageError
+from ternhost.learn import softmax
+from ternhost.learn.base import Algorithm, Audience, Cohort, Devices, ask_everybody, clients_of
+from ternhost.learn.designs import PRIVACY, ReportDesign, shares
+from ternhost.learn.softmax import Evaluation, Settings
+from ternhost.options import option, require
+from ternhost.privacy import mechanisms
+from ternhost.privacy.accounting import Release
+from ternhost.privacy.base import MICRO, parse_epsilon
+from ternhost.vectorised import probabilities
+
+LABEL = "label"
+VECTOR = "vector"
+
+_WHAT = "what to classify"
+_CLIENTS = 1000  # by default, as in MindSpore
+
+
+@dataclass(frozen=True)
+class Options:
+    """Options of protected inference: `epsilon` is the true one and replaces `laplace_eval_eps`, which is MindSpore's;
+    so are the names of `softmax.Settings`. cluster_client_num 0: 1000, or all clients where they are fewer.
+    """
+
+    dataset: str = option(
+        "iris",
+        f"what the clients hold: {', '.join(softmax.CLASSES)}, or two classes of another",
+        group=_WHAT,
+        metavar="NAME",
+    )
+    held_out: float = option(
+        0.5,
+        "share of the records for the clients; the classifier is trained on the rest",
+        group=_WHAT,
+        kind=float,
+        metavar="SHARE",
+    )
+    answer: str = option(
+        VECTOR,
+        "what a client reports: its class by randomised response, or the probabilities of all under Laplace noise",
+        group=_WHAT,
+        choices=(LABEL, VECTOR),
+    )
+    cluster_client_num: int = option(
+        0, "clients that are asked", group=_WHAT, kind=int, metavar="N", shown="1000, or all"
+    )
+    eval_type: str = option(
+        softmax.SILHOUETTE_SCORE,
+        "how the clusters of vectors are judged",
+        group=_WHAT,
+        choices=(softmax.NOT_EVAL, softmax.SILHOUETTE_SCORE, softmax.CALINSKI_HARABASZ),
+    )
+    seed: int = option(1, "deals the records", group=_WHAT, kind=int, metavar="S")
+    epsilon: str | None = option(
+        None, "true privacy loss of a result, label or whole vector", group=PRIVACY, metavar="E"
+    )
+    epsilons: str | None = option(
+        None,
+        "epsilon of each class of devices, with its share of them: personalised budgets",
+        group=PRIVACY,
+        metavar="E:SHARE,...",
+    )
+    laplace_eval_eps: str = option(
+        "1", "the same as MindSpore has it: half of the true epsilon", group=PRIVACY, metavar="X"
+    )
+    privacy_eval_type: str = option(
+        softmax.LAPLACE,
+        "without noise on simulated fleets only",
+        group=PRIVACY,
+        choices=(softmax.NOT_ENCRYPT, softmax.LAPLACE),
+    )
+
+    def __post_init__(self) -> None:
+        require(0 < self.held_out < 1, "held_out", "above 0 and below 1", self.held_out)
+        require(self.seed >= 0, "seed", "0 or more", self.seed)
+        count = self.cluster_client_num
+        require(count == 0 or count >= 2, "cluster_client_num", "2 or more", count)
+        if self.answer == LABEL and self.eval_type == softmax.CALINSKI_HARABASZ:
+            raise UsageError(
+                f"--eval-type {self.eval_type} is of vectors, and labels have no such score",
+                hint="leave it out, or name --answer vector",
+            )
+        named = [name for name in ("epsilon", "epsilons") if getattr(self, name) is not None]
+        if self.privacy_eval_type == softmax.NOT_ENCRYPT and named:
+            raise UsageError(
+                f"--{named[0]} says how much noise there is, and {softmax.NOT_ENCRYPT} that there is none",
+                hint="give one of them",
+            )
+        for _ in self.settings(2):
+            pass  # each is checked as it is made
+
+    def settings(self, clients: int) -> list[tuple[Settings, float]]:
+        """The settings of each class of `clients` clients, and its share of them. Raises UsageError."""
+        plain = Settings(self.privacy_eval_type, self.laplace_eval_eps, clients, self.eval_type)
+        if self.epsilons is not None:
+            return [(self._with(epsilon, plain), share) for epsilon, share in shares(self.epsilons)]
+        return [(plain if self.epsilon is None else self._with(self.epsilon, plain), 1.0)]
+
+    @staticmethod
+    def _with(epsilon: str, plain: Settings) -> Settings:
+        parse_epsilon(epsilon)
+        return replace(
+            Settings.with_epsilon(epsilon),
+            eval_type=plain.eval_type,
+            cluster_client_num=plain.cluster_client_num,
+        )
+
+
+class Infer(Algorithm):
+    """One evaluation; a fleet that is served is evaluated over and over, and the last one counts."""
+
+    name = "infer"
+    how_many = "cluster_client_num"
+    command = "infer"
+    Options = Options
+    individual = True
+    alternatives = (
+        ("epsilon", "laplace_eval_eps"),
+        ("epsilons", "epsilon"),
+        ("epsilons", "laplace_eval_eps"),
+    )
+
+    def __init__(self, options: Any, audience: Audience, data: Dataset | None = None) -> None:
+        """data: in the place of the data set that the options name; its held-out records are the clients'."""
+        self.options = options
+        ask_everybody(audience, "inference")
+        self._audience = audience
+        if data is None:
+            named = softmax.load(options.dataset)
+            data = replace(named, held_out=held_out(len(named.labels), options.held_out))
+        self._dataset = data
+        self._weights = softmax.train_classifier(data)
+        self._label = options.answer == LABEL
+        self._check_size()
+        order = np.random.default_rng(options.seed).permutation(self._dataset.test)
+        there = audience.clients or len(order)
+        self.clients = options.cluster_client_num or None
+        self.holdings = None
+        if audience.knows_records:
+            self.clients = self.clients or min(_CLIENTS, there)
+            if self.clients > there:
+                raise UsageError(
+                    f"there are {there:,} clients to be clustered, not {self.clients:,}",
+                    hint=f"ask for {there} or fewer, or hold out more records",
+                )
+            self.holdings = Holdings(data.records(np.arange(len(data.labels))), order)
+        settings = [own for own, _ in options.settings(self.clients or 2)]
+        self._settings = max(settings, key=lambda own: own.epsilon or 0)  # of the class that pays most
+        self.designs = self._designs()
+        standing = audience.standing
+        self.rounds = standing.rounds if standing else 1
+        self.times = self.rounds or 1
+        self.reports = None if self.clients is None or self.rounds is None else self.clients * self.rounds
+        self._round = 0
+        self._found: dict[str, Any] | None = None
+        if not self.designs and self.clients is not None and self.rounds is not None:
+            everyone = np.arange(self.clients)  # without noise there is nothing to ask
+            exact = self._exact(everyone)
+            labels = exact.argmax(axis=1)
+            sums = np.bincount(labels, minlength=exact.shape[1]) if self._label else exact.sum(axis=0)
+            self._found = self._evaluate(labels if self._label else exact, everyone) | _told(
+                sums / len(exact)
+            )
+            self._round = self.rounds
+
+    def _check_size(self) -> None:
+        classes, features = self._weights.mantissas.shape
+        if classes * features > wire.MAX_VALUES:
+            raise UsageError(
+                f"{classes} classes of {features} features are more than the {wire.MAX_VALUES} parameters "
+                "that a device takes",
+                hint=f"one of: {', '.join(softmax.CLASSES)}",
+            )
+
+    def _designs(self) -> list[ReportDesign]:
+        found = []
+        for own, share in self.options.settings(2):
+            if own.epsilon is None:
+                if not self._audience.knows_records or self._audience.clients is None:
+                    raise UsageError(
+                        f"no device sends a result as {softmax.NOT_ENCRYPT}: what it sends is protected",
+                        hint="compare with the score without noise, or ask a simulated fleet",
+                    )
+                return []
+            if self._label:
+                design = mechanisms.design(
+                    "grr", levels=len(self._weights.mantissas), epsilon_micro=own.epsilon
+                )
+                found.append(ReportDesign(design.decode(), 1, 0.0, "grr", own.epsilon, share))
+            else:
+                card = cards.decode(softmax.noise_card(own.epsilon))  # the vector is one value
+                found.append(ReportDesign(card, 1, 0.0, "laplace", own.epsilon, share))
+        return found
+
+    @property
+    def modules(self) -> tuple[str, ...]:
+        return ("inference",)
+
+    @property
+    def done(self) -> bool:
+        return self.rounds is not None and self._round >= self.rounds
+
+    def cohorts(self, devices: Sequence[int] | Devices) -> list[Cohort]:
+        asked = devices[: self.clients]
+        return [(self._question(design), own) for _, design, own in self.parts(asked)]
+
+    def _question(self, design: ReportDesign) -> Question:
+        mantissas = self._weights.mantissas
+        return Question(
+            wire.SOFTMAX,
+            mantissas.reshape(-1).tolist(),
+            self._weights.exponent,
+            design.card.data,
+            1 if self._label else len(mantissas),
+            classes=len(mantissas),
+        )
+
+    def learn(self, result: RoundResult, devices: Sequence[int] | Devices) -> None:
+        self._round += 1
+        answers = [(cohort.card, cohort.answers) for cohort in result.cohorts]
+        if not result.reports:
+            return
+        told = [
+            own.symbols[:, 0] if self._label else estimate.symbol_values(card)[own.symbols]
+            for card, own in answers
+            if own is not None
+        ]
+        heard = np.concatenate([own.devices for _, own in answers if own is not None])
+        still = np.isin(heard, np.asarray(devices))  # one may have been revoked since it answered
+        self._found = self._evaluate(np.concatenate(told)[still], clients_of(devices, heard[still]))
+        if self._label:
+            labels = [(cohort.card, cohort.counts[0], None) for cohort in result.cohorts]
+            shares = estimate.combine_frequencies(labels)
+        else:  # the mean probability of each class
+            shares = estimate.combine([(cohort.card, cohort.counts) for cohort in result.cohorts])
+        self._found |= _told(shares.mean, shares.low, shares.high)
+
+    def _exact(self, clients: Devices) -> softmax.Floats:
+        assert self.holdings is not None
+        rows = self.holdings.rows(clients)[:, 0, :-1]
+        found: softmax.Floats = probabilities(self._weights.mantissas, self._weights.exponent, rows) / ONE
+        return found
+
+    def _evaluate(self, told: npt.NDArray[Any], clients: Devices) -> dict[str, Any]:
+        known = None if self.holdings is None else self._exact(clients)
+        evaluate: Any = softmax.labelled if self._label else softmax.cluster
+        found: Evaluation = evaluate(self._settings, told, known)
+        return found.summary()
+
+    def state(self) -> dict[str, Any]:
+        return {"round": self._round, "found": self._found}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        self._round, self._found = int(state["round"]), state["found"]
+
+    def releases(self, of_class: int) -> list[Release]:
+        return [Release("inference result", self.designs[of_class].card.epsilon, 1, self.times)]
+
+    def result(self, history: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        classes, features = self._weights.mantissas.shape
+        found = {
+            "dataset": self.options.dataset,
+            "classes": classes,
+            "features": features,
+            "answer": self.options.answer,
+            **(self._found or {"clients": 0, "clusters": {}, "shares": {}, "score": None, "agreement": None}),
+        }
+        if self.designs:
+            design = self.designs[0]
+            question = self._question(design)
+            found |= {
+                "epsilon_per_client": max(self.costs()) / MICRO,
+                "budgets": [own.summary(self.times) for own in self.designs],
+                "card": design.card.data.hex(),
+                "card_hash": cards.card_hash(design.card.data).hex(),
+                "mechanism": design.mechanism,
+                "bytes_per_report": report_bytes(frames.packed_size(design.card.symbols, question.k)),
+                "bytes_per_request": request_bytes(question),
+            }
+        return found
+
+    @classmethod
+    def summary(cls, result: Mapping[str, Any]) -> list[str]:
+        lines = [_score(result)]
+        if result.get("epsilon_true") is not None:
+            lines.append(
+                f"{result['reports']:,} results of {result['bytes_per_report']} bytes in {result['seconds']:.1f} s; "
+                f"true epsilon {result['epsilon_per_client']:g} a client"
+                + ("" if _labels(result) else f" (laplace_eval_eps {result['laplace_eval_eps']:g})")
+            )
+        sizes = ", ".join(f"{label}: {size}" for label, size in result["clusters"].items())
+        lines.append(f"clients by cluster: {sizes or 'none'}")
+        what = "label" if _labels(result) else "mean probability"
+        shares = ", ".join(f"{i}: {_interval(own)}" for i, own in result.get("shares", {}).items())
+        return [*lines, f"{what} by class: {shares or 'none'}"]
+
+
+def _told(*interval: softmax.Floats) -> dict[str, Any]:
+    """The share of each class with its interval, or alone where it is exact."""
+    names = ("share", "low", "high")
+    rows = zip(*interval, strict=True)
+    return {"shares": {str(i): dict(zip(names, map(float, row), strict=False)) for i, row in enumerate(rows)}}
+
+
+def _score(result: Mapping[str, Any]) -> str:
+    def figure(value: float | None) -> str:
+        return "none (a single cluster has no score)" if value is None else f"{value:.4f}"
+
+    line = "labels have no score" if _labels(result) else "not scored"
+    if not _labels(result) and result.get("eval_type") not in (None, softmax.NOT_EVAL):
+        line = f"{result['eval_type']} {figure(result['score'])}"
+        if result["agreement"] is not None:
+            line += f"   (without noise {figure(result['score_without_noise'])})"
+    if result["agreement"] is not None:
+        kept = "label" if _labels(result) else "cluster"
+        line += f"; {100 * result['agreement']:.1f} % of the clients keep their {kept}"
+    return line
+
+
+def _labels(result: Mapping[str, Any]) -> bool:
+    return result.get("answer") == LABEL
+
+
+def _interval(share: Mapping[str, float]) -> str:
+    return f"{share['share']:.3f}" + (f" +- {share['high'] - share['share']:.3f}" if "high" in share else "")

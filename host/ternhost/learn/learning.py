@@ -1,0 +1,286 @@
+"""What all algorithms that learn a linear model share: the data they are judged on, and what their results say."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from tern import card as cards
+from tern.wire import MAX_BATCH, MAX_DIMENSION, MAX_VALUES, SOFTMAX
+from ternhost import datasets
+from ternhost.count.questions import Averaged, Question, report_bytes
+from ternhost.datasets import CLASSIFICATION, REGRESSION, Dataset, Indices
+from ternhost.errors import UsageError
+from ternhost.learn import judging
+from ternhost.learn.base import Algorithm, Audience, Floats, Turns, counted, frame_sizes
+from ternhost.learn.designs import Budgeted, ReportDesign
+from ternhost.learn.optimum import optimum
+from ternhost.learn.parameters import MODELS, SUITED, quantise
+from ternhost.learn.training import Settings, Trainer
+from ternhost.options import option, require
+from ternhost.privacy.base import MICRO
+
+WHAT = "what to learn"
+
+
+@dataclass(frozen=True)
+class LearningOptions(Budgeted):
+    """Options of every algorithm that learns a linear model."""
+
+    dataset: str = option(
+        "flights",
+        f"what to learn from: {', '.join(datasets.DATASETS)}; or NAME:PATH for one that is a file",
+        group=WHAT,
+        metavar="D",
+    )
+    dimension: int | None = option(
+        None,
+        "number of features (with the constant one) of records that only the devices know, instead of a data set",
+        group=WHAT,
+        kind=int,
+        metavar="N",
+    )
+    labels: int | None = option(
+        None, "number of classes in these records, for --model softmax", group=WHAT, kind=int, metavar="N"
+    )
+    model: str = option(
+        "",
+        "what is learnt; softmax tells several classes",
+        group=WHAT,
+        choices=tuple(MODELS),
+        shown="linear where the labels are numbers, else logistic",
+    )
+    batch: int = option(
+        0, "records that a report uses, 0 for all of a device's", group=WHAT, kind=int, metavar="B"
+    )
+    seed: int = option(
+        1, "deals devices and records; no device's noise depends on it", group=WHAT, kind=int, metavar="S"
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.model:
+            task = CLASSIFICATION if self.dimension is not None else datasets.task_of(self.dataset)
+            object.__setattr__(self, "model", SUITED[task])
+        if self.model not in MODELS:
+            raise UsageError(f"there is no model {self.model!r}", hint=f"one of: {', '.join(MODELS)}")
+        require(0 <= self.batch <= MAX_BATCH, "batch", f"0 (all) to {MAX_BATCH} records", self.batch)
+        require(self.seed >= 0, "seed", "0 or more", self.seed)
+        if self.labels is not None:
+            require(2 <= self.labels <= MAX_DIMENSION, "labels", f"2 to {MAX_DIMENSION}", self.labels)
+        if (self.labels is not None) != (self.dimension is not None and self.model == "softmax"):
+            raise UsageError(
+                "--labels is for softmax regression on records that only the devices know, which needs it",
+                hint="name --model softmax, --dimension and --labels together",
+            )
+        if self.dimension is not None:
+            require(
+                1 <= self.dimension <= MAX_DIMENSION, "dimension", f"1 to {MAX_DIMENSION}", self.dimension
+            )
+
+
+class Learning(Algorithm):
+    """The base of algorithms that learn a linear model by rounds: `_trainer` has it."""
+
+    command = "train"
+    fleet = "emulated:8"
+    alternatives: ClassVar[tuple[tuple[str, ...], ...]] = (("epsilons", "epsilon"), ("dimension", "dataset"))
+    _trainer: Trainer
+
+    def __init__(self, options: Any, audience: Audience, data: Dataset | None = None) -> None:
+        """data: to learn from, in the place of the data set that the options name."""
+        self.options = options
+        self._audience = audience
+        self.dataset = data
+        several = options.model == "softmax"
+        if data is None and options.dimension is None:
+            self.dataset = datasets.load(options.dataset, classes=several)
+        elif data is None and audience.knows_records:
+            raise UsageError(
+                "--dimension is for devices with records of their own, and these are given theirs",
+                hint="name a --dataset, or a fleet of boards: port:... or mqtt:...",
+            )
+        if self.dataset and self.dataset.task == REGRESSION and options.model != SUITED[REGRESSION]:
+            raise UsageError(
+                f"a {options.model} model tells classes, and the labels of {self.dataset.name} are numbers",
+                hint=f"name --model {SUITED[REGRESSION]}, or leave it out",
+            )
+        self.classes: int = 1  # of softmax regression: each has a weight a feature
+        if several:
+            self.classes = len(self.dataset.classes) if self.dataset else options.labels
+        features: int = self.dataset.dimension if self.dataset else options.dimension
+        self.d = self.classes * features
+        if self.d > MAX_VALUES:
+            raise UsageError(
+                f"{self.classes} classes of {features} features are {self.d:,} weights: no device computes as many",
+                hint=f"at most {MAX_VALUES:,}",
+            )
+        self._last: dict[str, Any] | None = None  # the estimate of the last round that had one
+        self._turns: Turns | None = None
+
+    def _turn(self, clients: int, group: int, number: int) -> Indices:
+        """The clients (from 0) whose turn it is in a round (from 0), of so many in groups of that size."""
+        if self._turns is None or self._turns.clients != clients:
+            self._turns = Turns(clients, group, self.options.seed)
+        return self._turns.asked(number)
+
+    @property
+    def done(self) -> bool:
+        return self._trainer.stopped is not None
+
+    @property
+    def weights(self) -> Floats:
+        return self._trainer.model
+
+    @property
+    def averaged(self) -> Averaged:
+        parameters = quantise(self._trainer.model)
+        model = SOFTMAX if self.classes > 1 else self._trainer.settings.model
+        return Averaged(model, parameters.mantissas, parameters.exponent, self.classes)
+
+    def state(self) -> dict[str, Any]:
+        return {"trainer": self._trainer.state(), "last": self._last}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        self._trainer.restore(state["trainer"])
+        self._last = state["last"]
+
+    def figures(self) -> dict[str, float]:
+        if self.dataset is None:
+            return {}
+        return judging.figures(self.dataset, self._trainer.settings.model, self._trainer.model)
+
+    def references(self) -> dict[str, Any]:
+        """Also the optimum without privacy, the answer that knows no features, and how many records judge both."""
+        common = super().references()
+        if self.dataset is None:
+            return {**common, "measures": []}
+        model = self._trainer.settings.model
+        optimum = judging.figures(self.dataset, model, self.optimum())
+        return {
+            **common,
+            "measures": list(optimum),
+            "optimum": optimum,
+            "baseline": judging.baselines(self.dataset, model),
+            "judged": judging.counts(self.dataset),
+        }
+
+    def optimum(self) -> Floats:
+        """The same kind of model without privacy: fitted to all training records, with the same regularisation.
+
+        Local training has none; some is needed, or records that a line separates have no optimum.
+        """
+        assert self.dataset is not None
+        regularisation = getattr(self.options, "regularisation", Settings.regularisation)
+        return optimum(self._trainer.settings.model, self.dataset, regularisation)
+
+    def a_question(self, design: ReportDesign) -> Question:
+        """A question as it is asked of a class, for its size."""
+        raise NotImplementedError
+
+    def result(self, history: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        design = self.designs[0]
+        return {
+            **self._judged(),
+            **frame_sizes(design, self.a_question(design)),
+            "bytes_per_report_float32": report_bytes(4 * self.d),
+            "epsilon_per_client": max(self.costs()) / MICRO,
+            "classes": [own.summary(self.times) for own in self.designs],
+            "stopped": self._trainer.stopped,
+            "optimiser": self._trainer.settings.optimiser,
+            "learning_rate": self._trainer.rate,  # of the last round
+            "mechanism": design.mechanism,
+            "card": design.card.data.hex(),
+            "card_hash": cards.card_hash(design.card.data).hex(),
+            "levels": design.card.symbols,
+            "k": design.k,
+            "d": self.d,
+            "features": list(self.dataset.feature_names)
+            if self.dataset
+            else [f"x{i}" for i in range(self.d // self.classes)],
+            "labels": self._labels(),
+            "weights": self._trainer.model.tolist(),
+            "last_gradient": self._last,
+        }
+
+    def _labels(self) -> list[str] | None:
+        """The names of the classes of softmax regression: the weights are those of one after the other."""
+        if self.classes == 1:
+            return None
+        return list(self.dataset.classes) if self.dataset else [str(i) for i in range(self.classes)]
+
+    def _judged(self) -> dict[str, Any]:
+        """Each figure of the model, beside the answer that knows no features and the optimum without privacy."""
+        if self.dataset is None:
+            return {"measure": None, "task": None}
+        model = self._trainer.settings.model
+        best = self.optimum()
+        parts: dict[str, dict[str, Any]] = {
+            "": judging.figures(self.dataset, model, self._trainer.model),
+            "_interval": judging.intervals(self.dataset, model, self._trainer.model),
+            "_baseline": judging.baselines(self.dataset, model),
+            "_optimum": judging.figures(self.dataset, model, best),
+            "_optimum_interval": judging.intervals(self.dataset, model, best),
+        }
+        names = list(parts[""])
+        found = {f"{name}{part}": values[name] for name in names for part, values in parts.items()}
+        return {"measure": names[0], "measures": names, "task": self.dataset.task, **found}
+
+    @classmethod
+    def summary(cls, result: Mapping[str, Any]) -> list[str]:
+        lines = _figures(result)
+        unit = "weights" if result["classes"][0]["tau"] is not None else "coordinates"
+        lines.append(
+            f"{counted(result['reports'], 'report')} of {result['bytes_per_report']} bytes in "
+            f"{counted(result['rounds'], 'round')} and "
+            f"{result['seconds']:.1f} s; epsilon {result['epsilon_per_client']:g} a client, {result['mechanism']}, "
+            f"{result['k']} of {result['d']} {unit}"
+        )
+        if len(result["classes"]) > 1:
+            lines += [_class(own) for own in result["classes"]]
+        if "epsilon_stated" in result:
+            lines.append(f"the paper would say epsilon {result['epsilon_stated']:g} of the same reports")
+        return lines
+
+
+def _figures(result: Mapping[str, Any]) -> list[str]:
+    name = result["measure"]
+    if name is None:
+        return []
+    words = [judging.WORDS[each] for each in result["measures"]]
+    wide = max(map(len, words))
+    lines = [
+        f"{word:<{wide}} {result[each]:.4f}   (held out: 95 % interval {low:.4f} to {high:.4f}; without privacy "
+        f"{result[f'{each}_optimum']:.4f}, {judging.TRIVIAL[each]} {result[f'{each}_baseline']:.4f})"
+        for word, each in zip(words, result["measures"], strict=True)
+        for low, high in [result[f"{each}_interval"]]
+    ]
+    values = result["reports"] * result["k"]
+    if values < result["d"]:
+        lines.append(
+            f"  the model has {result['d']} weights, and all reports together {counted(values, 'value')}: "
+            "the figure is chance"
+        )
+    elif not told_apart(result):
+        lines.append(
+            f"  {result['reports']:,} reports at this epsilon do not tell this model from the answer that knows no "
+            "features: the figure is chance"
+        )
+    return lines
+
+
+def told_apart(result: Mapping[str, Any]) -> bool:
+    """Whether the model of a result is better than the answer that knows no features, beyond chance."""
+    name = result["measure"]
+    low, high = result[f"{name}_interval"]
+    baseline = result[f"{name}_baseline"]
+    return judging.better(name, result[name], baseline) and not low <= baseline <= high
+
+
+def _class(own: Mapping[str, Any]) -> str:
+    tau = "" if own["tau"] is None else f", tau {own['tau']:g}"
+    return (
+        f"  {100 * own['share']:.3g} % of the clients at epsilon {own['epsilon']:g} a report{tau}: "
+        f"{own['epsilon_per_client']:g} in the run"
+    )

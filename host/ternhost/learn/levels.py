@@ -1,0 +1,161 @@
+"""HierA: hierarchical aggregation of values whose ranges have privacy levels of their own.
+
+Source: Hao, Wu, Wan, Sensors 2023, 23, 1115, with these corrections:
+
+- A report tells a level and a sign, and both depend on the value. Their joint loss is larger than the largest of the
+  budgets, which the paper states. `Levels.epsilon` is the true one, computed exactly from the integers of the cards.
+- Step 5 counts reports that were converted to several levels several times, which biases the mean towards the less
+  private ranges. Here every report weighs as much as any other whatever its level (`estimate`).
+- Clamping the result biases small samples: it is optional, and off by default.
+
+Converting a report to a more private level (PLC) adds noise to what is known already, so that the mean of the reports
+as they are (`mu` = 0) has the least variance. `mu` is the share of reports reused that way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import cast
+
+import numpy as np
+import numpy.typing as npt
+
+from tern import card as cards
+from tern.lhp import Hierarchy
+from ternhost.count.rounds import Counts
+from ternhost.errors import UsageError
+from ternhost.privacy.mechanisms import lhp
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Levels:
+    """Equal ranges of [-1, 1], from the top one down as a card has them, with a budget each (micro-epsilon)."""
+
+    budgets: tuple[int, ...]
+    composite: lhp.Composite
+    card: cards.Card  # what a device of these levels obeys
+    values: Floats  # m x 2: what each report stands for
+
+    @property
+    def device(self) -> Hierarchy:
+        """What draws the reports."""
+        return cast(Hierarchy, self.card.hierarchy)
+
+    @property
+    def epsilon(self) -> int:
+        """The true loss of a report, micro-epsilon: what a client is charged."""
+        claimed: int = self.card.epsilon
+        return claimed
+
+    @property
+    def count(self) -> int:
+        return len(self.budgets)
+
+    @property
+    def epsilon_stated(self) -> int:
+        """What the paper states: the largest budget."""
+        return max(self.budgets)
+
+
+def levels(budgets: Sequence[int]) -> Levels:
+    """Levels with these budgets (micro-epsilon), from the top range down.
+
+    Raises UsageError for fewer than 2 or more than 16, and where a report costs more than epsilon 20.
+    """
+    m = len(budgets)
+    if not 2 <= m <= lhp.MAX_RANGES or min(budgets) < 1:
+        raise UsageError(
+            f"levels need 2 to {lhp.MAX_RANGES} budgets, all above 0, not {', '.join(map(str, budgets)) or 'none'}"
+        )
+    try:
+        card = cards.decode(lhp.composite(budgets).to_bytes())
+    except cards.CardError:
+        raise UsageError(
+            "a report of these levels costs more than epsilon 20", hint="use smaller budgets"
+        ) from None
+    return of_card(card)
+
+
+def of_card(card: cards.Card) -> Levels:
+    """The levels of a card of LHP. Raises CardError for another one."""
+    composite = lhp.from_bytes(card.data)
+    budgets = tuple(value.epsilon for value in composite.value_cards)
+    m = len(budgets)
+    values = np.array([float(value) for value in composite.values()]).reshape(m, 2)
+    return Levels(budgets, composite, card, values)
+
+
+@lru_cache(maxsize=64)
+def design(epsilon: int, proportions: tuple[float, ...] = lhp.BUDGETS) -> Levels:
+    """Levels with budgets in these proportions, from the lowest range up, as large as a report's true loss of `epsilon`
+    (micro) allows."""
+    return of_card(cards.decode(lhp.design(epsilon, None, proportions).card))
+
+
+def proportions_of(text: str) -> tuple[float, ...]:
+    """Budgets in words, from the lowest range up: `5,4,3,2,1`. Raises UsageError."""
+    try:
+        return tuple(float(budget) for budget in text.split(","))
+    except ValueError:
+        raise UsageError(f"{text!r} are no budgets", hint="such as 5,4,3,2,1") from None
+
+
+# The estimator
+
+
+def convert(counts: Counts, source: float, target: float, rng: np.random.Generator) -> npt.NDArray[np.int64]:
+    """PLC: make reports (..., 2) of a level into such of a more private one, by flipping signs.
+
+    A level is given by the value of its sign (Duchi's C = 1 / (2p - 1)); target >= source. The paper's flip
+    probability 1 - q is (p_i - p_j) / (2 p_i - 1).
+    """
+    flip = (1 - source / target) / 2
+    flipped = rng.binomial(counts, flip)
+    moved: npt.NDArray[np.int64] = counts - flipped + flipped[..., ::-1]
+    return moved
+
+
+def estimate(of: Levels, counts: Counts, mu: float = 0.0, *, seed: int = 1, clamp: bool = False) -> Floats:
+    """Unbiased means from counts (..., m, 2), of all the values together.
+
+    Each report is used at its own level and, with probability `mu` each, at every more private one; it then weighs
+    1 / (1 + mu * such levels), so that every value has the same weight. nan where there are no reports.
+    """
+    if not 0 <= mu <= 1:
+        raise UsageError(f"the share mu must be 0 to 1, not {mu}")
+    values = of.values[:, 1]
+    rng = np.random.default_rng(seed)
+    total = np.zeros(counts.shape[:-2])
+    for source, value in enumerate(values):
+        own = counts[..., source, :]
+        targets = [i for i in range(of.count) if i != source and values[i] >= value] if mu else []
+        weight = 1 / (1 + mu * len(targets))
+        total += weight * value * (own[..., 1] - own[..., 0])
+        for target in targets:
+            moved = convert(rng.binomial(own, mu), value, values[target], rng)
+            total += weight * values[target] * (moved[..., 1] - moved[..., 0])
+    with np.errstate(divide="ignore", invalid="ignore"):
+        mean: Floats = total / counts.sum(axis=(-1, -2))
+    return np.clip(mean, -1, 1) if clamp else mean
+
+
+def combine(parts: Sequence[tuple[Levels, Counts]], mu: float = 0.0, *, seed: int = 1) -> Floats:
+    """Unbiased means of d coordinates from the counts (d x 2m) of classes of devices with levels of their own.
+
+    The weight of a class at a coordinate is its reports there over the worst variance of one: it depends on no
+    report's content, so that the combination stays unbiased. nan where there are no reports.
+    """
+    total = np.zeros(len(parts[0][1]))
+    weight = np.zeros_like(total)
+    for of, counts in parts:
+        own = counts.sum(axis=1) / float(of.values.max()) ** 2
+        means = estimate(of, counts.reshape(len(counts), of.count, 2), mu, seed=seed)
+        total += own * np.nan_to_num(means)
+        weight += own
+    with np.errstate(divide="ignore", invalid="ignore"):
+        mean: Floats = total / weight
+    return mean

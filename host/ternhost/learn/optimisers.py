@@ -1,0 +1,191 @@
+"""Optimisers: how a model moves along an estimated gradient, and which model counts in the end.
+
+An optimiser has `weights`, at which the next gradient is asked for, and `model`, what has been learnt. Each says what
+learning rate suits the noise of a run (`Noise`) where nobody names one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from tern.wire import LINEAR, LOGISTIC, SOFTMAX_GRADIENT, SVM
+from ternhost.errors import UsageError
+from ternhost.learn.parameters import LARGEST_WEIGHT
+from ternhost.registry import Registry
+
+Floats = npt.NDArray[np.float64]
+
+# A step must not overshoot: the loss curves by at most this times the mean of |x|**2, which is below d. (The hinge has
+# a kink instead of a curvature; it is treated as the logistic loss that resembles it.)
+_CURVATURE = {LINEAR: 1.0, LOGISTIC: 0.25, SVM: 0.25, SOFTMAX_GRADIENT: 0.5}
+# How much noise the last iterate's prediction may carry for |x|**2 = d, on the scale that the model's loss works on.
+# `tern experiment rates` shows what other rates cost on all bundled sets.
+_NOISE = {LINEAR: 0.2, LOGISTIC: 2.0, SVM: 2.0, SOFTMAX_GRADIENT: 2.0}
+
+
+@dataclass(frozen=True)
+class Noise:
+    """What is known of a run: its model, d, rounds, and the variance of a coordinate of a gradient.
+
+    kept: the share of the loss's curvature that is left where devices clip their gradients.
+    """
+
+    model: int
+    dimension: int
+    rounds: int
+    variance: float
+    kept: float = 1.0
+
+
+class Optimiser(Protocol):
+    """Moves a model of d weights. `step` moves `weights`; `model` is what counts."""
+
+    weights: Floats
+
+    def __init__(self, dimension: int) -> None: ...
+
+    @property
+    def model(self) -> Floats: ...
+
+    def step(self, gradient: Floats, rate: float) -> None:
+        """Move against the gradient at a learning rate."""
+
+    def state(self) -> dict[str, Any]:
+        """All that changes, for JSON."""
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Become what gave `state()`. Raises UsageError for the state of another optimiser or dimension."""
+
+    @staticmethod
+    def automatic_rate(noise: Noise) -> float:
+        """A learning rate for a run of this noise."""
+
+
+class Averaging:
+    """Projected gradient descent with polynomial-decay averaging (Shamir and Zhang, ICML 2013): the model that counts
+    is an average of all iterates in which the later ones weigh more, iterate t about t**3."""
+
+    _POWER = 3.0
+
+    def __init__(self, dimension: int) -> None:
+        self.weights: Floats = np.zeros(dimension)
+        self._average: Floats = np.zeros(dimension)
+        self._steps = 0
+
+    @property
+    def model(self) -> Floats:
+        return self._average
+
+    def step(self, gradient: Floats, rate: float) -> None:
+        self._move(self.weights - rate * gradient)
+
+    @classmethod
+    def share(cls, steps: int) -> float:
+        """What the last of so many iterates weighs in their average."""
+        return (cls._POWER + 1) / (cls._POWER + steps)
+
+    def _move(self, to: Floats) -> None:
+        self.weights = np.clip(to, -LARGEST_WEIGHT, LARGEST_WEIGHT)
+        self._steps += 1
+        share = self.share(self._steps)
+        self._average = self._average + share * (self.weights - self._average)
+
+    def state(self) -> dict[str, Any]:
+        return {"steps": self._steps, "weights": self.weights.tolist(), "average": self._average.tolist()}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        self.weights, self._average = read_vectors(state, len(self.weights), "weights", "average")
+        self._steps = int(state["steps"])
+
+    @staticmethod
+    def automatic_rate(noise: Noise) -> float:
+        """After T steps of rate r the noise in w.x has a standard deviation of at most r sqrt(T d variance), for
+        |x|**2 <= d. The rate lets that grow to a set share of the loss's own scale, so that with n reports altogether
+        the length of the path, r T, grows as sqrt(n), the noise against it shrinks, and the size of a group hardly
+        matters. It is capped where gradient descent without noise would begin to overshoot.
+        """
+        largest = 4 / (_CURVATURE[noise.model] * noise.dimension * noise.kept)
+        if noise.variance <= 0:
+            return largest
+        return min(largest, _NOISE[noise.model] / math.sqrt(noise.rounds * noise.dimension * noise.variance))
+
+
+class Momentum(Averaging):
+    """Heavy-ball momentum (Polyak 1964), its iterates averaged. The rate is divided by what momentum multiplies it."""
+
+    _KEPT = 0.9
+
+    def __init__(self, dimension: int) -> None:
+        super().__init__(dimension)
+        self._velocity: Floats = np.zeros(dimension)
+
+    def step(self, gradient: Floats, rate: float) -> None:
+        self._velocity = self._KEPT * self._velocity + gradient
+        self._move(self.weights - (1 - self._KEPT) * rate * self._velocity)
+
+    def state(self) -> dict[str, Any]:
+        return {**super().state(), "velocity": self._velocity.tolist()}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        super().restore(state)
+        (self._velocity,) = read_vectors(state, len(self.weights), "velocity")
+
+
+class Adam(Averaging):
+    """Adam (Kingma and Ba, ICLR 2015), its iterates averaged: steps whose size hardly depends on the gradient's."""
+
+    _FIRST, _SECOND, _LEAST = 0.9, 0.999, 1e-8
+    _REACH = 2.0  # how far a weight may go in a whole run
+
+    def __init__(self, dimension: int) -> None:
+        super().__init__(dimension)
+        self._mean: Floats = np.zeros(dimension)
+        self._square: Floats = np.zeros(dimension)
+
+    def step(self, gradient: Floats, rate: float) -> None:
+        self._mean = self._FIRST * self._mean + (1 - self._FIRST) * gradient
+        self._square = self._SECOND * self._square + (1 - self._SECOND) * gradient**2
+        steps = self._steps + 1
+        mean = self._mean / (1 - self._FIRST**steps)
+        square = self._square / (1 - self._SECOND**steps)
+        self._move(self.weights - rate * mean / (np.sqrt(square) + self._LEAST))
+
+    def state(self) -> dict[str, Any]:
+        return {**super().state(), "mean": self._mean.tolist(), "square": self._square.tolist()}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        super().restore(state)
+        self._mean, self._square = read_vectors(state, len(self.weights), "mean", "square")
+
+    @staticmethod
+    def automatic_rate(noise: Noise) -> float:
+        """Steps of a rate r go r sqrt(T) far under noise alone, and r T along a gradient that keeps its sign."""
+        return Adam._REACH / noise.rounds
+
+
+def read_vectors(state: Mapping[str, Any], dimension: int, *names: str) -> list[Floats]:
+    """The vectors of these names in a state. Raises UsageError for another dimension, or where they are not there."""
+    try:
+        found = [np.array(state[name], np.float64) for name in names]
+    except (KeyError, TypeError, ValueError) as error:
+        raise UsageError(f"the stored state of training cannot be read: {error}") from error
+    if any(vector.shape != (dimension,) for vector in found):
+        raise UsageError("the stored state of training is of a model of another dimension")
+    return found
+
+
+OPTIMISERS: Registry[type[Optimiser]] = Registry(
+    "optimiser",
+    "tern.optimisers",
+    {
+        "averaging": "ternhost.learn.optimisers:Averaging",
+        "momentum": "ternhost.learn.optimisers:Momentum",
+        "adam": "ternhost.learn.optimisers:Adam",
+    },
+)

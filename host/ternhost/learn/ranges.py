@@ -1,0 +1,245 @@
+"""The range of a round, tau: how much of [-1, 1] the values need that devices report, chosen by what the reports tell.
+
+A card spans [-1, 1], and most gradients are small. A round of range tau = 2**-r has each device multiply its values by
+2**r and clip them before they go through the card; the host divides the estimate by 2**r. The noise's variance falls by
+4**r. What is clipped is lost, and leaves a bias that more reports do not remove. Privacy is that of the card,
+whatever the range: it is certified for every input in [-1, 1], and the range depends only on what was reported before.
+
+Chosen is the largest tau whose expected squared error, noise and bias, is within a fifth of the least. Of n reports
+of k of d values, with a card of variance V at 0:
+
+- noise: (d**2 V / (k n)) (tau / (1 - exp(-tau / m)))**2, summed over the values. m is their mean size, and sizes are
+  taken to be exponential: a share exp(-tau / m) of them is clipped, and shrinks the signal together with the noise.
+- what is clipped of one value, m exp(-tau / m), cancels among records but for a share `_UNBALANCED` of it.
+- logistic and softmax regression have residuals of two sizes: with a share p of positive labels, about p for the
+  others and 1 - p for them. Clipping treats the classes unequally; `_class_error` is the square of what the bias
+  then moves. It counts less than the noise by `_FEATURE`, the mean square of a feature (a prior).
+
+Most cards have an estimate of |x|, which tells m (`estimate.magnitude`); of one that has none, as of two outputs, each
+`SCOUTED`-th round is asked with a card that has. LHP's levels tell nothing of it, nor does any card of an epsilon of
+1/4 or less: there m is a prior. The constant
+feature's gradient tells p: at a model of 0 its mean is 1/2 - p, and where both sizes are clipped tau (1 - 2 p). Else
+the features' means blur it, so that early rounds are believed beside all of them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from tern.wire import LOGISTIC, MAX_RANGE, SOFTMAX_GRADIENT, SVM
+from ternhost.count import estimate
+from ternhost.count.rounds import CohortCounts
+from ternhost.errors import UsageError
+from ternhost.learn.base import Floats
+
+SCOUTED = 5  # rounds
+_NARROWEST = 7
+_TAUS: Floats = 2.0 ** -np.arange(_NARROWEST + 1, dtype=np.float64)
+_WITHIN = 1.2
+_UNBALANCED = 0.05
+_FEATURE = 0.35
+_SHARE = 0.07  # prior standard deviation of the share of positive labels from 1/2
+_MEMORY = 0.1  # of the run: sizes of longer ago count little
+_LEAST_MEMORY = 5  # rounds
+_LARGEST_MEAN = 1.0
+_PRIOR_SIZE = 0.25  # of what is lossless at first: the mean size of values where no card tells it
+_BETWEEN = 0.5  # standard errors that are added to an estimated size: too small a range costs more than too large a one
+
+
+class Belief:
+    """A number near 0 with this standard deviation, before independent estimates of it come."""
+
+    def __init__(self, deviation: float) -> None:
+        self.precision = deviation**-2
+        self.total = 0.0  # of the estimates, each times its precision
+
+    def add(self, estimate: float, variance: float) -> None:
+        self.total += estimate / variance
+        self.precision += 1 / variance
+
+    @property
+    def mean(self) -> float:
+        return self.total / self.precision
+
+    @property
+    def variance(self) -> float:
+        return 1 / self.precision
+
+
+class Ranges:
+    """Chooses the range of the next round, `exponent` (tau is 2**-exponent), from the counts of those before."""
+
+    def __init__(
+        self,
+        model: int,
+        values: int,
+        classes: int,
+        *,
+        rounds: int,
+        values_reported: float,
+        variance: float,
+        fixed: int | None = None,
+    ) -> None:
+        """For a run of so many rounds that brings so many reported values of a card of this variance at 0.
+
+        values: how many a device computes, those of all `classes`. fixed: the range of all rounds.
+        """
+        self._fixed = fixed
+        self._noise = values**2 * variance / values_reported
+        self._variance = variance
+        self._values = values
+        self._classes = classes if model == SOFTMAX_GRADIENT else 1
+        self._two_sizes = model in (LOGISTIC, SOFTMAX_GRADIENT)
+        self._learns_share = model == LOGISTIC
+        # The hinge's residual is 0 or 1: a gradient that is not 0 is as large as its feature.
+        self._taus = _TAUS[:3] if model == SVM else _TAUS
+        self._memory = max(_LEAST_MEMORY, _MEMORY * rounds)
+        # Lossless at a model of 0: a residual is then at most 1/2 for two classes, else at most 1.
+        start = int(model == LOGISTIC)
+        self.exponent = start if fixed is None else fixed
+        self._mean = _PRIOR_SIZE * 2.0**-start  # size of values
+        self._sizes = 0.0  # estimated sum of min(|x|, tau) of recent values, weighted
+        self._seen = 0.0  # how many they were
+        self._spread = 0.0  # standard deviation of the estimate from one value
+        # Of the share of positive labels, less 1/2: from all rounds, and from those whose model is near 0.
+        self._always, self._early = Belief(_SHARE), Belief(_SHARE)
+        self._told = 0  # rounds that told of it
+
+    def kept(self, tau: float) -> float:
+        """The share of values that a round of range tau does not clip: as much of the loss's curvature is left."""
+        return -math.expm1(-tau / self._mean)
+
+    def learn(self, weights: Floats, mean: Floats, reports: Floats, cohorts: Sequence[CohortCounts]) -> None:
+        """Take a round that was asked at these weights: the mean gradient, what it rests on, and the counts."""
+        if self._fixed is not None:
+            return
+        told = [cohort for cohort in cohorts if cohort.counts.sum()]
+        if not told:
+            return
+        tau = 2.0 ** -told[0].question.range
+        self._learn_sizes(tau, told)
+        if self._learns_share and reports[0]:
+            self._learn_positives(tau, weights, float(mean[0]), float(reports[0]))
+        self._choose()
+
+    def _learn_sizes(self, tau: float, cohorts: Sequence[CohortCounts]) -> None:
+        if tau != 2.0**-self.exponent:
+            return  # of a round that was asked before the range changed
+        seen, sizes, spread = 0.0, 0.0, 0.0
+        for cohort in cohorts:
+            told = estimate.magnitude(cohort.card)
+            if told is not None:
+                n = float(cohort.counts.sum())
+                seen += n
+                sizes += float(cohort.counts.sum(axis=0) @ told.scores)
+                spread = max(spread, told.deviation)
+        if not seen:
+            return
+        kept = 1 - 1 / self._memory
+        self._sizes = kept * self._sizes + tau * sizes
+        self._seen = kept * self._seen + seen
+        self._spread = spread
+
+    def _learn_positives(self, tau: float, weights: Floats, mean: float, reports: float) -> None:
+        likely = 1 / (1 + math.exp(-weights[0]))  # of a record, to be positive: all that is known of it
+        other, own = (
+            min(likely, tau),
+            min(1 - likely, tau),
+        )  # gradients of a negative and of a positive record
+        told = (other - mean) / (other + own) - 0.5
+        noise = self._variance / reports * (tau / (other + own)) ** 2
+        self._always.add(told, noise)
+        # What the means of the features change of that is unknown, and alike in all rounds: with weights, a round tells
+        # little more than those before.
+        unknown = min(float(np.square(weights[1:]).sum()) / 64, 1 / 16)
+        self._told += 1
+        self._early.add(told, noise + self._told * unknown)
+
+    def _choose(self) -> None:
+        tau = 2.0**-self.exponent
+        if self._seen:
+            clipped = self._sizes / self._seen + _BETWEEN * tau * self._spread / math.sqrt(self._seen)
+            self._mean = _mean_size(clipped, tau)
+        mean = self._mean
+        taus = self._taus
+        error = self._noise * (taus / -np.expm1(-taus / mean)) ** 2
+        error += self._values * (_UNBALANCED * mean * np.exp(-taus / mean)) ** 2
+        if self._two_sizes:
+            error += _FEATURE * self._classes * _class_error(self._positives(), taus)
+        new = int(np.argmax(error <= _WITHIN * error.min()))
+        if new != self.exponent:  # what is remembered is what the new range would have told
+            self._sizes = self._seen * mean * -math.expm1(-(2.0**-new) / mean)
+            self.exponent = new
+
+    def _positives(self) -> float:
+        """The share of the rarer class's labels, as far from 1/2 as is expected."""
+        if not self._learns_share:
+            return 1 / self._classes
+        early = self._early.mean**2 - self._early.variance
+        away = math.sqrt(max(self._always.mean**2, early) + self._always.variance)
+        return max(0.5 - away, 0.02)
+
+    def state(self) -> dict[str, Any]:
+        """All that changes, for JSON."""
+        return {
+            "exponent": self.exponent,
+            "sizes": self._sizes,
+            "seen": self._seen,
+            "spread": self._spread,
+            "mean": self._mean,
+            "told": self._told,
+            "always": [self._always.total, self._always.precision],
+            "early": [self._early.total, self._early.precision],
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Become what gave `state()`. Raises UsageError where it is not one."""
+        try:
+            self._sizes, self._seen = float(state["sizes"]), float(state["seen"])
+            self._spread, self._mean = float(state["spread"]), float(state["mean"])
+            for belief, name in ((self._always, "always"), (self._early, "early")):
+                belief.total, belief.precision = map(float, state[name])
+            self._told = int(state["told"])
+            self.exponent = int(state["exponent"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise UsageError(f"the stored state of the range cannot be read: {error}") from error
+
+
+def _mean_size(clipped: float, tau: float) -> float:
+    """The mean of exponential sizes whose mean is `clipped` once they are clipped at tau."""
+    clipped = min(max(clipped, 1e-4), 0.98 * tau)
+    low, high = clipped, 100 * tau
+    while low < (middle := (low + high) / 2) < high:  # until no float is left between them
+        if middle * -math.expm1(-tau / middle) < clipped:
+            low = middle
+        else:
+            high = middle
+    return min(low, _LARGEST_MEAN)
+
+
+def _class_error(positives: float, taus: Floats) -> Floats:
+    """The square of the bias of the constant's gradient, over the share of the loss's curvature that clipping leaves.
+
+    A size beyond tau leaves a part of its curvature, since residuals are not all of these two sizes.
+    """
+    p = positives
+    bias = (1 - p) * np.maximum(p - taus, 0) - p * np.maximum(1 - p - taus, 0)
+    kept = (1 - p) * np.minimum(1, taus / p) ** 2 + p * np.minimum(1, taus / (1 - p)) ** 2
+    error: Floats = (bias / kept) ** 2
+    return error
+
+
+def named(text: str) -> int | None:
+    """The range that `--range` names: None for auto. Raises UsageError."""
+    if text == "auto":
+        return None
+    if not text.isdecimal() or int(text) > MAX_RANGE:
+        raise UsageError(
+            f"--range must be auto, or 0 to {MAX_RANGE}, not {text}",
+            hint=f"a range of r means values up to 2**-r; 0 is all of [-1, 1], and {MAX_RANGE} the narrowest",
+        )
+    return int(text)

@@ -1,0 +1,248 @@
+"""Training by rounds: one step of an optimiser a round, and when to stop.
+
+Round by round devices are asked for something at the current parameters; the estimate of its mean comes from elsewhere
+(`aggregate.estimate`), by whatever link. Source of the protocol: Zhao et al., IEEE IoT J. 8, 2021, Algorithm 7.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tern.wire import MAX_DIMENSION, MAX_VALUES, SOFTMAX_GRADIENT
+from ternhost.errors import UsageError
+from ternhost.learn.optimisers import OPTIMISERS, Averaging, Floats, Noise, Optimiser
+from ternhost.learn.parameters import MODELS, Parameters, quantise
+
+# How a model that is mostly noise moves on: see `Drift`.
+_LEAST_CAUTION = 0.4
+_ENOUGH = 0.2
+
+# Why a run stopped.
+ROUNDS = "rounds"  # all planned rounds are done
+CONVERGED = "converged"  # the parameters no longer move
+QUORUM = "quorum"  # too many rounds in a row without a report
+
+
+@dataclass(frozen=True)
+class Settings:
+    """A run, fixed before it starts. `expected` is the number of reports that a full round brings a coordinate."""
+
+    model: int
+    dimension: int
+    rounds: int | None  # None: no end
+    expected: float
+    learning_rate: float  # where devices report on the whole of [-1, 1]
+    regularisation: float = 1e-4
+    tolerance: float = 1e-4  # a gradient below this in every coordinate counts as none
+    patience: int | None = 5  # so many rounds without a gradient end the run
+    failures: int | None = 3  # so many rounds without a report, one after the other, end the run
+    optimiser: str = "averaging"
+    noise: Noise | None = None  # that the rate follows from; None where it was named
+
+    def rate(self, tau: float, kept: float = 1.0, caution: float = 1.0) -> float:
+        """The learning rate of a round whose reports reach to tau: the less noise, the larger.
+
+        kept: as of `Noise`. caution: a part of the noise that is aimed at, less than 1 where a model is mostly noise.
+        """
+        if self.noise is None:
+            return self.learning_rate
+        noise = replace(self.noise, variance=self.noise.variance * (tau / caution) ** 2, kept=kept)
+        return OPTIMISERS.named(self.optimiser).automatic_rate(noise)
+
+    def __post_init__(self) -> None:
+        most = MAX_VALUES if self.model == SOFTMAX_GRADIENT else MAX_DIMENSION
+        if self.model not in MODELS.values() or not 1 <= self.dimension <= most:
+            raise UsageError(f"a model has 1 to {most} coordinates, not {self.dimension}")
+        if (self.rounds is not None and self.rounds < 1) or self.expected <= 0:
+            raise UsageError("a run needs a round, and a round needs a report")
+        if not 0 < self.learning_rate < math.inf:
+            raise UsageError(f"--learning-rate must be above 0, not {self.learning_rate}")
+        if not 0 <= self.regularisation < math.inf:
+            raise UsageError(f"--regularisation must be 0 or more, not {self.regularisation}")
+
+
+def plan(
+    model: int,
+    dimension: int,
+    *,
+    rounds: int | None,
+    group: float,
+    k: int,
+    variance: float,
+    horizon: int | None = None,
+    learning_rate: float | None = None,
+    regularisation: float = 1e-4,
+    optimiser: str = "averaging",
+    gives_up: bool = True,
+    classes: int = 1,
+) -> Settings:
+    """The settings of a run of `rounds` rounds (None: no end), each of `group` reports of k coordinates.
+
+    variance: of one reported value at input 0, from the card. horizon: the rounds for which the learning rate is
+    chosen, by default all. The learning rate follows unless it is given. gives_up: it stops before its last round where
+    the model stands still, or nobody reports. classes: those of softmax regression share the coordinates. Raises
+    UsageError for sizes that make no run.
+    """
+    if group < 1 or not 1 <= k <= dimension or variance < 0:
+        raise UsageError(f"groups of {group:g}, {k} of {dimension} coordinates: that is no run")
+    expected = group * k / dimension
+    noise = None
+    if learning_rate is None:
+        noise = Noise(model, dimension // classes, horizon or rounds or 1, variance / expected)
+        learning_rate = OPTIMISERS.named(optimiser).automatic_rate(noise)
+    tolerance = 0.0 if variance else Settings.tolerance  # an estimate of 0 is then no sign of a gradient of 0
+    limits: dict[str, Any] = {} if rounds and gives_up else {"patience": None, "failures": None}
+    return Settings(
+        model,
+        dimension,
+        rounds,
+        expected,
+        learning_rate,
+        regularisation,
+        tolerance,
+        optimiser=optimiser,
+        noise=noise,
+        **limits,
+    )
+
+
+@dataclass
+class Drift:
+    """How much of an averaged model is the noise of its steps, as if no later step took any of it back.
+
+    walked: the variance of the weights, summed, that all steps have brought. spread: of the average (that of
+    `optimisers.Averaging`). shared: their covariance. caution: at least `_LEAST_CAUTION`, and 1 where a fifth of the
+    model's length, squared, is more than noise; 1 in the first quarter of a run, too.
+    """
+
+    walked: float = 0.0
+    spread: float = 0.0
+    shared: float = 0.0
+    steps: int = 0
+    caution: float = 1.0
+
+    def add(self, variance: float, model: Floats, late: bool) -> None:
+        """Take a step whose noise has this variance, summed over the weights; model: the average after it."""
+        self.steps += 1
+        share = Averaging.share(self.steps)
+        self.walked += variance
+        both = 2 * share * (1 - share) * self.shared
+        self.spread = (1 - share) ** 2 * self.spread + share**2 * self.walked + both
+        self.shared = (1 - share) * self.shared + share * self.walked
+        if late:
+            # Without the constant's weight, which is large where classes are unequal.
+            length = float(np.square(model[1:]).sum())
+            signal = 1 - self.spread / length if length else 0.0
+            self.caution = min(1.0, max(_LEAST_CAUTION, signal / _ENOUGH))
+
+
+class Trainer:
+    """One run: ask `question()`, estimate the mean gradient of a group, `update()`, until `stopped` says why."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.optimiser: Optimiser = OPTIMISERS.named(settings.optimiser)(settings.dimension)
+        self.round = 0  # rounds that have ended, with or without an update
+        self.stopped: str | None = None
+        self._still = 0
+        self._failed = 0
+        self._drift = Drift()
+        self.rate = settings.learning_rate  # of the last round
+
+    @property
+    def weights(self) -> Floats:
+        """At which the next gradient is asked for."""
+        return self.optimiser.weights
+
+    def question(self) -> Parameters:
+        """The parameters to send in the next round."""
+        return quantise(self.optimiser.weights)
+
+    @property
+    def model(self) -> Floats:
+        """The model learnt so far, as quantised as devices would get it."""
+        return quantise(self.optimiser.model).values
+
+    def update(
+        self, mean: npt.ArrayLike, reports: npt.ArrayLike, tau: float = 1.0, kept: float = 1.0
+    ) -> None:
+        """End a round with its estimated mean gradient (d values) and how many reports each coordinate rests on.
+
+        tau: the range that the devices were asked for. kept: as of `Noise`.
+
+        A coordinate that nobody reported has 0 reports and any mean, nan included. Every report moves the model by
+        the same amount: a coordinate with half of the expected reports makes half a step.
+        """
+        self._check_open()
+        counts = np.asarray(reports, np.float64)
+        gradient = np.where(counts > 0, np.asarray(mean, np.float64), 0.0)
+        if gradient.shape != self.weights.shape or counts.shape not in (gradient.shape, ()):
+            raise ValueError(f"a gradient of {self.settings.dimension} coordinates is needed")
+        if not np.isfinite(gradient).all():
+            raise ValueError("the gradient is not finite")
+        settings = self.settings
+        before = self.weights
+        direction = gradient * (counts / settings.expected) + settings.regularisation * before
+        rate = self.rate = settings.rate(tau, kept, self._drift.caution)
+        self.optimiser.step(direction, rate)
+        if settings.noise is not None:
+            reports = float(np.broadcast_to(counts, gradient.shape).sum())
+            noise = settings.noise.variance * tau**2 * reports / settings.expected
+            self._drift.add(
+                rate**2 * noise, self.optimiser.model, late=4 * self.round >= settings.noise.rounds
+            )
+        step = float(np.abs(self.weights - before).max())
+        self._still = self._still + 1 if step < settings.tolerance * rate else 0
+        self._failed = 0
+        self._end_round()
+
+    def fail(self) -> None:
+        """End a round that had no report: the model stays as it is. Each one that came is unbiased, so few will do."""
+        self._check_open()
+        self._failed += 1
+        self._end_round()
+
+    def _check_open(self) -> None:
+        if self.stopped:
+            raise ValueError(f"the run has stopped: {self.stopped}")
+
+    def _end_round(self) -> None:
+        self.round += 1
+        settings = self.settings
+        if settings.failures is not None and self._failed >= settings.failures:
+            self.stopped = QUORUM
+        elif settings.patience is not None and self._still >= settings.patience:
+            self.stopped = CONVERGED
+        elif settings.rounds is not None and self.round >= settings.rounds:
+            self.stopped = ROUNDS
+
+    def state(self) -> dict[str, Any]:
+        """All that changes in a run, for JSON; `restore` takes it back exactly."""
+        return {
+            "round": self.round,
+            "stopped": self.stopped,
+            "still": self._still,
+            "failed": self._failed,
+            "optimiser": self.optimiser.state(),
+            "drift": dict(vars(self._drift)),
+            "rate": self.rate,
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Become what gave `state()`. Raises UsageError if it is of another dimension or not a state."""
+        try:
+            self.optimiser.restore(state["optimiser"])
+            self.round, self.stopped = int(state["round"]), state["stopped"]
+            self._still, self._failed = int(state["still"]), int(state["failed"])
+            self._drift = Drift(**state.get("drift", {}))  # none in a run of an earlier version
+            self.rate = float(state.get("rate", self.rate))
+            if self.stopped == ROUNDS and (self.settings.rounds or self.round + 1) > self.round:
+                self.stopped = None  # there are more by now
+        except (KeyError, TypeError, ValueError) as error:
+            raise UsageError(f"the stored state of training cannot be read: {error}") from error

@@ -1,0 +1,149 @@
+"""What a client's reports cost it in privacy, by sequential composition, and whether its budget covers a plan.
+
+Two levels of protection, and they are not the same:
+
+- *user level*: an attacker who sees all the reports of a client cannot tell its whole data from any other data. This is
+  what local differential privacy gives report by report; the losses of all of the client's reports add up.
+- *record level*: the attacker cannot tell one record of the client from another one, the rest being known. Only the
+  reports that were computed from that record add up. It is never more than the user level, and the two are
+  equal where every report uses all of a client's data.
+
+A person with several clients (devices, trips) is protected at the sum of their user levels. Amounts are integers in
+micro-epsilon, as on the device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tern import ledger
+from ternhost.errors import RefusedError, UsageError
+from ternhost.privacy.base import MICRO
+
+
+@dataclass(frozen=True)
+class Release:
+    """Something that a client tells several times over.
+
+    `what` names it. A time costs `epsilon` (micro) for each of `values` coordinates, weights or attributes; a vector
+    that is protected as a whole (an inference result, a pair of level and value) is one value. A time uses `batch`
+    of the client's `records`, in turn, as the firmware takes them in consecutive rounds; 0 means all, and is the right
+    bound also where a client takes part in some rounds only.
+    """
+
+    what: str
+    epsilon: int
+    values: int = 1
+    times: int = 1
+    batch: int = 0
+    records: int = 1
+
+    def __post_init__(self) -> None:
+        if self.epsilon < 1 or self.values < 1 or self.times < 0 or self.batch < 0 or self.records < 1:
+            raise UsageError(
+                f"{self.what}: that is no release", hint="epsilon, values and records are positive"
+            )
+
+    @property
+    def each(self) -> int:
+        """The cost of one time."""
+        return self.epsilon * self.values
+
+    @property
+    def user_level(self) -> int:
+        return self.each * self.times
+
+    @property
+    def record_level(self) -> int:
+        """The cost to the record that is used most often."""
+        if not 0 < self.batch < self.records:
+            return self.user_level
+        return self.each * -(-self.times * self.batch // self.records)
+
+
+@dataclass
+class Account:
+    """One client's (or, where all are alike, any client's) releases, against its budget if it has one."""
+
+    budget: int | None = None
+    releases: list[Release] = field(default_factory=list)
+
+    @property
+    def user_level(self) -> int:
+        return sum(release.user_level for release in self.releases)
+
+    @property
+    def record_level(self) -> int:
+        """An upper bound: the most used record of each release might be the same one."""
+        return sum(release.record_level for release in self.releases)
+
+    @property
+    def left(self) -> int | None:
+        return None if self.budget is None else max(0, self.budget - self.user_level)
+
+    def would_exceed(self, plan: Iterable[Release]) -> int:
+        """By how much `plan`, on top of all before, would exceed the budget at user level: 0 if it would not."""
+        if self.budget is None:
+            return 0
+        return max(0, self.user_level + sum(release.user_level for release in plan) - self.budget)
+
+    def check(self, plan: Sequence[Release]) -> None:
+        """Raise RefusedError if `plan` would exceed the budget; call it before a run starts."""
+        if not self.would_exceed(plan):
+            return
+        asked = sum(release.user_level for release in plan)
+        raise RefusedError(
+            f"this would cost each client epsilon {asked / MICRO:g} (user level), and its budget has "
+            f"{(self.left or 0) / MICRO:g} left: " + ", ".join(_words(release) for release in plan),
+            hint="ask fewer rounds or values, use a smaller epsilon, or raise the budget",
+        )
+
+    def charge(self, plan: Sequence[Release]) -> None:
+        """Add `plan` to the account, or raise RefusedError and add nothing."""
+        self.check(plan)
+        self.releases.extend(plan)
+
+    def words(self) -> str:
+        """The same as a sentence."""
+        told = ", ".join(_words(release) for release in self.releases)
+        return f"costs a client epsilon {self.user_level / MICRO:g} (user level): {told}"
+
+    def summary(self) -> dict[str, Any]:
+        """For JSON and reports: what was released, and both levels by their names."""
+        return {
+            "releases": [
+                {
+                    "what": release.what,
+                    "epsilon_each_value": release.epsilon / MICRO,
+                    "values": release.values,
+                    "times": release.times,
+                    "epsilon_user_level": release.user_level / MICRO,
+                    "epsilon_record_level": release.record_level / MICRO,
+                }
+                for release in self.releases
+            ],
+            "epsilon_user_level": self.user_level / MICRO,
+            "epsilon_record_level": self.record_level / MICRO,
+            "epsilon_budget": None if self.budget is None else self.budget / MICRO,
+        }
+
+
+def _words(release: Release) -> str:
+    return f"{release.times} x {release.values} {release.what} at {release.epsilon / MICRO:g}"
+
+
+@dataclass(frozen=True)
+class Policy:
+    """What every client allows, in micro-epsilon: the largest cost of one report, and the budget for its life."""
+
+    largest: int
+    budget: int
+
+    def __post_init__(self) -> None:
+        if not (0 < self.budget <= ledger.MAX_BUDGET and 0 < self.largest <= ledger.MAX_BUDGET):
+            raise UsageError(
+                "a budget must be more than 0 and at most an epsilon of 1000",
+                hint="name a larger or a smaller epsilon",
+            )

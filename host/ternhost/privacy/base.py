@@ -1,0 +1,137 @@
+"""What every mechanism family shares: epsilon in integers, the design that a family returns, and the card encoders.
+
+The decoder and the inequalities are the device's own (tern.card); nothing here repeats them.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
+from fractions import Fraction
+
+from tern import card as cards
+from tern.card import Card, T
+from tern.fixed import EXP_BITS, MAX_EPSILON, exp_lower
+from ternhost.errors import UsageError
+from ternhost.privacy import certify
+
+MICRO = 1_000_000
+
+
+@dataclass(frozen=True)
+class Design:
+    """A card, and how it came about.
+
+    `epsilon` is what was asked, in micro-epsilon; the card itself claims the smallest epsilon that its integers keep.
+    `parts` is empty but for a composite (LHP), whose cards it names.
+    """
+
+    mechanism: str
+    epsilon: int
+    card: bytes
+    notes: tuple[str, ...] = ()
+    parts: tuple[tuple[str, bytes], ...] = ()
+
+    def decode(self) -> Card:
+        """The decoded card. Raises UsageError for a composite, which is more than a card."""
+        return single_valued(cards.decode(self.card), self.mechanism)
+
+
+def single_valued(card: Card, name: str) -> Card:
+    """`card`, called `name`, if its symbols stand for values. Raises UsageError for a hierarchy's."""
+    if card.shape == cards.HIERARCHY:
+        raise UsageError(
+            f"{name} reports a level and a sign, which are not averaged as a card's values are",
+            hint="another mechanism; or tern train --algorithm hiera, tern collect --method hiera",
+        )
+    return card
+
+
+def parse_epsilon(
+    text: str | int | float | Decimal, most: int = MAX_EPSILON, option: str = "--epsilon"
+) -> int:
+    """Return the micro-epsilon of an epsilon written in decimal, exactly; further digits are dropped (rounded down).
+
+    option: what it is called where it is given. Raises UsageError if it is not a number above 0 and at most `most`
+    (micro-epsilon): 20 for what a card can cost.
+    """
+    try:
+        value = Decimal(str(text).strip())
+        micro = int(value * MICRO) if value.is_finite() else 0
+    except (InvalidOperation, OverflowError):
+        micro = 0
+    if not 1 <= micro <= most:
+        raise UsageError(
+            f"{option.lstrip('-')} {text} is not a number from 0.000001 to {most // MICRO}",
+            hint=f"give it in decimal, for example {option} 1.5",
+        )
+    return micro
+
+
+def exp_bound(epsilon: int) -> Fraction:
+    """A rational lower bound of e**epsilon (micro-epsilon): the one that the certificate uses."""
+    return Fraction(exp_lower(epsilon), 1 << EXP_BITS)
+
+
+def check_levels(levels: int | None, default: int, least: int, most: int) -> int:
+    """Return `levels`, or `default` if it is None. Raises UsageError outside least..most."""
+    if levels is None:
+        return default
+    if not least <= levels <= most:
+        allowed = f"{least}" if least == most else f"{least} to {most}"
+        raise UsageError(f"this mechanism has {allowed} levels, not {levels}")
+    return levels
+
+
+def table(levels: Sequence[int], rows: Sequence[Sequence[int]]) -> bytes:
+    """Encode a table card from integer levels and a row of counts a knot, each row adding up to T.
+
+    Raises CardError if the integers are out of the format's bounds.
+    """
+    knot_bits = (len(rows) - 2).bit_length()
+    if len(rows) != (1 << knot_bits) + 1 or any(sum(row) != T or min(row) < 1 for row in rows):
+        raise cards.CardError("rows are not 2**p + 1 rows of positive counts that add up to T")
+    body = struct.pack(cards.TABLE_BODY, knot_bits, len(levels)) + struct.pack(f"{len(levels)}b", *levels)
+    for row in rows:
+        total = 0
+        for count in row[:-1]:
+            total += count
+            body += struct.pack("<I", total)
+    return finish(cards.TABLE, body)
+
+
+def window(levels: int, width: int, threshold: int) -> bytes:
+    """Encode a window card: N levels, a window of `width`, chosen with probability threshold / T."""
+    return finish(cards.WINDOW, struct.pack(cards.WINDOW_BODY, levels, width, threshold))
+
+
+def laplace(grid_bits: int, t: int, s: int, lowest: int, highest: int) -> bytes:
+    """Encode a laplace card: grid step 2**-grid_bits, noise scale t/s steps, outputs lowest..highest steps."""
+    return finish(cards.LAPLACE, struct.pack(cards.LAPLACE_BODY, grid_bits, t, s, lowest, highest))
+
+
+def mixture(threshold: int, first: bytes, second: bytes) -> bytes:
+    """Encode a mixture card: the first card with probability threshold / T, else the second."""
+    return finish(cards.MIXTURE, struct.pack(cards.MIXTURE_BODY, threshold, len(first)) + first + second)
+
+
+def finish(shape: int, body: bytes) -> bytes:
+    """Put the header before a card's body, with the smallest epsilon that the card keeps. Raises CardError."""
+    tag = cards.VERSION << 4 | shape
+    draft = cards.decode(struct.pack(cards.HEADER, tag, MAX_EPSILON) + body)
+    epsilon = certify.epsilon_certified(draft)
+    if epsilon is None:
+        raise cards.CardError("the card keeps no epsilon up to 20")
+    return struct.pack(cards.HEADER, tag, epsilon) + body
+
+
+def checked(mechanism: str, epsilon: int, card: bytes, *notes: str) -> Design:
+    """Return the Design of `card`, after checking that it keeps `epsilon` and is exactly unbiased."""
+    decoded: Card = cards.decode(card)
+    if not cards.certify(decoded, epsilon) or decoded.epsilon > epsilon:
+        raise AssertionError(f"{mechanism}: the card does not keep epsilon {epsilon / MICRO}")
+    if certify.bias(decoded) != 0:
+        raise AssertionError(f"{mechanism}: the card is biased")
+    return Design(mechanism, epsilon, card, notes)

@@ -1,0 +1,227 @@
+"""Cards as files: loading, description, and a picture for the terminal."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tern import card as cards
+from tern.card import HIERARCHY, LAPLACE, MAX_CARD, MIXTURE, TABLE, WINDOW, Card, CardError
+from tern.fixed import ONE
+from ternhost.errors import UsageError
+from ternhost.privacy import certify
+from ternhost.privacy.base import MICRO, Design
+from ternhost.privacy.certify import Biased
+from ternhost.privacy.mechanisms import lhp
+from ternhost.privacy.mechanisms.lhp import Composite
+
+SHAPES = {TABLE: "table", WINDOW: "window", LAPLACE: "laplace", MIXTURE: "mixture", HIERARCHY: "hierarchy"}
+
+
+def load(path: str | Path) -> bytes:
+    """Return the bytes of a card file, decoded or not. Raises UsageError if it is too long, or OSError."""
+    with open(path, "rb") as file:
+        data = file.read(MAX_CARD + 1)
+    if len(data) > MAX_CARD:
+        raise UsageError(f"{path} is no card: it is longer than {MAX_CARD} bytes")
+    return data
+
+
+def decode(data: bytes, name: str = "the card") -> Card:
+    """Return the decoded card. Raises UsageError where tern.card raises CardError."""
+    try:
+        card: Card = cards.decode(data)
+    except CardError as error:
+        hint = "make one with: tern card design NAME --epsilon E -o FILE"
+        raise UsageError(f"{name} is no card: {error}", hint) from None
+    return card
+
+
+def decode_any(data: bytes, name: str = "the card") -> Card | Composite:
+    """The same, with the card of LHP as its Composite."""
+    card = decode(data, name)
+    if card.shape != HIERARCHY:
+        return card
+    try:
+        return lhp.from_bytes(data)
+    except CardError as error:
+        raise UsageError(f"{name} cannot be described: {error}") from None
+
+
+def fraction(value: Fraction) -> str:
+    """`value` as "num/den"."""
+    return f"{value.numerator}/{value.denominator}"
+
+
+def describe(card: Card | Composite) -> dict[str, Any]:
+    """What the integers of a card are worth, ready for JSON. A card that is not unbiased has null moments."""
+    if isinstance(card, Composite):
+        return _describe_composite(card)
+    certified = certify.epsilon_certified(card)
+    result: dict[str, Any] = {
+        "shape": SHAPES[card.shape],
+        "epsilon_claimed": card.epsilon / MICRO,
+        "epsilon_certified": None if certified is None else certified / MICRO,
+        "worst_case_variance": None,
+        "worst_case_at": None,
+        "variance_at_zero": None,
+        "worst_case_second_moment": None,
+        "bias": None,
+        "levels": card.symbols,
+        "bits_per_value": math.log2(card.symbols),
+        "card_bytes": len(card.data),
+        "card_hash": cards.card_hash(card.data).hex(),
+        "scale": None,
+    }
+    try:
+        moments = certify.moments(card)
+        worst, at = moments.worst_variance()
+        bias = certify.bias(card)
+        result.update(
+            worst_case_variance=float(worst),
+            worst_case_at=abs(float(at)),
+            variance_at_zero=float(moments.variance(Fraction(0))),
+            worst_case_second_moment=float(moments.worst_second_moment()),
+            bias=0 if bias == 0 else fraction(bias),
+            scale=fraction(certify.scales(card)[0]),
+        )
+        if card.shape == MIXTURE:
+            result["scales"] = [fraction(scale) for scale in certify.scales(card)]
+    except Biased:
+        pass
+    return result
+
+
+def _describe_composite(composite: Composite) -> dict[str, Any]:
+    data = composite.to_bytes()
+    certified = lhp.epsilon_certified(composite)
+    worst, at = composite.worst_variance()
+    seconds = [composite.variance(t, x) + x * x for t in range(composite.ranges) for x in composite.bounds(t)]
+    outputs = len(composite.values())
+    bias = composite.bias()
+    return {
+        "shape": SHAPES[HIERARCHY],
+        "epsilon_claimed": cards.decode(data).epsilon / MICRO,
+        "epsilon_certified": None if certified is None else certified / MICRO,
+        "worst_case_variance": float(worst),
+        "worst_case_at": abs(float(at)),
+        "variance_at_zero": float(composite.variance(composite.ranges // 2, Fraction(0))),
+        "worst_case_second_moment": float(max(seconds)),
+        "bias": 0 if bias == 0 else fraction(bias),
+        "levels": outputs,
+        "bits_per_value": math.log2(outputs),
+        "card_bytes": len(data),
+        "card_hash": cards.card_hash(data).hex(),
+        "scale": fraction(certify.scale(composite.value_cards[0])),
+        "scales": [fraction(certify.scale(card)) for card in composite.value_cards],
+    }
+
+
+def describe_design(design: Design) -> dict[str, Any]:
+    """What `tern card design --json` prints."""
+    return {
+        "mechanism": design.mechanism,
+        "epsilon": design.epsilon / MICRO,
+        **describe(decode_any(design.card)),
+        "notes": list(design.notes),
+    }
+
+
+def check(data: bytes, epsilon: int) -> dict[str, Any]:
+    """Certify the bytes of a card at `epsilon` (micro). Gives `certified`, `epsilon_certified`, `reason`."""
+    try:
+        card = cards.decode(data)
+        found = describe(lhp.from_bytes(data) if card.shape == HIERARCHY else card)
+    except CardError as error:
+        return {"certified": False, "epsilon_certified": None, "reason": f"it is no card: {error}"}
+    asked = epsilon / MICRO
+    if found["epsilon_certified"] is None:
+        reason = "it keeps no epsilon up to 20"
+    elif not cards.certify(card, epsilon):
+        reason = f"it keeps epsilon {found['epsilon_certified']}, not {asked}"
+    elif not cards.certify(card):
+        reason = f"it claims epsilon {found['epsilon_claimed']} and keeps only {found['epsilon_certified']}"
+        reason += ": a device refuses it"
+    else:
+        reason = f"it keeps epsilon {found['epsilon_certified']}"
+        if card.epsilon > epsilon:
+            reason += f", though it claims {found['epsilon_claimed']}, which a device would charge"
+    certified = cards.certify(card, epsilon) and cards.certify(card)
+    if found["bias"] != 0:
+        reason += "; its outputs are not unbiased"
+    return {"certified": certified, "epsilon": asked, "reason": reason, **found}
+
+
+_BLOCKS = " ▁▂▃▄▅▆▇█"
+_ASCII_BLOCKS = " .:-=+*%#"
+_WIDTH = 64
+_INPUTS = range(-ONE, ONE + 1, ONE // 2)
+
+
+def output_values(card: Card | Composite) -> list[float]:
+    """The value of every output; of a card that is not unbiased, its level."""
+    if isinstance(card, Composite):
+        return [float(value) for value in card.values()]
+    try:
+        return [float(value) for value in certify.values(card)]
+    except Biased:
+        return [float(level) for level in certify.levels(card)]
+
+
+def distribution(card: Card | Composite, v: int) -> list[float]:
+    """The probability of every output for an input (Q1.14).
+
+    From the exact fractions; of a laplace card, which may have 65536 outputs, from the same law in floats.
+    """
+    if isinstance(card, Composite):
+        x = Fraction(v, ONE)
+        return [float(p) for p in card.distribution(card.level(x), x)]
+    if card.shape == LAPLACE:
+        return _laplace(card, v / ONE * (1 << card.grid_bits))
+    return [float(p) for p in certify.distribution(card, v)]
+
+
+def _laplace(card: Card, at: float) -> list[float]:
+    """At an input in grid steps: a share of the law around each of its neighbours on the grid."""
+    g = math.exp(-card.s / card.t)
+    outputs = np.arange(card.lowest, card.highest + 1)
+    row = np.zeros(len(outputs))
+    below = math.floor(at)
+    for centre, share in ((below, 1 - (at - below)), (below + 1, at - below)):
+        law = g ** np.abs(outputs - centre) / (1 + g)
+        law[1:-1] *= 1 - g  # the ends stand for all that is beyond them
+        row += share * law
+    result: list[float] = row.tolist()
+    return result
+
+
+def picture(card: Card | Composite, encoding: str = "utf-8") -> str:
+    """The distribution of the card's outputs at five inputs, as text; in plain ASCII if `encoding` has no blocks."""
+    blocks = _BLOCKS
+    try:
+        blocks.encode(encoding)
+    except UnicodeEncodeError:
+        blocks = _ASCII_BLOCKS
+    values = output_values(card)
+    rows = [(v, distribution(card, v)) for v in _INPUTS]
+    lines = []
+    if len(values) <= 16:
+        heads = [f"{value:+.4g}" for value in values]
+        width = max(8, *(len(head) for head in heads)) + 1
+        lines.append("       x " + "".join(head.rjust(width) for head in heads) + "   value")
+        for v, row in rows:
+            lines.append(f"{v / ONE:8.2f} " + "".join(f"{p:{width}.5f}" for p in row))
+            lines.append(" " * 9 + "".join((blocks[-1] * round(p * (width - 1))).rjust(width) for p in row))
+        return "\n".join(lines)
+    size = math.ceil(len(values) / _WIDTH)
+    binned = [(v, [sum(row[j : j + size]) for j in range(0, len(row), size)]) for v, row in rows]
+    top = max(max(bins) for _, bins in binned)
+    for v, bins in binned:
+        lines.append(f"{v / ONE:8.2f} |" + "".join(blocks[math.ceil(p / top * 8)] for p in bins) + "|")
+    what = f"{size} symbols" if size > 1 else "a symbol"
+    lines.append(f"       x   a column is {what}; a full block is probability {top:.4f}")
+    return "\n".join(lines)

@@ -1,0 +1,116 @@
+"""Real probabilities -> integer rows of a table card: exactly unbiased, and certified at the epsilon asked."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from itertools import combinations, pairwise
+
+from tern import card as cards
+from tern.card import T
+from tern.fixed import MAX_EPSILON
+from ternhost.privacy.base import MICRO, table
+
+Rows = Sequence[Sequence[float]]
+
+# How much epsilon is given up so that rounded rows still keep what was asked: the first that does is taken.
+# Large only where epsilon is so large that T / e**epsilon is a handful of counts.
+SLACKS = tuple(1e-8 * 2**k for k in range(29))
+
+
+def certified_table(
+    levels: Sequence[int], rows: Callable[[float], Rows], epsilon: int, slacks: Sequence[float] = SLACKS
+) -> bytes:
+    """Return the table card of `rows(target)`, the real rows at epsilon `target`, which keeps `epsilon` (micro).
+
+    The first of `slacks` that does is given up. `levels` are symmetric about 0, and so are the rows: row i from the
+    end is row i mirrored.
+    Raises CardError if no rounding keeps epsilon.
+    """
+    for slack in slacks:
+        target = epsilon / MICRO - slack
+        if target <= 0:
+            break
+        try:
+            data = table(levels, integer_rows(levels, rows(target)))
+        except cards.CardError:
+            continue
+        if cards.certify(cards.decode(data), min(epsilon, MAX_EPSILON)):
+            return data
+    raise cards.CardError("no rounding of these rows keeps the epsilon asked")
+
+
+def integer_rows(levels: Sequence[int], rows: Rows) -> list[list[int]]:
+    """Round each row to counts that add up to T, with means exactly proportional to the knots.
+
+    Source of the condition: shared_specs/cards.md, *Unbiased*. Raises CardError where that cannot be done.
+    """
+    last = len(rows) - 1
+    top = sum(p * level for p, level in zip(rows[last], levels, strict=True)) * T / last
+    step = math.floor(top)  # B of cards.md
+    divisor = math.gcd(*(b - a for a, b in pairwise(levels)))
+    offset = levels[0] * T  # every mean is this plus a multiple of the divisor
+    if offset % divisor:
+        raise cards.CardError("levels and T have no means in common")
+    step -= step % divisor
+    result: list[list[int]] = [[] for _ in rows]
+    for i in range((last + 1) // 2, last + 1):
+        result[i] = _round_row(levels, rows[i], step * (2 * i - last), symmetric=2 * i == last)
+        result[last - i] = result[i][::-1]
+    return result
+
+
+def _round_row(levels: Sequence[int], row: Sequence[float], mean: int, symmetric: bool) -> list[int]:
+    counts = [round(p * T) for p in row]
+    size = len(counts)
+    if symmetric:
+        half = counts[: size // 2]
+        if size % 2:
+            return [*half, T - 2 * sum(half), *half[::-1]]
+        half[half.index(max(half))] += T // 2 - sum(half)
+        return half + half[::-1]
+    counts[counts.index(max(counts))] += T - sum(counts)
+    error = mean - sum(n * level for n, level in zip(counts, levels, strict=True))
+    for lower, upper, moves in _moves(levels, counts, error):
+        counts[lower] -= moves
+        counts[upper] += moves
+    if min(counts) < 1:
+        raise cards.CardError("a count is not positive")
+    return counts
+
+
+def _moves(levels: Sequence[int], counts: Sequence[int], error: int) -> list[tuple[int, int, int]]:
+    """(lower, upper, units to move up, negative to move down): few in all, changing the sum by `error`.
+
+    Only between levels of large counts, which a unit changes least, if they suffice.
+    """
+    large = [j for j, n in enumerate(counts) if n >= max(counts) >> 8]
+    for usable in (large, range(len(levels))):
+        gaps = {levels[b] - levels[a]: (a, b) for a, b in combinations(usable, 2)}
+        if gaps and error % math.gcd(*gaps) == 0:
+            return [(*gaps[gap], n) for gap, n in _sum_of_gaps(sorted(gaps), error).items() if n]
+    raise cards.CardError("the differences of the levels have a common divisor")
+
+
+def _sum_of_gaps(gaps: Sequence[int], error: int) -> dict[int, int]:
+    """Write `error`, a multiple of the gaps' common divisor, as a sum of few gaps: how often each is added.
+
+    Breadth first over the residues modulo the widest gap; the rest is moves across that gap.
+    """
+    widest = gaps[-1]
+    seen: dict[int, dict[int, int]] = {0: {}}
+    frontier = [0]
+    while error % widest not in seen:
+        following = []
+        for residue in frontier:
+            for gap in gaps:
+                for sign in (1, -1):
+                    reached = (residue + sign * gap) % widest
+                    if reached not in seen:
+                        seen[reached] = {**seen[residue], gap: seen[residue].get(gap, 0) + sign}
+                        following.append(reached)
+        frontier = following
+    result = dict(seen[error % widest])
+    rest = error - sum(gap * n for gap, n in result.items())
+    result[widest] = result.get(widest, 0) + rest // widest
+    return result

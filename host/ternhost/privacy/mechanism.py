@@ -1,0 +1,110 @@
+"""What a mechanism is to the rest of tern: a `Mechanism`, made in a module of its own and registered by one line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ternhost.errors import UsageError
+from ternhost.privacy.base import Design
+
+# What is reported, where a mechanism is tuned for it: parts of a gradient, mostly near 0; or values of any size.
+GRADIENTS, VALUES = "gradients", "values"
+
+_KINDS: dict[Callable[[str], Any], str] = {int: "a whole number", float: "a number"}
+
+
+def flag(name: str) -> str:
+    """How an option is written on the command line."""
+    return "--" + name.replace("_", "-")
+
+
+@dataclass(frozen=True)
+class Option:
+    """An option that some mechanisms have: a keyword of their `design`, and `--name` on the command line.
+
+    `type` turns the text of a command line into the value; it raises ValueError for a text that makes no sense.
+    `default` is the value that means the same as leaving the option out.
+    """
+
+    name: str
+    help: str
+    type: Callable[[str], Any] = str
+    metavar: str | None = None
+    choices: Sequence[str] = ()
+    default: Any = None
+
+    def read(self, text: str) -> Any:
+        """The value that `text` stands for. Raises UsageError."""
+        if self.choices and text not in self.choices:
+            raise UsageError(f"{flag(self.name)} must be one of {', '.join(self.choices)}, not {text!r}")
+        try:
+            return self.type(text)
+        except ValueError:
+            wanted = _KINDS.get(self.type) or self.metavar or "something else"
+            raise UsageError(f"{flag(self.name)} must be {wanted}, not {text!r}") from None
+
+    def means_nothing(self, value: Any) -> bool:
+        """Whether `value` is what the option is when it is left out."""
+        return value is None or (type(value) is type(self.default) and value == self.default)
+
+
+def its_default(most: int) -> Iterable[Mapping[str, Any]]:
+    """`auto` tries the design without options."""
+    return ({},)
+
+
+def untried(most: int) -> Iterable[Mapping[str, Any]]:
+    """`auto` leaves the mechanism out, because another that it tries is never worse."""
+    return ()
+
+
+@dataclass(frozen=True)
+class Mechanism:
+    """A family of cards, one for each epsilon.
+
+    `design(epsilon, levels, **options)` takes epsilon in millionths, the number of outputs (None: the mechanism's own
+    choice) and the mechanism's own `options`; it returns a Design whose card keeps epsilon and is unbiased (`checked`
+    makes sure of both), and raises UsageError for a number of levels or an option that makes no sense.
+
+    `variance(epsilon, x)` and `worst_variance(epsilon)` are those that the source states of the continuous mechanism,
+    for a real epsilon. `levels` is the default number of outputs, where there is a choice; `drawn` are the numbers at
+    which experiments draw the worst-case variance (empty: the default). `tuned` gives the options that are best for
+    what is reported (GRADIENTS, VALUES). `tries(most)` yields keywords of `design`, an item for each card of at most
+    `most` outputs that `auto` compares with others. A mechanism is `single_valued` if a symbol stands for one value,
+    so that reports can be averaged, and `slow` if a design takes so long that a shipped card is taken instead.
+    """
+
+    name: str
+    design: Callable[..., Design]
+    options: tuple[Option, ...] = ()
+    variance: Callable[[float, float], float] | None = None
+    worst_variance: Callable[[float], float] | None = None
+    levels: int | None = None
+    drawn: tuple[int, ...] = ()
+    tuned: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    tries: Callable[[int], Iterable[Mapping[str, Any]]] = its_default
+    single_valued: bool = True
+    slow: bool = False
+
+    def option(self, name: str) -> Option:
+        """The mechanism's own option of that name. Raises UsageError."""
+        for option in self.options:
+            if option.name == name:
+                return option
+        own = ", ".join(flag(option.name) for option in self.options)
+        raise UsageError(
+            f"{self.name} has no option {flag(name)}",
+            hint=f"it has {own}" if own else "it has no options of its own",
+        )
+
+    def chosen(self, options: Mapping[str, Any], use: str | None = None) -> dict[str, Any]:
+        """The `options` that change a design, added to those for `use` if they replace none of these.
+
+        Raises UsageError for an option that the mechanism does not have.
+        """
+        given = {name: value for name, value in options.items() if not self.option(name).means_nothing(value)}
+        tuned = self.tuned.get(use, {}) if use is not None else {}
+        named = {name for name, value in options.items() if value is not None}
+        return given if named & tuned.keys() else {**tuned, **given}

@@ -1,0 +1,152 @@
+"""Every mechanism, through one interface: `design(name, epsilon)` returns a certified, exactly unbiased card.
+
+A mechanism is one file with a `Mechanism` (record.py) and one line that registers it: here for tern's own, an entry
+point of the group `tern.mechanisms` for another package's, `REGISTRY.register(name, mechanism)` for a program's.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+from collections.abc import Collection
+from decimal import Decimal
+from typing import Any
+
+from ternhost.errors import UsageError
+from ternhost.privacy.base import MICRO, Design, parse_epsilon
+from ternhost.privacy.mechanism import GRADIENTS, VALUES, Mechanism, Option, flag
+from ternhost.privacy.mechanisms import shipped
+from ternhost.registry import Registry
+
+__all__ = [
+    "GRADIENTS",
+    "NAMES",
+    "REGISTRY",
+    "VALUES",
+    "Design",
+    "Mechanism",
+    "Option",
+    "add_options",
+    "added",
+    "design",
+    "options_given",
+    "options_named",
+    "parse_epsilon",
+]
+
+_HERE = "ternhost.privacy.mechanisms"
+_OWN = {
+    "duchi": f"{_HERE}.duchi:DUCHI",
+    "harmony": f"{_HERE}.duchi:HARMONY",
+    "three-outputs": f"{_HERE}.three_outputs:THREE_OUTPUTS",
+    "3r": f"{_HERE}.three_outputs:BETTER",
+    "rr3": f"{_HERE}.three_outputs:RR3",
+    "laplace": f"{_HERE}.laplace:LAPLACE",
+    "pm": f"{_HERE}.piecewise:PM",
+    "pm-sub": f"{_HERE}.piecewise:PM_SUB",
+    "pm-opt": f"{_HERE}.piecewise:PM_OPT",
+    "hm": f"{_HERE}.hybrid:HM",
+    "hm-tp": f"{_HERE}.hybrid:HM_TP",
+    "pdpm": f"{_HERE}.pdpm:PDPM",
+    "lhp": f"{_HERE}.lhp:LHP",
+    "grr": f"{_HERE}.grr:GRR",
+    "optimal": f"{_HERE}.optimal:OPTIMAL",
+    "auto": f"{_HERE}.auto:AUTO",
+}
+REGISTRY: Registry[Mechanism] = Registry("mechanism", "tern.mechanisms", _OWN)
+NAMES: Collection[str] = REGISTRY.keys()  # a view: what is registered later is in it
+
+
+def added() -> list[str]:
+    """The names of the single-valued mechanisms that a program or another package has registered."""
+    return [name for name in REGISTRY if name not in _OWN and REGISTRY[name].single_valued]
+
+
+def design(
+    name: str,
+    epsilon: str | int | float | Decimal | None = None,
+    levels: int | None = None,
+    *,
+    epsilon_micro: int | None = None,
+    use: str | None = None,
+    **options: Any,
+) -> Design:
+    """Design the card of mechanism `name` at `epsilon` (or `epsilon_micro`), with so many levels where it has a choice.
+
+    `options` are the mechanism's own: see `tern card design --help`. `use` says what is reported (GRADIENTS or VALUES);
+    a mechanism that is tuned for it takes the options that are best for it, unless one of these is given.
+    A shipped card is taken in the place of a slow design. Raises UsageError for a name, epsilon, number of levels or
+    option that makes no sense.
+    """
+    mechanism = REGISTRY.named(name)
+    if (epsilon is None) == (epsilon_micro is None):
+        raise TypeError("give either epsilon or epsilon_micro")
+    micro = parse_epsilon(epsilon) if epsilon is not None else epsilon_micro
+    assert micro is not None
+    if micro < 1:
+        raise UsageError(
+            f"the epsilon of one card must not be below a millionth, but it is {micro / MICRO:g}",
+            hint="give a larger --epsilon, or report fewer coordinates",
+        )
+    chosen = mechanism.chosen(options, use)
+    levels = mechanism.levels if levels is None else levels
+    if mechanism.slow and not chosen:
+        data = shipped.load(name, micro, levels)
+        if data is not None:
+            return Design(name, micro, data, ("a shipped card",))
+    return mechanism.design(micro, levels, **chosen)
+
+
+_DEST = (
+    "mechanism_option_"  # of the options of mechanisms among a command's, which may have one of the same name
+)
+
+
+def add_options(parser: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:
+    """Add the own options of all mechanisms to `parser`, each once; the help names the mechanisms that have it.
+
+    To be called after the command's own options: where the command has an option of that name, it stays the command's.
+    """
+    known: dict[str, list[tuple[str, Option]]] = {}
+    for name, mechanism in REGISTRY.items():
+        for option in mechanism.options:
+            known.setdefault(option.name, []).append((name, option))
+    for which, takers in known.items():
+        by_help: dict[str, list[str]] = {}
+        for name, option in takers:
+            by_help.setdefault(option.help, []).append(name)
+        first = takers[0][1]
+        metavar = "{" + ",".join(first.choices) + "}" if first.choices else first.metavar
+        text = "; ".join(f"{', '.join(names)}: {help_}" for help_, names in by_help.items())
+        with contextlib.suppress(argparse.ArgumentError):
+            parser.add_argument(
+                flag(which), dest=_DEST + which, metavar=metavar, help=text.replace("%", "%%")
+            )
+
+
+def options_given(args: argparse.Namespace, name: str) -> dict[str, Any]:
+    """Those options of `add_options` that the command line gives, as keywords of `design(name, ...)`.
+
+    Raises UsageError for one that mechanism `name` does not have, with the mechanisms that have it.
+    """
+    own = {option.name: option for option in REGISTRY.named(name).options}
+    found = {}
+    for option, text in _given(args).items():
+        if option not in own:
+            takers = [other for other, its in REGISTRY.items() if option in {o.name for o in its.options}]
+            raise UsageError(f"{name} has no option {flag(option)}", hint=f"it is for {', '.join(takers)}")
+        found[option] = own[option].read(text)
+    return found
+
+
+def options_named(args: argparse.Namespace) -> list[str]:
+    """The options of `add_options` that the command line gives, as they are written there: "--window"."""
+    return [flag(option) for option in _given(args)]
+
+
+def _given(args: argparse.Namespace) -> dict[str, str]:
+    return {
+        dest.removeprefix(_DEST): text
+        for dest, text in vars(args).items()
+        if dest.startswith(_DEST) and text is not None
+    }

@@ -1,0 +1,112 @@
+"""`auto`: the best card for an epsilon, a number of bits and an objective, and why.
+
+With k of d coordinates sampled, a coordinate's estimate has the variance (d/k) m(x) - x**2 a report, m(x) being the
+card's second moment: for k = d it is the card's variance, and for k far below d the second moment decides.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from tern.card import Card
+from ternhost.errors import UsageError
+from ternhost.privacy import certify, mechanisms
+from ternhost.privacy.base import MICRO, Design
+from ternhost.privacy.mechanism import Mechanism, Option, untried
+from ternhost.privacy.mechanisms import optimal, programme
+from ternhost.privacy.mechanisms.programme import WORST_SECOND_MOMENT, WORST_VARIANCE
+
+BITS = 8.0
+_RIVALS = 3  # how many a note names
+
+
+def design(
+    epsilon: int,
+    levels: int | None = None,
+    *,
+    d: int = 1,
+    k: int | None = None,
+    objective: str = WORST_VARIANCE,
+    bits: float = BITS,
+    prior: str | None = None,
+) -> Design:
+    """The card of the least objective among all mechanisms, at most `bits` bits (and `levels` outputs) a value.
+
+    `epsilon` (micro) is that of one value; k of d coordinates are reported (default: all). Raises UsageError.
+    """
+    if not 1 <= (k := d if k is None else k) <= d:
+        raise UsageError(f"--k must be 1 to d, which is {d}, not {k}")
+    if not 1 <= bits <= 16:
+        raise UsageError(f"--bits must be 1 to 16, not {bits}")
+    most = math.floor(2**bits + 1e-9) if levels is None else min(levels, math.floor(2**bits + 1e-9))
+    share = Fraction(d, k)
+    goal: dict[str, Any] = {"objective": objective, "prior": prior}
+    if objective == WORST_VARIANCE and share != 1:
+        goal["share"] = share
+    programme.problem(epsilon / MICRO, knots=programme.KNOTS, **{"share": 1, **goal})  # or it makes no sense
+    found = []
+    for candidate, card in _candidates(epsilon, most, goal):
+        score = _score(certify.moments(card), objective, prior, share)
+        found.append((score, card.symbols, len(candidate.card), candidate))
+    if not found:
+        raise UsageError(f"no mechanism has {most} levels or fewer")
+    found.sort(key=lambda entry: entry[:3])
+    best, *rivals = found
+    named = f"worst variance with {k} of {d} coordinates" if "share" in goal else objective
+    reason = f"{best[3].mechanism} with {best[1]} levels has the least {named}, {best[0]:.6g}, of {len(found)} cards"
+    listed = ", ".join(
+        f"{entry[3].mechanism} ({entry[1]} levels) {entry[0]:.6g}" for entry in rivals[:_RIVALS]
+    )
+    notes = (reason, f"next best: {listed}") if rivals else (reason,)
+    return Design("auto", epsilon, best[3].card, notes + best[3].notes)
+
+
+def _score(moments: certify.Moments, objective: str, prior: str | None, share: Fraction) -> float:
+    if objective == WORST_VARIANCE:
+        return float(moments.worst_variance(share)[0])
+    if objective == WORST_SECOND_MOMENT:
+        return float(moments.worst_second_moment())
+    points, mass = programme.prior_points(prior)
+    knots = np.array([float(x) for x in moments.knots])
+    seconds = np.array([float(second) for second in moments.seconds])
+    return float(mass @ np.interp(points, knots, seconds))
+
+
+def _candidates(epsilon: int, most: int, goal: dict[str, Any]) -> Iterator[tuple[Design, Card]]:
+    """Every mechanism's designs of at most so many levels; one that can be designed for the `goal` is."""
+    seen = set()
+    for name, mechanism in mechanisms.REGISTRY.items():
+        if not mechanism.single_valued:
+            continue
+        known = {option.name for option in mechanism.options}
+        aims = {option: value for option, value in goal.items() if option in known}
+        for tried in mechanism.tries(most):
+            try:
+                found = mechanisms.design(name, epsilon_micro=epsilon, **aims, **tried)
+            except UsageError:
+                continue  # it has no card at this epsilon
+            card = found.decode()
+            if card.symbols <= most and found.card not in seen:
+                seen.add(found.card)
+                yield found, card
+
+
+AUTO = Mechanism(
+    "auto",
+    design,
+    (
+        optimal.OBJECTIVE,
+        optimal.PRIOR,
+        Option("d", "how many coordinates there are", int, "D", default=1),
+        Option("k", "how many of them a device reports (default: all)", int, "K"),
+        Option("bits", "the most bits of a value", float, "B", default=BITS),
+    ),
+    tuned=optimal.TUNED,
+    tries=untried,
+    slow=True,
+)

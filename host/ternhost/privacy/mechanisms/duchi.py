@@ -1,0 +1,48 @@
+"""Duchi's mechanism, and Harmony, which has the same distribution.
+
+Sources: Duchi, Jordan and Wainwright, JASA 2018; Nguyen et al., arXiv 1606.05053.
+"""
+
+from __future__ import annotations
+
+import math
+
+from tern.card import T
+from ternhost.privacy.base import Design, check_levels, checked, exp_bound, table
+from ternhost.privacy.mechanism import Mechanism, untried
+
+
+def constant(epsilon: float) -> float:
+    """C, the magnitude of both outputs."""
+    return 1 / math.tanh(epsilon / 2)
+
+
+def variance(epsilon: float, x: float) -> float:
+    """Variance of the continuous mechanism at x."""
+    return constant(epsilon) ** 2 - x * x
+
+
+def worst_variance(epsilon: float) -> float:
+    return constant(epsilon) ** 2
+
+
+def card(epsilon: int) -> bytes:
+    """The card of two knots and two levels: at x = 1, level -1 has ceil(T / (1 + E)) counts."""
+    least = math.ceil(T / (1 + exp_bound(epsilon)))
+    return table((-1, 1), ((T - least, least), (least, T - least)))
+
+
+def design(epsilon: int, levels: int | None = None) -> Design:
+    check_levels(levels, 2, 2, 2)
+    return checked("duchi", epsilon, card(epsilon))
+
+
+def design_harmony(epsilon: int, levels: int | None = None) -> Design:
+    check_levels(levels, 2, 2, 2)
+    return checked(
+        "harmony", epsilon, card(epsilon), "the same distribution as Duchi's mechanism, so its card"
+    )
+
+
+DUCHI = Mechanism("duchi", design, variance=variance, worst_variance=worst_variance)
+HARMONY = Mechanism("harmony", design_harmony, tries=untried)

@@ -1,0 +1,37 @@
+"""Generalised randomised response over k categories: a window card of width 1, whose window start is the category.
+
+Source: Kairouz, Bonawitz and Ramage, ICML 2016. A caller draws with `tern.sampler.sample_categories` and estimates with
+`estimate.frequencies`. Used on numbers, a category is a level, and the card is unbiased as any window card is.
+"""
+
+from __future__ import annotations
+
+import math
+
+from tern.card import MAX_SYMBOLS
+from ternhost.privacy.base import MICRO, Design, check_levels, checked
+from ternhost.privacy.mechanism import Mechanism, untried
+from ternhost.privacy.mechanisms import piecewise
+
+CATEGORIES = 4
+
+
+def frequency_variance(epsilon: float, categories: int, frequency: float = 0.0) -> float:
+    """Variance of one report's estimate of a category's frequency."""
+    e = math.exp(epsilon)
+    k = categories
+    return (k - 2 + e) / (e - 1) ** 2 + frequency * (k - 2) / (e - 1)
+
+
+def card(epsilon: int, categories: int) -> bytes:
+    return piecewise.card(epsilon, categories, 1)
+
+
+def design(epsilon: int, levels: int | None = None) -> Design:
+    categories = check_levels(levels, CATEGORIES, 2, MAX_SYMBOLS)
+    variance = frequency_variance(epsilon / MICRO, categories)
+    note = f"{categories} categories (--levels); a frequency near 0 has variance {variance:.6g} a report"
+    return checked("grr", epsilon, card(epsilon, categories), note)
+
+
+GRR = Mechanism("grr", design, levels=CATEGORIES, tries=untried)

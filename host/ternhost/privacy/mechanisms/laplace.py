@@ -1,0 +1,85 @@
+"""The Laplace mechanism, drawn exactly as a discrete Laplace variable on a grid.
+
+Source: Dwork et al., TCC 2006; Canonne, Kamath and Steinke 2020 for the exact draw. Epsilon is that of a change of 2
+in L1 norm: one coordinate from -1 to 1, or a whole probability vector (protected inference).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from tern.fixed import ONE
+from ternhost.errors import UsageError
+from ternhost.privacy.base import MICRO, Design, checked, laplace
+from ternhost.privacy.mechanism import Mechanism, Option
+
+LEVELS = 255
+_REACH = 8  # noise scales beyond [-1, 1] before a default card clamps: the tails there hold 0.03 %
+_MAX_SCALE = 1 << 20
+_MOST_LEVELS = 65535
+
+
+def variance(epsilon: float) -> float:
+    """Variance of the continuous mechanism, at every x."""
+    return 8 / epsilon**2
+
+
+worst_variance = variance
+
+
+def rational_scale(epsilon: int, grid_bits: int) -> tuple[int, int]:
+    """(t, s): t/s grid steps is the least noise scale that keeps epsilon (micro), t/s >= 2 * 2**grid_bits / epsilon."""
+    numerator = 2 * MICRO << grid_bits
+    most = min(max(_MAX_SCALE * epsilon // numerator, 1), _MAX_SCALE)
+    s = np.arange(1, most + 1, dtype=np.int64)
+    t = -(-numerator * s // epsilon)
+    fits = t <= _MAX_SCALE
+    if not fits.any():
+        raise UsageError(f"epsilon {epsilon / MICRO} is too small for a grid of 2**-{grid_bits}")
+    s, t = s[fits], t[fits]
+    waste = t * epsilon - numerator * s  # of each fraction, over s
+    best = int(np.argmin(waste / s))
+    return int(t[best]), int(s[best])
+
+
+def design(epsilon: int, levels: int | None = None, grid: int | None = None) -> Design:
+    """Grid step 2**-grid, outputs clamped so that there are `levels` of them, as many below as above.
+
+    By default the finest grid on which clamping begins some 8 noise scales outside [-1, 1], if there is one.
+    """
+    count = LEVELS if levels is None else levels
+    if not 3 <= count <= _MOST_LEVELS or count % 2 == 0:
+        raise UsageError(f"this mechanism has an odd number of levels from 3 to {_MOST_LEVELS}, not {count}")
+    half = count // 2
+    scale = 2 * MICRO / epsilon
+    if grid is None:
+        finest = math.floor(math.log2(half / (1 + _REACH * scale))) if half > 1 + _REACH * scale else 0
+        grid = min(finest, ONE.bit_length() - 1)
+    if not 0 <= grid < ONE.bit_length() or half < 1 << grid:
+        raise UsageError(
+            f"a grid of 2**-{grid} is finer than 2**-14, or has more than {count} steps in [-1, 1]"
+        )
+    t, s = rational_scale(epsilon, grid)
+    note = f"grid step 1/{1 << grid}, noise scale {t}/{s} steps, clamped at {half / (1 << grid):g}"
+    return checked("laplace", epsilon, laplace(grid, t, s, -half, half), note)
+
+
+def _tries(most: int) -> Iterator[Mapping[str, Any]]:
+    if most >= 3:
+        yield {"levels": min(most - 1 + most % 2, _MOST_LEVELS)}
+
+
+LAPLACE = Mechanism(
+    "laplace",
+    design,
+    (Option("grid", "the grid's step is 2**-Q", int, "Q"),),
+    variance=lambda epsilon, x: variance(epsilon),
+    worst_variance=worst_variance,
+    levels=LEVELS,
+    drawn=(1023,),
+    tries=_tries,
+)

@@ -1,0 +1,193 @@
+"""LHP, the local part of HierA: the privacy level of a value is perturbed first, then the value at the level drawn.
+
+Source: Hao, Wu and Wan, Sensors 2023, 23, 1115. [-1, 1] is cut into m equal ranges, and level t, the range that x lies
+in, has its own budget epsilon_t. Budgets are named as in the paper, from the lowest range up; a card has them from the
+top range down. Generalised randomised response at epsilon_t draws the level
+t* that is reported; Duchi's mechanism at epsilon_t* draws the sign v*. Both are released. The paper states
+max(epsilon_t) as the price; the true one, `joint_ratio`, is more, since (t*, v*) tells of both.
+
+So LHP is a composite of 2 m cards: a level card for each level, then a value card for each. Together they are one card
+of shape 5 (cards.md), whose epsilon is that of level and sign together.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+from tern import card as cards
+from tern.card import Card, CardError
+from tern.fixed import ONE
+from ternhost.errors import UsageError
+from ternhost.privacy import certify
+from ternhost.privacy.base import MICRO, Design, finish
+from ternhost.privacy.mechanism import Mechanism, Option, untried
+from ternhost.privacy.mechanisms import duchi, grr
+
+BUDGETS = (
+    5.0,
+    4.0,
+    3.0,
+    2.0,
+    1.0,
+)  # the paper's, in units of the smallest: the highest values are the most private
+MAX_RANGES = 16
+
+
+@dataclass(frozen=True)
+class Composite:
+    """The cards of LHP: `level_cards[t]` draws t* from t (as a category), `value_cards[t*]` the sign."""
+
+    level_cards: tuple[Card, ...]
+    value_cards: tuple[Card, ...]
+    data: bytes = b""  # of the card that it was decoded from
+
+    @property
+    def ranges(self) -> int:
+        return len(self.level_cards)
+
+    def bounds(self, level: int) -> tuple[Fraction, Fraction]:
+        """The range of x of a level."""
+        return 1 - Fraction(2 * (level + 1), self.ranges), 1 - Fraction(2 * level, self.ranges)
+
+    def level(self, x: Fraction) -> int:
+        """The level of the range that x lies in; a bound belongs to the range above it."""
+        return next((t for t in range(self.ranges) if x >= self.bounds(t)[0]), self.ranges - 1)
+
+    def distribution(self, level: int, x: Fraction) -> list[Fraction]:
+        """Of the outputs (t*, v*), t* by t*, the negative sign first, for an x of that level."""
+        result = []
+        for drawn, p in enumerate(certify.at_knot(self.level_cards[level], level)):
+            card = self.value_cards[drawn]
+            ends = zip(certify.distribution(card, -ONE), certify.distribution(card, ONE), strict=True)
+            result += [p * ((1 - x) / 2 * low + (1 + x) / 2 * high) for low, high in ends]
+        return result
+
+    def joint_ratio(self) -> Fraction:
+        """e**epsilon of releasing both, exactly: the ends of the ranges are the extreme inputs."""
+        return certify.ratio_of_distributions(self.extremes())
+
+    def extremes(self) -> list[list[Fraction]]:
+        """The distributions at both ends of every range."""
+        return [self.distribution(level, x) for level in range(self.ranges) for x in self.bounds(level)]
+
+    def values(self) -> list[Fraction]:
+        """The unbiased value of every output: whatever level is drawn, its sign has mean x."""
+        return [value for card in self.value_cards for value in certify.values(card)]
+
+    def variance(self, level: int, x: Fraction) -> Fraction:
+        pairs = zip(self.distribution(level, x), self.values(), strict=True)
+        return sum((p * value**2 for p, value in pairs), Fraction(0)) - x * x
+
+    def bias(self) -> Fraction:
+        errors = []
+        for level in range(self.ranges):
+            for x in self.bounds(level):
+                pairs = zip(self.distribution(level, x), self.values(), strict=True)
+                errors.append(abs(sum((p * value for p, value in pairs), Fraction(0)) - x))
+        return max(errors)
+
+    def worst_variance(self) -> tuple[Fraction, Fraction]:
+        """The second moment does not depend on x within a range, so the variance is largest where |x| is least."""
+        found = []
+        for level in range(self.ranges):
+            low, high = self.bounds(level)
+            x = max(low, Fraction(0)) if low > 0 else min(high, Fraction(0))
+            found.append((self.variance(level, x), x))
+        return max(found)
+
+    def to_bytes(self) -> bytes:
+        """The card of shape 5. Raises CardError if it keeps no epsilon up to 20."""
+        if self.data:
+            return self.data
+        bounds = [math.ceil(self.bounds(level)[0] * ONE) for level in range(self.ranges - 1)]
+        body = struct.pack(f"<B{self.ranges - 1}h", self.ranges, *bounds)
+        return finish(
+            cards.HIERARCHY, body + b"".join(card.data for card in self.level_cards + self.value_cards)
+        )
+
+
+def composite(budgets: Sequence[int]) -> Composite:
+    """The cards of LHP at budgets in micro-epsilon, from the top range down, as a card has them."""
+    return Composite(
+        tuple(cards.decode(grr.card(budget, len(budgets))) for budget in budgets),
+        tuple(cards.decode(duchi.card(budget)) for budget in budgets),
+    )
+
+
+def from_bytes(data: bytes) -> Composite:
+    """The reverse of `Composite.to_bytes`. Raises CardError, also for a card of another shape or of other ranges."""
+    card = cards.decode(data)
+    if card.shape != cards.HIERARCHY:
+        raise CardError("not a card of LHP")
+    result = Composite(tuple(card.hierarchy.level_cards), tuple(card.hierarchy.value_cards), data)
+    equal = [math.ceil(result.bounds(level)[0] * ONE) for level in range(result.ranges - 1)]
+    try:
+        result.values()
+    except certify.Biased:
+        raise CardError("not a card of LHP: biased") from None
+    if list(card.hierarchy.bounds) != equal:
+        raise CardError("not a card of LHP: its ranges are not equal")
+    return result
+
+
+def epsilon_certified(lhp: Composite) -> int | None:
+    """The smallest micro-epsilon at which a device certifies level and sign together, or None if none up to 20.
+
+    It is that of the inputs that there are (Q1.14); `joint_ratio` is that of all real ones, a little more.
+    """
+    try:
+        return certify.epsilon_certified(cards.decode(lhp.to_bytes()))
+    except CardError:
+        return None
+
+
+def design(epsilon: int, levels: int | None = None, budgets: Sequence[float] = BUDGETS) -> Design:
+    """LHP whose *joint* loss is at most epsilon: budgets in these proportions (the lowest range's first), as large as
+    that allows."""
+    if levels is not None and levels != 2 * len(budgets):
+        raise UsageError(f"LHP has two levels for each budget, here {2 * len(budgets)}, not {levels}")
+    if not 2 <= len(budgets) <= MAX_RANGES or not all(0 < budget < math.inf for budget in budgets):
+        raise UsageError(
+            f"LHP takes 2 to {MAX_RANGES} positive budgets", hint="for example --budgets 5,4,3,2,1"
+        )
+    top = max(budgets)
+
+    def at(largest: int) -> Composite:
+        return composite([max(1, math.floor(largest * budget / top)) for budget in reversed(budgets)])
+
+    low, high = 0, epsilon + 1
+    while high - low > 1:
+        middle = (low + high) // 2
+        certified = epsilon_certified(at(middle))
+        low, high = (middle, high) if certified is not None and certified <= epsilon else (low, middle)
+    if low == 0:
+        raise UsageError(f"LHP has no cards at epsilon {epsilon / MICRO} with these budgets")
+    lhp = at(low)
+    names = [f"level {t + 1}" for t in range(lhp.ranges)] + [
+        f"value at level {t + 1}" for t in range(lhp.ranges)
+    ]
+    parts = tuple(zip(names, (card.data for card in lhp.level_cards + lhp.value_cards), strict=True))
+    kept = [card.epsilon / MICRO for card in reversed(lhp.value_cards)]
+    notes = (
+        f"budgets {', '.join(f'{budget:g}' for budget in kept)} from the lowest range up",
+        f"epsilon is that of the level and the sign together; the paper would state {max(kept):g}",
+        f"a composite of {len(parts)} cards: {lhp.ranges} to draw the level by category, {lhp.ranges} to draw the sign",
+    )
+    return Design("lhp", epsilon, lhp.to_bytes(), notes, parts)
+
+
+def _budgets(text: str) -> tuple[float, ...]:
+    return tuple(float(part) for part in text.split(","))
+
+
+LHP = Mechanism(
+    "lhp",
+    design,
+    (Option("budgets", "proportions of the levels' budgets, from the lowest range up", _budgets, "B,B,..."),),
+    tries=untried,
+    single_valued=False,
+)

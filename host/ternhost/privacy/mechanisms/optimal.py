@@ -1,0 +1,262 @@
+"""Optimised tables: the best mechanism of M levels and K knots for an objective, by linear programming.
+
+For given values of the levels the best probabilities solve a linear programme (programme.py): the objective is linear
+(or the largest of linear functions) in them, and so are the sums, the means and the privacy ratio. The values are
+found by successive linear programmes: probabilities and values move together, the products of their changes left
+out, within a region of trust. Starts are many, since there are several local optima. Then the values are brought to
+a ratio of small integers, and the rows to counts (integers.py). Everything is symmetric about 0 and deterministic.
+
+Objectives, over x in [-1, 1]: the worst variance (of one value reported by itself), the worst second moment, and the
+mean second moment under a prior on x. With k of d coordinates sampled the variance of the estimate is
+(d/k) (V(x) + x**2) - x**2, so there it is the second moment that counts.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from fractions import Fraction
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from tern import card as cards
+from tern.card import MAX_LEVELS, T
+from ternhost.privacy import integers
+from ternhost.privacy.base import MICRO, Design, check_levels, checked
+from ternhost.privacy.mechanism import GRADIENTS, VALUES, Mechanism, Option
+from ternhost.privacy.mechanisms import duchi, programme
+from ternhost.privacy.mechanisms.programme import (
+    KNOTS,
+    MEAN_SECOND_MOMENT,
+    OBJECTIVES,
+    PRIORS,
+    WORST_VARIANCE,
+    Array,
+    Move,
+    Problem,
+    mirrored,
+    prior_name,
+    solve,
+)
+
+LEVELS = 8
+LARGEST_LEVEL = 127  # what a card holds; 64 would cost up to 0.9 % of variance (4 levels, epsilon 6)
+
+_STARTS = 24
+_KEPT = 4  # starts that are refined
+_COARSE, _EXACT = 1e-2, 1e-5  # where the region of trust ends, as a part of the largest value
+_STEPS = 30
+_ABOVE = 0.05  # counts, more than the programme's inexactness
+_WORTH = 1e-4  # what another level must gain, as a part of the objective
+
+
+def design(
+    epsilon: int,
+    levels: int | None = None,
+    *,
+    objective: str = WORST_VARIANCE,
+    knots: int = KNOTS,
+    prior: str | Sequence[float] | None = None,
+    share: float | Fraction = 1,
+) -> Design:
+    """Design the best table card of at most so many levels for `objective` at `epsilon` (micro-epsilon).
+
+    `share` (for "worst-variance" only) is d/k where k of d coordinates are sampled: the worst of share E[y**2] - x**2.
+
+    `prior` (for "mean-second-moment" only; "uniform" if None): a name of PRIORS, or the weights of a histogram of equal
+    bins over [-1, 1], as a sequence or as a text with commas. A symmetric card has the same second moment at x and -x,
+    so only the prior of |x| counts. Fewer levels are used where more do not help. Raises UsageError.
+    """
+    most = check_levels(levels, LEVELS, 2, MAX_LEVELS)
+    problem = programme.problem(epsilon / MICRO, objective, knots, prior, share)
+    goal = f"{objective} objective"
+    if objective == MEAN_SECOND_MOMENT:
+        goal += f", prior {prior_name(prior)}"
+    elif share != 1:
+        goal += f", one coordinate of {float(share):g}"
+    found = _search(problem, most) if most > 2 else None
+    if found is None:
+        why = f"; {most} levels would gain less than {_WORTH:.2%}" if most > 2 else ""
+        return checked("optimal", epsilon, duchi.card(epsilon), f"{goal}: two levels, Duchi's mechanism{why}")
+    halves, unit = found
+    common = math.gcd(*halves.astype(int).tolist())
+    halves, unit = halves / common, unit * common
+    columns = mirrored(halves)[0].astype(int).tolist()
+    # The means are B (2i - (knots - 1)) counts with a whole B (cards.md): a unit for which it is all but whole leaves
+    # the rounding of the rows little to move.
+    divisor = math.gcd(*(b - a for a, b in pairwise(columns)))
+    whole = T / (knots - 1) / unit // divisor * divisor
+    unit = T / (knots - 1) / (whole + _ABOVE)
+
+    def rows(target: float) -> list[list[float]]:
+        solution = solve(replace(problem, epsilon=target), halves * unit)
+        if solution is None:
+            raise cards.CardError("these levels cannot keep the epsilon asked")
+        return _all_rows(problem, solution.rows)
+
+    try:
+        data = integers.certified_table(columns, rows, epsilon)
+    except cards.CardError:
+        # Near epsilon 20, where the least probabilities are a count or two: fewer levels have larger ones.
+        fewer = len(columns) - 1
+        return design(epsilon, fewer, objective=objective, knots=knots, prior=prior, share=share)
+    notes = [f"{goal}; {knots} knots; {len(columns)} levels: {', '.join(map(str, columns))}"]
+    if len(columns) < most:
+        notes.append(f"{most} levels would gain less than {_WORTH:.2%} over {len(columns)}")
+    return checked("optimal", epsilon, data, *notes)
+
+
+def _all_rows(problem: Problem, rows: Array) -> list[list[float]]:
+    """Rows from x = -1 to 1: those below 0 are mirrored, and the one at 0 is its own mirror."""
+    upper = rows.copy()
+    if problem.knots[0] == 0:
+        upper[0] = (upper[0] + upper[0][::-1]) / 2
+    below = upper[:0:-1] if problem.knots[0] == 0 else upper[::-1]
+    both: list[list[float]] = np.vstack([below[:, ::-1], upper]).tolist()
+    return both
+
+
+# --- the values ---------------------------------------------------------------------------------------------
+
+
+def _improve(problem: Problem, halves: Array, directions: Array, until: float) -> tuple[float, Array]:
+    """Move the values along `directions` to a local optimum; give the objective (inf: there is none) and the values."""
+    solution = solve(problem, halves)
+    if solution is None:
+        return math.inf, halves
+    trust = 0.1 * halves[-1]
+    for _ in range(_STEPS):
+        step = solve(problem, halves, Move(solution.rows, directions, trust))
+        moved = None if step is None else solve(problem, halves + step.moves)
+        if step is None or moved is None or moved.objective >= solution.objective:
+            trust /= 4
+        else:
+            gain = solution.objective - moved.objective
+            trust *= 2 if gain > 0.5 * (solution.objective - step.objective) else 0.5
+            halves, solution = halves + step.moves, moved
+            if gain < 1e-7 * solution.objective:
+                break
+        if trust < until * halves[-1]:
+            break
+    return solution.objective, halves
+
+
+def _free(halves: Array) -> Array:
+    """Directions in which each value moves by itself; 0 stays."""
+    return np.eye(len(halves))[:, 1 if halves[0] == 0 else 0 :]
+
+
+def _starts(epsilon: float, levels: int) -> Iterator[Array]:
+    """Values to start from: even spacings, and a sequence that fills the space evenly (a Kronecker sequence)."""
+    top = duchi.constant(epsilon)
+    for zero in (True, False):
+        size = (levels - zero) // 2
+        if size == 0:
+            continue
+        head = [0.0] if zero else []
+        for reach in (1.05, 1.2, 1.4):
+            for power in (1.0, 0.5):
+                even = (np.arange(size) + (1 if zero else 0.5)) / (size if zero else size - 0.5)
+                yield np.concatenate([head, top * reach * even**power])
+        steps = np.sqrt([p for p in range(2, 60) if all(p % q for q in range(2, p))][:size])
+        for n in range(1, _STARTS // 2 - 5):
+            scattered = np.sort(n * steps % 1.0) * 1.5 * top
+            scattered[-1] = max(scattered[-1], 1.05 * top)
+            yield np.concatenate([head, scattered])
+
+
+def _search(problem: Problem, levels: int) -> tuple[Array, float] | None:
+    """Integers from 0 up and a unit, whose products are the best values; None if Duchi's mechanism is no worse."""
+    two = _largest(problem, np.full(len(problem.knots), duchi.constant(problem.epsilon) ** 2))
+    found = [_improve(problem, start, _free(start), _COARSE) for start in _starts(problem.epsilon, levels)]
+    found.sort(key=lambda candidate: candidate[0])
+    found = [_improve(problem, halves, _free(halves), _EXACT) for _, halves in found[:_KEPT]]
+    if not found:
+        return None
+    objective, halves = min(found, key=lambda candidate: candidate[0])
+    if objective < two:
+        objective, integers, unit = _to_integers(problem, halves)
+    return None if objective > two * (1 - _WORTH) else (integers, unit)
+
+
+def _largest(problem: Problem, seconds: Array) -> float:
+    return float(np.max(problem.weights @ seconds - problem.offsets))
+
+
+def _to_integers(problem: Problem, halves: Array) -> tuple[float, Array, float]:
+    """Small integers and a unit whose products are near the values, and that lose the least; the objective first."""
+    tried: dict[tuple[int, ...], tuple[float, float]] = {}
+
+    def fit(integers: Array) -> float:
+        key = tuple(integers.astype(int).tolist())
+        if key not in tried:
+            start = integers * (halves[-1] / integers[-1])
+            objective, values = _improve(problem, start, integers[:, None] / integers[-1], _EXACT)
+            tried[key] = objective, values[-1] / integers[-1]
+        return tried[key][0]
+
+    def first(integers: Array) -> float:
+        solution = solve(problem, integers * (halves[-1] / integers[-1]))
+        return math.inf if solution is None else solution.objective
+
+    rounded = {
+        tuple(np.unique(np.rint(halves / halves[-1] * top)).tolist()) for top in range(1, LARGEST_LEVEL + 1)
+    }
+    candidates = sorted((np.array(c) for c in sorted(rounded) if c[-1] > 0), key=first)[:_KEPT]
+    best = min(candidates, key=fit)
+    improved = True
+    while improved:
+        improved = False
+        for other in _neighbours(best):
+            fewer = 2 * (len(best) - len(other)) + (other[0] == 0) - (best[0] == 0)
+            if fit(other) < fit(best) * (1 + (_WORTH if fewer > 0 else -1e-6)):
+                best, improved = other, True
+                break
+    objective, unit = tried[tuple(best.astype(int).tolist())]
+    return objective, best, unit
+
+
+def _neighbours(integers: Array) -> Iterator[Array]:
+    """The same with one less, with the lowest pair made one level 0, or with one of them (not 0) up or down by one."""
+    for j in range(len(integers) - 1):
+        yield np.delete(integers, j)
+    if integers[0] != 0 and len(integers) > 1:
+        yield np.concatenate([[0.0], integers[1:]])
+    for j in range(1 if integers[0] == 0 else 0, len(integers)):
+        for change in (1, -1):
+            other = integers.copy()
+            other[j] += change
+            if 0 < other[j] <= LARGEST_LEVEL and len(np.unique(other)) == len(other):
+                yield other
+
+
+def _tries(most: int) -> Iterator[Mapping[str, Any]]:
+    """A table of as many levels as there may be covers those of fewer."""
+    if most >= 2:
+        yield {"levels": min(most, MAX_LEVELS)}
+
+
+OBJECTIVE = Option("objective", "what to minimise", choices=OBJECTIVES, default=WORST_VARIANCE)
+PRIOR = Option("prior", f"{', '.join(PRIORS)}, or a histogram over [-1, 1], such as 1,2,1", metavar="P")
+TUNED = {
+    GRADIENTS: {"objective": MEAN_SECOND_MOMENT, "prior": "small"},
+    VALUES: {"objective": MEAN_SECOND_MOMENT, "prior": "uniform"},
+}
+OPTIMAL = Mechanism(
+    "optimal",
+    design,
+    (
+        OBJECTIVE,
+        PRIOR,
+        Option("knots", "3, 5, 9, 17 or 33 inputs at which the table is designed", int, "K", default=KNOTS),
+        Option("share", "d/k where a device reports k of d coordinates", float, "S", default=1.0),
+    ),
+    levels=LEVELS,
+    drawn=(4, 8, 16),
+    tuned=TUNED,
+    tries=_tries,
+    slow=True,
+)

@@ -1,0 +1,136 @@
+"""The piecewise mechanisms PM, PM-SUB and PM-OPT, as windows over N levels.
+
+Sources: PM: Wang et al., ICDE 2019. PM-SUB, PM-OPT: Zhao et al., IEEE IoT J. 8, 2021. They differ in t, that is in how
+wide the window is. As a window card they are discrete already: there is no separate discretisation step.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from tern.card import MAX_SYMBOLS, T
+from ternhost.errors import UsageError
+from ternhost.privacy.base import MICRO, Design, check_levels, checked, exp_bound, window
+from ternhost.privacy.mechanism import Mechanism, Option, untried
+
+LEVELS = 255
+WINDOW = Option("window", "the paper's window, or the best one", choices=("paper", "best"), default="paper")
+
+
+def t_pm(epsilon: float) -> float:
+    return math.exp(epsilon / 2)
+
+
+def t_sub(epsilon: float) -> float:
+    return math.exp(epsilon / 3)
+
+
+def t_opt(epsilon: float) -> float:
+    """The root of t**4 + 2 E t**3 - 2 E t - E**2, by Newton's method from e**(epsilon/3)."""
+    e = math.exp(epsilon)
+    t = t_sub(epsilon)
+    for _ in range(50):
+        step = (t**4 + 2 * e * t**3 - 2 * e * t - e * e) / (4 * t**3 + 6 * e * t * t - 2 * e)
+        t -= step
+        if abs(step) <= 1e-15 * t:
+            break
+    return t
+
+
+def variance(epsilon: float, t: float, x: float) -> float:
+    """Variance of the continuous mechanism of parameter t at x."""
+    e = math.exp(epsilon)
+    return (t + 1) / (e - 1) * x * x + (t + e) * ((t + 1) ** 3 + e - 1) / (3 * t * t * (e - 1) ** 2)
+
+
+def worst_variance(epsilon: float, t: float) -> float:
+    return variance(epsilon, t, 1.0)
+
+
+def paper_width(levels: int, epsilon: float, t: float) -> int:
+    """The better of the two whole windows on either side of the paper's, which is 1 / (t + 1) of the levels."""
+    below = math.floor(levels / (t + 1))
+    return _least({min(max(width, 1), levels - 1) for width in (below, below + 1)}, levels, epsilon)
+
+
+def best_width(levels: int, epsilon: float) -> int:
+    """The window of the least worst-case variance for so many levels."""
+    return _least(range(1, levels), levels, epsilon)
+
+
+def _least(widths: Iterable[int], levels: int, epsilon: float) -> int:
+    return min(widths, key=lambda width: _worst(levels, width, epsilon))
+
+
+def _worst(levels: int, width: int, epsilon: float) -> float:
+    """Worst-case variance of a window card, in floats: to compare windows with. Its knots and between them."""
+    rest = levels - width
+    e = math.exp(epsilon)
+    inside = e * width / (e * width + rest)
+    scale = 2 / (inside * levels - width)
+    if scale <= 0:
+        return math.inf
+    squares = np.concatenate(([0.0], np.cumsum((np.arange(levels) - (levels - 1) / 2) ** 2)))
+    start = np.arange(rest + 1)
+    within = squares[start + width] - squares[start]
+    second = scale**2 * (within * inside / width + (squares[-1] - within) * (1 - inside) / rest)
+    knots = 2 * start / rest - 1
+    slopes = np.diff(second) * rest / 2
+    top = np.clip(slopes / 2, knots[:-1], knots[1:])
+    between = second[:-1] + slopes * (top - knots[:-1]) - top**2
+    return float(max(np.max(second - knots**2), np.max(between)))
+
+
+def card(epsilon: int, levels: int, width: int) -> bytes:
+    """The window card of the largest P that keeps epsilon (micro)."""
+    e = exp_bound(epsilon)
+    rest = levels - width
+    return window(levels, width, math.floor(T * e * width / (e * width + rest)))
+
+
+def paper_card(epsilon: int, levels: int, t: float, choice: str = "paper") -> tuple[bytes, str]:
+    """The card of the paper's window or of the best (`choice`), and a note that says which."""
+    if choice not in ("paper", "best"):
+        raise UsageError(f"--window must be paper or best, not {choice!r}")
+    real = epsilon / MICRO
+    paper = paper_width(levels, real, t)
+    width = paper if choice == "paper" else best_width(levels, real)
+    return card(epsilon, levels, width), f"window {width} of {levels} levels (the paper's t gives {paper})"
+
+
+def _mechanism(
+    name: str, t: Callable[[float], float], tries: Callable[[int], Iterable[Mapping[str, Any]]] = untried
+) -> Mechanism:
+    """The piecewise mechanism whose parameter is t(epsilon)."""
+
+    def design(epsilon: int, levels: int | None = None, window: str = "paper") -> Design:
+        count = check_levels(levels, LEVELS, 2, MAX_SYMBOLS)
+        data, note = paper_card(epsilon, count, t(epsilon / MICRO), window)
+        return checked(name, epsilon, data, note)
+
+    return Mechanism(
+        name,
+        design,
+        (WINDOW,),
+        variance=lambda epsilon, x: variance(epsilon, t(epsilon), x),
+        worst_variance=lambda epsilon: worst_variance(epsilon, t(epsilon)),
+        levels=LEVELS,
+        tries=tries,
+    )
+
+
+def _tries(most: int) -> Iterator[Mapping[str, Any]]:
+    """With the best window there is no difference between the three, so that one stands for all."""
+    largest = min(most, MAX_SYMBOLS)
+    for levels in sorted({8, 15, 31, 63, 127, 255, largest}):
+        if 2 <= levels <= largest:
+            yield {"levels": levels, "window": "best"}
+
+
+PM = _mechanism("pm", t_pm)
+PM_SUB = _mechanism("pm-sub", t_sub)
+PM_OPT = _mechanism("pm-opt", t_opt, _tries)

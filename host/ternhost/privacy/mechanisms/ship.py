@@ -1,0 +1,103 @@
+"""Make the shipped cards and their manifest: `tern card ship`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+from tern import card as cards
+from tern.card import LAPLACE, CardError
+from ternhost.privacy import certify
+from ternhost.privacy.base import MICRO
+from ternhost.privacy.cards import decode_any, describe, fraction
+from ternhost.privacy.mechanisms import REGISTRY, shipped
+from ternhost.privacy.mechanisms.lhp import Composite
+
+# Mechanisms of the papers (None: their default number of levels), and tern's own, with the epsilons of each.
+_PAPERS: tuple[tuple[str, int | None], ...] = (
+    ("three-outputs", None),
+    ("duchi", None),
+    ("laplace", None),
+    ("pm", None),
+    ("pm-sub", None),
+    ("pm-sub", 15),
+    ("pm-opt", None),
+    ("hm", None),
+    ("hm-tp", None),
+    ("3r", None),
+    ("rr3", None),
+    ("pdpm", None),
+    ("lhp", None),
+    ("grr", None),
+)
+_PAPERS_AT = tuple(MICRO * n // 2 for n in (1, 2, 3, 4, 5, 6, 8, 10, 12))
+_OPTIMAL_LEVELS = (4, 8, 16)
+_OPTIMAL_AT = tuple(MICRO * n // 4 for n in range(2, 25))
+
+
+def wanted() -> Iterator[tuple[str, int, int | None]]:
+    """(mechanism, epsilon, levels) of every card that is shipped."""
+    for name, levels in _PAPERS:
+        for epsilon in _PAPERS_AT:
+            yield name, epsilon, levels
+    for count in _OPTIMAL_LEVELS:
+        for epsilon in _OPTIMAL_AT:
+            yield "optimal", epsilon, count
+
+
+def ship(
+    directory: Path,
+    *,
+    fresh: bool = False,
+    only: Callable[[str, int, int | None], bool] = lambda name, epsilon, levels: True,
+    progress: Callable[[str], None] = lambda name: None,
+) -> int:
+    """Write every shipped card and the manifest to `directory`; return how many. Those there stay, unless `fresh`."""
+    directory.mkdir(parents=True, exist_ok=True)
+    entries = []
+    for name, epsilon, levels in wanted():
+        if not only(name, epsilon, levels):
+            continue
+        file = directory / f"{name}{'' if levels is None else f'-{levels}'}-{epsilon / MICRO:g}.card"
+        if fresh or not _is_good(file, epsilon):
+            progress(file.name)
+            # The record's own design: `mechanisms.design` would take the shipped card itself.
+            file.write_bytes(REGISTRY.named(name).design(epsilon, levels).card)
+        entries.append(_entry(name, epsilon, levels, file))
+    text = json.dumps({"cards": entries}, indent=1)
+    (directory / shipped.MANIFEST).write_text(text + "\n")
+    return len(entries)
+
+
+def _is_good(file: Path, epsilon: int) -> bool:
+    try:
+        card = decode_any(file.read_bytes())
+    except (OSError, CardError):
+        return False
+    return isinstance(card, Composite) or cards.certify(card, epsilon)
+
+
+def _entry(name: str, epsilon: int, levels: int | None, file: Path) -> dict[str, Any]:
+    card = decode_any(file.read_bytes())
+    worth = describe(card)
+    exact: Fraction | None = None
+    if isinstance(card, Composite):
+        exact = card.worst_variance()[0]
+    elif card.shape != LAPLACE:
+        exact = certify.moments(card).worst_variance()[0]
+    return {
+        "file": file.name,
+        "mechanism": name,
+        "levels": worth["levels"] if levels is None else levels,
+        "epsilon": epsilon / MICRO,
+        "epsilon_micro": epsilon,
+        "epsilon_certified": worth["epsilon_certified"],
+        "worst_case_variance": worth["worst_case_variance"],
+        "worst_case_variance_exact": None if exact is None else fraction(exact),
+        "variance_at_zero": worth["variance_at_zero"],
+        "card_bytes": worth["card_bytes"],
+        "card_hash": worth["card_hash"],
+    }

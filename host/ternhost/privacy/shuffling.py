@@ -1,0 +1,252 @@
+"""What reports cost in central privacy where an anonymous shuffler stands between the clients and whoever reads them.
+
+A shuffler passes on the reports of n clients in random order, and nothing else: the reader does not learn who sent
+what. Then a report of local epsilon e0 is (epsilon, delta)-private with a far smaller epsilon. Two bounds:
+
+- closed, for any mechanism: Feldman, McMillan and Talwar, "Hiding among the clones", FOCS 2021, Theorem 3.1. (The
+  sharper closed form of their paper of SODA 2023 is not used: by its errata it does not hold for all mechanisms.)
+- numerical, for a card from its integers, or for any mechanism of local epsilon e0. Balle, Bell, Gascon and Nissim,
+  "The privacy blanket of the shuffle model", CRYPTO 2019: whatever a client holds, symbol y has at least the
+  probability b(y), the least over all inputs. So each of the others, with probability sum b, sends what does not
+  depend on its data. For two inputs of a client, of laws P and Q,
+
+      delta(epsilon) <= E[max(0, X_1 + ... + X_n)] / n,  X independent: (P(y) - e**epsilon Q(y)) / b(y) with
+      probability b(y), else 0
+
+All X here have the mean 1 - e**epsilon, and the bound grows in convex order, that is with pi(t) = E[max(0, X - t)] at
+any t. So the largest pi over all pairs of inputs is that of an X which covers all of them, and reports of one of
+several coordinates, drawn at random, too. A pair of ratio at most p = e**e0 has b >= max(P, Q) / p; splitting a symbol
+of ratio 1 to p into one of ratio 1 and one of ratio p raises pi, and what is left, a X of ratio 1 and the X of
+randomised response between two values, is greatest where all is randomised response: so this is the worst mechanism.
+
+Rounding is towards more: pi is computed in integers at points of a grid, with a straight line in between, which is not
+below a convex function; the sum's law is found by a Fourier transform after tilting it to mean 0, so that errors are
+relative to the result, and it is raised by more than they can be; the epsilon returned is the upper end of a bisection.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+import numpy.typing as npt
+from scipy import fft, optimize
+
+from tern.card import LAPLACE, MIXTURE, WINDOW, Card, T
+from ternhost.errors import UsageError
+from ternhost.privacy import certify
+from ternhost.privacy.base import MICRO
+from ternhost.privacy.mechanisms.lhp import Composite
+
+MOST_REPORTS = 10**9
+_LEAST_DELTA = 1e-300  # its inverse is a number
+
+_BITS = 60  # of e**epsilon and of the grid, after the point
+_CELLS = 128  # of the grid of X; the sum's variance is more by a ten-thousandth at most
+_FEWER_CELLS = 16  # where there are many reports
+_MANY = 10**7
+_LOST = 46.0  # e**-46 of the tilted law may lie beyond the transform's ends; it is added
+_CLOSE = 1e-4  # the bisection ends where its ends differ by this share
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Shuffled:
+    """The central epsilons of a report of local epsilon `local`, one of `reports`, at `delta`: each is an upper bound.
+
+    closed is None where its theorem does not apply; card is None where no card is known, or its probabilities are not
+    rational (laplace).
+    """
+
+    local: float
+    reports: int
+    delta: float
+    closed: float | None
+    any_mechanism: float
+    card: float | None
+
+    @property
+    def epsilon(self) -> float:
+        """The least of them, and of the local epsilon."""
+        bounds = (self.local, self.closed, self.any_mechanism, self.card)
+        return min(bound for bound in bounds if bound is not None)
+
+
+def account(
+    local: int, reports: int, delta: float, card: Card | Composite | None = None, values: int = 1
+) -> Shuffled:
+    """Account for one report of each of `reports` honest clients, in which `values` values cost `local` (micro) each.
+
+    card: of all the clients; with several values a report the bound for any mechanism is used. Raises UsageError.
+    """
+    if not 1 <= reports <= MOST_REPORTS:
+        raise UsageError(f"--reports must be from 1 to {MOST_REPORTS:,}, not {reports:,}")
+    if not 0 < delta < 1:
+        raise UsageError(
+            f"--delta must be between 0 and 1, not {delta:g}",
+            hint="well below one in the number of reports, for example --delta 1e-6",
+        )
+    if delta < _LEAST_DELTA:
+        raise UsageError(f"--delta must be {_LEAST_DELTA:g} or more, not {delta:g}")
+    if values < 1:
+        raise UsageError(f"--values must be 1 or more, not {values}")
+    epsilon = local * values / MICRO
+    if epsilon > _MOST_LOCAL:
+        raise UsageError(
+            f"a report of {values} values at {local / MICRO:g} has local epsilon {epsilon:g}: beyond"
+            f" {_MOST_LOCAL} nothing is hidden",
+            hint="fewer --values, or a smaller epsilon",
+        )
+    known = card is not None and values == 1 and (isinstance(card, Composite) or _is_rational(card))
+    return Shuffled(
+        epsilon,
+        reports,
+        delta,
+        closed(epsilon, reports, delta),
+        _least_epsilon(randomised_response(epsilon), epsilon, reports, delta),
+        _least_epsilon(parts(card), epsilon, reports, delta) if known and card is not None else None,
+    )
+
+
+_MOST_LOCAL = 40
+
+
+def closed(epsilon: float, reports: int, delta: float) -> float | None:
+    """The closed bound on the central epsilon, or None where epsilon > log(reports / (16 log(2 / delta)))."""
+    if epsilon > math.log(reports / (16 * math.log(2 / delta))):
+        return None
+    e = math.exp(epsilon)
+    root = 8 * math.sqrt(e * math.log(4 / delta) / reports)
+    return math.log1p((e - 1) / (e + 1) * (root + 8 * e / reports))
+
+
+# --- the laws of a card ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Part:
+    """A share of a card's draws: the laws of its outputs at the inputs that are extreme, as integers over `whole`."""
+
+    share: Fraction
+    rows: npt.NDArray[np.object_]
+    whole: int
+
+    @classmethod
+    def of(cls, share: Fraction, rows: Sequence[Sequence[Fraction]]) -> Part:
+        whole = math.lcm(*(p.denominator for row in rows for p in row))
+        return cls(share, np.array([[int(p * whole) for p in row] for row in rows], object), whole)
+
+
+def randomised_response(epsilon: float) -> list[Part]:
+    """The worst mechanism of a local epsilon: its answer between two values, in rationals that round towards more."""
+    e = Fraction(math.exp(epsilon) * (1 + 1e-12))
+    low = 1 / (1 + e)
+    return [Part.of(Fraction(1), [[1 - low, low], [low, 1 - low]])]
+
+
+def parts(card: Card | Composite, share: Fraction = Fraction(1)) -> list[Part]:
+    """The laws of a card at the ends between which it is linear; a mixture has those of its two cards, in their shares.
+
+    Of a window card, the first and the last window: those of any other two starts overlap more, and where a symbol of
+    both and one of neither become one of each, X spreads.
+    """
+    if isinstance(card, Composite):
+        return [Part.of(share, card.extremes())]
+    if card.shape == MIXTURE:
+        first = Fraction(card.threshold, T)
+        return [*parts(card.first, share * first), *parts(card.second, share * (1 - first))]
+    last = len(certify.knots(card)) - 1
+    starts = (0, last) if card.shape == WINDOW else range(last + 1)
+    return [Part.of(share, [certify.at_knot(card, i) for i in starts])]
+
+
+def _is_rational(card: Card) -> bool:
+    if card.shape == MIXTURE:
+        return _is_rational(card.first) and _is_rational(card.second)
+    return bool(card.shape != LAPLACE)
+
+
+# --- delta at an epsilon, and the other way round -----------------------------------------------------------------
+
+
+def _least_epsilon(laws: Sequence[Part], local: float, reports: int, delta: float) -> float:
+    if delta_at(laws, local, 0.0, reports) <= delta:
+        return 0.0
+    low, high = 0.0, local  # at the local epsilon no X is positive
+    while high - low > _CLOSE * high:
+        middle = (low + high) / 2
+        low, high = (low, middle) if delta_at(laws, local, middle, reports) <= delta else (middle, high)
+    return high
+
+
+def delta_at(laws: Sequence[Part], local: float, epsilon: float, reports: int) -> float:
+    """An upper bound of delta at central `epsilon`, of laws that keep the local epsilon."""
+    e = math.floor(math.exp(epsilon) * (1 - 1e-15) * (1 << _BITS))  # less: delta is more
+    cells = _CELLS if reports < _MANY else _FEWER_CELLS
+    low, high = 1 - math.exp(epsilon + local), math.exp(local) - math.exp(epsilon)
+    step = math.ceil((high - low) / cells * (1 + 1e-9) * (1 << _BITS))
+    first = math.floor(low * (1 << _BITS) / step) - 1
+    last = math.ceil(high * (1 << _BITS) / step) + 1
+    if last <= first + 2:
+        return 0.0
+    at = [step * j for j in range(first, last + 1)]
+    pi: npt.NDArray[np.object_] = sum(part.share * _envelope(part, e, at) for part in laws)
+    unit = Fraction(step, 1 << _BITS)
+    beyond = np.concatenate([[pi[0] + unit], pi, [Fraction(0)]])
+    masses = np.array([float(m / unit) for m in beyond[2:] - 2 * beyond[1:-1] + beyond[:-2]])
+    return _mean_positive(masses, first, float(unit), reports)
+
+
+def _envelope(part: Part, e: int, at: Sequence[int]) -> npt.NDArray[np.object_]:
+    """The largest pi of any two inputs at points `at` (in 2**-60), exactly."""
+    rows, scale = part.rows, 1 << _BITS
+    blanket = rows.min(axis=0)
+    points = np.array(at, object)
+    rest = (part.whole - blanket.sum()) * np.maximum(-points, 0)
+    best = np.full(len(at), -1, object)
+    floor = points[:, None] * blanket
+    for i, p in enumerate(rows):
+        for j, q in enumerate(rows):
+            if i != j:
+                best = np.maximum(best, np.maximum(p * scale - e * q - floor, 0).sum(axis=1))
+    return np.array(
+        [Fraction(int(b + r), part.whole * scale) for b, r in zip(best, rest, strict=True)], object
+    )
+
+
+def _mean_positive(masses: Floats, first: int, unit: float, n: int) -> float:
+    """E[max(0, X_1 + ... + X_n)] / n, at least, where X is (first + j) unit with probability masses[j]."""
+    at = np.arange(first, first + len(masses)).astype(np.float64)
+    at, masses = at[masses > 0], masses[masses > 0]
+    top = at.max()
+    if top <= 0:
+        return 0.0
+
+    def mean(tilt: float) -> float:
+        return float((masses * at * np.exp(tilt * (at - top))).sum())
+
+    most = 1.0
+    while mean(most) < 0:
+        most *= 2
+    tilt = float(optimize.brentq(mean, 0.0, most, xtol=1e-15)) if mean(0.0) < 0 else 0.0
+    tilted = masses * np.exp(tilt * at)
+    factor = tilted.sum()
+    tilted /= factor
+    sigma = math.sqrt(n * float((tilted * at * at).sum()))
+    widest = float(np.abs(at).max())
+    # Bernstein's inequality: less than e**-_LOST of the tilted sum lies further out than this
+    slack = _LOST * widest / (3 * sigma)
+    reach = min((slack + math.sqrt(slack * slack + 2 * _LOST)) * sigma, n * widest)
+    size = fft.next_fast_len(2 * math.ceil(reach) + 2, real=True)
+    law = np.zeros(size)
+    np.add.at(law, at.astype(np.int64) % size, tilted)
+    law = fft.irfft(fft.rfft(law) ** n, size)
+    sums = np.arange(1, size // 2)
+    scale = n * math.log(factor)
+    found = float((sums * np.exp(scale - tilt * sums) * np.abs(law[1 : size // 2])).sum())
+    lost = math.exp(scale - _LOST) * (1 / (math.e * tilt) if tilt else n * widest)
+    return (found + lost) * unit / n * (1 + 1e-14 * n + 1e-9)

@@ -1,0 +1,181 @@
+"""Makes the files of boards (shared_specs/storage.md, ledger.md): clients with keys, their records, fresh ledgers."""
+
+from __future__ import annotations
+
+import secrets
+import struct
+import tempfile
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from tern import ledger, storage, wire
+from ternhost.datasets import Dataset, Table
+from ternhost.errors import StorageError, UsageError
+from ternhost.files import private
+from ternhost.privacy.accounting import Policy
+from ternhost.privacy.base import MICRO
+from ternhost.store.round_numbers import last_number
+from ternhost.store.store import Store
+
+_CLIENT = np.dtype(
+    {
+        "names": ["id", "key", "largest", "budget", "start", "records", "shapes"],
+        "formats": ["<u4", "V32", "<u4", "<u4", "<u4", "<u2", "<u2"],
+    }
+)
+assert _CLIENT.itemsize == storage.CLIENT_BYTES == struct.calcsize(storage.CLIENT)
+
+Rows = npt.NDArray[np.int16]
+
+
+def new_keys(devices: Sequence[int]) -> dict[int, bytes]:
+    """A fresh key of the operating system's generator for each device."""
+    drawn = secrets.token_bytes(wire.KEY_BYTES * len(devices))
+    return {device: drawn[i * wire.KEY_BYTES : (i + 1) * wire.KEY_BYTES] for i, device in enumerate(devices)}
+
+
+def board_files(first: int, keys: Sequence[bytes], rows: Rows, policy: Policy) -> dict[str, bytes]:
+    """What provision_board() writes, of clients of one policy: path below the board's directory -> content."""
+    with tempfile.TemporaryDirectory(prefix="tern-board-") as folder:
+        board = Path(folder, "board")
+        provision_board(board, first, keys, rows, policy)
+        files = (path for path in board.rglob("*") if path.is_file())
+        return {path.relative_to(board).as_posix(): path.read_bytes() for path in files}
+
+
+def provision_board(
+    directory: str | Path,
+    first: int,
+    keys: Sequence[bytes],
+    rows: Rows,
+    policy: Policy | Sequence[Policy],
+    shapes: int = 0,
+    last: int = 0,
+) -> None:
+    """Write the files of a board whose clients are `first`, `first + 1`, ..., one a key.
+
+    rows: int16, one record of d features and a label (Q1.14) a row; the clients share them out in order, as evenly as
+    can be. policy: of all of them, or one a client. last: round up to which they answer none.
+
+    Raises UsageError, and StorageError also where there is a board already: its ledgers are not to be undone.
+    """
+    directory = Path(directory)
+    ledgers = directory / storage.LEDGERS
+    if not 1 <= first <= first + len(keys) - 1 < wire.FLEET or not len(keys) <= len(rows):
+        raise UsageError("every client needs an id from 1 and at least one record")
+    starts = np.arange(len(keys) + 1) * len(rows) // len(keys)
+    clients = np.zeros(len(keys), _CLIENT)
+    clients["id"] = first + np.arange(len(keys))
+    clients["key"] = np.frombuffer(b"".join(keys), "V32")
+    policies = [policy] * len(keys) if isinstance(policy, Policy) else policy
+    clients["largest"] = [own.largest for own in policies]
+    clients["budget"] = budgets = [own.budget for own in policies]
+    clients["shapes"] = shapes
+    clients["start"] = starts[:-1]
+    clients["records"] = np.diff(starts)
+    header = struct.pack(storage.RECORDS_HEADER, storage.MAGIC, rows.shape[1] - 1, len(rows))
+    try:
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        ledgers.mkdir(mode=0o700)
+        _write(directory / storage.RECORDS, header + np.ascontiguousarray(rows, "<i2").tobytes())
+        _write_ledgers(directory, range(first, first + len(keys)), budgets, last)
+        _write(directory / storage.CLIENTS, clients.tobytes())
+    except FileExistsError as error:
+        raise StorageError(
+            f"{directory} holds a board already",
+            hint="name another directory (--store), or go on with a run that made it (--resume)",
+        ) from error
+    except (OSError, ledger.LedgerError) as error:
+        raise StorageError(
+            f"cannot write the files of a board: {error}", hint="make room on the disk"
+        ) from error
+
+
+FLEET_NAME = "fleet"  # in the directory of a run: the files of its boards
+_EMULATED = "emulated"  # state of a store: the devices 1 to this one are emulated
+
+
+def board_directories(directory: Path, boards: int) -> list[Path]:
+    """Where the files of so many boards are that tern made in a directory."""
+    return [directory / FLEET_NAME / f"board-{board:03d}" for board in range(boards)]
+
+
+def provision_fleet(
+    store: Store, directories: Sequence[Path], rows: Rows, policies: Policy | Sequence[Policy], each: int = 1
+) -> None:
+    """Make boards for `rows` (records with labels), one device for `each` of them, from 1 on, with keys in the store.
+
+    policies: of all devices, or one a device. Raises UsageError where the store holds the keys of other devices.
+    """
+    devices = len(rows) // each
+    made = store.state(_EMULATED) or 0
+    if max(store.keys(), default=0) > made:
+        raise UsageError(
+            f"{store.path} holds keys of devices that are not emulated, and they would be lost",
+            hint="name another --store",
+        )
+    keys = new_keys(range(1, devices + 1))
+    last = last_number(store)
+    bounds = [devices * board // len(directories) for board in range(len(directories) + 1)]
+    for directory, start, end in zip(directories, bounds, bounds[1:], strict=False):
+        of_board = [keys[device] for device in range(start + 1, end + 1)]
+        own = policies if isinstance(policies, Policy) else policies[start:end]
+        provision_board(directory, start + 1, of_board, rows[start * each : end * each], own, 0, last)
+    store.save_state({_EMULATED: max(made, devices)})
+    store.add_devices(keys)  # last: where there are boards already, theirs stay
+
+
+def provision_from(
+    path: Path, directories: Sequence[Path], dataset: Dataset | Table, clients: int, seed: int, policy: Policy
+) -> None:
+    """Make boards whose clients hold a record each of `dataset`, and a store with their keys at `path`.
+
+    Raises UsageError where the data set has fewer records.
+    """
+    if clients > len(dataset.training):
+        raise UsageError(
+            f"{dataset.name} has {len(dataset.training)} records, one a client, not {clients}",
+            hint=f"ask for at most --clients {len(dataset.training)}",
+        )
+    positions = np.random.default_rng(seed).permutation(dataset.training)[:clients]
+    with Store(path, beside=True) as store:  # a run may be waiting for these keys
+        provision_fleet(store, directories, dataset.records(np.sort(positions)), policy)
+
+
+def epsilon_spent(directories: Sequence[Path]) -> list[list[float]]:
+    """What the clients of these boards have spent, as their ledgers say: (epsilon, clients), the least first.
+
+    A board that was killed may leave half of a new ledger beside the one that counts (NAME.new). A ledger that cannot
+    be read is left out: its client never reports again.
+    """
+    found: Counter[int] = Counter()
+    account = ledger.Ledger()
+    for directory in directories:
+        for path in (directory / storage.LEDGERS).iterdir():
+            if not path.suffix:
+                with suppress(ledger.LedgerError):
+                    account.load(str(path))
+                    found[account.spent] += 1
+    return [[micro / MICRO, clients] for micro, clients in sorted(found.items())]
+
+
+def _write_ledgers(directory: Path, devices: Sequence[int], budgets: Sequence[int], last: int) -> None:
+    # Fresh ledgers of a budget are all alike: one is made, the others are copies.
+    fresh: dict[int, bytes] = {}
+    for device, budget in zip(devices, budgets, strict=True):
+        path = directory / storage.ledger_name(device)
+        if budget in fresh:
+            _write(path, fresh[budget])
+        else:
+            ledger.create(str(path), budget, last)
+            fresh[budget] = path.read_bytes()
+
+
+def _write(path: Path, data: bytes) -> None:
+    with open(path, "xb", opener=private) as file:
+        file.write(data)

@@ -1,0 +1,101 @@
+"""The keys of a fleet's devices: made, replaced and revoked in its store, also while a host serves the fleet.
+
+Who is revoked is refused from then on: its reports do not verify, and after `tern broker config` the broker does not
+let its board in. The fleet's key is replaced with that (aggregate.fleet_key), since the board knows it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from ternhost.errors import UsageError
+from ternhost.provision.boards import new_keys
+from ternhost.provision.ids import LAST, parse_range
+from ternhost.store import sleepers
+from ternhost.store.fleet_key import FleetKey, fleet_key, rotate_fleet
+from ternhost.store.store import Store
+
+__all__ = ["Device", "add", "fleet_key", "list_devices", "parse_ids", "revoke", "rotate", "rotate_fleet"]
+
+MAX_AT_ONCE = 1_000_000
+
+
+@dataclass(frozen=True)
+class Device:
+    """A device of the store. `revoked`: since when (seconds since 1970), or None.
+
+    Of one that sleeps: wake, the seconds from one wake to the next, and heard, when it was heard last.
+    """
+
+    id: int
+    revoked: float | None
+    wake: int | None = None
+    heard: float | None = None
+
+
+def add(store: Store, devices: Sequence[int]) -> dict[int, bytes]:
+    """Give each device a key. Raises UsageError for an id that no device may have, or that has a key."""
+    _check(devices)
+    if there := sorted(set(devices) & store.keys().keys()):
+        raise UsageError(
+            f"device {there[0]} has a key already", hint="'tern device rotate' gives it a new one"
+        )
+    keys = new_keys(devices)
+    store.add_devices(keys)
+    return keys
+
+
+def rotate(store: Store, devices: Sequence[int]) -> dict[int, bytes]:
+    """Give each device a new key; the old one is good for nothing from then on. Raises UsageError."""
+    _require(store, devices)
+    keys = new_keys(devices)
+    store.add_devices(keys)
+    return keys
+
+
+def revoke(store: Store, devices: Sequence[int]) -> FleetKey:
+    """Take the keys of the devices away, and give the others a new key of the fleet.
+
+    Both at once, so that a host that serves brings it to no board that is revoked. Raises UsageError where a device
+    has no key.
+    """
+    with store.transaction():
+        _require(store, devices)
+        store.revoke_devices(devices)
+        return rotate_fleet(store)
+
+
+def list_devices(store: Store) -> list[Device]:
+    """Every device that has a key or had one, by id."""
+    known = store.keys()
+    gone = {device: at for device, at in store.revoked().items() if device not in known}
+    wakes, heard = sleepers.wakes(store), sleepers.heard(store)
+    return [
+        Device(device, gone.get(device), wakes.get(device), heard.get(device))
+        for device in sorted(known.keys() | gone.keys())
+    ]
+
+
+def parse_ids(words: Iterable[str]) -> list[int]:
+    """Read ids and ranges of ids, such as `7` and `10-19`. Raises UsageError."""
+    devices: list[int] = []
+    for word in words:
+        span = parse_range(word)
+        if len(devices) + len(span) > MAX_AT_ONCE:
+            raise UsageError(f"at most {MAX_AT_ONCE} devices can be named at once")
+        devices += span
+    _check(devices)
+    return devices
+
+
+def _check(devices: Sequence[int]) -> None:
+    if len(set(devices)) < len(devices):
+        raise UsageError("a device is named twice", hint="name each once")
+    if not devices or not 1 <= min(devices) <= max(devices) <= LAST:
+        raise UsageError(f"name at least one device, by an id of 1 to {LAST}")
+
+
+def _require(store: Store, devices: Sequence[int]) -> None:
+    if missing := sorted(set(devices) - store.keys().keys()):
+        raise UsageError(f"device {missing[0]} has no key in this store", hint="see 'tern device list'")

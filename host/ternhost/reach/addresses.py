@@ -1,0 +1,38 @@
+"""Names and addresses of brokers and of the server of sites, and the files of their certificate authority."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Sequence
+
+from ternhost.errors import UsageError
+
+AUTHORITY = "authority.pem"
+DEVICE_AUTHORITY = "authority.der"  # for boards
+
+_NAME = re.compile(r"[A-Za-z0-9:]([A-Za-z0-9.:-]*[A-Za-z0-9:])?")
+_LONGEST_NAME = 63  # characters; a certificate's common name takes one more
+
+
+def check_reached(names: Sequence[str], address: str, port: int) -> None:
+    """Raise UsageError where a broker, or the server of sites, cannot be called so, or cannot listen there."""
+    for name in (*names, address):
+        if not _NAME.fullmatch(name) or (":" in name and not is_address(name)):
+            raise UsageError(f"{name!r} is no host name or address", hint="such as broker.local or 10.0.0.7")
+        if len(name) > _LONGEST_NAME:
+            raise UsageError(
+                f"{name!r} has more than {_LONGEST_NAME} characters",
+                hint="give a shorter name, or an address",
+            )
+    if not 1 <= port <= 65535:
+        raise UsageError(f"a port is 1 to 65535, not {port}")
+
+
+def is_address(text: str) -> bool:
+    """Whether this is an IP address."""
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return True

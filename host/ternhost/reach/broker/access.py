@@ -1,0 +1,60 @@
+"""The files of a broker's directory, which 'tern broker config' writes; among them host.json: how to reach it."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from ternhost.errors import StorageError, UsageError
+
+CONFIG = "mosquitto.conf"
+HOST = "host.json"
+PUBLISHER = "publisher.json"  # how tern tells Home Assistant of the fleet, and
+HOME_ASSISTANT = (
+    "home-assistant.json"  # how that reaches the broker: host.json's form, for users of their own
+)
+CERTIFICATE = "broker.pem"
+KEY = "broker.key"
+BOARDS = "boards.json"  # the passwords of boards, for a relay without their keys
+
+
+@dataclass(frozen=True)
+class Access:
+    """How to reach a broker: `authority` is a PEM file, None for a broker without TLS.
+
+    `store`: the file with the keys of its fleet's devices, where it is known. In host.json both are relative to it.
+    """
+
+    host: str
+    port: int
+    user: str
+    password: str
+    authority: str | None
+    prefix: str = "tern"
+    store: str | None = None
+
+    @classmethod
+    def load(cls, path: str | Path) -> Access:
+        """Read host.json, as `write_configuration` made it. Raises UsageError and StorageError."""
+        path = Path(path)
+        try:
+            access = cls(**json.loads(path.read_text()))
+            return replace(
+                access,
+                authority=access.authority and str(path.parent / access.authority),
+                store=access.store and os.path.normpath(path.parent / access.store),
+            )
+        except OSError as error:
+            raise StorageError(
+                f"{path}: {error.strerror}", hint=f"make it: tern broker config {path.parent}"
+            ) from error
+        except (ValueError, TypeError, RecursionError) as error:
+            raise UsageError(f"{path} does not say how to reach a broker: {error}") from error
+
+
+def host_file(place: str | Path) -> Path:
+    """The host.json of a broker that is named by its directory, or by that file."""
+    place = Path(place)
+    return place if not place.is_dir() and (place.exists() or place.suffix == ".json") else place / HOST

@@ -1,0 +1,265 @@
+"""A round on a broker, from its first question: who is asked what, who has to wait, who is asked again.
+
+A board that sleeps is asked when it says hello and at no other time. Where its broker keeps what comes meanwhile, such
+a board would answer, and pay for, rounds that have ended.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+import time
+from collections import Counter, deque
+from collections.abc import Collection, Iterable
+from itertools import islice
+
+from tern import wire
+from tern.links.mqtt import name as board_name
+from tern.storage import MAX_PAUSE
+from ternhost.count.aggregator import Aggregator
+from ternhost.count.rounds import Refusal
+from ternhost.reach.broker.link import MqttLink
+from ternhost.reach.broker.roster import Board, Roster
+from ternhost.reach.driver import Terms, Warn
+from ternhost.store import sleepers
+from ternhost.store.fleet_key import FleetKey
+
+MAX_PATIENCE = 30.0
+# So many clients of a board are asked again one by one; for more, it is told the whole round again if it has the key.
+_SINGLY = 64
+_UNDER_WAY = 64  # requests to one board that have not been answered
+_AT_ONCE = 2000  # requests, before the host reads again
+
+
+class Asking:
+    """Asks for the reports of a round in flight. One that asks every device the same is announced."""
+
+    def __init__(
+        self,
+        number: int,
+        aggregator: Aggregator,
+        roster: Roster,
+        link: MqttLink,
+        fleet: FleetKey,
+        patience: float,
+        warn: Warn,
+    ) -> None:
+        self.number = number
+        self.announced = aggregator.for_all(number)
+        self._aggregator = aggregator
+        self._roster = roster
+        self._link = link
+        self._fleet = fleet
+        self._warn = warn
+        self._start_patience = self._patience = patience
+        self._heard = now = time.monotonic()
+        self._later: list[tuple[float, int]] = []
+        self._waits: dict[int, float] = {}  # devices that may not be asked before a time
+        self._unread: Counter[int] = Counter()
+        self._hungry: dict[Board, None] = {}  # boards that can be asked for more
+        boards = roster.all()
+        for board in boards:
+            board.heard = now
+            board.given_up = set()
+        self.deal(boards)
+        for board in boards:
+            if board.left_out and board.expected:
+                probe = min(board.expected)
+                self._give_up(board)
+                if board.there and not self.announced and board.can_be_asked(now):
+                    self._ask(board, probe)
+        self.announce()
+
+    def deal(self, fresh: Iterable[Board] = ()) -> None:
+        """Work out anew what is expected of each board. fresh: boards that know nothing of the round yet."""
+        boards = self._roster.all()
+        for board in boards:
+            board.expected = set()
+        for device in self._aggregator.unanswered(self.number):
+            for board in self._roster.of(device):
+                board.expected.add(device)
+        for board in fresh:
+            board.under_way.clear()
+        if self.announced:
+            return
+        now = time.monotonic()
+        asleep = self._roster.wakes.keys()
+        for board in boards:
+            board.under_way &= board.expected
+            to_ask = board.expected - board.under_way - self._waits.keys()
+            if not board.can_be_asked(now):
+                to_ask = set()
+            elif not board.name:
+                to_ask -= asleep
+            board.to_ask = deque(sorted(to_ask))
+            if board.to_ask:
+                self._hungry[board] = None
+
+    def announce(self) -> None:
+        """Announce the round, if it is one to be announced."""
+        if self.announced:
+            self._link.announce(self._announcement())
+
+    def announce_under(self, fleet: FleetKey) -> None:
+        """The fleet has another key from now on."""
+        self._fleet = fleet
+        self.announce()
+
+    def tell(self, board: Board) -> None:
+        """Tell a board what is announced: it could not verify it before."""
+        if self.announced and board.expected:
+            self._link.ask(board.name, self._announcement())
+
+    def _announcement(self) -> bytes:
+        return self._fleet.seal(self._aggregator.announcement(self.number))
+
+    def end(self) -> None:
+        """Take the announcement back."""
+        if self.announced:
+            self._link.announce(b"")
+
+    # What devices say
+
+    def answered(self, devices: Collection[int], now: float) -> None:
+        """These have reported or refused."""
+        if not devices:
+            return
+        self._heard = now
+        self._patience = self._start_patience
+        of = self._roster.of
+        for device in devices:
+            boards = of(device)
+            for board in boards:
+                board.heard = now
+                board.expected.discard(device)
+                if board.left_out and len(boards) == 1:  # else it may have been the other one
+                    self._take_back(board)
+                if not self.announced:
+                    self._free(board, device)
+        for device in self._waits.keys() & devices if self._waits else ():
+            del self._waits[device]
+
+    def put_off(self, refusal: Refusal, now: float) -> None:
+        """A device may not report yet, and says how long; or did not understand, and is asked at once, then later."""
+        device = refusal.device
+        self._unread[device] += 1
+        again = refusal.code == wire.ERR_TOO_SOON
+        wait = (
+            min(refusal.detail, MAX_PAUSE)
+            if again
+            else min(MAX_PATIENCE, 2 ** min(self._unread[device] - 1, 10) - 1)
+        )
+        self._waits[device] = now + wait
+        heapq.heappush(self._later, (now + wait, device))
+        for board in self._roster.of(device):
+            board.heard = now
+            self._free(board, device)
+
+    def _free(self, board: Board, device: int) -> None:
+        board.under_way.discard(device)
+        if board.to_ask:
+            self._hungry[board] = None
+
+    # Asking
+
+    @property
+    def hungry(self) -> bool:
+        """Whether more can be asked at once."""
+        return bool(self._hungry)
+
+    def feed(self) -> None:
+        """Ask for more, up to a limit for each board and for this call."""
+        room = _AT_ONCE
+        while self._hungry and room and self._link.connected:
+            board = next(iter(self._hungry))
+            most = _UNDER_WAY if board.name else math.inf
+            while board.to_ask and len(board.under_way) < most and room:
+                device = board.to_ask.popleft()
+                if device in board.expected and device not in self._waits:
+                    board.under_way.add(device)
+                    self._ask(board, device)
+                    room -= 1
+            if room:
+                del self._hungry[board]
+
+    def _ask(self, board: Board, device: int) -> None:
+        self._link.ask(board.name or board_name(device), self._aggregator.request(self.number, device))
+
+    def ask_again(self, now: float) -> None:
+        """Ask those whose time has come; and if there was no news for long, all that have not answered."""
+        while self._later and self._later[0][0] <= now:
+            when, device = heapq.heappop(self._later)
+            if self._waits.get(device) == when:
+                del self._waits[device]
+                self._heard = now
+                for board in self._roster.of(device):
+                    if board.can_be_asked(now) and (board.name or device not in self._roster.wakes):
+                        self._ask(board, device)
+        if now - self._heard < self._patience:
+            return
+        self._heard = now
+        self._patience = min(2 * self._patience, MAX_PATIENCE)
+        # Some are on boards whose hello was lost, or that are not there; and a hello may claim devices that it has not.
+        last = self._patience == MAX_PATIENCE
+        # Nor is anything repeated to one that sleeps: it finds what is announced, and else is asked when it says hello.
+        boards = [
+            board
+            for board in self._roster.boards.values()
+            if board.there and board.expected and not board.wake
+        ]
+        if not self.announced:
+            for board in (*boards, *self._roster.nowhere) if last else boards:
+                board.under_way.clear()
+            self.deal()
+            return
+        for board in boards:
+            if len(board.expected) > _SINGLY and board.epoch == self._fleet.epoch:
+                self._link.ask(board.name, self._announcement())
+            else:
+                for device in islice(board.expected - self._waits.keys(), _SINGLY):
+                    self._ask(board, device)
+        reached = sum(len(board.expected) for board in boards)
+        if last or reached < len(self._aggregator.unanswered(self.number)):
+            self.announce()
+
+    # Boards that fail
+
+    def leave_out(self, now: float, terms: Terms) -> None:
+        """Go on without the boards that have been silent for too long."""
+        for board in self._roster.all():
+            patience = max(terms.silence, sleepers.least_deadline((board.wake,)))
+            if not board.expected or self._roster.silent(board, now) <= patience:
+                continue
+            if not board.expected.isdisjoint(self._waits):
+                continue
+            count = len(board.expected)
+            self._give_up(board)
+            if board.left_out:
+                continue  # nobody has to hear of it again
+            board.left_out = True
+            self._warn(
+                f"round {self.number}: board {board.name} has been silent for {patience:g} s, and is left "
+                f"out with its {count} devices until it answers again"
+                if board.name
+                else f"round {self.number}: {count} devices are on no board that is connected, and are left out"
+            )
+
+    def _give_up(self, board: Board) -> None:
+        # But for those that another board claims, too: one of the two lies.
+        alone = [device for device in board.expected if not self._may_answer(device, board)]
+        self._aggregator.give_up(self.number, alone)
+        board.given_up, board.expected = board.expected, set()
+        board.to_ask.clear()
+
+    def _may_answer(self, device: int, but: Board) -> bool:
+        others = (board for board in self._roster.of(device) if board is not but)
+        return any(board.there and not board.left_out for board in others)
+
+    def _take_back(self, board: Board) -> None:
+        # What it still answers in this round counts, but nobody waits for that.
+        board.left_out = False
+        if board.name:
+            self._warn(f"board {board.name} is back")
+        board.expected, board.given_up = board.given_up, set()
+        if not self.announced:
+            board.to_ask.extend(sorted(board.expected))

@@ -1,0 +1,243 @@
+"""`tern broker`: the configuration of a Mosquitto broker for a fleet and its sites, and Mosquitto for a first try."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from ternhost.command import add_command, print_result
+from ternhost.errors import OK, UsageError
+from ternhost.provision.ids import parse_range
+from ternhost.reach.broker import configuration
+from ternhost.reach.broker.access import CONFIG, HOME_ASSISTANT, Access
+from ternhost.reach.broker.home_access import home_access
+from ternhost.reach.broker.mosquitto import Mosquitto, configure_if_missing, reload
+from ternhost.reach.broker.sites import SITES, Site, load_all
+from ternhost.reach.broker.sites import check as check_site
+from ternhost.store.store import Store
+from ternhost.terminal import heeding_interrupts
+from ternhost.text import visible
+
+_CHECK_EVERY = 0.5
+
+
+def add_parser(subparsers: Any) -> None:
+    parser = add_command(
+        subparsers,
+        "broker",
+        "configure a Mosquitto broker for a fleet, or run one",
+        "tern broker config my-broker",
+    )
+    actions = parser.add_subparsers(title="actions", dest="action", metavar="ACTION", required=True)
+    config = add_command(
+        actions,
+        "config",
+        "write certificates, passwords, access list and mosquitto.conf into DIR; again after keys have changed",
+        """tern broker config my-broker --name broker.local --address 0.0.0.0
+        mosquitto -c my-broker/mosquitto.conf
+        tern serve --store my-broker/store.sqlite --broker my-broker
+        tern broker config my-broker --bridge lab --site-name lab.local --site-address 0.0.0.0 --boards 1-99""",
+    )
+    config.add_argument("directory", metavar="DIR")
+    config.add_argument(
+        "--store",
+        metavar="FILE",
+        help="with the keys of the devices; made, empty, where there is none "
+        "(default: the one of last time, or DIR/store.sqlite)",
+    )
+    config.add_argument(
+        "--name",
+        action="append",
+        metavar="HOST",
+        help="name or address under which boards reach the broker, for its certificate; the first is the host's too "
+        "(default: localhost, 127.0.0.1)",
+    )
+    config.add_argument("--address", metavar="A", help="to listen on (default 127.0.0.1; 0.0.0.0: every)")
+    config.add_argument("--port", type=int, metavar="P", help=f"default {configuration.PORT}")
+    config.add_argument("--prefix", metavar="T", help="of all topics (default tern)")
+    config.add_argument(
+        "--tls",
+        action=argparse.BooleanOptionalAction,
+        help="--no-tls: for boards without TLS, on a network of their own",
+    )
+    home = config.add_mutually_exclusive_group()
+    home.add_argument(
+        "--home-assistant",
+        nargs="?",
+        const="homeassistant",
+        metavar="PREFIX",
+        help="let Home Assistant see the fleet, with 'tern serve --home-assistant'; PREFIX: what its topics of "
+        "discovery begin with (default homeassistant)",
+    )
+    home.add_argument(
+        "--no-home-assistant",
+        dest="home_assistant",
+        action="store_false",
+        default=None,
+        help="let it no more; take the fleet from its sight before: 'tern serve' without --home-assistant",
+    )
+    site = config.add_argument_group(
+        "sites", "what is at another place: DIR/sites/SITE is written, to be copied there"
+    )
+    site.add_argument(
+        "--bridge",
+        metavar="SITE",
+        help="a broker of its own, bridged to this one: boards talk to it, the host to this one",
+    )
+    site.add_argument(
+        "--relay",
+        metavar="SITE",
+        help="the passwords of its boards, with which 'tern relay' puts boards on USB onto the site's broker, or this",
+    )
+    site.add_argument(
+        "--boards", metavar="FIRST-LAST", help="ids of the devices there (default: any; narrower is safer)"
+    )
+    site.add_argument(
+        "--site-name",
+        action="append",
+        metavar="HOST",
+        help="name or address of the site's broker, as --name (default: localhost, 127.0.0.1)",
+    )
+    site.add_argument("--site-address", metavar="A", help="for it to listen on (default 127.0.0.1)")
+    site.add_argument("--site-port", type=int, metavar="P", help=f"default {configuration.PORT}")
+    config.add_argument("--json", action="store_true", help="print one JSON object")
+    config.set_defaults(func=run_config)
+    run = add_command(
+        actions,
+        "run",
+        "run Mosquitto on the configuration in DIR, made where there is none, until Ctrl-C; it takes new passwords",
+        "tern broker run my-broker",
+    )
+    run.add_argument("directory", metavar="DIR")
+    run.add_argument("--json", action="store_true", help="print one JSON object")
+    run.set_defaults(func=run_run)
+
+
+def run_config(args: argparse.Namespace) -> int:
+    named = {
+        "names": args.name,
+        "address": args.address,
+        "port": args.port,
+        "prefix": args.prefix,
+        "tls": args.tls,
+    }
+    options = {name: value for name, value in named.items() if value is not None}
+    site = _site_options(args)
+    if site:
+        check_site(Path(args.directory), site["name"])  # before anything is written
+    access = configuration.configure(
+        args.directory, args.store, home_assistant=args.home_assistant, **options
+    )
+    if site:
+        made = configuration.add_site(args.directory, **site)
+        if made.bridge and not access.authority:
+            print(
+                f"tern: without TLS the broker of site {made.name} tells its password, and all that boards say, to "
+                "an eavesdropper between it and the central one: bridge them over a VPN, or configure it with --tls",
+                file=sys.stderr,
+            )
+    taken = reload(args.directory)
+    result = _result(args.directory, access)
+    result["sites"] = [_site_result(args.directory, each) for each in load_all(Path(args.directory))]
+    text = f"{args.directory}: passwords of {result['devices']} devices and the host; keys are in {access.store}\n"
+    if taken:
+        text += "  the broker that runs has taken the new passwords"
+    else:
+        text += (
+            f"  start the broker: mosquitto -c {args.directory}/{CONFIG}, or tern broker run {args.directory}\n"
+            "  one that runs elsewhere takes new passwords on SIGHUP"
+        )
+    if home_access(args.directory):
+        text += (
+            f"\n  Home Assistant reaches it with user and password of {args.directory}/{HOME_ASSISTANT}"
+            "; tell it of the fleet: tern serve --home-assistant"
+        )
+    for each in result["sites"]:
+        text += "\n  " + _site_text(each)
+    print_result(result, text, args.json)
+    return OK
+
+
+def _site_options(args: argparse.Namespace) -> dict[str, Any]:
+    """The options of a site for `broker.add_site`; empty: none. Raises UsageError."""
+    names = {name for name in (args.bridge, args.relay) if name is not None}
+    options = {
+        "names": args.site_name,
+        "address": args.site_address,
+        "port": args.site_port,
+        "boards": None if args.boards is None else parse_range(args.boards),
+    }
+    if not names and any(value is not None for value in options.values()):
+        raise UsageError("--boards and --site-... need a site", hint="name it: --bridge SITE or --relay SITE")
+    if len(names) > 1:
+        raise UsageError("one site at a time: --bridge and --relay name two", hint="run the command twice")
+    if not names:
+        return {}
+    return {
+        "name": names.pop(),
+        "bridge": args.bridge is not None,
+        "relay": args.relay is not None,
+        **options,
+    }
+
+
+def _site_result(directory: str, site: Site) -> dict[str, Any]:
+    public = {name: value for name, value in asdict(site).items() if name != "password"}
+    return {**public, "directory": str(Path(directory) / SITES / site.name)}
+
+
+def _site_text(site: dict[str, Any]) -> str:
+    text = f"site {site['name']}: copy {site['directory']} there"
+    if site["bridge"]:
+        text += "; tern broker run, or mosquitto -c mosquitto.conf within it, starts its broker"
+    if site["relay"]:
+        text += "; tern relay PORT --broker puts boards on USB onto the broker"
+    return text
+
+
+def run_run(args: argparse.Namespace) -> int:
+    access = configure_if_missing(args.directory)
+    if not (Path(args.directory) / CONFIG).exists():
+        raise UsageError(
+            f"{args.directory} has no broker",
+            hint="a site of --relay alone has none: 'tern relay' puts its boards on the central one",
+        )
+    passwords = Path(args.directory) / configuration.PASSWORDS
+    written = passwords.stat().st_mtime_ns
+    with heeding_interrupts(), Mosquitto(args.directory) as running:
+        text = (
+            f"the broker listens at {access.host} port {access.port}"
+            + (f"; keys are in {access.store}" if _has_store(access) else "")
+            + "; Ctrl-C ends it"
+        )
+        try:
+            print_result(_result(args.directory, access), text, args.json)
+            sys.stdout.flush()
+            running.keep(
+                lambda message: print(f"tern: {visible(message, lines=True)}", file=sys.stderr, flush=True)
+            )
+            while True:
+                time.sleep(_CHECK_EVERY)
+                if (now := passwords.stat().st_mtime_ns) != written:
+                    written = now
+                    running.reload()
+        except KeyboardInterrupt:
+            return OK
+
+
+def _result(directory: str, access: Access) -> dict[str, Any]:
+    public = {name: value for name, value in asdict(access).items() if name != "password"}
+    devices = 0
+    if access.store and _has_store(access):
+        with Store(access.store, create=False, beside=True) as store:
+            devices = len(store.keys())
+    return {**public, "devices": devices, "directory": directory}
+
+
+def _has_store(access: Access) -> bool:
+    # That of a site is elsewhere.
+    return access.store is not None and Path(access.store).exists()

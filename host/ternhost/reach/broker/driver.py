@@ -1,0 +1,378 @@
+"""A fleet on a broker, asked for the reports of a round.
+
+A round that asks every device the same is announced by one retained message, so that a device that comes late takes
+part; of one for some of the devices, or with several questions, each is asked by itself. Boards that are there and do
+not answer are asked again; a device that has answered sends the same bytes again (ledger.md), which are counted once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from tern import wire
+from ternhost.count.questions import Averaged
+from ternhost.count.rounds import RoundResult
+from ternhost.errors import DeviceError
+from ternhost.reach.broker.asking import Asking
+from ternhost.reach.broker.link import MqttLink
+from ternhost.reach.broker.roster import GREETING, Board, Roster
+from ternhost.reach.driver import Cohorts, Devices, Progress, Sight, Tell, Terms, Warn
+from ternhost.reach.stored import StoredDriver
+from ternhost.store import kept_model, sleepers
+from ternhost.store.boards import told_by
+from ternhost.store.fleet_key import fleet_key
+from ternhost.store.store import Store
+
+PATIENCE = 2.0  # seconds without news until boards are asked again; doubles with every time
+_MOST_GREETING = 15.0
+_STANDING_GREETING = 0.3  # for a fleet that is served: who comes later takes part, too
+_TICK = 0.5
+
+T = TypeVar("T")
+
+
+class BrokerDriver(StoredDriver):
+    """The devices of `store` over a link to their broker, whose event loop runs while the driver does something."""
+
+    def __init__(
+        self,
+        store: Store,
+        link: Callable[[], MqttLink],
+        terms: Terms,
+        *,
+        run: str | None = None,
+        individual: bool = False,
+        standing: bool = False,
+        patience: float = PATIENCE,
+        warn: Warn = lambda message: None,
+    ) -> None:
+        """standing: all devices with a key are asked, there or not, and the broker is waited for; else those of the
+        boards that are connected when it begins. Others as of StoredDriver.
+        """
+        super().__init__(store, terms, run=run, individual=individual, warn=warn)
+        self._make_link = link
+        self._fleet = fleet_key(store)
+        self._standing = standing
+        self._patience = patience
+        self._runner = asyncio.Runner()
+        self._wake = asyncio.Event()
+        self._stopped = False
+        self._changes = store.changes()
+        self._asking: Asking | None = None
+        self._roster = Roster(self.aggregator.devices, sleepers.wakes(store))
+        self._heard: dict[int, float] = {}  # devices that sleep, since that was written
+        self._devices: list[int] = []
+        self._told_connected = True
+        self._told_sites: dict[str, bool] = {}
+        self._looked = 0.0
+
+    def _wait_for(self, work: Coroutine[Any, Any, T]) -> T:
+        return self._runner.run(work)
+
+    # The broker
+
+    def __enter__(self) -> Self:
+        try:
+            self._wait_for(self._connect())
+        except BaseException as error:
+            self.__exit__(type(error), error, None)
+            raise
+        return self
+
+    async def _connect(self) -> None:
+        self._sightings.forget()
+        self.link = self._make_link()
+        self.link.on_connect = self._on_connect
+        self.link.on_waiting = self._warn
+        connecting = asyncio.ensure_future(self.link.connect(patience=None if self._standing else 0.0))
+        stopped = asyncio.ensure_future(self._wake.wait())
+        await asyncio.wait((connecting, stopped), return_when=asyncio.FIRST_COMPLETED)
+        stopped.cancel()
+        if not connecting.done():
+            connecting.cancel()
+            await asyncio.wait((connecting,))
+            return
+        await connecting
+        await self._meet(_STANDING_GREETING if self._standing else GREETING)
+        self._devices = self._roster.claimed
+        if not self._devices and not self._standing:
+            strangers = len(self.link.strangers)
+            raise DeviceError(
+                f"no board of this store's devices is connected to the broker at {self._where}"
+                + (f"; {strangers} of another version are" if strangers else ""),
+                hint="start the boards; 'tern broker config' again lets in devices that were added since",
+            )
+
+    async def _meet(self, quiet: float) -> None:
+        # Hellos are retained: they come at once, or the boards are not there.
+        begun = news = time.monotonic()
+        while (now := time.monotonic()) - begun < _MOST_GREETING and not self._stopped:
+            if self._look_at_boards(now):
+                news = now
+            everybody = now == news and len(self._roster.claimed) == len(self._roster.devices)
+            if self.link.subscribed.is_set() and (everybody or now - news > quiet):
+                break
+            await asyncio.sleep(_TICK / 10)
+
+    def _on_connect(self) -> None:
+        # Whatever the broker still keeps of an earlier round is taken back.
+        self._roster.connected(time.monotonic())
+        if self._asking and self._asking.announced:
+            self._asking.announce()
+        else:
+            self.link.announce(b"")
+        self._hand_out_model()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if link := getattr(self, "link", None):
+            self._wait_for(link.close())
+        if kind is None:
+            self._note_heard()
+            self._sightings.forget()
+        self._runner.close()
+
+    @property
+    def _where(self) -> str:
+        return f"{self.link.access.host} port {self.link.access.port}"
+
+    @property
+    def sight(self) -> Sight:
+        link = self.link
+        asleep = self._roster.asleep(time.monotonic())
+        return replace(
+            super().sight,
+            boards=len(link.boards) - sum(board.name in link.boards for board in asleep),
+            asleep=len(asleep),
+            strangers=len(link.strangers),
+            connected=link.connected,
+        )
+
+    @property
+    def devices(self) -> Devices:
+        if self._standing:
+            self._reload_keys()
+            return self._roster.devices
+        return self._devices
+
+    def stop(self) -> None:
+        self._stopped = True
+        with suppress(RuntimeError):  # the loop has ended
+            self._runner.get_loop().call_soon_threadsafe(self._wake.set)
+
+    def wait(self, seconds: float) -> None:
+        if not self._stopped:
+            self._wait_for(self._idle(time.monotonic() + seconds))
+
+    async def _idle(self, end: float = float("inf"), until_connected: bool = False) -> None:
+        while not self._stopped and (left := end - time.monotonic()) > 0:
+            if until_connected and self.link.connected:
+                break
+            await self._take(min(_TICK, left))  # reports that come late are told as such
+
+    async def _take(self, timeout: float) -> bool:
+        """Take what boards have sent, and look after them; whether it was something that a round expects."""
+        batch = await self.link.take(timeout)
+        news = bool(batch) and self._accept(batch)
+        now = time.monotonic()
+        woken = self._roster.wakes and self.link.changed  # it is awake for a short while
+        if woken or now - self._looked >= _TICK:
+            self._looked = now
+            self._reload_keys()
+            self._look_at_broker()
+            self._look_at_sites()
+            self._look_at_boards(now)
+            if self._sightings.due(len(self._roster.boards)):
+                self._note_heard()
+            if self._asking and self.link.connected and not self._standing:
+                self._asking.leave_out(now, self.terms)
+        return news
+
+    # Rounds
+
+    def open(self, number: int, cohorts: Cohorts) -> None:
+        """Begin a round; if the connection is lost, once it is back."""
+        if not self.link.connected:
+            self._wait_for(self._idle(until_connected=True))
+        self._reload_keys()
+        super().open(number, cohorts)
+
+    def collect(self, number: int, tell: Tell = lambda progress: None) -> RoundResult | None:
+        if self._stopped:
+            return None
+        self._begin_round()
+        result = self._wait_for(self._collect(number, tell))
+        self._look_at_broker()  # a short round ends between two looks
+        if self._sightings.due(len(self._roster.boards), ended=True):
+            self._note_heard()
+        if result is None:
+            return None
+        if self._standing:
+            self._tell_of_later_rounds(result)
+        else:
+            self._check_refusals(result)
+            self._check_somebody_is_left(result)
+        return self._whole(result)
+
+    async def _collect(self, number: int, tell: Tell) -> RoundResult | None:
+        asked = self.aggregator.asked(number)
+        patience, warn = self._patience, self._warn
+        asking = Asking(number, self.aggregator, self._roster, self.link, self._fleet, patience, warn)
+        self._asking = asking
+        tell(Progress(number, self.aggregator.reports(number), asked))
+        try:
+            while not self._stopped:
+                asking.feed()
+                if await self._take(0.001 if asking.hungry and self.link.connected else _TICK):
+                    tell(Progress(number, self.aggregator.reports(number), asked))
+                now = time.monotonic()
+                self._end_abandoned(number)
+                for result in self.aggregator.tick(now):
+                    if result.number == number:
+                        return result
+                if self.link.connected:
+                    asking.ask_again(now)
+        finally:
+            self._asking = None
+            asking.end()
+            sleepers.save_heard(self._store, self._heard)
+            self._heard = {}
+        return None
+
+    def publish(self, averaged: Averaged) -> None:
+        """Have the broker keep it, sealed with the fleet's key, for boards that have a use for it."""
+        self._reload_keys()
+        super().publish(averaged)
+        self._hand_out_model()
+
+    def _hand_out_model(self) -> None:
+        # What the broker keeps may be sealed with an earlier key, which somebody has who was revoked.
+        kept = kept_model.kept(self._store)
+        self.link.hand_out(self._fleet.seal(kept) if kept else b"")
+
+    def _accept(self, batch: list[bytes]) -> bool:
+        """Whether the frames brought anything that was expected."""
+        self._reload_keys()
+        now = time.monotonic()
+        accepted = self._take_in(batch)
+        self._hear([device for _, device in accepted.reports])
+        if asking := self._asking:
+            asking.answered([device for _, device in accepted.reports], now)
+            asking.answered([refusal.device for refusal in accepted.refusals], now)
+            for refusal in accepted.unread:
+                if refusal.device != wire.BOARD and refusal.round == asking.number:
+                    asking.put_off(refusal, now)
+        return bool(accepted.reports or accepted.refusals)
+
+    def _hear(self, devices: Iterable[int]) -> None:
+        if self._roster.wakes:
+            self._heard |= {device: time.time() for device in devices if device in self._roster.wakes}
+
+    def _reload_keys(self) -> None:
+        if (changes := self._store.changes()) != self._changes:
+            self._changes = changes
+            fleet = fleet_key(self._store)  # before the keys: who is revoked with it is brought no new one
+            self.aggregator.reload_keys()
+            self._roster.know(self.aggregator.devices, sleepers.wakes(self._store))
+            if fleet != self._fleet:
+                self._fleet = fleet
+                self._bring_fleet_key(self._roster.boards.values())
+                self._hand_out_model()
+                if self._asking:
+                    self._asking.announce_under(fleet)
+            if self._asking:
+                self._asking.deal()
+
+    def _bring_fleet_key(self, boards: Iterable[Board]) -> None:
+        """Send the fleet's key to those of the boards that have an earlier one, under that of their first client."""
+        for board in boards:
+            first = board.clients.start
+            if board.lacks(self._fleet.epoch) and (key := self.aggregator.key(first)):
+                self.link.ask(board.name, self._fleet.frame(first, key))
+                board.brought = True
+
+    # Boards and brokers that fail
+
+    def _look_at_broker(self) -> None:
+        if self.link.connected != self._told_connected:
+            self._told_connected = self.link.connected
+            if self._told_connected:
+                self._warn(f"the broker at {self._where} is there again")
+            else:
+                self._warn(f"the broker at {self._where} is gone; waiting for it")
+
+    def _look_at_sites(self) -> None:
+        if self.link.sites_back and self.link.connected:
+            self.link.sites_back = False
+            # What is open reaches a site that is back by itself; what has ended meanwhile is still kept there.
+            if not (self._asking and self._asking.announced):
+                self.link.announce(b"")
+            if not kept_model.kept(self._store):
+                self.link.hand_out(b"")
+        for site, there in self.link.sites.items():
+            if there != self._told_sites.get(site, True):
+                self._warn(
+                    f"the broker of site {site} is there again"
+                    if there
+                    else f"the broker of site {site} is gone; waiting for it"
+                )
+            self._told_sites[site] = there
+
+    def _look_at_boards(self, now: float) -> bool:
+        """Take note of boards that have come or gone; whether any have come."""
+        new, again, gone = self._roster.look(self.link, now)
+        for board in (*new, *again, *gone):
+            said = self.link.boards.get(board.name)
+            self._saw(board, told_by(said.hello) if said else {})
+        if new or again or gone:
+            self._sightings.write()
+        self._hear([board.clients.start for board in new + again if board.greeted == now])
+        if not self._standing:  # of a fleet that is served, boards come and go
+            for board in again:
+                if not board.wake:
+                    self._warn(f"board {board.name} is back")
+            for board in gone:
+                if not board.wake:
+                    self._warn(f"board {board.name} is gone from the broker")
+        if self._asking and (new or again):
+            self._asking.deal(new + again)
+        self._bring_fleet_key(new + again)
+        self._warn_of_later_keys(new + again)
+        for board in new:
+            if board.takes(self._fleet.epoch) and self._asking:
+                self._asking.tell(board)
+        return bool(new or again)
+
+    def _note_heard(self) -> None:
+        for board in self._roster.boards.values():
+            self._saw(board, {})
+        self._sightings.write()
+
+    def _saw(self, board: Board, told: Mapping[str, Any]) -> None:
+        # Of a member alone: anybody on the broker of a site may say that more boards are there, and rows stay.
+        if self.aggregator.key(board.clients.start):
+            self._sightings.saw(board.name, board.clients, board.heard, online=board.there, told=told)
+
+    def _warn_of_later_keys(self, boards: Iterable[Board]) -> None:
+        ahead = [board.name for board in boards if board.is_ahead(self._fleet.epoch)]
+        if ahead:
+            self._warn(
+                f"{len(ahead)} boards say that they have a later fleet key than this store, {ahead[0]} among them: if "
+                "it is a copy, revoke again what was revoked since, or run 'tern device rotate --fleet'"
+            )
+
+    def _check_somebody_is_left(self, result: RoundResult) -> None:
+        if result.reports or result.refusals:
+            return
+        if all(board.left_out or not board.there for board in self._roster.boards.values()):
+            raise DeviceError(
+                f"no board on the broker at {self._where} answers any more",
+                hint="see to the boards, then go on with --resume: every accepted report is safe",
+            )

@@ -1,0 +1,70 @@
+"""The fleet of a broker."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ternhost.errors import UsageError
+from ternhost.reach.broker import sites
+from ternhost.reach.broker.access import Access, host_file
+from ternhost.reach.broker.home_access import topics_of
+from ternhost.reach.fleet import Fleet, HomeTopics, Setting
+
+if TYPE_CHECKING:
+    from ternhost.reach.driver import Driver
+
+
+class OnBroker(Fleet):
+    """The devices of a store, on the broker of a directory of `tern broker config`."""
+
+    form = "mqtt:DIR"
+    about = "boards on the broker of 'tern broker config DIR'"
+    may_move = True
+    count = 0  # nobody knows before they connect
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        if not self.rest:
+            raise UsageError(f"fleet {text!r} names no directory", hint="such as mqtt:my-broker")
+
+    @property
+    def anywhere(self) -> str:
+        return f"{self.word}:{Path(self.rest).expanduser().absolute()}"
+
+    @property
+    def _host_file(self) -> Path:
+        return host_file(Path(self.rest).expanduser())
+
+    @property
+    def _access(self) -> Access:
+        if sites.is_site(directory := self._host_file.parent):
+            raise UsageError(
+                f"{directory} is a site: its broker lets no host in",
+                hint="ask at the central broker: name the directory that 'tern broker config' made there",
+            )
+        return Access.load(self._host_file)
+
+    @property
+    def default_store(self) -> Path | None:
+        store = self._access.store
+        return None if store is None else Path(store)
+
+    def home_topics(self) -> HomeTopics | None:
+        return topics_of(self._host_file.parent)
+
+    def driver(self, setting: Setting) -> Driver:
+        from ternhost.reach.broker.driver import BrokerDriver
+        from ternhost.reach.broker.link import MqttLink
+
+        access, directory = self._access, self._host_file.parent
+        return BrokerDriver(
+            setting.store,
+            lambda: MqttLink(access, sites=lambda: sites.ids(directory)),
+            setting.terms,
+            run=setting.run,
+            individual=setting.individual,
+            standing=setting.standing,
+            patience=setting.patience,
+            warn=setting.warn,
+        )

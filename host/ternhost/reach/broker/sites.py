@@ -1,0 +1,292 @@
+"""Sites of a fleet's owner: a broker of their own, bridged to the central one, or a relay for boards on USB.
+
+A site's directory is made whole beside the central broker's files, to be copied to the site. It holds no key of a
+device, nor the authority's.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import secrets
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+from tern.links import mqtt
+from ternhost.errors import StorageError, UsageError
+from ternhost.files import write_file
+from ternhost.provision.ids import LAST, check_apart
+from ternhost.reach.addresses import AUTHORITY, check_reached
+from ternhost.reach.broker import mosquitto_files
+from ternhost.reach.broker.access import BOARDS, CERTIFICATE, CONFIG, HOST, Access
+
+SITES = "sites"
+SITE = "site.json"  # what was asked for, and the bridge's password
+
+_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,30}[a-z0-9])?")
+_HERE = {"localhost", "127.0.0.1", "::1"}
+
+_FOR_ALL = """\
+topic write {prefix}/site/{name}
+topic read {prefix}/round
+topic read {prefix}/model
+"""
+# Mosquitto goes through a list from its beginning: what comes most is first.
+_OF_BOARDS = ("topic write {prefix}/up/", "topic read {prefix}/down/", "topic write {prefix}/hello/")
+
+# cleansession true: the central broker keeps nothing for a site that is away, since boards would answer, and pay for,
+# rounds that have ended meanwhile. local_cleansession false: what boards have said waits for the link.
+_BRIDGE = """\
+
+connection {name}
+address {host}:{port}
+{tls}remote_username {user}
+remote_password {password}
+remote_clientid {user}
+bridge_protocol_version mqttv311
+bridge_attempt_unsubscribe false
+cleansession true
+local_cleansession false
+keepalive_interval 15
+restart_timeout 1 30
+notifications true
+notification_topic {prefix}/site/{name}
+topic {prefix}/up/+ out 1
+topic {prefix}/hello/+ out 1
+topic {prefix}/down/+ in 1
+topic {prefix}/round in 1
+topic {prefix}/model in 1
+"""
+
+
+@dataclass(frozen=True)
+class Site:
+    """What a site is to have. bridge: a broker; names, address, port: as of the central one. relay: `boards.json`.
+
+    first, last: the ids of its devices; of others nothing passes.
+    """
+
+    name: str
+    password: str
+    bridge: bool = False
+    relay: bool = False
+    names: Sequence[str] = ("localhost", "127.0.0.1")
+    address: str = "127.0.0.1"
+    port: int = mosquitto_files.PORT
+    first: int = 1
+    last: int = LAST
+
+    @property
+    def user(self) -> str:
+        """As whom its broker speaks to the central one."""
+        return f"tern-site-{self.name}"
+
+    @property
+    def ids(self) -> range:
+        """Of its devices."""
+        return range(self.first, self.last + 1)
+
+    @property
+    def has_ids(self) -> bool:
+        """Whether it was given ids of devices of its own."""
+        return (self.first, self.last) != (1, LAST)
+
+    def keys(self, keys: Mapping[int, bytes]) -> dict[int, bytes]:
+        """Of these, those of its devices."""
+        return {device: key for device, key in keys.items() if device in self.ids}
+
+    def access_list(self, prefix: str, keys: Mapping[int, bytes]) -> str:
+        """Its section of the central broker's access list."""
+        if not self.bridge:
+            return ""
+        boards = ["+"]
+        if self.has_ids:
+            boards = [mqtt.name(device) for device in sorted(self.keys(keys))]
+        lines = (f"{topic}{board}\n" for topic in _OF_BOARDS for board in boards)
+        return (
+            f"user {self.user}\n" + (_FOR_ALL + "".join(lines)).format(prefix=prefix, name=self.name) + "\n"
+        )
+
+
+def is_site(directory: Path) -> bool:
+    """Whether this is the directory of a site."""
+    return (directory / SITE).exists()
+
+
+def load_all(directory: Path) -> list[Site]:
+    """The sites of the central broker whose directory this is. Raises UsageError and StorageError."""
+    return [_load(path) for path in sorted((directory / SITES).glob(f"*/{SITE}"))]
+
+
+def ids(directory: Path) -> dict[str, range]:
+    """Of the central broker whose directory this is: the ids of the devices of each site with a broker, if it has any.
+
+    A description that cannot be read is left out: who hears boards goes on.
+    """
+    found = {}
+    for path in (directory / SITES).glob(f"*/{SITE}"):
+        with suppress(StorageError, UsageError):
+            site = _load(path)
+            if site.bridge and site.has_ids:
+                found[site.name] = site.ids
+    return found
+
+
+def _load(path: Path) -> Site:
+    try:
+        return Site(**json.loads(path.read_text()))
+    except OSError as error:
+        raise StorageError(f"{path}: {error.strerror}") from error
+    except (ValueError, TypeError) as error:
+        raise UsageError(f"{path} does not describe a site: {error}") from error
+
+
+def check(directory: Path, name: str) -> None:
+    """Raise UsageError where the broker of a directory cannot have a site of this name."""
+    if not _NAME.fullmatch(name):
+        raise UsageError(
+            f"a site cannot be called {name!r}",
+            hint="give 1 to 32 small letters, digits and '-', such as lab-2",
+        )
+    if is_site(directory):
+        raise UsageError(
+            f"{directory} is the site of another broker",
+            hint="a site has none of its own: run 'tern broker config' on the central broker's directory",
+        )
+
+
+def _check_apart(site: Site, directory: Path, central: Access) -> None:
+    # Of two brokers each has names, and, if any, ids of devices of its own.
+    others = [
+        (other, set(other.names)) for other in load_all(directory) if other.name != site.name and other.bridge
+    ]
+    for name in site.names:
+        if name in _HERE:
+            continue
+        if name in mosquitto_files.names(directory, central):
+            raise UsageError(
+                f"{name} is the central broker", hint="give the site's another name: --site-name"
+            )
+        for other, names in others:
+            if name in names:
+                raise UsageError(
+                    f"{name} is the broker of site {other.name}", hint="give another: --site-name"
+                )
+    check_apart({each.name: each.ids for each in (site, *(other for other, _ in others)) if each.has_ids})
+
+
+def describe(
+    directory: Path,
+    name: str,
+    *,
+    bridge: bool = False,
+    relay: bool = False,
+    names: Sequence[str] | None = None,
+    address: str | None = None,
+    port: int | None = None,
+    boards: range | None = None,
+) -> Site:
+    """Note what a site is to have, over what was noted before; `write` then makes it. Raises UsageError.
+
+    boards: the ids of its devices, as of `parse_range`.
+    """
+    check(directory, name)
+    central = Access.load(directory / HOST)
+    path = directory / SITES / name / SITE
+    site = _load(path) if path.exists() else Site(name, secrets.token_urlsafe(16))
+    if (names or address or port) and not (bridge or site.bridge):
+        raise UsageError(f"site {name} has no broker", hint="add --bridge " + name)
+    boards = boards or site.ids
+    old = site.names
+    site = replace(
+        site,
+        bridge=bridge or site.bridge,
+        relay=relay or site.relay,
+        names=tuple(names or site.names),
+        address=address or site.address,
+        port=port or site.port,
+        first=boards[0],
+        last=boards[-1],
+    )
+    check_reached(site.names, site.address, site.port)
+    if site.bridge:
+        _check_apart(site, directory, central)
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    (path.parent / CONFIG).unlink(missing_ok=True)
+    if tuple(old) != site.names:
+        (path.parent / CERTIFICATE).unlink(missing_ok=True)  # made anew for these names
+    write_file(path, json.dumps(asdict(site), indent=1).encode() + b"\n", secret=True)
+    return site
+
+
+def write(directory: Path, keys: Mapping[int, bytes], anew: bool = False) -> list[Site]:
+    """Write what the directories of all sites of a central broker are to hold, for devices with these keys.
+
+    anew: their mosquitto.conf, too, which may have been edited. Return the sites. Raises OSError, StorageError and
+    UsageError.
+    """
+    sites = load_all(directory)
+    for site in sites:
+        if anew:
+            (directory / SITES / site.name / CONFIG).unlink(missing_ok=True)
+        _write(site, directory, site.keys(keys))
+    return sites
+
+
+def _write(site: Site, central: Path, keys: Mapping[int, bytes]) -> None:
+    access = Access.load(central / HOST)
+    directory = central / SITES / site.name
+    passwords = [(mqtt.name(device), mqtt.password(key)) for device, key in keys.items()]
+    _write_host(directory, access, site)
+    if site.relay:
+        write_file(directory / BOARDS, json.dumps(dict(passwords), indent=1).encode() + b"\n", secret=True)
+    if access.authority:
+        write_file(directory / AUTHORITY, Path(access.authority).read_bytes())
+    if not site.bridge:
+        return
+    if access.authority and not (directory / CERTIFICATE).exists():
+        from ternhost.reach.certificates import write_site_certificates  # they need an extra
+
+        write_site_certificates(directory, site.names, central)
+    mosquitto_files.write_password_file(directory, passwords)
+    mosquitto_files.write_access_list(directory, "", access.prefix)
+    if (directory / CONFIG).exists():
+        mosquitto_files.update_memory(directory, len(keys))
+        return
+    bridge = _BRIDGE.format(
+        name=site.name,
+        host=access.host,
+        port=access.port,
+        tls=f"bridge_cafile {AUTHORITY}\nbridge_tls_version tlsv1.2\n" if access.authority else "",
+        user=site.user,
+        password=site.password,
+        prefix=access.prefix,
+    )
+    mosquitto_files.write_conf(
+        directory,
+        address=site.address,
+        port=site.port,
+        boards=len(keys),
+        tls=access.authority is not None,
+        user=None,
+        bridge=bridge,
+    )
+
+
+def _write_host(directory: Path, central: Access, site: Site) -> None:
+    # How boards are to reach their broker. There is nobody here to ask them: that is the host's, at the central one.
+    # Its store is found as long as the directory is where it was made.
+    host, port = (site.names[0], site.port) if site.bridge else (central.host, central.port)
+    told = replace(
+        central,
+        host=host,
+        port=port,
+        user="",
+        password="",
+        authority=central.authority and AUTHORITY,
+        store=central.store and os.path.relpath(central.store, directory),
+    )
+    write_file(directory / HOST, json.dumps(asdict(told), indent=1).encode() + b"\n", secret=True)

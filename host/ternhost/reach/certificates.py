@@ -1,0 +1,118 @@
+"""Certificates on P-256: a fleet's authority, and the certificates of its brokers and of the server of its sites."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from ternhost.errors import StorageError
+from ternhost.files import write_file
+from ternhost.reach.addresses import AUTHORITY, DEVICE_AUTHORITY
+
+_AUTHORITY_KEY = "authority.key"
+
+# A board without a clock begins in 2000 (ESP32) or in the year of its firmware, and checks these dates all the same.
+_NOT_BEFORE = datetime(1970, 1, 1)
+_NOT_AFTER = datetime(2049, 12, 31)
+
+
+def write_certificates(directory: Path, names: Sequence[str], of: str = "broker") -> None:
+    """An authority of this fleet alone, and its broker's certificate: both on P-256, which boards can check.
+
+    of: what the certificate is of, in the names of its file and of the file with its key.
+    """
+    if not (directory / _AUTHORITY_KEY).exists():
+        key = ec.generate_private_key(ec.SECP256R1())
+        authority = _certificate(f"tern {of} authority", key, key, None, ())
+        write_file(directory / _AUTHORITY_KEY, _private(key), secret=True)
+        _write_authority(directory, authority)
+    _write_certificate(directory, names, directory, of)
+
+
+def write_site_certificates(directory: Path, names: Sequence[str], central: Path) -> None:
+    """The authority of the fleet, whose key stays in `central`, and the certificate of a site's broker.
+
+    Raises StorageError.
+    """
+    if not (central / _AUTHORITY_KEY).exists():
+        raise StorageError(
+            f"{central} has no {_AUTHORITY_KEY}", hint=f"make it anew: tern broker config {central}"
+        )
+    _write_authority(directory, x509.load_pem_x509_certificate((central / AUTHORITY).read_bytes()))
+    _write_certificate(directory, names, central, "broker")
+
+
+def names_of(certificate: Path) -> list[str]:
+    """The host names and addresses that a broker's certificate carries, in order. Raises OSError and ValueError."""
+    read = x509.load_pem_x509_certificate(certificate.read_bytes())
+    names = read.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    return [str(name.value) for name in names]
+
+
+def _write_authority(directory: Path, authority: x509.Certificate) -> None:
+    write_file(directory / AUTHORITY, authority.public_bytes(serialization.Encoding.PEM))
+    write_file(directory / DEVICE_AUTHORITY, authority.public_bytes(serialization.Encoding.DER))
+
+
+def _write_certificate(directory: Path, names: Sequence[str], signer: Path, of: str) -> None:
+    authority = x509.load_pem_x509_certificate((signer / AUTHORITY).read_bytes())
+    authority_key = serialization.load_pem_private_key((signer / _AUTHORITY_KEY).read_bytes(), None)
+    assert isinstance(authority_key, ec.EllipticCurvePrivateKey)
+    key = ec.generate_private_key(ec.SECP256R1())
+    certificate = _certificate(names[0], key, authority_key, authority.subject, names)
+    write_file(directory / f"{of}.key", _private(key), secret=True)
+    write_file(directory / f"{of}.pem", certificate.public_bytes(serialization.Encoding.PEM))
+
+
+def _private(key: ec.EllipticCurvePrivateKey) -> bytes:
+    return key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+
+
+def _certificate(
+    name: str,
+    key: ec.EllipticCurvePrivateKey,
+    signer: ec.EllipticCurvePrivateKey,
+    issuer: x509.Name | None,
+    names: Sequence[str],
+) -> x509.Certificate:
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    signing = issuer is None
+    builder = (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer or subject)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(_NOT_BEFORE)
+        .not_valid_after(_NOT_AFTER)
+        .add_extension(x509.BasicConstraints(signing, 0 if signing else None), critical=True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .add_extension(
+            x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key()), critical=False
+        )
+        .add_extension(
+            x509.KeyUsage(not signing, False, False, False, False, signing, signing, False, False),
+            critical=True,
+        )
+    )
+    if names:
+        builder = builder.add_extension(
+            x509.SubjectAlternativeName([_alternative(name) for name in names]), critical=False
+        )
+    return builder.sign(signer, hashes.SHA256())
+
+
+def _alternative(name: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(name))
+    except ValueError:
+        return x509.DNSName(name)

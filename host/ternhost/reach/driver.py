@@ -1,0 +1,242 @@
+"""What a driver is: how a round's questions reach devices, and how their reports come back.
+
+A driver knows nothing of what is learned. It asks, again where it must, and returns counts and refusals; what it has
+accepted is durable by then.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Protocol, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from tern import wire
+from ternhost.count.questions import Averaged, Question
+from ternhost.count.rounds import RoundResult
+from ternhost.errors import RefusedError
+
+Devices = Sequence[int] | npt.NDArray[np.int64]
+Cohorts = Sequence[tuple[Question, Devices]]
+
+
+@dataclass(frozen=True)
+class Progress:
+    """A round on its way: `reports` of `asked` devices so far."""
+
+    round: int
+    reports: int
+    asked: int
+
+
+Tell = Callable[[Progress], None]
+Warn = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Terms:
+    """How a round ends: by a quorum (share of the devices asked) or a deadline (s); and when a board is left out.
+
+    silence: seconds without a word of a board that has been asked, after which the round goes on without it.
+    """
+
+    quorum: float = 1.0
+    deadline: float | None = 120.0
+    silence: float = 30.0
+
+    def reports(self, asked: int) -> int:
+        """How many reports are enough."""
+        return max(1, round(self.quorum * asked))
+
+
+@dataclass(frozen=True)
+class Sight:
+    """What a driver sees of its fleet now. boards, strangers (of another version) and connected: of one on a broker;
+    asleep: its boards that sleep now, and are not counted as boards.
+
+    frames: what became of those of the devices.
+    """
+
+    boards: int | None = None
+    asleep: int = 0
+    strangers: int = 0
+    connected: bool = True
+    frames: Mapping[str, int] = field(default_factory=dict)
+
+
+class Driver(Protocol):
+    """A context manager that reaches a fleet while it is open."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+    @property
+    def devices(self) -> Devices:
+        """The devices that can be asked, by id."""
+
+    @property
+    def sight(self) -> Sight:
+        """What is seen of the fleet."""
+
+    @property
+    def budget_left(self) -> int | None:
+        """The least that a board has just said its first device may still spend, micro-epsilon; None where none has."""
+
+    def resume(self) -> list[int]:
+        """Take up the rounds that were under way when the host ended; return their numbers, oldest first."""
+
+    def next_round(self, planned: int) -> int:
+        """The number of a new round; `planned` is the least that the run would give it."""
+
+    def open(self, number: int, cohorts: Cohorts) -> None:
+        """Begin a round, durably, before any device hears of it. Raises UsageError for what no frame can carry."""
+
+    def collect(self, number: int, tell: Tell) -> RoundResult | None:
+        """Ask until the round ends, and return what it told; None where `stop` was called before.
+
+        Raises TernError where nobody can be asked any more.
+        """
+
+    def publish(self, averaged: Averaged) -> None:
+        """Have what a run has learned kept for its devices, and sent to them; none of them answers."""
+
+    def wait(self, seconds: float) -> None:
+        """Let time pass, or until `stop` is called, without losing the fleet."""
+
+    def stop(self) -> None:
+        """Have `collect` and `wait` return soon; the round can be taken up again. Safe in a signal handler."""
+
+
+# What refusals mean
+
+
+class Refusals:
+    """Says what the devices of a run refuse: each reason once."""
+
+    def __init__(self, warn: Warn) -> None:
+        self._warn = warn
+        self._told: set[int] = set()
+
+    def check(self, result: RoundResult, forged: int) -> None:
+        """Warn of refusals beside reports. Raises AllRefused where there is nothing else, RefusedError where the only
+        answers were about `forged` frames."""
+        if result.refusals and not result.reports:
+            raise AllRefused(result)
+        if result.refusals:
+            self.tell_of_later_rounds(result)
+            code, words, _ = explain(result)
+            if code not in self._told:  # once a run: most of them will go on refusing
+                self._told.add(code)
+                self._warn(f"round {result.number}: {words}")
+        elif not result.reports and forged:
+            raise RefusedError(
+                f"no device reported in round {result.number}: they have other keys than this store",
+                hint="use the store that these boards were provisioned with",
+            )
+
+    def tell_of_later_rounds(self, result: RoundResult) -> None:
+        """Warn, once, of devices that say that they have seen rounds which this store has not asked."""
+        if wire.ERR_OLD_ROUND not in self._told and (found := later_rounds(result)):
+            self._told.add(wire.ERR_OLD_ROUND)
+            words, hint = found
+            self._warn(f"round {result.number}: {words}" + (f"; {hint}" if hint else ""))
+
+
+def later_rounds(result: RoundResult) -> tuple[str, str | None] | None:
+    """What devices say of rounds that this store has not asked, and what can be done; None where none says that.
+
+    No device is believed; only where most of them agree is their number told as one to go on from.
+    """
+    told = sorted(
+        refusal.detail
+        for refusal in result.refusals.values()
+        if refusal.code == wire.ERR_OLD_ROUND and refusal.detail > result.number
+    )
+    if not told:
+        return None
+    number = told[len(told) // 2]
+    words = (
+        f"{len(told)} of {result.asked} devices say that they have seen round {number} already, "
+        "which this store has not asked; they are not believed"
+    )
+    if 2 * len(told) <= result.asked or number - result.number > wire.CLIENT_AHEAD:
+        return words, None
+    return words, f"if the store was restored from a copy, go on with --after-round {number}"
+
+
+class AllRefused(RefusedError):
+    """Nobody reported, and some refused: says what most of these said, and what can be done."""
+
+    def __init__(self, result: RoundResult) -> None:
+        _, words, hint = explain(result)
+        super().__init__(words, hint=hint)
+        self.result = result
+
+
+def explain(result: RoundResult) -> tuple[int, str, str | None]:
+    """The code that most refusals of a round have, what it means, and what can be done."""
+    code, count = Counter(refusal.code for refusal in result.refusals.values()).most_common(1)[0]
+    one = next(refusal for refusal in result.refusals.values() if refusal.code == code)
+    if code == wire.ERR_OLD_ROUND and (later := later_rounds(result)):
+        return code, *later
+    words = {"epsilon": one.detail / 1e6, "detail": one.detail, "number": result.number}
+    what, hint = _REFUSALS.get(code, (wire.error_name(code), None))
+    return (
+        code,
+        f"{count} of {result.asked} devices refuse: {what.format(**words)}",
+        hint and hint.format(**words),
+    )
+
+
+_REFUSALS = {
+    wire.ERR_OLD_ROUND: (
+        "they have seen round {detail} already",
+        "a round with a number of its own is asked next",
+    ),
+    wire.ERR_CHANGED_ROUND: (
+        "they were asked something else in round {number} before, or failed when they drew their report",
+        "ask the next round; if the store was restored from a copy, go on with --after-round {number}",
+    ),
+    wire.ERR_CARD: ("they cannot read the card", "check it with 'tern card show'"),
+    wire.ERR_NOT_CERTIFIED: (
+        "the card does not keep the epsilon of {epsilon:g} that it claims",
+        "check it with 'tern card certify'",
+    ),
+    wire.ERR_POLICY: (
+        "a report would cost more than the epsilon of {epsilon:g} that they allow for one, or needs a mechanism that "
+        "they do not allow",
+        "use a card of a smaller epsilon, fewer coordinates, or what they were provisioned with (--mechanisms)",
+    ),
+    wire.ERR_BUDGET: (
+        "their budget is spent; an epsilon of {epsilon:g} is left",
+        "no report of theirs can be had any more: that is what the budget is for",
+    ),
+    wire.ERR_LEDGER: (
+        "their ledger cannot be read or written",
+        "check the board's disk; a damaged ledger is never made again: erase the board, and give it a new id",
+    ),
+    wire.ERR_ENTROPY: (
+        "their entropy source failed its health test",
+        "restart the boards; if it stays so, do not use them",
+    ),
+    wire.ERR_DATA: (
+        "their records are missing or have another dimension ({detail})",
+        "name the data set that they were provisioned with",
+    ),
+    wire.ERR_MODEL: (
+        "their boards lack the module for this kind of round",
+        "put it there: tern deploy --with inference, local, collect or softmax; or --whole",
+    ),
+    wire.ERR_SLOT: (
+        "the work of a report might not fit their slot",
+        "ask for less (--batch, --local-epochs, --k), or provision them with a longer --slot-ms or fewer "
+        "--most-records, the bound of their records that local training needs",
+    ),
+}

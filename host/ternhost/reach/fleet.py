@@ -1,0 +1,181 @@
+"""Fleets: the devices of one aggregator, and the words on the command line that name them.
+
+`KIND:REST` names a fleet. Each kind is a class of its own, registered by its word: what is asked of it, and what it can
+do, are its traits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, ClassVar, Protocol, Self
+
+from ternhost.errors import DeviceError, UsageError
+from ternhost.registry import Registry
+
+if TYPE_CHECKING:
+    from ternhost.datasets import Holdings
+    from ternhost.reach.driver import Driver, Terms, Warn
+    from ternhost.store.store import Store
+
+
+class Boards(Protocol):
+    """Boards, reachable while the context is open: `ports` are URLs that ternhost.reach.links opens, one a board."""
+
+    @property
+    def ports(self) -> Sequence[str]: ...
+
+    def failed(self) -> Mapping[str, DeviceError]:
+        """The ports of boards that are known to be gone for good, and why."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+
+class Notices(Protocol):
+    """Retained messages for observers (`ternhost.reach.broker.notices`)."""
+
+    def put(self, topic: str, payload: bytes) -> None: ...
+
+    def close(self, last: Mapping[str, bytes]) -> bool: ...
+
+
+class HomeTopics(Protocol):
+    """Where Home Assistant learns of a fleet: the prefix of the fleet's topics, and the topic of its discovery."""
+
+    @property
+    def prefix(self) -> str: ...
+
+    @property
+    def discovery(self) -> str: ...
+
+    def notices(self, will: tuple[str, bytes], warn: Warn) -> Notices:
+        """Keep messages on the broker. will: (topic, payload) that it keeps once this process is gone."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What a fleet's driver is made for: a run, by name, with its store, its directory and its terms.
+
+    first: id of the first simulated client. modules: of the device library that boards need beside their client.
+    individual: whether the reports of single devices are wanted. standing: whether the fleet is served. patience:
+    seconds without news until boards are asked again.
+    """
+
+    store: Store
+    directory: Path
+    run: str
+    terms: Terms
+    warn: Warn
+    holdings: Holdings | None = None
+    clients: int | None = None
+    seed: int = 1
+    first: int = 1
+    modules: Sequence[str] = ()
+    individual: bool = False
+    standing: bool = False
+    patience: float = 2.0
+
+
+class Fleet:
+    """The base of all kinds: a fleet as it was named.
+
+    `form` and `about` tell people how to name one; `count` is the number of its boards, or of simulated clients.
+    """
+
+    form: ClassVar[str]
+    about: ClassVar[str]
+    provisions: ClassVar[bool] = False  # tern makes its boards, in the directory of a run
+    simulated: ClassVar[bool] = False  # its clients are no devices: no store, no keys, no ledgers
+    knows_records: ClassVar[bool] = False  # the host knows what its clients hold
+    by_gateways: ClassVar[bool] = False  # gateways ask its devices, and have their keys
+    may_move: ClassVar[bool] = False  # a run that is resumed may find its boards elsewhere
+    word: str  # the kind, as it was named
+    text: str  # all of it
+    count: int
+
+    def __init__(self, text: str) -> None:
+        """Raises UsageError for what names no fleet of this kind."""
+        self.text = text
+        self.word, _, self.rest = text.partition(":")
+
+    def number(self, what: str, most: int) -> int:
+        """The number that the name gives. Raises UsageError."""
+        if not (self.rest.isascii() and self.rest.isdecimal() and 1 <= int(self.rest) <= most):
+            raise UsageError(
+                f"fleet {self.text!r}: the number of {what} must be 1 to {most}",
+                hint=f"such as {self.word}:2",
+            )
+        return int(self.rest)
+
+    @property
+    def anywhere(self) -> str:
+        """Its name, good from any working directory."""
+        return self.text
+
+    @property
+    def clients(self) -> int | None:
+        """How many clients there are at most; None where that does not depend on the fleet."""
+        return None
+
+    @property
+    def most_clients(self) -> int | None:
+        """For how many clients boards are made where nobody says; None: no matter."""
+        return None
+
+    @property
+    def default_store(self) -> Path | None:
+        """The store with its keys, where the fleet knows one."""
+        return None
+
+    def home_topics(self) -> HomeTopics | None:
+        """Where Home Assistant learns of it; None where it may not. Raises UsageError and StorageError."""
+        return None
+
+    def census(self, store: Store, standing: bool) -> int:
+        """How many devices there are when a run begins in this store. standing: it is served. Raises TernError."""
+        return len(store.keys())
+
+    def boards(self, directories: Sequence[Path], modules: Sequence[str] = (), whole: bool = False) -> Boards:
+        """Its boards, to be reached by ports. Raises UsageError where it has none.
+
+        directories: of the files of those that tern made. modules, whole: what of the device library they need.
+        """
+        raise UsageError(
+            f"fleet {self.text!r} has no boards on ports", hint="such as emulated:1 or port:/dev/ttyACM0"
+        )
+
+    def driver(self, setting: Setting) -> Driver:
+        """What reaches it. Raises TernError."""
+        raise NotImplementedError
+
+
+# The kinds by their words; those of emulated boards come with the tools.
+KINDS: Registry[type[Fleet]] = Registry(
+    "fleet",
+    "tern.fleets",
+    {
+        "port": "ternhost.reach.ports.fleet:OnPorts",
+        "mqtt": "ternhost.reach.broker.fleet:OnBroker",
+        "simulated": "ternhost.reach.simulated.fleet:Simulated",
+        "flower": "ternhost.reach.gateway.fleet:OverFlower",
+    },
+)
+
+
+def parse(text: str) -> Fleet:
+    """Read a fleet's name, `KIND:REST`. Raises UsageError."""
+    kind = text.partition(":")[0]
+    if kind not in KINDS:
+        raise UsageError(f"there is no fleet {text!r}", hint=f"a fleet is {forms()}")
+    return KINDS[kind](text)
+
+
+def forms() -> str:
+    """How every kind is named, for people."""
+    return "; ".join(f"{kind.form} ({kind.about})" for kind in KINDS.values())

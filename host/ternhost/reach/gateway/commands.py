@@ -1,0 +1,173 @@
+"""`tern gateway`: sites that keep their keys, and the server that they connect to."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from ternhost.command import add_command, print_result
+from ternhost.errors import OK, UsageError
+from ternhost.reach.gateway import site_command
+from ternhost.reach.gateway.post import SOCKET, served
+from ternhost.terminal import heeding_interrupts
+from ternhost.text import visible
+
+_CHECK_EVERY = 0.5  # seconds
+
+
+def add_parser(subparsers: Any) -> None:
+    parser = add_command(
+        subparsers,
+        "gateway",
+        "gateways: sites that ask their own devices, keep their keys, and pass on counts alone",
+        """tern gateway init my-sites --site north --site south --name gateways.example.org
+        tern gateway superlink my-sites
+        tern gateway run north --fleet mqtt:my-broker
+        tern gateway status my-sites""",
+    )
+    actions = parser.add_subparsers(title="actions", dest="action", metavar="ACTION", required=True)
+    init = add_command(
+        actions,
+        "init",
+        "write DIR/server and, for each site, DIR/NAME, to be copied there; again with another --site adds it",
+        """tern gateway init my-sites --site north:1-500 --site south:501-900 --name gateways.example.org
+        tern gateway init my-sites --site west""",
+    )
+    init.add_argument("directory", metavar="DIR")
+    init.add_argument(
+        "--site",
+        action="append",
+        metavar="NAME[:FIRST-LAST]",
+        help="a site, and the ids that its devices may have (default: any); may be given several times",
+    )
+    init.add_argument(
+        "--name",
+        metavar="HOST",
+        help="name or address under which sites reach the server (default localhost)",
+    )
+    init.add_argument(
+        "--address",
+        metavar="A",
+        help="for the server to listen on (default 0.0.0.0, all of IPv4; ::, where HOST is of IPv6; "
+        "127.0.0.1 for localhost)",
+    )
+    init.add_argument("--port", type=int, metavar="P", help="of the server (default 9092)")
+    init.add_argument("--json", action="store_true", help="print one JSON object")
+    init.set_defaults(func=run_init)
+    link = add_command(
+        actions,
+        "superlink",
+        "run Flower's SuperLink for DIR/server until Ctrl-C; it takes in new sites, and is started again if it dies",
+        "tern gateway superlink my-sites",
+    )
+    link.add_argument("directory", metavar="DIR")
+    link.add_argument("--json", action="store_true", help="print one JSON object a line")
+    link.set_defaults(func=run_superlink)
+    site_command.add_action(actions)
+    status = add_command(
+        actions,
+        "status",
+        "say which sites are connected to the server in DIR, or, of a site's own directory, whether it runs",
+        "tern gateway status my-sites --json",
+    )
+    status.add_argument("directory", metavar="DIR")
+    status.add_argument("--json", action="store_true", help="print one JSON object")
+    status.set_defaults(func=run_status)
+
+
+def run_init(args: argparse.Namespace) -> int:
+    from ternhost.reach.gateway import directory as gateways
+
+    there = set(gateways.sites_of(args.directory))
+    server = gateways.write_gateways(args.directory, args.site or [], args.name, args.address, args.port)
+    sites = gateways.sites_of(args.directory)
+    new = [site for site in sites if site not in there]
+    result = {
+        "server": str(server.directory),
+        "host": server.host,
+        "address": server.address,
+        "port": server.port,
+        "sites": sites,
+        "new": new,
+    }
+    text = f"{server.directory}: the server, {server.host} port {server.port}, with {_sites(len(sites))}\n"
+    for site in new:
+        text += (
+            f"  copy {args.directory}/{site} to the site, and remove it here: it has the site's private key\n"
+        )
+    text += f"  start it: tern gateway superlink {args.directory}"
+    print_result(result, text, args.json)
+    return OK
+
+
+def run_superlink(args: argparse.Namespace) -> int:
+    from ternhost.reach.gateway.flower import superlink
+    from ternhost.reach.gateway.flower.files import Server
+
+    server = Server.load(args.directory)
+    with heeding_interrupts(), superlink(server) as running:
+        told: tuple[str, dict[str, bool]] | None = None
+        try:
+            while True:
+                now = (running.condition, dict(running.sites))
+                if now != told:
+                    told = now
+                    _tell(server.host, server.port, *now, as_json=args.json)
+                time.sleep(_CHECK_EVERY)
+        except KeyboardInterrupt:
+            return OK
+
+
+def _tell(host: str, port: int, condition: str, sites: dict[str, bool], as_json: bool) -> None:
+    text = condition
+    if sites or not condition:
+        connected = [site for site, online in sites.items() if online]
+        away = [site for site, online in sites.items() if not online]
+        text = f"the SuperLink listens at {host} port {port}; connected: {', '.join(connected) or 'no site'}"
+        text += f"; not connected: {', '.join(away)}" if away else ""
+        text += f"; {condition}" if condition else ""
+    print_result({"host": host, "port": port, "condition": condition, "sites": sites}, text, as_json)
+    sys.stdout.flush()
+
+
+def run_status(args: argparse.Namespace) -> int:
+    from ternhost.reach.gateway.flower.files import GATEWAY, Site, server_directory
+    from ternhost.reach.gateway.flower.node_log import NodeLog
+
+    directory = Path(args.directory)
+    if (directory / GATEWAY).exists():
+        site = Site.load(directory)
+        runs = served(directory / SOCKET)
+        last = NodeLog(site).last
+        result = {"site": site.name, "host": site.host, "port": site.port, "runs": runs, "node": last}
+        text = f"{site.name}: the gateway {'runs' if runs else 'does not run'}"
+        print_result(result, text + (f"; its node says: {visible(last)}" if runs and last else ""), args.json)
+        return OK
+    if not server_directory(directory).is_dir():
+        raise UsageError(
+            f"{args.directory} is no directory of a server or of a site",
+            hint="'tern gateway init' writes them",
+        )
+    return _server_status(directory, args.json)
+
+
+def _server_status(directory: Path, as_json: bool) -> int:
+    from ternhost.reach.gateway.directory import sites_of
+    from ternhost.reach.gateway.flower.files import Server
+    from ternhost.reach.gateway.flower.serving import state
+
+    server = Server.load(directory)
+    condition, connected = state(server)
+    sites = {site: connected.get(site, False) for site in sites_of(directory)}
+    lines = [condition or f"the SuperLink answers at {server.here}"]
+    lines += [f"  {site}: {'connected' if online else 'not connected'}" for site, online in sites.items()]
+    result = {"host": server.host, "port": server.port, "condition": condition, "sites": sites}
+    print_result(result, "\n".join(lines), as_json)
+    return OK
+
+
+def _sites(count: int) -> str:
+    return f"{count} site" + ("" if count == 1 else "s")

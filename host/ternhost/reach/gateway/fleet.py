@@ -1,0 +1,80 @@
+"""The devices of several sites, each with a gateway that asks them: what `--fleet flower:DIR` names."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+
+from ternhost.errors import UsageError
+from ternhost.reach.driver import Driver, Terms
+from ternhost.reach.fleet import Fleet, Setting
+from ternhost.reach.gateway.driver import GatewaysDriver
+from ternhost.reach.gateway.post import Post
+from ternhost.store import store_file
+from ternhost.store.store import Store
+
+
+class AtGateways(Fleet):
+    """The base of fleets behind gateways: a subclass has the way to them."""
+
+    may_move = True
+    by_gateways = True
+    count = 0  # boards: nobody knows before gateways have said hello
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        if not self.rest:
+            raise UsageError(f"fleet {text!r} names no directory", hint=f"such as {self.word}:my-sites")
+        self.directory = Path(self.rest).expanduser()
+
+    def post(self) -> Post:
+        """The way to the gateways. Raises TernError."""
+        raise NotImplementedError
+
+    def registered(self) -> Mapping[str, range]:
+        """The ids that the devices of gateways may have, by name; of others any. Raises TernError."""
+        return {}
+
+    def census(self, store: Store, standing: bool) -> int:
+        """As of Fleet: gateways are asked, but for a fleet that is served and whose gateways have been heard before."""
+        if standing and (known := store.gateways()):
+            return sum(len(gateway.devices) for gateway in known)
+        with GatewaysDriver(store, self.post(), Terms(), registered=self.registered) as driver:
+            return len(np.asarray(driver.devices))
+
+    def driver(self, setting: Setting) -> Driver:
+        return GatewaysDriver(
+            setting.store,
+            self.post(),
+            setting.terms,
+            run=setting.run,
+            individual=setting.individual,
+            standing=setting.standing,
+            registered=self.registered,
+            warn=setting.warn,
+        )
+
+
+class OverFlower(AtGateways):
+    """Gateways that connect to the SuperLink of a directory of `tern gateway init`."""
+
+    form = "flower:DIR"
+    about = "the gateways of 'tern gateway init DIR'"
+
+    @property
+    def default_store(self) -> Path:
+        from ternhost.reach.gateway.flower.files import Server
+
+        return Server.load(self.directory).directory / store_file.NAME
+
+    def registered(self) -> Mapping[str, range]:
+        from ternhost.reach.gateway.directory import registered
+
+        return registered(self.directory)
+
+    def post(self) -> Post:
+        from ternhost.reach.gateway.flower import FlowerPost
+
+        return FlowerPost(self.directory)

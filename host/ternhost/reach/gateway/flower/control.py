@@ -1,0 +1,157 @@
+"""What the server asks of its SuperLink: to register sites, and to run the ServerApp."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Self
+
+import httpx
+from cryptography.hazmat.primitives.asymmetric import ec
+from flwr.cli.build import build_fab_from_files
+from flwr.common.serde import fab_to_proto, user_config_to_proto
+from flwr.proto.control_pb2 import (
+    ListNodesRequest,
+    RegisterNodeRequest,
+    StartRunRequest,
+    StopRunRequest,
+)
+from flwr.supercore.control import ControlHttpClient
+from flwr.supercore.fab import Fab
+from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
+from flwr.supercore.primitives.asymmetric import public_key_to_bytes
+
+from ternhost.reach.gateway.flower.files import AUTHORITY, CONTROL, SITES, Server, public_keys
+
+HEADER = "x-tern-control"
+FAILURES = (
+    httpx.HTTPError,
+    OSError,
+    ValueError,
+)  # what the methods of Control raise; `trouble` puts it into words
+
+_PROJECT = """
+[project]
+name = "tern"
+version = "1.0.0"
+description = "Carries bytes between tern's host and its gateways"
+license = "MIT"
+dependencies = ["flwr>=1.41"]
+[tool.flwr.app]
+publisher = "tern"
+[tool.flwr.app.components]
+serverapp = "ternapp.server:app"
+clientapp = "ternapp.client:app"
+[tool.flwr.app.config]
+socket = ""
+"""
+_SERVER_APP = "from ternhost.reach.gateway.flower.serverapp import app\n\n__all__ = ['app']\n"
+# Flower wants one. Our nodes run none; another SuperNode may be told so.
+_CLIENT_APP = """
+from flwr.clientapp import ClientApp
+
+app = ClientApp()
+
+
+@app.query()
+def query(message, context):
+    raise RuntimeError("a site of tern runs 'tern gateway run', not flower-supernode")
+"""
+
+
+def app_archive() -> bytes:
+    """The FAB with our apps. The same bytes each time."""
+    files: dict[str, bytes | Path] = {
+        "pyproject.toml": _PROJECT.encode(),
+        "ternapp/__init__.py": b"",
+        "ternapp/server.py": _SERVER_APP.encode(),
+        "ternapp/client.py": _CLIENT_APP.encode(),
+    }
+    return build_fab_from_files(files)[0]
+
+
+class _Secret:
+    """Shows the SuperLink that we may control it."""
+
+    def __init__(self, secret: str) -> None:
+        self._secret = secret
+
+    def intercept(self, context: Any, call_next: Any) -> Any:
+        context.request.headers[HEADER] = self._secret
+        return call_next(context)
+
+
+class Control:
+    """A client of the SuperLink's Control API. Its methods raise FAILURES."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self._client = ControlHttpClient.from_server_address(
+            server.here,
+            False,
+            (server.directory / AUTHORITY).read_bytes(),
+            [
+                RuntimeVersionHttpInterceptor(component_name="flwr"),
+                _Secret((server.directory / CONTROL).read_text().strip()),
+            ],
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._client.close()
+
+    def trouble(self, error: Exception) -> str:
+        """What an error means, for people."""
+        where = f"the SuperLink at {self._server.here}"
+        if isinstance(error, httpx.HTTPStatusError):
+            return f"{where} refuses: {error.response.status_code} {error.response.text[:200]}".rstrip()
+        if isinstance(error, httpx.HTTPError):
+            return (
+                f"{where} does not answer; 'tern gateway superlink {self._server.directory.parent}' runs it"
+            )
+        return f"{where}: {error if isinstance(error, FAILURES) else repr(error)}"
+
+    def public_keys(self) -> tuple[dict[str, ec.EllipticCurvePublicKey], dict[str, str]]:
+        """The key of each site of the directory, by its name, and why others have none."""
+        return public_keys(self._server.directory / SITES)
+
+    def sites(self, keys: Mapping[str, ec.EllipticCurvePublicKey]) -> dict[str, tuple[int, bool]]:
+        """Of the sites with these keys that are registered: the number, and whether it is connected."""
+        answer = self._client.ListNodes(ListNodesRequest())
+        nodes = {node.public_key: (node.node_id, node.status == "online") for node in answer.nodes_info}
+        encoded = {name: public_key_to_bytes(key) for name, key in keys.items()}
+        return {name: nodes[key] for name, key in encoded.items() if key in nodes}
+
+    def register(self) -> tuple[dict[str, bool], dict[str, str]]:
+        """Have the SuperLink know the sites of the directory: whether each is connected, and why others are not let in.
+
+        Those that were taken away are the guard's to refuse: what is unregistered Flower never takes again.
+        """
+        keys, wrong = self.public_keys()
+        there = self.sites(keys)
+        for name in sorted(keys.keys() - there.keys()):
+            try:
+                self._client.RegisterNode(
+                    RegisterNodeRequest(public_key=public_key_to_bytes(keys[name]), name=name)
+                )
+            except httpx.HTTPStatusError as error:
+                wrong[name] = self.trouble(error)
+        return {name: name in there and there[name][1] for name in keys}, wrong
+
+    def start(self, config: Mapping[str, str]) -> int:
+        """Run our ServerApp; the number of the run."""
+        content = app_archive()
+        fab = Fab(hashlib.sha256(content).hexdigest(), content, {})
+        answer = self._client.StartRun(
+            StartRunRequest(fab=fab_to_proto(fab), override_config=user_config_to_proto(dict(config)))
+        )
+        if not answer.HasField("run_id"):
+            raise ValueError("the ServerApp is not taken")
+        return int(answer.run_id)
+
+    def stop(self, run: int) -> None:
+        """End a run."""
+        self._client.StopRun(StopRunRequest(run_id=run))

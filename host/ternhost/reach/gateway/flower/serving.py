@@ -1,0 +1,121 @@
+"""What runs for as long as a command does: the SuperLink at the server, the node at a site."""
+
+from __future__ import annotations
+
+import socket
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+
+from ternhost.errors import UsageError
+from ternhost.reach.gateway.flower.children import Child
+from ternhost.reach.gateway.flower.control import FAILURES, Control
+from ternhost.reach.gateway.flower.files import LOG, NODE_LOG, Server, Site, environment
+from ternhost.reach.gateway.post import SOCKET, Handler, serve_locally
+
+_LOOK = 1.0  # seconds between two looks at which sites there are
+_PORT_FREE = 10.0  # seconds for the SuperLink of a command that was killed to end
+
+
+class SuperLink:
+    """A SuperLink that runs, and knows its sites."""
+
+    def __init__(self, server: Server, process: Child, control: Control) -> None:
+        self.process = process
+        self.sites: dict[str, bool] = {}  # whether each is connected; none while that is not known
+        self.condition = "the SuperLink is starting"  # "" where all is well
+        self._server = server
+        self._control = control
+        self._ending = threading.Event()
+
+    def end(self) -> None:
+        """Look no more."""
+        self._ending.set()
+
+    def look(self) -> None:
+        """Have the SuperLink know the sites of the directory, until `end`."""
+        while not self._ending.wait(_LOOK):
+            try:
+                self.sites, wrong = self._control.register()
+                self.condition = _not_let_in(wrong)
+                continue
+            except httpx.TransportError:
+                self.condition = (
+                    f"the SuperLink is starting; if it does not, {self._server.directory / LOG} says why"
+                )
+            except Exception as error:  # whatever it is, it is told, and the SuperLink goes on
+                self.condition = self._control.trouble(error)
+            self.sites = {}
+
+
+def state(server: Server) -> tuple[str, dict[str, bool]]:
+    """What is wrong with the SuperLink or a site, "" if nothing, and whether each site that it knows is connected."""
+    with Control(server) as control:
+        try:
+            keys, wrong = control.public_keys()
+            there = control.sites(keys)
+        except FAILURES as error:
+            return control.trouble(error), {}
+    new = f"not registered yet; 'tern gateway superlink {server.directory.parent}' does it, or says why not"
+    wrong |= dict.fromkeys(keys.keys() - there.keys(), new)
+    return _not_let_in(wrong), {name: online for name, (_, online) in there.items()}
+
+
+def _not_let_in(wrong: Mapping[str, str]) -> str:
+    return "; ".join(f"{name} is not let in: {why}" for name, why in sorted(wrong.items()))
+
+
+@contextmanager
+def superlink(server: Server) -> Iterator[SuperLink]:
+    """Run the SuperLink of a server while the context lasts. Raises UsageError if its port is taken, and OSError."""
+    _await_port(server)
+    where = server.directory
+    command = [sys.executable, "-m", "ternhost.reach.gateway.flower.superlink", str(where)]
+    with Control(server) as control, Child(command, where / LOG, environment(where)) as process:
+        running = SuperLink(server, process, control)
+        thread = threading.Thread(target=running.look, daemon=True)
+        thread.start()
+        try:
+            yield running
+        finally:
+            running.end()
+            thread.join()
+
+
+def _await_port(server: Server) -> None:
+    end = time.monotonic() + _PORT_FREE
+    while True:
+        try:
+            with socket.socket(socket.AF_INET6 if ":" in server.address else socket.AF_INET) as probe:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                probe.bind((server.address, server.port))
+                return
+        except OSError as error:
+            if time.monotonic() > end:
+                raise UsageError(
+                    f"cannot listen on {server.address} port {server.port}: {error.strerror}",
+                    hint="does another 'tern gateway superlink' run?",
+                ) from error
+            time.sleep(0.2)
+
+
+@contextmanager
+def serve_site(directory: str | Path, handler: Handler) -> Iterator[Child]:
+    """Answer the server's questions for a site with `handler`, while the context lasts.
+
+    `handler` is called by several threads at once, on this machine's socket also by whoever owns the directory. The
+    node runs as a process of its own: it holds the site's key for the server, and none of its devices. Raises
+    UsageError and StorageError.
+    """
+    site = Site.load(directory)
+    command = [sys.executable, "-m", "ternhost.reach.gateway.flower.node", str(site.directory)]
+    with (
+        serve_locally(site.directory / SOCKET, handler),
+        Child(command, site.directory / NODE_LOG, environment(site.directory)) as node,
+    ):
+        yield node

@@ -1,0 +1,310 @@
+"""A Post carries bytes between a host and the gateways of its sites; at a site a Handler turns a question into a reply.
+
+A Post promises little: what is sent may be lost, or be handled twice. Whoever uses it asks again, and makes sure that
+a gateway counts once. What a Post does promise is who speaks: a reply comes from the site whose name it carries.
+`LocalPost` reaches gateways on this machine without anything between;
+`ternhost.reach.gateway.flower` has the Post over Flower.
+
+On a gateway's socket a question is its length, 4 bytes big-endian, and its bytes; the reply is a byte (0: the answer,
+1: the text of an error), a length and bytes. A connection may carry several, one after the other.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import re
+import socket
+import struct
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Protocol, Self
+
+from ternhost.errors import DeviceError, TernError, UsageError
+
+SOCKET = "gateway.sock"  # in the directory of a site
+SERVER = "server"  # the directory beside those of the sites, which no site may have for a name
+LARGEST = 1 << 28  # bytes of a question or an answer
+MOST_TEXT = 2000  # characters of an error, from whomever
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,31}")
+_LENGTH = struct.Struct(">I")
+_LONGEST_PATH = 100  # bytes; the system takes 107 for a socket
+_LOCAL_TIMEOUT = 600.0  # seconds that a gateway on this machine may take to answer
+
+Handler = Callable[[bytes], bytes]
+"""What a gateway does with a question. Its TernError reaches the host as the text of an error."""
+
+
+@dataclass(frozen=True)
+class Received:
+    """A reply of the gateway at `site`; `payload` is None where something failed, and `error` says what."""
+
+    site: str
+    payload: bytes | None
+    error: str = ""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "error", self.error[:MOST_TEXT])  # it may be of another machine
+
+
+class Post(Protocol):
+    """The way of a host to its gateways. One thread sends and receives; any may stop it."""
+
+    def __enter__(self) -> Self:
+        """Begin. Raises UsageError and DeviceError."""
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """End; no thread or process that was started stays."""
+
+    def sites(self) -> Mapping[str, bool]:
+        """The name of each registered gateway, and whether it can be reached now, as far as is known."""
+
+    def send(self, site: str, payload: bytes) -> None:
+        """Send to a registered gateway. Returns at once; what is sent may be lost."""
+
+    def receive(self, timeout: float) -> list[Received]:
+        """What has come, at once if there is something; else wait up to `timeout` seconds, or until `stop`."""
+
+    def stop(self) -> None:
+        """Have `receive` return soon, with what there is. For another thread, or a signal handler."""
+
+    def condition(self) -> str:
+        """What is wrong with the way itself, a sentence for people; "" where all is well."""
+
+
+def check_site(name: str) -> None:
+    """Raise UsageError unless `name` can be the name of a site."""
+    if not _NAME.fullmatch(name) or name == SERVER:
+        raise UsageError(
+            f"{name!r} cannot be the name of a site",
+            hint=f"up to 32 of A-Z a-z 0-9 _ -, such as north-1; not {SERVER!r}",
+        )
+
+
+class Inbox:
+    """Where a Post's threads leave what has come, for `receive`."""
+
+    def __init__(self) -> None:
+        self._queue: queue.SimpleQueue[Received | None] = queue.SimpleQueue()
+
+    def put(self, received: Received) -> None:
+        """Leave it there."""
+        self._queue.put(received)
+
+    def stop(self) -> None:
+        """As Post's."""
+        self._queue.put(None)
+
+    def receive(self, timeout: float) -> list[Received]:
+        """As Post's."""
+        found: list[Received] = []
+        with suppress(queue.Empty):
+            item = self._queue.get(timeout=max(0.0, timeout))
+            while item is not None:
+                found.append(item)
+                item = self._queue.get_nowait()
+        return found
+
+
+class LocalPost:
+    """A Post to the gateways whose directories are in `directory`, on this machine, each through its own socket."""
+
+    def __init__(self, directory: str | Path) -> None:
+        self._directory = Path(directory)
+        self._inbox = Inbox()
+        self.receive = self._inbox.receive
+        self.stop = self._inbox.stop
+
+    def __enter__(self) -> Self:
+        if not self._directory.is_dir():
+            raise UsageError(f"{self._directory} is no directory of gateways")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass  # its threads end with their answers, and hold nothing
+
+    def sites(self) -> Mapping[str, bool]:
+        """As Post's: the directories with a socket; one that nobody serves cannot be reached."""
+        return {path.parent.name: served(path) for path in sorted(self._directory.glob(f"*/{SOCKET}"))}
+
+    def send(self, site: str, payload: bytes) -> None:
+        """As Post's."""
+        threading.Thread(target=self._ask, args=(site, payload), daemon=True).start()
+
+    def _ask(self, site: str, payload: bytes) -> None:
+        try:
+            answer = call(self._directory / site / SOCKET, payload, _LOCAL_TIMEOUT)
+        except TernError as error:
+            self._inbox.put(Received(site, None, error.message))
+        else:
+            self._inbox.put(Received(site, answer))
+
+    def condition(self) -> str:
+        """As Post's: there is nothing between that could be wrong."""
+        return ""
+
+
+def call(path: str | Path, payload: bytes, timeout: float) -> bytes:
+    """Ask the gateway that serves the socket at `path`.
+
+    Raises DeviceError: nobody serves it, it has not answered within `timeout` seconds, or the error that it answers.
+    """
+    end = time.monotonic() + timeout
+    try:
+        with connected(path, timeout) as connection:
+            send_frame(connection, payload)
+            (failed,) = exactly(connection, 1, end)
+            answer = receive_frame(connection, end)
+    except TimeoutError as error:
+        raise DeviceError(f"the gateway at {path} has not answered within {timeout:g} s") from error
+    except (OSError, EOFError) as error:
+        raise DeviceError(
+            f"no gateway answers at {path}: {error}", hint="is 'tern gateway run' running there?"
+        ) from error
+    if failed:
+        raise DeviceError(text_of(answer))
+    return answer
+
+
+def text_of(data: bytes) -> str:
+    """The text of an error that another machine has sent, of at most MOST_TEXT characters."""
+    return data[: 4 * MOST_TEXT].decode(errors="replace")[:MOST_TEXT]
+
+
+@contextmanager
+def serve_locally(path: str | Path, handler: Handler) -> Iterator[None]:
+    """Answer questions on a socket at `path`, which is for its owner alone, while the context lasts.
+
+    Each connection has a thread, so `handler` is called by several at once. Raises UsageError if another process
+    serves the socket. On leaving, questions under way lose their connection; their threads go on until `handler`
+    returns.
+    """
+    path = Path(path)
+    if served(path):
+        raise UsageError(f"{path} is served already", hint="one gateway runs in a directory")
+    connections: set[socket.socket] = set()
+    with listening(path) as server:
+        thread = threading.Thread(target=_accept, args=(server, handler, connections), daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            server.shutdown(socket.SHUT_RDWR)  # wakes accept()
+            thread.join()
+            path.unlink(missing_ok=True)
+            for connection in list(connections):
+                with suppress(OSError):
+                    connection.shutdown(socket.SHUT_RDWR)
+
+
+def _accept(server: socket.socket, handler: Handler, connections: set[socket.socket]) -> None:
+    while True:
+        try:
+            connection, _ = server.accept()
+        except OSError:
+            return
+        connections.add(connection)
+        threading.Thread(target=_answer, args=(connection, handler, connections), daemon=True).start()
+
+
+def _answer(connection: socket.socket, handler: Handler, connections: set[socket.socket]) -> None:
+    """Answer the questions of one connection, until it is closed."""
+    try:
+        with suppress(OSError, EOFError), connection:
+            while True:
+                failed, reply = _handled(handler, receive_frame(connection))
+                send_frame(connection, reply, bytes((failed,)))
+    finally:
+        connections.discard(connection)
+
+
+def _handled(handler: Handler, payload: bytes) -> tuple[bool, bytes]:
+    try:
+        return False, handler(payload)
+    except TernError as error:
+        return True, error.message.encode()
+    except Exception as error:  # a fault of the gateway: the host is told, and so are the people at the site
+        threading.excepthook(
+            threading.ExceptHookArgs((type(error), error, error.__traceback__, threading.current_thread()))
+        )
+        return True, f"a fault of the gateway: {type(error).__name__}: {error}".encode()
+
+
+def send_frame(connection: socket.socket, data: bytes, before: bytes = b"") -> None:
+    """Send `data` after its length, and before that what `before` has. Raises OSError."""
+    connection.sendall(before + _LENGTH.pack(len(data)) + data)
+
+
+def receive_frame(connection: socket.socket, end: float | None = None, most: int = LARGEST) -> bytes:
+    """The data of `send_frame`. Raises as `exactly`, and OSError for more than `most` bytes."""
+    (length,) = _LENGTH.unpack(exactly(connection, _LENGTH.size, end))
+    if length > most:
+        raise OSError(f"{length} bytes are more than {most}")
+    return exactly(connection, length, end)
+
+
+def exactly(connection: socket.socket, length: int, end: float | None = None) -> bytes:
+    """The next `length` bytes. Raises EOFError if it is closed before, TimeoutError after `end` (monotonic seconds)."""
+    data = bytearray()
+    while len(data) < length:
+        if end is not None:
+            connection.settimeout(max(0.001, end - time.monotonic()))
+        part = connection.recv(min(length - len(data), 1 << 20))
+        if not part:
+            raise EOFError("it has closed the connection")
+        data += part
+    return bytes(data)
+
+
+@contextmanager
+def listening(path: Path) -> Iterator[socket.socket]:
+    """A socket that listens at `path`, for its owner alone; one that was left there is replaced. Raises OSError."""
+    temporary = path.with_name(f".{path.name}-{os.getpid()}")
+    temporary.unlink(missing_ok=True)
+    with socket.socket(socket.AF_UNIX) as server:
+        with _short(temporary) as name:
+            server.bind(name)
+        os.chmod(temporary, 0o600)  # before it listens, and before it has its name
+        server.listen(64)
+        os.replace(temporary, path)
+        yield server
+
+
+@contextmanager
+def connected(path: str | Path, timeout: float | None = None) -> Iterator[socket.socket]:
+    """A connection to the socket at `path`. Raises OSError."""
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.settimeout(timeout)
+        with _short(Path(path)) as name:
+            connection.connect(name)
+        yield connection
+
+
+def served(path: Path) -> bool:
+    """Whether a process listens at `path`."""
+    try:
+        with connected(path, 1.0):
+            return True
+    except OSError:
+        return False
+
+
+@contextmanager
+def _short(path: Path) -> Iterator[str]:
+    """`path`, or another name of it that the system takes for a socket, whose names must be short."""
+    if len(os.fsencode(path)) <= _LONGEST_PATH:
+        yield str(path)
+        return
+    directory = os.open(path.parent, os.O_RDONLY)
+    try:
+        yield f"/proc/self/fd/{directory}/{path.name}"
+    finally:
+        os.close(directory)

@@ -1,0 +1,194 @@
+"""The gateways that a host knows: who can be reached, what each has said of itself, and what of it is believed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+
+import numpy as np
+
+from tern import wire
+from ternhost.count.members import Integers, integers
+from ternhost.errors import UsageError
+from ternhost.reach.driver import Warn
+from ternhost.reach.gateway.messages import Hello, Here
+from ternhost.reach.gateway.post import Post
+from ternhost.store.round_numbers import last_number
+from ternhost.store.store import Store
+
+HOLD = 2.0, 15.0  # seconds for which a gateway keeps a question: at first, and at most
+_PATIENCE = 2.0, 30.0  # seconds until a gateway that fails is asked again: at first, and at most
+_LOST = 6.0  # seconds beyond `hold` after which a message, or its reply, was lost
+_LOOK = 1.0  # seconds between two looks at who can be reached
+_AGAIN = 30.0  # seconds after which a gateway of a fleet that is served says anew which devices it has
+_UNWANTED = 150.0  # seconds until one that claims the devices of another one is heard again
+
+Registered = Callable[[], Mapping[str, range]]
+
+
+@dataclass
+class Gateway:
+    """What is known of a gateway. The times are of the monotonic clock."""
+
+    name: str
+    devices: Integers = field(default_factory=lambda: integers(()))
+    here: Here | None = None  # what it has told of itself since the driver was opened
+    heard: float = 0.0
+    registered: bool = True  # the way to it is known
+    reachable: bool = True
+    left_out: bool = False  # rounds do not wait for it until it is heard again
+    unanswered: int = 0  # rounds that it was left out of since it has answered one
+    first: int | None = None  # the last number that it had used when it was heard first
+    told_gone: bool = False
+    patience: float = _PATIENCE[0]
+    hold: float = HOLD[0]
+    greeted: float = 0.0
+    next: float = 0.0  # when something is sent next
+
+
+class Roster:
+    """Gateways by name, in `all`: those that `post` can reach, and those that the store has heard before."""
+
+    def __init__(
+        self,
+        store: Store,
+        post: Post,
+        warn: Warn,
+        *,
+        standing: bool,
+        registered: Registered = dict,
+    ) -> None:
+        """standing: devices come and go. registered: the ids that devices may have, by gateway; of others any."""
+        self.all = {known.name: Gateway(known.name, known.devices) for known in store.gateways()}
+        self.condition = ""  # of the way to them
+        self.quiet = True  # nobody is told of who is not there yet
+        self._doubted: set[str] = set()  # gateways whose numbers are not believed
+        self._store = store
+        self._post = post
+        self._warn = warn
+        self._standing = standing
+        self._registered = registered
+        self._looked = 0.0
+
+    @property
+    def there(self) -> list[Gateway]:
+        """Those that have been heard."""
+        return [own for own in self.all.values() if own.here is not None]
+
+    def look(self, now: float) -> None:
+        """Take note of who can be reached."""
+        if now - self._looked < _LOOK:
+            return
+        self._looked = now
+        sites = self._post.sites()
+        if (condition := self._post.condition()) != self.condition:
+            self.condition = condition
+            if condition and not self.quiet:
+                self._warn(condition)
+        for name in self.all.keys() - sites.keys():  # taken away, or about to be started again
+            self.all[name].reachable = self.all[name].registered = False
+        for name, reachable in sites.items():
+            own = self.all.setdefault(name, Gateway(name))
+            if reachable and not own.reachable:
+                own.next, own.patience = now, _PATIENCE[0]
+            own.reachable, own.registered = reachable, True
+
+    def greet(self, now: float, besides: frozenset[str] = frozenset()) -> None:
+        """Say hello to those that have not been heard, but for some that are asked anyhow; again where devices come
+        and go."""
+        for own in self.all.values():
+            stale = self._standing and now - own.greeted > _AGAIN
+            if (own.here is None or own.left_out or stale) and own.name not in besides:
+                own.greeted = now
+                self.send(own, Hello().encode(), now)
+
+    def send(self, own: Gateway, payload: bytes, now: float, hold: float = 0.0) -> None:
+        """Send to a gateway, if it can be reached and its time has come. hold: seconds that it may take to reply."""
+        if own.reachable and now >= own.next:
+            own.next = now + hold + _LOST
+            self._post.send(own.name, payload)
+
+    def heard(self, own: Gateway, now: float) -> None:
+        """It has said something. One that never answers a round is not waited for again and again."""
+        own.heard, own.patience = now, _PATIENCE[0]
+        if (own.told_gone or own.left_out) and own.unanswered <= 1:
+            own.told_gone = own.left_out = False
+            if own.here is not None:
+                self._warn(f"gateway {own.name} is back")
+
+    def failed(self, own: Gateway, why: str, now: float) -> None:
+        """It has not answered, and is asked again later."""
+        own.next = now + own.patience
+        own.patience = min(2 * own.patience, _PATIENCE[1])
+        self.gone(own, why)
+
+    def gone(self, own: Gateway, why: str) -> None:
+        """It does not answer: people are told once, until it is back."""
+        if not own.told_gone and not self.quiet:
+            own.told_gone = True
+            self._store.gateway_gone(own.name)
+            self._warn(f"gateway {own.name} does not answer: {why}")
+
+    def admit(self, own: Gateway, here: Here, now: float, strict: bool) -> None:
+        """Take what a gateway says of itself, but for one with devices that it may not have. strict: raise UsageError
+        where it has those of another one.
+        """
+        if message := self._not_its_own(own, here):
+            self._refuse(own, now, message, None)
+            return
+        for other in self.all.values():
+            twice = np.intersect1d(other.devices, here.devices, assume_unique=True)
+            if other is own or not len(twice):
+                continue
+            if other.here is None and not other.registered:  # somebody has taken it away
+                other.devices = integers(())
+                continue
+            message = f"gateways {other.name} and {own.name} both have device {twice[0]}"
+            hint = "give the devices of every site ids of their own (--first-id)"
+            self._refuse(own, now, message, hint if strict else None)
+            return
+        if len(own.devices) and own.here is not None and len(own.devices) != len(here.devices):
+            self._warn(f"gateway {own.name} has {len(here.devices)} devices by now, not {len(own.devices)}")
+        own.first = here.last if own.first is None else own.first
+        own.devices, own.here, own.next = here.devices, here, now
+        told = {name: value for name, value in asdict(here).items() if name != "devices"}
+        self._store.gateway_seen(own.name, here.devices, time.time(), {**told, "clients": len(here.devices)})
+
+    def _not_its_own(self, own: Gateway, here: Here) -> str:
+        for name, allowed in self._registered().items():
+            inside = (here.devices >= allowed.start) & (here.devices < allowed.stop)
+            wrong = here.devices[~inside if name == own.name else inside]
+            if len(wrong):
+                ids = f"{allowed.start} to {allowed.stop - 1}"
+                whose = "it is" if name == own.name else f"gateway {name} is"
+                return f"gateway {own.name} has device {wrong[0]}, and {whose} registered for {ids}"
+        return ""
+
+    def _refuse(self, own: Gateway, now: float, message: str, hint: str | None) -> None:
+        # hint: of an error that ends the run before it has begun; None: it goes on without that gateway.
+        if hint is not None:
+            raise UsageError(message, hint=hint)
+        self._warn(f"{message}: what {own.name} says does not count")
+        own.next = now + _UNWANTED
+
+    def believed(self) -> int:
+        """The last number that gateways have used, as far as they are believed.
+
+        One that lies must not make the host use up the numbers, or leave honest ones behind: so none is believed that
+        is far ahead of all the others, and each only as it said first.
+        """
+        ours = last_number(self._store)
+        first = {own.name: own.first for own in self.all.values() if own.first is not None}
+        least = min(first.values(), default=0)
+        if len(first) == 1:
+            least = ours if ours else min(least, wire.CLIENT_AHEAD // 2)
+        most = max(ours, least) + wire.FLEET_AHEAD
+        for name, last in first.items():
+            if last > most and name not in self._doubted:
+                self._doubted.add(name)
+                self._warn(
+                    f"gateway {name} says that it was asked round {last}, which this host has not asked; it is not "
+                    f"believed: if it is so, go on with --after-round {last}"
+                )
+        return max((last for last in first.values() if last <= most), default=0)

@@ -1,0 +1,269 @@
+"""A gateway: asks the devices of its site what a host asks of it, and answers each question exactly once.
+
+Its store has the keys, and the reports never leave it: a host learns counts, and why how many devices refused. What it
+is asked is durable before a device hears of it, and so is the answer before the host does: however often either of
+them dies or asks again, the same question gets the same bytes, and no device pays twice.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Protocol
+
+import numpy as np
+
+from tern import __version__, wire
+from ternhost.count.members import Members, integers
+from ternhost.count.questions import Averaged, Question, decode_body, question_of
+from ternhost.count.rounds import RoundResult
+from ternhost.errors import DeviceError, StorageError, TernError
+from ternhost.reach.driver import AllRefused, Driver, Progress, Terms, Warn
+from ternhost.reach.gateway import messages
+from ternhost.reach.gateway.answers import answer_to, is_hashed, is_vector
+from ternhost.reach.gateway.frames import MessageError
+from ternhost.reach.gateway.messages import Ask, Hello, Here, Model, Refused, Still, Taken
+from ternhost.store.round_numbers import last_number
+from ternhost.store.runs import ABANDONED
+from ternhost.store.store import Store
+
+_TICK = 0.1  # seconds after which a gateway with nothing to do looks whether there is something
+_LOOK = 1.0  # seconds between two looks at its own fleet
+
+
+class SiteDriver(Driver, Protocol):
+    """A driver that a gateway can have: the questions of a host come with terms of their own."""
+
+    terms: Terms
+    individual: bool
+
+    def abandon(self, number: int) -> None:
+        """Have `collect` of that round return soon, with what there is. Safe in any thread."""
+
+
+class Gateway:
+    """One round at a time. `handle` may be called by any thread; `run` is for the one that has opened the store."""
+
+    def __init__(
+        self,
+        store: Store,
+        driver: SiteDriver,
+        *,
+        fleet: str = "",
+        single_results: bool = False,
+        silence: float = Terms.silence,
+        warn: Warn = lambda message: None,
+    ) -> None:
+        """fleet: its kind, for the host. single_results: whether the host may have results of single devices, without
+        their names. silence: of Terms. Raises StorageError, and MessageError for a store of another version.
+        """
+        self._store = store
+        self._driver = driver
+        self._fleet = fleet
+        self._single_results = single_results
+        self._silence = silence
+        self._warn = warn
+        self._changed = threading.Condition()  # guards all below
+        self._last = last_number(store)
+        self._digest = b""  # of the last question, if that is of a host
+        self._to_do: Ask | None = None
+        self._answer: bytes | None = None
+        self._progress = Still(0)
+        self._models: list[Averaged] = []
+        self._here: Here | None = None
+        self._stopped = False
+        self._closed = False
+        self._take_up()
+
+    def _take_up(self) -> None:
+        last = self._store.last_question()
+        if last is None or last[0] < self._last:
+            return
+        self._last, self._digest, message = last
+        self._progress = Still(self._last)
+        if messages.kind_of(message) == messages.ASK:
+            self._to_do = messages.decode_ask(message)
+        else:
+            self._answer = message
+
+    def ready(self) -> int | None:
+        """Wait until it can answer; how many devices it has then, None where it has ended before."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._here is not None or self._closed)
+            return None if self._here is None else len(self._here.devices)
+
+    # What a host says, in any thread
+
+    def handle(self, payload: bytes) -> bytes:
+        """The reply to a message. Raises DeviceError where the gateway begins or ends."""
+        try:
+            message = messages.decode(payload)
+        except MessageError as error:
+            return Refused(0, str(error), "host and gateway must be of the same version of tern").encode()
+        if isinstance(message, Hello):
+            return self._who().encode()
+        if isinstance(message, Model):
+            with self._changed:
+                self._models = [message.averaged]
+            return Taken().encode()
+        if isinstance(message, Ask):
+            return self._asked(message)
+        return Refused(0, "a host does not say that to a gateway").encode()
+
+    def _who(self) -> Here:
+        with self._changed:
+            self._changed.wait_for(lambda: self._here is not None or self._closed, messages.LONGEST_HOLD)
+            if self._here is None or self._closed:
+                raise DeviceError("the gateway is not ready")
+            return self._here
+
+    def _asked(self, ask: Ask) -> bytes:
+        here = self._who()
+        with self._changed:
+            if refused := self._objection(ask, here):
+                return refused.encode()
+            if ask.number > self._last:
+                if self._to_do is not None:
+                    self._driver.abandon(self._to_do.number)
+                self._last, self._digest = ask.number, ask.digest
+                self._to_do, self._answer = ask, None
+                self._progress = Still(ask.number)
+            self._changed.wait_for(
+                lambda: self._answer is not None or self._last != ask.number or self._closed, ask.hold
+            )
+            if self._last != ask.number:
+                return Refused(ask.number, f"round {ask.number} was given up for round {self._last}").encode()
+            return self._answer or self._progress.encode()
+
+    def _objection(self, ask: Ask, here: Here) -> Refused | None:
+        """Why a question is not answered; the number can still have another one, if it had none."""
+        number = ask.number
+        if number < self._last:
+            return Refused(
+                number, f"round {number} is before round {self._last}, the last one of this gateway"
+            )
+        if number == self._last:
+            if ask.digest == self._digest:
+                return None
+            why = "is another question by now" if self._digest else "is one that the gateway asked by itself"
+            return Refused(number, f"round {number} {why}", "ask the next round")
+        if number - self._last > wire.CLIENT_AHEAD:  # no device would answer it, and numbers only grow
+            return Refused(number, f"round {number} is too far after round {self._last}")
+        if ask.individual and not self._single_results and any(map(is_vector, _questions(ask))):
+            return Refused(
+                number,
+                "this gateway does not pass on the results of single devices",
+                "ask for --answer label, or start it with --single-results",
+            )
+        if ask.individual and len(ask.categories) != len(ask.cohorts):
+            return Refused(number, "the host does not say how many categories there are")
+        known = Members(here.devices)
+        for cohort in ask.cohorts:
+            ids = integers(cohort.devices)
+            if np.any(strange := known.find(ids) < 0):
+                why = f"device {ids[strange][0]} is none of this gateway's by now"
+                return Refused(number, why, "ask the next round")
+        return None
+
+    # What is done about it, in the thread of the store
+
+    def run(self) -> None:
+        """Answer until `stop`. Raises TernError where the fleet cannot be reached at first, or the disk fails."""
+        try:
+            for asked in self._store.open_rounds():
+                if self._to_do is None or asked.number != self._to_do.number:
+                    self._store.end_round(asked.number, ABANDONED)
+            with self._driver as driver:
+                under_way = driver.resume()
+                looked = -_LOOK
+                while not self._stopped:
+                    if time.monotonic() - looked >= _LOOK:
+                        self._look()
+                        looked = time.monotonic()
+                    if self._to_do is None:
+                        driver.wait(_TICK)
+                    else:
+                        self._do(self._to_do, under_way)
+                        looked = -_LOOK
+                    under_way = []
+        finally:
+            with self._changed:
+                self._closed = True
+                self._changed.notify_all()
+
+    def stop(self) -> None:
+        """Have `run` return soon; a round under way is taken up at the next start. Safe in a signal handler."""
+        self._stopped = True
+        self._driver.stop()
+
+    def _look(self) -> None:
+        devices = integers(self._driver.devices)
+        boards, left = self._driver.sight.boards, self._driver.budget_left
+        with self._changed:
+            self._here = Here(
+                devices, self._last, self._fleet, __version__, boards, left, self._single_results
+            )
+            models, self._models = self._models, []
+            self._changed.notify_all()
+        for averaged in models:
+            if self._store.last_round():  # a model is made after a round, and nobody was asked before
+                self._driver.publish(averaged)
+
+    def _do(self, ask: Ask, under_way: list[int]) -> None:
+        number = ask.number
+        self._store.save_question(number, ask.digest, ask.encode())
+        answer: bytes | None
+        ended = ABANDONED
+        try:
+            result = self._collect(ask, number in under_way)
+        except StorageError:
+            raise
+        except TernError as error:
+            self._warn(f"round {number}: {error.message}")
+            answer = Refused(number, error.message, error.hint or "").encode()
+        except (ValueError, LookupError, ArithmeticError) as error:  # no question may end a gateway
+            self._warn(f"round {number}: {type(error).__name__}: {error}")
+            answer = Refused(number, f"the gateway cannot ask that: {error}").encode()
+        else:
+            if result is None:
+                return  # stopped: the question is taken up at the next start
+            answer, ended = answer_to(ask, result).encode(), result.ended
+        with self._changed:
+            current = self._last == number
+            if not current:
+                answer, ended = None, ABANDONED
+        with self._store.transaction():
+            self._store.end_round(number, ended)
+            if answer is not None:
+                self._store.save_question(number, ask.digest, answer)
+        with self._changed:
+            if self._last == number:
+                self._to_do, self._answer = None, answer
+            self._changed.notify_all()
+
+    def _collect(self, ask: Ask, under_way: bool) -> RoundResult | None:
+        driver, number = self._driver, ask.number
+        driver.terms = Terms(ask.quorum, ask.deadline, self._silence)
+        driver.individual = ask.individual and any(
+            is_vector(own) or is_hashed(own) for own in _questions(ask)
+        )
+
+        def tell(progress: Progress) -> None:
+            with self._changed:
+                if self._last == number:
+                    self._progress = Still(number, progress.reports)
+
+        try:
+            if not under_way:
+                devices = [cohort.devices for cohort in ask.cohorts]
+                driver.open(number, list(zip(_questions(ask), devices, strict=True)))
+            with self._changed:
+                if self._last != number:  # before there was something to abandon
+                    driver.abandon(number)
+            return driver.collect(number, tell)
+        except AllRefused as error:
+            return error.result
+
+
+def _questions(ask: Ask) -> list[Question]:
+    return [question_of(decode_body(cohort.body)) for cohort in ask.cohorts]

@@ -1,0 +1,281 @@
+"""What a gateway runs: any fleet, as its gateway.json says from its first start on; and how that is opened."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, Self, cast
+
+import numpy as np
+
+from tern import ledger, wire
+from ternhost import datasets
+from ternhost.datasets import Holdings
+from ternhost.errors import StorageError, UsageError
+from ternhost.files import write_whole
+from ternhost.options import names_of, option, require
+from ternhost.privacy.accounting import Policy
+from ternhost.privacy.base import parse_epsilon
+from ternhost.provision.boards import FLEET_NAME, board_directories, new_keys, provision_board
+from ternhost.reach import fleet
+from ternhost.reach.driver import Terms, Warn
+from ternhost.reach.fleet import Fleet, Setting
+from ternhost.reach.gateway.site import Gateway, SiteDriver
+from ternhost.store import store_file
+from ternhost.store.round_numbers import last_number
+from ternhost.store.store import Store
+
+FILE = "gateway.json"
+_RUNS = "runs"  # the member of gateway.json with all of this; others are the way's to the server
+_CLIENTS = 1000  # on emulated boards, where nobody says
+_WHAT = "what the gateway runs"
+_MADE = "clients that tern makes: simulated, or on emulated boards"
+_NEW = "new"  # directory of boards whose keys are in no store yet
+_NAME = "gateway"  # of what opens rounds in a gateway's store
+# Of the device library; boards that run its firmware get all that a host may ask for.
+_MODULES = ("inference", "local", "collect", "lhp", "softmax")
+
+
+@dataclass(frozen=True)
+class SiteFleet:
+    """Options of a gateway. What tern makes, it makes at the first start; later ones go on with it."""
+
+    fleet: str = option("", "its devices: see 'tern fleet kinds'", group=_WHAT, metavar="KIND:...", shown="")
+    store: str | None = option(
+        None,
+        "the store with the devices' keys",
+        group=_WHAT,
+        metavar="FILE",
+        shown="the fleet's, or one beside it",
+    )
+    single_results: bool = option(
+        False,
+        "pass on the results of single devices, without their names, where an inference asks for vectors",
+        group=_WHAT,
+        kind=bool,
+    )
+    silence: float = option(
+        Terms.silence,
+        "seconds without a word of a board, after which rounds go on without it",
+        group=_WHAT,
+        kind=float,
+        metavar="SECONDS",
+    )
+    dataset: str = option("flights", "what they hold", group=_MADE, metavar="NAME")
+    classes: bool = option(
+        False, "their labels are numbers of classes, from 0, for softmax regression", group=_MADE, kind=bool
+    )
+    clients: int | None = option(
+        None, "how many", group=_MADE, kind=int, metavar="N", shown="1000, or as many as are simulated"
+    )
+    first_id: int = option(
+        1,
+        "id of the first: client i holds the i-th part of the data set, and no two gateways may share an id",
+        group=_MADE,
+        kind=int,
+        metavar="ID",
+    )
+    records: int = option(1, "records of each", group=_MADE, kind=int, metavar="N")
+    seed: int = option(
+        1, "which records they hold: the same at every site", group=_MADE, kind=int, metavar="S"
+    )
+    budget: str = option(
+        "2", "epsilon of a client on emulated boards, for its life", group=_MADE, metavar="E"
+    )
+    largest: str | None = option(
+        None, "epsilon that one report of theirs may cost", group=_MADE, metavar="E", shown="the budget"
+    )
+
+    def __post_init__(self) -> None:
+        if not self.fleet:
+            raise UsageError("--fleet must name the gateway's devices", hint=f"a fleet is {fleet.forms()}")
+        kind = fleet.parse(self.fleet)
+        if kind.by_gateways:
+            raise UsageError(
+                "a gateway asks its own devices, and no other gateways", hint="such as port:/dev/ttyACM0"
+            )
+        require(self.clients is None or self.clients >= 1, "clients", "1 or more", self.clients)
+        most = wire.FLEET - (self.count(kind) or 1)
+        require(1 <= self.first_id <= most, "first_id", f"1 to {most}", self.first_id)
+        require(1 <= self.records <= 0xFFFF, "records", "1 to 65535", self.records)
+        require(self.seed >= 0, "seed", "0 or more", self.seed)
+        require(0 < self.silence <= 86_400, "silence", "above 0 and at most 86400 seconds", self.silence)
+        _ = self.policy
+
+    @property
+    def policy(self) -> Policy:
+        """What each client on emulated boards allows. Raises UsageError."""
+        budget = parse_epsilon(self.budget, ledger.MAX_BUDGET, "--budget")
+        largest = (
+            budget if self.largest is None else parse_epsilon(self.largest, ledger.MAX_BUDGET, "--largest")
+        )
+        return Policy(largest, budget)
+
+    def count(self, kind: Fleet) -> int | None:
+        """How many clients tern makes; None where it makes none."""
+        if kind.simulated:
+            return self.clients or kind.clients
+        return (self.clients or _CLIENTS) if kind.provisions else None
+
+    def holdings(self) -> Holdings:
+        """What the clients of all sites hold that have this data set. Raises UsageError."""
+        data = datasets.held(self.dataset, classes=self.classes)
+        rows = data.records(data.training)
+        require(
+            self.records <= len(rows), "records", f"at most the {len(rows)} of the data set", self.records
+        )
+        return Holdings(rows, np.random.default_rng(self.seed).permutation(len(rows)), self.records)
+
+    # In gateway.json
+
+    @classmethod
+    def of(cls, directory: Path, named: Mapping[str, Any]) -> Self:
+        """As the directory has it, but for what is `named` now. Raises UsageError where that was settled before."""
+        saved = _read(directory).get(_RUNS)
+        if saved is None:
+            return cls(**named)._anywhere()
+        known = {name: value for name, value in saved.items() if name in names_of(cls)}
+        now = cls(**{**known, **named})._anywhere()
+        for name in named.keys() & _SETTLED:
+            if getattr(now, name) != known.get(name):
+                flag, was = f"--{name.replace('_', '-')}", known.get(name)
+                begun = f"without {flag}" if was is None else f"with {flag} {was}"
+                raise UsageError(
+                    f"{directory} was begun {begun}, not with {getattr(now, name)}",
+                    hint="its devices, and what they have answered, stay as they are; for others write another"
+                    " directory",
+                )
+        return now
+
+    def _anywhere(self) -> Self:
+        # Its paths good from any working directory.
+        store = self.store and os.path.abspath(Path(self.store).expanduser())
+        return replace(self, fleet=fleet.parse(self.fleet).anywhere, store=store)
+
+    def save(self, directory: Path) -> None:
+        """Write it into gateway.json, whose other members stay. Raises StorageError."""
+        told = _read(directory)
+        if told.get(_RUNS) == asdict(self):
+            return
+        _make(directory)
+        try:
+            write_whole(
+                directory / FILE, json.dumps({**told, _RUNS: asdict(self)}, indent=1).encode() + b"\n"
+            )
+        except OSError as error:
+            raise StorageError(f"{directory / FILE}: {error.strerror}") from error
+
+
+_SETTLED = {"dataset", "classes", "clients", "first_id", "records", "seed", "store"}
+
+
+def _read(directory: Path) -> dict[str, Any]:
+    path = directory / FILE
+    try:
+        told = json.loads(path.read_text())
+    except FileNotFoundError:
+        return {}
+    except OSError as error:
+        raise StorageError(f"{path}: {error.strerror}") from error
+    except ValueError as error:
+        raise UsageError(f"{path} is no JSON: {error}") from error
+    if not isinstance(told, dict):
+        raise UsageError(f"{path} is no object of JSON")
+    return told
+
+
+@contextmanager
+def opened(directory: str | Path, runs: SiteFleet, warn: Warn = lambda message: None) -> Iterator[Gateway]:
+    """The gateway of a directory, with its store open; boards that tern makes are made where there are none yet.
+
+    Raises TernError.
+    """
+    directory = Path(directory)
+    kind = fleet.parse(runs.fleet)
+    made = kind.provisions or kind.simulated
+    path = Path(runs.store) if runs.store else kind.default_store
+    if path is None and not made:
+        raise UsageError("--store must name the store with the devices' keys")
+    _make(directory)
+    with Store(path or directory / store_file.NAME, create=made) as store:
+        if kind.provisions:
+            _provision(directory, kind, runs, store, warn)
+        setting = Setting(
+            store=store,
+            directory=directory,
+            run=_NAME,
+            terms=Terms(silence=runs.silence),
+            warn=warn,
+            holdings=_holdings(kind, runs, warn) if kind.simulated else None,
+            clients=runs.count(kind),
+            seed=runs.seed + (runs.first_id << 32),  # clients of two gateways must not draw the same
+            first=runs.first_id,
+            modules=_MODULES,
+            standing=True,
+        )
+        driver = cast(SiteDriver, kind.driver(setting))
+        runs.save(directory)  # not before: what cannot be run can be corrected
+        yield Gateway(
+            store,
+            driver,
+            fleet=kind.word,
+            single_results=runs.single_results,
+            silence=runs.silence,
+            warn=warn,
+        )
+
+
+def _make(directory: Path) -> None:
+    try:
+        directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+    except OSError as error:
+        raise StorageError(f"{directory}: {error.strerror}") from error
+
+
+def _holdings(kind: Fleet, runs: SiteFleet, warn: Warn) -> Holdings:
+    """What its clients hold; `warn` is told where some hold what others do, here or at another site."""
+    found = runs.holdings()
+    last = runs.first_id + (runs.count(kind) or 1) - 1
+    if last > found.clients:
+        warn(
+            f"--dataset {runs.dataset} has records for {found.clients:,} clients: those with ids from "
+            f"{max(runs.first_id, found.clients + 1):,} to {last:,} hold again what the ids from 1 on do"
+        )
+    return found
+
+
+def _provision(directory: Path, kind: Fleet, runs: SiteFleet, store: Store, warn: Warn) -> None:
+    count = runs.count(kind)
+    assert count is not None
+    ids = range(runs.first_id, runs.first_id + count)
+    known, new = store.keys(), directory / _NEW
+    if ids.start in known:
+        if (new / FLEET_NAME).exists():
+            (new / FLEET_NAME).rename(directory / FLEET_NAME)
+        return
+    if (directory / FLEET_NAME).exists():
+        raise StorageError(
+            f"{store.path} has no keys of the boards in {directory / FLEET_NAME}",
+            hint="put the store back that has; where it is lost, write another directory",
+        )
+    if kind.count > count:
+        raise UsageError(
+            f"{kind.count} boards for {count} clients leave boards without one", hint="ask for fewer boards"
+        )
+    rows = _holdings(kind, runs, warn).rows(np.arange(ids.start - 1, ids.stop - 1))
+    runs.save(directory)  # before there are devices of it
+    shutil.rmtree(new, ignore_errors=True)  # of a start that was cut off: no board of it ever ran
+    keys = new_keys(ids)
+    boards = board_directories(new, kind.count)
+    bounds = [count * board // len(boards) for board in range(len(boards) + 1)]
+    for board, start, end in zip(boards, bounds, bounds[1:], strict=False):
+        own = rows[start:end].reshape(-1, rows.shape[2])
+        of_board = [keys[device] for device in ids[start:end]]
+        provision_board(board, ids[start], of_board, own, runs.policy, 0, last_number(store))
+    store.add_devices(keys)  # now there are boards
+    (new / FLEET_NAME).rename(directory / FLEET_NAME)

@@ -1,0 +1,192 @@
+"""A board on a port as a round sees it: its link, its clients, and what it is being asked."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from typing import Any
+
+from tern import frames, host_frames, wire
+from ternhost.errors import DeviceError, TernError
+from ternhost.reach.links import Events, Link, open_link
+from ternhost.store.boards import told_by
+
+UNDER_WAY = 16  # requests to one board; enough that it never waits for the host to commit the answers
+MAX_TRIES = 12  # requests to one device in one round
+PATIENCE = 1.0  # seconds of silence until a board is asked again; doubles up to
+MAX_PATIENCE = 8.0
+_REOPEN_EVERY = 2.0
+_REOPEN_TIMEOUT = 1.0
+_MOST_CLIENTS = 1 << 20  # of a board: what is mapped is what it says
+_TICK = 0.05
+
+
+class Board:
+    """A board of the fleet: its link (None while it is gone), its clients, and what it is being asked."""
+
+    def __init__(self, port: str) -> None:
+        self.port = port
+        self.link: Link | None = None
+        self.clients = range(0)
+        self.budget_left: int | None = None  # of its first client, micro-epsilon
+        self.told: dict[str, Any] = {}  # in its hello
+        self.error: DeviceError | None = None
+        self.given_up: list[int] = []  # in this round, when it was left out
+        self.left_out = False  # the rounds go on without it until it answers again
+        self.unsure = False  # whether a model that was sent to it has arrived
+        self.opened = 0.0  # when its port was opened last, or tried
+        self._opening: threading.Thread | None = None
+        self.begin([], 0.0)
+
+    def begin(self, devices: Iterable[int], now: float) -> None:
+        """Start on a round's devices."""
+        self.to_ask = deque(devices)
+        self.under_way: dict[int, int] = {}  # device -> serial number of its latest request
+        self.tries: dict[int, int] = {}
+        self.waiting: dict[int, float] = {}  # device -> when it may be asked again
+        self._requests = 0
+        self.patience = PATIENCE
+        self.heard = now
+        self.asked_again = now
+        self.given_up = []
+
+    def open(self, events: Events, timeout: float) -> host_frames.Hello:
+        """Open the port and say hello."""
+        link = open_link(self.port, events)
+        try:
+            hello: host_frames.Hello = link.hello(timeout)
+        except BaseException:
+            link.close()
+            raise
+        clients = range(hello.first or 0, (hello.first or 0) + (hello.clients or 0))
+        if len(clients) > _MOST_CLIENTS or clients.stop > wire.FLEET:
+            link.close()
+            raise DeviceError(
+                f"the board on {self.port} says that it has {len(clients):,} clients from {clients.start} on",
+                hint="no board has so many: provision it anew, or do not use it",
+            )
+        if self.clients and clients != self.clients:
+            link.close()
+            raise DeviceError(
+                f"another board than before is on {self.port}", hint="put each board back where it was"
+            )
+        self.clients = clients
+        self.budget_left = hello.budget
+        self.told = told_by(hello)
+        self.error = None
+        self.link = link  # last: whoever sees it may use it
+        return hello
+
+    def reopen(self, events: Events, now: float) -> None:
+        """Try it in a thread, if it is time to: a port may take long to tell that nobody is there."""
+        if self.link or (self._opening and self._opening.is_alive()) or now - self.opened < _REOPEN_EVERY:
+            return
+        self.opened = now
+        self._opening = threading.Thread(target=self._try_to_open, args=(events,), daemon=True)
+        self._opening.start()
+
+    def _try_to_open(self, events: Events) -> None:
+        try:
+            self.open(events, _REOPEN_TIMEOUT)
+        except DeviceError as error:
+            self.error = error
+
+    def lose(self, error: DeviceError) -> None:
+        """The link is gone: whatever was under way is to be asked again once it is back."""
+        self.close()
+        self.error = error
+        self.to_ask.extendleft(reversed(self.under_way))
+        self.under_way.clear()
+
+    def close(self) -> None:
+        if self._opening and self._opening is not threading.current_thread():
+            self._opening.join()
+        if self.link:
+            self.link.close()
+            self.link = None
+
+    def feed(self, request: Callable[[int], bytes]) -> list[int]:
+        """Send requests up to UNDER_WAY; return the devices that have been asked too often."""
+        given_up = []
+        while self.link and self.to_ask and len(self.under_way) < UNDER_WAY:
+            device = self.to_ask.popleft()
+            if self.tries.get(device, 0) >= MAX_TRIES:
+                given_up.append(device)
+                continue
+            self.tries[device] = self.tries.get(device, 0) + 1
+            self._requests += 1
+            self.under_way[device] = self._requests
+            self.link.send(request(device))
+        return given_up
+
+    def answered(self, devices: Iterable[int]) -> None:
+        """These have reported or refused. What was asked before them and is still under way was lost."""
+        latest = 0
+        for device in devices:
+            request = self.under_way.pop(device, 0)
+            latest = max(latest, request)
+            if not request:  # it answered after all, while it was to be asked again
+                self.waiting.pop(device, None)
+                with suppress(ValueError):
+                    self.to_ask.remove(device)
+        lost = [device for device, request in self.under_way.items() if request < latest]
+        self.to_ask.extendleft(reversed(lost))
+        for device in lost:
+            del self.under_way[device]
+
+    def lost_one(self, device: int) -> None:
+        """A request came damaged: that of `device`, or, if the board cannot tell, the oldest under way."""
+        if device == wire.BOARD:
+            device = next(iter(self.under_way), wire.BOARD)
+        if self.under_way.pop(device, None):
+            self.to_ask.append(device)
+
+    def wait(self, device: int, until: float) -> None:
+        """Ask this one again, but not before `until`."""
+        if self.under_way.pop(device, None):
+            self.tries[device] = 0
+            self.waiting[device] = until
+
+    def nudge(self, now: float) -> None:
+        """Have those asked again whose time has come, and the oldest if the board is silent beyond patience."""
+        for device in [device for device, until in self.waiting.items() if now >= until]:
+            del self.waiting[device]
+            self.to_ask.append(device)
+            self.heard = now
+        if self.link and self.under_way and now - max(self.heard, self.asked_again) > self.patience:
+            self.asked_again = now
+            self.patience = min(2 * self.patience, MAX_PATIENCE)
+            oldest = next(iter(self.under_way))
+            del self.under_way[oldest]
+            self.to_ask.appendleft(oldest)
+
+    # The model
+
+    def hand_out(self, model: bytes, key: bytes | None) -> None:
+        """Send a MODEL, given without its tag, under the key of its first client; no answer comes."""
+        if model and key and self.link:
+            self.link.send(model + bytes(frames.tag(key, model)))
+            self.unsure = True
+
+    def hear_out(self, end: float) -> TernError | None:
+        """Wait, until `end` or a little longer, for it to have its model; what says that it may have none.
+
+        Its HELLO comes after whatever was sent to it before.
+        """
+        if not self.link or not self.unsure:
+            return None
+        while self.link.backlog() and time.monotonic() < end:
+            time.sleep(_TICK)
+        try:
+            self.link.hello(max(_REOPEN_TIMEOUT, end - time.monotonic()))
+        except TernError as error:
+            return error
+        self.unsure = False
+        return None
+
+    @property
+    def busy(self) -> bool:
+        return bool(self.to_ask or self.under_way or self.waiting)

@@ -1,0 +1,315 @@
+"""Boards on serial links, asked for the reports of a round.
+
+A board answers one request after the other. So few requests are kept under way to each; an answer that overtakes
+an earlier request tells that this one, or its answer, was lost, and it is asked again; so is the oldest one when a
+board falls silent. Asking again is harmless: a device that has reported sends the same bytes again (ledger.md).
+
+A board that is lost or silent for too long is left out, so that the round goes on at the others' speed, and is taken
+back when it answers to its port again.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from types import TracebackType
+from typing import Self
+
+from tern import frames, wire
+from tern.storage import MAX_PAUSE
+from ternhost.count.aggregator import Accepted
+from ternhost.count.questions import Averaged
+from ternhost.count.rounds import RoundResult
+from ternhost.errors import DeviceError
+from ternhost.reach.driver import Progress, Tell, Terms, Warn
+from ternhost.reach.fleet import Boards
+from ternhost.reach.links import Events, Received
+from ternhost.reach.ports.board import PATIENCE, Board
+from ternhost.reach.stored import StoredDriver
+from ternhost.store import kept_model
+from ternhost.store.store import Store
+
+_CHECK_EVERY = 0.5  # seconds between two looks whether the processes of emulated boards live
+_TICK = 0.05
+_HELLO_TIMEOUT = 20.0  # boards may have been started just now
+_HEARING_OUT = 10.0  # in the end, until all have their model
+
+
+class BoardsDriver(StoredDriver):
+    """Boards on ports, joined to an aggregator over `store`."""
+
+    def __init__(
+        self,
+        store: Store,
+        boards: Boards,
+        terms: Terms,
+        *,
+        run: str | None = None,
+        individual: bool = False,
+        warn: Warn = lambda message: None,
+    ) -> None:
+        """boards: opened with the driver. Others as of StoredDriver."""
+        super().__init__(store, terms, run=run, individual=individual, warn=warn)
+        self._fleet = boards
+        self._events: Events = queue.SimpleQueue()
+        self.boards: list[Board] = []
+        self._board_of: dict[int, Board] = {}
+        self._checked = 0.0
+        self._failed: Mapping[str, DeviceError] = {}
+        self._stopped = threading.Event()
+
+    def __enter__(self) -> Self:
+        self._fleet.__enter__()
+        try:
+            self.boards = [Board(port) for port in self._fleet.ports]
+            for board in self.boards:
+                try:
+                    board.open(self._events, _HELLO_TIMEOUT)
+                except DeviceError:
+                    self._raise_failed()  # may know better why
+                    raise
+            self._map_devices()
+            self._sightings.forget()
+            for board in self.boards:
+                self._hand_out_model(board)
+                self._saw(board)
+            self._sightings.write()
+        except BaseException as error:
+            self.__exit__(type(error), error, None)
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None:
+            self._hear_out()
+            self._note_heard()
+            self._sightings.forget()
+        for board in self.boards:
+            board.close()
+        self._fleet.__exit__(kind, error, trace)
+
+    def _saw(self, board: Board, error: DeviceError | None = None) -> None:
+        there, told = not board.left_out, board.told
+        why = None if error is None else error.message
+        self._sightings.saw(board.port, board.clients, board.heard, online=there, told=told, error=why)
+
+    def _note_heard(self) -> None:
+        for board in self.boards:
+            self._saw(board)
+        self._sightings.write()
+
+    def _map_devices(self) -> None:
+        for board in self.boards:
+            if not board.clients:
+                raise DeviceError(f"the board on {board.port} has no clients", hint="provision it first")
+            for device in board.clients:
+                other = self._board_of.setdefault(device, board)
+                if other is not board:
+                    raise DeviceError(
+                        f"device {device} is on {other.port} and on {board.port}",
+                        hint="provision the boards of a fleet together, so that each has devices of its own",
+                    )
+
+    @property
+    def budget_left(self) -> int | None:
+        left = [board.budget_left for board in self.boards if board.budget_left is not None]
+        return min(left, default=None)
+
+    @property
+    def devices(self) -> list[int]:
+        """Every device on the boards that were there at first."""
+        return sorted(self._board_of)
+
+    def stop(self) -> None:
+        self._stopped.set()
+
+    def wait(self, seconds: float) -> None:
+        self._stopped.wait(seconds)
+
+    # The model
+
+    def publish(self, averaged: Averaged) -> None:
+        """Keep it, and send it to the boards that are there: to each under the key of its first client."""
+        super().publish(averaged)
+        for board in self.boards:
+            self._hand_out_model(board)
+
+    def _hand_out_model(self, board: Board) -> None:
+        first = board.clients.start
+        if model := kept_model.kept(self._store):
+            board.hand_out(kept_model.for_device(model, first), self.aggregator.key(first))
+
+    def _hear_out(self) -> None:
+        end = time.monotonic() + _HEARING_OUT
+        for board in self.boards:
+            if error := board.hear_out(end):
+                self._warn(f"{error.message}: it may have an earlier model, until the next run begins")
+
+    # Rounds
+
+    def collect(self, number: int, tell: Tell = lambda progress: None) -> RoundResult | None:
+        """Ask the devices of a round in flight until it ends, and return its result.
+
+        Raises DeviceError where no board is left, AllRefused where no device reported and some refused, StorageError.
+        """
+        self._begin_round()
+        wanted = self.aggregator.unanswered(number)
+        self._begin(number, wanted, time.monotonic())
+        asked = len(wanted) + self.aggregator.reports(number)
+
+        def request(device: int) -> bytes:
+            return self.aggregator.request(number, device)
+
+        while not self._stopped.is_set():
+            for board in self.boards:
+                if given_up := board.feed(request):
+                    self._give_up(number, given_up, f"{board.port}: {len(given_up)} devices do not answer")
+            self._receive(number)
+            now = time.monotonic()
+            tell(Progress(number, self.aggregator.reports(number), asked))
+            self._end_abandoned(number)
+            for result in self.aggregator.tick(now):
+                if result.number == number:
+                    if self._sightings.due(len(self.boards), ended=True):
+                        self._note_heard()
+                    self._check(result)
+                    return self._whole(result)
+            self._look_after_boards(number, now)
+        return None
+
+    def _begin(self, number: int, wanted: Sequence[int], now: float) -> None:
+        of_board: dict[Board, list[int]] = {board: [] for board in self.boards}
+        homeless = []
+        for device in wanted:
+            board = self._board_of.get(device)
+            if board is None:
+                homeless.append(device)
+            else:
+                of_board[board].append(device)
+        for board, devices in of_board.items():
+            board.begin(devices, now)
+            if board.left_out and not self._is_back(board):
+                self.aggregator.give_up(number, devices)
+                board.begin([], now)
+                board.given_up = devices
+        if homeless:
+            self._give_up(number, homeless, f"{len(homeless)} devices are on no board of this fleet")
+
+    def _give_up(self, number: int, devices: Iterable[int], why: str) -> None:
+        self.aggregator.give_up(number, devices)
+        self._warn(f"round {number}: {why}")
+
+    def _receive(self, number: int) -> None:
+        batch: list[bytes] = []
+        heard: list[tuple[Board, int]] = []
+        for event in _drain(self._events):
+            board = next((board for board in self.boards if board.link is event.link), None)
+            if board and event.error:
+                board.lose(event.error)
+                self._warn(event.error.message)
+            elif board:
+                board.heard = time.monotonic()
+                board.patience = PATIENCE
+                heard += [(board, device) for device in _devices(event.frames, number)]
+            batch += event.frames
+        self._settle(self._take_in(batch))
+        for board, device in heard:  # what has not settled the matter: to be asked again
+            board.lost_one(device)
+
+    def _settle(self, accepted: Accepted) -> None:
+        answered: dict[Board, list[int]] = {}
+        refused = [(refusal.round, refusal.device) for refusal in accepted.refusals]
+        for _, device in (*accepted.reports, *refused):
+            if board := self._board_of.get(device):
+                answered.setdefault(board, []).append(device)
+        for board, devices in answered.items():
+            board.answered(devices)
+        for error in accepted.unread:
+            if error.code == wire.ERR_TOO_SOON and (board := self._board_of.get(error.device)):
+                board.wait(error.device, time.monotonic() + min(error.detail, MAX_PAUSE))
+
+    # Boards that fail
+
+    def _look_after_boards(self, number: int, now: float) -> None:
+        if self._sightings.due(len(self.boards)):
+            self._note_heard()
+        if now - self._checked > _CHECK_EVERY:
+            self._checked = now
+            self._failed = self._fleet.failed()
+            for board in self.boards:
+                if board.port in self._failed and not board.left_out:
+                    self._leave_out(number, board, self._failed[board.port])
+        for board in self.boards:
+            if board.left_out and board.port not in self._failed:
+                board.reopen(self._events, now)
+                if self._is_back(board):
+                    # What it still answers in this round counts, but nobody waits for that.
+                    board.begin(board.given_up, now)
+            if not board.busy:
+                continue
+            if now - board.heard > self.terms.silence and not board.waiting:
+                silent = DeviceError(
+                    f"the board on {board.port} has been silent for {self.terms.silence:g} s",
+                    hint="check its power; 'tern device ping BOARD' asks it",
+                )
+                self._leave_out(number, board, board.error or silent)
+            else:
+                board.reopen(self._events, now)
+                board.nudge(now)
+
+    def _leave_out(self, number: int, board: Board, error: DeviceError) -> None:
+        devices = [*board.under_way, *board.to_ask, *board.waiting]
+        board.error = error
+        board.left_out = True
+        board.opened = time.monotonic()
+        board.close()
+        self._saw(board, error)
+        self._sightings.write()
+        self._give_up(number, devices, f"{error.message}; {board.port} is left out until it answers again")
+        board.begin([], board.opened)
+        board.given_up = devices
+
+    def _is_back(self, board: Board) -> bool:
+        # Whether a board that was left out has answered to its port again.
+        if board.link is None:
+            return False
+        board.left_out = False
+        self._saw(board)
+        self._sightings.write()
+        self._hand_out_model(board)
+        self._warn(f"the board on {board.port} is back")
+        return True
+
+    def _raise_failed(self) -> None:
+        for error in self._fleet.failed().values():
+            raise error
+
+    def _check(self, result: RoundResult) -> None:
+        self._check_refusals(result)
+        if not result.reports and all(board.left_out for board in self.boards):
+            self._raise_failed()
+            raise next(board.error for board in self.boards if board.error)
+
+
+def _drain(events: Events) -> list[Received]:
+    # Waits for one, and takes all that are there.
+    drained: list[Received] = []
+    with suppress(queue.Empty):
+        drained.append(events.get(timeout=_TICK))
+        while True:
+            drained.append(events.get_nowait())
+    return drained
+
+
+def _devices(received: Iterable[bytes], number: int) -> Iterator[int]:
+    # The devices that these frames name in this round, checked or not; 0 where a board could not tell.
+    for frame in received:
+        with suppress(frames.FrameError):
+            device, of_round = frames.address(frame)
+            if of_round == number or device == wire.BOARD:
+                yield device

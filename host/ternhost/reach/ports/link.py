@@ -1,0 +1,258 @@
+"""Frames over a serial port, a pty, a socket:// or any other URL of pyserial, with the flow control of wire.md."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import socket
+import threading
+import time
+from typing import Any
+
+import serial
+from serial.tools import list_ports
+from serial.urlhandler import protocol_socket
+
+from tern import frames, host_frames, wire
+from ternhost.errors import DeviceError, UsageError
+from ternhost.reach.links import Events, hello_request
+from ternhost.reach.listening import ListeningLink
+
+BAUD = 115200
+_INTERRUPT = b"\x03"  # Ctrl-C of a console
+_POLL = 0.1  # seconds that a read waits, and so the longest that the reader takes to see that it should end
+_WRITE_TIMEOUT = 5.0
+_LAST_WORDS = 0.5  # seconds that a board has to end its answer once its port is given back,
+_PAUSE = 0.05  # and of silence that end it
+# Bytes that have waited this long without a credit: some credits were lost, with a board that was reset or with
+# bytes that were damaged. The host then begins to count anew.
+_STALL = 2.0
+
+
+class SerialLink(ListeningLink):
+    """A link to the board on a port. A thread reads the port and, as credits come, writes what waits for room."""
+
+    def __init__(self, port: str, events: Events) -> None:
+        """Open `port`, for this process alone. Raises DeviceError and UsageError."""
+        super().__init__(port, events)
+        self._port = open_port(port)
+        self._lock = threading.Lock()  # guards what follows, and writing
+        self._waiting = bytearray()
+        self._within_frame = False  # whether the last byte written was not the end of a frame
+        self._in_flight = 0
+        self._credit = wire.CREDIT
+        self._last_credit = 0.0
+        self._closing = False
+        self._thread = threading.Thread(target=self._read, name=f"link {port}", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """End the reader and give the port back."""
+        self._closing = True
+        if hasattr(self._port, "cancel_read"):
+            with contextlib.suppress(OSError, serial.SerialException):  # it ends within _POLL anyway
+                self._port.cancel_read()
+        if self._thread is not threading.current_thread():
+            self._thread.join()
+        self._port.close()
+
+    # Sending
+
+    def send(self, frame: bytes) -> None:
+        """Send a frame, as soon as the board has room for it. A lost link shows on the events, not here."""
+        out = bytearray(frames.cobs_size(len(frame)))
+        n = frames.cobs_encode(frame, len(frame), out)
+        with self._lock:
+            if not self._waiting:
+                self._last_credit = time.monotonic()
+            self._waiting += memoryview(out)[:n]
+            self._pump()
+
+    def backlog(self) -> int:
+        """As Link's."""
+        with self._lock:
+            return len(self._waiting)
+
+    def _pump(self) -> None:
+        # What has room goes out; the rest waits for credits. Holds the lock.
+        n = min(wire.IN_FLIGHT - self._in_flight, len(self._waiting))
+        if n > 0 and self._write(self._waiting[:n]):
+            self._within_frame = self._waiting[n - 1] != 0
+            del self._waiting[:n]
+            self._in_flight += n
+
+    def _write(self, data: bytes | bytearray) -> bool:
+        # Whether it could be written. Holds the lock.
+        if self._lost or self._closing:
+            return False
+        try:
+            self._port.write(data)
+        except (OSError, serial.SerialException) as error:
+            self._lose(_what(error))
+            return False
+        return True
+
+    def _ask_hello(self) -> int:
+        with self._lock:
+            return self._start_anew()
+
+    def _start_anew(self) -> int:
+        # Ends whatever half a frame the board has, and asks who it is; returns the nonce. Nothing more goes out until
+        # it answers: from its HELLO on both sides count from nothing. Holds the lock.
+        out = bytearray(_INTERRUPT)
+        while _INTERRUPT in out:  # it would end the program of a board that is just starting
+            nonce, request = hello_request()
+            out = bytearray(wire.AT_ONCE + frames.cobs_size(len(request)))
+            n = wire.AT_ONCE + frames.cobs_encode(request, len(request), memoryview(out)[wire.AT_ONCE :])
+        if self._within_frame and self._waiting:
+            del self._waiting[: self._waiting.index(0) + 1]
+        self._within_frame = False
+        self._write(out[:n])
+        self._in_flight = wire.IN_FLIGHT
+        self._last_credit = time.monotonic()
+        return nonce
+
+    # Receiving
+
+    def _read(self) -> None:
+        receiver = frames.Receiver()
+        try:
+            while not self._closing:
+                data = self._port.read(self._port.in_waiting or 1)
+                if data:
+                    self._take(receiver, data)
+                with self._lock:
+                    if self._waiting and time.monotonic() - self._last_credit > _STALL:
+                        self._start_anew()
+        except (OSError, serial.SerialException) as error:
+            with self._lock:
+                self._lose(_what(error))
+
+    def _take(self, receiver: frames.Receiver, data: bytes) -> None:
+        received = []
+        receiver.give(data)
+        with self._lock:
+            while (n := receiver.next()) != frames.MORE:
+                frame = bytes(receiver.frame[: max(n, 0)])
+                if n == 0:
+                    self._grant(self._in_flight - self._credit)
+                else:
+                    received.append(frame)
+                    if frame and frame[0] == wire.HELLO:
+                        self._grant(0)
+        self._heard(received)
+
+    def _grant(self, in_flight: int) -> None:
+        # Holds the lock.
+        self._in_flight = max(0, in_flight)
+        self._last_credit = time.monotonic()
+        self._pump()
+
+    def _lose(self, why: str) -> None:
+        # Holds the lock.
+        if not self._closing:
+            self._waiting.clear()
+            super()._lose(why)
+
+    def hello(self, timeout: float = 5.0) -> host_frames.Hello:
+        """As Link's; the board says how many bytes a credit stands for."""
+        hello = super().hello(timeout)
+        self._credit = hello.credit or wire.CREDIT
+        return hello
+
+
+def _what(error: Exception) -> str:
+    if isinstance(error, serial.SerialTimeoutException):
+        return "it takes no more bytes"
+    if "returned no data" in str(error):  # how pyserial puts a hang-up
+        return "it was unplugged"
+    if isinstance(error, OSError) and error.errno:
+        return os.strerror(error.errno)
+    return str(error)
+
+
+class _SocketPort(protocol_socket.Serial):
+    """pyserial's, which leaves its socket open where the other end has gone first; socket:///path is a Unix socket."""
+
+    _socket: Any = None
+
+    def open(self) -> None:
+        path = str(self.portstr).partition("//")[2]
+        if not path.startswith("/"):
+            super().open()
+            return
+        connection = socket.socket(socket.AF_UNIX)
+        try:
+            connection.connect(path)
+        except OSError as error:
+            connection.close()
+            raise serial.SerialException(error.errno, error.strerror) from error
+        connection.setblocking(False)
+        self.logger = None
+        self._socket = connection
+        self.is_open = True
+
+    def close(self) -> None:
+        connection = self._socket
+        if connection and connection.family == socket.AF_UNIX:
+            self._hear_out(connection)
+        try:
+            super().close()
+        finally:
+            if connection:
+                connection.close()
+
+    @staticmethod
+    def _hear_out(connection: socket.socket) -> None:
+        # Unlike TCP's, this socket fails at once for a board that is still answering, which QEMU's may not survive.
+        end = time.monotonic() + _LAST_WORDS
+        with contextlib.suppress(OSError):  # nothing came for a while, or the other end has gone
+            connection.settimeout(_PAUSE)
+            while time.monotonic() < end and connection.recv(4096):
+                pass
+
+
+def open_port(port: str, baud: int = BAUD) -> serial.Serial:
+    """Open a device path or a URL of pyserial, for this process alone. Raises DeviceError and UsageError."""
+    make: Any = _SocketPort if port.lower().startswith("socket://") else serial.serial_for_url
+    try:
+        opened: serial.Serial = make(
+            port, baudrate=baud, timeout=_POLL, write_timeout=_WRITE_TIMEOUT, exclusive=True
+        )
+        return opened
+    except ValueError as error:
+        raise UsageError(f"{port} is no port: {error}", hint="name a device, or a URL of pyserial") from error
+    except serial.SerialException as error:
+        raise _open_error(port, error) from error
+
+
+def _open_error(port: str, error: serial.SerialException) -> DeviceError:
+    code = error.errno
+    if code == errno.ENOENT:
+        found = ", ".join(sorted(candidate.device for candidate in list_ports.comports()))
+        return DeviceError(
+            f"there is no port {port}",
+            hint=f"ports found: {found}" if found else "no serial port was found: is the board plugged in?",
+        )
+    if code in (errno.EAGAIN, errno.EBUSY):
+        return DeviceError(f"{port} is busy: another program has it open", hint="end that program first")
+    if code in (errno.EACCES, errno.EPERM):
+        return DeviceError(f"you may not open {port}", hint=_permission_hint(port))
+    if port.startswith("socket://"):
+        return DeviceError(
+            f"nobody listens at {port}", hint="start what should listen there, or check the address"
+        )
+    if "ioctl" in str(error):
+        return DeviceError(f"{port} is not a serial port", hint="name a device such as /dev/ttyACM0")
+    return DeviceError(f"cannot open {port}: {error}")
+
+
+def _permission_hint(port: str) -> str:
+    try:
+        import grp
+
+        group = grp.getgrgid(os.stat(port).st_gid).gr_name
+    except (ImportError, KeyError, OSError):
+        return "ask for permission to use it"
+    return f"join the group that may: sudo usermod -aG {group} $USER, then log in again"

@@ -1,0 +1,99 @@
+"""Notes in the store what boards say of themselves, and when they were heard, for who looks on."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from ternhost.errors import StorageError
+from ternhost.reach.driver import Warn
+from ternhost.store.boards import BoardRow
+from ternhost.store.store import Store
+
+# Seconds from one note of when boards were heard to the next, and for each board of a large fleet.
+_EVERY, _EACH = 5.0, 0.001
+_NOTHING: dict[str, Any] = {}
+
+
+class Sightings:
+    """What was seen of boards since it was written last; in one transaction for all of them.
+
+    Nothing is decided by it: where it cannot be written, it is kept until it can, and whoever asks boards goes on.
+    """
+
+    def __init__(self, store: Store, warn: Warn = lambda message: None) -> None:
+        """warn: gets a sentence each time that the store begins to refuse it."""
+        self._store = store
+        self._warn = warn
+        self._refused = False
+        self._seen: dict[str, BoardRow] = {}
+        self._spent: dict[int, int] = {}  # by first devices of boards, micro-epsilon, since that was written
+        self._written = time.monotonic()
+
+    def due(self, boards: int, ended: bool = False) -> bool:
+        """Whether it is time to note again when each of so many boards was heard. ended: a round has."""
+        return time.monotonic() - self._written > max(0.0 if ended else _EVERY, _EACH * boards)
+
+    def saw(
+        self,
+        name: str,
+        clients: range,
+        heard: float,
+        *,
+        online: bool = True,
+        told: Mapping[str, Any] = _NOTHING,
+        error: str | None = None,
+    ) -> None:
+        """A board was seen. heard: on the monotonic clock. told: as of BoardRow, or nothing new. error: it failed."""
+        self._spent.setdefault(clients.start, 0)
+        before = self._seen.get(name)
+        errors = (before.errors if before else 0) + (error is not None)
+        self._seen[name] = BoardRow(
+            name,
+            clients.start,
+            len(clients),
+            online,
+            time.time() - (time.monotonic() - heard),
+            told or (before.told if before else _NOTHING),
+            errors,
+            error or (before.error if before else None),
+        )
+
+    def answered(
+        self, reports: Iterable[tuple[int, int]], costs: Callable[[int, Sequence[int]], Iterable[int]]
+    ) -> None:
+        """Reports of a (round, device) were accepted. costs(round, devices): what each cost its device."""
+        first: dict[int, list[int]] = {}
+        for number, device in reports:
+            if device in self._spent:
+                first.setdefault(number, []).append(device)
+        for number, devices in first.items():
+            for device, cost in zip(devices, costs(number, devices), strict=True):
+                self._spent[device] += cost
+
+    def write(self) -> None:
+        """Write what was seen."""
+        if self._seen:
+            rows = [replace(row, spent=self._spent[row.first]) for row in self._seen.values()]
+            self._try(lambda: self._store.boards_seen(rows))
+            if not self._refused:
+                self._seen = {}
+                self._spent |= {row.first: 0 for row in rows}
+        self._written = time.monotonic()
+
+    def forget(self) -> None:
+        """Nobody is connected to any board."""
+        self.write()
+        self._try(self._store.boards_offline)
+
+    def _try(self, note: Callable[[], None]) -> None:
+        try:
+            note()
+        except StorageError as error:
+            if not self._refused:
+                self._warn(f"what boards say of themselves is noted later: {error.message}")
+            self._refused = True
+        else:
+            self._refused = False

@@ -1,0 +1,244 @@
+"""A fleet of simulated clients: the vectorised twin of the firmware over a data set, for millions of them.
+
+The clients answer rounds as devices do, with the same gradients, cards and coordinates, but there are no frames, keys
+or ledgers: only the counts of symbols come out. Random bytes come from a seeded generator, so that a run can be
+repeated. They protect nobody: a simulation holds all the data anyway.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from types import TracebackType
+from typing import Self
+
+import numpy as np
+import numpy.typing as npt
+
+from tern import card as cards
+from tern.fixed import ONE
+from tern.wire import CATEGORIES, LOCAL, MAX_BATCH, SOFTMAX, SOFTMAX_GRADIENT, SVM, VALUES
+from ternhost import vectorised
+from ternhost.count.questions import Averaged, Question
+from ternhost.count.rounds import COMPLETE, Answers, CohortCounts, Counts, RoundResult
+from ternhost.datasets import Holdings
+from ternhost.errors import RefusedError, UsageError
+from ternhost.reach.driver import Cohorts, Devices, Progress, Sight, Tell, Terms
+from ternhost.vectorised import RandomLanes, random_bits
+
+Fixed = npt.NDArray[np.int16]
+Positions = npt.NDArray[np.integer]
+
+_CHUNK = 1 << 21  # numbers in hand at a time: that bounds the memory whatever the fleet's size
+_MOST_LANES = 1 << 17
+
+
+def lanes_at_a_time(width: int) -> int:
+    """How many clients of `width` numbers each to handle together."""
+    return max(1, min(_MOST_LANES, _CHUNK // width))
+
+
+def count(d: int, symbols: int, chosen: npt.NDArray[np.uint8], drawn: vectorised.Array) -> Counts:
+    """The count matrix (d x symbols) of reports: coordinates and symbols, both n x k."""
+    cells = chosen.astype(np.intp)
+    cells *= symbols
+    cells += drawn
+    return np.bincount(cells.reshape(-1), minlength=d * symbols).reshape(d, symbols)
+
+
+def values_of(question: Question) -> int:
+    """How many values a client computes for a question, of which it reports k (frames.Round)."""
+    if question.model == SOFTMAX:
+        return question.k
+    if question.model in (VALUES, CATEGORIES):
+        return int(np.count_nonzero(question.parameters))
+    return len(question.parameters)
+
+
+def is_label(question: Question) -> bool:
+    """Whether a client reports the class of its record, and not the probabilities of all."""
+    return question.model == SOFTMAX and question.k == 1
+
+
+def _check(question: Question, card: cards.Card) -> None:
+    if is_label(question):
+        usable = card.shape == cards.WINDOW and card.window == 1 and card.symbols == question.classes
+    else:
+        usable = question.model != SOFTMAX or card.shape == cards.LAPLACE
+    if not usable:
+        raise RefusedError(
+            "the simulated clients refuse: the card is none for this model",
+            hint="a label needs a window of 1 over the classes, their probabilities a laplace card",
+        )
+    if not cards.certify(card):
+        raise RefusedError(
+            "the simulated clients refuse: the card does not keep the epsilon that it claims",
+            hint="see 'tern card certify'",
+        )
+
+
+class SimulatedDriver:
+    """Clients with ids in a row, of which the one with the id i + 1 holds what client i (from 0) of `holdings` does."""
+
+    def __init__(
+        self,
+        holdings: Holdings,
+        clients: int | None = None,
+        seed: int = 1,
+        *,
+        individual: bool = False,
+        first: int = 1,
+    ) -> None:
+        """clients: None for as many as hold records of their own. individual: results carry single reports. first: the
+        id of the first client.
+        """
+        self.holdings = holdings
+        self._clients = holdings.clients if clients is None else clients
+        self._seed = seed
+        self._first = first
+        self.terms = Terms()  # a simulated round ends when all have answered
+        self.individual = individual
+        self._cohorts: dict[int, Cohorts] = {}
+        self._stopped = threading.Event()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        return None
+
+    @property
+    def devices(self) -> range:
+        return range(self._first, self._first + self._clients)
+
+    @property
+    def sight(self) -> Sight:
+        return Sight()
+
+    @property
+    def budget_left(self) -> int | None:
+        return None
+
+    def resume(self) -> list[int]:
+        """None: what a simulation did not end it begins again, with the same draws."""
+        return []
+
+    def next_round(self, planned: int) -> int:
+        return planned
+
+    def open(self, number: int, cohorts: Cohorts) -> None:
+        self._cohorts[number] = cohorts
+
+    def stop(self) -> None:
+        self._stopped.set()
+
+    def abandon(self, number: int) -> None:
+        """Nothing: a simulated round is over soon."""
+
+    def publish(self, averaged: Averaged) -> None:
+        pass
+
+    def wait(self, seconds: float) -> None:
+        self._stopped.wait(seconds)
+
+    def collect(self, number: int, tell: Tell = lambda progress: None) -> RoundResult | None:
+        """Have the clients of the round answer it, and return what they told, as a real round would.
+
+        The draws depend on the seed, the round and the cohort alone. A gradient is asked of clients of one record, so
+        that any `batch` is that record; local training uses all of a client's.
+
+        Raises RefusedError for a card that does not certify, UsageError for what no frame can carry.
+        """
+        if self._stopped.is_set():
+            return None
+        cohorts = self._cohorts.pop(number)
+        asked = sum(len(devices) for _, devices in cohorts)
+        done = 0
+        results = []
+        for index, (question, devices) in enumerate(cohorts):
+            card = cards.decode(question.card)
+            _check(question, card)
+            counts = np.zeros((values_of(question), card.symbols), np.int64)
+            bits = random_bits(self._seed, number, index)
+            symbols = []
+            for part in self._parts(devices):
+                chosen, drawn = self._answer(number, question, card, bits, part - 1)
+                counts += count(len(counts), card.symbols, chosen, drawn)
+                if self.individual:
+                    symbols.append(drawn.astype(np.int64))
+                done += len(part)
+                tell(Progress(number, done, asked))
+            n = len(devices)
+            answers = None
+            if self.individual:
+                answers = Answers(np.asarray(devices, np.int64), np.concatenate(symbols))
+            results.append(CohortCounts(card, question.k, counts, n, question, answers, n))
+        return RoundResult(number, COMPLETE, asked, done, {}, results)
+
+    def _parts(self, devices: Devices) -> Iterator[Positions]:
+        step = lanes_at_a_time(self.holdings.each * self.holdings.width)
+        for start in range(0, len(devices), step):
+            part = devices[start : start + step]
+            if isinstance(part, range):  # quicker than number by number
+                yield np.arange(part.start, part.stop, part.step)
+            else:
+                yield np.asarray(part, np.int64)
+
+    def _answer(
+        self,
+        number: int,
+        question: Question,
+        card: cards.Card,
+        bits: np.random.BitGenerator,
+        clients: Positions,
+    ) -> tuple[npt.NDArray[np.uint8], vectorised.Array]:
+        # The coordinates that each client reports, and the symbols.
+        try:
+            chosen = vectorised.choose(RandomLanes(bits, len(clients)), values_of(question), question.k)
+            inputs = self._inputs(question, card, clients, chosen)
+        except ValueError as error:
+            raise UsageError(f"this round cannot be asked: {error}") from error
+        lanes = RandomLanes(bits, len(clients))
+        if question.model == CATEGORIES or is_label(question):
+            if question.range:
+                inputs = vectorised.hashed(vectorised.hashes(clients + 1, number), inputs, card.symbols)
+            columns = [vectorised.sample_categories(card, lanes, column) for column in inputs.T]
+            return chosen, np.stack(columns, axis=1)
+        return chosen, vectorised.sample(card, lanes, inputs)
+
+    def _inputs(
+        self, question: Question, card: cards.Card, clients: Positions, chosen: npt.NDArray[np.uint8]
+    ) -> Fixed:
+        rows = self.holdings.rows(clients)
+        parameters = np.asarray(question.parameters)
+        if question.model <= SVM and self.holdings.each == 1:
+            return vectorised.gradients(
+                question.model, parameters, question.exponent, rows[:, 0], chosen, range_=question.range
+            )
+        if question.model == SOFTMAX_GRADIENT and self.holdings.each == 1:
+            weights = parameters.reshape(question.classes, -1)
+            return vectorised.softmax_gradients(
+                weights, question.exponent, rows[:, 0], range_=question.range, chosen=chosen
+            )
+        if question.model == SOFTMAX:
+            weights = parameters.reshape(question.classes, -1)
+            features = rows[:, 0, :-1]
+            if is_label(question):
+                return vectorised.labels(weights, question.exponent, features)[:, None]
+            return vectorised.probabilities(weights, question.exponent, features, card.grid_bits)
+        if question.model in (VALUES, CATEGORIES):
+            held = rows[:, 0][:, np.flatnonzero(parameters)]
+            if question.range and question.model == VALUES:
+                held = np.clip(held.astype(np.int32) << question.range, -ONE, ONE).astype(np.int16)
+            return np.take_along_axis(held, chosen.astype(np.intp), axis=1)
+        if not LOCAL < question.model <= LOCAL + SVM:
+            raise ValueError("simulated clients train locally, or have one record each")
+        epochs, rate, tau = question.local
+        batch = min(question.batch or self.holdings.each, self.holdings.each, MAX_BATCH)
+        moved = vectorised.train_locally(
+            question.model - LOCAL, parameters, question.exponent, rows, epochs, batch, rate
+        )
+        moves = vectorised.shares(moved, np.full(len(rows), tau))
+        return np.take_along_axis(moves, chosen.astype(np.intp), axis=1)

@@ -1,0 +1,236 @@
+"""How a run begins: what makes no sense is refused before anything is made, and a refused run leaves nothing behind."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tern import wire
+from ternhost.errors import UsageError
+from ternhost.learn.base import ALGORITHMS, Algorithm, Audience, Devices, clients_of
+from ternhost.provision.boards import FLEET_NAME, provision_fleet
+from ternhost.reach import fleet
+from ternhost.reach.fleet import Fleet
+from ternhost.run import directory as places
+from ternhost.run.directory import Place
+from ternhost.run.options import Schedule, Where
+from ternhost.store import store_file
+from ternhost.store.round_numbers import check_skip, skip
+from ternhost.store.runs import ABANDONED, FINISHED, PREPARING, StoredRun
+from ternhost.store.store import Store
+
+
+def written(
+    algorithm: str,
+    options: Any,
+    where: Where,
+    schedule: Schedule | None,
+    store: str | Path | None,
+    name: str | None,
+    anew: bool,
+    parent: Path = places.RUNS,
+) -> tuple[Store, Place, Algorithm]:
+    """Make the directory of a run and write the run into its store, which is open then. For `Run.begin`.
+
+    The algorithm that was made to see whether all is in order goes with them: a card may take a minute to design.
+
+    Raises TernError, and leaves no directory and no run then.
+    """
+    kind = fleet.parse(where.fleet)
+    path = kind.default_store  # asked for in any case: it says what a fleet lacks
+    if store is not None:
+        path = store_path(store)
+    cls = ALGORITHMS.named(algorithm)
+    places.check_name(name)
+    made = None
+    new = path is None or not path.is_file()
+    if new:
+        check_skip(None, where.after_round)
+    if schedule is None and (kind.provisions or kind.simulated or (new and not kind.by_gateways)):
+        made = cls(options, audience(kind, None, None))
+        _check(made, kind, where, (where.after_round or 0) + 1)
+    elif path is None and not kind.provisions and not kind.simulated:
+        raise UsageError("--store must name the store with the devices' keys")
+    with ExitStack() as undo:
+        opened = None if path is None else undo.enter_context(Store(path))
+        directory = places.new_directory(
+            name, parent, taken=[] if opened is None else [run.name for run in opened.runs()]
+        )
+        undo.callback(_remove, directory)
+        if opened is None:
+            opened = undo.enter_context(Store(directory / store_file.NAME))
+        require_no_run(opened, anew)
+        first = check_skip(opened, where.after_round) + 1
+        whom = audience(kind, schedule, opened)
+        made = made or cls(options, whom)
+        _check(made, kind, where, first)
+        asked = {
+            "algorithm": algorithm,
+            "options": asdict(options),
+            "where": asdict(where),
+            "schedule": None if schedule is None else asdict(schedule),
+            "directory": str(directory.resolve()),
+            "devices": None if schedule else whom.devices,
+            "references": {**made.references(), "devices": whom.devices or None},
+        }
+        place = Place(directory, opened.path, directory.name)
+        undo.callback(opened.forget_run, place.name)
+        skip(opened, where.after_round)
+        opened.begin_run(StoredRun(place.name, time.time(), PREPARING, asked, _begun(first)))
+        place.write()
+        undo.pop_all()
+    return opened, place, made
+
+
+def _remove(directory: Path) -> None:
+    shutil.rmtree(directory, ignore_errors=True)
+    with suppress(OSError):  # other runs are in it
+        directory.parent.rmdir()
+
+
+def audience(
+    kind: Fleet, schedule: Schedule | None, store: Store | None, devices: int | None = None
+) -> Audience:
+    """Whom an algorithm can ask. devices: how many there were when the run began; None: as many as have a key, where
+    tern does not make them or they are served."""
+    made = kind.provisions or kind.simulated
+    if devices is None:
+        counted = store is not None and (schedule is not None or not made)
+        devices = kind.census(store, schedule is not None) if store is not None and counted else 0
+    if schedule is not None and made:
+        devices = devices or kind.clients or kind.most_clients or 0
+    return Audience(
+        clients=kind.clients,
+        most=kind.most_clients,
+        standing=None if schedule is None else schedule.standing,
+        devices=devices,
+        knows_records=kind.knows_records,
+    )
+
+
+def made_clients(kind: Fleet, algorithm: Algorithm) -> int:
+    """For how many clients boards are made where the algorithm does not say."""
+    assert algorithm.holdings is not None
+    return min(algorithm.holdings.clients, kind.most_clients or algorithm.holdings.clients)
+
+
+def make_boards(
+    store: Store,
+    directory: Path,
+    boards: Sequence[Path],
+    algorithm: Algorithm,
+    dealt: Devices,
+    budget: int | None,
+) -> None:
+    """Make the emulated boards of a run, and anew what is there of them. dealt: the device that each client is.
+
+    budget: of a device for its life, micro-epsilon; None: what the run costs.
+    """
+    shutil.rmtree(directory / FLEET_NAME, ignore_errors=True)
+    holdings = algorithm.holdings
+    assert holdings is not None
+    devices = np.arange(1, len(dealt) + 1)
+    rows = holdings.rows(clients_of(dealt, devices)).reshape(-1, holdings.width)
+    provision_fleet(store, boards, rows, algorithm.policies(devices, budget), holdings.each)
+
+
+def _check(algorithm: Algorithm, kind: Fleet, where: Where, first: int) -> None:
+    algorithm.accounts(where.budget_micro)
+    if kind.provisions:
+        clients = algorithm.clients if algorithm.clients is not None else made_clients(kind, algorithm)
+        if kind.count > clients:
+            raise UsageError(
+                f"{kind.count} boards for {clients} clients leave boards without one",
+                hint="ask for fewer boards, or more reports or clients",
+            )
+    rounds = algorithm.rounds
+    if rounds is not None and first + rounds - 1 > wire.MAX_ROUND:
+        raise UsageError(
+            f"{rounds} rounds from {first} on would go beyond {wire.MAX_ROUND}",
+            hint="a smaller --after-round, or larger groups",
+        )
+
+
+def _begun(first: int) -> dict[str, Any]:
+    return {
+        "first_round": first,
+        "devices": [],  # first and last id of those that were there when it began
+        "rounds": 0,
+        "reports": 0,
+        "asked": 0,
+        "refusals": 0,
+        "missing": 0,  # reports that were asked for and did not come
+        "seconds": 0.0,
+        "spent_before": 0,
+        "refusal": None,  # what the devices said where nobody reported, and what can be done
+        "algorithm": None,
+    }
+
+
+def store_path(text: str | Path) -> Path:
+    """The file that --store names: itself, or the one in a directory. Raises UsageError."""
+    if not str(text):
+        raise UsageError("--store must name a file", hint="such as my-fleet/store.sqlite")
+    path = Path(text)
+    return path / store_file.NAME if path.is_dir() else path
+
+
+def require_no_run(store: Store, anew: bool = False) -> None:
+    """Make sure that no other run is under way in a store; one that has asked nobody is forgotten.
+
+    The rounds of a store are one run's at a time. anew: end what is under way; its open rounds are lost. Raises
+    UsageError.
+    """
+    for run in store.runs():
+        if not run.unfinished:
+            continue
+        idle = run.status == PREPARING or (not run.state["rounds"] and not store.open_rounds())
+        if not anew and not idle:
+            raise UsageError(
+                f"{store.path} holds the run {run.name}, which has not finished",
+                hint=f"go on with it: {going_on(run)}; or give it up with --anew",
+            )
+        store.save_run(run.name, status=ABANDONED)
+    open_rounds = store.open_rounds()
+    if open_rounds and not anew and any(asked.run is None for asked in open_rounds):
+        raise UsageError(
+            f"{store.path} holds a round that an older version of tern began",
+            hint="finish it with that version, or give it up with --anew (of tern serve: --new-model)",
+        )
+    for asked in open_rounds:
+        store.end_round(asked.number, ABANDONED)
+
+
+def require_unfinished(run: StoredRun, place: Place) -> None:
+    """Raise UsageError where a run has ended."""
+    if run.unfinished:
+        return
+    result = place.directory / places.RESULT_NAME
+    raise UsageError(
+        f"the run {run.name} {'has finished' if run.status == FINISHED else 'was given up'}",
+        hint=f"see {result}" if result.exists() else "begin another: tern train --help",
+    )
+
+
+def going_on(run: StoredRun) -> str:
+    """The command that goes on with a run."""
+    if run.asked["schedule"] is not None:
+        return f"tern serve --fleet {run.asked['where']['fleet']}"
+    return f"tern {ALGORITHMS.named(run.asked['algorithm']).command} --resume {run.name}"
+
+
+def moved(saved: str, named: str) -> str:
+    """The fleet of a run that is resumed; boards may be elsewhere by now. Raises UsageError."""
+    if named != saved and not (fleet.parse(saved).may_move and fleet.parse(named).may_move):
+        raise UsageError(
+            f"a run that is resumed keeps its fleet, {saved}",
+            hint="only boards that tern did not make may move",
+        )
+    return named

@@ -1,0 +1,200 @@
+"""A trained model as devices have it, on the host: what it predicts there is, bit for bit, what tern.model predicts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from tern import frames, wire
+from tern.fixed import ONE
+from tern.model import decode_model
+from ternhost import vectorised
+from ternhost.count.questions import Averaged
+from ternhost.datasets.base import to_fixed
+from ternhost.errors import StorageError, UsageError
+from ternhost.files import write_whole
+from ternhost.learn.parameters import MODELS, quantise
+from ternhost.run import directory as places
+from ternhost.run import result as results
+from ternhost.store import kept_model
+from ternhost.store.store import Store
+
+_WORDS = {wire.LINEAR: "linear", wire.LOGISTIC: "logistic", wire.SVM: "svm", wire.SOFTMAX: "softmax"}
+_NO_EPOCH = 2  # of a model.bin: a MODEL of any round takes its place
+
+Integers = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class DeviceModel:
+    """A model of a MODEL frame (wire.md): `model` 1, 2, 3 (linear, logistic, SVM) or 4 (softmax), classes x d mantissas
+    of `2**exponent`, made after round `number`. features, labels: their names, where they are known.
+
+    Rows of features, n x d, are given in Q1.14 where they are integers; other numbers are brought to it as those of a
+    data set are (rounded, and cut to [-1, 1]).
+    """
+
+    model: int
+    mantissas: npt.NDArray[np.int16]
+    exponent: int
+    number: int = 1
+    features: Sequence[str] = ()
+    labels: Sequence[str] = ()
+
+    @classmethod
+    def of(cls, averaged: Averaged, number: int = 1, **names: Sequence[str]) -> Self:
+        """Of what a run has learned."""
+        mantissas = np.array(averaged.parameters, np.int16).reshape(averaged.classes, -1)
+        return cls(averaged.model, mantissas, averaged.exponent, number, **names)
+
+    @classmethod
+    def of_frame(cls, frame: bytes, key: bytes = b"") -> Self:
+        """Of a MODEL under `key`; under the empty one, of the model.bin of a board. Raises UsageError."""
+        try:
+            _, number, model, exponent, classes, parameters = decode_model(frame, key)
+        except frames.FrameError as error:
+            raise UsageError(f"that is no model under this key: {error}") from error
+        return cls.of(Averaged(model, parameters, exponent, classes), number)
+
+    @classmethod
+    def of_result(cls, result: Mapping[str, Any]) -> Self:
+        """Of the result of a run that has learned a model. Raises UsageError for another."""
+        if "weights" not in result:
+            raise UsageError(f"a run of {result['algorithm']} learns no model", hint="'tern train' does")
+        parameters = quantise(result["weights"])  # which are those of mantissas: it finds the same again
+        labels = result.get("labels") or ()
+        model = wire.SOFTMAX if labels else MODELS[result["options"]["model"]]
+        number = result["history"][-1]["round"] if result["history"] else 1
+        averaged = Averaged(model, parameters.mantissas, parameters.exponent, len(labels) or 1)
+        return cls.of(averaged, number, features=result["features"], labels=labels)
+
+    @classmethod
+    def of_store(cls, path: str | Path, run: str | None = None) -> Self:
+        """The last that a store's host has sent to devices; run: while this one went on, or since.
+
+        Raises UsageError where there is none, StorageError.
+        """
+        with Store(path, create=False, beside=True) as store:
+            kept = kept_model.kept(store)
+            stored = None if run is None else store.run(run)
+        first = stored.state["first_round"] if stored else 0
+        if int.from_bytes(kept[5:9], "little") < max(1, first):
+            raise UsageError(
+                f"{path} keeps no model yet", hint="a run sends one as it ends, or goes on: --model-every"
+            )
+        return cls.of_frame(kept + bytes(frames.tag(b"", kept)))
+
+    @classmethod
+    def of_run(cls, run: str | Path, parent: str | Path = places.RUNS) -> Self:
+        """The model of a run: its result's, or, of one that has not finished, the last that was sent to devices.
+
+        run: its name in `parent` (a directory or a store), its own directory, or its result.json. Raises UsageError,
+        StorageError.
+        """
+        try:
+            result = results.load(run, Path(parent))
+        except UsageError:
+            named = {str(run), str(Path(run).resolve())}
+            for line in places.listed(places.existing(parent)):
+                if "store" in line and {line["run"], str(Path(line["directory"]).resolve())} & named:
+                    return cls.of_store(line["store"], line["run"])
+            raise
+        return cls.of_result(result)
+
+    # What it predicts
+
+    @property
+    def classes(self) -> int:
+        """How many; 1 but for softmax."""
+        return len(self.mantissas)
+
+    @property
+    def d(self) -> int:
+        """Features, the constant one included."""
+        return int(self.mantissas.shape[1])
+
+    @property
+    def weights(self) -> npt.NDArray[np.float64]:
+        """As numbers, classes x d."""
+        return np.asarray(self.mantissas, np.float64) * 2.0**self.exponent
+
+    def score(self, rows: npt.ArrayLike) -> Integers:
+        """w.x of each row in 2**-14 units: n, of softmax n x classes. Raises UsageError for rows of another d."""
+        fixed = np.atleast_2d(np.asarray(rows))
+        if not np.issubdtype(fixed.dtype, np.integer):
+            fixed = to_fixed(fixed)
+        if fixed.ndim != 2 or fixed.shape[1] != self.d:
+            raise UsageError(
+                f"the model has {self.d} features, not rows of {fixed.shape[-1]}",
+                hint="the constant one is among them, and the label is not",
+            )
+        if fixed.size and not -ONE * 2 <= fixed.min() <= fixed.max() < ONE * 2:
+            raise UsageError(f"integers are Q1.14: {ONE} is 1", hint="give other numbers as floats")
+        z = vectorised.scores(self.mantissas, self.exponent, fixed)
+        return z if self.classes > 1 else z[:, 0]
+
+    def probability(self, rows: npt.ArrayLike) -> Integers:
+        """The probability (Q1.14) of label 1 of each row: n; of softmax of every class: n x classes.
+
+        Raises UsageError for a model that has none, and as `score`.
+        """
+        z = self.score(rows)
+        if self.model == wire.LOGISTIC:
+            return vectorised.sigmoids(z)
+        if self.model != wire.SOFTMAX:
+            raise UsageError(f"a {_WORDS[self.model]} model has no probabilities", hint="ask for its scores")
+        return vectorised.class_probabilities(z).astype(np.int64)
+
+    def predict(self, rows: npt.ArrayLike) -> Integers:
+        """What the label of each row would be: a number in Q1.14; 16384 or -16384; of softmax the class, from 0, the
+        first of the largest score. Raises as `score`.
+        """
+        z = self.score(rows)
+        if self.model == wire.LINEAR:
+            return np.clip(z, -ONE, ONE)
+        if self.model == wire.SOFTMAX:
+            return np.asarray(z.argmax(axis=1), np.int64)
+        return np.where(z > 0, ONE, -ONE)
+
+    # For a board, and for people
+
+    def file(self) -> bytes:
+        """A board's model.bin (storage.md). There the next MODEL takes its place, whatever its round."""
+        return self.frame(b"", _NO_EPOCH)
+
+    def frame(self, key: bytes, device: int = wire.FLEET) -> bytes:
+        """The MODEL under a key of that device, or of the fleet."""
+        return Averaged(self.model, self.mantissas.ravel().tolist(), self.exponent, self.classes).frame(
+            self.number, key, device
+        )
+
+    def summary(self) -> dict[str, Any]:
+        """For JSON."""
+        return {
+            "model": _WORDS[self.model],
+            "round": self.number,
+            "classes": self.classes,
+            "d": self.d,
+            "exponent": self.exponent,
+            "mantissas": self.mantissas.tolist(),
+            "features": list(self.features),
+            "labels": list(self.labels) or None,
+        }
+
+    def save(self, path: str | Path) -> None:
+        """Write `file()` to a path. Raises StorageError."""
+        try:
+            write_whole(Path(path), self.file())
+        except OSError as error:
+            raise StorageError(
+                f"{path}: {error.strerror}", hint="name a place that you may write to"
+            ) from error
+
+    def __str__(self) -> str:
+        several = f" and {self.classes} classes" if self.classes > 1 else ""
+        return f"a {_WORDS[self.model]} model of {self.d} features{several}, made after round {self.number}"

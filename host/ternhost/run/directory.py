@@ -1,0 +1,226 @@
+"""The directories of runs: what is in them, and how one is found again by what the program printed."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tarfile
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ternhost.errors import StorageError, UsageError
+from ternhost.files import replacing, write_whole
+from ternhost.provision.boards import FLEET_NAME
+from ternhost.store.runs import StoredRun
+from ternhost.store.store import Store
+
+RUNS = Path("runs")
+RESULT_NAME = "result.json"
+RUN_NAME = "run.json"  # which run of which store this directory belongs to
+PACKED_NAME = "fleet.tar.gz"
+# Of an entry of the history, what is no figure.
+_COMMON = {
+    "round", "began", "finished", "ended", "asked", "reports", "refusals", "reasons", "tau", "rate",
+    "spent",
+}  # fmt: skip
+
+
+def check_name(name: str | None) -> None:
+    """Raise UsageError unless this can be the name of a run's directory."""
+    if name is not None and (Path(name).name != name or not name.isprintable() or name[:1] in ("", ".", "-")):
+        raise UsageError(f"--name must be a name for a directory, not {name!r}")
+
+
+def new_directory(name: str | None = None, parent: Path = RUNS, taken: Collection[str] = ()) -> Path:
+    """Make a directory for a run, named by the time unless a name is given; not one of those that are `taken`.
+
+    Raises StorageError, UsageError.
+    """
+    check_name(name)
+    stem = name or time.strftime("%Y%m%d-%H%M%S")
+    try:
+        parent.mkdir(parents=True, exist_ok=True)
+        for suffix in ("",) if name else ("", *(f"-{i}" for i in range(2, 100))):
+            directory = parent / (stem + suffix)
+            if directory.name in taken:
+                continue
+            try:
+                directory.mkdir()
+                return directory
+            except FileExistsError:
+                continue
+    except OSError as error:
+        raise StorageError(
+            f"cannot make a directory in {parent.absolute()}: {error.strerror}",
+            hint="change to a directory that you may write to",
+        ) from error
+    raise UsageError(
+        f"there is a run {stem} already",
+        hint="give another --name, or go on with that one: --resume, or the same tern serve (--store ...)",
+    )
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a run is: its directory, its store, and its name there."""
+
+    directory: Path
+    store: Path
+    name: str
+
+    def write(self) -> None:
+        """Write run.json. Raises StorageError."""
+        store = self.store.resolve()
+        near = os.path.relpath(store, self.directory.resolve())  # where both are moved together
+        write_json(self.directory / RUN_NAME, {"name": self.name, "store": near, "store_was": str(store)})
+
+    def make(self) -> None:
+        """Make the directory where somebody has removed it. Raises StorageError."""
+        try:
+            self.directory.mkdir(exist_ok=True)
+        except OSError as error:
+            raise StorageError(f"{self.directory}: {error.strerror}") from error
+
+    @classmethod
+    def read(cls, directory: Path) -> Place:
+        """Of a directory with run.json. Raises UsageError, StorageError."""
+        path = directory / RUN_NAME
+        try:
+            told = json.loads(path.read_text())
+            near = Path(os.path.normpath(directory / told["store"]))
+            return cls(directory, near if near.is_file() else Path(told["store_was"]), told["name"])
+        except OSError as error:
+            raise StorageError(f"{path}: {error.strerror}") from error
+        except (ValueError, KeyError, TypeError) as error:
+            raise UsageError(f"{path} does not name a run: {error}") from error
+
+
+def find(text: str, parent: Path = RUNS) -> Place:
+    """The run that is meant by a name, its directory, its store, or the directory of its store. Raises UsageError."""
+    if not text:
+        raise UsageError("--resume must name a run", hint="'tern runs' lists them")
+    for directory in (Path(text), parent / text):
+        if (directory / RUN_NAME).is_file():
+            return Place.read(directory)
+    path = Path(text)
+    if path.is_dir():
+        stores = sorted(path.glob("*.sqlite"))
+        if len(stores) == 1:
+            path = stores[0]
+    if not path.is_file():
+        raise UsageError(f"there is no run {text!r}", hint="'tern runs' lists those that there are")
+    with Store(path, create=False, beside=True) as store:
+        open_runs = [run for run in store.runs() if run.unfinished] or store.runs()[-1:]
+    if not open_runs:
+        raise UsageError(f"{path} holds no run", hint="begin one: tern train --help")
+    if len(open_runs) > 1:
+        names = ", ".join(run.name for run in open_runs)
+        raise UsageError(
+            f"{path} holds several runs that have not finished: {names}", hint="name one of them"
+        )
+    return Place(directory_of(open_runs[0], path), path, open_runs[0].name)
+
+
+def directory_of(run: StoredRun, store: Path) -> Path:
+    """The directory of a run: as it was, or where it is to be sought after both were moved."""
+    saved = Path(run.asked["directory"])
+    if saved.is_dir():
+        return saved
+    for found in (store.parent, *(path.parent for path in store.parent.parent.glob(f"*/{RUN_NAME}"))):
+        with suppress(UsageError, StorageError):
+            if Place.read(found).name == run.name:
+                return found
+    return store.parent / run.name
+
+
+def write_json(path: Path, content: Any, hint: str = "make room, then go on with --resume") -> None:
+    """Write a JSON file, whole or not at all. Raises StorageError, with `hint`."""
+    try:
+        write_whole(path, json.dumps(content, indent=1).encode() + b"\n")
+    except OSError as error:
+        raise StorageError(f"{path}: {error.strerror}", hint=hint) from error
+
+
+def pack_boards(directory: Path, warn: Callable[[str], None]) -> None:
+    """Keep the boards of a finished run, keys, records and ledgers, as one file instead of several a client."""
+    boards = directory / FLEET_NAME
+    packed = directory / PACKED_NAME
+    try:
+        with (
+            replacing(packed) as new,
+            open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file,
+            tarfile.open(fileobj=file, mode="w:gz", compresslevel=1) as archive,
+        ):
+            archive.add(boards, FLEET_NAME)
+        shutil.rmtree(boards)
+    except OSError as error:
+        warn(f"the boards' files stay in {boards}: {error.strerror}")
+
+
+def existing(place: str | Path) -> Path:
+    """Where runs are to be listed. Raises UsageError where there is nothing; the default may be missing."""
+    path = Path(place)
+    if not path.exists() and path != RUNS:
+        raise UsageError(f"there is no directory or store {place}")
+    return path
+
+
+def listed(parent: Path = RUNS) -> list[dict[str, Any]]:
+    """What `tern runs` says of every run of a store (a file), of a run's directory, or of the runs below a directory.
+
+    The oldest comes first. Raises StorageError for a file that is no store.
+    """
+    if parent.is_file():
+        return _by_age(_of_store(parent))
+    found = {}
+    for path in sorted((*parent.glob(RUN_NAME), *parent.glob(f"*/{RUN_NAME}"))):
+        own = path.parent
+        try:
+            place = Place.read(own)
+            with Store(place.store, create=False, beside=True) as store:
+                run = store.run(place.name)
+                line = None if run is None else _line(store, run, own)
+        except (StorageError, UsageError) as error:
+            line = {"run": own.name, "directory": str(own), "status": error.message}
+        if line:
+            found[str(own.resolve())] = line
+    for path in sorted(parent.glob("*.sqlite")):
+        for line in _of_store(path):
+            found.setdefault(str(Path(line["directory"]).resolve()), line)
+    return _by_age(found.values())
+
+
+def _by_age(lines: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    return sorted(lines, key=lambda line: float(line.get("began", 0)))
+
+
+def _of_store(path: Path) -> list[dict[str, Any]]:
+    with Store(path, create=False, beside=True) as store:
+        return [_line(store, run, directory_of(run, path)) for run in store.runs()]
+
+
+def _line(store: Store, run: StoredRun, directory: Path) -> dict[str, Any]:
+    return {
+        "run": run.name,
+        "directory": str(directory),
+        "store": str(store.path),
+        "began": run.began,
+        "status": run.status,
+        "algorithm": run.asked["algorithm"],
+        "dataset": None if run.asked["options"].get("dimension") else run.asked["options"].get("dataset"),
+        "fleet": run.asked["where"]["fleet"],
+        "rounds": run.state.get("rounds", 0),
+        "reports": run.state.get("reports", 0),
+        "figures": figures_of(store.last_entry(run.name)),
+    }
+
+
+def figures_of(entry: Mapping[str, Any] | None) -> dict[str, float]:
+    """What was found in a round, by name: of its entry in the history, what every entry says left out."""
+    found = ((name, value) for name, value in (entry or {}).items() if name not in _COMMON)
+    return {name: value for name, value in found if isinstance(value, (int, float))}

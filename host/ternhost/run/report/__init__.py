@@ -1,0 +1,37 @@
+"""The report of a run: its page and pictures, by the algorithm that ran."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from ternhost.learn.base import ALGORITHMS
+from ternhost.registry import Registry
+
+if TYPE_CHECKING:
+    from ternhost.run.report.page import Page
+
+# What draws the page of an algorithm's result, and of those that derive from it. Others get a page with their summary.
+PAGES: Registry[Callable[[Mapping[str, Any]], Page]] = Registry(
+    "report",
+    "tern.reports",
+    {
+        "fedsgd": "ternhost.run.report.training:page",
+        "fedavg": "ternhost.run.report.training:page",
+        "hiera": "ternhost.run.report.training:page",
+        "collect": "ternhost.run.report.collecting:page",
+        "infer": "ternhost.run.report.inference:page",
+    },
+)
+
+
+def page_of(result: Mapping[str, Any]) -> Page:
+    """The page of a result."""
+    algorithm = ALGORITHMS.named(result["algorithm"])
+    for kind in algorithm.__mro__:
+        if (name := getattr(kind, "name", "")) in PAGES:
+            return PAGES[name](result)
+    from ternhost.run.report.page import Page, common_results, common_settings  # matplotlib takes a second
+
+    summary = "; ".join(algorithm.summary(result))
+    return Page(f"tern {algorithm.name}", summary, {}, common_results(result), common_settings(result))

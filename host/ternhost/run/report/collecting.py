@@ -1,0 +1,118 @@
+"""The report of a run that has collected means and frequencies."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from ternhost.privacy.cards import decode_any
+from ternhost.run.report import plots
+from ternhost.run.report.page import Page, Row, common_results, common_settings, spent, text
+
+_MOST = 40  # attributes in a picture; of categories
+_PANELS, _CATEGORIES = 14, 8
+_IN_WORDS = {"grr": "randomised response", "olh": "optimised local hashing"}
+
+
+def page(result: Mapping[str, Any]) -> Page:
+    """What there is to see of it."""
+    judged: list[Row] = [
+        (
+            "mean squared error",
+            f"{result[name]:.4g}",
+            f"of the {what}, against those of what the clients hold",
+        )
+        for name, what in (("mean_squared_error", "means"), ("frequency_squared_error", "frequencies"))
+        if result.get(name) is not None
+    ]
+    return Page(
+        f"{result['dataset']}, means and frequencies by {result['method']}",
+        f"{result['clients']:,} clients told something of themselves, each at most epsilon "
+        f"{result['epsilon_per_client']:.6g} altogether.",
+        _pictures(result),
+        [*judged, *common_results(result)],
+        [*(_part(part) for part in result["parts"]), *common_settings(result)],
+        ("<h2>Attributes</h2>", _attributes(result["attributes"])),
+    )
+
+
+def _pictures(result: Mapping[str, Any]) -> dict[str, tuple[Figure, str]]:
+    pictures = {}
+    means = [entry for entry in result["attributes"] if "mean" in entry][:_MOST]
+    if means:
+        value = np.array([entry["mean"] for entry in means])
+        bounds = np.array([entry["interval"] or (np.nan, np.nan) for entry in means], np.float64)
+        pictures["means"] = (
+            plots.gradient(
+                [entry["name"] for entry in means], value, bounds[:, 0], bounds[:, 1], 0.95, "mean"
+            ),
+            "The estimated mean of every attribute, with the interval that holds that of all clients 95 times in a "
+            "hundred.",
+        )
+    told = [entry for entry in result["attributes"] if entry.get("intervals")][:_PANELS]
+    if told:
+        pictures["frequencies"] = (
+            plots.frequencies([_shares(entry) for entry in told]),
+            f"How frequent categories are: of each attribute the {_CATEGORIES} that seem to be the most frequent. Of "
+            "many that are about as frequent, these are the ones whose noise happened to be above 0.",
+        )
+    part = result["parts"][0]
+    card = decode_any(bytes.fromhex(part["card"]))
+    pictures["card"] = (
+        plots.card_distribution(card, f"{part['mechanism']}, {part['name']}"),
+        "The mechanism itself, computed from the integers that the clients obeyed, not from a formula.",
+    )
+    pictures["epsilon"] = (
+        plots.epsilon_spent(spent(result), result["epsilon_per_client"]),
+        "What each client has spent of its privacy, from first to last.",
+    )
+    return pictures
+
+
+def _shares(entry: Mapping[str, Any]) -> plots.Shares:
+    shown, more = common(entry, _CATEGORIES)
+    true = np.array(entry["true"])[shown] if "true" in entry else None
+    return plots.Shares(
+        entry["name"] + (f", and {more} more" if more else ""),
+        [entry["categories"][i] for i in shown],
+        np.array(entry["frequencies"])[shown],
+        np.array(entry["intervals"])[shown].T,
+        true,
+    )
+
+
+def common(entry: Mapping[str, Any], most: int) -> tuple[list[int], int]:
+    """Which categories of an attribute seem to be the most frequent, in order; and how many are left out."""
+    told = [i for i, share in enumerate(entry["frequencies"]) if share is not None]
+    order = sorted(told, key=lambda i: -entry["frequencies"][i])
+    return order[:most], len(order[most:])
+
+
+def _part(part: Mapping[str, Any]) -> Row:
+    how = _IN_WORDS.get(part["mechanism"], part["mechanism"])
+    return (
+        part["name"],
+        f"{part['k']} of {part['d']}",
+        f"reported by a client at epsilon {part['epsilon']:.6g} by {how} (card {part['card_hash']})",
+    )
+
+
+def _attributes(entries: Sequence[Mapping[str, Any]]) -> str:
+    rows = "".join(
+        f"<tr><th scope=row>{text(entry['name'])}<td>{text(_value(entry))}<td class=number>{entry['reports']:,}"
+        for entry in entries
+    )
+    head = "<tr><th scope=col>attribute<th scope=col>estimate<th scope=col>reports"
+    return f"<div class=wide><table><thead>{head}</thead><tbody>{rows}</tbody></table></div>"
+
+
+def _value(entry: Mapping[str, Any]) -> str:
+    if "mean" in entry:
+        low_high = entry["interval"]
+        return f"{entry['mean']:+.4f}" + (f" ({low_high[0]:+.4f} to {low_high[1]:+.4f})" if low_high else "")
+    shown, more = common(entry, _MOST)
+    named = [f"{entry['categories'][i]} {entry['frequencies'][i]:.3f}" for i in shown]
+    return ", ".join([*named, *[f"{more} more"] * bool(more)])

@@ -1,0 +1,79 @@
+"""The report of a run of protected inference."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from ternhost.privacy.cards import decode_any
+from ternhost.run.report import plots
+from ternhost.run.report.page import Page, Row, common_results, common_settings, percent, spent
+
+
+def page(result: Mapping[str, Any]) -> Page:
+    """What there is to see of it."""
+    protected, labels = "card" in result, result.get("answer") == "label"
+    lead = f"{result['clients']:,} clients classified a record of their own"
+    sent = "its class by randomised response" if labels else "the probabilities under noise"
+    lead += (
+        f", and sent {sent}: a true epsilon of {result['epsilon_per_client']:.6g} each."
+        if protected
+        else "; without noise, which no device does."
+    )
+    return Page(
+        f"{result['dataset']}, protected inference",
+        lead,
+        _pictures(result),
+        [*_judged(result), *common_results(result)],
+        [("data set", str(result["dataset"]), f"{result['classes']} classes"), *common_settings(result)],
+    )
+
+
+def _pictures(result: Mapping[str, Any]) -> dict[str, tuple[Figure, str]]:
+    pictures = {}
+    labels = result.get("answer") == "label"
+    if "card" in result and result.get("shares"):
+        what = "share of the clients" if labels else "mean probability"
+        mean, low, high = np.array([[*own.values()] for own in result["shares"].values()]).T
+        names = [f"class {i}" for i in result["shares"]]
+        pictures["shares"] = (
+            plots.gradient(names, mean, low, high, 0.95, what),
+            f"The {what} of each class, estimated without bias, with an interval that covers 95 %.",
+        )
+    if result["clusters"]:
+        pictures["clusters"] = (
+            plots.clusters(result["clusters"]),
+            "How many clients fell into each cluster: the class that they sent, under noise."
+            if labels
+            else "How many clients fell into each cluster: the class of the largest probability that they sent.",
+        )
+    if "card" in result:
+        card = decode_any(bytes.fromhex(result["card"]))
+        what = "randomised response of a class" if labels else "discrete Laplace noise on a probability"
+        pictures["card"] = (
+            plots.card_distribution(card, what),
+            "The mechanism itself, computed from the integers that the clients obeyed, not from a formula.",
+        )
+        pictures["epsilon"] = (
+            plots.epsilon_spent(spent(result), result["epsilon_per_client"]),
+            "What each client has spent of its privacy, from first to last.",
+        )
+    return pictures
+
+
+def _judged(result: Mapping[str, Any]) -> list[Row]:
+    rows: list[Row] = []
+    if result["score"] is not None:
+        rows.append(("score", f"{result['score']:.4f}", str(result["eval_type"])))
+    if result.get("score_without_noise") is not None:
+        rows.append(
+            ("without noise", f"{result['score_without_noise']:.4f}", "the same of the exact probabilities")
+        )
+    if result["agreement"] is not None:
+        rows.append(
+            ("agreement", percent(result["agreement"]), "clients that keep the cluster of their exact result")
+        )
+    return rows

@@ -1,0 +1,415 @@
+"""Pictures of a run, of its cost and of its card. Each function returns a matplotlib Figure; `save` writes it.
+
+Everything can be told apart without colour: by line style, marker, hatching or a label.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from io import BytesIO
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure, SubFigure
+from matplotlib.ticker import MaxNLocator, PercentFormatter
+
+from tern.card import LAPLACE, MIXTURE, Card
+from tern.fixed import ONE
+from ternhost.errors import StorageError, UsageError
+from ternhost.files import replacing
+from ternhost.privacy import cards, certify
+from ternhost.privacy.mechanisms import lhp
+from ternhost.privacy.mechanisms.lhp import Composite
+
+if TYPE_CHECKING:
+    from ternhost.privacy.shuffling import Shuffled
+
+Floats = npt.NDArray[np.float64]
+
+_INK = "#222222"
+_DARK = "#14406b"
+_MIDDLE = "#c46a1b"
+_LIGHT = "#a9bfd3"
+_GRID = "#dddddd"
+_SHADES = (_DARK, "#4f83b5", _LIGHT, "#dfa36b", _MIDDLE)
+_HATCHES = ("", "//", "..", "\\\\", "xx")
+_FEW = 8  # outputs that fit as groups of bars
+_SEPARATE = 64  # outputs between which there is room for a gap
+
+_WIDTH = 6.2  # inches: text stays readable where the picture is as wide as a phone
+DPI = 160
+
+
+@dataclass(frozen=True)
+class Frame:
+    """What one frame carries: bytes of header and tag, and bytes of content."""
+
+    name: str
+    overhead: int
+    content: int
+    note: str = ""
+
+    @property
+    def total(self) -> int:
+        return self.overhead + self.content
+
+
+def judged(
+    private: Sequence[float],
+    optimum: float,
+    baseline: float,
+    *,
+    reports: Sequence[int] = (),
+    label: str = "private",
+    measure: str = "accuracy on held-out records",
+    floor: str = "always the majority",
+) -> Figure:
+    """A figure of the model after every round, between the optimum without privacy and what no features tell.
+
+    reports: how many reports had come in by the end of each round; they label a second axis.
+    """
+    figure = blank(_WIDTH, 4.2)
+    axes = figure.subplots()
+    dress(axes)
+    axes.axhline(optimum, linestyle="--", color=_MIDDLE, label="without privacy")
+    axes.plot(
+        np.arange(1, len(private) + 1), private, linestyle="-", marker="o", markersize=5, color=_DARK,
+        markevery=max(1, math.ceil(len(private) / 20)), label=label,
+    )  # fmt: skip
+    axes.axhline(baseline, linestyle=":", color=_INK, label=floor)
+    axes.set_xlabel("round")
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+    axes.set_xlim(0.5, len(private) + 0.5)
+    _room(axes, [*private, optimum, baseline], measure)
+    axes.set_ylabel(measure)
+    if reports:
+        _reports_axis(axes, reports)
+    axes.legend(loc="best", framealpha=1, edgecolor="white")
+    return figure
+
+
+def _room(axes: Axes, values: Sequence[float], measure: str) -> None:
+    """Limits a little beyond the values, and percents where they are shares."""
+    span = max(values) - min(values)
+    room = max(1e-4, 0.12 * span)
+    axes.set_ylim(min(values) - room, max(values) + room)
+    axes.yaxis.set_major_locator(MaxNLocator(5))
+    if measure.startswith("accuracy"):
+        axes.yaxis.set_major_formatter(
+            PercentFormatter(1, decimals=0 if span > 0.05 else 1 if span > 0.005 else 2)
+        )
+
+
+def _reports_axis(axes: Axes, reports: Sequence[int]) -> None:
+    counts = np.array([0, *reports], np.float64)
+    rounds = np.arange(len(counts))
+    top = axes.secondary_xaxis(
+        "top",
+        functions=(
+            lambda x: np.interp(np.asarray(x), rounds, counts),
+            lambda n: np.interp(np.asarray(n), counts, rounds),
+        ),
+    )
+    top.set_xlabel("reports so far")
+    top.xaxis.set_major_locator(MaxNLocator(6, integer=True))
+    top.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
+
+
+def frame_bytes(frames: Sequence[Frame]) -> Figure:
+    """Bytes on the wire of each frame, header and tag apart from content."""
+    figure, axes = _figure(1.4 + 0.62 * len(frames))
+    rows = np.arange(len(frames))[::-1]
+    overhead = [frame.overhead for frame in frames]
+    content = [frame.content for frame in frames]
+    axes.barh(rows, overhead, height=0.6, color=_LIGHT, edgecolor=_INK, label="header and tag")
+    axes.barh(
+        rows, content, left=overhead, height=0.6, color=_MIDDLE, edgecolor=_INK, hatch="//", label="content"
+    )
+    largest = max(frame.total for frame in frames)
+    for row, frame in zip(rows, frames, strict=True):
+        text = f"{frame.total} bytes" + (f"\n{frame.note}" if frame.note else "")
+        axes.text(frame.total + largest * 0.02, row, text, va="center")
+    axes.set_yticks(rows, [frame.name for frame in frames])
+    axes.tick_params(axis="y", length=0)
+    axes.grid(visible=False, axis="y")
+    axes.set_xlim(0, largest * 1.35)
+    axes.set_xlabel("bytes of one frame, before COBS")
+    legend_above(axes, 2)
+    return figure
+
+
+def card_distribution(
+    card: Card | Composite, title: str = "", inputs: Sequence[float] = (-1, -0.5, 0, 0.5, 1)
+) -> Figure:
+    """The exact distribution of a card's outputs for some inputs, and how much each output can tell about the input."""
+    values = np.array(cards.output_values(card))
+    rows = np.array([cards.distribution(card, round(x * ONE)) for x in inputs])
+    loss = _losses(card)
+    claimed = lhp.epsilon_certified(card) if isinstance(card, Composite) else card.epsilon
+    epsilon = (claimed or 0) / 1e6
+
+    few = len(values) <= _FEW
+    figure = blank(_WIDTH, 6.4)
+    upper, lower = np.ravel(np.asarray(figure.subfigures(2, 1, height_ratios=(1.45, 1))))
+    if few:
+        _bars(upper, values, rows, inputs)
+    else:
+        # of a mixture a few outputs are far more likely than the others
+        _rows(upper, values, rows, inputs, log=not isinstance(card, Composite) and card.shape == MIXTURE)
+    axes = lower.subplots()
+    dress(axes)
+    if few:
+        axes.bar(range(len(values)), loss, width=0.6, color=_LIGHT, edgecolor=_INK, label="this output")
+        axes.set_xticks(range(len(values)), [f"{value:.3g}" for value in values])
+    else:
+        _stems(axes, values, loss, "this output")
+    axes.axhline(epsilon, linestyle="--", color=_MIDDLE, label=f"certified: {epsilon:.6g}")
+    axes.set_ylim(0, max(epsilon, float(loss.max())) * 1.08)
+    axes.set_xlabel("reported value")
+    axes.set_ylabel("log-likelihood ratio")
+    axes.set_title("What it can tell about x, at most (epsilon)", fontsize="medium", pad=24)
+    legend_above(axes, 2)
+    if title:
+        figure.suptitle(title, fontsize="large")
+    return figure
+
+
+def _bars(figure: SubFigure, values: Floats, rows: Floats, inputs: Sequence[float]) -> None:
+    axes = figure.subplots()
+    dress(axes)
+    width = 0.84 / len(inputs)
+    for i, (row, x) in enumerate(zip(rows, inputs, strict=True)):
+        axes.bar(
+            np.arange(len(values)) + (i - (len(inputs) - 1) / 2) * width, row, width,
+            color=_SHADES[i % 5], hatch=_HATCHES[i % 5], edgecolor=_INK, linewidth=0.6, label=f"x = {x:g}",
+        )  # fmt: skip
+    axes.set_xticks(range(len(values)), [f"{value:.3g}" for value in values])
+    axes.set_xlabel("reported value")
+    axes.set_ylabel("probability")
+    axes.grid(visible=False, axis="x")
+    axes.set_title("What is reported for an input x", fontsize="medium", pad=24)
+    legend_above(axes, len(inputs))
+
+
+def _rows(figure: SubFigure, values: Floats, rows: Floats, inputs: Sequence[float], log: bool) -> None:
+    panels = figure.subplots(len(inputs), 1, sharex=True, sharey=True)
+    for axes, row, x in zip(panels, rows, inputs, strict=True):
+        dress(axes)
+        _stems(axes, values, row)
+        axes.axvline(x, color=_MIDDLE, linestyle="--")
+        if log:
+            axes.set_yscale("log")
+            axes.set_ylim(rows.min() / 2, rows.max() * 2)
+        else:
+            axes.set_ylim(0, rows.max() * 1.1)
+            axes.yaxis.set_major_locator(MaxNLocator(2))
+        axes.text(1.01, 0.5, f"x = {x:g}", transform=axes.transAxes, va="center")
+    panels[-1].set_xlabel("reported value")
+    figure.supylabel("probability", fontsize="medium")
+    panels[0].set_title("What is reported for an input x (dashed)", fontsize="medium")
+
+
+def _stems(axes: Axes, values: Floats, heights: Floats, label: str = "") -> None:
+    """A line up from the axis for each output: no area joins outputs, of which there may be two halves of a mixture."""
+    points = 72 * 0.8 * _WIDTH  # across the axes
+    share = 0.7 if len(values) <= _SEPARATE else 1.1
+    width = min(4.0, max(0.5, share * points / len(values)))
+    axes.vlines(values, np.finfo(float).tiny, heights, color=_DARK, linewidth=width, label=label)
+
+
+def _losses(card: Card | Composite) -> Floats:
+    """The largest log-likelihood ratio of each output over all inputs."""
+    if isinstance(card, Composite):
+        every = np.array(card.extremes(), np.float64)
+    elif card.shape == LAPLACE:
+        one, outputs = 1 << card.grid_bits, np.abs(np.arange(card.lowest, card.highest + 1))
+        reach: Floats = (
+            outputs + one - np.maximum(outputs - one, 0.0)
+        )  # farthest less nearest input, in steps
+        reach *= card.s / card.t
+        return reach
+    else:
+        every = np.array([cards.distribution(card, round(x * ONE)) for x in certify.knots(card)])
+    losses: Floats = np.log(every.max(axis=0) / every.min(axis=0))
+    return losses
+
+
+def shuffled(curve: Sequence[Shuffled], title: str) -> Figure:
+    """The central epsilon behind a shuffler against the number of reports, beside the local one."""
+    figure, axes = _figure(4.2)
+    reports = [point.reports for point in curve]
+    for line, marker, colour, name, bounds in (
+        ("-", "o", _DARK, "this card", [point.card for point in curve]),
+        ("--", "s", _MIDDLE, "any mechanism", [point.any_mechanism for point in curve]),
+        ("-.", "^", "#4f83b5", "closed bound", [point.closed for point in curve]),
+    ):
+        if any(bounds):
+            at = np.array([math.nan if bound is None else bound for bound in bounds])
+            axes.plot(reports, at, line, marker=marker, markersize=4, color=colour, label=name)
+    axes.axhline(curve[0].local, linestyle=":", color=_INK, label="local: without a shuffler")
+    axes.set(xscale="log", yscale="log", xlabel="reports", ylabel="central epsilon, behind a shuffler")
+    axes.set_title(title, fontsize="medium", pad=24)
+    legend_above(axes, 4)
+    return figure
+
+
+def epsilon_spent(spent: Mapping[float, int], allowed: float) -> Figure:
+    """How many clients have spent how much epsilon in all, beside what was allowed to each."""
+    figure, axes = _figure(3.4)
+    at = sorted(spent)
+    width = max(allowed, *at) / 18
+    bars = axes.bar(at, [spent[x] for x in at], width=width, color=_DARK, edgecolor=_INK, label="clients")
+    axes.bar_label(
+        bars, labels=[f"{spent[x]:,} at {x:.6g}" for x in at], padding=4, bbox={"color": "white", "pad": 1.5}
+    )
+    axes.axvline(allowed, linestyle="--", color=_MIDDLE, label=f"allowed to each: {allowed:.6g}")
+    axes.set_xlim(-width, max(allowed, *at) + 2 * width)
+    axes.set_ylim(0, max(spent.values()) * 1.3)
+    axes.set_xlabel("epsilon spent by a client in its whole life")
+    axes.set_ylabel("clients")
+    axes.yaxis.set_major_locator(MaxNLocator(5, integer=True))
+    axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
+    legend_above(axes, 2)
+    return figure
+
+
+def gradient(
+    names: Sequence[str],
+    mean: Floats,
+    low: Floats,
+    high: Floats,
+    confidence: float,
+    across: str = "gradient, in units of the clipping bound",
+) -> Figure:
+    """Estimated means of coordinates with their confidence intervals; nan where nobody reported."""
+    figure, axes = _figure(1.1 + 0.2 * len(names))
+    rows = np.arange(len(names))[::-1]
+    reach = np.array([mean - low, high - mean])
+    axes.axvline(0, color=_INK, linewidth=0.8)
+    axes.errorbar(
+        mean, rows, xerr=reach, fmt="o", markersize=4, color=_DARK, ecolor=_MIDDLE, capsize=2.5,
+        label=f"mean, and its interval of at least {100 * confidence:g} %",
+    )  # fmt: skip
+    axes.set_yticks(rows, names, fontsize="small")
+    axes.set_ylim(-0.8, len(names) - 0.2)
+    axes.set_xlabel(across)
+    legend_above(axes, 1)
+    return figure
+
+
+@dataclass(frozen=True)
+class Shares:
+    """Estimated frequencies of an attribute's categories, their intervals (2 x n), and the true ones, if known."""
+
+    name: str
+    categories: Sequence[str]
+    found: Floats
+    interval: Floats
+    true: Floats | None = None
+
+
+def frequencies(attributes: Sequence[Shares]) -> Figure:
+    """How frequent categories are, a panel an attribute."""
+    rows = -(-len(attributes) // 2)
+    most = max(len(one.categories) for one in attributes)
+    figure = blank(_WIDTH, 0.6 + rows * (0.7 + 0.2 * most))
+    panels = figure.subplots(rows, 2, squeeze=False).flat
+    for axes, one in zip(panels, attributes, strict=False):
+        dress(axes)
+        at = np.arange(len(one.categories))[::-1]
+        axes.errorbar(
+            one.found, at, xerr=np.abs(one.interval - one.found), fmt="o", markersize=4, color=_DARK, ecolor=_MIDDLE,
+            capsize=2.5, label="estimate, and its interval of 95 %",
+        )  # fmt: skip
+        if one.true is not None:
+            axes.plot(
+                one.true, at, "D", markersize=7, markerfacecolor="none", markeredgecolor=_INK, label="truly"
+            )
+        axes.set_yticks(at, one.categories, fontsize="small")
+        axes.set_ylim(-0.8, len(one.categories) - 0.2)
+        axes.set_title(one.name, fontsize="medium")
+        axes.xaxis.set_major_locator(MaxNLocator(4))
+        axes.xaxis.set_major_formatter(PercentFormatter(1, decimals=0 if np.max(one.found) > 0.1 else 1))
+    for axes in panels:
+        axes.set_visible(False)
+    handles, labels = figure.axes[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside upper center", ncols=2, frameon=False, fontsize="small")
+    return figure
+
+
+def clusters(sizes: Mapping[str, int]) -> Figure:
+    """How many clients are in each cluster."""
+    figure, axes = _figure(3.4)
+    bars = axes.bar(list(sizes), list(sizes.values()), width=0.6, color=_MIDDLE, edgecolor=_INK)
+    axes.bar_label(bars, labels=[f"{size:,}" for size in sizes.values()], padding=3)
+    axes.set_xlabel("cluster")
+    axes.set_ylabel("clients")
+    axes.grid(visible=False, axis="x")
+    return figure
+
+
+def check_place(path: Path) -> None:
+    """Look, before the work that a picture shows, whether it can be written there.
+
+    Raises UsageError for a format that there is not, StorageError for a folder that cannot be written to.
+    """
+    formats = blank(1, 1).canvas.get_supported_filetypes()
+    if path.suffix[1:].lower() not in ("", *formats):
+        raise UsageError(
+            f"{path}: there is no format {path.suffix}", hint="end its name in .png, .svg or .pdf"
+        )
+    # A device is written to as it is, and a file replaced: see `replacing`.
+    written = path if path.exists() and not path.is_file() else path.parent
+    if path.is_dir() or not os.access(written, os.W_OK):
+        raise StorageError(f"{path} cannot be written", hint="name a file in a folder that is there")
+
+
+def save(figure: Figure, path: Path) -> None:
+    """Write a figure as PNG (or what the name's ending says), whole or not at all. Raises StorageError."""
+    try:
+        with replacing(path) as temporary:
+            figure.savefig(temporary, dpi=DPI, format=path.suffix[1:] or "png")
+    except OSError as error:
+        raise StorageError(
+            f"{path} cannot be written: {error.strerror}", hint="make room, or choose another folder"
+        ) from error
+
+
+def png(figure: Figure) -> bytes:
+    """A figure as the bytes of a PNG file."""
+    buffer = BytesIO()
+    figure.savefig(buffer, format="png", dpi=DPI)
+    return buffer.getvalue()
+
+
+def _figure(height: float) -> tuple[Figure, Axes]:
+    figure = blank(_WIDTH, height)
+    axes = figure.subplots()
+    dress(axes)
+    return figure, axes
+
+
+def blank(width: float, height: float) -> Figure:
+    """An empty figure of that many inches."""
+    return Figure(figsize=(width, height), layout="constrained", facecolor="white")
+
+
+def dress(axes: Axes) -> None:
+    """Give axes the look of all the pictures here."""
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(color=_GRID, linewidth=0.8)
+    axes.set_axisbelow(True)
+
+
+def legend_above(axes: Axes, columns: int) -> None:
+    """Put the legend over the axes, where it hides nothing."""
+    axes.legend(
+        loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=columns, frameon=False, fontsize="small",
+        borderaxespad=0.3, columnspacing=1.2, handlelength=1.6,
+    )  # fmt: skip

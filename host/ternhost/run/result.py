@@ -1,0 +1,114 @@
+"""What every result of a run says, whatever the run has learned."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ternhost.errors import OK, REFUSED, SHORT, InterruptedByUser, StorageError, UsageError
+from ternhost.learn.base import Algorithm
+from ternhost.privacy.accounting import Account
+from ternhost.privacy.base import MICRO
+from ternhost.provision.boards import epsilon_spent
+from ternhost.run import directory as places
+from ternhost.run.directory import Place
+
+
+def whole(
+    algorithm: Algorithm,
+    place: Place,
+    options: Mapping[str, Any],
+    state: Mapping[str, Any],
+    accounts: Sequence[Account],
+    history: list[dict[str, Any]],
+    boards: Sequence[Path],
+) -> dict[str, Any]:
+    """The result of a run, for JSON."""
+    return {
+        "run": place.name,
+        "algorithm": algorithm.name,
+        **algorithm.result(history),
+        "reports": state["reports"],
+        "asked": state["asked"],
+        "refusals": state["refusals"],
+        "missing": state["missing"],
+        "rounds": state["rounds"],
+        "seconds": round(state["seconds"], 3),
+        "reports_per_second": round(state["reports"] / max(state["seconds"], 1e-9), 1),
+        "epsilon_spent": epsilon_spent(boards) if boards else [],
+        "epsilon_before": state["spent_before"] / MICRO,
+        "accounting": [account.summary() for account in accounts],
+        "options": dict(options),
+        "directory": str(place.directory),
+        "store": str(place.store),
+        "history": history,
+    }
+
+
+def load(run: str | Path, parent: Path) -> dict[str, Any]:
+    """The result of a run that has finished: its name in `parent`, or its own directory, or its result.json.
+
+    parent: a directory or a store, as of `listed`. Raises UsageError where there is none, StorageError where it cannot
+    be read.
+    """
+    for place in _places(str(run), parent):
+        path = place if place.suffix == ".json" else place / places.RESULT_NAME
+        if path.is_file():
+            try:
+                found = json.loads(path.read_text())
+                if not isinstance(found, dict) or "algorithm" not in found:
+                    raise ValueError("it names no algorithm")
+            except OSError as error:
+                raise StorageError(f"{path} cannot be read: {error.strerror}") from error
+            except ValueError as error:
+                raise UsageError(f"{path} is no result of a run: {error}") from error
+            return {**found, "directory": str(path.parent)}
+    raise UsageError(f"there is no result of a run {str(run)!r}", hint="'tern runs' lists the runs")
+
+
+def _places(run: str, parent: Path) -> Iterator[Path]:
+    yield from (Path(run), parent / run)
+    for line in places.listed(parent):  # which opens every store there
+        if line["run"] == run:
+            yield Path(line["directory"])
+
+
+def draw(result: Mapping[str, Any]) -> dict[str, Any]:
+    """Write the report of a result, and its pictures, into the run's directory; where they are. Raises StorageError."""
+    from ternhost.run.report import page, page_of  # matplotlib takes a second
+
+    directory = Path(result["directory"])
+    what = page_of(result)
+    try:
+        path = page.write(what, directory)
+    except StorageError as error:
+        hint = f"make room, then draw it: tern runs --draw {directory}"
+        raise StorageError(error.message, hint=hint) from error
+    except KeyboardInterrupt:
+        raise InterruptedByUser(
+            f"interrupted while its report was drawn; the run has finished: see {directory / places.RESULT_NAME}",
+            hint=f"draw it: tern runs --draw {directory}",
+        ) from None
+    return {"report": str(path), "pictures": [str(directory / f"{name}.png") for name in what.pictures]}
+
+
+def exit_code(result: Mapping[str, Any]) -> int:
+    """0, or what tells that reports are missing that were asked for: the devices' refusals, or their silence."""
+    if not result["missing"]:
+        return OK
+    return REFUSED if 2 * result["refusals"] >= result["missing"] else SHORT
+
+
+def missing_words(result: Mapping[str, Any]) -> str | None:
+    """How many reports are missing and why, for people; None where none is."""
+    if not result["missing"]:
+        return None
+    refused = min(result["refusals"], result["missing"])
+    silent = result["missing"] - refused
+    why = [f"{refused:,} were refused"] * bool(refused) + [f"{silent:,} did not come"] * bool(silent)
+    return (
+        f"{result['missing']:,} of {result['asked']:,} reports that were asked for are missing: "
+        + ", ".join(why)
+    )

@@ -1,0 +1,418 @@
+"""A run from beginning to end: one algorithm on one fleet, in a store; and how to go on after a crash at any line.
+
+All that it needs to go on is in its store: what was asked for, the state of its algorithm, the round under way and its
+reports. The boards that tern makes for it lie in its directory.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ternhost.count.rounds import RoundResult
+from ternhost.errors import DeviceError, InterruptedByUser, RefusedError, UsageError
+from ternhost.learn.base import ALGORITHMS, Algorithm, Devices, ranges_of
+from ternhost.options import flag
+from ternhost.provision.boards import board_directories
+from ternhost.reach import fleet
+from ternhost.reach.driver import AllRefused, Driver, Progress
+from ternhost.reach.fleet import Fleet, Setting
+from ternhost.run import begin, costs
+from ternhost.run import directory as places
+from ternhost.run import result as results
+from ternhost.run.begin import audience, made_clients
+from ternhost.run.directory import Place
+from ternhost.run.options import Schedule, Where
+from ternhost.run.status import END, PROGRESS, ROUND, Status, Watcher
+from ternhost.store.round_numbers import skip
+from ternhost.store.runs import FINISHED, PREPARING, RUNNING
+from ternhost.store.store import Store
+
+_MOST_PAUSE = 30.0  # seconds after a round of a served fleet that nobody answered
+_DOUBLINGS = 10
+_IDLE = 0.5
+
+
+class Run:
+    """One run. Make it with `begin` or `resume`, then `run()`; a context manager that closes its store."""
+
+    def __init__(
+        self, store: Store, place: Place, watcher: Watcher, algorithm: Algorithm | None = None
+    ) -> None:
+        """Of a run that is in the store. algorithm: as the run begins, if it was made already. Raises TernError."""
+        stored = store.run(place.name)
+        if stored is None:
+            raise UsageError(f"{place.store} holds no run {place.name}", hint="'tern runs' lists them")
+        asked = stored.asked
+        self.store = store
+        self.place = place
+        self.where = Where.stored(asked["where"])
+        self.schedule = None if asked["schedule"] is None else Schedule(**asked["schedule"])
+        self.fleet: Fleet = fleet.parse(self.where.fleet)
+        if algorithm is None:
+            cls = ALGORITHMS.named(asked["algorithm"])
+            whom = audience(self.fleet, self.schedule, store, asked.get("devices"))
+            algorithm = cls(cls.Options(**asked["options"]), whom)
+        self.algorithm: Algorithm = algorithm
+        self.options = algorithm.options
+        self.accounts = self.algorithm.accounts(self.where.budget_micro)
+        self._status = stored.status
+        self._state: dict[str, Any] = dict(stored.state)
+        if self._state["algorithm"] is not None:
+            self.algorithm.restore(self._state["algorithm"])
+        self._watcher = watcher
+        self._driver: Driver | None = None
+        self._stopped = False
+        self._published = self._empty = 0  # rounds, when models last went out; rounds without a report
+        self._round_began = 0.0  # seconds since 1970
+
+    @property
+    def directory(self) -> Path:
+        return self.place.directory
+
+    def __enter__(self) -> Run:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.store.close()
+
+    # Beginning
+
+    @classmethod
+    def begin(
+        cls,
+        algorithm: str,
+        options: Any,
+        where: Where,
+        *,
+        store: str | Path | None = None,
+        name: str | None = None,
+        watcher: Watcher | None = None,
+        anew: bool = False,
+        schedule: Schedule | None = None,
+        parent: Path = places.RUNS,
+    ) -> Run:
+        """Begin a run in a directory of its own, in `parent`. options: an instance of the algorithm's Options.
+
+        store: with the keys and rounds of the fleet; else the fleet's own, or one in the run's directory. anew: give up
+        a run of that store that has not finished. schedule: the fleet is served. Raises TernError.
+        """
+        opened, place, made = begin.written(algorithm, options, where, schedule, store, name, anew, parent)
+        return cls(opened, place, watcher or Watcher(), made)
+
+    @classmethod
+    def resume(
+        cls,
+        text: str,
+        watcher: Watcher | None = None,
+        fleet_now: str | None = None,
+        after: int | None = None,
+        parent: Path = places.RUNS,
+    ) -> Run:
+        """Take up the run that `text` names: its name in `parent`, directory, or store.
+
+        fleet_now: its fleet, if the boards are elsewhere by now. after: as Where's after_round. Raises TernError.
+        """
+        place = places.find(text, parent)
+        store = Store(place.store, create=False)
+        try:
+            stored = store.run(place.name)
+            if stored is not None:
+                begin.require_unfinished(stored, place)
+            skip(store, after)
+            if stored is not None and fleet_now is not None:
+                where = {
+                    **stored.asked["where"],
+                    "fleet": begin.moved(stored.asked["where"]["fleet"], fleet_now),
+                }
+                store.save_run(place.name, asked={**stored.asked, "where": where})
+            return cls(store, place, watcher or Watcher())
+        except BaseException:
+            store.close()
+            raise
+
+    @property
+    def _boards(self) -> list[Path]:
+        return board_directories(self.directory, self.fleet.count)
+
+    def _prepare(self) -> None:
+        # Makes the boards, and anew where that was interrupted: they have not said anything yet.
+        if self._status != PREPARING:
+            return
+        if self.fleet.provisions:
+            clients = self._clients
+            assert clients is not None
+            self._watcher.note(f"provisioning {clients} clients on {self.fleet.count} emulated boards")
+            dealt = self._dealt(np.arange(1, clients + 1))
+            begin.make_boards(
+                self.store, self.directory, self._boards, self.algorithm, dealt, self.where.budget_micro
+            )
+        self._status = RUNNING
+        self.store.save_run(self.place.name, status=RUNNING)
+
+    @property
+    def _clients(self) -> int | None:
+        """How many clients the run asks; None: all that there are."""
+        if self.algorithm.clients is not None or not self.fleet.provisions:
+            return self.algorithm.clients
+        return made_clients(self.fleet, self.algorithm)
+
+    def _dealt(self, devices: Sequence[int] | Devices) -> Devices:
+        """The devices in the order of the clients: dealt, so that a group is spread over the boards."""
+        return np.random.default_rng([self.algorithm.seed, 3]).permutation(np.asarray(devices, np.int64))
+
+    def _members(self, driver: Driver) -> Sequence[int] | Devices:
+        """The device that each client of the run is: those that were there when it began, or all that are served."""
+        if self.schedule is not None or self.fleet.simulated:
+            return self._dealt(driver.devices) if self.fleet.provisions else driver.devices
+        if not self._state["devices"]:
+            self._state["devices"] = ranges_of(driver.devices)
+            self._save()
+        spans = [np.arange(first, last + 1) for first, last in self._state["devices"]]
+        dealt = self._dealt(np.concatenate(spans))
+        clients = self._clients
+        if clients is not None and len(dealt) < clients:
+            raise UsageError(
+                f"the fleet has {len(dealt)} devices, and the run needs {clients}",
+                hint=f"ask for {flag(self.algorithm.how_many)} {len(dealt)}",
+            )
+        return dealt[:clients]
+
+    # Running
+
+    def stop(self) -> None:
+        """Stop after the present step; the round under way can be taken up again. Safe in a signal handler."""
+        self._stopped = True
+        if self._driver is not None:
+            self._driver.stop()
+
+    def run(self) -> dict[str, Any]:
+        """Go on until the algorithm is done or `stop` is called, and return the result.
+
+        Also written to result.json, unless the run was stopped. Raises TernError; after Ctrl-C, InterruptedByUser.
+        """
+        self._started = time.monotonic() - self._state["seconds"]
+        try:
+            self.place.make()
+            self._prepare()
+            with self._driving() as driver:
+                self._rounds(driver)
+            return self._conclude()
+        except KeyboardInterrupt:
+            raise self._interrupted() from None
+
+    @contextmanager
+    def _driving(self) -> Iterator[Driver]:
+        setting = Setting(
+            store=self.store,
+            directory=self.directory,
+            run=self.place.name,
+            terms=self.where.terms,
+            warn=self._watcher.warn,
+            holdings=self.algorithm.holdings,
+            clients=self._clients,
+            seed=self.algorithm.seed,
+            modules=self.algorithm.modules,
+            individual=self.algorithm.individual,
+            standing=self.schedule is not None,
+            patience=(self.schedule or Schedule()).patience,
+        )
+        driver = self.fleet.driver(setting)
+        self._driver = driver
+        if self._stopped:
+            driver.stop()
+        with driver:
+            yield driver
+        self._driver = None
+
+    def _rounds(self, driver: Driver) -> None:
+        members = self._members(driver)
+        if not self.fleet.simulated and self.schedule is None:
+            where = f"{self.fleet.count} boards with " if self.fleet.count else ""
+            self._watcher.note(f"{where}{len(driver.devices)} clients are there")
+        under_way = driver.resume()
+        if not self._state["rounds"]:
+            self._tell_costs(driver, members, under_way)
+        starts = 0.0
+        while not self.algorithm.done and not self._stopped:
+            now = time.monotonic()
+            if under_way:
+                number = under_way.pop(0)
+            elif now < starts:
+                driver.wait(starts - now)
+                continue
+            else:
+                if self.schedule is not None:
+                    members = self._members(driver)
+                    if not len(members):
+                        driver.wait(_IDLE)
+                        continue
+                number = driver.next_round(self._state["first_round"] + self._state["rounds"])
+                driver.open(number, self.algorithm.cohorts(members))
+                starts = now + (self.schedule.interval if self.schedule else 0.0)
+            self._round_began = time.time()
+            if (result := self._collect(driver, number)) is None:
+                break
+            self._learn(driver, result, members)
+            if self.schedule is not None and self._state["rounds"] % self.schedule.model_every == 0:
+                self._publish(driver)
+            if self.schedule is not None and self._empty:  # nothing is gained by asking at once
+                pause = min(_MOST_PAUSE, self.schedule.patience * 2 ** min(self._empty, _DOUBLINGS))
+                starts = max(starts, time.monotonic() + pause)
+        if self.algorithm.done or self.schedule is not None:
+            self._publish(driver)
+
+    def _publish(self, driver: Driver) -> None:
+        """Send the devices what was learned since the last time, for their own use."""
+        anew = self._state["reports"] and self._published != self._state["rounds"]
+        if anew and (averaged := self.algorithm.averaged):
+            self._published = self._state["rounds"]
+            driver.publish(averaged)
+
+    def _tell_costs(self, driver: Driver, members: Sequence[int] | Devices, under_way: list[int]) -> None:
+        made = self.fleet.simulated or self.fleet.provisions  # for this run: they have spent nothing
+        before = 0 if made else costs.spent_before(self.store, members, self.place.name)
+        self._state["spent_before"] = before
+        try:
+            left = None if made else driver.budget_left
+            if not under_way:  # else it was told before
+                costs.tell(self._watcher, self.accounts, before, left, endless=self.algorithm.rounds is None)
+        except RefusedError:
+            self._finish()
+            raise
+
+    def _collect(self, driver: Driver, number: int) -> RoundResult | None:
+        def tell(progress: Progress) -> None:
+            event = PROGRESS if progress.reports else ROUND
+            self._watcher.status(self._now(event, number, progress.asked, progress.reports))
+
+        try:
+            return driver.collect(number, tell)
+        except AllRefused as error:
+            if self._state["refusal"] != (said := [error.message, error.hint]):
+                self._watcher.warn(f"round {number}: {error.message}")
+            self._state["refusal"] = said
+            return error.result
+
+    def _learn(self, driver: Driver, result: RoundResult, members: Sequence[int] | Devices) -> None:
+        self.algorithm.learn(result, members)
+        self._empty = 0 if result.reports else self._empty + 1
+        state = self._state
+        wanted = self.where.terms.reports(result.asked)
+        state["rounds"] += 1
+        state["reports"] += result.reports
+        state["asked"] += result.asked
+        state["refusals"] += len(result.refusals)
+        state["missing"] += max(0, wanted - result.reports)
+        state["seconds"] = time.monotonic() - self._started
+        state["algorithm"] = self.algorithm.state()
+        figures, chosen = self.algorithm.figures(), self.algorithm.chosen()
+        said = {"ended": result.ended, "reports": result.reports, "refusals": len(result.refusals)}
+        entry = {"round": result.number, "asked": result.asked, **said, **figures, **chosen}
+        if result.refusals:
+            entry["reasons"] = result.reasons
+        weights = None if self.fleet.simulated else self.algorithm.weights
+        self.store.end_run_round(
+            self.place.name,
+            result.number,
+            result.ended,
+            state,
+            entry,
+            None if weights is None else weights.astype("<f8").tobytes(),
+            result.tallies,
+            self._round_began,
+        )
+        now = self._now(END, result.number, result.asked, 0)
+        told = {**said, "figures": figures, "chosen": chosen, "reasons": result.reasons}
+        self._watcher.status(Status(**{**vars(now), **told, "round": state["rounds"]}))
+
+    def _save(self) -> None:
+        self.store.save_run(self.place.name, state=self._state)
+
+    def _now(self, event: str, number: int, asked: int, reports: int) -> Status:
+        assert self._driver is not None
+        sight = self._driver.sight
+        return Status(
+            event=event,
+            round=self._state["rounds"] + 1,
+            rounds=self.algorithm.rounds,
+            number=number,
+            asked=asked,
+            reports=reports,
+            total_reports=self._state["reports"] + reports,
+            wanted_reports=self.algorithm.reports,
+            seconds=time.monotonic() - self._started,
+            boards=sight.boards,
+            asleep=sight.asleep,
+            strangers=sight.strangers,
+            connected=sight.connected,
+            frames=sight.frames,
+        )
+
+    def _interrupted(self) -> InterruptedByUser:
+        if self._status == FINISHED:
+            return InterruptedByUser(
+                f"interrupted; the run has finished: see {self.directory / places.RESULT_NAME}",
+                hint=f"'tern runs --draw {self.directory}' makes its report",
+            )
+        under_way = sum(self.store.report_count(asked.number) for asked in self.store.open_rounds())
+        rounds = self.algorithm.rounds
+        where = f"in round {self._state['rounds'] + 1}" + (f" of {rounds}" if rounds else "")
+        if self.algorithm.done:
+            where = "after the last round, before there was a result"
+        return InterruptedByUser(
+            f"interrupted {where}; the {self._state['reports'] + under_way:,} reports so far are safe",
+            hint=f"go on with: tern {self.algorithm.command} --resume {self.place.name}"
+            if self.schedule is None
+            else "go on with the same tern serve",
+        )
+
+    # The end
+
+    def _conclude(self) -> dict[str, Any]:
+        if self._stopped and not self.algorithm.done:
+            return self._result()
+        state = self._state
+        if state["rounds"] and not state["reports"]:
+            self._finish()
+            if state["refusal"] is not None:
+                message, hint = state["refusal"]
+                raise RefusedError(message, hint=hint)
+            raise DeviceError(
+                f"no device reported in {state['rounds']} rounds",
+                hint="check the boards ('tern device ping BOARD'), or give them longer with --deadline",
+            )
+        result = self._result()
+        places.write_json(self.directory / places.RESULT_NAME, result)
+        self._finish()
+        return result
+
+    def _finish(self) -> None:
+        self._status = FINISHED
+        self.store.save_run(self.place.name, status=FINISHED)
+        if self.fleet.provisions and self.schedule is None:  # a served fleet may go on
+            places.pack_boards(self.directory, self._watcher.warn)
+
+    def _result(self) -> dict[str, Any]:
+        if self.schedule is not None:  # devices have come and gone: what it has cost is known now
+            asked = costs.most_asked(self.store, self.place.name)
+            asked = asked or self.algorithm.most_asked(self._state["rounds"])
+            self.algorithm.times = max(1, self.algorithm.times_of(asked))
+            self.accounts = self.algorithm.accounts(None)
+            for account in self.accounts:
+                account.budget = self.where.budget_micro
+        return results.whole(
+            self.algorithm,
+            self.place,
+            {**asdict(self.options), **asdict(self.where)},
+            self._state,
+            self.accounts,
+            self.store.history(self.place.name),
+            self._boards if self.fleet.provisions else [],
+        )

@@ -1,0 +1,104 @@
+"""What boards say of themselves, kept for who looks on. Nothing of it is proven, and nothing is decided by it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ternhost.store.database import Database
+
+
+@dataclass(frozen=True)
+class BoardRow:
+    """A board: `clients` devices from `first` on, by which it is known; its `name` is its port, or that on its broker.
+
+    heard: seconds since 1970. told: of its HELLO, by name (budget: micro-epsilon, heap: bytes). errors: how often it
+    failed, and how it did last (`error`). spent: by the answers of its first device that were accepted since that
+    HELLO, micro-epsilon.
+    """
+
+    name: str
+    first: int
+    clients: int
+    online: bool
+    heard: float
+    told: Mapping[str, Any] = field(default_factory=dict)
+    errors: int = 0
+    error: str | None = None
+    spent: int = 0
+
+
+_SEEN = """
+INSERT INTO board VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (first) DO UPDATE SET
+name = excluded.name, clients = excluded.clients, online = excluded.online, heard = max(heard, excluded.heard),
+told = CASE excluded.told WHEN '{}' THEN told ELSE excluded.told END,
+errors = errors + excluded.errors, error = coalesce(excluded.error, error),
+spent = excluded.spent + CASE WHEN excluded.told IN ('{}', told) THEN spent ELSE 0 END
+"""
+
+
+class BoardTable(Database):
+    """The table board."""
+
+    def boards_seen(self, boards: Iterable[BoardRow]) -> None:
+        """Note what was seen of boards: empty `told` changes nothing of what they said, `errors` are added.
+
+        What they say anew is after what they `spent` before it; that is added otherwise.
+        """
+        with self.transaction():
+            self._db.executemany(
+                _SEEN,
+                (
+                    (
+                        own.first,
+                        own.name,
+                        own.clients,
+                        own.online,
+                        own.heard,
+                        json.dumps(dict(own.told)),
+                        own.errors,
+                        own.error,
+                        own.spent,
+                    )
+                    for own in boards
+                ),
+            )
+
+    def boards_offline(self) -> None:
+        """No board is there: nobody is connected to them."""
+        with self.transaction():
+            self._db.execute("UPDATE board SET online = 0")
+
+    def boards(self) -> list[BoardRow]:
+        """Every board that was ever seen, in the order of their devices."""
+        with self._errors():
+            rows = self._db.execute(
+                "SELECT name, first, clients, online, heard, told, errors, error, spent FROM board ORDER BY first"
+            ).fetchall()
+        return [
+            BoardRow(name, first, clients, bool(online), heard, json.loads(told), errors, error, spent)
+            for name, first, clients, online, heard, told, errors, error, spent in rows
+        ]
+
+
+_TOLD = (
+    "budget",
+    "epoch",
+    "heap",
+    "records",
+    "exceptions",
+    "restarts",
+    "entropy",
+    "assessed",
+    "text",
+)
+
+
+def told_by(hello: Any) -> dict[str, Any]:
+    """What a HELLO (tern.host_frames.Hello) says of its board, for `BoardRow.told`; of another schema nothing."""
+    if hello.first is None:
+        return {}
+    release = ".".join(str(part) for part in hello.release)
+    return {**{name: getattr(hello, name) for name in _TOLD}, "release": release}

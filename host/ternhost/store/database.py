@@ -1,0 +1,106 @@
+"""A store as a file of SQLite: one writer at a time, written in transactions."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from ternhost.errors import StorageError
+from ternhost.store import schema
+from ternhost.store import store_file as files
+
+_AGAIN = "go on with --resume, or start a gateway again"  # which goes on by itself
+_HINTS = {
+    "SQLITE_FULL": f"free some space, then {_AGAIN}: every accepted report is safe",
+    "SQLITE_IOERR": f"the disk is full or failing; put that right, then {_AGAIN}: "
+    "every accepted report is safe",
+    "SQLITE_READONLY": "make the file and its directory writable for you",
+    "SQLITE_CANTOPEN": "check that the directory exists and is yours to write",
+    "SQLITE_NOTADB": "this is not a store of tern; name another file",
+    "SQLITE_CORRUPT": "the file is damaged; bring it back from a copy, or start a new store",
+    "SQLITE_BUSY": "another program uses this store; end it, or name another store",
+    "SQLITE_CONSTRAINT": f"another program wrote to this store; end it, then {_AGAIN}",
+}
+
+
+class Database:
+    """The file and its transactions; what is in its tables is up to subclasses. A context manager.
+
+    Every method raises StorageError where the disk does not do its part; what was committed before stays.
+    """
+
+    def __init__(self, path: str | Path, create: bool = True, beside: bool = False) -> None:
+        """Open the store at `path`; make it (mode 0600, since it holds the devices' keys) if `create`.
+
+        beside: another process may have it open for writing, as a host that serves a fleet; to be used for keys only.
+        """
+        self.path = Path(path)
+        with self._errors():
+            files.make(self.path, create)
+            self._lock = None if beside else files.take_lock(self.path)
+            self._db = sqlite3.connect(self.path, isolation_level=None)
+            self._db.execute("PRAGMA journal_mode = WAL")
+            self._db.execute("PRAGMA synchronous = FULL")
+            self._db.execute("PRAGMA foreign_keys = ON")
+            self._check_schema()
+
+    def _check_schema(self) -> None:
+        with self.transaction():
+            if self._db.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0] == 0:
+                schema.execute(self._db, schema.TABLES)
+                self._db.execute(f"PRAGMA application_id = {schema.APPLICATION_ID}")
+                self._db.execute(f"PRAGMA user_version = {schema.VERSION}")
+            schema.check(self._db, self.path)
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.Error as error:
+            name = getattr(error, "sqlite_errorname", None) or ""
+            hint = next((hint for prefix, hint in _HINTS.items() if name.startswith(prefix)), None)
+            raise StorageError(f"{self.path}: {error}", hint=hint) from error
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """All of what is written inside is committed together, or none of it. One inside another is a part of that."""
+        inside: bool = self._db.in_transaction
+        if inside:
+            yield
+            return
+        with self._errors():
+            self._db.execute("BEGIN IMMEDIATE")
+            try:
+                yield
+                self._db.execute("COMMIT")
+            except BaseException:
+                if self._db.in_transaction:
+                    self._db.execute("ROLLBACK")
+                raise
+
+    def close(self) -> None:
+        """Close the file; everything committed is already safe."""
+        if self._lock:  # else what looks on would keep the log, and a copy of the file lack what is in it
+            with suppress(sqlite3.Error):
+                self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        self._db.close()
+        if self._lock:
+            self._lock.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def changes(self) -> int:
+        """A number that changes whenever another process has written to this store."""
+        with self._errors():
+            version: int = self._db.execute("PRAGMA data_version").fetchone()[0]
+            return version

@@ -1,0 +1,76 @@
+"""A store opened to be looked at: read-only, and deaf to whoever asks for a key, a report, or a change.
+
+SQLite asks an authorizer about every column that a statement reads and about all that it would do; what is not listed
+here is refused while the statement is prepared, before any row is read.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from pathlib import Path
+from urllib.parse import quote
+
+from ternhost.errors import StorageError
+from ternhost.store import schema
+
+# By table the columns that may be read; the rows of each may be counted.
+# Not in it: keys (device, revoked), the fleet's key (state), reports (batch.packed) and whose they are, models.
+READABLE: dict[str, set[str]] = {
+    "run": {"ROWID", "name", "began", "status", "asked", "state"},
+    "history": {"run", "number", "entry", "began", "finished"},
+    "round": {"number", "quorum", "deadline", "ended", "run", "began"},
+    "cohort": {"round", "devices"},  # counted
+    "batch": {"id", "round", "reports"},
+    "tally": {"round", "position", "body", "asked", "reports", "counts"},
+    "board": {"name", "first", "clients", "online", "heard", "told", "errors", "error", "spent"},
+    "gateway": {"name", "devices", "online", "heard", "told"},
+    "answer": {"round", "gateway", "reports", "answered"},
+    "device": set(),
+}
+FUNCTIONS = {"coalesce", "count", "json_extract", "max", "sum"}
+PRAGMAS = {"application_id", "data_version", "user_version"}  # to read, not to set
+
+_NO_STORE = ("SQLITE_NOTADB", "SQLITE_CORRUPT")
+_WAIT = 0.2  # seconds for a lock
+
+
+def _allowed(action: int, first: str | None, second: str | None, *_: str | None) -> int:
+    columns = READABLE.get(first or "")
+    fine = (
+        action == sqlite3.SQLITE_SELECT
+        or (action == sqlite3.SQLITE_READ and columns is not None and second in {"", *columns})
+        or (action == sqlite3.SQLITE_FUNCTION and second in FUNCTIONS)
+        or (action == sqlite3.SQLITE_PRAGMA and first in PRAGMAS and second is None)
+        or action == sqlite3.SQLITE_TRANSACTION
+    )
+    return sqlite3.SQLITE_OK if fine else sqlite3.SQLITE_DENY
+
+
+def at_rest(path: Path) -> bool:
+    """Whether nobody writes to a store, and who looks on cannot put the log beside it that reading takes."""
+    return not path.with_name(f"{path.name}-wal").exists() and not os.access(path.parent, os.W_OK)
+
+
+def connect(path: Path, still: bool = False) -> sqlite3.Connection:
+    """A connection that can read what `READABLE` lists and nothing else. Raises StorageError for what is no store of
+    this version, and sqlite3.Error where it cannot be read now. still: nobody writes to it meanwhile."""
+    database = sqlite3.connect(
+        f"file:{quote(str(path.absolute()))}?mode=ro{'&immutable=1' if still else ''}",
+        uri=True,
+        timeout=_WAIT,
+        isolation_level=None,
+        check_same_thread=False,
+    )
+    try:
+        database.set_authorizer(_allowed)
+        schema.check(database, path)
+    except sqlite3.DatabaseError as error:
+        database.close()
+        if str(getattr(error, "sqlite_errorname", "")).startswith(_NO_STORE):
+            raise StorageError(f"{path} is not a store of tern: {error}", hint="name another file") from error
+        raise
+    except BaseException:
+        database.close()
+        raise
+    return database

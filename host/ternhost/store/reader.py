@@ -1,0 +1,384 @@
+"""Reads a store again and again beside the process that writes to it, each time only what is new."""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+import time
+import zlib
+from collections import Counter
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Self
+
+from tern import wire
+from ternhost.count.members import unpack_ids
+from ternhost.count.questions import cost_of, decode_body
+from ternhost.errors import StorageError
+from ternhost.privacy.base import MICRO
+from ternhost.store import read_only
+from ternhost.store.boards import BoardRow
+from ternhost.store.snapshot import (
+    CATEGORY,
+    HASH,
+    LABEL,
+    VALUE,
+    GatewayView,
+    OpenRound,
+    RunView,
+    Snapshot,
+    TallyView,
+)
+from ternhost.store.tallies import unpack_counts
+
+_STATE = ("rounds", "reports", "asked", "refusals", "seconds", "spent_before")
+_RUN = (
+    "SELECT began, status, asked, "
+    + ", ".join(f"json_extract(state, '$.{name}')" for name in _STATE)
+    + " FROM run WHERE name = ?"
+)
+_RUNS = "SELECT name, status, began, coalesce(json_extract(state, '$.rounds'), 0) FROM run ORDER BY rowid"
+_HISTORY = "SELECT number, entry, began, finished FROM history WHERE run = ? AND number > ? ORDER BY number"
+_PAID = (
+    "SELECT number, body, asked, reports FROM history JOIN tally ON round = number"
+    " WHERE run = ? AND number > ? ORDER BY number"
+)
+_ROUNDS = "SELECT number, quorum, deadline, ended, run, began FROM round WHERE number > ? ORDER BY number"
+_ARRIVED = "SELECT max(id), sum(reports) FROM batch WHERE round = ? AND id > ?"
+_TALLIES = "SELECT body, counts FROM tally WHERE round = ? ORDER BY position"
+_BOARDS = "SELECT name, first, clients, online, heard, told, errors, error, spent FROM board ORDER BY first"
+# Which changes with whatever of boards does: who says anything is heard.
+_OF_BOARDS = "SELECT count(*), sum(heard), sum(online), sum(errors), sum(spent) FROM board"
+_ANSWERS = "SELECT gateway, reports, answered FROM answer WHERE round = ?"
+_AT_GATEWAYS = "SELECT sum(reports) FROM answer WHERE round = ?"
+_GATEWAYS = "SELECT name, devices, online, heard, told FROM gateway ORDER BY name"
+
+# What SQLite says of a file that is only in use now, or on its way.
+_PASSING = ("SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_PROTOCOL", "SQLITE_SCHEMA")
+# And of one that is damaged, the last of JSON that is none.
+_TORN = ("SQLITE_CORRUPT", "SQLITE_NOTADB", "SQLITE_ERROR")
+
+
+@dataclass
+class _Known:
+    """What has been read of a file so far."""
+
+    runs: dict[str, RunView] = field(default_factory=dict)
+    run: tuple[str, float] | None = None  # of which the history is, and when it began
+    history: tuple[Mapping[str, Any], ...] = ()
+    paid: Counter[int] = field(default_factory=Counter)  # its reports, by what one cost
+    demanded: Counter[int] = field(default_factory=Counter)  # how many were asked for
+    ended_to: int = 0  # every round up to this one has ended
+    asked: dict[int, int] = field(default_factory=dict)  # devices, by round under way
+    arrived: dict[int, tuple[int, int]] = field(
+        default_factory=dict
+    )  # last batch and reports, by round under way
+    told: dict[int, tuple[str, Mapping[str, Any]]] = field(default_factory=dict)  # of boards, and its JSON
+    sums: tuple[Any, ...] | None = None  # of boards
+    rows: tuple[BoardRow, ...] = ()
+    boards: dict[int, BoardRow] = field(default_factory=dict)
+    tallied: int | None = None  # the round of the tallies
+    tallies: tuple[TallyView, ...] = ()
+
+
+class Reader:
+    """Snapshots of a store, of its run of that name or of the one that goes on, else the newest. A context manager.
+
+    Not for several threads at once.
+    """
+
+    def __init__(self, path: str | Path, run: str | None = None) -> None:
+        self.path = Path(path)
+        self._wanted = run
+        self._db: sqlite3.Connection | None = None
+        self._file: tuple[int, int] | None = None
+        self._rested: int | None = None  # since when, of a store at rest (nanoseconds since 1970)
+        self._version: int | None = None
+        self._known = _Known()
+        self._last = Snapshot(str(path))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the file; the next snapshot opens it again."""
+        if self._db is not None:
+            self._db.close()
+        self._db = self._version = None
+
+    def snapshot(self) -> Snapshot:
+        """The store as it is; of the same serial as before, and of the same parts, where nothing has changed.
+
+        Where it is locked, gone or torn it is as it was last, with a `note`. Raises StorageError for a file that is
+        torn or no store of this version, as long as nothing has been read.
+        """
+        try:
+            self._open()
+            assert self._db is not None
+            version = self._db.execute("PRAGMA data_version").fetchone()[0]
+            if version != self._version:
+                self._last = self._read(self._db)
+                self._version = version
+            else:
+                self._last = replace(self._last, note=None, read=time.time())
+        except (OSError, sqlite3.Error, StorageError) as error:
+            if isinstance(error, StorageError) and not self._last.read:
+                raise
+            self._last = replace(self._last, note=self._why(error))
+        return self._last
+
+    def _open(self) -> None:
+        found = os.stat(self.path)
+        file = (found.st_dev, found.st_ino)
+        rested = found.st_mtime_ns if read_only.at_rest(self.path) else None
+        if self._db is not None and (file, rested) == (self._file, self._rested):
+            return
+        self.close()
+        if file != self._file:
+            self._known = _Known()
+        self._db = read_only.connect(self.path, still=rested is not None)
+        self._file, self._rested = file, rested
+
+    def _why(self, error: Exception) -> str:
+        name = getattr(error, "sqlite_errorname", None) or ""
+        if name.startswith(_PASSING):
+            return "the store is locked by another program"
+        self.close()
+        if isinstance(error, FileNotFoundError):
+            self._file = None  # what comes there is another one, whatever its inode
+            return "the store is not there any more"
+        if isinstance(error, StorageError):
+            return error.message
+        return f"the store cannot be read: {error}"
+
+    def _read(self, database: sqlite3.Connection) -> Snapshot:
+        database.execute("BEGIN")  # one moment for all of it
+        try:
+            runs = self._runs(database)
+            run = (
+                next((own for own in runs if own.name == self._wanted), None)
+                if self._wanted
+                else _newest(runs)
+            )
+            self._follow(run)
+            return Snapshot(
+                store=str(self.path),
+                serial=self._last.serial + 1,
+                read=time.time(),
+                written=self._written(),
+                run=run,
+                runs=runs,
+                history=self._history(database, run),
+                open=(opened := self._rounds(database, run)),
+                boards=self._boards(database),
+                gateways=self._gateways(database, opened),
+                tallies=self._tallies(database),
+                paid=dict(self._known.paid),
+                demanded=dict(self._known.demanded),
+                devices=database.execute("SELECT count(*) FROM device").fetchone()[0],
+            )
+        except sqlite3.Error as error:
+            if str(getattr(error, "sqlite_errorname", "")).startswith(_TORN):
+                raise self._torn() from error
+            raise
+        except (zlib.error, ValueError, LookupError, TypeError) as error:
+            raise self._torn() from error
+        finally:
+            with suppress(sqlite3.Error):
+                database.execute("ROLLBACK")
+
+    def _torn(self) -> StorageError:
+        return StorageError(f"{self.path} is damaged", hint="bring it back from a copy, or start a new store")
+
+    def _written(self) -> float:
+        times = [0.0]
+        for path in (self.path, self.path.with_name(f"{self.path.name}-wal")):
+            with suppress(OSError):
+                told = path.stat()
+                times.append(told.st_mtime if told.st_size else 0.0)
+        return max(times)
+
+    def _runs(self, database: sqlite3.Connection) -> tuple[RunView, ...]:
+        found = []
+        for name, *now in database.execute(_RUNS).fetchall():
+            known = self._known.runs.get(name)
+            # One that is served goes on after it has finished, and may have finished again by now.
+            if known is None or known.unfinished or [known.status, known.began, known.rounds] != now:
+                known = _run(name, database.execute(_RUN, (name,)).fetchone())
+            found.append(known)
+        self._known.runs = {run.name: run for run in found}
+        return tuple(found)
+
+    def _follow(self, run: RunView | None) -> None:
+        # A run that began at another time or has fewer rounds than before is another one, maybe of another file: one
+        # that is made where one was removed may have its inode.
+        known = self._known
+        now = None if run is None else (run.name, run.began)
+        if now != known.run or (run is not None and run.rounds < len(known.history)):
+            self._known = _Known(known.runs, now)
+
+    def _history(self, database: sqlite3.Connection, run: RunView | None) -> tuple[Mapping[str, Any], ...]:
+        if run is not None:
+            last = self._known.history[-1]["round"] if self._known.history else 0
+            paid, demanded = _paid(database, run.name, last)
+            self._known.history += tuple(
+                {
+                    **json.loads(entry),
+                    "round": number,
+                    "began": began,
+                    "finished": finished,
+                    "spent": sum(cost * n for cost, n in paid[number].items()) / MICRO
+                    if number in paid
+                    else None,
+                }
+                for number, entry, began, finished in database.execute(_HISTORY, (run.name, last))
+            )
+            for of_round in paid.values():
+                self._known.paid.update(of_round)
+            self._known.demanded.update(demanded)
+        return self._known.history
+
+    def _rounds(self, database: sqlite3.Connection, run: RunView | None) -> tuple[OpenRound, ...]:
+        known = self._known
+        found: list[OpenRound] = []
+        for number, wanted, deadline, ended, of_run, began in database.execute(
+            _ROUNDS, (known.ended_to,)
+        ).fetchall():
+            if ended is not None:
+                if not found:
+                    known.ended_to = number
+                continue
+            found.append(
+                OpenRound(
+                    number,
+                    of_run,
+                    began,
+                    deadline,
+                    self._asked(database, number),
+                    wanted,
+                    self._arrived(database, number),
+                )
+            )
+        numbers = {own.number for own in found}
+        for of in (known.asked, known.arrived):
+            for number in of.keys() - numbers:
+                del of[number]
+        return tuple(own for own in found if run is None or own.run in (None, run.name))
+
+    def _asked(self, database: sqlite3.Connection, number: int) -> int:
+        if number not in self._known.asked:
+            rows = database.execute("SELECT devices FROM cohort WHERE round = ?", (number,))
+            self._known.asked[number] = sum(len(unpack_ids(packed)) for (packed,) in rows)
+        return self._known.asked[number]
+
+    def _arrived(self, database: sqlite3.Connection, number: int) -> int:
+        last, reports = self._known.arrived.get(number, (0, 0))
+        newest, more = database.execute(_ARRIVED, (number, last)).fetchone()
+        if newest is None and not last:  # of gateways, if any
+            return int(database.execute(_AT_GATEWAYS, (number,)).fetchone()[0] or 0)
+        if newest is not None:
+            last, reports = newest, reports + more
+            self._known.arrived[number] = last, reports
+        return reports
+
+    def _boards(self, database: sqlite3.Connection) -> tuple[BoardRow, ...]:
+        # Most have not changed: their JSON is not read again, and they are the same objects.
+        known = self._known
+        sums = database.execute(_OF_BOARDS).fetchone()
+        if sums == known.sums:
+            return known.rows
+        boards, told = {}, known.told
+        for name, first, clients, online, heard, text, errors, error, spent in database.execute(_BOARDS):
+            if told.get(first, ("",))[0] != text:
+                told[first] = text, json.loads(text)
+            now = BoardRow(name, first, clients, bool(online), heard, told[first][1], errors, error, spent)
+            before = known.boards.get(first)
+            boards[first] = before if before is not None and before == now else now
+        for first in told.keys() - boards.keys():
+            del told[first]
+        known.boards, known.rows, known.sums = boards, tuple(boards.values()), sums
+        return known.rows
+
+    def _gateways(
+        self, database: sqlite3.Connection, opened: tuple[OpenRound, ...]
+    ) -> tuple[GatewayView, ...]:
+        rows = database.execute(_GATEWAYS).fetchall()
+        told: dict[str, tuple[bool, int, bool]] = {}
+        if rows and opened:
+            found = database.execute(_ANSWERS, (opened[-1].number,))
+            told = {name: (True, reports, bool(answered)) for name, reports, answered in found}
+        return tuple(
+            GatewayView(
+                name,
+                len(unpack_ids(ids)),
+                bool(online),
+                heard,
+                json.loads(text),
+                *told.get(name, (False, 0, False)),
+            )
+            for name, ids, online, heard, text in rows
+        )
+
+    def _tallies(self, database: sqlite3.Connection) -> tuple[TallyView, ...]:
+        known = self._known
+        number = known.history[-1]["round"] if known.history else None
+        if number is not None and number != known.tallied:
+            known.tallies = tuple(
+                _tally(body, packed) for body, packed in database.execute(_TALLIES, (number,)).fetchall()
+            )
+            known.tallied = number
+        return known.tallies
+
+
+def _tally(body: bytes, packed: bytes) -> TallyView:
+    asked = decode_body(body)
+    what = VALUE
+    if asked.model == wire.CATEGORIES:
+        what = HASH if asked.range else CATEGORY
+    elif asked.model == wire.SOFTMAX and asked.k == 1:
+        what = LABEL
+    return TallyView(asked.card.hex(), tuple(unpack_counts(packed, body).sum(axis=0).tolist()), what)
+
+
+def _paid(database: sqlite3.Connection, run: str, last: int) -> tuple[dict[int, Counter[int]], Counter[int]]:
+    # By what one cost: the reports of each later round, and how many devices were asked in all of them.
+    found: dict[int, Counter[int]] = {}
+    demanded: Counter[int] = Counter()
+    for number, body, asked, reports in database.execute(_PAID, (run, last)):
+        cost = cost_of(decode_body(body))
+        found.setdefault(number, Counter())[cost] += reports
+        demanded[cost] += asked
+    return found, demanded
+
+
+def _newest(runs: tuple[RunView, ...]) -> RunView | None:
+    return next((run for run in reversed(runs) if run.unfinished), runs[-1] if runs else None)
+
+
+def _run(name: str, row: tuple[Any, ...]) -> RunView:
+    began, status, text, *state = row
+    asked = json.loads(text)
+    now = dict(zip(_STATE, state, strict=True))
+    where: Mapping[str, Any] = asked["where"]
+    return RunView(
+        name=name,
+        began=began,
+        status=status,
+        algorithm=asked["algorithm"],
+        fleet=where["fleet"],
+        options={**asked["options"], **where},
+        schedule=asked.get("schedule"),
+        references=asked.get("references") or {},
+        rounds=now["rounds"] or 0,
+        reports=now["reports"] or 0,
+        asked=now["asked"] or 0,
+        refusals=now["refusals"] or 0,
+        seconds=now["seconds"] or 0.0,
+        epsilon_before=(now["spent_before"] or 0) / MICRO,
+    )

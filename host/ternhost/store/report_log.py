@@ -1,0 +1,101 @@
+"""Accepted reports in a store: a row of its table holds many, and yet no (round, device) is there twice."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterable
+
+import numpy as np
+import numpy.typing as npt
+
+from ternhost.count.members import Devices, Integers, Members, integers, pack_ids, unpack_ids
+from ternhost.count.rounds import Reports
+from ternhost.errors import StorageError
+
+Flags = npt.NDArray[np.bool_]
+
+
+def insert(database: sqlite3.Connection, reports: Reports) -> None:
+    """Write a row of the table of reports; in a transaction."""
+    database.execute(
+        "INSERT INTO batch (round, reports, devices, packed) VALUES (?, ?, ?, ?)",
+        (reports.round, len(reports.devices), pack_ids(reports.devices), reports.packed.tobytes()),
+    )
+
+
+class ReportLog:
+    """The table of reports in the database of a store.
+
+    Who has reported in a round is read once, when its first report is added, and then kept in memory: only one process
+    at a time writes. A round's rows become one for each length of its symbols when it has ended.
+    """
+
+    def __init__(self, database: sqlite3.Connection, asked: Callable[[int], Iterable[Devices]]) -> None:
+        """asked: the devices of the cohorts of a round."""
+        self._db = database
+        self._asked = asked
+        self._reported: dict[int, tuple[Members, Flags]] = {}
+
+    def add(self, reports: Iterable[Reports]) -> None:
+        """Add reports; in a transaction. Raises StorageError for one of a device that was not asked, or has reported.
+
+        Whoever takes the transaction back calls `forget`.
+        """
+        for batch in reports:
+            asked, reported = self._of_round(batch.round)
+            at = asked.find(batch.devices)
+            if np.any(at < 0):
+                raise StorageError(f"a report is of a device that was not asked in round {batch.round}")
+            before = np.count_nonzero(reported)
+            if np.any(reported[at]):
+                raise StorageError(f"a device has reported in round {batch.round} already")
+            reported[at] = True
+            if np.count_nonzero(reported) != before + len(at):
+                raise StorageError(f"a device reports twice in round {batch.round}")
+            insert(self._db, batch)
+
+    def _of_round(self, number: int) -> tuple[Members, Flags]:
+        if number not in self._reported:
+            asked = Members(np.concatenate([integers(()), *map(integers, self._asked(number))]))
+            reported = np.zeros(len(asked), bool)
+            for batch in self.of_round(number):
+                reported[asked.find(batch.devices)] = True
+            self._reported[number] = asked, reported
+        return self._reported[number]
+
+    def forget(self) -> None:
+        """Forget who has reported: it is read anew when next needed."""
+        self._reported.clear()
+
+    def of_round(self, number: int) -> list[Reports]:
+        """The reports of a round, those of the same length of symbols together."""
+        rows = self._db.execute(
+            "SELECT reports, devices, packed FROM batch WHERE round = ? ORDER BY id", (number,)
+        )
+        by_size: dict[int, list[tuple[Integers, bytes]]] = {}
+        for count, devices, packed in rows:
+            ids = integers(np.asarray(unpack_ids(devices)))
+            by_size.setdefault(len(packed) // count, []).append((ids, packed))
+        found = []
+        for size, batches in by_size.items():
+            devices = np.concatenate([ids for ids, _ in batches])
+            symbols = np.frombuffer(b"".join([packed for _, packed in batches]), np.uint8)
+            found.append(Reports(number, devices, symbols.reshape(len(devices), size)))
+        return found
+
+    def end(self, number: int) -> None:
+        """Note that a round has ended; in a transaction."""
+        self._reported.pop(number, None)
+        if self._db.execute("SELECT count(*) FROM batch WHERE round = ?", (number,)).fetchone()[0] > 1:
+            reports = self.of_round(number)
+            self._db.execute("DELETE FROM batch WHERE round = ?", (number,))
+            for batch in reports:
+                insert(self._db, batch.in_order())
+
+    def count(self, number: int | None = None) -> int:
+        """How many reports have been accepted in a round, or in all."""
+        where, values = ("", ()) if number is None else ("WHERE round = ?", (number,))
+        count: int = self._db.execute(
+            f"SELECT coalesce(sum(reports), 0) FROM batch {where}", values
+        ).fetchone()[0]
+        return count

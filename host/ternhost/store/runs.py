@@ -1,0 +1,116 @@
+"""What a store keeps of runs: how each was begun, where it is, and what it has learned so far; and states by name."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ternhost.store.database import Database
+
+# Where a run is.
+PREPARING = "preparing"  # its boards are being made: nobody has been asked anything
+RUNNING = "running"
+FINISHED = "finished"
+ABANDONED = "abandoned"  # given up for another one; also how its open rounds end
+
+
+@dataclass(frozen=True)
+class StoredRun:
+    """A run as it was begun (`asked`) and where it is (`status`, `state`); `began` in seconds since 1970."""
+
+    name: str
+    began: float
+    status: str
+    asked: Mapping[str, Any]
+    state: Mapping[str, Any]
+
+    @property
+    def unfinished(self) -> bool:
+        return self.status in (PREPARING, RUNNING)
+
+
+class RunTable(Database):
+    """The tables run, history, model and state."""
+
+    def begin_run(self, run: StoredRun) -> None:
+        """Write down a run. Raises StorageError where there is one of that name."""
+        with self.transaction():
+            self._db.execute(
+                "INSERT INTO run VALUES (?, ?, ?, ?, ?)",
+                (run.name, run.began, run.status, json.dumps(run.asked), json.dumps(run.state)),
+            )
+
+    def forget_run(self, name: str) -> None:
+        """Take back `begin_run`: a run that has asked nobody."""
+        with self.transaction():
+            self._db.execute("DELETE FROM run WHERE name = ?", (name,))
+
+    def runs(self) -> list[StoredRun]:
+        """Every run of this store, in the order in which they were begun."""
+        return self._runs("ORDER BY rowid")
+
+    def _runs(self, which: str, *values: str) -> list[StoredRun]:
+        with self._errors():
+            rows = self._db.execute(
+                f"SELECT name, began, status, asked, state FROM run {which}", values
+            ).fetchall()
+        return [
+            StoredRun(name, began, status, json.loads(asked), json.loads(state))
+            for name, began, status, asked, state in rows
+        ]
+
+    def run(self, name: str) -> StoredRun | None:
+        """The run of that name."""
+        return next(iter(self._runs("WHERE name = ?", name)), None)
+
+    def save_run(
+        self,
+        name: str,
+        *,
+        status: str | None = None,
+        asked: Mapping[str, Any] | None = None,
+        state: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Write what has changed of a run."""
+        with self.transaction():
+            for column, value in (
+                ("status", status),
+                ("asked", asked and json.dumps(asked)),
+                ("state", state and json.dumps(state)),
+            ):
+                if value is not None:
+                    self._db.execute(f"UPDATE run SET {column} = ? WHERE name = ?", (value, name))
+
+    def last_entry(self, name: str) -> dict[str, Any] | None:
+        """What a run has kept of its last round."""
+        with self._errors():
+            row = self._db.execute(
+                "SELECT entry FROM history WHERE run = ? ORDER BY number DESC LIMIT 1", (name,)
+            ).fetchone()
+            return json.loads(row[0]) if row else None
+
+    def history(self, name: str) -> list[dict[str, Any]]:
+        """What a run has kept of its rounds, oldest first."""
+        with self._errors():
+            rows = self._db.execute("SELECT entry FROM history WHERE run = ? ORDER BY number", (name,))
+            return [json.loads(entry) for (entry,) in rows]
+
+    def weights(self, number: int) -> bytes | None:
+        """The model after a round (d float64, little-endian), as `end_run_round` was given it."""
+        with self._errors():
+            row = self._db.execute("SELECT weights FROM model WHERE round = ?", (number,)).fetchone()
+            return row[0] if row else None
+
+    def save_state(self, state: Mapping[str, Any]) -> None:
+        """Remember JSON values by name."""
+        rows = [(name, json.dumps(value)) for name, value in state.items()]
+        with self.transaction():
+            self._db.executemany("INSERT OR REPLACE INTO state VALUES (?, ?)", rows)
+
+    def state(self, name: str) -> Any:
+        """The value last saved by that name; None if there is none."""
+        with self._errors():
+            row = self._db.execute("SELECT value FROM state WHERE name = ?", (name,)).fetchone()
+            return json.loads(row[0]) if row else None

@@ -1,0 +1,137 @@
+"""The tables of a store (`ternhost.store.store`)."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+from ternhost.errors import StorageError
+
+VERSION = 5
+APPLICATION_ID = 0x5445524E  # "TERN"
+
+TABLES = """
+CREATE TABLE device (
+    id INTEGER PRIMARY KEY,
+    key BLOB NOT NULL CHECK (length(key) = 32)
+);
+CREATE TABLE revoked (
+    id INTEGER NOT NULL,
+    round INTEGER NOT NULL,
+    key BLOB NOT NULL,
+    at REAL NOT NULL,
+    PRIMARY KEY (id, round)
+) WITHOUT ROWID;
+CREATE TABLE round (
+    number INTEGER PRIMARY KEY,
+    quorum INTEGER NOT NULL,
+    deadline REAL,
+    ended TEXT,
+    run TEXT,
+    began REAL,
+    finished REAL
+);
+CREATE TABLE cohort (
+    round INTEGER NOT NULL REFERENCES round (number),
+    position INTEGER NOT NULL,
+    body BLOB NOT NULL,
+    devices BLOB NOT NULL,
+    PRIMARY KEY (round, position)
+) WITHOUT ROWID;
+CREATE TABLE model (
+    round INTEGER PRIMARY KEY REFERENCES round (number),
+    weights BLOB NOT NULL
+);
+CREATE TABLE state (
+    name TEXT PRIMARY KEY,
+    value TEXT NOT NULL
+);
+CREATE TABLE run (
+    name TEXT PRIMARY KEY,
+    began REAL NOT NULL,
+    status TEXT NOT NULL,
+    asked TEXT NOT NULL,
+    state TEXT NOT NULL
+);
+CREATE TABLE history (
+    run TEXT NOT NULL REFERENCES run (name),
+    number INTEGER NOT NULL,
+    entry TEXT NOT NULL,
+    began REAL,
+    finished REAL,
+    PRIMARY KEY (run, number)
+) WITHOUT ROWID;
+-- Reports of one round whose symbols take equally many bytes: how many, of which devices (members.pack_ids), and the
+-- symbols of one after the other.
+CREATE TABLE batch (
+    id INTEGER PRIMARY KEY,
+    round INTEGER NOT NULL REFERENCES round (number),
+    reports INTEGER NOT NULL,
+    devices BLOB NOT NULL,
+    packed BLOB NOT NULL
+);
+CREATE INDEX batch_of_round ON batch (round);
+-- For observers (times are seconds since 1970): what each cohort of a round was asked and has reported, a number for
+-- each coordinate and symbol; and what boards say of themselves, proven by nothing.
+-- For gateways: what each was asked by the host of a federation, and has answered; and at a gateway, by its number, the
+-- digest of what it was asked, and its answer (until there is one, the question).
+CREATE TABLE tally (
+    round INTEGER NOT NULL,
+    position INTEGER NOT NULL,
+    body BLOB NOT NULL,
+    asked INTEGER NOT NULL,
+    reports INTEGER NOT NULL,
+    counts BLOB NOT NULL,
+    PRIMARY KEY (round, position)
+) WITHOUT ROWID;
+CREATE TABLE board (
+    first INTEGER PRIMARY KEY,
+    name TEXT NOT NULL,
+    clients INTEGER NOT NULL,
+    online INTEGER NOT NULL,
+    heard REAL NOT NULL,
+    told TEXT NOT NULL,
+    errors INTEGER NOT NULL,
+    error TEXT,
+    spent INTEGER NOT NULL
+);
+CREATE TABLE gateway (
+    name TEXT PRIMARY KEY,
+    devices BLOB NOT NULL,
+    online INTEGER NOT NULL,
+    heard REAL NOT NULL,
+    told TEXT NOT NULL
+);
+CREATE TABLE answer (
+    round INTEGER NOT NULL REFERENCES round (number),
+    gateway TEXT NOT NULL,
+    reports INTEGER NOT NULL,
+    answered INTEGER NOT NULL,
+    body BLOB NOT NULL,
+    PRIMARY KEY (round, gateway)
+) WITHOUT ROWID;
+CREATE TABLE question (
+    round INTEGER PRIMARY KEY,
+    digest BLOB NOT NULL,
+    answer BLOB
+);
+"""
+
+
+def execute(database: sqlite3.Connection, statements: str) -> None:
+    """Execute statements, each of which ends a line, in the transaction that is under way."""
+    for statement in statements.split(";\n"):
+        database.execute(statement)
+
+
+def check(database: sqlite3.Connection, path: Path) -> None:
+    """Raise StorageError for a file that is no store, or one of another version."""
+    if database.execute("PRAGMA application_id").fetchone()[0] != APPLICATION_ID:
+        raise StorageError(f"{path} is not a store of tern", hint="name another file")
+    version = database.execute("PRAGMA user_version").fetchone()[0]
+    if version != VERSION:
+        older = "an older" if version < VERSION else "a newer"
+        raise StorageError(
+            f"{path} was made by {older} version of tern (schema {version}, here {VERSION})",
+            hint="use that version, or start a new store",
+        )

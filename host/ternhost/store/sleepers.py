@@ -1,0 +1,57 @@
+"""Devices that sleep and wake: how often each wakes and when it was heard last, in the fleet's store; and what follows
+for the rounds that are to reach all of them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+
+from ternhost.store.store import Store
+
+LONGEST = 86_400  # seconds from one wake to the next
+
+# What a wake takes at most beside its sleep: the Wi-Fi join with a retry, the handshake, the slot, a lost connection.
+_AWAKE = 60
+# A sleep is timed by the ESP32's RC oscillator, which drifts with temperature (assumed here: 5 %).
+_DRIFT = 0.05
+
+_WAKES = "wakes"  # of a store: {device: seconds between wakes}
+_HEARD = "heard"  # {device: seconds since 1970}; of devices that sleep
+
+
+def set_wake(store: Store, device: int, seconds: int | None) -> None:
+    """Remember that a device wakes every so many seconds; None: that it does not sleep."""
+    with store.transaction():
+        wakes = store.state(_WAKES) or {}
+        if wakes.get(str(device)) == seconds:
+            return
+        if seconds is None:
+            del wakes[str(device)]
+        else:
+            wakes[str(device)] = seconds
+        store.save_state({_WAKES: wakes})
+
+
+def wakes(store: Store) -> dict[int, int]:
+    """How many seconds pass from one wake to the next, of every device that sleeps."""
+    return {int(device): seconds for device, seconds in (store.state(_WAKES) or {}).items()}
+
+
+def save_heard(store: Store, heard: Mapping[int, float]) -> None:
+    """Remember when devices were heard last (seconds since 1970)."""
+    if heard:
+        with store.transaction():
+            known = store.state(_HEARD) or {}
+            store.save_state({_HEARD: known | {str(device): at for device, at in heard.items()}})
+
+
+def heard(store: Store) -> dict[int, float]:
+    """When each device that sleeps was heard last (seconds since 1970)."""
+    return {int(device): at for device, at in (store.state(_HEARD) or {}).items()}
+
+
+def least_deadline(seconds: Iterable[int]) -> int:
+    """After how many seconds every device that wakes so often has had its chance to answer a round; 0 without one."""
+    longest = max(seconds, default=0)
+    return math.ceil((1 + _DRIFT) * longest) + _AWAKE if longest else 0

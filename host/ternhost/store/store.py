@@ -1,0 +1,214 @@
+"""The host's durable memory, one SQLite file: keys, rounds, accepted reports, models, training state.
+
+Accepted means committed: a report counts only after the transaction that holds it has reached the disk
+(WAL with synchronous=FULL, so that neither a killed process nor a power cut takes one back), and no (round, device)
+is let in twice: one process at a time adds reports, and it knows who has reported. A round is written before the first
+device hears of it, with the bytes that its frames are made of, so that after a crash the same request can be repeated
+byte for byte.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ternhost.count.members import Integers, pack_ids, unpack_ids
+from ternhost.count.rounds import Cohort, Reports, Round, Tally
+from ternhost.errors import StorageError
+from ternhost.store.boards import BoardTable
+from ternhost.store.gateways import GatewayTables
+from ternhost.store.report_log import ReportLog
+from ternhost.store.runs import RunTable
+from ternhost.store.tallies import TallyTable
+
+
+class Store(RunTable, TallyTable, BoardTable, GatewayTables):
+    """One SQLite file, open for writing by one process at a time. A context manager.
+
+    Every method raises StorageError where the disk does not do its part; what was committed before stays.
+    """
+
+    def __init__(self, path: str | Path, create: bool = True, beside: bool = False) -> None:
+        super().__init__(path, create, beside)
+        self._log = ReportLog(self._db, self.round_devices)
+
+    # Keys
+
+    def add_devices(self, keys: Mapping[int, bytes]) -> None:
+        """Remember the 32-byte key of each device; one that is there has its old key revoked."""
+        with self.transaction():
+            self._retire(keys)
+            self._db.executemany("INSERT OR REPLACE INTO device VALUES (?, ?)", keys.items())
+
+    def keys(self) -> dict[int, bytes]:
+        """The key of every device."""
+        with self._errors():
+            return dict(self._db.execute("SELECT id, key FROM device ORDER BY id"))
+
+    def revoke_devices(self, devices: Iterable[int]) -> None:
+        """Take the keys of these devices away."""
+        devices = list(devices)
+        with self.transaction():
+            self._retire(devices)
+            self._db.executemany("DELETE FROM device WHERE id = ?", ((device,) for device in devices))
+
+    def _retire(self, devices: Iterable[int]) -> None:
+        # By the last round that was opened, not by a clock, which may be set back. Of several keys of a device in one
+        # round the first is kept: the round was opened with it.
+        self._db.executemany(
+            "INSERT INTO revoked SELECT id, (SELECT coalesce(max(number), 0) FROM round), key, ? FROM device"
+            " WHERE id = ? ON CONFLICT DO UPDATE SET at = excluded.at",
+            ((time.time(), device) for device in devices),
+        )
+
+    def keys_before(self, asked: Round) -> dict[int, bytes]:
+        """The keys of devices that have had other ones, or none, since a round was opened: its reports have these."""
+        with self._errors():
+            return dict(
+                self._db.execute(
+                    "SELECT id, key FROM revoked WHERE round >= ? ORDER BY id, round DESC", (asked.number,)
+                )
+            )
+
+    def revoked(self) -> dict[int, float]:
+        """When a key of each device was revoked last (seconds since 1970)."""
+        with self._errors():
+            return dict(self._db.execute("SELECT id, at FROM revoked ORDER BY id, round"))
+
+    # Rounds
+
+    def open_round(self, asked: Round) -> None:
+        """Write down a round, before any device hears of it."""
+        with self.transaction():
+            self._db.execute(
+                "INSERT INTO round (number, quorum, deadline, run, began) VALUES (?, ?, ?, ?, ?)",
+                (asked.number, asked.quorum, asked.deadline, asked.run, time.time()),
+            )
+            self._db.executemany(
+                "INSERT INTO cohort VALUES (?, ?, ?, ?)",
+                (
+                    (asked.number, position, cohort.body, pack_ids(cohort.devices))
+                    for position, cohort in enumerate(asked.cohorts)
+                ),
+            )
+
+    def open_rounds(self) -> list[Round]:
+        """The rounds that were asked and have not ended, oldest first."""
+        with self._errors():
+            rows = self._db.execute(
+                "SELECT number, quorum, deadline, run FROM round WHERE ended IS NULL ORDER BY number"
+            ).fetchall()
+            return [Round(number, self._cohorts(number), *rest) for number, *rest in rows]
+
+    def _cohorts(self, number: int) -> list[Cohort]:
+        rows = self._db.execute(
+            "SELECT body, devices FROM cohort WHERE round = ? ORDER BY position", (number,)
+        )
+        return [Cohort(body, unpack_ids(devices)) for body, devices in rows]
+
+    def last_round(self) -> int:
+        """The largest round number ever asked; 0 before the first."""
+        with self._errors():
+            number: int = self._db.execute("SELECT coalesce(max(number), 0) FROM round").fetchone()[0]
+            return number
+
+    def round_devices(self, number: int) -> list[Sequence[int] | Integers]:
+        """The devices of each cohort of a round."""
+        with self._errors():
+            return [cohort.devices for cohort in self._cohorts(number)]
+
+    def rounds(self) -> list[Round]:
+        """Every round that was ever asked, oldest first."""
+        with self._errors():
+            rows = self._db.execute(
+                "SELECT number, quorum, deadline, run FROM round ORDER BY number"
+            ).fetchall()
+            return [Round(number, self._cohorts(number), *rest) for number, *rest in rows]
+
+    def end_round(self, number: int, ended: str) -> None:
+        """End a round of which nothing was learned."""
+        with self.transaction():
+            self._end(number, ended)
+
+    def _end(self, number: int, ended: str) -> None:
+        self._db.execute(
+            "UPDATE round SET ended = ?, finished = ? WHERE number = ?", (ended, time.time(), number)
+        )
+        self._log.end(number)
+
+    def ended_rounds(self) -> list[tuple[int, str, int]]:
+        """(number, how it ended, reports) of every round that has ended, oldest first."""
+        with self._errors():
+            return self._db.execute(
+                "SELECT number, ended, (SELECT coalesce(sum(reports), 0) FROM batch WHERE round = number) "
+                "FROM round WHERE ended IS NOT NULL ORDER BY number"
+            ).fetchall()
+
+    # Reports
+
+    def add_reports(self, reports: Iterable[Reports]) -> None:
+        """Commit accepted reports, all of them or none.
+
+        Raises StorageError, and adds none, where a device has reported in that round already, or was not asked.
+        """
+        if self._lock is None:
+            raise StorageError(f"{self.path} was opened beside the process that takes reports")
+        try:
+            with self.transaction():
+                self._log.add(reports)
+        except BaseException:
+            self._log.forget()
+            raise
+
+    def report_batches(self, number: int) -> list[Reports]:
+        """Every accepted report of a round, those with equally long symbols together."""
+        with self._errors():
+            return self._log.of_round(number)
+
+    def reports(self, number: int) -> list[tuple[int, bytes]]:
+        """(device, packed symbols) of every accepted report of a round, by device."""
+        return sorted(
+            (device, row.tobytes())
+            for batch in self.report_batches(number)
+            for device, row in zip(batch.devices.tolist(), batch.packed, strict=True)
+        )
+
+    def reporters(self, number: int) -> list[int]:
+        """The devices whose report of a round was accepted."""
+        return [device for batch in self.report_batches(number) for device in batch.devices.tolist()]
+
+    def report_count(self, number: int | None = None) -> int:
+        """How many reports have been accepted in a round, or in all rounds."""
+        with self._errors():
+            return self._log.count(number)
+
+    # Runs and what they learn
+
+    def end_run_round(
+        self,
+        name: str,
+        number: int,
+        ended: str,
+        state: Mapping[str, Any],
+        entry: Mapping[str, Any],
+        weights: bytes | None = None,
+        tallies: Sequence[Tally] = (),
+        began: float | None = None,
+    ) -> None:
+        """End a round together with what a run has learned from it: its state, a row of history and the model.
+
+        tallies: what its cohorts were asked and have told. began: seconds since 1970.
+        """
+        with self.transaction():
+            self._end(number, ended)
+            self._db.execute("UPDATE run SET state = ? WHERE name = ?", (json.dumps(state), name))
+            self._db.execute(
+                "INSERT INTO history VALUES (?, ?, ?, ?, ?)",
+                (name, number, json.dumps(entry), began, time.time()),
+            )
+            self._add_tallies(number, tallies)
+            if weights is not None:
+                self._db.execute("INSERT OR REPLACE INTO model VALUES (?, ?)", (number, weights))

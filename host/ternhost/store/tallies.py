@@ -1,0 +1,49 @@
+"""What each cohort of a round was asked and has told, kept for who looks on: of simulated fleets, too."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Sequence
+
+import numpy as np
+
+from tern import card as cards
+from ternhost.count.questions import decode_body
+from ternhost.count.rounds import Counts, Tally
+from ternhost.store.database import Database
+
+
+def pack_counts(counts: Counts) -> bytes:
+    """Counts as a store has them."""
+    return zlib.compress(np.ascontiguousarray(counts, "<i8").tobytes(), 1)
+
+
+def unpack_counts(packed: bytes, body: bytes) -> Counts:
+    """The counts of a cohort that was asked this, d x symbols."""
+    asked = decode_body(body)
+    symbols = cards.decode(bytes(asked.card)).symbols
+    flat = np.frombuffer(zlib.decompress(packed), "<i8").astype(np.int64)
+    return flat.reshape(-1, symbols)
+
+
+class TallyTable(Database):
+    """The table tally."""
+
+    def _add_tallies(self, number: int, tallies: Sequence[Tally]) -> None:
+        self._db.executemany(
+            "INSERT OR REPLACE INTO tally VALUES (?, ?, ?, ?, ?, ?)",
+            (
+                (number, position, own.body, own.asked, own.reports, pack_counts(own.counts))
+                for position, own in enumerate(tallies)
+            ),
+        )
+
+    def tallies(self, number: int) -> list[Tally]:
+        """The cohorts of a round of a run that has ended."""
+        with self._errors():
+            rows = self._db.execute(
+                "SELECT body, asked, reports, counts FROM tally WHERE round = ? ORDER BY position", (number,)
+            ).fetchall()
+        return [
+            Tally(body, asked, reports, unpack_counts(packed, body)) for body, asked, reports, packed in rows
+        ]

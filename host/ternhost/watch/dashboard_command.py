@@ -1,0 +1,66 @@
+"""`tern dashboard`: a page on loopback over the store of a run, while it goes on or afterwards."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+
+from ternhost import extras
+from ternhost.command import add_command
+from ternhost.errors import OK
+
+
+def add_parser(subparsers: object) -> None:
+    parser = add_command(
+        subparsers,
+        "dashboard",
+        "show a run in the browser, on this machine alone, while it goes on or afterwards",
+        """tern dashboard
+        tern dashboard my-fleet/store.sqlite --port 8700
+        tern dashboard runs/mine --json""",
+    )
+    parser.add_argument(
+        "store",
+        nargs="?",
+        metavar="STORE",
+        help="a store, a run's directory or name, or a directory of runs (default: the newest run in runs)",
+    )
+    parser.add_argument(
+        "--port",
+        type=int,
+        metavar="PORT",
+        help="on loopback (default: 8642, or a free one where it is taken)",
+    )
+    parser.add_argument(
+        "--while-stdin", action="store_true", help=argparse.SUPPRESS
+    )  # it ends with who started it
+    parser.add_argument(
+        "--json", action="store_true", help="print a JSON object when it can be looked at: url, store"
+    )
+    parser.set_defaults(func=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    extras.require("nicegui")
+    from ternhost.store.reader import Reader
+    from ternhost.watch import places
+    from ternhost.watch.page import server
+
+    path, name = places.chosen(args.store)
+    with Reader(path, name) as reader:
+        reader.snapshot()  # what is no store is said before anything is served
+        os.environ.setdefault("NICEGUI_STORAGE_PATH", os.devnull)  # it keeps nothing
+        from ternhost.watch.page.live_store import LiveStore
+        from ternhost.watch.page.page import add_to
+
+        live = LiveStore(reader)
+        made = server.listening(args.port)
+
+        def ready(url: str) -> None:
+            told = {"url": url, "store": str(path)}
+            print(json.dumps(told) if args.json else f"{path} is shown on {url} until Ctrl-C", flush=True)
+
+        server.serve(made, lambda app: add_to(app, live), ready, sys.stdin if args.while_stdin else None)
+    return OK

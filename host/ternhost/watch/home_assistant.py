@@ -1,0 +1,162 @@
+"""Tells Home Assistant of a fleet: messages of MQTT discovery, which the fleet's broker keeps.
+
+One device with a sensor for each figure of the fleet; nothing of any board, and nothing of any report. The format is
+that of device discovery: https://www.home-assistant.io/integrations/mqtt/#device-discovery-payload
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from importlib.metadata import version
+from typing import Any
+
+from ternhost.errors import UsageError
+from ternhost.learn.judging import WORDS
+from ternhost.reach.fleet import parse
+from ternhost.run.directory import figures_of
+from ternhost.run.run import Run
+from ternhost.run.status import END, Status
+from ternhost.store.store import Store
+from ternhost.watch.fleet_view import least_budget
+
+ONLINE, OFFLINE = b"online", b"offline"
+_STATE = "home_assistant"  # of a store: the topics that its broker keeps
+_EVERY = 5.0  # seconds between two messages within a round
+_SELDOM = 50  # how much longer the store is left alone than it takes to read
+
+# What is told whatever is learned: name -> how people call it, its unit, its icon.
+_SENSORS = {
+    "round": ("Round", None, "mdi:counter"),
+    "asked": ("Devices asked", "devices", "mdi:account-question"),
+    "reports": ("Reports in the round", "reports", "mdi:chart-bell-curve"),
+    "refusals": ("Refusals in the round", "refusals", "mdi:cancel"),
+    "boards": ("Boards online", "boards", "mdi:chip"),
+    "asleep": ("Boards asleep", "boards", "mdi:sleep"),
+    "budget": ("Least budget left", None, "mdi:shield-half-full"),
+}
+
+
+class HomeAssistant:
+    """A fleet on a broker as Home Assistant sees it, from `begin` to `end`."""
+
+    def __init__(self, text: str) -> None:
+        """text: names the fleet. Raises UsageError unless it is on a broker that lets Home Assistant see it."""
+        topics = parse(text).home_topics()
+        if topics is None:
+            place = text.removeprefix("mqtt:") if text.startswith("mqtt:") else "my-broker"
+            raise UsageError(
+                "--home-assistant needs a fleet on a broker that lets Home Assistant see it",
+                hint=f"let it: tern broker config {place} --home-assistant",
+            )
+        self._topics, prefix = topics, topics.prefix
+        self._state, self._availability = f"{prefix}/fleet/state", f"{prefix}/fleet/availability"
+        self._id = f"tern_{prefix}"
+        self._told: dict[str, Any] = dict.fromkeys(_SENSORS)
+        self._last = -_EVERY  # when it was told last,
+        self._read = self._took = 0.0  # when the store was read for it, and how long that took
+
+    def begin(
+        self, store: Store, figures: Mapping[str, float], warn: Callable[[str], None] = lambda message: None
+    ) -> None:
+        """Tell of a fleet that is served. figures: of its last round. warn: called where the broker refuses."""
+        self._store = store
+        store.save_state({_STATE: [self._topics.discovery, self._state, self._availability]})
+        self._notices = self._topics.notices((self._availability, OFFLINE), warn)
+        self._told |= figures
+        self._configure()
+        self._put()
+        self._notices.put(self._availability, ONLINE)
+
+    def update(self, status: Status) -> None:
+        """Tell where it is: at the end of a round, and now and then within one."""
+        ended = status.event == END
+        if not ended and time.monotonic() - self._last < _EVERY:
+            return
+        known = set(self._told)
+        self._told |= {
+            "round": status.number,
+            "asked": status.asked,
+            "reports": status.reports,
+            "refusals": status.refusals,
+            "boards": status.boards,
+            "asleep": status.asleep,
+        }
+        if ended:
+            self._told |= status.figures
+        if set(self._told) != known:
+            self._configure()
+        self._put()
+
+    def end(self) -> None:
+        """Say that nobody serves the fleet now; Home Assistant keeps what it was told."""
+        self._notices.close({self._availability: OFFLINE})
+
+    def _put(self) -> None:
+        self._last = time.monotonic()
+        if self._last - self._read >= _SELDOM * self._took:
+            self._told["budget"] = least_budget(self._store.boards(), time.time())
+            self._read = time.monotonic()
+            self._took = self._read - self._last
+        self._notices.put(self._state, json.dumps(self._told).encode())
+
+    def _configure(self) -> None:
+        components = {}
+        for name in self._told:
+            words, unit, icon = _SENSORS.get(
+                name, (WORDS.get(name, name.replace("_", " ")).capitalize(), None, "mdi:chart-line")
+            )
+            sensor = {
+                "p": "sensor",
+                "name": words,
+                "unique_id": f"{self._id}_{name}",
+                "value_template": f"{{{{ value_json.{name} }}}}",
+                "state_class": "measurement",
+                "icon": icon,
+            }
+            components[name] = sensor | ({"unit_of_measurement": unit} if unit else {})
+        release = version("tern-ldp")
+        config = {
+            "dev": {
+                "ids": [self._id],
+                "name": f"{self._topics.prefix} fleet",
+                "mf": "tern",
+                "sw": release,
+            },
+            "o": {"name": "tern", "sw": release},
+            "cmps": components,
+            "state_topic": self._state,
+            "availability_topic": self._availability,
+            "qos": 1,
+        }
+        self._notices.put(self._topics.discovery, json.dumps(config).encode())
+
+
+@contextmanager
+def shown(home: HomeAssistant | None, run: Run, warn: Callable[[str], None]) -> Iterator[None]:
+    """Have a run told while it goes on; where nobody asks for that any more, take back what the broker keeps of it."""
+    if home is None:
+        _forget(run.where.fleet, run.store, warn)
+        yield
+        return
+    home.begin(run.store, figures_of(run.store.last_entry(run.place.name)), warn)
+    try:
+        yield
+    finally:
+        home.end()
+
+
+def _forget(text: str, store: Store, warn: Callable[[str], None]) -> None:
+    kept = store.state(_STATE)
+    if not kept:
+        return
+    if topics := parse(text).home_topics():
+        *_, availability = kept
+        if not topics.notices((availability, b""), warn).close(dict.fromkeys(kept, b"")):
+            warn(
+                "Home Assistant still shows this fleet: the broker does not take that back now; the next start will"
+            )
+            return
+    store.save_state({_STATE: None})

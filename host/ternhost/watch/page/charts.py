@@ -1,0 +1,249 @@
+"""Pictures of the page, as options of ECharts. Colours are variables of the page's style: they follow light and dark.
+
+They are those of Okabe and Ito, which the colour-blind can tell apart; lines differ in their dashes, too.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from tern.fixed import ONE
+from ternhost.privacy import cards, certify
+from ternhost.store.snapshot import VALUE
+from ternhost.watch import curves
+from ternhost.watch.curves import Curve, Point
+
+Options = dict[str, Any]
+
+_INK, _SOFT, _GRID, _SURFACE = "var(--ink)", "var(--soft)", "var(--line)", "var(--surface)"
+COLOURS = [f"var(--c{i})" for i in range(1, 8)]
+_DASHES: tuple[Any, ...] = ("solid", "dashed", "dotted", [8, 3, 2, 3], [2, 6], [12, 4])
+_SYMBOLS = ("circle", "rect", "triangle", "diamond", "emptyCircle", "emptyRect")
+_FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif"
+_MOST_BARS = 256
+_LONG = 18  # characters of a name in a legend; two such are side by side on a phone
+_CUT = {"width": 120, "overflow": "truncate"}
+_INPUTS = (-1.0, -0.5, 0.0, 0.5, 1.0)
+
+AXES = {
+    curves.REPORTS: "reports so far",
+    curves.ROUNDS: "rounds so far",
+    curves.EPSILON: "epsilon spent so far, mean of a device",
+}
+
+
+def _axis(kind: str, name: str, **more: Any) -> Options:
+    centred = {"nameLocation": "middle", "nameGap": 28} if more.pop("below", False) else {"nameGap": 12}
+    return {
+        "type": kind,
+        "name": name,
+        **centred,
+        "nameTextStyle": {"color": _SOFT, "align": "center" if "nameLocation" in centred else "left"},
+        "axisLabel": {"color": _SOFT, "hideOverlap": True, "alignMaxLabel": "right"}
+        if "nameLocation" in centred
+        else {"color": _SOFT},
+        "axisLine": {"lineStyle": {"color": _GRID}},
+        "axisTick": {"lineStyle": {"color": _GRID}},
+        "splitLine": {"lineStyle": {"color": _GRID}},
+        **more,
+    }
+
+
+def _so_far(by: str) -> Options:
+    return _axis("value", AXES[by], below=True, max="dataMax", splitLine={"show": False})
+
+
+def _frame(x: Options, y: Options, series: list[Options], **more: Any) -> Options:
+    legend = [
+        {
+            "name": own["name"],
+            **({"icon": "rect"} if "areaStyle" in own else {}),
+            **({"textStyle": _CUT} if len(own["name"]) > _LONG else {}),
+        }
+        for own in series
+        if not own["name"].startswith("_")
+    ]
+    top = 32 if len(legend) < 2 else 56 if len(legend) < 4 else 74
+    return {
+        "animation": False,
+        "textStyle": {"fontFamily": _FONT, "color": _INK},
+        "grid": {"left": 8, "right": 20, "top": top, "bottom": 32, "containLabel": True},
+        "legend": {
+            "data": legend,
+            "show": len(legend) > 1,
+            "itemWidth": 20,
+            "itemGap": 12,
+            "top": 0,
+            "textStyle": {"color": _INK},
+        },
+        "tooltip": {
+            "trigger": "axis",
+            "confine": True,
+            "backgroundColor": _SURFACE,
+            "borderColor": _GRID,
+            "textStyle": {"color": _INK},
+        },
+        "xAxis": x,
+        "yAxis": y,
+        "series": series,
+        **more,
+    }
+
+
+def _line(name: str, points: Sequence[Point], i: int, **more: Any) -> Options:
+    return {
+        "type": "line",
+        "name": name,
+        "data": [[_short(x), _short(y)] for x, y in points],
+        "showSymbol": len(points) < 30,
+        "symbol": _SYMBOLS[i % len(_SYMBOLS)],
+        "symbolSize": 7,
+        "color": COLOURS[i % len(COLOURS)],
+        "lineStyle": {"width": 2, "type": _DASHES[i % len(_DASHES)], "color": COLOURS[i % len(COLOURS)]},
+        **more,
+    }
+
+
+def _short(value: float) -> float:
+    return float(f"{value:.6g}")
+
+
+def learning(curve: Curve, floor: str | None) -> Options:
+    """The learning curve in its interval, between the optimum without privacy and the baseline.
+
+    floor: the baseline in words; None leaves it out, so that there is more room for the rest."""
+    name = curves.word(curve.measure)
+    series = [_line(name, curve.points, 0, z=5)]
+    if len(curve.low) > 1:
+        series += _band(curve.low, curve.high)
+    if curve.points:
+        ends = (0.0, curve.points[-1][0])
+        for i, label, value in ((1, "without privacy", curve.optimum), (2, floor, curve.baseline)):
+            if value is not None and label is not None:
+                series.append(_line(label, [(x, value) for x in ends], i, showSymbol=False))
+    return _frame(_so_far(curve.by), _axis("value", f"{name}, held-out records", scale=True), series)
+
+
+def _band(low: Sequence[Point], high: Sequence[Point]) -> list[Options]:
+    # Two stacked lines: the lower end, and what is filled up to the upper one.
+    common: Options = {
+        "type": "line",
+        "stack": "interval",
+        "symbol": "none",
+        "lineStyle": {"opacity": 0},
+        "color": COLOURS[0],
+        "tooltip": {"show": False},
+        "silent": True,
+    }
+    height = [(x, top - bottom) for (x, top), (_, bottom) in zip(high, low, strict=True)]
+    return [
+        {**common, "name": "_low", "data": [[_short(x), _short(y)] for x, y in low]},
+        {
+            **common,
+            "name": "95 % interval",
+            "data": [[_short(x), _short(y)] for x, y in height],
+            "areaStyle": {"opacity": 0.25, "color": COLOURS[0]},
+            "itemStyle": {"opacity": 0.4},
+        },
+    ]
+
+
+def compared(named: Mapping[str, Curve], measure: str, by: str) -> Options:
+    """The learning curves of several runs."""
+    series = [_line(name, own.points, i) for i, (name, own) in enumerate(named.items())]
+    y = _axis("value", f"{curves.word(measure)}, held-out records", scale=True)
+    return _frame(_so_far(by), y, series)
+
+
+def stepped(name: str, points: Sequence[Point], by: str) -> Options:
+    """What was chosen round by round, from where a round begins to where it ends."""
+    y = _axis("value", name, scale=True)
+    points = [(0.0, points[0][1]), *points]
+    return _frame(_so_far(by), y, [_line(name, points, 0, step="start", showSymbol=False)])
+
+
+def arriving(points: Sequence[Point], wanted: int) -> Options:
+    """Reports of the round under way, by the seconds that somebody has looked on."""
+    x = _axis(
+        "value",
+        "seconds since its first report was seen here",
+        below=True,
+        max=max(1, math.ceil(points[-1][0])) if points else 1,  # its last tick is a round number
+        splitLine={"show": False},
+    )
+    y = _axis("value", "reports", min=0, max=max([wanted, *(int(n) for _, n in points)]))
+    series = [_line("reports", points, 0, step="end", showSymbol=False, areaStyle={"opacity": 0.15})]
+    if points:
+        ends = (points[0][0], points[-1][0])
+        series.append(_line("wanted", [(t, wanted) for t in ends], 1, showSymbol=False))
+    return _frame(x, y, series)
+
+
+def bars(names: Sequence[str], values: Sequence[float], x: str, y: str, colour: int = 0) -> Options:
+    """A bar for each name, as high as its count."""
+    own: Options = {
+        "type": "bar",
+        "name": y,
+        "data": [_short(value) for value in values],
+        "barMaxWidth": 48,
+        "itemStyle": {"color": COLOURS[colour], "borderColor": _INK, "borderWidth": 0.5},
+    }
+    return _frame(
+        {**_axis("category", x, below=True), "data": list(names)},
+        _axis("value", y, min=0, minInterval=1),
+        [own],
+        grid={"left": 8, "right": 16, "top": 32, "bottom": 32, "containLabel": True},
+    )
+
+
+@lru_cache(maxsize=64)
+def outputs(data: bytes, what: str = VALUE) -> tuple[list[int], list[str]]:
+    """The symbols of a card, in the order of what they stand for, and that in words. Raises UsageError."""
+    if what != VALUE:
+        symbols = list(range(cards.decode(data).symbols))
+        return symbols, [f"{what} {i}" for i in symbols]
+    values = cards.output_values(cards.decode_any(data))
+    order = sorted(range(len(values)), key=values.__getitem__)
+    return order, [f"{values[i]:.4g}" for i in order]
+
+
+def _laws(data: bytes, what: str) -> dict[str, list[float]]:
+    # By input, the probability of each symbol; labels and categories are the windows of randomised response.
+    if what == VALUE:
+        own = cards.decode_any(data)
+        return {f"x = {x:g}": cards.distribution(own, round(x * ONE)) for x in _INPUTS}
+    window = cards.decode(data)
+    few = range(min(window.symbols, len(_INPUTS)))
+    return {f"{what} {i}": [float(p) for p in certify.at_knot(window, i)] for i in few}
+
+
+def card(data: bytes, what: str = VALUE) -> Options:
+    """The exact distribution of a card's outputs for five inputs, from its integers. what: a symbol stands for, as in
+    TallyView. Raises UsageError."""
+    order, names = outputs(data, what)
+    every = max(1, math.ceil(len(names) / _MOST_BARS))
+    few = len(names) <= 16
+    series = []
+    for i, (name, law) in enumerate(_laws(data, what).items()):
+        summed = np.add.reduceat(np.array(law)[order], np.arange(0, len(order), every))
+        common: Options = {"name": name, "data": [_short(float(p)) for p in summed], "color": COLOURS[i]}
+        if few:
+            series.append({**common, "type": "bar", "itemStyle": {"borderColor": _INK, "borderWidth": 0.5}})
+        else:
+            series.append(
+                {
+                    **common,
+                    "type": "line",
+                    "step": "middle",
+                    "showSymbol": False,
+                    "lineStyle": {"width": 1.5, "type": _DASHES[i], "color": COLOURS[i]},
+                }
+            )
+    unit = f"reported {what}" if every == 1 else f"reported {what}, {every} outputs together"
+    axis = {**_axis("category", unit, below=True, splitLine={"show": False}), "data": names[::every]}
+    return _frame(axis, _axis("value", "probability", min=0), series)

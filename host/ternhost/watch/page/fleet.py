@@ -1,0 +1,160 @@
+"""The section Fleet: the boards, as many as there are, of which only the rows in sight are sent."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+
+from nicegui import ui
+
+from ternhost.store.snapshot import Snapshot
+from ternhost.watch import words
+from ternhost.watch.fleet_view import budget, fleet_of
+from ternhost.watch.page import charts, table
+from ternhost.watch.page.section import Chart, Html, Section, card, cards
+
+_EVERY = (
+    2.0  # seconds from one time that the rows in sight are fetched to the next, where boards have changed
+)
+_NONE = (
+    "No board has been seen. A fleet that is served has some (`tern serve --fleet mqtt:my-fleet`), and so has one on"
+    " ports. A simulated fleet has none; a store of an earlier version has them when its boards are heard again."
+)
+_SAYS = "as the board says"
+_LEFT = "Of a board's first device: as the board said when it connected, less what its reports cost since"
+_BARS = 20
+_AGO = """p => { if (p.value == null) return "–"; const s = Math.max(0, Date.now() / 1000 - p.value);
+ return s < 120 ? s.toFixed(0) + " s ago" : s < 7200 ? (s / 60).toFixed(0) + " min ago"
+ : s < 172800 ? (s / 3600).toFixed(0) + " h ago" : (s / 86400).toFixed(0) + " d ago" }"""
+_DASH = 'p => p.value == null ? "–" : p.value'
+_NUMBER = 'p => p.value == null ? "–" : p.value.toLocaleString("en", {maximumFractionDigits: 3})'
+_SOURCE = """({ getRows(p) {
+  const sort = p.sortModel[0] || {}, q = new URLSearchParams({ first: p.startRow, last: p.endRow,
+    search: window.ternSearch || "", sort: sort.colId || "", descending: sort.sort === "desc" });
+  fetch("/boards?" + q).then(r => r.json()).then(d => p.successCallback(d.rows, d.count), () => p.failCallback());
+} })"""
+
+
+def _column(
+    field: str, name: str, width: int, kind: str = "", says: bool = True, **more: object
+) -> dict[str, object]:
+    shown = {"": _DASH, "number": _NUMBER, "ago": _AGO}[kind]
+    return {
+        "field": field,
+        "headerName": name,
+        "width": width,
+        ":valueFormatter": shown,
+        "sortable": True,
+        "headerTooltip": f"{name}: {_SAYS}" if says else name,
+        **({"type": "rightAligned"} if kind == "number" else {}),
+        **more,
+    }
+
+
+_NAME = _column("name", "board", 150, says=False, pinned="left")
+_HEARD = [
+    _column("online", "state", 90, says=False),
+    _column("heard", "last heard", 115, "ago", says=False),
+    _column("first", "first device", 110, "number", says=False),
+    _column("clients", "devices", 90, "number", says=False),
+    _column("errors", "errors", 85, "number", says=False),
+    _column("error", "last error", 180, says=False),
+]
+_TOLD = [
+    _column("release", "release", 90),
+    _column("budget", "epsilon left", 110, "number", headerTooltip=_LEFT),
+    _column("entropy", "entropy", 105),
+    _column("heap", "heap free, kB", 115, "number"),
+    _column("restarts", "restarts", 90, "number"),
+    _column("exceptions", "exceptions", 105, "number"),
+    _column("records", "most records", 115, "number"),
+    _column("epoch", "fleet key", 95, "number"),
+    _column("text", "text", 260),
+]
+
+
+class Fleet(Section):
+    """A table to search and to sort, and what the boards have in common."""
+
+    def build(self) -> None:
+        self._fetched, self._changes, self._counted = 0.0, -1, -1
+        self._none = Html()
+        with cards() as self._all:
+            with card("Boards", wide=True):
+                with ui.element("div").classes("controls"):
+                    self._search = ui.input(
+                        placeholder="search: name, state, release, error", on_change=self._find
+                    ).props('dense outlined clearable debounce=250 aria-label="search boards"')
+                    self._count = ui.label().classes("soft").mark("counts")
+                self._grid = ui.aggrid(
+                    {
+                        "columnDefs": [
+                            _NAME,
+                            {"headerName": "as the host has seen", "children": _HEARD},
+                            {"headerName": f"{_SAYS} (nothing proves it)", "children": _TOLD},
+                        ],
+                        "rowModelType": "infinite",
+                        "cacheBlockSize": 100,
+                        "maxBlocksInCache": 6,
+                        "infiniteInitialRowCount": 30,
+                        "suppressCellFocus": True,
+                        ":datasource": _SOURCE,
+                        ":getRowId": "p => String(p.data.first)",
+                    },
+                    auto_size_columns=False,
+                ).classes("board-grid")
+            with card("Epsilon left"):
+                ui.label(f"{_LEFT}.").classes("soft")
+                self._left = Chart("epsilon left by boards", "chart low")
+            with card("Releases"):
+                ui.label(f"{_SAYS.capitalize()}.").classes("soft")
+                self._releases = Chart("releases by boards", "chart low")
+
+    def _find(self) -> None:
+        text = json.dumps(str(self._search.value or ""))
+        ui.run_javascript(f"window.ternSearch = {text}")
+        self._grid.run_grid_method("purgeInfiniteCache")
+
+    def show(self, now: Snapshot) -> None:
+        self._none.set("" if now.boards else words.empty(_NONE))
+        self._all.set_visibility(bool(now.boards))
+        if not now.boards:
+            return
+        changes = self.live.table.changes
+        if self._counted != changes:
+            self._counted = changes
+            counts = table.summary(now.boards)
+            self._count.text = ", ".join(f"{count:,} {name}" for name, count in counts.items())
+        self._left.set(changes, lambda: _histogram(now))
+        self._releases.set(changes, lambda: _releases(now))
+        self.tick(now)
+
+    def tick(self, now: Snapshot) -> None:
+        if self._changes != self.live.table.changes and time.monotonic() - self._fetched >= _EVERY:
+            if self._changes >= 0:
+                self._grid.run_grid_method("refreshInfiniteCache")
+            self._changes, self._fetched = self.live.table.changes, time.monotonic()
+
+
+def _histogram(now: Snapshot) -> dict[str, object] | None:
+    values = sorted(left for board in now.boards if (left := budget(board)) is not None)
+    if not values:
+        return None
+    # A few boards that lie do not flatten it: what is beyond nearly all of them has a bar of its own.
+    top = values[math.ceil(0.99 * len(values)) - 1] or 1.0
+    counts = [0] * (_BARS + 1)
+    for value in values:
+        counts[_BARS if value > top else min(_BARS - 1, int(_BARS * value / top))] += 1
+    names = [*(f"{top * i / _BARS:.3g}" for i in range(_BARS)), "more"]
+    if not counts[_BARS]:
+        names, counts = names[:_BARS], counts[:_BARS]
+    return charts.bars(names, counts, "epsilon left, from", "boards")
+
+
+def _releases(now: Snapshot) -> dict[str, object] | None:
+    counts = dict(fleet_of(now.boards, now.read).releases)
+    if silent := len(now.boards) - sum(counts.values()):
+        counts["not told"] = silent
+    names = sorted(counts)
+    return charts.bars(names, [counts[name] for name in names], "release", "boards", 3)

@@ -1,0 +1,112 @@
+"""The page: a head with the figures that matter, and sections of which the one that is open is kept up to date."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from nicegui import ui
+
+from ternhost.watch import words
+from ternhost.watch.page import style
+from ternhost.watch.page.compare import Compare
+from ternhost.watch.page.fleet import Fleet
+from ternhost.watch.page.learning import Learning
+from ternhost.watch.page.live_store import EVERY, LiveStore, Others
+from ternhost.watch.page.privacy import Privacy
+from ternhost.watch.page.rounds import Rounds
+from ternhost.watch.page.section import Section
+
+SECTIONS: dict[str, type[Section]] = {
+    "Learning": Learning,
+    "Fleet": Fleet,
+    "Round": Rounds,
+    "Privacy": Privacy,
+    "Runs": Compare,
+}
+_DARK = {None: "auto", False: "light", True: "dark"}
+
+
+def add_to(app: Any, live: LiveStore) -> None:
+    """Put the page of a store on an app, and what its table of boards asks for."""
+    others = Others(live.path)
+
+    @app.get("/boards")  # type: ignore[untyped-decorator]
+    def boards(
+        first: int = 0, last: int = 100, search: str = "", sort: str = "", descending: bool = False
+    ) -> dict[str, Any]:
+        count, rows = live.table.page(max(0, first), max(0, last), search, sort, descending)
+        return {"count": count, "rows": rows}
+
+    @ui.page("/", title="tern")
+    async def page(section: str = "") -> None:
+        await live.look()
+        Page(live, others, next((name for name in SECTIONS if name.lower() == section.lower()), "Learning"))
+
+
+class Page:
+    """One open page."""
+
+    def __init__(self, live: LiveStore, others: Others, section: str) -> None:
+        self._live = live
+        self._shown: tuple[int, str | None, str] | None = None
+        self._head_shown: tuple[int, str] | None = None
+        ui.add_css(style.CSS)
+        ui.add_body_html(words.first(live.now))
+        ui.colors(primary="#0072b2")
+        self._dark = ui.dark_mode(None)
+        with ui.element("main").classes("tern"):
+            with ui.element("div").classes("tern-head"):
+                self._title = ui.element("h1")
+                self._status = ui.label().classes("badge").mark("status")
+                self._lead = ui.label().classes("soft")
+                ui.element("span").classes("grow")
+                self._switch = ui.button(
+                    f"Colours: {_DARK[None]}", color=None, on_click=self._next_dark
+                ).props('flat dense no-caps aria-label="light, dark, or as the system has it"')
+            self._note = ui.label().classes("note").props("role=status")
+            self._tiles = ui.html(sanitize=False).classes("tiles").mark("tiles")
+            with ui.tabs().props("dense align=left outside-arrows mobile-arrows") as tabs:
+                for name in SECTIONS:
+                    ui.tab(name)
+            with ui.tab_panels(tabs, value=section, animated=False):
+                self._sections: dict[str, Section] = {}
+                for name, made in SECTIONS.items():
+                    with ui.tab_panel(name):
+                        self._sections[name] = made(live, others)
+        self._tabs = tabs
+        self._show()
+        tabs.on_value_change(self._open)
+        ui.timer(EVERY, self._look, immediate=False)
+
+    async def _look(self) -> None:
+        await self._live.look()
+        self._show()
+
+    def _open(self) -> None:
+        self._shown = None
+        self._show()
+
+    def _next_dark(self) -> None:
+        order = list(_DARK)
+        self._dark.value = order[(order.index(self._dark.value) + 1) % len(order)]
+        self._switch.text = f"Colours: {_DARK[self._dark.value]}"
+
+    def _show(self) -> None:
+        now = self._live.now
+        old = words.old(now)
+        self._note.set_visibility(old is not None)
+        self._note.text = old or ""
+        head = now.serial, words.status(now)
+        if self._head_shown != head:
+            self._head_shown = head
+            if self._title._text != words.title(now):
+                self._title._text = words.title(now)
+                self._title.update()
+            self._status.text, self._lead.text = head[1], words.lead(now)
+            self._tiles.content = words.tile_html(words.tiles(now))
+        name = str(self._tabs.value)
+        section = self._sections[name]
+        section.tick(now)
+        if self._shown != (now.serial, now.note, name):
+            self._shown = (now.serial, now.note, name)
+            section.show(now)

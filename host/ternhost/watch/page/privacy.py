@@ -1,0 +1,117 @@
+"""The section Privacy: what devices have spent, of each class, and the card that their reports go through."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from nicegui import ui
+
+from ternhost.errors import UsageError
+from ternhost.store.snapshot import LABEL, VALUE, Snapshot
+from ternhost.watch import curves, words
+from ternhost.watch.fleet_view import budgets
+from ternhost.watch.page import charts
+from ternhost.watch.page.section import Chart, Html, Section, card, cards
+
+_UNKNOWN = "This run was begun by a version of tern that did not write it down; its report has it in the end."
+_CARD = (
+    "The exact law of what is reported, from the integers that the devices obey. Each device proves the epsilon of a"
+    " card before it uses it."
+)
+
+
+class Privacy(Section):
+    """By class; the card of one of them is drawn."""
+
+    def build(self) -> None:
+        with cards():
+            with card("What the run costs a device", wide=True):
+                self._classes = Html()
+                self._lines = Html()
+            with card("The card", wide=True):
+                ui.label(_CARD).classes("soft")
+                with ui.element("div").classes("controls") as self._controls:
+                    self._which = ui.toggle([], on_change=lambda: self.show(self.live.now)).props(
+                        "dense no-caps aria-label=class"
+                    )
+                self._card = Chart("distribution of the card's outputs")
+                self._none = Html()
+
+    def show(self, now: Snapshot) -> None:
+        classes = now.run.classes if now.run else ()
+        self._classes.set(_table(now) if classes else words.empty(_UNKNOWN if now.run else "No run yet."))
+        self._lines.set(_lines(now))
+        options = {i: f"class {i + 1}, epsilon {own['epsilon']:g}" for i, own in enumerate(classes)}
+        if self._which.options != options:
+            self._which.set_options(options, value=0 if options else None)
+        self._controls.set_visibility(len(options) > 1)
+        data, what = _card(now, int(self._which.value or 0))
+        some = self._card.set((data, what), lambda: _draw(data, what))
+        self._none.set("" if some else words.empty("No card is known yet."))
+
+
+def _card(now: Snapshot, of_class: int) -> tuple[str, str]:
+    """The card of a class of devices, in hex, and what its symbols stand for."""
+    told = {own.card: own.what for own in now.tallies}
+    if now.run is None or not now.run.classes:
+        return next(iter(told.items()), ("", VALUE))
+    own = now.run.classes[of_class]
+    labels = now.run.algorithm == "infer" and own["mechanism"] == "grr"
+    return own["card"], told.get(own["card"], LABEL if labels else VALUE)
+
+
+def _draw(data: str, what: str) -> dict[str, Any] | None:
+    try:
+        return charts.card(bytes.fromhex(data), what) if data else None
+    except UsageError:
+        return None
+
+
+def _table(now: Snapshot) -> str:
+    run = now.run
+    assert run is not None
+    rows = [
+        [
+            i,
+            f"{100 * own['share']:.3g} %",
+            float(own["epsilon_per_report"]),
+            float(own["epsilon_run"]),
+            spent,
+            own["mechanism"],
+            own["k"],
+            own["levels"],
+            own["card_hash"],
+        ]
+        for i, (own, spent) in enumerate(zip(run.classes, curves.spent_by_class(now), strict=True), 1)
+    ]
+    head = (
+        "class", "share of devices", "epsilon a report", f"epsilon {words.reckoned(run)}", "spent so far, mean",
+        "mechanism", "values a report", "levels", "card",
+    )  # fmt: skip
+    return words.table(head, rows)
+
+
+def _lines(now: Snapshot) -> str:
+    run = now.run
+    if run is None:
+        return ""
+    rows: list[tuple[str, Any, str]] = []
+    if (spent := curves.spent(now)) is not None:
+        rows.append(("spent in this run, mean of a device", spent, f"by {now.accepted:,} accepted reports"))
+    rows.append(("spent before it, most of a device", run.epsilon_before, "in the rounds of this store"))
+    if spent is not None:
+        rows.append(
+            (
+                "spent for life, mean of a device",
+                f"{run.epsilon_before + spent:.4g}",
+                "at most: both together",
+            )
+        )
+    allowed = run.options.get("budget")
+    rows.append(("allowed for life", str(allowed or "–"), "--budget" if allowed else "no --budget was named"))
+    if left := budgets(now.boards, now.read):
+        half = left[len(left) // 2]
+        middle = f"as boards said, less their reports since; half of {len(left):,} heard within a day"
+        middle += f" have {half:.4g} or more"
+        rows.append(("left, least of a board", left[0], middle))
+    return "<p></p>" + words.table(("epsilon of a device", "amount", "that is"), rows)

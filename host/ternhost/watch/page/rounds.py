@@ -1,0 +1,170 @@
+"""The section Round: how the reports of the one under way arrive, who refuses, and what the last ones were."""
+
+from __future__ import annotations
+
+import time
+
+from nicegui import ui
+
+from ternhost.errors import UsageError
+from ternhost.store.snapshot import GatewayView, OpenRound, Snapshot
+from ternhost.watch import curves, words
+from ternhost.watch.page import charts
+from ternhost.watch.page.section import Chart, Html, Section, card, cards
+from ternhost.watch.picture import counted
+
+_LAST = 12  # rounds of the table
+_SUMMED = 1000  # of the refusals
+_MOST_SYMBOLS = 64
+_IDLE = "No round is under way. A fleet that is served begins the next one when its --interval is over."
+_DONE = "The run has ended: no round is under way."
+_SIMULATED = "A simulated fleet answers at once: its rounds are seen when they have ended."
+_NO_GATEWAY = (
+    "This host asks its devices itself. Gateways of other sites are listed here: `tern gateway --help`."
+)
+
+
+class Rounds(Section):
+    """The round under way, live."""
+
+    def build(self) -> None:
+        with cards():
+            with card("Round under way", wide=True):
+                self._line = ui.label().mark("round")
+                self._bar = ui.element("progress").props("max=1 value=0")
+                self._arriving = Chart("reports arriving", "chart low")
+                self._idle = Html()
+            with card("Last rounds", wide=True):
+                self._table = Html()
+            with card("Refusals by reason"):
+                self._why = ui.label().classes("soft")
+                self._reasons = Chart("refusals by reason", "chart low")
+                self._none = Html()
+            with card("Symbols of the last round"):
+                ui.label(
+                    "How often each output of the card was reported, over all coordinates: noise and all."
+                ).classes("soft")
+                self._symbols = Chart("symbols of the last round", "chart low")
+                self._no_symbols = Html()
+            with card("Gateways", wide=True):
+                self._gateways = Html()
+
+    def show(self, now: Snapshot) -> None:
+        opened = now.open[-1] if now.open else None
+        self._bar.set_visibility(opened is not None)
+        if opened is not None:
+            self._bar.props(f"max={max(1, opened.wanted)} value={min(opened.reports, opened.wanted)}")
+        arrivals = tuple(self.live.arrivals)
+        self._arriving.set(
+            (opened and opened.number, len(arrivals), arrivals[-1:]),
+            lambda: charts.arriving(arrivals, opened.wanted) if opened and len(arrivals) > 1 else None,
+        )
+        self._idle.set("" if opened else words.empty(_why_idle(now)))
+        self._table.set(_table(now))
+        self._refusals(now)
+        last = now.history[-1]["round"] if now.history else None
+        some = self._symbols.set((now.run and now.run.name, last), lambda: _symbols(now))
+        self._no_symbols.set("" if some else words.empty("No round has ended that says so."))
+        self._gateways.set(_gateways(now))
+        self.tick(now)
+
+    def tick(self, now: Snapshot) -> None:
+        opened = now.open[-1] if now.open else None
+        self._line.text = "" if opened is None else _words(opened)
+
+    def _refusals(self, now: Snapshot) -> None:
+        summed = now.history[-_SUMMED:]
+        reasons = curves.reasons(summed)
+        names = [name for name, _ in reasons.most_common()]
+        self._why.text = "Of the last round." if len(summed) == 1 else f"Of the last {len(summed):,} rounds."
+        some = self._reasons.set(
+            tuple(reasons.items()),
+            lambda: (
+                charts.bars(names, [reasons[name] for name in names], "reason", "refusals", 1)
+                if names
+                else None
+            ),
+        )
+        self._none.set("" if some else words.empty("No device has refused."))
+
+
+def _why_idle(now: Snapshot) -> str:
+    if now.run is not None and not now.run.unfinished:
+        return _DONE
+    return _SIMULATED if now.run is not None and now.run.fleet.startswith("simulated") else _IDLE
+
+
+def _words(opened: OpenRound) -> str:
+    line = f"Round {opened.number:,}: {opened.reports:,} of the {opened.wanted:,} reports that end it,"
+    line += f" from {opened.asked:,} devices asked"
+    since = words.time_of(opened, time.time())
+    return f"{line}, {since}" if since else line
+
+
+def _table(now: Snapshot) -> str:
+    rows = []
+    for entry in reversed(now.history[-_LAST:]):
+        began, finished = entry.get("began"), entry.get("finished")
+        rows.append(
+            [
+                entry["round"],
+                words.moment(began if began is not None else finished),
+                None if began is None or finished is None else words.duration(finished - began),
+                entry.get("asked"),
+                entry.get("reports"),
+                entry.get("refusals"),
+                counted(entry.get("reasons") or {}),
+                entry.get("ended", ""),
+            ]
+        )
+    head = ("round", "began", "took", "asked", "reports", "refusals", "why", "ended by")
+    return words.table(head, rows) if rows else words.empty("No round has ended yet.")
+
+
+def _symbols(now: Snapshot) -> dict[str, object] | None:
+    """How often each thing was reported, card by card: what a symbol stands for is of its card."""
+    told: dict[tuple[str, str], list[int]] = {}
+    for own in now.tallies:
+        before = told.get((own.card, own.what), [0] * len(own.symbols))
+        told[own.card, own.what] = [a + b for a, b in zip(before, own.symbols, strict=True)]
+    every = -(-sum(len(symbols) for symbols in told.values()) // _MOST_SYMBOLS)
+    names, counts = [], []
+    for (data, what), symbols in told.items():
+        try:
+            order, meant = charts.outputs(bytes.fromhex(data), what)
+        except UsageError:
+            return None
+        whose = f"{_asked(now, data)}: " if len(told) > 1 else ""
+        names += [whose + meant[i] for i in range(0, len(order), every)]
+        counts += [sum(symbols[j] for j in order[i : i + every]) for i in range(0, len(order), every)]
+    unit = ("class: " if len(told) > 1 else "") + "reported"
+    unit += f", {every} outputs together" if every > 1 else ""
+    return charts.bars(names, counts, unit, "values", 3) if told else None
+
+
+def _asked(now: Snapshot, data: str) -> str:
+    # As in the section Privacy.
+    classes = now.run.classes if now.run else ()
+    own = [str(i) for i, of in enumerate(classes, 1) if of["card"] == data]
+    return ", ".join(own) or "–"
+
+
+def _of_round(own: GatewayView) -> str:
+    return f"{own.reports:,} reports" + (", has answered" if own.answered else " so far")
+
+
+def _gateways(now: Snapshot) -> str:
+    if not now.gateways:
+        return words.empty(_NO_GATEWAY)
+    rows = [
+        [
+            own.name,
+            "online" if own.online else "offline",
+            words.ago(own.heard),
+            own.devices,
+            _of_round(own) if now.open else "",
+            ", ".join(f"{name} {value}" for name, value in own.told.items()),
+        ]
+        for own in now.gateways
+    ]
+    return words.table(("gateway", "state", "last heard", "devices", "round under way", "it says"), rows)

@@ -1,0 +1,55 @@
+"""Which stores are meant by a word on the command line. None is opened for it but to be looked at."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+
+from ternhost.errors import StorageError, UsageError
+from ternhost.run.directory import RUN_NAME, RUNS, Place
+
+Shown = tuple[Path, str | None]  # a store, and the name of a run of it where one was meant
+
+
+def chosen(text: str | Path | None = None, parent: Path = RUNS) -> Shown:
+    """The store that is meant by its file, a run's directory or name, a directory with a store, or one of runs.
+
+    Of a directory of runs it is the run that began last; None stands for `parent`. Raises UsageError, StorageError.
+    """
+    path = parent if text is None else Path(text)
+    for directory in (path, parent / path):
+        if (directory / RUN_NAME).is_file():
+            return _of_run(directory)
+    if path.is_file():
+        return path, None
+    stores = sorted(path.glob("*.sqlite"))
+    if len(stores) > 1:
+        names = ", ".join(store.name for store in stores)
+        raise UsageError(f"{path} has several stores: {names}", hint="name one of them")
+    if stores:
+        return stores[0], None
+    if not path.is_dir() and text is not None:
+        raise UsageError(f"there is no run or store {str(text)!r}", hint="'tern runs' lists the runs")
+    runs = sorted(path.glob(f"*/{RUN_NAME}"), key=lambda own: own.stat().st_mtime)
+    if not runs:
+        raise UsageError(f"there is no run in {path}", hint="begin one (tern train --help), or name a store")
+    return _of_run(runs[-1].parent)
+
+
+def _of_run(directory: Path) -> Shown:
+    place = Place.read(directory)
+    if not place.store.is_file():
+        raise StorageError(f"the store of {directory} is not at {place.store}", hint="name the store itself")
+    return place.store, place.name
+
+
+def beside(store: Path) -> list[Path]:
+    """That store, and those of the runs in the directory beside it: they can be compared. The newest ones last."""
+    found = {store.resolve(): store}
+    with suppress(OSError):
+        for path in sorted(store.parent.parent.glob(f"*/{RUN_NAME}"), key=lambda own: own.stat().st_mtime):
+            with suppress(UsageError, StorageError):
+                own = Place.read(path.parent).store
+                if own.is_file():
+                    found.setdefault(own.resolve(), own)
+    return list(found.values())

@@ -1,0 +1,215 @@
+"""Draws a picture of a run for a terminal, however narrow, with rich."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from ternhost.store.boards import BoardRow
+from ternhost.store.runs import FINISHED, RUNNING
+from ternhost.text import visible
+from ternhost.watch.braille import plot
+from ternhost.watch.curves import Curve, word
+from ternhost.watch.fleet_view import budget, failed
+from ternhost.watch.picture import Picture, counted
+from ternhost.watch.words import ago, duration, time_of
+
+_WIDE = 70  # columns from which on a board has all of its own
+_CURVE_LINES = 5
+_MOST_NAMES = 10
+_LONG, _TOLD = ("board", "last error"), ("release",)  # columns of the boards that may be cut
+_STATUS_STYLE = {RUNNING: "green", FINISHED: "blue"}
+
+
+class Drawn:
+    """A picture as rich prints it. boards: how many of the worst are listed; None: as many as there is room for."""
+
+    def __init__(self, picture: Picture, boards: int | None = None) -> None:
+        self._picture = picture
+        self._boards = boards
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        picture = self._picture
+        parts = list(_head(picture))
+        if picture.run is not None:
+            parts += _round(picture)
+            parts += _learning(picture, options)
+            parts += _refusals(picture)
+            parts += _fleet(picture)
+            parts += _privacy(picture)
+            if picture.worst:
+                most = self._boards
+                if most is None:
+                    above = len(console.render_lines(Group(*parts), options, pad=False))
+                    most = max(1, options.size.height - above - 5)
+                parts += _worst(picture, most, options.max_width)
+        yield Group(*parts)
+
+
+def _line(*words: str | tuple[str, str]) -> Text:
+    """A line, or more where the terminal is narrow. words: plain, or with a style."""
+    shown = [visible(word) if isinstance(word, str) else (visible(word[0]), word[1]) for word in words]
+    return Text.assemble(*shown)
+
+
+def _title(text: str) -> Text:
+    return _line((text, "bold"))
+
+
+def _head(picture: Picture) -> Iterable[RenderableType]:
+    if picture.note:
+        yield _line((picture.note, "yellow"))
+    run = picture.run
+    if run is None:
+        yield _line("waiting for a run in ", (picture.store, "bold"))
+        return
+    status = (run.status, _STATUS_STYLE.get(run.status, "yellow"))
+    yield _line(("tern ", "bold"), status, f"  {run.name}")
+    yield _line(f"{run.algorithm} on {run.fleet}")
+
+
+def _round(picture: Picture) -> Iterable[RenderableType]:
+    run, under_way, last = picture.run, picture.round, picture.last
+    assert run is not None
+    yield Text()
+    done = f"{run.rounds:,}" + (f" of {picture.rounds:,}" if picture.rounds else "")
+    yield _line(("Rounds ", "bold"), f"{done}, {run.reports:,} reports, {run.refusals:,} refusals")
+    if under_way is not None:
+        bar = Table.grid(expand=True)
+        bar.add_column(no_wrap=True)
+        bar.add_column(ratio=1)
+        bar.add_column(no_wrap=True)
+        wanted = max(under_way.wanted, 1)
+        bar.add_row(
+            f"{under_way.number} ",
+            ProgressBar(total=wanted, completed=min(under_way.reports, wanted)),
+            f" {under_way.reports:,}/{under_way.wanted:,}",
+        )
+        yield bar
+        if since := time_of(under_way, picture.at):
+            yield _line((since, "dim"))
+    elif last:
+        yield _line(f"round {last['round']}: {last.get('ended', '')}, {ago(last.get('finished'))}")
+
+
+def _learning(picture: Picture, options: ConsoleOptions) -> Iterable[RenderableType]:
+    curve = picture.curve
+    if curve is None:
+        return
+    yield Text()
+    for name, value in picture.figures.items():
+        figure = f"{word(name)} {value:.4f}"
+        if name != curve.measure:
+            yield _line(figure)
+            continue
+        beside = "  95 %: {:.3f} to {:.3f}".format(*picture.interval) if picture.interval else ""
+        beside += "" if curve.optimum is None else f"  without privacy: {curve.optimum:.4f}"
+        yield _line((figure, "bold"), (beside, "dim"))
+    if len(curve.points) > 1 and not options.ascii_only:
+        yield _curve(curve, options.max_width)
+
+
+def _curve(curve: Curve, width: int) -> RenderableType:
+    values = [y for _, y in curve.points]
+    labels = [""] * _CURVE_LINES
+    labels[0], labels[-1] = f"{max(values):.3f} ", f"{min(values):.3f} "
+    room = max(map(len, labels))
+    grid = Table.grid()
+    for label, line in zip(labels, plot(curve.points, max(8, width - room), _CURVE_LINES), strict=True):
+        grid.add_row(Text(label, "dim", no_wrap=True), Text(line, "cyan", no_wrap=True))
+    grid.add_row("", Text(f"by {curve.by}, {curve.points[-1][0]:,.0f} so far", "dim", no_wrap=True))
+    return grid
+
+
+def _refusals(picture: Picture) -> Iterable[RenderableType]:
+    if picture.reasons:
+        yield Text()
+        yield _line(("Refusals ", "bold"), (counted(picture.reasons), "yellow"))
+
+
+def _fleet(picture: Picture) -> Iterable[RenderableType]:
+    if picture.gateways:
+        yield Text()
+        yield _line(("Gateways ", "bold"), counted(picture.gateways))
+        for what, names in (("waits for ", picture.waiting), ("offline ", picture.offline)):
+            if names:
+                yield _line(what, (_listed(names), "yellow"))
+    fleet = picture.fleet
+    if fleet is None:
+        return
+    yield Text()
+    yield _line(("Boards ", "bold"), f"{fleet.boards:,}: {counted(fleet.states)}")
+    yield _line("heard within ", counted(fleet.ages))
+    if fleet.releases:
+        yield _line("release ", counted(fleet.releases))
+    if count := fleet.generators.get("failed"):
+        yield _line((f"entropy failed on {count:,}", "bold red"))
+    if fleet.errors:
+        yield _line("last error ", (counted(fleet.errors), "yellow"))
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = len(names) - _MOST_NAMES
+    return ", ".join(names[:_MOST_NAMES]) + (f", and {more:,} more" if more > 0 else "")
+
+
+def _privacy(picture: Picture) -> Iterable[RenderableType]:
+    words = {
+        "report": "a report costs at most {:g}",
+        "spent": "a device has spent {:.3g} in the mean, by accepted reports",
+        "left": "{:g} is left on the board with the least",
+    }
+    found = [
+        form.format(value) for name, form in words.items() if (value := picture.epsilon.get(name)) is not None
+    ]
+    if before := picture.epsilon.get("before"):
+        found.append(f"at most {before:g} before this run")
+    if found:
+        yield Text()
+        yield _title("Epsilon")
+        yield from map(_line, found)
+
+
+def _worst(picture: Picture, most: int, width: int) -> Iterable[RenderableType]:
+    wide = width >= _WIDE
+    columns = ["board", "", "heard", "left", "errors"] + ["release", "last error"] * wide
+    rows = [_cells(board, picture.at)[: len(columns)] for board in picture.worst[:most]]
+    table = Table(box=None, padding=(0, 1, 0, 0), header_style="bold", pad_edge=False)
+    wholes = [max(len(name), *(len(row[i]) for row in rows)) for i, name in enumerate(columns)]
+    wholes = [min(whole, 12) if name in _TOLD else whole for whole, name in zip(wholes, columns, strict=True)]
+    long = [name for name in columns if name in _LONG]
+    taken = sum(whole for whole, name in zip(wholes, columns, strict=True) if name not in _LONG)
+    most_of_long = max(4, (width - taken - len(columns) + 1) // len(long))
+    for name, whole in zip(columns, wholes, strict=True):
+        # A number is never cut: without its end it is another one.
+        size = min(whole, most_of_long) if name in _LONG else whole
+        right = name in ("heard", "left", "errors")
+        table.add_column(
+            name, justify="right" if right else "left", no_wrap=True, width=size, overflow="ellipsis"
+        )
+    for row in rows:
+        table.add_row(*row)
+    yield Text()
+    yield table
+    told = "left, release" if wide else "left"
+    yield _line((f"{told}: as the board said when it connected; nothing proves it", "dim"))
+
+
+def _cells(board: BoardRow, now: float) -> list[str | Text]:
+    state = (
+        ("failed", "bold red") if failed(board) else ("online", "") if board.online else ("offline", "yellow")
+    )
+    left = budget(board)
+    return [
+        visible(board.name),
+        Text(*state),
+        duration(max(0.0, now - board.heard)),
+        "" if left is None else f"{left:g}",
+        f"{board.errors:,}" if board.errors else "",
+        visible(str(board.told.get("release") or "")),
+        visible(board.error or ""),
+    ]

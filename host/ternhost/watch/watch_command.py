@@ -1,0 +1,195 @@
+"""`tern watch`: a run and its fleet in the terminal, while it goes on."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from ternhost.command import add_command, print_result
+from ternhost.errors import OK, StorageError, UsageError
+from ternhost.files import write_whole
+from ternhost.run.directory import RUNS
+from ternhost.store.reader import Reader
+from ternhost.store.snapshot import Snapshot
+from ternhost.terminal import can_redraw, heeding_interrupts, sleep_while_read
+from ternhost.text import visible
+from ternhost.watch import curves, places
+from ternhost.watch.picture import picture, said
+
+_FILES = {"grafana": "grafana.json", "alerts": "alerts.yml"}
+Show = Callable[[Snapshot], None]
+
+
+def add_parser(subparsers: Any) -> None:
+    parser = add_command(
+        subparsers,
+        "watch",
+        "show a run and its fleet in the terminal, until Ctrl-C",
+        """tern watch my-broker/store.sqlite
+        tern watch --once --json
+        tern watch --grafana tern.json --alerts tern-alerts.yml""",
+    )
+    parser.add_argument(
+        "run",
+        nargs="?",
+        metavar="RUN|STORE",
+        help="a run's name or directory, or a store (default: the newest run)",
+    )
+    parser.add_argument("--once", action="store_true", help="show it once, and end")
+    parser.add_argument(
+        "--interval", type=float, default=1.0, metavar="SECONDS", help="between two looks (default 1)"
+    )
+    parser.add_argument(
+        "--grafana",
+        metavar="FILE",
+        help="write a dashboard for Grafana over the figures of --metrics, and end",
+    )
+    parser.add_argument(
+        "--alerts", metavar="FILE", help="write alert rules for Prometheus over them, and end"
+    )
+    parser.add_argument(
+        "--json", action="store_true", help="print a JSON object a line whenever something has changed"
+    )
+    parser.set_defaults(func=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    if asked := {name: path for name in _FILES if (path := getattr(args, name))}:
+        for name, path in asked.items():
+            try:
+                write_whole(Path(path), (files("ternhost") / "monitoring" / _FILES[name]).read_bytes())
+            except OSError as error:
+                raise StorageError(f"{path}: {error.strerror}", hint="name another file") from error
+        print_result(asked, "\n".join(f"{name}: {path}" for name, path in asked.items()), args.json)
+        return OK
+    if not 0.1 <= args.interval <= 3600:
+        raise UsageError(f"--interval must be 0.1 to 3600 seconds, not {args.interval:g}")
+    with heeding_interrupts(), _showing(args) as show:
+        try:
+            for shown in _snapshots(args):
+                show(shown)
+        except KeyboardInterrupt:
+            pass
+    return OK
+
+
+def _snapshots(args: argparse.Namespace) -> Iterator[Snapshot]:
+    """The store of the run that is meant now, again and again: another run may have begun, or none is there yet."""
+    reader: Reader | None = None
+    meant: places.Shown | None = None
+    try:
+        while True:
+            try:
+                now = places.chosen(args.run)
+            except (UsageError, StorageError):
+                if args.once or (reader is None and args.run is not None and not Path(args.run).exists()):
+                    raise
+                if reader is None:
+                    yield Snapshot(args.run or str(RUNS))
+            else:
+                if now != meant:
+                    if reader is not None:
+                        reader.close()
+                    reader, meant = Reader(*now), now
+            if reader is not None:
+                yield reader.snapshot()
+            if args.once:
+                return
+            sleep_while_read(args.interval, sys.stdout)
+    finally:
+        if reader is not None:
+            reader.close()
+
+
+@contextmanager
+def _showing(args: argparse.Namespace) -> Iterator[Show]:
+    if args.json:
+        yield _as_json()
+    elif args.once:
+        yield _print
+    elif can_redraw(sys.stdout):
+        with _live() as show:
+            yield show
+    else:
+        yield _by_line()
+
+
+def _as_json() -> Show:
+    told: Snapshot | None = None
+
+    def show(shown: Snapshot) -> None:
+        nonlocal told
+        if told is None or _new(shown) != _new(told):
+            told = shown
+            print(json.dumps(picture(shown).as_json()), flush=True)
+
+    return show
+
+
+def _new(shown: Snapshot) -> tuple[object, ...]:
+    return shown.store, shown.serial, shown.note
+
+
+def _print(shown: Snapshot) -> None:
+    from rich.console import Console
+
+    from ternhost.watch.terminal import Drawn
+
+    Console(highlight=False, emoji=False, markup=False).print(Drawn(picture(shown), boards=5))
+
+
+@contextmanager
+def _live() -> Iterator[Show]:
+    from rich.console import Console
+    from rich.live import Live
+
+    from ternhost.watch.terminal import Drawn
+
+    console = Console(highlight=False, emoji=False, markup=False)
+    last: Snapshot | None = None
+    with Live(console=console, screen=True, auto_refresh=False, vertical_overflow="crop") as live:
+
+        def show(shown: Snapshot) -> None:
+            nonlocal last
+            last = shown
+            live.update(Drawn(picture(shown)), refresh=True)
+
+        yield show
+    if last is not None:  # what was seen last stays
+        _print(last)
+
+
+def _by_line() -> Show:
+    """A line for each round that ends from now on and for the last one before, and for what is to be waited for."""
+    noted: str | None = None
+    # Of the last line: the store, its run, when that began; and the round.
+    before: tuple[tuple[str, str, float] | None, int] = None, 0
+
+    def say(line: str | None) -> None:
+        nonlocal noted
+        if line is not None and line != noted:
+            print(visible(line), flush=True)
+        noted = line
+
+    def show(shown: Snapshot) -> None:
+        nonlocal before
+        if shown.run is None:
+            say(shown.note or f"waiting for a run in {shown.store}")
+            return
+        say(shown.note)
+        figures = curves.measures(shown.run, shown.history)
+        run = shown.store, shown.run.name, shown.run.began
+        if run != before[0] or (shown.history and shown.history[-1]["round"] < before[1]):
+            before = run, shown.history[-2]["round"] if len(shown.history) > 1 else 0
+        for entry in shown.history:
+            if entry["round"] > before[1]:
+                print(visible(said(entry, figures)), flush=True)
+                before = run, entry["round"]
+
+    return show

@@ -1,0 +1,203 @@
+"""The host's link to a broker: it waits for one, comes back to it, and says what is wrong."""
+
+import asyncio
+import dataclasses
+import struct
+
+import pytest
+from harness.raw_client import board_client
+
+from tern import frames, wire
+from ternhost.errors import DeviceError
+from ternhost.reach.broker import configuration
+from ternhost.reach.broker.link import MqttLink
+from ternhost.reach.broker.mosquitto import Mosquitto, free_port
+
+KEYS = {1: bytes(32), 2: bytes(range(32))}
+
+
+@pytest.fixture
+def running(tmp_path):
+    configuration.write_configuration(tmp_path, KEYS, port=free_port())
+    with Mosquitto(tmp_path) as made:
+        yield made
+
+
+async def until(condition):
+    """Wait until `condition()` is true."""
+    async with asyncio.timeout(60):
+        while not condition():
+            await asyncio.sleep(0.02)
+
+
+async def connect(link):
+    """Connect, and wait until the broker has acknowledged what the link subscribes to."""
+    await link.connect()
+    await until(link.subscribed.is_set)
+
+
+async def take(link, count):
+    """The first `count` frames, or more, that the link receives."""
+    received = []
+    async with asyncio.timeout(60):
+        while len(received) < count:
+            received += await link.take(0.05)
+    return received
+
+
+def publish(access, count):
+    for device in KEYS:
+        client = board_client(access, KEYS, device)
+        for number in range(count):
+            frame = struct.pack("<BII", wire.REPORT, device, number + 1)
+            client.publish(f"tern/up/0000000{device}", frame)
+        client.close()
+
+
+def test_boards_of_another_version_are_known_as_such(running):
+    async def run():
+        link = MqttLink(running.access)
+        await connect(link)
+        client = board_client(running.access, KEYS, 2)
+        for version, expected in (
+            (0, (board, nobody)),
+            (1, (nobody, board)),
+            (0, (board, nobody)),
+            (None, (nobody, nobody)),
+        ):
+            await asyncio.to_thread(client.publish, "tern/hello/00000002", hello(version))
+            await until(lambda expected=expected: (set(link.boards), link.strangers) == expected)
+        client.close()
+        await link.close()
+
+    board, nobody = {"00000002"}, set()
+    asyncio.run(run())
+
+
+def hello(version):
+    """A HELLO of this version, of another (1), or none any more (None)."""
+    if version is None:
+        return b""
+    out = bytearray(200)
+    n = frames.encode_hello(out, 0, 2, 1, 0, 0, 0, 0, 0, 0, 1, 0, "test")
+    out[6] ^= version  # of the schema
+    return bytes(out[: frames.seal(b"", out, n - wire.TAG_BYTES)])
+
+
+def test_a_link_says_what_is_wrong(running, tmp_path):
+    access = running.access
+    other = configuration.write_configuration(tmp_path / "other", {}, port=access.port)
+    for changed, message in (
+        ({"password": "wrong"}, "refuses this host"),
+        ({"authority": other.authority}, "is not the right one"),
+        ({"port": free_port()}, "does not answer"),
+    ):
+        link = MqttLink(dataclasses.replace(access, **changed))
+        with pytest.raises(DeviceError, match=message):
+            asyncio.run(link.connect())
+
+
+def test_a_link_comes_back_and_says_nothing_stale(running):
+    async def run():
+        link = MqttLink(running.access)
+        connections = []
+        link.on_connect = lambda: connections.append(link.announce(b"announcement %d" % len(connections)))
+        await link.connect()
+        await asyncio.to_thread(running.kill)
+        await until(lambda: not link.connected)
+        link.announce(b"stale")
+        link.ask("00000001", b"stale")
+        await asyncio.to_thread(running.start)
+        await until(lambda: link.connected)
+        reader = board_client(running.access, KEYS, 1)
+        reader.subscribe("tern/down/00000001")
+        reader.subscribe("tern/round")
+        heard = await asyncio.to_thread(reader.messages, 60.0, 1)
+        heard += await asyncio.to_thread(reader.messages, 1.0)
+        reader.close()
+        await link.close()
+        return len(connections), heard
+
+    connections, heard = asyncio.run(run())
+    assert connections == 2
+    assert [payload[2:] for _, payload in heard] == [b"announcement 1"]
+
+
+def test_a_broker_that_is_not_there_is_waited_for(running):
+    async def run():
+        running.stop()
+        link = MqttLink(running.access)
+        said = []
+        link.on_waiting = said.append
+        with pytest.raises(DeviceError, match="does not answer"):
+            await link.connect(patience=1.5)
+        assert len(said) == 1
+        waiting = asyncio.create_task(link.connect(patience=None))
+        await asyncio.sleep(2.5)
+        assert not waiting.done()
+        await asyncio.to_thread(running.start)
+        await asyncio.wait_for(waiting, 60)
+        await asyncio.wait_for(link.subscribed.wait(), 60)
+        assert link.connected
+        await link.close()
+        return said
+
+    said = asyncio.run(run())
+    assert len(said) == 2, "once each time"
+    assert "does not answer" in said[0]
+    assert said[0].endswith("; waiting for it")
+
+
+def test_waiting_for_a_broker_ends_when_the_link_is_closed_or_the_task_cancelled(running):
+    async def run(end):
+        link = MqttLink(running.access)
+        waiting = asyncio.create_task(link.connect(patience=None))
+        await asyncio.sleep(0.2)
+        await end(link, waiting)
+        (outcome,) = await asyncio.wait_for(asyncio.gather(waiting, return_exceptions=True), 5)
+        assert not link.connected
+        return outcome
+
+    async def close(link, waiting):
+        await link.close()
+
+    async def cancel(link, waiting):
+        waiting.cancel()
+
+    running.stop()
+    assert asyncio.run(run(close)) is None
+    assert isinstance(asyncio.run(run(cancel)), asyncio.CancelledError)
+
+
+@pytest.mark.parametrize("patience", [None, 30.0])
+def test_a_broker_that_refuses_is_not_waited_for(running, patience):
+    async def run():
+        link = MqttLink(dataclasses.replace(running.access, password="wrong"))
+        link.on_waiting = lambda message: pytest.fail(message)
+        with pytest.raises(DeviceError, match="refuses this host"):
+            await asyncio.wait_for(link.connect(patience), 10)
+
+    asyncio.run(run())
+
+
+def test_messages_that_come_together_are_acknowledged_together(running):
+    async def run():
+        link = MqttLink(running.access)
+        await connect(link)
+        transport = link._client._connection._transport
+        written = []
+        write = transport.write
+        transport.write = lambda data: (written.append(bytes(data)), write(data))
+        publish(running.access, 400)  # here, so that the link reads nothing meanwhile
+        received = await take(link, 800)
+        await asyncio.sleep(0.1)
+        await link.close()
+        return len(received), [data for data in written if data[0] == 0x40]
+
+    count, written = asyncio.run(run())
+    packets = b"".join(written)
+    assert count == 800
+    assert sorted(packets[at : at + 4] for at in range(0, len(packets), 4)) == [
+        struct.pack("!BBH", 0x40, 2, number) for number in range(1, 801)
+    ], "each once"
+    assert len(written) <= 20, "gmqtt alone would write 800 times"

@@ -1,0 +1,51 @@
+"""The files of a board in the bytes of ledger.md and storage.md, written without the library, which they check."""
+
+import hashlib
+import struct
+import zlib
+
+from spec.frames import int16s, sealed
+
+ONE = 16384
+
+
+def key_of(device):
+    """The key of a client of the tests."""
+    return hashlib.sha256(b"client %d" % device).digest()
+
+
+def checked_ledger(data):
+    """A ledger with its check: protocol 1 had a hash."""
+    return sealed(b"", data) if data.startswith(b"TLG1") else data + zlib.crc32(data).to_bytes(4, "little")
+
+
+def ledger_file(
+    magic=b"TLG2",
+    budget=10**9,
+    spent=0,
+    last=0,
+    question=bytes(32),
+    state=0,
+    report=b"",
+    reserved=0,
+    length=None,
+):
+    """length: what it says of the report's, if that is wrong."""
+    length = len(report) if length is None else length
+    head = struct.pack("<4sIII32sBBH", magic, budget, spent, last, question, state, reserved, length)
+    return checked_ledger(head + report)
+
+
+def client_row(device, largest, budget, start, held, shapes=0, key=None):
+    """A row of clients.bin."""
+    return struct.pack("<I32sIIIHH", device, key or key_of(device), largest, budget, start, held, shapes)
+
+
+def records_file(d, values):
+    """records.bin: of d features and a label each, one after the other."""
+    return b"TRD1" + struct.pack("<HI", d, len(values) // (d + 1)) + int16s(values)
+
+
+def fleet_file(key, pause, slot, ahead, epoch, records):
+    """fleet.bin"""
+    return b"TFL2" + key + struct.pack("<IHHIH", pause, slot, ahead, epoch, records)

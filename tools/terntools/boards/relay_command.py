@@ -1,0 +1,72 @@
+"""`tern relay`: boards on USB on a broker."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from typing import Any
+
+from ternhost.command import add_command, print_result
+from ternhost.errors import OK, UsageError
+from ternhost.reach.broker.access import Access, host_file
+from ternhost.terminal import heeding_interrupts
+from ternhost.text import visible
+from terntools.boards import devices
+from terntools.boards.relay import Relay, passwords_of
+
+_CHECK_EVERY = 0.5
+
+
+def add_parser(subparsers: Any) -> None:
+    parser = add_command(
+        subparsers,
+        "relay",
+        "put boards on USB onto a broker, as if they had Wi-Fi, until Ctrl-C",
+        """tern relay a0 --broker my-broker
+        tern broker config my-broker --relay desk --boards 20-29
+        tern relay a0,a1 --broker my-broker/sites/desk""",
+    )
+    parser.add_argument("ports", metavar="PORT[,PORT...]", help=devices.NAMES)
+    parser.add_argument(
+        "--broker",
+        required=True,
+        metavar="DIR",
+        help="of the broker ('tern broker config'), or of a site with the passwords of its boards (--relay SITE)",
+    )
+    parser.add_argument(
+        "--store",
+        metavar="FILE",
+        help="with the boards' keys (default: DIR/boards.json, or the broker's store)",
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.set_defaults(func=_run)
+
+
+def _run(args: argparse.Namespace) -> int:
+    ports = [port.strip() for port in args.ports.split(",")]
+    if not all(ports) or len(set(ports)) < len(ports):
+        raise UsageError(f"{args.ports!r} names no ports, or one twice", hint="such as a0,a1")
+    path = host_file(args.broker)
+    access = Access.load(path)
+    passwords = passwords_of(path.parent, access, args.store)
+    relays: list[Relay] = []
+    with heeding_interrupts():
+        try:
+            for port in ports:
+                relays.append(Relay(port, access, passwords, _tell))
+            what = "1 port is" if len(ports) == 1 else f"{len(ports)} ports are"
+            text = f"{what} relayed to the broker at {access.host} port {access.port}; Ctrl-C ends it"
+            print_result({"ports": ports, "host": access.host, "port": access.port}, text, args.json)
+            sys.stdout.flush()
+            while True:
+                time.sleep(_CHECK_EVERY)
+        except KeyboardInterrupt:
+            return OK
+        finally:
+            for relay in relays:
+                relay.close()
+
+
+def _tell(message: str) -> None:
+    print(f"tern: {visible(message, lines=True)}", file=sys.stderr, flush=True)

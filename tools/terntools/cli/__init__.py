@@ -1,1 +1,0 @@
-"""`tern broker` and `tern relay`."""
