@@ -47,10 +47,10 @@ MOST_LINES = {
     "ternhost/vectorised": 731,
     "ternhost/watch": 3245,
     "terntools/": 71,
-    "terntools/bench": 2386,
-    "terntools/boards": 6486,
-    "terntools/emulators": 2395,
-    "terntools/testing": 1295,
+    "terntools/bench": 2369,
+    "terntools/boards": 6465,
+    "terntools/emulators": 2359,
+    "terntools/testing": 1289,
 }
 MOST_LINES_OF_A_FILE = 420
 

@@ -102,8 +102,7 @@ def _run(args: argparse.Namespace) -> int:
     case = latency_command.case_of(args)
     if args.meter not in ("csv", "model") and not isinstance(fleet.parse(args.fleet), OnPorts):
         raise UsageError(
-            "a meter needs a board to measure",
-            hint="name it: tern bench energy a0 ...; or --meter model",
+            "a meter needs a board to measure", hint="name it: tern bench energy a0 ...; or --meter model"
         )
     session = Session(args.sessions)
     symbols = cards.decode(case.card).symbols

@@ -27,12 +27,7 @@ from ternhost.privacy import mechanisms
 from ternhost.privacy.accounting import Policy
 from ternhost.provision.boards import board_files
 from ternhost.reach import fleet
-from terntools.bench.subjects import (
-    INSTRUCTIONS,
-    MICROSECONDS,
-    Device,
-    device,
-)
+from terntools.bench.subjects import INSTRUCTIONS, MICROSECONDS, Device, device
 from terntools.boards import mpy
 from terntools.emulators.fleets import OnFirmware
 

@@ -191,10 +191,7 @@ def _on_firmware(named: OnFirmware) -> Iterator[Device]:
         raise UsageError(
             f"the clock of {named.text} counts no instructions", hint="take --fleet rv32-emulated:1"
         )
-    with (
-        qemu.boot(named.firmware, seed=_SEED, count_instructions=True) as machine,
-        Repl(machine.url) as repl,
-    ):
+    with qemu.boot(named.firmware, seed=_SEED, count_instructions=True) as machine, Repl(machine.url) as repl:
         yield CountingDevice(repl)
 
 

@@ -28,11 +28,7 @@ from ternhost.reach.links import Link, open_link
 from terntools.boards import device_keys, device_records, devices
 
 BENCH_MECHANISMS = ("three-outputs", "duchi", "pm-sub")
-_ENTROPY = {
-    wire.FAILED: "failed",
-    wire.CTR_DRBG: "CTR_DRBG AES-256",
-    wire.HASH_DRBG: "Hash_DRBG SHA-256",
-}
+_ENTROPY = {wire.FAILED: "failed", wire.CTR_DRBG: "CTR_DRBG AES-256", wire.HASH_DRBG: "Hash_DRBG SHA-256"}
 _BENCH_TIMEOUT = 120.0
 
 

@@ -86,10 +86,7 @@ class Broker:
         if secret is not None and ssid is None:
             raise UsageError("a Wi-Fi password needs a network", hint="name the network with --ssid")
         if secret is not None and not 8 <= len(secret) <= 64:
-            raise UsageError(
-                "the Wi-Fi password must have 8 to 63 characters",
-                hint="WPA2 asks for that",
-            )
+            raise UsageError("the Wi-Fi password must have 8 to 63 characters", hint="WPA2 asks for that")
         certificate = deploy.read_file(authority) if authority else None
         if certificate is not None and certificate[:1] != b"\x30":
             raise UsageError(

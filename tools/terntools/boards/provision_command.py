@@ -44,9 +44,7 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument("board", metavar="BOARD", help=devices.NAMES)
     add_options(parser, required=True)
     parser.add_argument(
-        "--lock",
-        action="store_true",
-        help="close the board's console until its flash is erased",
+        "--lock", action="store_true", help="close the board's console until its flash is erased"
     )
     parser.add_argument("--yes", action="store_true", help="do not ask before the board is locked")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
@@ -67,9 +65,7 @@ def add_options(parser: argparse.ArgumentParser, required: bool) -> None:
         help="1 or more; no other device of the fleet has it",
     )
     member.add_argument(
-        "--records",
-        metavar="FILE",
-        help="CSV file: a row holds features and then the label, all in [-1, 1]",
+        "--records", metavar="FILE", help="CSV file: a row holds features and then the label, all in [-1, 1]"
     )
     member.add_argument(
         "--dataset",
@@ -77,9 +73,7 @@ def add_options(parser: argparse.ArgumentParser, required: bool) -> None:
         help="take records of a data set, for a trial",
     )
     member.add_argument(
-        "--own-records",
-        action="store_true",
-        help="give it none: its program collects them (tern.recorder)",
+        "--own-records", action="store_true", help="give it none: its program collects them (tern.recorder)"
     )
     member.add_argument(
         "--classes", action="store_true", help="labels are numbers of classes, from 0, for softmax regression"

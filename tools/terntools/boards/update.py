@@ -246,10 +246,7 @@ async def bring(
 
 
 async def bring_all(
-    devices: list[int],
-    one: Callable[[int], Awaitable[bool]],
-    at_once: int = 1,
-    keep_going: bool = False,
+    devices: list[int], one: Callable[[int], Awaitable[bool]], at_once: int = 1, keep_going: bool = False
 ) -> Mapping[int, bool]:
     """Update boards: the first alone, then so many at once, until one fails; return what became of those begun."""
     done: dict[int, bool] = {}

@@ -62,9 +62,7 @@ def add_parser(subparsers: Any) -> None:
     )
     way.add_argument("--port", metavar="BOARD", help=f"the one board on a port: {ports.NAMES}")
     parser.add_argument(
-        "--machine",
-        choices=program.MACHINES,
-        help="kind of the boards; kept in the store for the next time",
+        "--machine", choices=program.MACHINES, help="kind of the boards; kept in the store for the next time"
     )
     parser.add_argument(
         "--main",

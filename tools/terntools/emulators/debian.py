@@ -24,17 +24,8 @@ _SOURCE_DATE = "1746316800"
 
 # Variables of a calling `make` or of a user's own builds that would leak into ours.
 _LEAKS = {
-    "MAKEFLAGS",
-    "MFLAGS",
-    "MAKELEVEL",
-    "MAKEOVERRIDES",
-    "MAKEFILES",
-    "CC",
-    "CFLAGS",
-    "CPPFLAGS",
-    "LDFLAGS",
-    "V",
-}
+    "MAKEFLAGS", "MFLAGS", "MAKELEVEL", "MAKEOVERRIDES", "MAKEFILES", "CC", "CFLAGS", "CPPFLAGS", "LDFLAGS", "V",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -138,16 +138,9 @@ class ProgramFleet:
     def serve(self, options: str) -> dict[str, Any]:
         """The result of `tern serve` with these options. Raises DeviceError where it fails."""
         command = [
-            sys.executable,
-            "-m",
-            "ternhost",
-            "serve",
-            "--fleet",
-            f"mqtt:{self.broker}",
-            *options.split(),
-            "--no-report",
-            "--json",
-        ]
+            sys.executable, "-m", "ternhost", "serve", "--fleet", f"mqtt:{self.broker}", *options.split(),
+            "--no-report", "--json",
+        ]  # fmt: skip
         done = subprocess.run(command, cwd=self._folder, capture_output=True, text=True)
         if done.returncode:
             raise DeviceError(f"tern serve failed: {done.stdout}{done.stderr}")

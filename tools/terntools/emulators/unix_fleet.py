@@ -142,10 +142,7 @@ class EmulatedFleet:
     """Emulated boards, one a directory, from entering the context until leaving it."""
 
     def __init__(
-        self,
-        binary: str | Path,
-        directories: Sequence[str | Path],
-        program: str | Path | None = None,
+        self, binary: str | Path, directories: Sequence[str | Path], program: str | Path | None = None
     ) -> None:
         """program: a program to run instead of tern's main.py."""
         self._binary = binary

@@ -207,10 +207,7 @@ KINDS = {
 }
 # What a moving target may make impossible to build; then it is skipped, and says so.
 OPTIONAL = ("rv32-newest",)
-BOARD_LACKS = {
-    SOCKETS: "not every board has sockets",
-    ENDURANCE: "thousands of rounds wear out its flash",
-}
+BOARD_LACKS = {SOCKETS: "not every board has sockets", ENDURANCE: "thousands of rounds wear out its flash"}
 
 
 def absence(name: str) -> str | None:

@@ -269,10 +269,7 @@ def add_parser(subparsers: Any) -> None:
         "--tests", action="append", type=Path, metavar="PATH", help="default: those that come with tern"
     )
     parser.add_argument(
-        "--timeout",
-        type=float,
-        default=TIMEOUT,
-        help="seconds that a board may take (default: %(default)s)",
+        "--timeout", type=float, default=TIMEOUT, help="seconds that a board may take (default: %(default)s)"
     )
     parser.add_argument("--sessions", default="sessions", metavar="DIR", help="where to write the report")
     parser.add_argument("--json", action="store_true", help="print one JSON object")

@@ -121,25 +121,15 @@ def _build_machine(work: Path, out: Path, progress: Progress) -> Mapping[str, st
     elf = work / "bootrom.elf"
     script, *sources = _HERE / "bootrom.ld", _HERE / "bootrom.c", _HERE / "tables.S"
     flags = [
-        "-mcpu=cortex-m0plus",
-        "-mthumb",
-        "-Os",
-        "-Wall",
-        "-Werror",
-        "-ffreestanding",
-        "-fno-builtin",
-        "-nostdlib",
-    ]
+        "-mcpu=cortex-m0plus", "-mthumb", "-Os", "-Wall", "-Werror", "-ffreestanding", "-fno-builtin", "-nostdlib",
+    ]  # fmt: skip
     shell.run("arm-none-eabi-gcc", *flags, "-T", script, *sources, "-lgcc", "-o", elf)
     shell.run("arm-none-eabi-objcopy", "-O", "binary", elf, out / "bootrom.bin")
     progress(f"fetching rp2040js {MACHINE.version} with npm")
     for name in _NODE_FILES:
         shutil.copy(_HERE / name, out)
     shell.run("npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund", cwd=out)
-    return {
-        "compiler": micropython.version_of("arm-none-eabi-gcc"),
-        "node": micropython.version_of("node"),
-    }
+    return {"compiler": micropython.version_of("arm-none-eabi-gcc"), "node": micropython.version_of("node")}
 
 
 def boot_pico(
@@ -162,11 +152,7 @@ def boot_pico(
         raise DeviceError(
             "the emulated Pico is not built yet", hint="make it: tern emulator build --what pico"
         )
-    command: list[str | Path] = [
-        "node",
-        machine / "runner.mjs",
-        "--attached",
-    ]
+    command: list[str | Path] = ["node", machine / "runner.mjs", "--attached"]
     command += [] if blank else ["--firmware", firmware / "firmware.bin"]
     command += ["--bootrom", machine / "bootrom.bin"]
     command += [] if flash is None else ["--flash", flash]

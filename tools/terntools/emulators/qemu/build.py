@@ -40,10 +40,7 @@ _COMPILERS = {
         Requirement("gcc-xtensa-lx106", "xtensa-lx106-elf-gcc"),
         Requirement("picolibc-xtensa-lx106-elf"),
     ),
-    "m33": (
-        Requirement("gcc-arm-none-eabi", "arm-none-eabi-gcc"),
-        Requirement("libnewlib-arm-none-eabi"),
-    ),
+    "m33": (Requirement("gcc-arm-none-eabi", "arm-none-eabi-gcc"), Requirement("libnewlib-arm-none-eabi")),
 }
 _COMPILER_COMMANDS = {
     "rv32": "riscv64-unknown-elf-gcc",
