@@ -38,7 +38,7 @@ MOST_LINES = {
     "ternhost/count": 1263,
     "ternhost/datasets": 1411,
     "ternhost/experiments": 3243,
-    "ternhost/learn": 3765,
+    "ternhost/learn": 3770,
     "ternhost/privacy": 3291,
     "ternhost/provision": 318,
     "ternhost/reach": 9081,

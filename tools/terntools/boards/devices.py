@@ -136,8 +136,10 @@ class Identity:
     tern: str | None
 
 
-def identify(port: str) -> Identity:
+def identify(port: str, patience: float = 1.5) -> Identity:
     """Ask the board on `port` for its identity, without interrupting its program. Raises DeviceError and UsageError.
+
+    patience: seconds until tern's hello, which a board that is just starting takes longer for.
 
     At MicroPython's prompt Ctrl-B prints the version; a running tern answers a hello. Anything else stays silent.
     """
@@ -155,7 +157,7 @@ def identify(port: str) -> Identity:
         return Identity(board.strip(), version, None)
     link = open_link(port, SimpleQueue())
     try:
-        text = link.hello(1.5).text or ""
+        text = link.hello(patience).text or ""
     except RefusedError:
         return Identity(None, None, "another wire schema")
     except DeviceError:

@@ -117,10 +117,11 @@ def _shortened(
     plain, folded = dict(library), dict(_folded(library))
     sources = modules.usable(folded, board)
     requested = named | modules.imports(programs[-1])
-    added = modules.at_top(sources, requested)  # softmax brings inference
+    # softmax imports inference; BRINGS is folded away
+    added = modules.at_top(sources, modules.brought(plain, requested))
     unwanted = {f"tern.{name}" for name in on_demand} - added
     chosen = modules.needed(sources, modules.imports(programs[0]) | added, unwanted)
-    for_programs = modules.brought(sources, {f"tern.{name}" for name in beyond} & requested)
+    for_programs = modules.brought(plain, {f"tern.{name}" for name in beyond} & requested) & sources.keys()
     api = ["\n".join(modules.public(plain[name])) for name in sorted(for_programs)]
     chosen = fold.prune(chosen, [*programs, *api])
     for_programs |= {name for name in chosen if name.startswith(_OWN)}
