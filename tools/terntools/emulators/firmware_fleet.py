@@ -11,7 +11,6 @@ import contextlib
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from tern import storage
@@ -19,9 +18,8 @@ from ternhost.errors import DeviceError, TernError
 from ternhost.files import close_to_others, private
 from terntools.boards import deploy, self_check
 from terntools.boards.repl import Repl
-from terntools.emulators import flash_image
-from terntools.emulators import machines as emulators
-from terntools.emulators.machine import EmulatedMachine
+from terntools.emulators import catalogue, flash_image
+from terntools.emulators.process import EmulatedMachine
 
 FLASH_NAME = "flash.bin"
 _READY_NAME = "flash.ready"  # made last: a flash without it is filled again
@@ -41,9 +39,9 @@ class FirmwareFleet:
         more: Sequence[str] = (),
         program: str | Path | None = None,
     ) -> None:
-        """name: of the emulated board (emulators.NAMES). seed: makes random bits repeatable, for measurements only.
+        """name: of the emulated board (catalogue.NAMES). seed: makes random bits repeatable, for measurements only.
 
-        whole, more: see deploy.library_files. program: what the boards run in the place of tern's main.py.
+        whole, more: see deploy.library_files. program: a program to run instead of tern's main.py.
         """
         self._name = name
         self._directories = [Path(directory) for directory in directories]
@@ -71,9 +69,7 @@ class FirmwareFleet:
     def __enter__(self) -> Self:
         try:
             for directory in self._directories:
-                if not (directory / _READY_NAME).exists():
-                    (directory / FLASH_NAME).unlink(missing_ok=True)
-                self._boards.append(self._boot(directory))
+                self._boards.append(catalogue.boot(self._name, directory / FLASH_NAME, seed=self._seed))
                 close_to_others(directory)
             with Repl(self._boards[0].url) as repl:  # once for all: they are alike
                 machine = deploy.Machine.of(repl)
@@ -86,16 +82,14 @@ class FirmwareFleet:
             raise
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         try:
             self._each(_save_ledgers)
         finally:
             self._close()
 
     def _boot(self, directory: Path) -> EmulatedMachine:
-        return emulators.boot(self._name, directory / FLASH_NAME, seed=self._seed)
+        return catalogue.boot(self._name, directory / FLASH_NAME, seed=self._seed)
 
     def _each(self, action: Callable[[EmulatedMachine, Path], None]) -> None:
         with ThreadPoolExecutor(_AT_ONCE) as pool:
