@@ -221,7 +221,7 @@ def test_a_way_of_reaching_devices_is_imported_by_itself_alone():
 # Which unit tests show that the others work where a way is missing.
 TESTS_OF_A_WAY = {
     "ports": ["test_serial_link.py"],
-    "broker": ["test_asking.py"],
+    "broker": ["test_broker.py"],
     "gateway": ["test_gateways_messages.py"],
     "simulated": ["test_simulated.py"],
 }
