@@ -91,8 +91,8 @@ def test_a_year_on_2000_mah_at_a_round_an_hour():
 # A row of the guide's second table -> what is changed there for an ESP32, and for a Pico W with a timer.
 CHANGES = {
     "as above": ({}, {}),
-    "TLS in twice the time": ({"connect": 3000}, {"connect": 6000}),
-    "the network is looked for": ({"join": 6000}, {"join": 8200}),
+    "TLS takes twice the time": ({"connect": 3000}, {"connect": 6000}),
+    "a scan for the network": ({"join": 6000}, {"join": 8200}),
     "TLS session and address kept": ({"connect": 300, "address": 0}, None),
     "without TLS": ({"connect": 200}, {"connect": 200}),
     "a lithium primary cell": ({"self_discharge": 0.0017}, {"self_discharge": 0.0017}),
