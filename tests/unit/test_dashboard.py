@@ -21,7 +21,7 @@ from ternhost.store.boards import BoardRow
 from ternhost.store.reader import Reader
 from ternhost.store.snapshot import OpenRound, RunView, Snapshot
 from ternhost.watch import curves, words
-from ternhost.watch.page import charts, fleet, learning, privacy, server, table
+from ternhost.watch.page import charts, elements, fleet, learning, live_store, privacy, server
 from ternhost.watch.picture import picture
 from ternhost.watch.terminal import Drawn
 
@@ -143,7 +143,7 @@ def boards(count):
 
 
 def test_boards_are_searched_sorted_and_given_a_page_at_a_time():
-    made = table.Table()
+    made = live_store.Table()
     made.take(boards(100))
     assert made.page(0, 10)[0] == 100
     assert [row["name"] for row in made.page(10, 12)[1]] == ["b011", "b012"]
@@ -156,7 +156,7 @@ def test_boards_are_searched_sorted_and_given_a_page_at_a_time():
 
 
 def test_what_a_board_did_not_say_comes_last_however_it_is_sorted():
-    made = table.Table()
+    made = live_store.Table()
     made.take(
         (BoardRow("silent", 1, 1, True, 1.0), *(BoardRow("b", i, 1, True, 1.0, {"heap": i}) for i in (2, 3)))
     )
@@ -165,7 +165,7 @@ def test_what_a_board_did_not_say_comes_last_however_it_is_sorted():
 
 
 def test_boards_that_stay_as_they_are_are_no_change():
-    made = table.Table()
+    made = live_store.Table()
     first = boards(10)
     made.take(first)
     assert made.changes == 1
@@ -181,10 +181,10 @@ def test_what_comes_from_a_store_is_text_and_no_html():
     evil = "<script>alert(1)</script>"
     now = Snapshot(evil, run=RunView(evil, 0.0, "running", evil, evil, references=REFERENCES), devices=1)
     for found in (
-        words.first(now),
-        words.table((evil,), [[evil]]),
-        words.empty(evil),
-        words.tile_html([(evil,) * 3]),
+        elements.first(now),
+        elements.table((evil,), [[evil]]),
+        elements.empty(evil),
+        elements.tile_html([(evil,) * 3]),
     ):
         assert evil not in found
         assert "&lt;script&gt;" in found
@@ -216,7 +216,7 @@ def test_what_there_is_nothing_of():
 
 
 def test_numbers_are_to_the_right_and_what_is_empty_is_not():
-    told = words.table(("reports", "refusals", "why"), [[5, None, ""], [6, 0, ""]])
+    told = elements.table(("reports", "refusals", "why"), [[5, None, ""], [6, 0, ""]])
     assert "<th scope=col class=number>reports<th scope=col class=number>refusals<th scope=col>why" in told
 
 
@@ -285,7 +285,7 @@ def test_every_run_says_when_it_begins_what_it_is_compared_with_in_the_end(tmp_p
     for own in before["classes"]:
         json.dumps(charts.card(bytes.fromhex(own["card"])))
     json.dumps(picture(now).as_json())
-    words.first(now)
+    elements.first(now)
     assert sum(now.paid.values()) == now.run.reports, "what each report cost is written down"
     costs = [own["epsilon_per_report"] for own in before["classes"]]
     for cost in now.paid:

@@ -3,7 +3,7 @@
 import pytest
 
 from ternhost.store.snapshot import RunView
-from ternhost.watch.page import compare
+from ternhost.watch.page import learning
 
 
 def a_run(name, data="flights", measures=("auc", "accuracy"), rounds=3, schedule=None, began_with=10):
@@ -27,18 +27,18 @@ def test_the_run_of_the_page_comes_first_and_then_what_is_like_it():
     linear = a_run("linear", measures=("mse",))
     begun, collected = a_run("begun", rounds=0), a_run("collected", measures=())
     here = [begun, *others, collected, linear, plain, a_run("own")]
-    assert compare.alike("own", here) == ["own", "plain"]
-    assert compare.alike("begun", here) == ["begun", "plain", "own"], (
+    assert learning.alike("own", here) == ["own", "plain"]
+    assert learning.alike("begun", here) == ["begun", "plain", "own"], (
         "it is drawn as soon as a round has ended"
     )
-    assert compare.alike("collected", here) == [f"iris {i}" for i in range(6)]
-    assert compare.alike(None, here) == [f"iris {i}" for i in range(6)]
-    assert compare.alike("own", []) == []
+    assert learning.alike("collected", here) == [f"iris {i}" for i in range(6)]
+    assert learning.alike(None, here) == [f"iris {i}" for i in range(6)]
+    assert learning.alike("own", []) == []
 
 
 def test_runs_on_other_data_are_marked():
-    assert compare.titles([a_run("a"), a_run("b")]) == ["a", "b"]
-    assert compare.titles([a_run("a"), a_run("b", "iris")]) == ["a (flights)", "b (iris)"]
+    assert learning.titles([a_run("a"), a_run("b")]) == ["a", "b"]
+    assert learning.titles([a_run("a"), a_run("b", "iris")]) == ["a (flights)", "b (iris)"]
 
 
 @pytest.mark.parametrize(
@@ -51,4 +51,4 @@ def test_runs_on_other_data_are_marked():
     ],
 )
 def test_the_epsilon_of_a_run_says_of_how_many_rounds_it_is(began_with, schedule, said):
-    assert f">{said}<" in compare._table([a_run("r", schedule=schedule, began_with=began_with)])
+    assert f">{said}<" in learning._runs_table([a_run("r", schedule=schedule, began_with=began_with)])

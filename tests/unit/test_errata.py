@@ -75,7 +75,7 @@ def opt(epsilon: float) -> float:
 
 
 def test_where_hm_tp_is_not_the_best() -> None:
-    hm, hm_tp = hybrid.hm_worst_variance, hybrid.hm_tp_worst_variance
+    hm, hm_tp = hybrid.HM.worst_variance, hybrid.HM_TP.worst_variance
     assert crossing(hm, hm_tp, 0.695) == pytest.approx(0.695, abs=5e-4)
     assert crossing(hm, hm_tp, 1.593) == pytest.approx(1.593, abs=5e-4)
     assert crossing(opt, hm_tp, 5.440) == pytest.approx(5.440, abs=5e-4)

@@ -67,12 +67,6 @@ def test_the_fleet_key_stays(store, tmp_path):
         assert keys.fleet_key(beside) == fleet
 
 
-def test_the_fleet_key_of_a_store_without_epochs_is_the_first(store):
-    store.save_state({"fleet key": bytes(range(32)).hex()})
-    assert keys.fleet_key(store) == (bytes(range(32)), 1)
-    assert keys.rotate_fleet(store).epoch > 1
-
-
 def test_an_epoch_is_the_second_in_which_its_key_was_made(store, monkeypatch):
     """Since 2020, UTC; or the next number, where the clock says no later one."""
     clock = datetime(2030, 1, 2, tzinfo=UTC).timestamp()

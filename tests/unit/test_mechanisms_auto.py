@@ -177,7 +177,7 @@ def test_every_optimal_card_that_is_shipped_beats_the_papers():
             ]
             assert variance < min(rivals)
         elif levels == 8 and epsilon <= 5:
-            assert variance < hybrid.hm_tp_worst_variance(epsilon)
+            assert variance < hybrid.HM_TP.worst_variance(epsilon)
             assert variance < piecewise.worst_variance(epsilon, piecewise.t_opt(epsilon))
         bound = {1.0: 3.9905405, 2.0: 0.8653499, 3.0: 0.303943}.get(epsilon)  # certified lower bounds
         if bound is not None:

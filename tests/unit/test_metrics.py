@@ -19,10 +19,9 @@ from ternhost.run.status import END, PROGRESS, ROUND, Status
 from ternhost.store.boards import BoardRow
 from ternhost.store.store import Store
 from ternhost.watch import metrics as module
-from ternhost.watch.fleet_metrics import FleetMetrics
 from ternhost.watch.metrics import Metrics
 
-MONITORING = files("ternhost") / "monitoring"
+MONITORING = files("ternhost.watch")
 DASHBOARD = json.loads((MONITORING / "grafana.json").read_text())
 ALERTS = yaml.safe_load((MONITORING / "alerts.yml").read_text())
 STATUS = Status(ROUND, 1, None, 7, 10, 0, 0, None, 0.0)
@@ -110,7 +109,7 @@ def board(i, ago, **other):
 
 
 def test_boards_are_counted_by_age_state_release_generator_and_error(metrics, store):
-    metrics.add(FleetMetrics(store.path))
+    metrics.add_store(store.path)
     assert scrape(metrics)["tern_boards_by_state", ("state", "online")] == 0
     store.boards_seen(
         [
@@ -146,7 +145,7 @@ def test_boards_that_lie_do_not_make_series(metrics, store):
     store.boards_seen(
         board(i, 0, told={"release": f"{i}\n" + "x" * 500}, error=f"e{i}") for i in range(1, 200)
     )
-    metrics.add(FleetMetrics(store.path))
+    metrics.add_store(store.path)
     found = scrape(metrics)
     for name in ("release", "error"):
         own = {key: value for key, value in found.items() if key[0] == f"tern_boards_by_{name}"}
@@ -156,7 +155,7 @@ def test_boards_that_lie_do_not_make_series(metrics, store):
 
 
 def test_a_store_that_cannot_be_read_is_told(metrics, store, tmp_path):
-    metrics.add(FleetMetrics(store.path))
+    metrics.add_store(store.path)
     store.boards_seen([board(1, 0)])
     assert scrape(metrics)["tern_store_readable",] == 1
     store.close()
@@ -205,7 +204,7 @@ def everything(tmp_path_factory):
             row = ("north", pack_ids(range(1, 4)), 1, 0.0, "{}")
             store._db.execute("INSERT INTO gateway VALUES (?, ?, ?, ?, ?)", row)
     served = Metrics(0)
-    served.add(FleetMetrics(path))
+    served.add_store(path)
     served.update(told(STATUS, frames={"accepted": 1, "forged": 0}))
     served.update(told(STATUS, event=END, figures={"accuracy": 0.5}, chosen={"tau": 1.0}))
     found = scrape(served)

@@ -67,7 +67,7 @@ def rivals_of_two_bits(epsilon):
 
 def continuous_rivals(epsilon):
     return {
-        "hm-tp": hybrid.hm_tp_worst_variance(epsilon),
+        "hm-tp": hybrid.HM_TP.worst_variance(epsilon),
         "pm-opt": piecewise.worst_variance(epsilon, piecewise.t_opt(epsilon)),
     }
 

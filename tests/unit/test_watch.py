@@ -28,9 +28,8 @@ from ternhost.store.snapshot import GatewayView, OpenRound, RunView, Snapshot
 from ternhost.store.store import Store
 from ternhost.terminal import sleep_while_read
 from ternhost.watch import curves
-from ternhost.watch.braille import plot
 from ternhost.watch.picture import Picture, picture
-from ternhost.watch.terminal import Drawn
+from ternhost.watch.terminal import Drawn, plot
 from ternhost.watch.watch_command import _by_line
 
 TERN = [sys.executable, "-c", "import sys; from ternhost.cli import main; sys.exit(main())"]

@@ -108,9 +108,7 @@ def metrics(args: argparse.Namespace) -> Metrics | None:
 def add_store(metrics: Metrics | None, run: Run) -> None:
     """Have `metrics`, if there are some, serve what the run's store says, too."""
     if metrics is not None:
-        from ternhost.watch.fleet_metrics import FleetMetrics
-
-        metrics.add(FleetMetrics(run.place.store, run.place.name))
+        metrics.add_store(run.place.store, run.place.name)
 
 
 def named(args: argparse.Namespace) -> dict[str, Any]:

@@ -23,8 +23,8 @@ from ternhost.run.options import Schedule, Where
 from ternhost.run.serve import serve
 from ternhost.run.status import END, PROGRESS, Status, Watcher
 from ternhost.text import visible
+from ternhost.watch.dashboard_command import shown_beside
 from ternhost.watch.home_assistant import HomeAssistant, shown
-from ternhost.watch.page import beside
 from ternhost.watch.picture import said
 
 _PROGRESS_EVERY = 1.0  # seconds, at most, in JSON
@@ -137,7 +137,7 @@ def run(args: argparse.Namespace) -> int:
 def _shown(args: argparse.Namespace, run: Path) -> contextlib.AbstractContextManager[None]:
     if args.dashboard is None:
         return contextlib.nullcontext()
-    return beside.shown(run, None if args.dashboard is True else args.dashboard, args.json or args.quiet)
+    return shown_beside(run, None if args.dashboard is True else args.dashboard, args.json or args.quiet)
 
 
 def _print_json() -> Callable[[Status], None]:

@@ -145,15 +145,6 @@ class Table:
         labels = np.where(values > values.mean(), ONE, -ONE).astype(np.int16)
         return with_constant(self.name, CLASSIFICATION, names, features, labels)
 
-    def classes_of(self, label: str) -> Dataset:
-        """Tell the categorical attribute `label` from all others."""
-        if label not in self.categorical_names or self.codes is None:
-            raise UsageError(f"{self.name} has no categorical attribute {label!r}")
-        names, features = self.expanded(label)
-        j = self.categorical_names.index(label)
-        data = with_constant(self.name, MULTICLASS, names, features, self.codes[:, j])
-        return replace(data, classes=self.categories[j])
-
     def _numeric(self, label: str) -> int:
         if label not in self.numeric_names:
             known = ", ".join(self.numeric_names) or "none"

@@ -18,11 +18,9 @@ from ternhost.datasets.base import (
     MULTICLASS,
     Dataset,
     Floats,
-    Table,
     bad_file,
     find_file,
     normalised,
-    to_fixed,
     with_constant,
 )
 from ternhost.datasets.windows import KINDS, lengths, statistics
@@ -70,15 +68,6 @@ def read(path: Path | None = None) -> Samples:
     if not values or skipped > _MOST_SKIPPED * (len(values) + skipped):
         raise bad_file(file, f"{skipped} of {len(values) + skipped} records make no sense", SOURCE)
     return Samples(np.array(users), np.array(activities), np.array(values), skipped)
-
-
-def wisdm_samples(path: Path | None = None) -> Table:
-    """Every sample: x, y and z, [-20, 20] m/s**2 becoming [-1, 1], and the activity."""
-    samples = read(path)
-    return Table(
-        "wisdm", ("x", "y", "z"), to_fixed(samples.acceleration / _RANGE),
-        ("activity",), samples.activities.astype(np.int16)[:, None], (ACTIVITIES,), samples.skipped,
-    )  # fmt: skip
 
 
 def wisdm(path: Path | None = None) -> Dataset:

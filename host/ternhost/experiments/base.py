@@ -92,6 +92,13 @@ class Options:
             return self.runs
         return quick if self.quick else full
 
+    def sets(self, *names: str) -> tuple[str, ...]:
+        """The data set asked for, or these. Raises UsageError where the one asked for cannot be loaded."""
+        if self.dataset is None:
+            return names
+        load(self.dataset)
+        return (self.dataset,)
+
     def compared(self, *names: str) -> dict[str, Contender]:
         """The mechanisms to compare, by label: these, what other packages have added, and the one asked for.
 

@@ -33,11 +33,6 @@ def by_duchi(epsilon: float) -> Perturb:
     return lambda x, rng: np.where(rng.random(x.shape) < 0.5 + x / (2 * c), c, -c)
 
 
-def by_laplace(epsilon: float) -> Perturb:
-    """The Laplace mechanism on [-1, 1]."""
-    return lambda x, rng: x + rng.laplace(0, 2 / epsilon, x.shape)
-
-
 def by_three_outputs(epsilon: float) -> Perturb:
     """Three-Outputs, as corrected in shared_specs/errata.md."""
     e = math.exp(epsilon)

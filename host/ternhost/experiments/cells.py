@@ -14,11 +14,12 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
@@ -51,6 +52,21 @@ class Cell:
         """What the cell is, in words that stay the same."""
         said = ", ".join(f"{name}={value!r}" for name, value in sorted(self.arguments.items()))
         return f"{self.table}: {self.work.__name__}({said})"
+
+    @classmethod
+    def each(
+        cls,
+        table: str,
+        work: Callable[..., list[Row]],
+        common: Mapping[str, Any],
+        cost: float | Callable[..., float] = 1.0,
+        **choices: Iterable[Any],
+    ) -> list[Cell]:
+        """A cell for each combination of the choices, the last one varying fastest; cost: or a function of a choice."""
+        chosen = [dict(zip(choices, values, strict=True)) for values in product(*choices.values())]
+        return [
+            cls(table, work, {**common, **own}, cost(**own) if callable(cost) else cost) for own in chosen
+        ]
 
     def run(self) -> list[Row]:
         """Its rows, as JSON gives them back: no nan, no tuples."""

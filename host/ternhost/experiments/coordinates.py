@@ -19,7 +19,7 @@ from ternhost.experiments.base import DATASET, Options, Outcome, card_of, load, 
 from ternhost.experiments.cells import Cell, Row, Tables
 from ternhost.experiments.pictures import Curve, Panel, draw
 from ternhost.experiments.rounds import collection, figure_of, learned, repeated, squared_error
-from ternhost.experiments.statistics import grouped, mean_and_error, pick
+from ternhost.experiments.statistics import averaged, grouped, pick
 from ternhost.learn import judging
 from ternhost.learn.designs import K_RULES, coordinates_by_rule
 from ternhost.learn.judging import WORDS
@@ -54,11 +54,8 @@ def _k(rule: str, epsilon: float, d: int, variance: Callable[[int], float]) -> i
 
 def cells(options: Options) -> list[Cell]:
     count, step = (16, 0.5) if options.quick else (151, 0.05)
-    laws = [
-        Cell("coordinates", _by_law, {"name": name, "d": d, "count": count, "step": step}, cost=0.01 * count)
-        for d in _DIMENSIONS
-        for name in VARIANCES
-    ]
+    grid = {"count": count, "step": step}
+    laws = Cell.each("coordinates", _by_law, grid, cost=0.01 * count, d=_DIMENSIONS, name=VARIANCES)
     values = {"clients": 10_000 if options.quick else 50_000, "runs": options.runs_or(40, 4)}
     training = {
         "dataset": two_classes(options.dataset or DATASET).name,
@@ -213,8 +210,6 @@ def _by_rule(
     for rule in RULES:
         k = _k(rule, epsilon, d, lambda k: certify.moments(cards[k]).even_second_moment())
         if k not in of_k:
-            found = measure(k, cards[k].data.hex())
-            mean, error = mean_and_error(found)
-            of_k[k] = {figure: mean, "standard_error": error, "runs": len(found)}
+            of_k[k] = averaged(figure, measure(k, cards[k].data.hex()))
         rows.append({"rule": rule, **common, "epsilon": epsilon, "k": k, **of_k[k]})
     return rows

@@ -14,7 +14,7 @@ from ternhost.experiments.base import DATASET, Options, Outcome, card_of, load, 
 from ternhost.experiments.cells import Cell, Row, Tables
 from ternhost.experiments.pictures import Curve, Panel, draw
 from ternhost.experiments.rounds import figure_of, learned, optimal_figures
-from ternhost.experiments.statistics import mean_and_error, pick, values_of
+from ternhost.experiments.statistics import averaged, pick, values_of
 from ternhost.learn.judging import WORDS, measure
 from ternhost.privacy import certify
 from ternhost.privacy.base import MICRO
@@ -32,18 +32,22 @@ _EPSILONS = (1.0, 4.0)
 def cells(options: Options) -> list[Cell]:
     levels = [3, 7, 15, 63, 255] if options.quick else [3, 5, 7, 11, 15, 31, 63, 127, 255]
     name = two_classes(options.dataset or DATASET).name
-    common = {"runs": options.runs_or(10, 2), "reports": 20_000 if options.quick else 80_000}
-    found = [
-        Cell("discretisation", _variances, {"epsilon": epsilon, "levels": n}, cost=n / 255)
-        for epsilon in _EPSILONS
-        for n in levels
-    ]
-    return found + [
-        Cell(
-            "trained", _trained, {"dataset": name, "epsilon": e, "levels": n, "seed": options.seed, **common}
-        )
-        for e in _EPSILONS
-        for n in levels
+    training = {
+        "dataset": name,
+        "runs": options.runs_or(10, 2),
+        "reports": 20_000 if options.quick else 80_000,
+        "seed": options.seed,
+    }
+    return [
+        *Cell.each(
+            "discretisation",
+            _variances,
+            {},
+            cost=lambda levels, **_: levels / 255,
+            epsilon=_EPSILONS,
+            levels=levels,
+        ),
+        *Cell.each("trained", _trained, training, epsilon=_EPSILONS, levels=levels),
     ]
 
 
@@ -67,7 +71,6 @@ def _trained(dataset: str, epsilon: float, levels: int, runs: int, reports: int,
     card = card_of("pm-sub", round(epsilon * MICRO), levels).data.hex()
     reports = min(len(data.training), reports)
     learners = learned(data, reports, range(seed, seed + runs), epsilon=f"{epsilon:g}", k=1, card=card)
-    mean, error = mean_and_error([figure_of(learner) for learner in learners])
     return [
         {
             "dataset": dataset,
@@ -75,10 +78,8 @@ def _trained(dataset: str, epsilon: float, levels: int, runs: int, reports: int,
             "epsilon": epsilon,
             "levels": levels,
             "measure": measure(data),
-            "figure": mean,
-            "standard_error": error,
+            **averaged("figure", [figure_of(learner) for learner in learners]),
             "optimum": optimal_figures(data, "logistic")[measure(data)],
-            "runs": runs,
         }
     ]
 
@@ -90,10 +91,7 @@ def outcome(options: Options, tables: Tables) -> Outcome:
             f"Worst-case variance of PM-SUB, epsilon {epsilon:g}",
             "levels",
             "ratio to the continuous mechanism",
-            [
-                Curve.of(kind, pick(rows, epsilon=epsilon, kind=kind), "levels", "over_continuous")
-                for kind in (*_KINDS, _ROUNDED)
-            ],
+            Curve.each(pick(rows, epsilon=epsilon), "kind", "levels", "over_continuous"),
             log_x=True,
             lines={"continuous": 1.0},
         )

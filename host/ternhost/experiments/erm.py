@@ -43,13 +43,8 @@ _MOST = 90_000
 _SHARED = 1 / (_FOLDS - 1)
 _BY = ("data", "model", "epsilon")
 _MODELS = {CLASSIFICATION: ("logistic", "svm"), REGRESSION: ("linear",)}
-_FILES = (
-    "ipums",
-    "ipums-regression",
-    "wisdm",
-    "vehicle",
-    "basic-motions",
-)  # where their publishers' files are here
+# Used where the publishers' files are on this machine.
+_FILES = ("ipums", "ipums-regression", "wisdm", "vehicle", "basic-motions")
 
 
 @lru_cache(maxsize=_FOLDS)
@@ -82,15 +77,13 @@ def cells(options: Options) -> list[Cell]:
         folds = options.runs_or(2 * _FOLDS if small else _FOLDS, 2)
         reports = CLIENTS if small else min(_MOST, len(dataset.labels) * (_FOLDS - 1) // _FOLDS)
         common = {"name": name, "folds": folds, "reports": min(reports, 10_000) if options.quick else reports}
-        found += [
-            Cell(
-                "optima",
-                _optimal,
-                {"name": name, "model": model, "folds": folds, "seed": options.seed},
-                cost=folds * len(dataset.labels) / 1e4,
-            )
-            for model in _MODELS[dataset.task]
-        ]
+        found += Cell.each(
+            "optima",
+            _optimal,
+            {"name": name, "folds": folds, "seed": options.seed},
+            cost=folds * len(dataset.labels) / 1e4,
+            model=_MODELS[dataset.task],
+        )
         found += [
             Cell(
                 "folds",
@@ -210,8 +203,7 @@ def _figure(rows: list[Row]) -> Figure:
     panels = []
     for model in values_of(rows, "model"):
         own = pick(rows, model=model)
-        names = values_of(own, "mechanism")
-        curves = [Curve.of(name, pick(own, mechanism=name), "epsilon", "figure") for name in names]
+        curves = Curve.each(own, "mechanism", "epsilon", "figure")
         first = own[0]
         panels.append(
             Panel(

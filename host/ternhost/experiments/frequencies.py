@@ -44,11 +44,8 @@ def cells(options: Options) -> list[Cell]:
         raise UsageError(f"{name} has no categorical attribute", hint=f"leave --dataset out, for {_TABLE}")
     epsilons = (1.0, 4.0) if options.quick else (0.5, 1.0, 2.0, 3.0, 4.0, 6.0)
     common = {"name": name, "most": 20_000 if options.quick else 1_000_000}
-    return [
-        Cell("runs", _run, {**common, "epsilon": epsilon, "seed": seed})
-        for epsilon in epsilons
-        for seed in range(options.seed, options.seed + options.runs_or(10, 2))
-    ]
+    seeds = range(options.seed, options.seed + options.runs_or(10, 2))
+    return Cell.each("runs", _run, common, epsilon=epsilons, seed=seeds)
 
 
 def _run(name: str, most: int, epsilon: float, seed: int) -> list[Row]:
@@ -141,15 +138,7 @@ def outcome(options: Options, tables: Tables) -> Outcome:
             f"{rows[0]['data']}: {by_attribute[0]['clients']:,} clients",
             "epsilon of a client's report",
             up,
-            [
-                Curve(
-                    way,
-                    epsilons,
-                    [row["squared_error"] for row in pick(rows, way=way)],
-                    [row["standard_error"] for row in pick(rows, way=way)],
-                )
-                for way in ways
-            ],
+            Curve.each(rows, "way", "epsilon", "squared_error"),
             log_y=True,
         ),
         Panel(

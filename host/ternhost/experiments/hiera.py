@@ -60,6 +60,9 @@ _SHAPES: dict[str, dict[str, Any]] = {
 }
 _RATES = (0.01, 0.03, 0.1, 0.3, 1.0)  # each trainer gets its best, constant or decaying
 _LAPLACE, _ATTRIBUTE, _GRADIENT = "graded Laplace", "HierA", "HierA, level of the gradient"
+_LEAST, _TRUE = "the least epsilon", "the true epsilon"
+_OTHERS = ("pm", "harmony")
+_TRAINERS = (_ATTRIBUTE, _LAPLACE, *(f"{name} at {at}" for at in (_LEAST, _TRUE) for name in _OTHERS))
 
 Floats = npt.NDArray[np.float64]
 
@@ -81,8 +84,8 @@ def loss_by_attribute(of: system.Levels) -> float:
 
 
 def _epsilons(of: system.Levels, true: float) -> dict[str, int]:
-    """At which epsilons (micro) the other mechanisms stand beside it."""
-    return {"the least epsilon": min(of.budgets), "the true epsilon": min(round(true * MICRO), _MOST)}
+    """The epsilons (micro) of the other mechanisms."""
+    return {_LEAST: min(of.budgets), _TRUE: min(round(true * MICRO), _MOST)}
 
 
 def _asked(of: system.Levels) -> dict[str, Any]:
@@ -97,23 +100,14 @@ def cells(options: Options) -> list[Cell]:
         "shares": (0.0, 0.5, 1.0) if options.quick else (0.0, 0.2, 0.4, 0.6, 0.8, 1.0),
         "seed": options.seed,
     }
-    if options.dataset:
-        load(options.dataset)  # or say that it cannot be
-    sources = [options.dataset] if options.dataset else list(_SHAPES)
     reports, runs = (20_000, options.runs_or(2, 2)) if options.quick else (80_000, options.runs_or(10, 2))
     training = {"reports": reports, "runs": runs, "seed": options.seed}
     units = _UNITS[1::2] if options.quick else _UNITS
-    means = [
-        Cell("means", _estimated, {"unit": unit, "source": source, **common}, cost=8)
-        for unit in units
-        for source in sources
+    return [
+        *Cell.each("means", _estimated, common, cost=8, unit=units, source=options.sets(*_SHAPES)),
+        *Cell.each("regression", _trained, training, unit=units, who=_TRAINERS),
+        *Cell.each("regression", _on_devices, training, unit=units),
     ]
-    trained = [
-        Cell("regression", _trained, {"unit": unit, "who": who, **training})
-        for unit in units
-        for who in _trainers(levels(unit))
-    ]
-    return means + trained + [Cell("regression", _on_devices, {"unit": unit, **training}) for unit in units]
 
 
 def _values(source: str, clients: int, seed: int) -> datasets.Fixed:
@@ -147,7 +141,7 @@ def _estimated(
     noisy = _graded(of, values / ONE)
     tell(_LAPLACE, None, None, [float(noisy(baseline.generator(one)).mean()) for one in seeds])
     for at, epsilon in _epsilons(of, of.epsilon / MICRO).items():
-        for name in ("pm", "harmony"):
+        for name in _OTHERS:
             card = card_of(name, epsilon).data.hex()
             asked = collection(values[:, None], epsilon=f"{epsilon / MICRO:f}", card=card)
             found = [one.result([])["attributes"][0]["mean"] for one in repeated(asked, seeds)]
@@ -167,11 +161,6 @@ def _level(of: system.Levels, x: Floats) -> npt.NDArray[np.int64]:
 
 
 # Training
-
-
-def _trainers(of: system.Levels) -> list[str]:
-    others = [f"{name} at {at}" for at in _epsilons(of, 1.0) for name in ("pm", "harmony")]
-    return [_ATTRIBUTE, _LAPLACE, *others]
 
 
 def _trained(unit: float, who: str, reports: int, runs: int, seed: int) -> list[Row]:
@@ -293,17 +282,12 @@ def outcome(options: Options, tables: Tables) -> Outcome:
 
 def _against_epsilon(rows: list[Row], name: str) -> Panel:
     own = [row for row in pick(rows, data=name) if row["mu"] in (None, 0, 1)]
+    curves = Curve.each(own, "estimate", "unit", "absolute_error")
     title = f"Mean of 1 attribute: {name}"
-    return Panel(
-        title, _ACROSS, "mean absolute error", _curves(own, "estimate", "absolute_error"), True, True
-    )
+    return Panel(title, _ACROSS, "mean absolute error", curves, log_x=True, log_y=True)
 
 
 _ACROSS = "unit e of the budgets (5, 4, 3, 2, 1) e"
-
-
-def _curves(rows: list[Row], who: str, figure: str) -> list[Curve]:
-    return [Curve.of(name, pick(rows, **{who: name}), "unit", figure) for name in values_of(rows, who)]
 
 
 def _against_mu(rows: list[Row], name: str) -> Panel:
@@ -319,7 +303,7 @@ def _regression_panel(rows: list[Row], best: float) -> Panel:
         f"Linear regression by mini-batches, {rows[0]['reports']:,} reports",
         _ACROSS,
         "squared error on held-out records",
-        _curves(rows, "trainer", "squared_error"),
+        Curve.each(rows, "trainer", "unit", "squared_error"),
         log_x=True,
         log_y=True,
         lines={"without privacy": best},

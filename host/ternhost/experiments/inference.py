@@ -9,7 +9,7 @@ from ternhost.experiments.base import Options, Outcome
 from ternhost.experiments.cells import Cell, Row, Tables
 from ternhost.experiments.pictures import Curve, Panel, draw
 from ternhost.experiments.rounds import repeated
-from ternhost.experiments.statistics import mean_and_error, pick
+from ternhost.experiments.statistics import averaged, mean_and_error, pick
 from ternhost.learn import softmax
 from ternhost.learn.base import Audience
 from ternhost.learn.infer import Infer
@@ -17,22 +17,19 @@ from ternhost.learn.softmax import CALINSKI_HARABASZ, SILHOUETTE_SCORE
 
 SUMMARY = "cluster scores of protected inference results against the true epsilon"
 
+_SCORES = (SILHOUETTE_SCORE, CALINSKI_HARABASZ)
+
 
 def cells(options: Options) -> list[Cell]:
     epsilons = ("0.5", "2", "8") if options.quick else ("0.25", "0.5", "1", "2", "3", "4", "6", "8", "10")
     common = {"name": options.dataset or "digits", "runs": options.runs_or(10, 2), "seed": options.seed}
     softmax.load(str(common["name"]))  # or say that it cannot be
-    return [
-        Cell("inference", _inferred, {**common, "eval_type": eval_type, "eps": eps})
-        for eval_type in (SILHOUETTE_SCORE, CALINSKI_HARABASZ)
-        for eps in epsilons
-    ]
+    return Cell.each("inference", _inferred, common, eval_type=_SCORES, eps=epsilons)
 
 
 def _inferred(name: str, eval_type: str, eps: str, runs: int, seed: int) -> list[Row]:
     asked = Infer.Options(dataset=name, laplace_eval_eps=eps, eval_type=eval_type, seed=seed)
     results = [found.result([]) for found in repeated(Infer(asked, Audience()), range(seed, seed + runs))]
-    mean, error = mean_and_error([result["score"] or 0.0 for result in results])
     agreement, agreement_error = mean_and_error([result["agreement"] or 0.0 for result in results])
     return [
         {
@@ -42,12 +39,10 @@ def _inferred(name: str, eval_type: str, eps: str, runs: int, seed: int) -> list
             "eval_type": eval_type,
             "laplace_eval_eps": float(eps),
             "epsilon_true": results[0]["epsilon_true"],
-            "score": mean,
-            "standard_error": error,
+            **averaged("score", [result["score"] or 0.0 for result in results]),
             "score_without_noise": results[0]["score_without_noise"],
             "agreement": agreement,
             "agreement_standard_error": agreement_error,
-            "runs": runs,
         }
     ]
 
@@ -65,7 +60,7 @@ def outcome(options: Options, tables: Tables) -> Outcome:
             log_y=eval_type == CALINSKI_HARABASZ,
             lines={"without noise": pick(rows, eval_type=eval_type)[0]["score_without_noise"]},
         )
-        for eval_type in (SILHOUETTE_SCORE, CALINSKI_HARABASZ)
+        for eval_type in _SCORES
     ]
     first = pick(rows, eval_type=SILHOUETTE_SCORE)
     panels.append(

@@ -31,54 +31,40 @@ _REAL = "flights"
 _MEANS = (0.0, 1 / 3, 2 / 3, 1.0)
 
 
-def _sources(options: Options) -> list[str]:
-    """Data sets, and Gaussians by their means."""
-    if options.dataset is not None:
-        return [options.dataset]
-    return [_REAL, *(f"Gaussian, mean {mean:.2g}" for mean in _MEANS)]
+_GAUSSIANS = {f"Gaussian, mean {mean:.2g}": mean for mean in _MEANS}
 
 
 @lru_cache(maxsize=4)
 def _values(source: str, clients: int, seed: int) -> datasets.Fixed:
-    for mean in _MEANS:
-        if source == f"Gaussian, mean {mean:.2g}":
-            return synthetic.attributes(clients, _D, mean=mean, seed=seed).numeric
+    if source in _GAUSSIANS:
+        return synthetic.attributes(clients, _D, mean=_GAUSSIANS[source], seed=seed).numeric
     return load(source).features[:clients, 1:]  # the constant is known
 
 
 def cells(options: Options) -> list[Cell]:
     clients = 20_000 if options.quick else 100_000
-    epsilons = [1.0, 4.0] if options.quick else [0.5, 1.0, 2.0, 4.0, 6.0, 8.0]
-    runs = options.runs_or(40, 3)
-    if options.dataset:
-        load(options.dataset)  # or say that it cannot be
-    return [
-        Cell(
-            "runs",
-            _collected,
-            {
-                "source": source, "clients": clients, "epsilon": epsilon, "label": label, "of": of, "runs": runs,
-                "seed": options.seed,
-            },
-            cost=15 if label == "optimal" else 1,
-        )
-        for source in _sources(options)
-        for epsilon in epsilons
-        for label, of in options.compared(*_COMPARED).items()
-    ]  # fmt: skip
+    return Cell.each(
+        "runs",
+        _collected,
+        {"clients": clients, "runs": options.runs_or(40, 3), "seed": options.seed},
+        cost=lambda contender, **_: 15 if contender.label == "optimal" else 1,
+        source=options.sets(_REAL, *_GAUSSIANS),
+        epsilon=[1.0, 4.0] if options.quick else [0.5, 1.0, 2.0, 4.0, 6.0, 8.0],
+        contender=options.compared(*_COMPARED).values(),
+    )
 
 
 def _collected(
-    source: str, clients: int, epsilon: float, label: str, of: Contender, runs: int, seed: int
+    source: str, clients: int, epsilon: float, contender: Contender, runs: int, seed: int
 ) -> list[Row]:
     values = _values(source, clients, seed)
     k = coordinates_by_rule("wide", round(epsilon * MICRO), values.shape[1])
-    card = of.card(round(epsilon * MICRO) // k, mechanisms.VALUES)
+    card = contender.card(round(epsilon * MICRO) // k, mechanisms.VALUES)
     asked = collection(values, epsilon=f"{epsilon:g}", k=k, card=card.data.hex())
     common = {"data": source, "clients": len(values), "d": values.shape[1], "epsilon": epsilon, "k": k}
     seeds = range(seed, seed + 1000 * runs, 1000)
     return [
-        {**common, "mechanism": label, "run": i, "squared_error": squared_error(found)}
+        {**common, "mechanism": contender.label, "run": i, "squared_error": squared_error(found)}
         for i, found in enumerate(repeated(asked, seeds))
     ]
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ternhost.experiments.cells import Row
+from ternhost.experiments.statistics import pick, values_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -42,6 +43,13 @@ class Curve:
         """A curve of these columns of rows."""
         across, up, bars = ([row.get(name, 0.0) for row in rows] for name in (x, y, error))
         return cls(label, across, up, bars)
+
+    @classmethod
+    def each(
+        cls, rows: Sequence[Row], who: str, x: str, y: str, error: str = "standard_error"
+    ) -> list[Curve]:
+        """The curve of each different value of the column `who`."""
+        return [cls.of(name, pick(rows, **{who: name}), x, y, error) for name in values_of(rows, who)]
 
     @property
     def has_line(self) -> bool:

@@ -82,17 +82,19 @@ def plan(planned: Planned, progress: Callable[[str], None] = lambda message: Non
     """The curve of the figure against the number of devices, and how many are needed for what. Raises UsageError."""
     data = _data(planned.dataset, planned.dimension, planned.model)
     model = planned.model or SUITED[data.task]
-    same = {
-        "dataset": planned.dataset,
-        "dimension": planned.dimension,
-        "model": model,
-        "epsilon": planned.epsilon,
-    }
-    cells = [
-        Cell("curve", _learned, {**same, "reports": n, "seed": planned.seed + i}, cost=10_000 + n)
-        for n in planned.reports
-        for i in range(planned.runs)
-    ]
+    cells = Cell.each(
+        "curve",
+        _learned,
+        {
+            "dataset": planned.dataset,
+            "dimension": planned.dimension,
+            "model": model,
+            "epsilon": planned.epsilon,
+        },
+        cost=lambda reports, **_: 10_000 + reports,
+        reports=planned.reports,
+        seed=range(planned.seed, planned.seed + planned.runs),
+    )
     rows = tables(cells, Kept(None, {}), progress, planned.workers)["curve"]
     name = judging.measure(data)
     baseline = judging.baselines(data, MODELS[model])[name]

@@ -196,8 +196,7 @@ def _round_panels(rows: list[Row], titles: Mapping[str, str], word: str, best: f
     panels = []
     for mode in values_of(rows, "mode"):
         own = pick(rows, mode=mode)
-        names = values_of(own, "mechanism")
-        curves = [Curve.of(name, pick(own, mechanism=name), "round", "figure") for name in names]
+        curves = Curve.each(own, "mechanism", "round", "figure")
         up = f"{word} on held-out records"
         panels.append(Panel(titles[mode], "round", up, curves, lines={"without privacy": best}))
     return panels
@@ -208,10 +207,7 @@ def _tau_panel(rows: list[Row], word: str, best: float) -> Panel:
         "Safe range: too small clips the moves, too large adds noise (epsilon 8)",
         "tau, in units of a weight",
         f"{word} on held-out records",
-        [
-            Curve.of(name, pick(rows, mechanism=name), "tau", "figure")
-            for name in values_of(rows, "mechanism")
-        ],
+        Curve.each(rows, "mechanism", "tau", "figure"),
         log_x=True,
         lines={"without privacy": best},
     )

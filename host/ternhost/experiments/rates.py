@@ -17,7 +17,7 @@ from ternhost.experiments.cells import Cell, Row, Tables
 from ternhost.experiments.pictures import Curve, Panel, draw
 from ternhost.experiments.reports_needed import trained_by
 from ternhost.experiments.rounds import learned
-from ternhost.experiments.statistics import grouped, mean_and_error, pick, values_of
+from ternhost.experiments.statistics import averaged, grouped, pick, values_of
 from ternhost.learn.optimisers import OPTIMISERS, Averaging, Noise
 
 SUMMARY = "the loss against the learning rate, in units of the automatic one, on every bundled set"
@@ -27,20 +27,19 @@ _MEAN = "mean of all sets"
 
 
 def cells(options: Options) -> list[Cell]:
-    names = (options.dataset,) if options.dataset else BUNDLED
-    if options.dataset:
-        load(options.dataset)  # or say that it cannot be
     common = {
         "reports": 5000 if options.quick else CLIENTS,
         "runs": options.runs_or(10, 2),
         "seed": options.seed,
     }
-    return [
-        Cell("losses", _trained, {"name": name, "epsilon": epsilon, "factor": factor, **common})
-        for name in names
-        for epsilon in ((1.0,) if options.quick else (0.5, 1.0, 2.0, 4.0))
-        for factor in (_FACTORS[::4] if options.quick else _FACTORS)
-    ]
+    return Cell.each(
+        "losses",
+        _trained,
+        common,
+        name=options.sets(*BUNDLED),
+        epsilon=(1.0,) if options.quick else (0.5, 1.0, 2.0, 4.0),
+        factor=_FACTORS[::4] if options.quick else _FACTORS,
+    )
 
 
 @contextmanager
@@ -64,7 +63,6 @@ def _trained(name: str, epsilon: float, factor: float, reports: int, runs: int, 
         own = {"model": model, "epsilon": f"{epsilon:g}", "optimiser": optimiser}
         learners = learned(dataset, reports, range(seed, seed + runs), **own)
         losses = [learner.figures()[loss] for learner in learners]
-    mean, error = mean_and_error(losses)
     return [
         {
             "data": name,
@@ -73,9 +71,7 @@ def _trained(name: str, epsilon: float, factor: float, reports: int, runs: int, 
             "reports": reports,
             "factor": factor,
             "measure": loss,
-            "loss": mean,
-            "standard_error": error,
-            "runs": runs,
+            **averaged("loss", losses),
         }
     ]
 
@@ -117,10 +113,7 @@ def outcome(options: Options, tables: Tables) -> Outcome:
 
 def _panel(rows: list[Row]) -> Panel:
     factors = values_of(rows, "factor")
-    curves = [
-        Curve.of(name, pick(rows, data=name), "factor", "over_best", "over_best_error")
-        for name in values_of(rows, "data")
-    ]
+    curves = Curve.each(rows, "data", "factor", "over_best", "over_best_error")
     means = [float(np.mean([row["over_best"] for row in pick(rows, factor=factor)])) for factor in factors]
     curves.append(Curve(_MEAN, factors, means, everywhere=True))
     return Panel(

@@ -19,7 +19,7 @@ from ternhost.experiments.base import DATASET, Options, Outcome, load
 from ternhost.experiments.cells import Cell, Row, Tables
 from ternhost.experiments.pictures import Curve, Panel, draw
 from ternhost.experiments.rounds import learned, optimal_figures
-from ternhost.experiments.statistics import enough, grouped, half_interval, mean_and_error, pick
+from ternhost.experiments.statistics import averaged, enough, grouped, half_interval, pick
 from ternhost.learn import judging
 from ternhost.learn.judging import LOG_LOSS, SQUARED_ERROR, WORDS
 from ternhost.learn.parameters import MODELS, SUITED
@@ -43,8 +43,7 @@ def cells(options: Options) -> list[Cell]:
     counts = (1000, 4000, 16_000) if options.quick else (1000, 2000, 5000, 10_000, 20_000, 50_000, 100_000)
     common = {"runs": options.runs_or(16, 2), "seed": options.seed}
     found = []
-    for name in (options.dataset,) if options.dataset else _SETS:
-        load(name)  # or say that it cannot be
+    for name in options.sets(*_SETS):
         for epsilon in epsilons:
             for reports in counts:
                 own = {"name": name, "epsilon": epsilon, "reports": reports, **common}
@@ -84,14 +83,8 @@ def _by_papers(name: str, epsilon: float, reports: int, runs: int, seed: int, me
 
 
 def _row(name: str, epsilon: float, reports: int, learner: str, run: int, loss: float) -> Row:
-    return {
-        "data": name,
-        "epsilon": epsilon,
-        "reports": reports,
-        "learner": learner,
-        "run": run,
-        "loss": loss,
-    }
+    setting = {"data": name, "epsilon": epsilon, "reports": reports}
+    return {**setting, "learner": learner, "run": run, "loss": loss}
 
 
 def outcome(options: Options, tables: Tables) -> Outcome:
@@ -101,19 +94,8 @@ def outcome(options: Options, tables: Tables) -> Outcome:
         described = _best([row for row in papers if row["learner"].endswith(_DESCRIBED)])
         tern = "", [row["loss"] for row in pick(own, learner=_TERN)]
         for learner, (setting, found) in ((_TERN, tern), (_PAPERS, described), (_TUNED, _best(papers))):
-            mean, error = mean_and_error(found)
-            rows.append(
-                {
-                    "data": name,
-                    "epsilon": epsilon,
-                    "reports": reports,
-                    "learner": learner,
-                    "setting": setting,
-                    "loss": mean,
-                    "standard_error": error,
-                    "runs": len(found),
-                }
-            )
+            of = {"data": name, "epsilon": epsilon, "reports": reports, "learner": learner}
+            rows.append({**of, "setting": setting, **averaged("loss", found)})
     table = [
         _needed(own, learner)
         for own in grouped(rows, "data", "epsilon").values()
@@ -172,19 +154,9 @@ def _needed(rows: Sequence[Row], papers: str) -> Row:
         reports = enough(counts, short)
         found.append(None if reports is None else round(reports))
     middle, low, high = found
-    return {
-        "data": last["data"],
-        "epsilon": last["epsilon"],
-        "learner": papers,
-        "loss": last["loss"],
-        "setting": last["setting"],
-        "papers_reports": last["reports"],
-        "tern_reports": middle,
-        "low": low,
-        "high": high,
-        "at_most": middle == counts[0],
-        "runs": last["runs"],
-    }
+    needed = {"tern_reports": middle, "low": low, "high": high, "at_most": middle == counts[0]}
+    common = {name: last[name] for name in ("data", "epsilon", "learner", "loss", "setting", "runs")}
+    return {**common, "papers_reports": last["reports"], **needed}
 
 
 def _panel(rows: Sequence[Row]) -> Panel:

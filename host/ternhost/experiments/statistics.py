@@ -25,6 +25,12 @@ def mean_and_error(values: Sequence[float], shared: float = 0.0) -> tuple[float,
     return float(found.mean()), error
 
 
+def averaged(figure: str, values: Sequence[float]) -> Row:
+    """The mean of a figure over several runs, its standard error, and how many runs there are."""
+    mean, error = mean_and_error(values)
+    return {figure: mean, "standard_error": error, "runs": len(values)}
+
+
 def half_interval(error: float, runs: int, level: float = _LEVEL) -> float:
     """Half of the interval that holds the mean with probability 1 - level, by Student's t; 0 of a single run."""
     from scipy.special import stdtrit  # takes long to import

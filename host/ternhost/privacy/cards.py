@@ -58,67 +58,50 @@ def fraction(value: Fraction) -> str:
 
 
 def describe(card: Card | Composite) -> dict[str, Any]:
-    """What the integers of a card are worth, ready for JSON. A card that is not unbiased has null moments."""
-    if isinstance(card, Composite):
-        return _describe_composite(card)
-    certified = certify.epsilon_certified(card)
-    result: dict[str, Any] = {
-        "shape": SHAPES[card.shape],
-        "epsilon_claimed": card.epsilon / MICRO,
+    """The properties of a card, from its integers, ready for JSON. A card that is not unbiased has null moments."""
+    encoded = cards.decode(card.to_bytes()) if isinstance(card, Composite) else card
+    certified = certify.epsilon_certified(encoded)
+    description: dict[str, Any] = {
+        "shape": SHAPES[encoded.shape],
+        "epsilon_claimed": encoded.epsilon / MICRO,
         "epsilon_certified": None if certified is None else certified / MICRO,
         "worst_case_variance": None,
         "worst_case_at": None,
         "variance_at_zero": None,
         "worst_case_second_moment": None,
         "bias": None,
-        "levels": card.symbols,
-        "bits_per_value": math.log2(card.symbols),
-        "card_bytes": len(card.data),
-        "card_hash": cards.card_hash(card.data).hex(),
+        "levels": encoded.symbols,
+        "bits_per_value": math.log2(encoded.symbols),
+        "card_bytes": len(encoded.data),
+        "card_hash": cards.card_hash(encoded.data).hex(),
         "scale": None,
     }
     try:
-        moments = certify.moments(card)
-        worst, at = moments.worst_variance()
-        bias = certify.bias(card)
-        result.update(
-            worst_case_variance=float(worst),
-            worst_case_at=abs(float(at)),
-            variance_at_zero=float(moments.variance(Fraction(0))),
-            worst_case_second_moment=float(moments.worst_second_moment()),
-            bias=0 if bias == 0 else fraction(bias),
-            scale=fraction(certify.scales(card)[0]),
-        )
-        if card.shape == MIXTURE:
-            result["scales"] = [fraction(scale) for scale in certify.scales(card)]
+        if isinstance(card, Composite):
+            (worst, at), bias, at_zero = (
+                card.worst_variance(), card.bias(), card.variance(card.ranges // 2, Fraction(0))
+            )  # fmt: skip
+            second = max(card.variance(t, x) + x * x for t in range(card.ranges) for x in card.bounds(t))
+            scales = [certify.scale(value_card) for value_card in card.value_cards]
+        else:
+            moments = certify.moments(card)
+            (worst, at), bias, at_zero = (
+                moments.worst_variance(), certify.bias(card), moments.variance(Fraction(0))
+            )  # fmt: skip
+            second, scales = moments.worst_second_moment(), certify.scales(card)
     except Biased:
-        pass
-    return result
-
-
-def _describe_composite(composite: Composite) -> dict[str, Any]:
-    data = composite.to_bytes()
-    certified = lhp.epsilon_certified(composite)
-    worst, at = composite.worst_variance()
-    seconds = [composite.variance(t, x) + x * x for t in range(composite.ranges) for x in composite.bounds(t)]
-    outputs = len(composite.values())
-    bias = composite.bias()
-    return {
-        "shape": SHAPES[HIERARCHY],
-        "epsilon_claimed": cards.decode(data).epsilon / MICRO,
-        "epsilon_certified": None if certified is None else certified / MICRO,
-        "worst_case_variance": float(worst),
-        "worst_case_at": abs(float(at)),
-        "variance_at_zero": float(composite.variance(composite.ranges // 2, Fraction(0))),
-        "worst_case_second_moment": float(max(seconds)),
-        "bias": 0 if bias == 0 else fraction(bias),
-        "levels": outputs,
-        "bits_per_value": math.log2(outputs),
-        "card_bytes": len(data),
-        "card_hash": cards.card_hash(data).hex(),
-        "scale": fraction(certify.scale(composite.value_cards[0])),
-        "scales": [fraction(certify.scale(card)) for card in composite.value_cards],
-    }
+        return description
+    description.update(
+        worst_case_variance=float(worst),
+        worst_case_at=abs(float(at)),
+        variance_at_zero=float(at_zero),
+        worst_case_second_moment=float(second),
+        bias=0 if bias == 0 else fraction(bias),
+        scale=fraction(scales[0]),
+    )
+    if encoded.shape in (MIXTURE, HIERARCHY):
+        description["scales"] = [fraction(scale) for scale in scales]
+    return description
 
 
 def describe_design(design: Design) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ternhost.errors import UsageError
-from ternhost.privacy.base import Design
+from ternhost.privacy.base import Design, check_levels, checked
 
 # What is reported, where a mechanism is tuned for it: parts of a gradient, mostly near 0; or values of any size.
 GRADIENTS, VALUES = "gradients", "values"
@@ -108,3 +108,22 @@ class Mechanism:
         tuned = self.tuned.get(use, {}) if use is not None else {}
         named = {name for name, value in options.items() if value is not None}
         return given if named & tuned.keys() else {**tuned, **given}
+
+
+def fixed(
+    name: str,
+    outputs: int,
+    card: Callable[[int], bytes],
+    notes: Callable[[int], Sequence[str]] = lambda epsilon: (),
+    **stated: Any,
+) -> Mechanism:
+    """A mechanism without options and with a fixed number of outputs.
+
+    card: the card at an epsilon (micro). notes: of its design. stated: further fields of the Mechanism.
+    """
+
+    def design(epsilon: int, levels: int | None = None) -> Design:
+        check_levels(levels, outputs, outputs, outputs)
+        return checked(name, epsilon, card(epsilon), *notes(epsilon))
+
+    return Mechanism(name, design, **stated)

@@ -1,4 +1,4 @@
-"""What boards say of themselves, kept for who looks on. Nothing of it is proven, and nothing is decided by it."""
+"""Figures that boards report about themselves, stored for observers. Nothing proves them; nothing depends on them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ class BoardRow:
 
 
 _SEEN = """
-INSERT INTO board VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (first) DO UPDATE SET
+INSERT INTO board (first, name, clients, online, heard, told, errors, error, spent)
+VALUES (:first, :name, :clients, :online, :heard, :told, :errors, :error, :spent) ON CONFLICT (first) DO UPDATE SET
 name = excluded.name, clients = excluded.clients, online = excluded.online, heard = max(heard, excluded.heard),
 told = CASE excluded.told WHEN '{}' THEN told ELSE excluded.told END,
 errors = errors + excluded.errors, error = coalesce(excluded.error, error),
@@ -43,36 +44,22 @@ class BoardTable(Database):
     """The table board."""
 
     def boards_seen(self, boards: Iterable[BoardRow]) -> None:
-        """Note what was seen of boards: empty `told` changes nothing of what they said, `errors` are added.
+        """Update these boards: an empty `told` keeps the one before, `errors` are added.
 
-        What they say anew is after what they `spent` before it; that is added otherwise.
+        A new `told` restarts `spent`; otherwise `spent` is added.
         """
         with self.transaction():
             self._db.executemany(
-                _SEEN,
-                (
-                    (
-                        own.first,
-                        own.name,
-                        own.clients,
-                        own.online,
-                        own.heard,
-                        json.dumps(dict(own.told)),
-                        own.errors,
-                        own.error,
-                        own.spent,
-                    )
-                    for own in boards
-                ),
+                _SEEN, ({**vars(board), "told": json.dumps(dict(board.told))} for board in boards)
             )
 
     def boards_offline(self) -> None:
-        """No board is there: nobody is connected to them."""
+        """Store that all boards are offline."""
         with self.transaction():
             self._db.execute("UPDATE board SET online = 0")
 
     def boards(self) -> list[BoardRow]:
-        """Every board that was ever seen, in the order of their devices."""
+        """All boards that ever connected, in the order of their devices."""
         with self._errors():
             rows = self._db.execute(
                 "SELECT name, first, clients, online, heard, told, errors, error, spent FROM board ORDER BY first"
@@ -83,17 +70,7 @@ class BoardTable(Database):
         ]
 
 
-_TOLD = (
-    "budget",
-    "epoch",
-    "heap",
-    "records",
-    "exceptions",
-    "restarts",
-    "entropy",
-    "assessed",
-    "text",
-)
+_TOLD = ("budget", "epoch", "heap", "records", "exceptions", "restarts", "entropy", "assessed", "text")
 
 
 def told_by(hello: Any) -> dict[str, Any]:

@@ -1,7 +1,7 @@
-"""The key of a whole fleet (wire.md), which its store keeps with its epoch: each epoch is of one key only.
+"""The key of a whole fleet (wire.md) and its epoch in a store: each epoch belongs to one key only.
 
-That holds of copies of a store, too, where one is restored: an epoch is the second in which its key was made, as the
-clock says. It rests on that clock, and on no two copies making a key in the same second.
+The epoch is the second in which the key was made, so this also holds for restored copies of a store, as long as the
+clock is right and no two copies make a key in the same second.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from tern import frames, host_frames, wire
 from ternhost.errors import StorageError
 from ternhost.store.store import Store
 
-OWN_KEY_ONLY = 2**32 - 1  # the epoch of a board that has no part in the fleet's key; none follows it
+OWN_KEY_ONLY = 2**32 - 1  # the epoch of a board without the fleet's key; none follows it
 
-_STATE = "fleet key"  # of a store: [hexadecimal digits, epoch]; before there were epochs, the digits
+_STATE = "fleet key"  # in the store: [hexadecimal digits, epoch]
 _FIRST_SECOND = 1_577_836_800  # 2020-01-01 UTC; 2**32 seconds later it is 2156
 
 
@@ -27,38 +27,38 @@ class FleetKey(NamedTuple):
     epoch: int
 
     def frame(self, device: int, key: bytes) -> bytes:
-        """The FLEET_KEY that brings it to the board whose first client is `device`, with `key`."""
+        """The FLEET_KEY frame for the board whose first client is `device`, with `key`."""
         out = bytearray(wire.MAX_FRAME)
         return bytes(out[: host_frames.encode_fleet_key(out, key, device, self.epoch, self.key)])
 
     def seal(self, frame: bytes) -> bytes:
-        """A frame for the whole fleet, given without its tag, with the tag under this key."""
+        """Append the tag under this key to a frame for the whole fleet."""
         return frame + bytes(frames.tag(self.key, frame))
 
 
 def fleet_key(store: Store) -> FleetKey:
-    """The fleet's key, made when first asked for."""
+    """The fleet's key; the first call makes it."""
     return _read(store) or rotate_fleet(store)
 
 
 def rotate_fleet(store: Store) -> FleetKey:
-    """Make another key, of a later epoch: whoever has the one before can ask nothing with it any more.
+    """Make another key with a later epoch, which makes the one before useless.
 
     Raises StorageError where there is no later epoch: the clock was wrong by a century.
     """
     with store.transaction():
-        there = _read(store)
-        epoch = max(there.epoch + 1 if there else 1, int(time.time()) - _FIRST_SECOND)
+        current = _read(store)
+        epoch = max(current.epoch + 1 if current else 1, int(time.time()) - _FIRST_SECOND)
         if epoch >= OWN_KEY_ONLY:
             raise StorageError("there is no later epoch for a fleet key", hint="set this machine's clock")
-        made = FleetKey(secrets.token_bytes(wire.KEY_BYTES), epoch)
-        store.save_state({_STATE: (made.key.hex(), made.epoch)})
-    return made
+        new_key = FleetKey(secrets.token_bytes(wire.KEY_BYTES), epoch)
+        store.save_state({_STATE: (new_key.key.hex(), epoch)})
+    return new_key
 
 
 def _read(store: Store) -> FleetKey | None:
     state = store.state(_STATE)
     if state is None:
         return None
-    digits, epoch = (state, 1) if isinstance(state, str) else state
+    digits, epoch = state
     return FleetKey(bytes.fromhex(digits), epoch)

@@ -1,5 +1,5 @@
-"""The tables of gateways in a store: at the host of a federation who they are and what each was asked and has answered;
-at a gateway what it was asked, under which number, and its answer.
+"""The tables of gateways in a store: at the host, the gateways with their questions and answers; at a gateway, its
+questions by number and its answers.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ternhost.store.database import Database
 
 @dataclass(frozen=True)
 class StoredGateway:
-    """A gateway as it was heard last (seconds since 1970): its devices, ascending, and what it told of itself."""
+    """A gateway at its last message (seconds since 1970): its devices, ascending, and its description of itself."""
 
     name: str
     devices: Integers
@@ -32,7 +32,7 @@ class GatewayTables(Database):
     # At the host
 
     def gateway_seen(self, name: str, devices: Integers, heard: float, told: Mapping[str, Any]) -> None:
-        """Remember a gateway that is there as it is now."""
+        """Store a connected gateway."""
         with self.transaction():
             self._db.execute(
                 "INSERT OR REPLACE INTO gateway VALUES (?, ?, 1, ?, ?)",
@@ -40,12 +40,12 @@ class GatewayTables(Database):
             )
 
     def gateway_gone(self, name: str) -> None:
-        """Remember that a gateway does not answer now."""
+        """Store that a gateway is offline."""
         with self.transaction():
             self._db.execute("UPDATE gateway SET online = 0 WHERE name = ?", (name,))
 
     def gateways(self) -> list[StoredGateway]:
-        """Every gateway that was ever heard, by name."""
+        """All gateways that ever connected, by name."""
         with self._errors():
             rows = self._db.execute(
                 "SELECT name, devices, online, heard, told FROM gateway ORDER BY name"
@@ -58,7 +58,7 @@ class GatewayTables(Database):
         ]
 
     def save_questions(self, number: int, messages: Mapping[str, bytes]) -> None:
-        """Remember what each of these gateways is asked in a round, before it hears of it."""
+        """Store the question to each of these gateways in a round, before it is sent."""
         with self.transaction():
             self._db.executemany(
                 "INSERT INTO answer VALUES (?, ?, 0, 0, ?)",
@@ -66,7 +66,7 @@ class GatewayTables(Database):
             )
 
     def save_answer(self, number: int, gateway: str, reports: int, message: bytes) -> None:
-        """Remember, in the place of what it was asked, that with what it has answered, of so many reports."""
+        """Replace the question to a gateway by its answer, which holds so many reports."""
         with self.transaction():
             self._db.execute(
                 "UPDATE answer SET reports = ?, answered = 1, body = ? WHERE round = ? AND gateway = ?",
@@ -74,19 +74,19 @@ class GatewayTables(Database):
             )
 
     def save_progress(self, number: int, gateway: str, reports: int) -> None:
-        """Remember how many reports a gateway says it has so far, for who looks on."""
+        """Store how many reports a gateway says it has so far, for observers."""
         with self.transaction():
             self._db.execute(
                 "UPDATE answer SET reports = ? WHERE round = ? AND gateway = ?", (reports, number, gateway)
             )
 
     def gateways_offline(self) -> None:
-        """No gateway is there: nobody asks them."""
+        """Store that all gateways are offline."""
         with self.transaction():
             self._db.execute("UPDATE gateway SET online = 0")
 
     def exchange(self, number: int) -> dict[str, bytes]:
-        """The message that is kept of each gateway that was asked in a round: its question, and its answer if any."""
+        """The stored message of each gateway of a round: its answer, or its question where it has not answered."""
         with self._errors():
             return dict(
                 self._db.execute(
@@ -95,26 +95,24 @@ class GatewayTables(Database):
             )
 
     def by_gateways(self, number: int) -> bool:
-        """Whether a round was asked of gateways."""
+        """Whether gateways were asked in a round."""
         with self._errors():
-            return (
-                self._db.execute("SELECT 1 FROM answer WHERE round = ? LIMIT 1", (number,)).fetchone()
-                is not None
-            )
+            rows = self._db.execute("SELECT 1 FROM answer WHERE round = ? LIMIT 1", (number,))
+            return rows.fetchone() is not None
 
     # At a gateway
 
     def save_question(self, number: int, digest: bytes, message: bytes) -> None:
-        """Remember what is asked under a number, before any device hears of it; then, in its place, the answer.
+        """Store the question of a number before any device hears of it; a second call replaces it by the answer.
 
-        Those of earlier numbers, which nobody may ask again, are forgotten.
+        Deletes the questions of earlier numbers, which the host may not repeat.
         """
         with self.transaction():
             self._db.execute("DELETE FROM question WHERE round < ?", (number,))
             self._db.execute("INSERT OR REPLACE INTO question VALUES (?, ?, ?)", (number, digest, message))
 
     def last_question(self) -> tuple[int, bytes, bytes] | None:
-        """(number, digest, message) of the last question: the message is the question itself until it is answered."""
+        """(number, digest, message) of the last question: the message is the answer, or the question until then."""
         with self._errors():
             row: tuple[int, bytes, bytes] | None = self._db.execute(
                 "SELECT round, digest, answer FROM question ORDER BY round DESC LIMIT 1"

@@ -1,7 +1,7 @@
-"""A store opened to be looked at: read-only, and deaf to whoever asks for a key, a report, or a change.
+"""Read-only connections to a store, which can read neither keys nor reports.
 
-SQLite asks an authorizer about every column that a statement reads and about all that it would do; what is not listed
-here is refused while the statement is prepared, before any row is read.
+SQLite asks an authorizer about every column and every action of a statement. Anything not listed here is refused while
+the statement is prepared, before any row is read.
 """
 
 from __future__ import annotations
@@ -48,13 +48,15 @@ def _allowed(action: int, first: str | None, second: str | None, *_: str | None)
 
 
 def at_rest(path: Path) -> bool:
-    """Whether nobody writes to a store, and who looks on cannot put the log beside it that reading takes."""
+    """Whether no process writes to a store, and a reader cannot create the log that reading needs."""
     return not path.with_name(f"{path.name}-wal").exists() and not os.access(path.parent, os.W_OK)
 
 
 def connect(path: Path, still: bool = False) -> sqlite3.Connection:
-    """A connection that can read what `READABLE` lists and nothing else. Raises StorageError for what is no store of
-    this version, and sqlite3.Error where it cannot be read now. still: nobody writes to it meanwhile."""
+    """A connection that can read only `READABLE`. still: no process writes to the store meanwhile.
+
+    Raises StorageError unless the file is a store of this version, and sqlite3.Error where it cannot be read now.
+    """
     database = sqlite3.connect(
         f"file:{quote(str(path.absolute()))}?mode=ro{'&immutable=1' if still else ''}",
         uri=True,

@@ -1,4 +1,4 @@
-"""Reads a store again and again beside the process that writes to it, each time only what is new."""
+"""Reads a store repeatedly while another process writes to it; each time only the changes."""
 
 from __future__ import annotations
 
@@ -50,15 +50,15 @@ _ROUNDS = "SELECT number, quorum, deadline, ended, run, began FROM round WHERE n
 _ARRIVED = "SELECT max(id), sum(reports) FROM batch WHERE round = ? AND id > ?"
 _TALLIES = "SELECT body, counts FROM tally WHERE round = ? ORDER BY position"
 _BOARDS = "SELECT name, first, clients, online, heard, told, errors, error, spent FROM board ORDER BY first"
-# Which changes with whatever of boards does: who says anything is heard.
+# Changes with every change of a board, since each message of a board updates `heard`.
 _OF_BOARDS = "SELECT count(*), sum(heard), sum(online), sum(errors), sum(spent) FROM board"
 _ANSWERS = "SELECT gateway, reports, answered FROM answer WHERE round = ?"
 _AT_GATEWAYS = "SELECT sum(reports) FROM answer WHERE round = ?"
 _GATEWAYS = "SELECT name, devices, online, heard, told FROM gateway ORDER BY name"
 
-# What SQLite says of a file that is only in use now, or on its way.
+# Errors of SQLite for a file that is in use or being created.
 _PASSING = ("SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_PROTOCOL", "SQLITE_SCHEMA")
-# And of one that is damaged, the last of JSON that is none.
+# Errors for a damaged file; the last one also for invalid JSON.
 _TORN = ("SQLITE_CORRUPT", "SQLITE_NOTADB", "SQLITE_ERROR")
 
 
@@ -73,9 +73,7 @@ class _Known:
     demanded: Counter[int] = field(default_factory=Counter)  # how many were asked for
     ended_to: int = 0  # every round up to this one has ended
     asked: dict[int, int] = field(default_factory=dict)  # devices, by round under way
-    arrived: dict[int, tuple[int, int]] = field(
-        default_factory=dict
-    )  # last batch and reports, by round under way
+    arrived: dict[int, tuple[int, int]] = field(default_factory=dict)  # last batch and reports, by open round
     told: dict[int, tuple[str, Mapping[str, Any]]] = field(default_factory=dict)  # of boards, and its JSON
     sums: tuple[Any, ...] | None = None  # of boards
     rows: tuple[BoardRow, ...] = ()
@@ -85,9 +83,9 @@ class _Known:
 
 
 class Reader:
-    """Snapshots of a store, of its run of that name or of the one that goes on, else the newest. A context manager.
+    """Snapshots of a store with the run of that name, else the unfinished or the newest one. A context manager.
 
-    Not for several threads at once.
+    Not thread-safe.
     """
 
     def __init__(self, path: str | Path, run: str | None = None) -> None:
@@ -113,10 +111,10 @@ class Reader:
         self._db = self._version = None
 
     def snapshot(self) -> Snapshot:
-        """The store as it is; of the same serial as before, and of the same parts, where nothing has changed.
+        """The store as it is now; an unchanged store has the same serial and the same objects as before.
 
-        Where it is locked, gone or torn it is as it was last, with a `note`. Raises StorageError for a file that is
-        torn or no store of this version, as long as nothing has been read.
+        Of a store that is locked, gone or damaged, the last snapshot with a `note`. Raises StorageError for a damaged
+        file and for a store of another version, as long as nothing has been read.
         """
         try:
             self._open()
@@ -162,7 +160,7 @@ class Reader:
         try:
             runs = self._runs(database)
             run = (
-                next((own for own in runs if own.name == self._wanted), None)
+                next((run for run in runs if run.name == self._wanted), None)
                 if self._wanted
                 else _newest(runs)
             )
@@ -227,15 +225,14 @@ class Reader:
         if run is not None:
             last = self._known.history[-1]["round"] if self._known.history else 0
             paid, demanded = _paid(database, run.name, last)
+            spent = {number: sum(cost * n for cost, n in own.items()) / MICRO for number, own in paid.items()}
             self._known.history += tuple(
                 {
                     **json.loads(entry),
                     "round": number,
                     "began": began,
                     "finished": finished,
-                    "spent": sum(cost * n for cost, n in paid[number].items()) / MICRO
-                    if number in paid
-                    else None,
+                    "spent": spent.get(number),
                 }
                 for number, entry, began, finished in database.execute(_HISTORY, (run.name, last))
             )
@@ -254,17 +251,8 @@ class Reader:
                 if not found:
                     known.ended_to = number
                 continue
-            found.append(
-                OpenRound(
-                    number,
-                    of_run,
-                    began,
-                    deadline,
-                    self._asked(database, number),
-                    wanted,
-                    self._arrived(database, number),
-                )
-            )
+            asked, arrived = self._asked(database, number), self._arrived(database, number)
+            found.append(OpenRound(number, of_run, began, deadline, asked, wanted, arrived))
         numbers = {own.number for own in found}
         for of in (known.asked, known.arrived):
             for number in of.keys() - numbers:
@@ -309,18 +297,13 @@ class Reader:
         self, database: sqlite3.Connection, opened: tuple[OpenRound, ...]
     ) -> tuple[GatewayView, ...]:
         rows = database.execute(_GATEWAYS).fetchall()
-        told: dict[str, tuple[bool, int, bool]] = {}
+        answers: dict[str, tuple[bool, int, bool]] = {}
         if rows and opened:
-            found = database.execute(_ANSWERS, (opened[-1].number,))
-            told = {name: (True, reports, bool(answered)) for name, reports, answered in found}
+            stored = database.execute(_ANSWERS, (opened[-1].number,))
+            answers = {name: (True, reports, bool(answered)) for name, reports, answered in stored}
         return tuple(
             GatewayView(
-                name,
-                len(unpack_ids(ids)),
-                bool(online),
-                heard,
-                json.loads(text),
-                *told.get(name, (False, 0, False)),
+                name, len(unpack_ids(ids)), bool(online), heard, json.loads(text), *answers.get(name, ())
             )
             for name, ids, online, heard, text in rows
         )

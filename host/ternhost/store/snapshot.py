@@ -1,4 +1,4 @@
-"""What who looks on is shown of a store: plain values, without a key and without any one device's report."""
+"""The read model of a store, for observers: plain values, without any key and without the report of any one device."""
 
 from __future__ import annotations
 
@@ -10,15 +10,14 @@ from ternhost.store.boards import BoardRow
 from ternhost.store.runs import PREPARING, RUNNING
 
 VALUE, LABEL, CATEGORY, HASH = "value", "label", "category", "hash"
-PATIENCE = 300.0  # seconds beyond a deadline: a round of simulated clients may take them, and its evaluation
+PATIENCE = 300.0  # seconds beyond a deadline, for rounds of simulated clients and their evaluation
 
 
 @dataclass(frozen=True)
 class RunView:
     """A run of a store. Times are seconds since 1970, `seconds` its own.
 
-    options, schedule: as it was begun with. references: what its figures are compared with (`Algorithm.references`),
-    empty in a run of an earlier version.
+    options, schedule: as it was begun with. references: the figures to compare with (`Algorithm.references`).
     """
 
     name: str
@@ -42,25 +41,25 @@ class RunView:
 
     @property
     def classes(self) -> Sequence[Mapping[str, Any]]:
-        """What a report costs, and how it is made, of each class of devices; none where it is not known."""
-        found: Sequence[Mapping[str, Any]] = self.references.get("classes", ())
-        return found
+        """Cost and mechanism of a report for each class of devices; empty where they are not known."""
+        classes: Sequence[Mapping[str, Any]] = self.references.get("classes", ())
+        return classes
 
     @property
     def costliest(self) -> float | None:
-        """The most epsilon that a report costs its sender; None where it is not known."""
+        """The largest epsilon of a report; None where it is not known."""
         return max((float(own["epsilon_per_report"]) for own in self.classes), default=None)
 
     @property
     def planned(self) -> int | None:
-        """How many rounds it has, None without an end; of a served one as its last start said."""
-        found: int | None = (self.references if self.schedule is None else self.schedule).get("rounds")
-        return found
+        """The number of rounds of the run, None without an end; for a served run as its last start set it."""
+        rounds: int | None = (self.references if self.schedule is None else self.schedule).get("rounds")
+        return rounds
 
 
 @dataclass(frozen=True)
 class OpenRound:
-    """A round under way: `reports` of the `wanted` that end it have come, of `asked` devices.
+    """An open round of `asked` devices: it ends with `wanted` reports, and has `reports` so far.
 
     began: seconds since 1970, None where it is not known. deadline: seconds after that, None: never.
     """
@@ -76,8 +75,7 @@ class OpenRound:
 
 @dataclass(frozen=True)
 class GatewayView:
-    """A gateway with so many devices of its own; of the round under way whether it was asked, its reports so far, and
-    whether it answered."""
+    """A gateway with its number of devices; asked, reports, answered: of the open round."""
 
     name: str
     devices: int
@@ -91,9 +89,9 @@ class GatewayView:
 
 @dataclass(frozen=True)
 class TallyView:
-    """What a cohort has told in a round that has ended: how often each symbol came, over all coordinates.
+    """The counts of a cohort in an ended round: how often each symbol was reported, over all coordinates.
 
-    card: the bytes of the one it was asked with, in hex. what: a symbol stands for: VALUE, LABEL, CATEGORY or HASH.
+    card: its card, in hex. what: the meaning of a symbol: VALUE, LABEL, CATEGORY or HASH.
     """
 
     card: str
@@ -103,14 +101,13 @@ class TallyView:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """A store at a moment. `serial` changes with what is in it.
+    """A store at a moment. `serial` changes with its content.
 
-    run: the one that is shown, of `runs` (the oldest first). history: an entry for each of its rounds that have ended,
-    the oldest first: round, began, finished, asked, reports, refusals, reasons, figures, spent (the epsilon of all its
-    reports). paid: how many reports of rounds that have ended cost their device so much (micro-epsilon); demanded: how
-    often a device was asked for one. None of that is known of rounds before schema 5. open: rounds under way. tallies:
-    of the last round. devices: with a key in the store. read: when it was read (seconds since 1970, 0: never).
-    written: when its file or its log was written last. note: why it is not the newest.
+    run: the selected one of `runs` (the oldest first). history: an entry for each ended round of that run, the oldest
+    first: round, began, finished, asked, reports, refusals, reasons, figures, spent (the epsilon of all its reports).
+    paid: by cost (micro-epsilon), the number of reports of ended rounds; demanded: by cost, the number of requests.
+    open: open rounds. tallies: of the last round. devices: the number with a key. read: when it was read (seconds since
+    1970, 0: never). written: the last change of its file or log. note: why it is not up to date.
     """
 
     store: str
@@ -131,17 +128,20 @@ class Snapshot:
 
     @property
     def coming(self) -> int:
-        """Reports that rounds under way have so far."""
+        """Reports of open rounds so far."""
         return sum(own.reports for own in self.open)
 
     @property
     def accepted(self) -> int:
-        """Reports of the run, of rounds under way, too."""
+        """Reports of the run, open rounds included."""
         return (self.run.reports if self.run else 0) + self.coming
 
     def silent(self, now: float) -> float | None:
-        """For how many seconds a run that has not finished has written nothing, at a time (since 1970), where it should
-        have: a round is past its deadline, or the next one is late by more than the --interval. Else None."""
+        """For how many seconds an unfinished run has written nothing although it should have; else None.
+
+        It should have where a round is past its deadline, or the next one is late by more than the --interval.
+        now: seconds since 1970.
+        """
         if self.run is None or not self.run.unfinished:
             return None
         schedule = self.run.schedule or {}

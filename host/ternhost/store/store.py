@@ -1,10 +1,9 @@
-"""The host's durable memory, one SQLite file: keys, rounds, accepted reports, models, training state.
+"""The store of a host, one SQLite file: keys, rounds, accepted reports, models, training state.
 
-Accepted means committed: a report counts only after the transaction that holds it has reached the disk
-(WAL with synchronous=FULL, so that neither a killed process nor a power cut takes one back), and no (round, device)
-is let in twice: one process at a time adds reports, and it knows who has reported. A round is written before the first
-device hears of it, with the bytes that its frames are made of, so that after a crash the same request can be repeated
-byte for byte.
+Accepted means committed: a report counts only after its transaction has reached the disk (WAL with synchronous=FULL, so
+that neither a killed process nor a power cut takes one back). No (round, device) is accepted twice: one process at a
+time adds reports, and it knows who has reported. A round is stored before its first request is sent, with the bytes of
+its frames, so that a request can be repeated byte for byte after a crash.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ class Store(RunTable, TallyTable, BoardTable, GatewayTables):
     # Keys
 
     def add_devices(self, keys: Mapping[int, bytes]) -> None:
-        """Remember the 32-byte key of each device; one that is there has its old key revoked."""
+        """Store the 32-byte key of each device; a device that already has a key has it revoked."""
         with self.transaction():
             self._retire(keys)
             self._db.executemany("INSERT OR REPLACE INTO device VALUES (?, ?)", keys.items())
@@ -49,15 +48,15 @@ class Store(RunTable, TallyTable, BoardTable, GatewayTables):
             return dict(self._db.execute("SELECT id, key FROM device ORDER BY id"))
 
     def revoke_devices(self, devices: Iterable[int]) -> None:
-        """Take the keys of these devices away."""
+        """Revoke the keys of these devices."""
         devices = list(devices)
         with self.transaction():
             self._retire(devices)
             self._db.executemany("DELETE FROM device WHERE id = ?", ((device,) for device in devices))
 
     def _retire(self, devices: Iterable[int]) -> None:
-        # By the last round that was opened, not by a clock, which may be set back. Of several keys of a device in one
-        # round the first is kept: the round was opened with it.
+        # The last opened round tells when, since a clock may be set back. Of several keys of a device in one round the
+        # first is kept: the round was opened with it.
         self._db.executemany(
             "INSERT INTO revoked SELECT id, (SELECT coalesce(max(number), 0) FROM round), key, ? FROM device"
             " WHERE id = ? ON CONFLICT DO UPDATE SET at = excluded.at",
@@ -65,7 +64,7 @@ class Store(RunTable, TallyTable, BoardTable, GatewayTables):
         )
 
     def keys_before(self, asked: Round) -> dict[int, bytes]:
-        """The keys of devices that have had other ones, or none, since a round was opened: its reports have these."""
+        """The former keys, with which a round was opened, of devices whose key has changed since or was revoked."""
         with self._errors():
             return dict(
                 self._db.execute(
@@ -74,14 +73,14 @@ class Store(RunTable, TallyTable, BoardTable, GatewayTables):
             )
 
     def revoked(self) -> dict[int, float]:
-        """When a key of each device was revoked last (seconds since 1970)."""
+        """The last revocation of a key of each device (seconds since 1970)."""
         with self._errors():
             return dict(self._db.execute("SELECT id, at FROM revoked ORDER BY id, round"))
 
     # Rounds
 
     def open_round(self, asked: Round) -> None:
-        """Write down a round, before any device hears of it."""
+        """Store a round before the first request for it is sent."""
         with self.transaction():
             self._db.execute(
                 "INSERT INTO round (number, quorum, deadline, run, began) VALUES (?, ?, ?, ?, ?)",
@@ -96,10 +95,17 @@ class Store(RunTable, TallyTable, BoardTable, GatewayTables):
             )
 
     def open_rounds(self) -> list[Round]:
-        """The rounds that were asked and have not ended, oldest first."""
+        """The rounds that have not ended, oldest first."""
+        return self._rounds("WHERE ended IS NULL")
+
+    def rounds(self) -> list[Round]:
+        """All rounds, oldest first."""
+        return self._rounds("")
+
+    def _rounds(self, where: str) -> list[Round]:
         with self._errors():
             rows = self._db.execute(
-                "SELECT number, quorum, deadline, run FROM round WHERE ended IS NULL ORDER BY number"
+                f"SELECT number, quorum, deadline, run FROM round {where} ORDER BY number"
             ).fetchall()
             return [Round(number, self._cohorts(number), *rest) for number, *rest in rows]
 
@@ -110,7 +116,7 @@ class Store(RunTable, TallyTable, BoardTable, GatewayTables):
         return [Cohort(body, unpack_ids(devices)) for body, devices in rows]
 
     def last_round(self) -> int:
-        """The largest round number ever asked; 0 before the first."""
+        """The largest round number; 0 before the first round."""
         with self._errors():
             number: int = self._db.execute("SELECT coalesce(max(number), 0) FROM round").fetchone()[0]
             return number
@@ -120,16 +126,8 @@ class Store(RunTable, TallyTable, BoardTable, GatewayTables):
         with self._errors():
             return [cohort.devices for cohort in self._cohorts(number)]
 
-    def rounds(self) -> list[Round]:
-        """Every round that was ever asked, oldest first."""
-        with self._errors():
-            rows = self._db.execute(
-                "SELECT number, quorum, deadline, run FROM round ORDER BY number"
-            ).fetchall()
-            return [Round(number, self._cohorts(number), *rest) for number, *rest in rows]
-
     def end_round(self, number: int, ended: str) -> None:
-        """End a round of which nothing was learned."""
+        """End a round without a result."""
         with self.transaction():
             self._end(number, ended)
 
@@ -152,7 +150,7 @@ class Store(RunTable, TallyTable, BoardTable, GatewayTables):
     def add_reports(self, reports: Iterable[Reports]) -> None:
         """Commit accepted reports, all of them or none.
 
-        Raises StorageError, and adds none, where a device has reported in that round already, or was not asked.
+        Raises StorageError, and adds none, where a device has already reported in that round or is not part of it.
         """
         if self._lock is None:
             raise StorageError(f"{self.path} was opened beside the process that takes reports")
@@ -164,7 +162,7 @@ class Store(RunTable, TallyTable, BoardTable, GatewayTables):
             raise
 
     def report_batches(self, number: int) -> list[Reports]:
-        """Every accepted report of a round, those with equally long symbols together."""
+        """All accepted reports of a round, grouped by the length of their symbols."""
         with self._errors():
             return self._log.of_round(number)
 
@@ -177,11 +175,11 @@ class Store(RunTable, TallyTable, BoardTable, GatewayTables):
         )
 
     def reporters(self, number: int) -> list[int]:
-        """The devices whose report of a round was accepted."""
+        """The devices with an accepted report in a round."""
         return [device for batch in self.report_batches(number) for device in batch.devices.tolist()]
 
     def report_count(self, number: int | None = None) -> int:
-        """How many reports have been accepted in a round, or in all rounds."""
+        """The number of accepted reports in a round, or in all rounds."""
         with self._errors():
             return self._log.count(number)
 
@@ -198,9 +196,9 @@ class Store(RunTable, TallyTable, BoardTable, GatewayTables):
         tallies: Sequence[Tally] = (),
         began: float | None = None,
     ) -> None:
-        """End a round together with what a run has learned from it: its state, a row of history and the model.
+        """End a round and store its result: the state of the run, a row of history and the model.
 
-        tallies: what its cohorts were asked and have told. began: seconds since 1970.
+        tallies: questions and counts of the cohorts. began: seconds since 1970.
         """
         with self.transaction():
             self._end(number, ended)

@@ -1,4 +1,4 @@
-"""What each cohort of a round was asked and has told, kept for who looks on: of simulated fleets, too."""
+"""Questions and counts of the cohorts of each round, stored for observers; also of simulated fleets."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from ternhost.store.database import Database
 
 
 def pack_counts(counts: Counts) -> bytes:
-    """Counts as a store has them."""
+    """Counts in the format of the store."""
     return zlib.compress(np.ascontiguousarray(counts, "<i8").tobytes(), 1)
 
 
 def unpack_counts(packed: bytes, body: bytes) -> Counts:
-    """The counts of a cohort that was asked this, d x symbols."""
+    """The counts (d x symbols) of a cohort with this question."""
     asked = decode_body(body)
     symbols = cards.decode(bytes(asked.card)).symbols
     flat = np.frombuffer(zlib.decompress(packed), "<i8").astype(np.int64)
@@ -39,7 +39,7 @@ class TallyTable(Database):
         )
 
     def tallies(self, number: int) -> list[Tally]:
-        """The cohorts of a round of a run that has ended."""
+        """The cohorts of an ended round of a run."""
         with self._errors():
             rows = self._db.execute(
                 "SELECT body, asked, reports, counts FROM tally WHERE round = ? ORDER BY position", (number,)

@@ -5,11 +5,17 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 from ternhost import extras
 from ternhost.command import add_command
 from ternhost.errors import OK
+
+_PATIENCE = 5.0  # seconds that the other process has to end
 
 
 def add_parser(subparsers: object) -> None:
@@ -64,3 +70,28 @@ def run(args: argparse.Namespace) -> int:
 
         server.serve(made, lambda app: add_to(app, live), ready, sys.stdin if args.while_stdin else None)
     return OK
+
+
+@contextmanager
+def shown_beside(run: Path, port: int | None = None, quiet: bool = False) -> Iterator[None]:
+    """Serve the page of a run's directory in a process of its own. quiet: print its address on standard error.
+
+    However this process ends, the other one sees the end of its standard input and ends too.
+    """
+    options = ["--while-stdin", *([] if port is None else ["--port", str(port)])]
+    child = subprocess.Popen(
+        [sys.executable, "-m", "ternhost", "dashboard", str(run), *options],
+        stdin=subprocess.PIPE,
+        stdout=sys.stderr if quiet else None,
+        start_new_session=True,  # Ctrl-C ends the rounds, and only then the page
+    )
+    try:
+        yield
+    finally:
+        assert child.stdin is not None
+        child.stdin.close()
+        try:
+            child.wait(_PATIENCE)
+        except subprocess.TimeoutExpired:
+            child.kill()
+            child.wait()

@@ -1,63 +1,76 @@
-"""Figures of a run for Prometheus, on a loopback port.
+"""Figures of a run and of its store for Prometheus, on a loopback port.
 
-What the run says is kept here; what its store says is for a collector (`ternhost.watch.fleet_metrics`).
+A run reports its rounds with `Metrics.update`. The store is read when Prometheus scrapes, so that ingest pays nothing.
+Boards report figures about themselves; nothing proves them.
 """
 
 from __future__ import annotations
 
+import threading
 import time
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, start_http_server
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Metric, start_http_server
+from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from tern import wire
+from ternhost.errors import StorageError
 from ternhost.run.status import END, Status
+from ternhost.store.reader import Reader
+from ternhost.store.snapshot import Snapshot
+from ternhost.watch import curves
+from ternhost.watch.fleet_view import FleetView, fleet_of, states
 
 _MINUTE, _HOUR = 60.0, 3600.0
-# Upper bounds of the classes of a round's length, seconds: from a simulated fleet to devices that wake once a day.
-_SECONDS = (
+# Upper bounds of the histogram of round durations, seconds: from a simulated fleet to devices that wake once a day.
+_DURATIONS = (
     0.1, 0.3, 1.0, 3.0, 10.0, 30.0, _MINUTE, 5 * _MINUTE, 15 * _MINUTE, _HOUR, 4 * _HOUR, 12 * _HOUR, 30 * _HOUR,
 )  # fmt: skip
+_GAUGES = {
+    "round": "Number of the current or last round",
+    "asked": "Devices asked in that round",
+    "reports": "Reports of that round so far",
+    "refusals": "Refusals of that round so far",
+    "boards_asleep": "Boards that sleep now",
+    "strangers": "Connected boards of another version",
+    "connected": "1 while the host is connected to its broker",
+    "rounds_ended": "Rounds of this run that have ended",
+    "reports_accepted": "Accepted reports of this run",
+    "last_round_ended_timestamp_seconds": "When the last round ended, or this process began",
+}
 
 
 class Metrics:
-    """Serves what `update` was last told, and what is collected by whoever was added."""
+    """Serves the last status that `update` received, and the figures of the store that `add_store` names."""
 
     def __init__(self, port: int) -> None:
-        """port: 0 for any free one; `port` tells which. Raises OSError where it is taken."""
+        """port: 0 for any free one; `port` is the one in use. Raises OSError where it is taken."""
         self._registry = registry = CollectorRegistry()
         self._gauges = {
-            name: Gauge(f"tern_{name}", text, registry=registry)
-            for name, text in (
-                ("round", "Number of the round under way, or of the last one"),
-                ("asked", "Devices asked in it"),
-                ("reports", "Reports in it so far"),
-                ("refusals", "Refusals in it so far"),
-                ("boards_asleep", "Boards that sleep now"),
-                ("strangers", "Boards that are connected and of another version"),
-                ("connected", "1 while the host is connected to its broker"),
-                ("rounds_ended", "Rounds of this run that have ended"),
-                ("reports_accepted", "Reports of this run that were accepted"),
-                ("last_round_ended_timestamp_seconds", "When the last round ended, or this process began"),
-            )
+            name: Gauge(f"tern_{name}", text, registry=registry) for name, text in _GAUGES.items()
         }
-        self._boards: Gauge | None = None  # of a fleet on a broker alone: 0 would be wrong of one on ports
+        self._boards: Gauge | None = None  # only for a fleet on a broker: 0 would be wrong for one on ports
         self._gauges["last_round_ended_timestamp_seconds"].set_to_current_time()
         self._figures = Gauge(
-            "tern_figure", "What the model was worth after the last round", ["name"], registry=registry
+            "tern_figure", "Figures of the model after the last round", ["name"], registry=registry
         )
         self._chosen = Gauge(
-            "tern_chosen", "What the algorithm chose for the last round", ["name"], registry=registry
+            "tern_chosen",
+            "Parameters that the algorithm chose for the last round",
+            ["name"],
+            registry=registry,
         )
         self._frames = Counter(
             "tern_frames",
-            "Frames from devices since this process began, by what became of them",
+            "Frames from devices since this process began, by outcome",
             ["fate"],
             registry=registry,
         )
         self._refused = Counter(
             "tern_refused_reports",
-            "Reports that devices have refused since this process began, by the reason they gave",
+            "Reports that devices have refused since this process began, by reason",
             ["reason"],
             registry=registry,
         )
@@ -65,28 +78,28 @@ class Metrics:
             self._refused.labels(reason)
         self._rounds = Histogram(
             "tern_round_duration_seconds",
-            "How long the rounds took that have ended since this process began",
+            "Durations of the rounds that have ended since this process began",
             registry=registry,
-            buckets=_SECONDS,
+            buckets=_DURATIONS,
         )
-        self._seen: dict[str, int] = {}
-        self._began: tuple[int, float] | None = None  # the round under way, and since when
+        self._frames_before: dict[str, int] = {}
+        self._began: tuple[int, float] | None = None  # number and start of the current round
         self.server, _ = start_http_server(port, "127.0.0.1", registry)
         self.port: int = self.server.server_port
 
-    def add(self, collector: Collector) -> None:
-        """Serve what this collects, too, whenever somebody scrapes."""
-        self._registry.register(collector)
+    def add_store(self, store: str | Path, run: str | None = None) -> None:
+        """Also serve the figures of a store, read at each scrape."""
+        self._registry.register(_StoreCollector(store, run))
 
     def close(self) -> None:
-        """Serve nothing any more."""
+        """Stop serving."""
         self.server.shutdown()
         self.server.server_close()
 
     def update(self, status: Status) -> None:
-        """Tell a status from now on."""
+        """Serve this status from now on."""
         ended = status.event == END
-        told = {
+        values = {
             "round": status.number,
             "asked": status.asked,
             "reports": status.reports,
@@ -97,7 +110,7 @@ class Metrics:
             "rounds_ended": status.round if ended else status.round - 1,
             "reports_accepted": status.total_reports,
         }
-        for name, value in told.items():
+        for name, value in values.items():
             self._gauges[name].set(float(value))
         if status.boards is not None:
             if self._boards is None:
@@ -105,8 +118,8 @@ class Metrics:
                 self._boards = Gauge("tern_boards", text, registry=self._registry)
             self._boards.set(float(status.boards))
         for fate, count in status.frames.items():
-            self._frames.labels(fate).inc(count - self._seen.get(fate, 0))
-            self._seen[fate] = count
+            self._frames.labels(fate).inc(count - self._frames_before.get(fate, 0))
+            self._frames_before[fate] = count
         if self._began is None or self._began[0] != status.number:
             self._began = status.number, time.monotonic()
         if ended:
@@ -121,3 +134,72 @@ class Metrics:
                 gauge.labels(name).set(value)
         for reason, count in status.reasons.items():
             self._refused.labels(reason).inc(count)
+
+
+class _StoreCollector(Collector):
+    """The figures of a store. A store that cannot be read now keeps its last figures, and a gauge reports it."""
+
+    def __init__(self, store: str | Path, run: str | None) -> None:
+        self._reader = Reader(store, run)
+        self._lock = threading.Lock()  # each scrape has a thread of its own
+
+    def describe(self) -> Iterable[Metric]:
+        """Nothing, so that registration reads no store."""
+        return ()
+
+    def collect(self) -> Iterator[Metric]:
+        with self._lock:
+            try:
+                shown = self._reader.snapshot()
+            except StorageError as error:
+                shown = Snapshot(str(self._reader.path), note=error.message)
+        yield GaugeMetricFamily(
+            "tern_store_readable", "1 where the store could be read", float(shown.note is None)
+        )
+        if shown.read:
+            yield from _of_fleet(fleet_of(shown.boards, time.time()))
+            yield from _of_gateways(shown)
+            yield from _of_privacy(shown)
+
+
+def _of_fleet(fleet: FleetView) -> Iterator[Metric]:
+    generators = (
+        "Boards by their random generator, as they report it; failed: a health test of its source has failed"
+    )
+    for name, text, label, values in (
+        ("heard", "Boards by the time since their last message", "age", fleet.ages),
+        ("by_state", "Boards by connection state", "state", fleet.states),
+        ("by_release", "Boards by release, as they report it", "release", fleet.releases),
+        ("by_entropy", generators, "state", fleet.generators),
+        ("by_error", "Boards that have failed, by their last error", "error", fleet.errors),
+    ):
+        yield _family(f"tern_boards_{name}", text, label, values)
+    if fleet.least_budget is not None:
+        text = "Least epsilon left to the first device of a board heard within a day, as the board reports it"
+        yield GaugeMetricFamily("tern_budget_left_least_epsilon", text, fleet.least_budget)
+
+
+def _of_gateways(shown: Snapshot) -> Iterator[Metric]:
+    yield _family("tern_gateways", "Gateways by connection state", "state", states(shown.gateways))
+    for name, text in (
+        ("devices", "Devices of each gateway"),
+        ("reports", "Reports that each gateway has counted in the current round"),
+        ("answered", "1 where a gateway has answered in the current round"),
+    ):
+        values = {gateway.name: int(getattr(gateway, name)) for gateway in shown.gateways}
+        yield _family(f"tern_gateway_{name}", text, "gateway", values)
+
+
+def _of_privacy(shown: Snapshot) -> Iterator[Metric]:
+    if shown.run is not None and (most := shown.run.costliest) is not None:
+        yield GaugeMetricFamily("tern_report_epsilon", "Largest epsilon that a report costs a device", most)
+    if (spent := curves.spent(shown)) is not None:
+        text = "Mean epsilon spent per device in this run (accepted reports only)"
+        yield GaugeMetricFamily("tern_epsilon_spent_mean", text, spent)
+
+
+def _family(name: str, text: str, label: str, values: Mapping[str, int]) -> GaugeMetricFamily:
+    family = GaugeMetricFamily(name, text, labels=[label])
+    for value, count in values.items():
+        family.add_metric([value], count)
+    return family

@@ -12,7 +12,6 @@ from rich.text import Text
 from ternhost.store.boards import BoardRow
 from ternhost.store.runs import FINISHED, RUNNING
 from ternhost.text import visible
-from ternhost.watch.braille import plot
 from ternhost.watch.curves import Curve, word
 from ternhost.watch.fleet_view import budget, failed
 from ternhost.watch.picture import Picture, counted
@@ -22,6 +21,8 @@ _WIDE = 70  # columns from which on a board has all of its own
 _CURVE_LINES = 5
 _MOST_NAMES = 10
 _LONG, _TOLD = ("board", "last error"), ("release",)  # columns of the boards that may be cut
+# The bits of the dots of a Braille character (from U+2800), by row and column.
+_DOTS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))
 _STATUS_STYLE = {RUNNING: "green", FINISHED: "blue"}
 
 
@@ -213,3 +214,29 @@ def _cells(board: BoardRow, now: float) -> list[str | Text]:
         visible(str(board.told.get("release") or "")),
         visible(board.error or ""),
     ]
+
+
+def plot(points: Sequence[tuple[float, float]], width: int, height: int) -> list[str]:
+    """Draw a curve of Braille characters, eight dots each, as `height` lines of `width` characters.
+
+    The x of the points ascend. The extreme values lie on the extreme rows of dots, a constant curve in the middle.
+    """
+    cells = [[0] * width for _ in range(height)]
+    if points:
+        columns, rows = 2 * width, 4 * height
+        first, last = points[0][0], points[-1][0]
+        low, high = min(y for _, y in points), max(y for _, y in points)
+
+        def column(x: float) -> int:
+            return round((x - first) / (last - first) * (columns - 1)) if last > first else 0
+
+        def row(y: float) -> int:
+            return round((high - y) / (high - low) * (rows - 1)) if high > low else rows // 2
+
+        at = [(column(x), row(y)) for x, y in points]
+        for (x0, y0), (x1, y1) in zip(at, at[1:] or at, strict=False):
+            steps = max(abs(x1 - x0), abs(y1 - y0), 1)
+            for i in range(steps + 1):
+                x, y = x0 + round((x1 - x0) * i / steps), y0 + round((y1 - y0) * i / steps)
+                cells[y // 4][x // 2] |= _DOTS[y % 4][x % 2]
+    return ["".join(chr(0x2800 + cell) for cell in line) for line in cells]

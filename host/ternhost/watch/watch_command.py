@@ -63,7 +63,7 @@ def run(args: argparse.Namespace) -> int:
     if asked := {name: path for name in _FILES if (path := getattr(args, name))}:
         for name, path in asked.items():
             try:
-                write_whole(Path(path), (files("ternhost") / "monitoring" / _FILES[name]).read_bytes())
+                write_whole(Path(path), (files("ternhost.watch") / _FILES[name]).read_bytes())
             except OSError as error:
                 raise StorageError(f"{path}: {error.strerror}", hint="name another file") from error
         print_result(asked, "\n".join(f"{name}: {path}" for name, path in asked.items()), args.json)

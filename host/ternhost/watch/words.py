@@ -1,18 +1,12 @@
-"""What the page says in words and tables, as text and as HTML in which everything from a store is escaped."""
+"""The words of the page and of the terminal: what a snapshot says, as text."""
 
 from __future__ import annotations
 
-import html
-import re
 import time
-from collections.abc import Iterable, Sequence
-from typing import Any
 
 from ternhost.store.snapshot import OpenRound, RunView, Snapshot
 from ternhost.watch import curves
 from ternhost.watch.fleet_view import states
-
-_AMOUNT = re.compile(r"[\d.,]+( (to [\d.,]+|%|ms|s|min|h|d))?")
 
 Tile = tuple[str, str, str]  # name, value, and what is to be known of it
 
@@ -135,63 +129,3 @@ def duration(seconds: float) -> str:
 def moment(when: float | None) -> str:
     """A moment, by the clock of this machine."""
     return "–" if when is None else time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(when))
-
-
-def table(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
-    """An HTML table; numbers and amounts are put to the right."""
-    lines = [[_cell(value) for value in row] for row in rows]
-    right = [
-        any(number for _, number in column) and all(number or text in ("–", "") for text, number in column)
-        for column in zip(*lines, strict=True)
-    ]
-    right = right or [False] * len(head)
-    tags = [" class=number" if own else "" for own in right]
-    header = "".join(f"<th scope=col{tag}>{text(name)}" for name, tag in zip(head, tags, strict=True))
-    body = "".join(
-        "<tr>" + "".join(f"<td{tag}>{text(cell)}" for (cell, _), tag in zip(line, tags, strict=True))
-        for line in lines
-    )
-    return (
-        f"<div class=scroll tabindex=0><table><thead><tr>{header}</thead><tbody>{body}</tbody></table></div>"
-    )
-
-
-def _cell(value: Any) -> tuple[str, bool]:
-    if value is None:
-        return "–", False
-    if isinstance(value, float):
-        return f"{value:.4g}", True
-    if isinstance(value, int):
-        return f"{value:,}", True
-    return str(value), _AMOUNT.fullmatch(str(value)) is not None
-
-
-def tile_html(shown: Iterable[Tile]) -> str:
-    """Tiles as HTML."""
-    return "".join(
-        f"<div class=tile><div class=name>{text(name)}</div><div class=value>{text(value)}</div>"
-        f"<div class=more>{text(more)}</div></div>"
-        for name, value, more in shown
-    )
-
-
-def first(now: Snapshot) -> str:
-    """What is seen before the page's program has been loaded: the same head and tiles, without it."""
-    return (
-        f"<div id=first class=tern><div class=tern-head><h1>{text(title(now))}</h1>"
-        f"<span class=badge>{text(status(now))}</span><span class=soft>{text(lead(now))}</span></div>"
-        f"<div class=tiles>{tile_html(tiles(now))}</div></div>"
-    )
-
-
-def empty(message: str) -> str:
-    """Why there is nothing to see, and what to do; what stands between backquotes is a command."""
-    parts = text(message).split("`")
-    return (
-        "<p class=empty>" + "".join(f"<code>{p}</code>" if i % 2 else p for i, p in enumerate(parts)) + "</p>"
-    )
-
-
-def text(value: Any) -> str:
-    """As HTML."""
-    return html.escape(str(value), quote=True)

@@ -8,8 +8,8 @@ from __future__ import annotations
 import math
 
 from tern.card import T
-from ternhost.privacy.base import Design, check_levels, checked, exp_bound, table
-from ternhost.privacy.mechanism import Mechanism, untried
+from ternhost.privacy.base import exp_bound, table
+from ternhost.privacy.mechanism import fixed, untried
 
 
 def constant(epsilon: float) -> float:
@@ -32,17 +32,7 @@ def card(epsilon: int) -> bytes:
     return table((-1, 1), ((T - least, least), (least, T - least)))
 
 
-def design(epsilon: int, levels: int | None = None) -> Design:
-    check_levels(levels, 2, 2, 2)
-    return checked("duchi", epsilon, card(epsilon))
-
-
-def design_harmony(epsilon: int, levels: int | None = None) -> Design:
-    check_levels(levels, 2, 2, 2)
-    return checked(
-        "harmony", epsilon, card(epsilon), "the same distribution as Duchi's mechanism, so its card"
-    )
-
-
-DUCHI = Mechanism("duchi", design, variance=variance, worst_variance=worst_variance)
-HARMONY = Mechanism("harmony", design_harmony, tries=untried)
+DUCHI = fixed("duchi", 2, card, variance=variance, worst_variance=worst_variance)
+HARMONY = fixed(
+    "harmony", 2, card, lambda _: ("the same distribution as Duchi's mechanism, so its card",), tries=untried
+)

@@ -19,8 +19,7 @@ CATEGORIES = 4
 def frequency_variance(epsilon: float, categories: int, frequency: float = 0.0) -> float:
     """Variance of one report's estimate of a category's frequency."""
     e = math.exp(epsilon)
-    k = categories
-    return (k - 2 + e) / (e - 1) ** 2 + frequency * (k - 2) / (e - 1)
+    return (categories - 2 + e) / (e - 1) ** 2 + frequency * (categories - 2) / (e - 1)
 
 
 def card(epsilon: int, categories: int) -> bytes:

@@ -7,7 +7,7 @@ Rounding the coin's probability changes the variance, never the privacy.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from tern import card as cards
@@ -44,61 +44,15 @@ def hm_tp_share(epsilon: float) -> float:
     return max(0.0, 1 - curve / (1 + curve) * (1 + 1 / root))
 
 
-def hm_variance(epsilon: float, x: float) -> float:
-    share = hm_share(epsilon)
-    pm = piecewise.variance(epsilon, piecewise.t_pm(epsilon), x)
-    return share * pm + (1 - share) * duchi.variance(epsilon, x)
-
-
-def hm_worst_variance(epsilon: float) -> float:
-    return max(hm_variance(epsilon, 0), hm_variance(epsilon, 1))  # a parabola about 0
-
-
-def hm_tp_variance(epsilon: float, x: float) -> float:
-    share = hm_tp_share(epsilon)
-    sub = piecewise.variance(epsilon, piecewise.t_sub(epsilon), x)
-    return share * sub + (1 - share) * three_outputs.variance(epsilon, x)
-
-
-def hm_tp_worst_variance(epsilon: float) -> float:
-    """In |x| a parabola: its top lies at an end or where its slope is 0."""
-    first, middle, last = (hm_tp_variance(epsilon, x) for x in (0.0, 0.5, 1.0))
+def _worst(variance: Callable[[float, float], float], epsilon: float) -> float:
+    """The maximum of a variance that is a parabola in |x|: at an end, or where its slope is 0."""
+    first, middle, last = (variance(epsilon, x) for x in (0.0, 0.5, 1.0))
     bend = 2 * (first - 2 * middle + last)
-    tops = [first, last]
+    candidates = [first, last]
     if bend < 0:
         top = (first - last + bend) / (2 * bend)
-        tops.append(hm_tp_variance(epsilon, min(max(top, 0.0), 1.0)))
-    return max(tops)
-
-
-def _mixed(
-    name: str, epsilon: int, levels: int | None, share: float, t: float, second: bytes, window: str
-) -> Design:
-    others: int = cards.decode(second).symbols
-    count = check_levels(levels, LEVELS, others + 2, MAX_SYMBOLS)
-    first, note = piecewise.paper_card(epsilon, count - others, t, window)
-    threshold = min(max(round(share * T), 1), T - 1)
-    return checked(
-        name, epsilon, mixture(threshold, first, second), f"piecewise with probability {share:.6g}: {note}"
-    )
-
-
-def design_hm(epsilon: int, levels: int | None = None, window: str = "paper") -> Design:
-    real = epsilon / MICRO
-    share = hm_share(real)
-    second = duchi.card(epsilon)
-    if share == 0:
-        return checked("hm", epsilon, second, f"up to epsilon {_HM_FROM} HM is Duchi's mechanism")
-    return _mixed("hm", epsilon, levels, share, piecewise.t_pm(real), second, window)
-
-
-def design_hm_tp(epsilon: int, levels: int | None = None, window: str = "paper") -> Design:
-    real = epsilon / MICRO
-    share = hm_tp_share(real)
-    second = three_outputs.card(epsilon)
-    if share == 0:
-        return checked("hm-tp", epsilon, second, f"up to epsilon {_HM_TP_FROM} HM-TP is Three-Outputs")
-    return _mixed("hm-tp", epsilon, levels, share, piecewise.t_sub(real), second, window)
+        candidates.append(variance(epsilon, min(max(top, 0.0), 1.0)))
+    return max(candidates)
 
 
 def _tries(most: int) -> Iterator[Mapping[str, Any]]:
@@ -106,21 +60,60 @@ def _tries(most: int) -> Iterator[Mapping[str, Any]]:
         yield {"levels": min(most, LEVELS), "window": "best"}
 
 
-HM = Mechanism(
+def _hybrid(
+    name: str,
+    share: Callable[[float], float],
+    t: Callable[[float], float],
+    other_card: Callable[[int], bytes],
+    other_variance: Callable[[float, float], float],
+    without: str,
+) -> Mechanism:
+    """A piecewise mechanism of parameter t with probability `share`, else the other one.
+
+    without: the note of the design where the share is 0.
+    """
+
+    def variance(epsilon: float, x: float) -> float:
+        piecewise_share = share(epsilon)
+        window = piecewise.variance(epsilon, t(epsilon), x)
+        return piecewise_share * window + (1 - piecewise_share) * other_variance(epsilon, x)
+
+    def design(epsilon: int, levels: int | None = None, window: str = "paper") -> Design:
+        real = epsilon / MICRO
+        piecewise_share, second = share(real), other_card(epsilon)
+        if piecewise_share == 0:
+            return checked(name, epsilon, second, without)
+        others: int = cards.decode(second).symbols
+        count = check_levels(levels, LEVELS, others + 2, MAX_SYMBOLS)
+        first, note = piecewise.paper_card(epsilon, count - others, t(real), window)
+        threshold = min(max(round(piecewise_share * T), 1), T - 1)
+        note = f"piecewise with probability {piecewise_share:.6g}: {note}"
+        return checked(name, epsilon, mixture(threshold, first, second), note)
+
+    return Mechanism(
+        name,
+        design,
+        (piecewise.WINDOW,),
+        variance=variance,
+        worst_variance=lambda epsilon: _worst(variance, epsilon),
+        levels=LEVELS,
+        tries=_tries,
+    )
+
+
+HM = _hybrid(
     "hm",
-    design_hm,
-    (piecewise.WINDOW,),
-    variance=hm_variance,
-    worst_variance=hm_worst_variance,
-    levels=LEVELS,
-    tries=_tries,
+    hm_share,
+    piecewise.t_pm,
+    duchi.card,
+    duchi.variance,
+    f"up to epsilon {_HM_FROM} HM is Duchi's mechanism",
 )
-HM_TP = Mechanism(
+HM_TP = _hybrid(
     "hm-tp",
-    design_hm_tp,
-    (piecewise.WINDOW,),
-    variance=hm_tp_variance,
-    worst_variance=hm_tp_worst_variance,
-    levels=LEVELS,
-    tries=_tries,
+    hm_tp_share,
+    piecewise.t_sub,
+    three_outputs.card,
+    three_outputs.variance,
+    f"up to epsilon {_HM_TP_FROM} HM-TP is Three-Outputs",
 )

@@ -27,13 +27,8 @@ from ternhost.privacy.base import MICRO, Design, finish
 from ternhost.privacy.mechanism import Mechanism, Option, untried
 from ternhost.privacy.mechanisms import duchi, grr
 
-BUDGETS = (
-    5.0,
-    4.0,
-    3.0,
-    2.0,
-    1.0,
-)  # the paper's, in units of the smallest: the highest values are the most private
+# The paper's budgets, in units of the smallest: the highest values are the most private.
+BUDGETS = (5.0, 4.0, 3.0, 2.0, 1.0)
 MAX_RANGES = 16
 
 
@@ -167,9 +162,7 @@ def design(epsilon: int, levels: int | None = None, budgets: Sequence[float] = B
     if low == 0:
         raise UsageError(f"LHP has no cards at epsilon {epsilon / MICRO} with these budgets")
     lhp = at(low)
-    names = [f"level {t + 1}" for t in range(lhp.ranges)] + [
-        f"value at level {t + 1}" for t in range(lhp.ranges)
-    ]
+    names = [f"{what} {t + 1}" for what in ("level", "value at level") for t in range(lhp.ranges)]
     parts = tuple(zip(names, (card.data for card in lhp.level_cards + lhp.value_cards), strict=True))
     kept = [card.epsilon / MICRO for card in reversed(lhp.value_cards)]
     notes = (

@@ -10,8 +10,8 @@ import math
 
 from tern.card import MAX_KNOT_BITS, T
 from ternhost.privacy import integers
-from ternhost.privacy.base import MICRO, Design, check_levels, checked, exp_bound, table
-from ternhost.privacy.mechanism import Mechanism
+from ternhost.privacy.base import MICRO, exp_bound, table
+from ternhost.privacy.mechanism import fixed
 from ternhost.privacy.mechanisms import duchi
 
 _LEVELS = (-1, 0, 1)
@@ -95,19 +95,6 @@ def _three_knots(least: int, zero: int, outer: int) -> bytes:
     return table(_LEVELS, ((most, zero, least), (outer, T - 2 * outer, outer), (least, zero, most)))
 
 
-def design(epsilon: int, levels: int | None = None) -> Design:
-    check_levels(levels, 3, 3, 3)
-    notes = []
-    if zero_probability(epsilon / MICRO) == 0:
-        notes.append("up to epsilon ln 2 Three-Outputs never reports 0: it is Duchi's mechanism")
-    return checked("three-outputs", epsilon, card(epsilon), *notes)
-
-
-def design_rr3(epsilon: int, levels: int | None = None) -> Design:
-    check_levels(levels, 3, 3, 3)
-    return checked("rr3", epsilon, rr3_card(epsilon))
-
-
 def better_constant(epsilon: float) -> float:
     """C of 3R (above epsilon 0.6475325)."""
     e = math.exp(epsilon)
@@ -154,14 +141,17 @@ def better_card(epsilon: int) -> bytes:
     return integers.certified_table(_LEVELS, rows, epsilon)
 
 
-def design_better(epsilon: int, levels: int | None = None) -> Design:
-    check_levels(levels, 3, 3, 3)
-    notes = []
-    if epsilon <= _BETTER_FROM * MICRO:
-        notes.append("up to epsilon 0.6475325 Duchi's mechanism is better")
-    return checked("3r", epsilon, better_card(epsilon), *notes)
+def _notes(epsilon: int) -> list[str]:
+    never_zero = zero_probability(epsilon / MICRO) == 0
+    return ["up to epsilon ln 2 Three-Outputs never reports 0: it is Duchi's mechanism"] * never_zero
 
 
-THREE_OUTPUTS = Mechanism("three-outputs", design, variance=variance, worst_variance=worst_variance)
-RR3 = Mechanism("rr3", design_rr3)
-BETTER = Mechanism("3r", design_better, variance=better_variance, worst_variance=better_worst_variance)
+def _better_notes(epsilon: int) -> list[str]:
+    return ["up to epsilon 0.6475325 Duchi's mechanism is better"] * (epsilon <= _BETTER_FROM * MICRO)
+
+
+THREE_OUTPUTS = fixed("three-outputs", 3, card, _notes, variance=variance, worst_variance=worst_variance)
+RR3 = fixed("rr3", 3, rr3_card)
+BETTER = fixed(
+    "3r", 3, better_card, _better_notes, variance=better_variance, worst_variance=better_worst_variance
+)

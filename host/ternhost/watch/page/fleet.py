@@ -9,10 +9,9 @@ import time
 from nicegui import ui
 
 from ternhost.store.snapshot import Snapshot
-from ternhost.watch import words
 from ternhost.watch.fleet_view import budget, fleet_of
-from ternhost.watch.page import charts, table
-from ternhost.watch.page.section import Chart, Html, Section, card, cards
+from ternhost.watch.page import charts, live_store
+from ternhost.watch.page.elements import Chart, Html, Section, card, cards, empty
 
 _EVERY = (
     2.0  # seconds from one time that the rows in sight are fetched to the next, where boards have changed
@@ -117,14 +116,14 @@ class Fleet(Section):
         self._grid.run_grid_method("purgeInfiniteCache")
 
     def show(self, now: Snapshot) -> None:
-        self._none.set("" if now.boards else words.empty(_NONE))
+        self._none.set("" if now.boards else empty(_NONE))
         self._all.set_visibility(bool(now.boards))
         if not now.boards:
             return
         changes = self.live.table.changes
         if self._counted != changes:
             self._counted = changes
-            counts = table.summary(now.boards)
+            counts = live_store.summary(now.boards)
             self._count.text = ", ".join(f"{count:,} {name}" for name, count in counts.items())
         self._left.set(changes, lambda: _histogram(now))
         self._releases.set(changes, lambda: _releases(now))

@@ -1,19 +1,26 @@
-"""The section Learning: the curve of what was learned, beside what could be, and what was chosen round by round."""
+"""The sections Learning and Runs: the learning curve of this run, and those of several runs."""
 
 from __future__ import annotations
 
+import asyncio
 import shlex
+import time
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from nicegui import ui
+from nicegui import background_tasks, ui
 
 from ternhost.learn import judging
-from ternhost.store.snapshot import Snapshot
+from ternhost.store.snapshot import RunView, Snapshot
 from ternhost.watch import curves, words
+from ternhost.watch.curves import Curve
 from ternhost.watch.page import charts
-from ternhost.watch.page.section import Chart, Html, Section, card, cards
+from ternhost.watch.page.elements import Chart, Html, Section, card, cards, empty, table
 
+_EVERY = 5.0  # seconds
+_MOST = 6  # curves, that lines can tell apart
+_SHOWN = 100  # runs of the table
 _NO_RUN = (
     "No run has begun. Begin one: `tern train --fleet simulated:10000` or `tern serve --fleet mqtt:my-fleet`."
 )
@@ -74,14 +81,14 @@ class Learning(Section):
                 else None
             ),
         )
-        self._empty.set("" if drawn else words.empty(_why_empty(now, known)))
+        self._empty.set("" if drawn else empty(_why_empty(now, known)))
         self._figures.set(_figures(now, known) if drawn else "")
-        for chart, empty, name, label in (
+        for chart, none, name, label in (
             (self._range, self._no_range, "tau", "range (tau)"),
             (self._rate, self._no_rate, "rate", "learning rate"),
         ):
             some = chart.set(where, partial(_stepped, now, name, label, by))
-            empty.set("" if some else words.empty(_none_chosen(now)))
+            none.set("" if some else empty(_none_chosen(now)))
 
 
 def _stepped(now: Snapshot, name: str, label: str, by: str) -> dict[str, Any] | None:
@@ -129,4 +136,138 @@ def _figures(now: Snapshot, known: list[str]) -> str:
             ]
         )
     head = ("held-out records", "now", "95 % interval", "without privacy", "no features", "that is")
-    return words.table(head, rows)
+    return table(head, rows)
+
+
+class Compare(Section):
+    """The run of the page is drawn with the newest that are like it, until others are chosen."""
+
+    def build(self) -> None:
+        self._looked, self._looking, self._ended = -_EVERY, False, False
+        with cards():
+            with card("Runs compared", wide=True):
+                with ui.element("div").classes("controls"):
+                    self._which = ui.select([], multiple=True, label="runs", on_change=self._again).props(
+                        f"dense outlined use-chips max-values={_MOST}"
+                    )
+                    self._measure = ui.toggle([], on_change=self._again).props(
+                        "dense no-caps aria-label=figure"
+                    )
+                    self._by = ui.toggle(
+                        {curves.REPORTS: "reports", curves.ROUNDS: "rounds", curves.EPSILON: curves.EPSILON},
+                        value=curves.REPORTS,
+                        on_change=self._again,
+                    ).props("dense no-caps aria-label=axis")
+                self._chart = Chart("learning curves of several runs")
+                self._none = Html()
+            with card("Runs here", wide=True):
+                self._table = Html()
+
+    def show(self, now: Snapshot) -> None:
+        self.tick(now)
+
+    def tick(self, now: Snapshot) -> None:
+        if time.monotonic() - self._looked >= _EVERY and not self._looking:
+            self._looking = True
+            background_tasks.create(self._look(), name="tern runs")
+
+    def _again(self) -> None:
+        self._looked = -_EVERY
+        self.tick(self.live.now)
+
+    async def _look(self) -> None:
+        try:
+            asked = list(self._which.value or ()), self._by.value or curves.REPORTS, self._measure.value
+            runs, names, drawn, measures, measure = await asyncio.to_thread(self._read, *asked)
+        finally:
+            self._looking = False
+            self._looked = time.monotonic()
+        if self._chart.deleted:
+            return
+        if [*self._which.options] != [*runs]:
+            self._which.set_options([*runs], value=[name for name in self._which.value or () if name in runs])
+        if not self._which.value and drawn:
+            self._which.value = names
+        if self._measure.options != measures:
+            self._measure.set_options(measures, value=measure)
+        named = dict(zip(titles([runs[name] for name in drawn]), drawn.values(), strict=True))
+        key = (measure, asked[1], tuple((name, own.points) for name, own in named.items()))
+        some = self._chart.set(
+            key, lambda: charts.compared(named, measure, asked[1]) if named and measure else None
+        )
+        self._none.set("" if some else empty("No run with a figure has ended a round: choose others above."))
+        self._table.set(_runs_table([*runs.values()]))
+
+    def _read(
+        self, wanted: Sequence[str], by: str, measure: str | None
+    ) -> tuple[dict[str, RunView], list[str], dict[str, Curve], dict[str, str], str | None]:
+        found = self.others.runs()
+        runs = {name: run for name, (_, run) in found.items()}
+        here = self.live.now.run
+        names = [name for name in wanted if name in runs] or alike(
+            here.name if here else None, [*runs.values()]
+        )
+        histories = {name: self.others.history(found[name][0], name) for name in names}
+        measures = {
+            one: curves.word(one)
+            for name in names
+            for one in curves.measures(found[name][1], histories[name].history)
+        }
+        if measure not in measures:
+            measure = next(iter(measures), None)
+        drawn = {}
+        for name, own in histories.items():
+            if measure is not None and own.history:
+                made = curves.curve(own.run, own.history, measure, by, own.devices)
+                if made.points and (by != curves.EPSILON or by in curves.axes(own.run, own.devices)):
+                    drawn[name] = made
+        return runs, names, drawn, measures, measure
+
+
+def alike(name: str | None, runs: Sequence[RunView]) -> list[str]:
+    """The names of the runs to begin with: that one, and the first of the same data that tell the same figure."""
+    telling = [run for run in runs if run.references.get("measures")]
+    able = [run for run in telling if run.rounds]
+    own = next((run for run in telling if run.name == name), next(iter(able), None))
+    if own is None:
+        return []
+    figure, data = own.references["measures"][0], own.options.get("dataset")
+    like = [
+        run for run in able if run.options.get("dataset") == data and figure in run.references["measures"]
+    ]
+    return list(dict.fromkeys([own.name, *(run.name for run in like)]))[:_MOST]
+
+
+def titles(runs: Sequence[RunView]) -> list[str]:
+    """The names of runs, with their data where these differ: figures of other records are no better or worse."""
+    data = [str(run.options.get("dataset")) for run in runs]
+    return [
+        f"{run.name} ({own})" if len({*data}) > 1 else run.name for run, own in zip(runs, data, strict=True)
+    ]
+
+
+def _runs_table(runs: Sequence[RunView]) -> str:
+    rows = []
+    for run in runs[:_SHOWN]:
+        epsilon = max((float(own["epsilon_run"]) for own in run.classes), default=None)
+        paid = None if epsilon is None else f"{epsilon:.4g} {words.reckoned(run)}".removesuffix(" in the run")
+        mechanisms = sorted({str(own["mechanism"]) for own in run.classes})
+        rows.append(
+            [
+                run.name,
+                words.moment(run.began),
+                run.status,
+                run.algorithm,
+                run.options.get("dataset"),
+                run.fleet,
+                ", ".join(mechanisms) or None,
+                paid,
+                run.rounds,
+                run.reports,
+                words.duration(run.seconds),
+            ]
+        )
+    head = (
+        "run", "began", "status", "algorithm", "data", "fleet", "mechanism", "epsilon", "rounds", "reports", "took",
+    )  # fmt: skip
+    return table(head, rows) if rows else empty("No run has begun.")

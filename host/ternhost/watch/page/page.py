@@ -7,14 +7,13 @@ from typing import Any
 from nicegui import ui
 
 from ternhost.watch import words
-from ternhost.watch.page import style
-from ternhost.watch.page.compare import Compare
+from ternhost.watch.page import elements
+from ternhost.watch.page.elements import Section
 from ternhost.watch.page.fleet import Fleet
-from ternhost.watch.page.learning import Learning
+from ternhost.watch.page.learning import Compare, Learning
 from ternhost.watch.page.live_store import EVERY, LiveStore, Others
 from ternhost.watch.page.privacy import Privacy
 from ternhost.watch.page.rounds import Rounds
-from ternhost.watch.page.section import Section
 
 SECTIONS: dict[str, type[Section]] = {
     "Learning": Learning,
@@ -50,8 +49,8 @@ class Page:
         self._live = live
         self._shown: tuple[int, str | None, str] | None = None
         self._head_shown: tuple[int, str] | None = None
-        ui.add_css(style.CSS)
-        ui.add_body_html(words.first(live.now))
+        ui.add_css(elements.CSS)
+        ui.add_body_html(elements.first(live.now))
         ui.colors(primary="#0072b2")
         self._dark = ui.dark_mode(None)
         with ui.element("main").classes("tern"):
@@ -103,7 +102,7 @@ class Page:
                 self._title._text = words.title(now)
                 self._title.update()
             self._status.text, self._lead.text = head[1], words.lead(now)
-            self._tiles.content = words.tile_html(words.tiles(now))
+            self._tiles.content = elements.tile_html(words.tiles(now))
         name = str(self._tabs.value)
         section = self._sections[name]
         section.tick(now)

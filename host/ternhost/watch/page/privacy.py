@@ -11,7 +11,7 @@ from ternhost.store.snapshot import LABEL, VALUE, Snapshot
 from ternhost.watch import curves, words
 from ternhost.watch.fleet_view import budgets
 from ternhost.watch.page import charts
-from ternhost.watch.page.section import Chart, Html, Section, card, cards
+from ternhost.watch.page.elements import Chart, Html, Section, card, cards, empty, table
 
 _UNKNOWN = "This run was begun by a version of tern that did not write it down; its report has it in the end."
 _CARD = (
@@ -39,7 +39,7 @@ class Privacy(Section):
 
     def show(self, now: Snapshot) -> None:
         classes = now.run.classes if now.run else ()
-        self._classes.set(_table(now) if classes else words.empty(_UNKNOWN if now.run else "No run yet."))
+        self._classes.set(_table(now) if classes else empty(_UNKNOWN if now.run else "No run yet."))
         self._lines.set(_lines(now))
         options = {i: f"class {i + 1}, epsilon {own['epsilon']:g}" for i, own in enumerate(classes)}
         if self._which.options != options:
@@ -47,7 +47,7 @@ class Privacy(Section):
         self._controls.set_visibility(len(options) > 1)
         data, what = _card(now, int(self._which.value or 0))
         some = self._card.set((data, what), lambda: _draw(data, what))
-        self._none.set("" if some else words.empty("No card is known yet."))
+        self._none.set("" if some else empty("No card is known yet."))
 
 
 def _card(now: Snapshot, of_class: int) -> tuple[str, str]:
@@ -88,7 +88,7 @@ def _table(now: Snapshot) -> str:
         "class", "share of devices", "epsilon a report", f"epsilon {words.reckoned(run)}", "spent so far, mean",
         "mechanism", "values a report", "levels", "card",
     )  # fmt: skip
-    return words.table(head, rows)
+    return table(head, rows)
 
 
 def _lines(now: Snapshot) -> str:
@@ -114,4 +114,4 @@ def _lines(now: Snapshot) -> str:
         middle = f"as boards said, less their reports since; half of {len(left):,} heard within a day"
         middle += f" have {half:.4g} or more"
         rows.append(("left, least of a board", left[0], middle))
-    return "<p></p>" + words.table(("epsilon of a device", "amount", "that is"), rows)
+    return "<p></p>" + table(("epsilon of a device", "amount", "that is"), rows)

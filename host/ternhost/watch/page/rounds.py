@@ -10,7 +10,7 @@ from ternhost.errors import UsageError
 from ternhost.store.snapshot import GatewayView, OpenRound, Snapshot
 from ternhost.watch import curves, words
 from ternhost.watch.page import charts
-from ternhost.watch.page.section import Chart, Html, Section, card, cards
+from ternhost.watch.page.elements import Chart, Html, Section, card, cards, empty, table
 from ternhost.watch.picture import counted
 
 _LAST = 12  # rounds of the table
@@ -59,12 +59,12 @@ class Rounds(Section):
             (opened and opened.number, len(arrivals), arrivals[-1:]),
             lambda: charts.arriving(arrivals, opened.wanted) if opened and len(arrivals) > 1 else None,
         )
-        self._idle.set("" if opened else words.empty(_why_idle(now)))
+        self._idle.set("" if opened else empty(_why_idle(now)))
         self._table.set(_table(now))
         self._refusals(now)
         last = now.history[-1]["round"] if now.history else None
         some = self._symbols.set((now.run and now.run.name, last), lambda: _symbols(now))
-        self._no_symbols.set("" if some else words.empty("No round has ended that says so."))
+        self._no_symbols.set("" if some else empty("No round has ended that says so."))
         self._gateways.set(_gateways(now))
         self.tick(now)
 
@@ -85,7 +85,7 @@ class Rounds(Section):
                 else None
             ),
         )
-        self._none.set("" if some else words.empty("No device has refused."))
+        self._none.set("" if some else empty("No device has refused."))
 
 
 def _why_idle(now: Snapshot) -> str:
@@ -118,7 +118,7 @@ def _table(now: Snapshot) -> str:
             ]
         )
     head = ("round", "began", "took", "asked", "reports", "refusals", "why", "ended by")
-    return words.table(head, rows) if rows else words.empty("No round has ended yet.")
+    return table(head, rows) if rows else empty("No round has ended yet.")
 
 
 def _symbols(now: Snapshot) -> dict[str, object] | None:
@@ -155,7 +155,7 @@ def _of_round(own: GatewayView) -> str:
 
 def _gateways(now: Snapshot) -> str:
     if not now.gateways:
-        return words.empty(_NO_GATEWAY)
+        return empty(_NO_GATEWAY)
     rows = [
         [
             own.name,
@@ -167,4 +167,4 @@ def _gateways(now: Snapshot) -> str:
         ]
         for own in now.gateways
     ]
-    return words.table(("gateway", "state", "last heard", "devices", "round under way", "it says"), rows)
+    return table(("gateway", "state", "last heard", "devices", "round under way", "it says"), rows)
