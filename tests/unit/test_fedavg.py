@@ -202,7 +202,7 @@ def test_a_run_beyond_the_budget_does_not_start():
     heard = []
     with pytest.raises(RefusedError, match="its budget has"):
         run("fedavg", "simulated:200", Watcher(status=heard.append), {"budget": "15"}, **FEDAVG)
-    with pytest.raises(RefusedError, match="cost each client epsilon 300"):
+    with pytest.raises(RefusedError, match="each client would spend epsilon 300"):
         run(
             "fedavg",
             "simulated:200",
@@ -221,7 +221,7 @@ def test_a_run_tells_what_it_costs_before_and_after():
     notes = []
     result = run("fedavg", "simulated:200", Watcher(note=notes.append), **FEDAVG)
     assert [note.split(": ")[1] for note in notes] == [
-        f"2 x {result['k']} weights (tau 0.25) at {8 / result['k']:g}"
+        f"2 reports of {result['k']} weights (tau 0.25), each weight at epsilon {8 / result['k']:g}"
     ]
     assert (result["rounds"], result["reports"]) == (5, 300)
     (account,) = result["accounting"]

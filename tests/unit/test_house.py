@@ -34,7 +34,7 @@ BESIDE = {"ternhost.experiments": "simulated"}  # what experiments run on
 MOST_LINES = {
     "firmware": 7271,
     "ternhost/": 1121,
-    "ternhost/cli": 1415,
+    "ternhost/cli": 1399,
     "ternhost/count": 1263,
     "ternhost/datasets": 1411,
     "ternhost/experiments": 3243,

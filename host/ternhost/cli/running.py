@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ternhost import options as fields
@@ -23,19 +24,55 @@ if TYPE_CHECKING:
 Result = dict[str, Any]
 
 
-def add_run_command(subparsers: Any, name: str, summary: str, example: str) -> argparse.ArgumentParser:
-    """Add the command that runs the algorithms which name it as theirs; the first of them is the default."""
-    parser = add_command(subparsers, name, summary, example)
-    algorithms = algorithms_of(name)
-    if len(algorithms) > 1:
-        parser.add_argument(
-            "--algorithm", choices=tuple(algorithms), help=f"default: {next(iter(algorithms))}"
-        )
-    add_algorithm_options(parser, algorithms)
-    fields.add_arguments(parser, Where, leave_out=("fleet",))
-    add_run_options(parser, next(iter(algorithms.values())))
-    parser.set_defaults(func=run, command=name)
-    return parser
+@dataclass(frozen=True)
+class RunCommand:
+    """The command that runs the algorithms which name it as theirs; the first of them is the default."""
+
+    name: str
+    summary: str
+    example: str
+
+    def add_parser(self, subparsers: Any) -> None:
+        """Add the command's parser."""
+        parser = add_command(subparsers, self.name, self.summary, self.example)
+        algorithms = algorithms_of(self.name)
+        if len(algorithms) > 1:
+            parser.add_argument(
+                "--algorithm", choices=tuple(algorithms), help=f"default: {next(iter(algorithms))}"
+            )
+        add_algorithm_options(parser, algorithms)
+        fields.add_arguments(parser, Where, leave_out=("fleet",))
+        add_run_options(parser, next(iter(algorithms.values())))
+        parser.set_defaults(func=run, command=self.name)
+
+
+TRAIN = RunCommand(
+    "train",
+    "train a model on a fleet under local differential privacy",
+    """tern train --fleet emulated:8 --epsilon 2 --reports 20000 --group 500
+    tern train --mechanism pm-sub --levels 15 --epsilon 4 --fleet emulated:2 --reports 2000 --json
+    tern train --epsilons 1:0.5,2:0.3,4:0.2 --fleet simulated:100000 --reports 100000 --json
+    tern train --algorithm fedavg --mechanism pdpm --epsilon 8 --tau 0.25 --local-epochs 2 --fleet emulated:4
+    tern train --algorithm hiera --dataset synthetic-linear --model linear --epsilon 8 --fleet mqtt:my-broker
+    tern train --resume 20260102-030405""",
+)
+COLLECT = RunCommand(
+    "collect",
+    "estimate means and frequencies of what devices hold",
+    """tern collect --dataset wine --epsilon 4 --fleet emulated:2
+    tern collect --dataset flights --mechanism pm-sub --epsilon 4 --fleet simulated:300000 --json
+    tern collect --dataset flights-table --fleet simulated:300000 --name frequencies
+    tern collect --method hiera --epsilon 4 --fleet emulated:2
+    tern collect --resume 20260102-030405""",
+)
+INFER = RunCommand(
+    "infer",
+    "let devices classify their records and send the result under exact noise",
+    """tern infer --dataset digits --epsilon 8 --fleet emulated:2
+    tern infer --dataset iris --laplace-eval-eps 4 --eval-type CALINSKI_HARABASZ --fleet simulated:1000 --json
+    tern infer --dataset digits --answer label --epsilon 4 --fleet simulated:1000
+    tern infer --resume 20260102-030405""",
+)
 
 
 def algorithms_of(command: str) -> dict[str, type[Algorithm]]:

@@ -242,7 +242,7 @@ class Algorithm:
     def releases(self, of_class: int) -> list[Release]:
         """What a device of a class tells in the run."""
         design = self.designs[of_class]
-        what = "coordinates" if design.tau is None else f"weights (tau {design.tau:g})"
+        what = "coordinate" if design.tau is None else f"weight (tau {design.tau:g})"
         return [Release(what, design.card.epsilon, design.k, self.times)]
 
     def costs(self) -> list[int]:

@@ -230,8 +230,7 @@ class Collect(Algorithm):
         """The dearest of the parts, of which a client is asked one."""
         parts = self.plan[of_class]
         dearest = max(parts, key=lambda part: part.design.cost)
-        what = dearest.name if len(parts) == 1 else "attributes"
-        return [Release(what, dearest.design.card.epsilon, dearest.design.k, self.times)]
+        return [Release("attribute", dearest.design.card.epsilon, dearest.design.k, self.times)]
 
     def largest(self, of_class: int) -> int:
         return max(part.design.cost for part in self.plan[of_class])

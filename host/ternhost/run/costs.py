@@ -70,10 +70,12 @@ def cost_words(account: Account, before: int, left: int | None, endless: bool = 
     before, left: the most that a device has spent, and the least that a board says it may still spend, micro-epsilon.
     endless: the account is of a round.
     """
-    words = f"every round {account.words()}" if endless else account.words()
+    words = account.words("in every round") if endless else account.words()
     if before:
         total = (before + account.user_level) / MICRO
-        words += f"; {before / MICRO:g} was spent before" + ("" if endless else f", {total:g} for life")
+        words += f"; earlier runs cost up to {before / MICRO:g}" + (
+            "" if endless else f", {total:g} together"
+        )
         if account.budget is not None:
             words += f", of a budget of {account.budget / MICRO:g}"
     if left is not None:
