@@ -196,7 +196,7 @@ def test_what_is_told_before_and_after_is_of_the_share_that_is_asked(said, capsy
     assert (account["epsilon_user_level"], account["epsilon_budget"]) == (2, 10)
     assert tern(["serve", *fleet, "--new-model", "--share", "0.1", "--rounds", "3"]) == 0
     assert (
-        "each client spends epsilon 2 in total: 2 reports of one coordinate, each at epsilon 1"
+        "each client spends epsilon 2 in total: one report of one coordinate at epsilon 2\n"
         in capsys.readouterr().out
     )
 

@@ -11,10 +11,10 @@ from ternhost import options as fields
 from ternhost.cli.progress import ProgressPrinter
 from ternhost.command import add_command, print_result
 from ternhost.errors import UsageError
-from ternhost.learn.base import ALGORITHMS, Algorithm
+from ternhost.learn.base import ALGORITHMS, Learner, algorithms_of
 from ternhost.privacy import cards, mechanisms
 from ternhost.run import result as results
-from ternhost.run.options import Where
+from ternhost.run.options import Where, default_fleet, divided
 from ternhost.run.run import Run
 from ternhost.run.status import Watcher
 
@@ -42,7 +42,7 @@ class RunCommand:
             )
         add_algorithm_options(parser, algorithms)
         fields.add_arguments(parser, Where, leave_out=("fleet",))
-        add_run_options(parser, next(iter(algorithms.values())))
+        add_run_options(parser, self.name)
         parser.set_defaults(func=run, command=self.name)
 
 
@@ -75,26 +75,21 @@ INFER = RunCommand(
 )
 
 
-def algorithms_of(command: str) -> dict[str, type[Algorithm]]:
-    """The algorithms that a command runs."""
-    return {name: cls for name, cls in ALGORITHMS.items() if cls.command == command}
-
-
 def add_algorithm_options(
-    parser: argparse.ArgumentParser, algorithms: dict[str, type[Algorithm]], leave_out: tuple[str, ...] = ()
+    parser: argparse.ArgumentParser, algorithms: dict[str, type[Learner]], leave_out: tuple[str, ...] = ()
 ) -> None:
     """Add the options of these algorithms and of the mechanisms that they may use."""
     fields.add_arguments(parser, *(cls.Options for cls in algorithms.values()), leave_out=leave_out)
     mechanisms.add_options(parser)
 
 
-def add_run_options(parser: argparse.ArgumentParser, default: type[Algorithm]) -> None:
+def add_run_options(parser: argparse.ArgumentParser, command: str) -> None:
     """Add where a run is kept, and how it is told."""
     where = parser.add_argument_group("the run")
     where.add_argument(
         "--fleet",
         metavar="KIND:...",
-        help=f"the devices; 'tern fleet kinds' lists them (default: {default.fleet})",
+        help=f"the devices; 'tern fleet kinds' lists them (default: {default_fleet(command)})",
     )
     where.add_argument("--name", metavar="NAME", help="of the run and its directory (default: runs/<time>)")
     where.add_argument(
@@ -159,19 +154,12 @@ def named(args: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def chosen(args: argparse.Namespace, algorithms: dict[str, type[Algorithm]]) -> tuple[str, Any, Where]:
+def chosen(args: argparse.Namespace, algorithms: dict[str, type[Learner]]) -> tuple[str, Any, Where]:
     """The algorithm, its options, and where it runs, as named on the command line. Raises UsageError."""
     found = named(args)
     name = found.pop("algorithm", None) or next(iter(algorithms))
     cls = algorithms[name]
-    own, where = fields.names_of(cls.Options), fields.names_of(Where)
-    for other in found.keys() - own - where:
-        knows = [one for one, its in algorithms.items() if other in fields.names_of(its.Options)]
-        raise UsageError(
-            f"{fields.flag(other)} belongs to {' and '.join(knows)}, and this run is {name}",
-            hint=f"leave it out, or say --algorithm {knows[0]}",
-        )
-    options = {key: value for key, value in found.items() if key in own}
+    options, where = divided(cls, found, algorithms)
     if extra := mechanisms.options_named(args):
         mechanism = options.get("mechanism", getattr(cls.Options, "mechanism", None))
         if mechanism is None or "card" in options:
@@ -179,11 +167,10 @@ def chosen(args: argparse.Namespace, algorithms: dict[str, type[Algorithm]]) -> 
                 f"{extra[0]} is of a mechanism, and this run has none to choose", hint="leave it out"
             )
         options["mechanism_options"] = mechanisms.options_given(args, mechanism)
-    cls.check_named(options)
+    fields.check_named(cls.Options, options)
     if path := options.get("card"):
         options["card"] = cards.load(path).hex()
-    where_named = {key: value for key, value in found.items() if key in where}
-    return name, cls.Options(**options), Where(**{"fleet": cls.fleet, **where_named})
+    return name, cls.Options(**options), Where(**where)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -17,7 +17,7 @@ PATIENCE = 300.0  # seconds beyond a deadline: a round of simulated clients may 
 class RunView:
     """A run of a store. Times are seconds since 1970, `seconds` its own.
 
-    options, schedule: as it was begun with. references: what its figures are compared with (`Algorithm.references`),
+    options, schedule: as it was begun with. references: what its figures are compared with (`run.costs.references`),
     empty in a run of an earlier version.
     """
 
