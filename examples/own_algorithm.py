@@ -18,8 +18,8 @@ from ternhost.count import estimate
 from ternhost.count.questions import Question
 from ternhost.count.rounds import RoundResult
 from ternhost.datasets import Holdings
-from ternhost.learn.base import ALGORITHMS, Algorithm, Audience, Cohort, take
-from ternhost.learn.designs import Budgeted, Mechanised
+from ternhost.learn.base import ALGORITHMS, Audience, Cohort, Learner, take
+from ternhost.learn.designs import Budgeted, Mechanised, by_class
 from ternhost.options import option, require
 
 GROUP = "until"
@@ -43,12 +43,13 @@ class Options(Mechanised, Budgeted):
         require(self.most >= 1, "most", "1 or more", self.most)
 
 
-class Until(Algorithm):
+class Until(Learner):
     """Asks each client once. All that it learns is a row of counts."""
 
     name = "until"
     command = "collect"
     Options = Options
+    modules = ("collect",)  # of the device library, beside what every board has
 
     def __init__(self, options: Any, audience: Audience) -> None:
         self.options = options
@@ -68,10 +69,6 @@ class Until(Algorithm):
         self._round = 0
 
     @property
-    def modules(self) -> tuple[str, ...]:
-        return ("collect",)  # of the device library, beside what every board has
-
-    @property
     def done(self) -> bool:
         low, high = self._interval()
         return bool(self._round >= self.options.most or high - low <= self.options.width)
@@ -82,7 +79,7 @@ class Until(Algorithm):
         chosen = [int(j == self._column) for j in range(self._width)]
         return [
             (Question(wire.VALUES, chosen, 0, design.card.data, 1), own)
-            for _, design, own in self.parts(asked)
+            for _, design, own in by_class(self.designs, asked, self.options.seed)
         ]
 
     def learn(self, result: RoundResult, devices: Sequence[int] | Any) -> None:
@@ -121,7 +118,6 @@ class Until(Algorithm):
             "attribute": self.options.attribute,
             **self.figures(),
             "interval": list(self._interval()),
-            "epsilon_per_client": max(self.costs()) / 1_000_000,
             "card": design.card.data.hex(),
             "mechanism": design.mechanism,
         }

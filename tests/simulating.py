@@ -17,7 +17,7 @@ def fleet_of(algorithm, clients=None, seed=None):
     return SimulatedDriver(
         algorithm.holdings,
         clients or algorithm.clients,
-        algorithm.seed if seed is None else seed,
+        algorithm.options.seed if seed is None else seed,
         individual=algorithm.individual,
     )
 

@@ -15,14 +15,14 @@ import numpy.typing as npt
 
 from ternhost import extras
 from ternhost.errors import UsageError
-from ternhost.learn.base import ALGORITHMS, Algorithm
-from ternhost.options import names_of, options_of
+from ternhost.learn.base import ALGORITHMS, Learner, algorithms_of
+from ternhost.options import Option, options_of
 from ternhost.privacy import cards, mechanisms
 from ternhost.privacy.mechanisms import Design
 from ternhost.run import directory as places
 from ternhost.run import result as results
 from ternhost.run.device_model import DeviceModel
-from ternhost.run.options import Where
+from ternhost.run.options import Where, divided
 from ternhost.run.run import Run
 from ternhost.run.status import Status, Watcher
 
@@ -244,7 +244,8 @@ def _run(
     cls = ALGORITHMS.named(algorithm)
     if cls.command != command:
         raise UsageError(f"{algorithm} is not for ternhost.{command}", hint=f"call ternhost.{cls.command}")
-    own, where = _sorted_out(cls, command, {**options, "fleet": cls.fleet if fleet is None else fleet})
+    named = options if fleet is None else {**options, "fleet": fleet}
+    own, where = _divided(cls, command, named)
     going = Run.begin(
         algorithm,
         cls.Options(**own),
@@ -274,44 +275,30 @@ def _watcher(on_status: OnStatus | None) -> Watcher:
 # Options
 
 
-def _sorted_out(
-    cls: type[Algorithm], function: str, options: Mapping[str, Any]
+def _divided(
+    cls: type[Learner], function: str, options: Mapping[str, Any]
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """The options of the algorithm, and of where it runs. Raises TypeError, UsageError."""
-    fields = {own.name: own for own in (*options_of(cls.Options), *options_of(Where))}
-    known = {*fields, *(["mechanism_options"] if "mechanism" in fields else [])}
-    for name in options:
-        if name not in known:
-            raise _unknown(name, function, known, cls)
-    values = {
-        name: value if name in ("mechanism_options", "card") else _value(fields[name], value)
-        for name, value in options.items()
-    }
+    algorithms = algorithms_of(cls.command)
+    known = {own.name: own for of in algorithms.values() for own in options_of(of.Options)}
+    known |= {own.name: own for part in (cls.Options, Where) for own in options_of(part)}
+    values = {}
+    for name, value in options.items():
+        if name in known and name != "card":
+            values[name] = _value(known[name], value)
+        elif name in ("card", "mechanism_options"):
+            values[name] = value
+        else:
+            near = difflib.get_close_matches(name, known, 1)
+            hint = f"; is {near[0]!r} meant?" if near else ""
+            raise TypeError(f"{function}() has no option {name!r}{hint}")
     if values.get("card") is not None:
         values["card"] = _card(values["card"])
-    where = names_of(Where)
-    own = {name: value for name, value in values.items() if name not in where}
-    cls.check_named({name: value for name, value in own.items() if value is not None})
-    return own, {name: value for name, value in values.items() if name in where}
+    return divided(cls, values, algorithms)
 
 
-def _unknown(name: str, function: str, known: set[str], cls: type[Algorithm]) -> Exception:
-    others = [
-        other
-        for other, its in ALGORITHMS.items()
-        if its.command == cls.command and name in names_of(its.Options)
-    ]
-    if others:
-        return UsageError(
-            f"{name} belongs to {' and '.join(others)}, and this run is {cls.name}",
-            hint=f"leave it out, or say algorithm={others[0]!r}",
-        )
-    near = difflib.get_close_matches(name, known, 1)
-    return TypeError(f"{function}() has no option {name!r}" + (f"; is {near[0]!r} meant?" if near else ""))
-
-
-def _value(own: Any, value: Any) -> Any:
-    kind = own.metadata["option"]["kind"]
+def _value(own: Option, value: Any) -> Any:
+    kind: Any = own.type
     if value is None and own.default is None:
         return None
     try:

@@ -1,15 +1,70 @@
-"""Options that declare themselves: a dataclass field says what it means; parsers and messages are made of that."""
+"""Options that declare themselves: one record says what an option means; parsers and messages are made of it."""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import MISSING, Field, field, fields
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from ternhost.errors import UsageError
 
 _KEY = "option"
+_KINDS: dict[Callable[[str], Any], str] = {int: "a whole number", float: "a number"}
+
+
+@dataclass(frozen=True)
+class Option:
+    """An option: `--name` on the command line, and a keyword of what takes it.
+
+    type: turns the text of a command line into the value; it raises ValueError for a text that makes no sense.
+    choices: the values it can have, or what returns them. default: means the same as leaving the option out.
+    group: the heading it stands under. shown: how the help words the default (None: as it is; "": not at all).
+    instead_of: options that say the same.
+    """
+
+    name: str
+    help: str
+    type: Callable[[str], Any] = str
+    metavar: str | None = None
+    choices: Callable[[], Iterable[str]] | Sequence[str] = ()
+    default: Any = None
+    group: str = ""
+    shown: str | None = None
+    instead_of: Sequence[str] = ()
+
+    @property
+    def values(self) -> tuple[str, ...]:
+        """Its choices; none where any value may do."""
+        return tuple(self.choices() if callable(self.choices) else self.choices)
+
+    def read(self, text: str) -> Any:
+        """The value that `text` stands for. Raises UsageError."""
+        if self.values and text not in self.values:
+            raise UsageError(f"{flag(self.name)} must be one of {', '.join(self.values)}, not {text!r}")
+        try:
+            return self.type(text)
+        except ValueError:
+            wanted = _KINDS.get(self.type) or self.metavar or "something else"
+            raise UsageError(f"{flag(self.name)} must be {wanted}, not {text!r}") from None
+
+    def means_nothing(self, value: Any) -> bool:
+        """Whether `value` is what the option is when it is left out."""
+        return value is None or (type(value) is type(self.default) and value == self.default)
+
+    def add_to(self, parser: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:
+        """Add it to a parser, without its default."""
+        form: dict[str, Any] = {"type": self.type, "metavar": self.metavar, "choices": self.values or None}
+        if self.type is bool:
+            form = {"action": argparse.BooleanOptionalAction}
+        parser.add_argument(flag(self.name), help=self._help(), default=None, **form)
+
+    def _help(self) -> str:
+        shown = self.shown
+        if shown is None and self.default is not None:
+            shown = f"{self.default:g}" if isinstance(self.default, float) else str(self.default)
+        text = f"{self.help} (default: {shown})" if shown else self.help
+        return text.replace("%", "%%")
 
 
 def option(
@@ -19,32 +74,22 @@ def option(
     group: str,
     kind: Callable[[str], Any] = str,
     metavar: str | None = None,
-    choices: Callable[[], Iterable[str]] | Sequence[str] | None = None,
+    choices: Callable[[], Iterable[str]] | Sequence[str] = (),
     shown: str | None = None,
+    instead_of: Sequence[str] = (),
 ) -> Any:
-    """A dataclass field that is also an option of the command line.
-
-    text: its help. group: the heading it stands under. choices: the values it can have, or what returns them.
-    shown: how the help words the default (None: as it is; "": not at all).
-    """
-    told = {
-        "help": text,
-        "group": group,
-        "kind": kind,
-        "metavar": metavar,
-        "choices": choices,
-        "shown": shown,
-    }
+    """A dataclass field that is also an `Option`, with the name of the field."""
+    told = Option("", text, kind, metavar, choices, default, group, shown, instead_of)
     return field(default=default, metadata={_KEY: told})
 
 
-def options_of(cls: Any) -> list[Field[Any]]:
-    """The fields of a dataclass that are options of the command line, in order."""
-    return [own for own in fields(cls) if _KEY in own.metadata]
+def options_of(cls: Any) -> list[Option]:
+    """The options that a dataclass declares, in order."""
+    return [replace(own.metadata[_KEY], name=own.name) for own in fields(cls) if _KEY in own.metadata]
 
 
 def names_of(cls: Any) -> set[str]:
-    """The names of those fields."""
+    """Their names."""
     return {own.name for own in options_of(cls)}
 
 
@@ -62,30 +107,9 @@ def add_arguments(parser: argparse.ArgumentParser, *classes: Any, leave_out: Ite
             if own.name in seen:
                 continue
             seen.add(own.name)
-            told = own.metadata[_KEY]
-            group = groups.get(told["group"])
-            if group is None:
-                group = groups[told["group"]] = parser.add_argument_group(told["group"])
-            group.add_argument(flag(own.name), help=_help(own), default=None, **_form(told))
-
-
-def _form(told: Any) -> dict[str, Any]:
-    choices = told["choices"]() if callable(told["choices"]) else told["choices"]
-    form: dict[str, Any] = {"type": told["kind"], "metavar": told["metavar"]}
-    if told["kind"] is bool:
-        return {"action": argparse.BooleanOptionalAction}
-    if choices is not None:
-        form["choices"] = tuple(choices)
-    return form
-
-
-def _help(own: Field[Any]) -> str:
-    told = own.metadata[_KEY]
-    shown = told["shown"]
-    if shown is None and own.default is not MISSING and own.default is not None:
-        shown = f"{own.default:g}" if isinstance(own.default, float) else str(own.default)
-    text = f"{told['help']} (default: {shown})" if shown else str(told["help"])
-    return text.replace("%", "%%")
+            if own.group not in groups:
+                groups[own.group] = parser.add_argument_group(own.group)
+            own.add_to(groups[own.group])
 
 
 def given(args: argparse.Namespace, *classes: Any) -> dict[str, Any]:
@@ -102,6 +126,19 @@ def require(condition: bool, name: str, must: str, value: object) -> None:
 
 def exclude(named: Iterable[str], *alternatives: str) -> None:
     """Raise UsageError where more than one of these options was named, which say the same."""
-    found = [name for name in alternatives if name in named]
-    if len(found) > 1:
-        raise UsageError(f"{flag(found[0])} and {flag(found[1])} say the same", hint="give one of them")
+    both = [name for name in alternatives if name in named]
+    if len(both) > 1:
+        raise UsageError(f"{flag(both[0])} and {flag(both[1])} say the same", hint="give one of them")
+
+
+def check_named(cls: Any, named: Mapping[str, Any]) -> None:
+    """Raise UsageError where options of a dataclass were named that do not go together.
+
+    Its `ONLY_WITH`, if it has one, says which options need a value of another one: name -> (other, value).
+    """
+    for own in options_of(cls):
+        for other in own.instead_of:
+            exclude(named, own.name, other)
+    for name, (other, value) in getattr(cls, "ONLY_WITH", {}).items():
+        if name in named and named.get(other, getattr(cls, other)) != value:
+            raise UsageError(f"{flag(name)} belongs to {value}", hint=f"say {flag(other)} {value}")

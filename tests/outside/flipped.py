@@ -4,8 +4,9 @@ import math
 
 from tern.card import T
 from ternhost.errors import UsageError
+from ternhost.options import Option
 from ternhost.privacy.base import Design, check_levels, checked, exp_bound, table
-from ternhost.privacy.mechanism import Mechanism, Option
+from ternhost.privacy.mechanism import Mechanism
 
 
 def design(epsilon: int, levels: int | None = None, flip: float = 0.0) -> Design:

@@ -9,10 +9,8 @@ from ternhost.privacy.accounting import Account, Release
 
 def test_releases_add_up_over_rounds_coordinates_attributes_and_results() -> None:
     account = Account()
-    account.charge([Release("gradient coordinates", 500_000, values=2, times=30)])
-    account.charge(
-        [Release("attributes", 250_000, values=4), Release("inference result", 1_000_000, times=3)]
-    )
+    account.charge([Release("gradient coordinate", 500_000, values=2, times=30)])
+    account.charge([Release("attribute", 250_000, values=4), Release("inference result", 1_000_000, times=3)])
     assert account.user_level == 30_000_000 + 1_000_000 + 3_000_000
     assert account.record_level == account.user_level
     assert account.left is None
@@ -43,15 +41,34 @@ def test_record_level_is_what_the_firmware_does(batch: int, records: int, times:
 
 def test_a_plan_beyond_the_budget_is_refused_before_it_starts() -> None:
     account = Account(budget=5_000_000)
-    plan = [Release("weights", 100_000, values=10, times=3)]
+    plan = [Release("weight", 100_000, values=10, times=3)]
     account.charge(plan)
     assert account.left == 2_000_000
     assert account.would_exceed(plan) == 1_000_000
-    with pytest.raises(RefusedError, match=r"cost each client epsilon 3 .*has 2 left"):
+    with pytest.raises(
+        RefusedError,
+        match=r"spend epsilon 3, .*has 2 left: 3 reports of 10 weights, each weight at epsilon 0.1",
+    ):
         account.charge(plan)
     assert account.user_level == 3_000_000
-    account.charge([Release("weights", 100_000, values=10, times=2)])
+    account.charge([Release("weight", 100_000, values=10, times=2)])
     assert account.left == 0
+
+
+@pytest.mark.parametrize(
+    ("values", "times", "words"),
+    [
+        (1, 1, "one report of one coordinate at epsilon 0.5"),
+        (1, 20, "20 reports of one coordinate, each at epsilon 0.5"),
+        (3, 1, "one report of 3 coordinates, each coordinate at epsilon 0.5"),
+        (3, 20, "20 reports of 3 coordinates, each coordinate at epsilon 0.5"),
+    ],
+)
+def test_an_account_is_a_sentence(values: int, times: int, words: str) -> None:
+    account = Account(None, [Release("coordinate", 500_000, values, times)])
+    total = values * times / 2
+    assert account.words() == f"each client spends epsilon {total:g} in total: {words}"
+    assert account.words("in every round") == f"each client spends epsilon {total:g} in every round: {words}"
 
 
 def test_summary_names_both_levels() -> None:

@@ -141,7 +141,7 @@ def test_a_card_is_a_design_or_bytes_or_a_file(tmp_path):
     [
         ({"raports": 5}, TypeError, r"train\(\) has no option 'raports'; is 'reports' meant\?"),
         ({"bananas": 5}, TypeError, r"train\(\) has no option 'bananas'$"),
-        ({"local_rate": 2}, ternhost.UsageError, "local_rate belongs to fedavg, and this run is fedsgd"),
+        ({"local_rate": 2}, ternhost.UsageError, "--local-rate belongs to fedavg, and this run is fedsgd"),
         ({"seed": "one"}, TypeError, "seed must be a whole number, not 'one'"),
         ({"seed": 1.5}, TypeError, "seed must be a whole number, not 1.5"),
         ({"seed": True}, TypeError, "seed must be a whole number, not True"),

@@ -21,6 +21,7 @@ from ternhost.learn.base import Audience
 from ternhost.learn.collect import Collect, Options
 from ternhost.learn.designs import K_RULES
 from ternhost.privacy import certify, mechanisms
+from ternhost.run import costs
 
 EXTRACT = "AGE,HRSWORK1,SEX,MARST,REGION\n" + "".join(
     f"{20 + i % 60},{(7 * i) % 90},{1 + i % 2},{1 + i % 4 // 2},{i % 5 // 2}\n" for i in range(600)
@@ -145,10 +146,10 @@ def test_clients_are_divided_among_the_parts(people):
     assert [part.columns for part in parts] == [(0, 1), (2, 3), (4,)]
     assert [part.design.card.symbols for part in parts] == [3, 2, 3]
     assert [part.categories for part in parts] == [0, 2, 3]
-    assert algorithm.costs() == [max(part.design.cost for part in parts)]
-    assert algorithm.costs()[0] <= 10_000_000
-    (policy,) = set(algorithm.policies(np.arange(1, 6001), None))
-    assert policy.largest == policy.budget == algorithm.costs()[0]
+    assert costs.costs(algorithm) == [max(part.design.cost for part in parts)]
+    assert costs.costs(algorithm)[0] <= 10_000_000
+    (policy,) = set(costs.policies(algorithm, np.arange(1, 6001), None))
+    assert policy.largest == policy.budget == costs.costs(algorithm)[0]
     asked = algorithm.cohorts(range(1, 6001))
     assert [(question.model, list(question.parameters)) for question, _ in asked] == [
         (wire.VALUES, [1, 1, 0, 0, 0]),

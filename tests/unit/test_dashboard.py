@@ -15,6 +15,7 @@ from ternhost.learn import judging
 from ternhost.learn.base import ALGORITHMS, Audience, Standing
 from ternhost.learn.fedsgd import FedSGD, Options
 from ternhost.privacy import mechanisms
+from ternhost.run import costs
 from ternhost.run.options import Where
 from ternhost.run.run import Run
 from ternhost.store.boards import BoardRow
@@ -297,7 +298,7 @@ def test_every_run_says_when_it_begins_what_it_is_compared_with_in_the_end(tmp_p
 
 def test_records_of_the_devices_alone_are_compared_with_nothing():
     whom = Audience(devices=10, knows_records=False, standing=Standing(rounds=None))
-    found = FedSGD(Options(dimension=5), whom).references()
+    found = costs.references(FedSGD(Options(dimension=5), whom))
     assert (found["measures"], found["rounds"]) == ([], None)
     assert found["classes"][0]["epsilon_per_report"] == 2
 

@@ -20,6 +20,7 @@ from ternhost.learn.designs import class_of
 from ternhost.learn.fedavg import CLIENTS, FINE, MODES, WEIGHTS, FedAvg, Options, combine
 from ternhost.privacy import certify
 from ternhost.reach.simulated.driver import SimulatedDriver
+from ternhost.run import costs
 from ternhost.run.status import Watcher
 
 FEDAVG = {
@@ -170,19 +171,19 @@ def test_costs_compose_over_weights_and_rounds():
         "fedavg", dataset="line", choices="0.5:2:0.5,0.5:6:0.5", rounds=25, share=0.1, clients=1000, k=4
     )
     # 3 rounds of 25 in which it takes part, 4 weights at 0.5 each
-    low, high = (account.user_level for account in algorithm.accounts(None))
+    low, high = (account.user_level for account in costs.accounts(algorithm, None))
     assert 0.999 * 6_000_000 < low <= 6_000_000
     assert 0.999 * 18_000_000 < high <= 18_000_000
-    assert algorithm.costs() == [low, high]
+    assert costs.costs(algorithm) == [low, high]
 
 
 def test_policies_are_the_clients_own():
     algorithm = begin("fedavg", **FEDAVG)
     assert algorithm.times == 2  # 5 rounds of 60 of 200 clients
-    (policy,) = set(algorithm.policies(np.arange(1, 201), None))
+    (policy,) = set(costs.policies(algorithm, np.arange(1, 201), None))
     assert policy.largest == 8_000_000
     assert 0.999 * 16_000_000 < policy.budget <= 16_000_000
-    (policy,) = set(algorithm.policies(np.arange(1, 201), 99))
+    (policy,) = set(costs.policies(algorithm, np.arange(1, 201), 99))
     assert (policy.largest, policy.budget) == (8_000_000, 99)
 
 
@@ -202,7 +203,7 @@ def test_a_run_beyond_the_budget_does_not_start():
     heard = []
     with pytest.raises(RefusedError, match="its budget has"):
         run("fedavg", "simulated:200", Watcher(status=heard.append), {"budget": "15"}, **FEDAVG)
-    with pytest.raises(RefusedError, match="cost each client epsilon 300"):
+    with pytest.raises(RefusedError, match="each client would spend epsilon 300"):
         run(
             "fedavg",
             "simulated:200",
@@ -221,7 +222,7 @@ def test_a_run_tells_what_it_costs_before_and_after():
     notes = []
     result = run("fedavg", "simulated:200", Watcher(note=notes.append), **FEDAVG)
     assert [note.split(": ")[1] for note in notes] == [
-        f"2 x {result['k']} weights (tau 0.25) at {8 / result['k']:g}"
+        f"2 reports of {result['k']} weights (tau 0.25), each weight at epsilon {8 / result['k']:g}"
     ]
     assert (result["rounds"], result["reports"]) == (5, 300)
     (account,) = result["accounting"]
@@ -246,7 +247,7 @@ def test_modes(mode):
     assert [(own["tau"], own["epsilon"]) for own in result["classes"]] == [
         (choice.tau, float(choice.epsilon)) for choice in MODES[mode]
     ]
-    assert len(algorithm.accounts(None)) == len(MODES[mode])
+    assert len(costs.accounts(algorithm, None)) == len(MODES[mode])
     assert 0 <= result["accuracy"] <= 1
 
 

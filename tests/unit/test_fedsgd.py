@@ -18,6 +18,7 @@ from ternhost.learn import judging, training
 from ternhost.learn.base import Audience, Standing
 from ternhost.learn.fedsgd import FedSGD, Options
 from ternhost.learn.optimum import optimum
+from ternhost.options import check_named
 from ternhost.privacy import certify
 
 
@@ -125,7 +126,7 @@ def test_a_standing_fleet_without_an_end_goes_on_and_takes_new_devices_in(monkey
         asked.append(next(rounds(algorithm, fleet_of(algorithm, clients))).asked)
     assert asked == [10, 10, 15, 15]
     assert not algorithm.done
-    assert algorithm.releases(0)[0].times == 1  # of a round: nobody knows how many there will be
+    assert algorithm.times == 1  # of a round: nobody knows how many there will be
     for number in range(6):  # nobody is at home: that is no reason to stop
         algorithm.learn(RoundResult(number, COMPLETE, 10, 0, {}, []), range(1, 21))
     assert not algorithm.done
@@ -169,7 +170,7 @@ def test_a_dimension_is_for_devices_with_records_of_their_own():
         with pytest.raises(UsageError, match=f"--dimension must be 1 to 128, not {wrong}"):
             Options(dimension=wrong)
     with pytest.raises(UsageError, match="--dimension and --dataset say the same"):
-        FedSGD.check_named({"dimension": 3, "dataset": "iris"})
+        check_named(Options, {"dimension": 3, "dataset": "iris"})
 
 
 # Results

@@ -10,6 +10,7 @@ from tern.fixed import ONE
 from ternhost import datasets
 from ternhost.errors import UsageError
 from ternhost.learn.hiera import Options
+from ternhost.run.costs import costs
 
 HIERA = {
     "dataset": "synthetic-linear", "model": "linear", "epsilon": "12", "reports": 40_000, "group": 4000
@@ -50,10 +51,11 @@ def test_regression_by_mini_batches(monkeypatch):
     )
     monkeypatch.setattr(datasets, "load", lambda name, classes=False: data)
     options = {"model": "linear", "epsilon": "8.07", "reports": 25_000, "group": 500}
-    result = finished(begin("hiera", 25_000, **options)).result([])
+    learner = finished(begin("hiera", 25_000, **options))
+    result = learner.result([])
     assert result["squared_error"] < 0.3 * np.var(y)
     assert result["squared_error_optimum"] < 0.01 * np.var(y)
-    assert result["epsilon_per_client"] == pytest.approx(8.07, abs=0.005)
+    assert costs(learner) == [pytest.approx(8_070_000, abs=5000)]
     assert result["epsilon_stated"] == pytest.approx(5, abs=0.01)
     spread = np.var(data.labels[data.test] / ONE)
     assert result["squared_error_baseline"] == pytest.approx(spread, rel=0.01)

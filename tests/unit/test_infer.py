@@ -15,6 +15,7 @@ from ternhost.errors import RefusedError, UsageError
 from ternhost.learn import softmax
 from ternhost.learn.base import Audience, Standing
 from ternhost.learn.infer import Infer, Options
+from ternhost.run import costs
 
 pytestmark = pytest.mark.usefixtures("here")
 
@@ -64,9 +65,9 @@ def test_the_question_is_the_classifier():
 
 def test_a_vector_costs_its_epsilon_once():
     algorithm = begin("infer", 75, epsilon="6")
-    (account,) = algorithm.accounts(None)
+    (account,) = costs.accounts(algorithm, None)
     assert 5_990_000 < account.user_level <= 6_000_000
-    (policy,) = set(algorithm.policies(np.arange(1, 76), None))
+    (policy,) = set(costs.policies(algorithm, np.arange(1, 76), None))
     assert (policy.largest, policy.budget) == (6_000_000, 6_000_000)
 
 
@@ -75,7 +76,7 @@ def test_the_setting_of_mindspore_is_half_of_the_true_epsilon(epsilon, scale):
     mine, theirs = begin("infer", 75, epsilon=epsilon), begin("infer", 75, laplace_eval_eps=scale)
     assert mine.designs[0].card.data == theirs.designs[0].card.data
     assert finished(mine).result([])["epsilon_true"] == float(epsilon)
-    assert theirs.accounts(None)[0].user_level == mine.accounts(None)[0].user_level
+    assert costs.accounts(theirs, None)[0].user_level == costs.accounts(mine, None)[0].user_level
 
 
 def test_a_label_is_asked_for_by_a_window_over_the_classes_and_costs_its_epsilon_once():
@@ -84,7 +85,7 @@ def test_a_label_is_asked_for_by_a_window_over_the_classes_and_costs_its_epsilon
     card = cards.decode(question.card)
     assert (question.model, question.k, question.classes) == (wire.SOFTMAX, 1, 3)
     assert (card.shape, card.window, card.symbols) == (cards.WINDOW, 1, 3)
-    assert algorithm.accounts(None)[0].user_level == card.epsilon
+    assert costs.accounts(algorithm, None)[0].user_level == card.epsilon
     assert algorithm.modules == ("inference",)
 
 
@@ -152,7 +153,7 @@ def test_boards_that_hold_what_nobody_knows():
 def test_a_served_fleet_is_evaluated_over_and_over():
     algorithm = Infer(Options(epsilon="8"), Audience(standing=Standing(rounds=3), devices=75))
     assert (algorithm.rounds, algorithm.times) == (3, 3)
-    assert 23_900_000 < algorithm.accounts(None)[0].user_level <= 24_000_000
+    assert 23_900_000 < costs.accounts(algorithm, None)[0].user_level <= 24_000_000
 
 
 @pytest.mark.parametrize(

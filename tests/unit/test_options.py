@@ -113,19 +113,20 @@ def test_every_option_of_an_algorithm_has_a_default_that_is_accepted(name):
     assert names_of(cls.Options) <= {own.name for own in fields(cls.Options)}
     assert cls.Options(**{own.name: getattr(made, own.name) for own in fields(made)}) == made
     for own in options.options_of(cls.Options):
-        told = own.metadata["option"]
-        assert told["help"]
-        assert told["help"][0].islower() or told["help"].startswith("a ")
-        assert not told["help"].endswith(".")
+        assert own.help
+        assert own.help[0].islower()
+        assert not own.help.endswith(".")
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_alternatives_of_an_algorithm_are_its_own_options(name):
-    cls = ALGORITHMS[name]
-    for names in cls.alternatives:
-        assert set(names) <= names_of(cls.Options)
+    cls = ALGORITHMS[name].Options
+    pairs = [(own.name, other) for own in options.options_of(cls) for other in own.instead_of]
+    assert ("epsilons", "epsilon") in pairs
+    for names in pairs:
+        assert set(names) <= names_of(cls)
         with pytest.raises(UsageError, match="say the same"):
-            cls.check_named(dict.fromkeys(names, "x"))
+            options.check_named(cls, dict.fromkeys(names, "x"))
 
 
 @pytest.mark.parametrize(

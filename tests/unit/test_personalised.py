@@ -3,6 +3,7 @@
 import json
 from fractions import Fraction
 from itertools import product
+from pathlib import Path
 from statistics import fmean
 
 import numpy as np
@@ -18,6 +19,9 @@ from ternhost.errors import RefusedError, UsageError
 from ternhost.learn.designs import class_of
 from ternhost.privacy.mechanisms import design
 from ternhost.reach.simulated.driver import SimulatedDriver
+from ternhost.run import costs
+from ternhost.run.directory import Place
+from ternhost.run.result import whole
 
 EPSILONS = "1:0.5,2:0.3,4:0.2"
 SHARES = [0.5, 0.3, 0.2]
@@ -48,7 +52,7 @@ def test_classes_are_asked_in_cohorts_of_their_own_cards(name):
     # a mean of a class is by itself; a gradient's coordinates have to be as many in every class
     assert name == "collect" or len({own.k for own in algorithm.designs}) == 1
     assert [own.share for own in algorithm.designs] == SHARES
-    classes = dict(zip(driver.devices, class_of(driver.devices, SHARES, algorithm.seed), strict=True))
+    classes = dict(zip(driver.devices, class_of(driver.devices, SHARES, algorithm.options.seed), strict=True))
     number = 0
     asked = []
     while not algorithm.done:
@@ -62,7 +66,7 @@ def test_classes_are_asked_in_cohorts_of_their_own_cards(name):
     assert number == algorithm.rounds
     assert len(asked) == algorithm.reports
     assert max(np.bincount(asked)) == algorithm.times  # nobody more often than is paid for
-    assert [account.user_level for account in algorithm.accounts(None)] == algorithm.costs()
+    assert [account.user_level for account in costs.accounts(algorithm, None)] == costs.costs(algorithm)
 
 
 @pytest.mark.parametrize("name", SMALL)
@@ -70,25 +74,28 @@ def test_each_class_pays_its_own_epsilon(name):
     algorithm = begin(name, 1000, epsilons=EPSILONS, **SMALL[name])
     times = 2 if name == "fedavg" else 1  # 5 rounds of 60 of 200 clients
     assert algorithm.times == times
-    for cost, epsilon in zip(algorithm.costs(), (1, 2, 4), strict=True):
+    for cost, epsilon in zip(costs.costs(algorithm), (1, 2, 4), strict=True):
         assert 0.99 * epsilon * times < cost / 1e6 <= epsilon * times
     budget = int(3.5e6 * times)
     with pytest.raises(RefusedError, match="its budget has"):
-        algorithm.accounts(budget)
-    assert [account.budget for account in algorithm.accounts(4_000_000 * times)] == [4_000_000 * times] * 3
-    policies = algorithm.policies(np.arange(1, 201), None)
-    of_class = class_of(np.arange(1, 201), SHARES, algorithm.seed)
+        costs.accounts(algorithm, budget)
+    assert [account.budget for account in costs.accounts(algorithm, 4_000_000 * times)] == [
+        4_000_000 * times
+    ] * 3
+    policies = costs.policies(algorithm, np.arange(1, 201), None)
+    of_class = class_of(np.arange(1, 201), SHARES, algorithm.options.seed)
     for policy, i in zip(policies, of_class, strict=True):
-        assert policy.largest == algorithm.largest(i)
-        assert policy.budget == max(policy.largest, algorithm.costs()[i])
+        assert policy.largest == algorithm.designs[i].largest
+        assert policy.budget == max(policy.largest, costs.costs(algorithm)[i])
         assert policy.largest <= algorithm.designs[i].epsilon
 
 
 @pytest.mark.parametrize("name", SMALL)
 def test_a_result_says_what_it_costs_the_class_that_pays_most(name):
     algorithm = finished(begin(name, 1000, epsilons=EPSILONS, **SMALL[name]))
-    result = json.loads(json.dumps(algorithm.result([])))
-    assert result["epsilon_per_client"] == max(algorithm.costs()) / 1e6
+    state = dict.fromkeys(("reports", "asked", "refusals", "missing", "rounds", "seconds", "spent_before"), 1)
+    result = whole(algorithm, Place(Path(), Path(), "a"), {}, state, costs.accounts(algorithm, None), [], [])
+    assert json.loads(json.dumps(result))["epsilon_per_client"] == max(costs.costs(algorithm)) / 1e6
 
 
 def test_inference_of_classes_tells_of_each():

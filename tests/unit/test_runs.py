@@ -210,7 +210,7 @@ def test_an_empty_name_is_none(words, said, here):
     ("words", "message"),
     [
         (["--after-round", str(2**21)], "--after-round must be at most 1048575"),
-        (["--budget", "1"], "this would cost"),
+        (["--budget", "1"], "each client would spend epsilon 2"),
         (["--fleet", "inprocess:50", "--reports", "40"], "50 boards for 40 clients"),
         (["--fleet", "simulated:10"], "there are 10 clients"),
         (["--fleet", "mqtt:nowhere"], "nowhere"),
@@ -502,17 +502,17 @@ def test_what_a_killed_board_leaves_beside_its_ledgers_is_no_client(said, monkey
 def test_the_cost_is_said_before_it_starts_and_for_life(provisioned, said):
     fleet = [word for word in provisioned(5) if word != "--quiet"]
     code, result, err = said("train", *fleet)
-    assert "costs a client epsilon 2 (user level)" in err
+    assert "each client spends epsilon 2 in total: one report of one coordinate at epsilon 2" in err
     assert "for life" not in err
     assert "will refuse" not in err
-    assert err.index("costs a client") < err.index("round 1/4")
+    assert err.index("each client spends") < err.index("round 1/4")
     assert result["epsilon_before"] == 0
     code, result, err = said("train", *fleet, "--budget", "10")
     assert (code, result["epsilon_before"]) == (0, 2)
-    assert "; 2 was spent before, 4 for life, of a budget of 10; the boards say that 8 is left" in err
+    assert "; earlier runs cost up to 2, 4 together, of a budget of 10; the boards say that 8 is left" in err
     code, result, err = said("train", *fleet, "--epsilon", "1.5")
     assert (code, result["epsilon_before"]) == (0, 4)
-    assert "; 4 was spent before, 5.5 for life; the boards say that 6 is left" in err
+    assert "; earlier runs cost up to 4, 5.5 together; the boards say that 6 is left" in err
 
 
 def test_a_budget_that_is_named_counts_what_was_spent_before(provisioned, said):

@@ -123,7 +123,7 @@ def test_what_a_run_without_an_end_costs_is_told_by_the_round(said):
             if lines[-1]["event"] == END and lines[-1]["round"] == 3:
                 served.send_signal(signal.SIGTERM)
         assert served.wait() == 0
-    assert lines[0]["message"].startswith("every round costs a client epsilon 2 ")
+    assert lines[0]["message"].startswith("each client spends epsilon 2 in every round: one report of ")
     result = lines[-1]
     assert result["event"] == "result"
     assert result["rounds"] >= 3
@@ -195,7 +195,10 @@ def test_what_is_told_before_and_after_is_of_the_share_that_is_asked(said, capsy
     account = result["accounting"][0]
     assert (account["epsilon_user_level"], account["epsilon_budget"]) == (2, 10)
     assert tern(["serve", *fleet, "--new-model", "--share", "0.1", "--rounds", "3"]) == 0
-    assert "costs a client epsilon 2 (user level)" in capsys.readouterr().out
+    assert (
+        "each client spends epsilon 2 in total: one report of one coordinate at epsilon 2\n"
+        in capsys.readouterr().out
+    )
 
 
 def test_a_fleet_that_does_not_answer_is_not_asked_at_once_again(monkeypatch):

@@ -38,10 +38,10 @@ COMMANDS: Registry[Command] = Registry(
     "tern.commands",
     {
         "demo": "ternhost.cli.demo",
-        "train": "ternhost.cli.train",
-        "infer": "ternhost.cli.infer",
+        "train": "ternhost.cli.running:TRAIN",
+        "infer": "ternhost.cli.running:INFER",
         "runs": "ternhost.cli.runs",
-        "collect": "ternhost.cli.collect",
+        "collect": "ternhost.cli.running:COLLECT",
         "card": "ternhost.cli.card",
         "plan": "ternhost.cli.plan",
         "experiment": "ternhost.cli.experiment",

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import argparse
 import sys
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ternhost import options as fields
 from ternhost.cli.progress import ProgressPrinter
 from ternhost.command import add_command, print_result
 from ternhost.errors import UsageError
-from ternhost.learn.base import ALGORITHMS, Algorithm
+from ternhost.learn.base import ALGORITHMS, Learner, algorithms_of
 from ternhost.privacy import cards, mechanisms
 from ternhost.run import result as results
-from ternhost.run.options import Where
+from ternhost.run.options import Where, default_fleet, divided
 from ternhost.run.run import Run
 from ternhost.run.status import Watcher
 
@@ -23,41 +24,72 @@ if TYPE_CHECKING:
 Result = dict[str, Any]
 
 
-def add_run_command(subparsers: Any, name: str, summary: str, example: str) -> argparse.ArgumentParser:
-    """Add the command that runs the algorithms which name it as theirs; the first of them is the default."""
-    parser = add_command(subparsers, name, summary, example)
-    algorithms = algorithms_of(name)
-    if len(algorithms) > 1:
-        parser.add_argument(
-            "--algorithm", choices=tuple(algorithms), help=f"default: {next(iter(algorithms))}"
-        )
-    add_algorithm_options(parser, algorithms)
-    fields.add_arguments(parser, Where, leave_out=("fleet",))
-    add_run_options(parser, next(iter(algorithms.values())))
-    parser.set_defaults(func=run, command=name)
-    return parser
+@dataclass(frozen=True)
+class RunCommand:
+    """The command that runs the algorithms which name it as theirs; the first of them is the default."""
+
+    name: str
+    summary: str
+    example: str
+
+    def add_parser(self, subparsers: Any) -> None:
+        """Add the command's parser."""
+        parser = add_command(subparsers, self.name, self.summary, self.example)
+        algorithms = algorithms_of(self.name)
+        if len(algorithms) > 1:
+            parser.add_argument(
+                "--algorithm", choices=tuple(algorithms), help=f"default: {next(iter(algorithms))}"
+            )
+        add_algorithm_options(parser, algorithms)
+        fields.add_arguments(parser, Where, leave_out=("fleet",))
+        add_run_options(parser, self.name)
+        parser.set_defaults(func=run, command=self.name)
 
 
-def algorithms_of(command: str) -> dict[str, type[Algorithm]]:
-    """The algorithms that a command runs."""
-    return {name: cls for name, cls in ALGORITHMS.items() if cls.command == command}
+TRAIN = RunCommand(
+    "train",
+    "train a model on a fleet under local differential privacy",
+    """tern train --fleet emulated:8 --epsilon 2 --reports 20000 --group 500
+    tern train --mechanism pm-sub --levels 15 --epsilon 4 --fleet emulated:2 --reports 2000 --json
+    tern train --epsilons 1:0.5,2:0.3,4:0.2 --fleet simulated:100000 --reports 100000 --json
+    tern train --algorithm fedavg --mechanism pdpm --epsilon 8 --tau 0.25 --local-epochs 2 --fleet emulated:4
+    tern train --algorithm hiera --dataset synthetic-linear --model linear --epsilon 8 --fleet mqtt:my-broker
+    tern train --resume 20260102-030405""",
+)
+COLLECT = RunCommand(
+    "collect",
+    "estimate means and frequencies of what devices hold",
+    """tern collect --dataset wine --epsilon 4 --fleet emulated:2
+    tern collect --dataset flights --mechanism pm-sub --epsilon 4 --fleet simulated:300000 --json
+    tern collect --dataset flights-table --fleet simulated:300000 --name frequencies
+    tern collect --method hiera --epsilon 4 --fleet emulated:2
+    tern collect --resume 20260102-030405""",
+)
+INFER = RunCommand(
+    "infer",
+    "let devices classify their records and send the result under exact noise",
+    """tern infer --dataset digits --epsilon 8 --fleet emulated:2
+    tern infer --dataset iris --laplace-eval-eps 4 --eval-type CALINSKI_HARABASZ --fleet simulated:1000 --json
+    tern infer --dataset digits --answer label --epsilon 4 --fleet simulated:1000
+    tern infer --resume 20260102-030405""",
+)
 
 
 def add_algorithm_options(
-    parser: argparse.ArgumentParser, algorithms: dict[str, type[Algorithm]], leave_out: tuple[str, ...] = ()
+    parser: argparse.ArgumentParser, algorithms: dict[str, type[Learner]], leave_out: tuple[str, ...] = ()
 ) -> None:
     """Add the options of these algorithms and of the mechanisms that they may use."""
     fields.add_arguments(parser, *(cls.Options for cls in algorithms.values()), leave_out=leave_out)
     mechanisms.add_options(parser)
 
 
-def add_run_options(parser: argparse.ArgumentParser, default: type[Algorithm]) -> None:
+def add_run_options(parser: argparse.ArgumentParser, command: str) -> None:
     """Add where a run is kept, and how it is told."""
     where = parser.add_argument_group("the run")
     where.add_argument(
         "--fleet",
         metavar="KIND:...",
-        help=f"the devices; 'tern fleet kinds' lists them (default: {default.fleet})",
+        help=f"the devices; 'tern fleet kinds' lists them (default: {default_fleet(command)})",
     )
     where.add_argument("--name", metavar="NAME", help="of the run and its directory (default: runs/<time>)")
     where.add_argument(
@@ -120,19 +152,12 @@ def named(args: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def chosen(args: argparse.Namespace, algorithms: dict[str, type[Algorithm]]) -> tuple[str, Any, Where]:
+def chosen(args: argparse.Namespace, algorithms: dict[str, type[Learner]]) -> tuple[str, Any, Where]:
     """The algorithm, its options, and where it runs, as named on the command line. Raises UsageError."""
     found = named(args)
     name = found.pop("algorithm", None) or next(iter(algorithms))
     cls = algorithms[name]
-    own, where = fields.names_of(cls.Options), fields.names_of(Where)
-    for other in found.keys() - own - where:
-        knows = [one for one, its in algorithms.items() if other in fields.names_of(its.Options)]
-        raise UsageError(
-            f"{fields.flag(other)} belongs to {' and '.join(knows)}, and this run is {name}",
-            hint=f"leave it out, or say --algorithm {knows[0]}",
-        )
-    options = {key: value for key, value in found.items() if key in own}
+    options, where = divided(cls, found, algorithms)
     if extra := mechanisms.options_named(args):
         mechanism = options.get("mechanism", getattr(cls.Options, "mechanism", None))
         if mechanism is None or "card" in options:
@@ -140,11 +165,10 @@ def chosen(args: argparse.Namespace, algorithms: dict[str, type[Algorithm]]) -> 
                 f"{extra[0]} is of a mechanism, and this run has none to choose", hint="leave it out"
             )
         options["mechanism_options"] = mechanisms.options_given(args, mechanism)
-    cls.check_named(options)
+    fields.check_named(cls.Options, options)
     if path := options.get("card"):
         options["card"] = cards.load(path).hex()
-    where_named = {key: value for key, value in found.items() if key in where}
-    return name, cls.Options(**options), Where(**{"fleet": cls.fleet, **where_named})
+    return name, cls.Options(**options), Where(**where)
 
 
 def run(args: argparse.Namespace) -> int:

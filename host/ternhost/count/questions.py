@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+import numpy.typing as npt
+
 from tern import card as cards
 from tern import frames, host_frames, wire
 from ternhost.errors import UsageError
@@ -42,6 +45,10 @@ class Averaged:
     parameters: Sequence[int]
     exponent: int
     classes: int = 1
+
+    @property
+    def weights(self) -> npt.NDArray[np.float64]:
+        return np.array(self.parameters, np.float64) * 2.0**self.exponent
 
     def frame(self, number: int, key: bytes, device: int = wire.FLEET) -> bytes:
         """The MODEL (wire.md), made after that round, under the key of the fleet or of that device."""

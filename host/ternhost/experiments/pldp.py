@@ -28,6 +28,7 @@ from ternhost.learn.judging import WORDS, measure
 from ternhost.privacy.base import MICRO
 from ternhost.reach.driver import Cohorts
 from ternhost.reach.simulated.driver import SimulatedDriver
+from ternhost.run.costs import costs
 
 SUMMARY = "PLDP-FL for nine combinations of epsilon and tau, in its modes, by round and by tau"
 
@@ -180,7 +181,7 @@ def _train(
         "history": history,
         "clipped": clients.clipped / clients.moves,
         "clients": learner.clients,
-        "epsilon_user_level": max(learner.costs()) / MICRO,
+        "epsilon_user_level": max(costs(learner)) / MICRO,
     }
 
 

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from ternhost.count.rounds import RoundResult
 from ternhost.datasets import Dataset, Fixed, Table
 from ternhost.learn import judging
-from ternhost.learn.base import Algorithm, Audience
+from ternhost.learn.base import Audience, Learner
 from ternhost.learn.collect import Collect
 from ternhost.learn.fedsgd import FedSGD
 from ternhost.learn.learning import Learning
@@ -17,18 +17,18 @@ from ternhost.learn.parameters import MODELS
 from ternhost.learn.training import Settings
 from ternhost.reach.simulated.driver import SimulatedDriver
 
-A = TypeVar("A", bound=Algorithm)
+A = TypeVar("A", bound=Learner)
 
 GROUPS = 100  # rounds of a run that learns from single reports
 
 
-def fleet_of(algorithm: Algorithm, seed: int) -> SimulatedDriver:
+def fleet_of(algorithm: Learner, seed: int) -> SimulatedDriver:
     """The clients of an algorithm that knows what they hold; `seed` is that of their draws."""
     assert algorithm.holdings is not None
     return SimulatedDriver(algorithm.holdings, algorithm.clients, seed, individual=algorithm.individual)
 
 
-def rounds(algorithm: Algorithm, driver: SimulatedDriver) -> Iterator[RoundResult]:
+def rounds(algorithm: Learner, driver: SimulatedDriver) -> Iterator[RoundResult]:
     """Ask and learn until the algorithm is done; what each round told, after it was learned."""
     number = 0
     while not algorithm.done:

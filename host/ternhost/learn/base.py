@@ -1,7 +1,7 @@
-"""What an algorithm is: what it asks of devices round by round, and what it learns from the counts that come back.
+"""A learner: what it asks of devices round by round, and what it learns from the counts that come back.
 
-An algorithm is pure: no clock, no input or output. Its state fits in a small JSON object, so that a run can stop at any
-line and go on. Devices fall into classes, each with a card of its own: those are the cohorts of a round.
+It is pure: no clock, no input or output. Its state fits in a small JSON object, so that a run can stop at any line and
+go on. Devices fall into classes, each with a card of its own: those are the cohorts of a round.
 """
 
 from __future__ import annotations
@@ -18,10 +18,7 @@ from ternhost.count.questions import Averaged, Question, report_bytes, request_b
 from ternhost.count.rounds import RoundResult
 from ternhost.datasets import Holdings, Indices
 from ternhost.errors import UsageError
-from ternhost.learn.designs import ReportDesign, class_of
-from ternhost.options import exclude
-from ternhost.privacy.accounting import Account, Policy, Release
-from ternhost.privacy.base import MICRO
+from ternhost.learn.designs import ReportDesign
 from ternhost.registry import Registry
 
 Floats = npt.NDArray[np.float64]
@@ -137,49 +134,35 @@ def most_turns(clients: int, group: int, rounds: int) -> int:
     return -(-rounds * group // clients)
 
 
-# Algorithms
-
 # A question, and the devices that it is for.
 Cohort = tuple[Question, Sequence[int] | Devices]
 
 
-class Algorithm:
-    """The base of every algorithm.
+class Learner:
+    """What is asked of devices round by round, and what is learned from the counts that come back.
 
-    A subclass declares its `name`, the `command` that runs it, its `Options` (a dataclass of `option` fields), whether
-    it needs each device's report by itself (`individual`), and the optional modules of the device library.
+    A subclass declares its `name`, the `command` that runs it, and its `Options` (a dataclass of `option` fields with a
+    `seed`). Its `__init__` sets the attributes below; costs, policies and boards are the runner's, made from `designs`.
     """
 
     name: ClassVar[str]
     command: ClassVar[str]
     Options: ClassVar[Any]
-    individual: bool = False
-    fleet: ClassVar[str] = "emulated:2"  # where it runs if nobody says
     how_many: ClassVar[str] = "clients"  # the option that says how many devices take part
-    alternatives: ClassVar[tuple[tuple[str, ...], ...]] = ()  # options that say the same
 
     options: Any
-    designs: list[ReportDesign]
+    designs: list[ReportDesign]  # of each class of devices
     rounds: int | None  # planned; None: no end
-    holdings: Holdings | None  # None: the host does not know what devices hold
-    clients: int | None  # that it asks altogether; None: all that there are
+    clients: int | None  # asked altogether; None: all that there are
     reports: int | None  # planned, of all rounds
     times: int = 1  # that a client takes part at most
-
-    @classmethod
-    def check_named(cls, named: Mapping[str, Any]) -> None:
-        """Raise UsageError where options were named that do not go together."""
-        for names in cls.alternatives:
-            exclude(named, *names)
+    holdings: Holdings | None = None  # None: the host does not know what devices hold
+    modules: tuple[str, ...] = ()  # that boards need beside their client (terntools.boards.mpy.ON_DEMAND)
+    individual: bool = False  # it needs each device's report by itself
 
     def __init__(self, options: Any, audience: Audience) -> None:
         """Raises UsageError for options that do not fit together, or that the audience does not fit."""
         raise NotImplementedError
-
-    @property
-    def modules(self) -> tuple[str, ...]:
-        """Modules that boards need beside their client (terntools.boards.mpy.ON_DEMAND)."""
-        return ()
 
     @property
     def done(self) -> bool:
@@ -204,90 +187,6 @@ class Algorithm:
         """Become what gave `state()`. Raises UsageError for the state of something else."""
         raise NotImplementedError
 
-    def figures(self) -> dict[str, float]:
-        """What is worth telling after every round, by name, the most important first."""
-        return {}
-
-    def chosen(self) -> dict[str, float]:
-        """What it chose by itself for the round that it has learned from last, by name."""
-        return {}
-
-    @property
-    def weights(self) -> Floats | None:
-        """The model so far, of what learns one."""
-        return None
-
-    @property
-    def averaged(self) -> Averaged | None:
-        """What it has learned, of what learns a model that devices can use."""
-        return None
-
-    def policies(self, devices: Devices, budget: int | None) -> list[Policy]:
-        """What each device allows: its class's epsilon in one report, and `budget` (None: what the run costs)."""
-        own = [
-            Policy(self.largest(i), budget or max(self.largest(i), cost))
-            for i, cost in enumerate(self.costs())
-        ]
-        return [own[i] for i in class_of(devices, [design.share for design in self.designs], self.seed)]
-
-    def accounts(self, budget: int | None) -> list[Account]:
-        """What the run costs a device of each class. Raises RefusedError beyond the budget: before it starts."""
-        found = []
-        for of_class in range(len(self.designs)):
-            account = Account(budget)
-            account.charge(self.releases(of_class))
-            found.append(account)
-        return found
-
-    def releases(self, of_class: int) -> list[Release]:
-        """What a device of a class tells in the run."""
-        design = self.designs[of_class]
-        what = "coordinates" if design.tau is None else f"weights (tau {design.tau:g})"
-        return [Release(what, design.card.epsilon, design.k, self.times)]
-
-    def costs(self) -> list[int]:
-        """What the run costs a device of each class, micro-epsilon."""
-        return [
-            sum(release.user_level for release in self.releases(of_class))
-            for of_class in range(len(self.designs))
-        ]
-
-    def most_asked(self, rounds: int) -> int:
-        """How often one device of a fleet that stays as it is was asked at most, after so many rounds."""
-        return rounds
-
-    def times_of(self, asked: int) -> int:
-        """How often a device that was asked so often has told each thing."""
-        return asked
-
-    def largest(self, of_class: int) -> int:
-        """The most that one report of a device of a class may cost, micro-epsilon."""
-        return max(self.designs[of_class].epsilon, self.designs[of_class].cost)
-
-    def parts(
-        self, asked: Sequence[int] | Devices
-    ) -> list[tuple[int, ReportDesign, Sequence[int] | Devices]]:
-        """(class, its design, its devices) of the classes that have some among those asked."""
-        if len(self.designs) == 1:
-            return [(0, self.designs[0], asked)]
-        asked = np.asarray(asked, np.int64)
-        classes = class_of(asked, [design.share for design in self.designs], self.seed)
-        found = [(i, design, asked[classes == i]) for i, design in enumerate(self.designs)]
-        return [part for part in found if len(part[2])]
-
-    @property
-    def seed(self) -> int:
-        seed: int = self.options.seed
-        return seed
-
-    def references(self) -> dict[str, Any]:
-        """What its figures are compared with while a run goes on, for JSON: known before the first round."""
-        classes = [
-            {"mechanism": design.mechanism, **design.summary(self.times), "epsilon_run": cost / MICRO}
-            for design, cost in zip(self.designs, self.costs(), strict=True)
-        ]
-        return {"clients": self.clients, "rounds": self.rounds, "reports": self.reports, "classes": classes}
-
     def result(self, history: Sequence[dict[str, Any]]) -> dict[str, Any]:
         """What the run has found, for JSON, beside what every run says.
 
@@ -300,6 +199,25 @@ class Algorithm:
         """The result for people: a few lines."""
         raise NotImplementedError
 
+    # Optional
+
+    def figures(self) -> dict[str, float]:
+        """Figures to show after every round, by name, the most important first."""
+        return {}
+
+    def chosen(self) -> dict[str, float]:
+        """What it chose by itself for the last round, by name."""
+        return {}
+
+    @property
+    def averaged(self) -> Averaged | None:
+        """The model so far, if devices can use it."""
+        return None
+
+    def references(self) -> dict[str, Any]:
+        """What its figures are compared with, for JSON: known before the first round."""
+        return {}
+
 
 def frame_sizes(design: ReportDesign, question: Question) -> dict[str, int]:
     """Bytes of a report and of a request, for a result."""
@@ -309,7 +227,7 @@ def frame_sizes(design: ReportDesign, question: Question) -> dict[str, int]:
     }
 
 
-ALGORITHMS: Registry[type[Algorithm]] = Registry(
+ALGORITHMS: Registry[type[Learner]] = Registry(
     "algorithm",
     "tern.algorithms",
     {
@@ -320,6 +238,11 @@ ALGORITHMS: Registry[type[Algorithm]] = Registry(
         "infer": "ternhost.learn.infer:Infer",
     },
 )
+
+
+def algorithms_of(command: str) -> dict[str, type[Learner]]:
+    """The algorithms that a command runs."""
+    return {name: cls for name, cls in ALGORITHMS.items() if cls.command == command}
 
 
 def counted(n: int, what: str) -> str:

@@ -8,10 +8,10 @@ an attribute really had. HierA (levels.py): every client reports level and sign 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -29,11 +29,10 @@ from ternhost.datasets.base import CONSTANT
 from ternhost.errors import UsageError
 from ternhost.learn import attributes, levels
 from ternhost.learn.attributes import Part
-from ternhost.learn.base import Algorithm, Audience, Cohort, Devices, ask_everybody
-from ternhost.learn.designs import CARD_ALTERNATIVES, PRIVACY, Mechanised, class_of
+from ternhost.learn.base import Audience, Cohort, Devices, Learner, ask_everybody
+from ternhost.learn.designs import PRIVACY, Mechanised, ReportDesign, by_class, class_of
 from ternhost.learn.hiera import LevelOptions
-from ternhost.options import flag, option, require
-from ternhost.privacy.accounting import Release
+from ternhost.options import option, require
 from ternhost.privacy.base import MICRO, parse_epsilon
 
 ALGORITHM6 = "algorithm6"
@@ -45,16 +44,18 @@ TABLES = {"ipums": datasets.ipums.ipums}
 _WHAT = "what to collect"
 _SHOWN = 24  # attributes, for people,
 _COMMON = 5  # and categories of each
-# What only one of the methods knows.
-KNOWN_BY = {
-    HIERA: ("budgets", "mu"),
-    ALGORITHM6: ("mechanism", "levels", "card", "k", "k_rule", "mechanism_options"),
-}
 
 
 @dataclass(frozen=True)
 class Options(Mechanised, LevelOptions):
     """Options of collecting."""
+
+    ONLY_WITH: ClassVar[Mapping[str, tuple[str, str]]] = {
+        **dict.fromkeys(("budgets", "mu"), ("method", HIERA)),
+        **dict.fromkeys(
+            ("mechanism", "levels", "card", "k", "k_rule", "mechanism_options"), ("method", ALGORITHM6)
+        ),
+    }
 
     dataset: str = option(
         "flights",
@@ -104,21 +105,18 @@ def _key(question: Question) -> tuple[Any, ...]:
     return question.model, question.range, tuple(question.parameters), bytes(question.card), question.k
 
 
-class Collect(Algorithm):
+def _dearest(parts: Sequence[Part]) -> ReportDesign:
+    """What a client of a class reports at most, whichever of the parts it is asked for."""
+    design = max((part.design for part in parts), key=lambda design: design.cost)
+    return replace(design, epsilon=design.cost, what="attribute")
+
+
+class Collect(Learner):
     """Asks every client once, for one part of its attributes; a fleet that is served over and over."""
 
     name = "collect"
     command = "collect"
-    alternatives = (*CARD_ALTERNATIVES, ("epsilons", "epsilon"))
     Options = Options
-
-    @classmethod
-    def check_named(cls, named: Mapping[str, Any]) -> None:
-        super().check_named(named)
-        for method, names in KNOWN_BY.items():
-            other = [name for name in names if name in named]
-            if other and method != named.get("method", ALGORITHM6):
-                raise UsageError(f"{flag(other[0])} belongs to {method}", hint=f"say --method {method}")
 
     def __init__(self, options: Any, audience: Audience, data: Table | None = None) -> None:
         """data: what the clients hold, in the place of the data set that the options name."""
@@ -135,7 +133,8 @@ class Collect(Algorithm):
             )
         self.plan = plan(options, self._table)
         self.individual = any(part.hashed for parts in self.plan for part in parts)
-        self.designs = [parts[0].design for parts in self.plan]
+        self.modules = ("collect", "lhp") if options.method == HIERA else ("collect",)
+        self.designs = [_dearest(parts) for parts in self.plan]
         self.rounds = (audience.standing.rounds or None) if audience.standing else 1
         self.times = self.rounds or 1
         self.holdings, self.clients = None, options.clients or None
@@ -158,16 +157,12 @@ class Collect(Algorithm):
         self._round = 0
 
     @property
-    def modules(self) -> tuple[str, ...]:
-        return ("collect", "lhp") if self.options.method == HIERA else ("collect",)
-
-    @property
     def done(self) -> bool:
         return self.rounds is not None and self._round >= self.rounds
 
     def cohorts(self, devices: Sequence[int] | Devices) -> list[Cohort]:
         found: list[Cohort] = []
-        for of_class, _, own in self.parts(devices[: self.clients]):
+        for of_class, _, own in by_class(self.designs, devices[: self.clients], self.options.seed):
             parts = self.plan[of_class]
             questions = [part.question(self._width, self._first) for part in parts]
             if len(parts) == 1:
@@ -175,7 +170,7 @@ class Collect(Algorithm):
                 continue
             shares = np.array([len(part.columns) for part in parts]) / self._attributes(parts)
             # Anew in each round, and apart from what a client's class is.
-            which = class_of(own, shares.tolist(), self.seed + ((self._round + 1) << 32))
+            which = class_of(own, shares.tolist(), self.options.seed + ((self._round + 1) << 32))
             own = np.asarray(own, np.int64)
             found += [(asked, own[which == i]) for i, asked in enumerate(questions) if np.any(which == i)]
         return found
@@ -226,16 +221,6 @@ class Collect(Algorithm):
         self._reports = [list(own) for own in state["reports"]]
         self.counts = [[np.array(counts, np.int64) for counts in own] for own in state["counts"]]
 
-    def releases(self, of_class: int) -> list[Release]:
-        """The dearest of the parts, of which a client is asked one."""
-        parts = self.plan[of_class]
-        dearest = max(parts, key=lambda part: part.design.cost)
-        what = dearest.name if len(parts) == 1 else "attributes"
-        return [Release(what, dearest.design.card.epsilon, dearest.design.k, self.times)]
-
-    def largest(self, of_class: int) -> int:
-        return max(part.design.cost for part in self.plan[of_class])
-
     # Results
 
     @cached_property
@@ -270,7 +255,6 @@ class Collect(Algorithm):
                 for parts, own in zip(self.plan, self._reports, strict=True)
                 for part, reports in zip(parts, own, strict=True)
             ],
-            "epsilon_per_client": max(self.costs()) / MICRO,
         }
         if self.options.method == HIERA:  # what the paper would say
             stated = max(levels.of_card(design.card).epsilon_stated for design in self.designs)

@@ -16,6 +16,7 @@ from ternhost.datasets import Indices
 from ternhost.errors import UsageError
 from ternhost.options import option
 from ternhost.privacy import certify, mechanisms
+from ternhost.privacy.accounting import Release
 from ternhost.privacy.base import MICRO, parse_epsilon, single_valued
 
 # How many of d coordinates a device reports, each at epsilon / k. "variance" takes values that are spread evenly over
@@ -70,6 +71,7 @@ class Budgeted:
         "epsilon of each class of devices, with its share of them: personalised budgets",
         group=PRIVACY,
         metavar="E:SHARE,...",
+        instead_of=("epsilon",),
     )
 
     def classes(self) -> list[tuple[str, float]]:
@@ -95,7 +97,11 @@ class Mechanised:
         None, "how many outputs, where the mechanism has a choice", group=PRIVACY, kind=int, metavar="N"
     )
     card: str | None = option(
-        None, "a card of 'tern card design' instead of a mechanism", group=PRIVACY, metavar="FILE"
+        None,
+        "a card of 'tern card design' instead of a mechanism",
+        group=PRIVACY,
+        metavar="FILE",
+        instead_of=("mechanism", "levels"),
     )
     k: int | None = option(
         None, "coordinates that a report gives, each at epsilon / K", group=PRIVACY, kind=int, metavar="K"
@@ -154,10 +160,6 @@ class Mechanised:
         return ReportDesign(card, k, variance, name, micro, share, tau)
 
 
-# Options of which each says all that the other says.
-CARD_ALTERNATIVES = (("card", "mechanism"), ("card", "levels"))
-
-
 @lru_cache(maxsize=64)
 def _designed_card(
     mechanism: str, levels: int | None, epsilon: int, use: str | None, options: tuple[tuple[str, Any], ...]
@@ -206,8 +208,8 @@ def shares(text: str) -> list[tuple[str, float]]:
 
 @dataclass(frozen=True)
 class ReportDesign:
-    """What a report of a class of devices is: k symbols of `card`, which may cost `epsilon` (micro); the variance
-    of a value at 0; the class's share of the devices, and its safe range `tau` (None but for local training).
+    """A report of a class of devices: k symbols of `card`, which may cost `epsilon` (micro); the variance of a value at
+    0; the class's share of the devices, and its safe range `tau` (None but for local training). what: one value of it.
     """
 
     card: cards.Card
@@ -217,12 +219,23 @@ class ReportDesign:
     epsilon: int
     share: float = 1.0
     tau: float | None = None
+    what: str = "coordinate"
 
     @property
     def cost(self) -> int:
         """What a report really costs, micro-epsilon."""
         epsilon: int = self.card.epsilon
         return self.k * epsilon
+
+    @property
+    def largest(self) -> int:
+        """The most that devices of the class allow a report to cost, micro-epsilon."""
+        return max(self.epsilon, self.cost)
+
+    def release(self, times: int) -> Release:
+        """What a device of the class gives away in so many reports."""
+        what = self.what if self.tau is None else f"weight (tau {self.tau:g})"
+        return Release(what, self.card.epsilon, self.k, times)
 
     def summary(self, times: int) -> dict[str, Any]:
         """For JSON: the class, and what `times` reports cost each of its devices."""
@@ -253,3 +266,13 @@ def class_of(devices: npt.ArrayLike, parts: Sequence[float], seed: int) -> Indic
     uniform = (mixed >> np.uint64(11)).astype(np.float64) * 2.0**-53
     found = np.searchsorted(np.cumsum(parts)[:-1], uniform, side="right")
     return found.astype(np.int64)
+
+
+def by_class(
+    designs: Sequence[ReportDesign], devices: npt.ArrayLike, seed: int
+) -> list[tuple[int, ReportDesign, Indices]]:
+    """(class, its design, its devices) of the classes that have some of these devices."""
+    ids = np.asarray(devices, np.int64)
+    classes = class_of(ids, [design.share for design in designs], seed)
+    parts = [(i, design, ids[classes == i]) for i, design in enumerate(designs)]
+    return [part for part in parts if len(part[2])]

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -25,7 +25,7 @@ from ternhost.count.rounds import CohortCounts, RoundResult
 from ternhost.datasets import Dataset, Holdings, Indices
 from ternhost.errors import UsageError
 from ternhost.learn.base import Audience, Cohort, Devices, Floats, most_turns, take
-from ternhost.learn.designs import CARD_ALTERNATIVES, Mechanised, ReportDesign, shares
+from ternhost.learn.designs import Mechanised, ReportDesign, by_class, shares
 from ternhost.learn.learning import Learning, LearningOptions
 from ternhost.learn.parameters import LINEAR_MODELS
 from ternhost.learn.training import Settings, Trainer
@@ -84,6 +84,7 @@ class Options(Mechanised, LearningOptions):
         f"safe range and epsilon of classes of clients, or a mode of the paper: {', '.join(MODES)}",
         group=_AVERAGE,
         metavar="TAU:E:SHARE,...",
+        instead_of=("epsilon", "epsilons", "tau"),
     )
     weights: str = option(CLIENTS, "how classes are put together", group=_AVERAGE, choices=WEIGHTS)
 
@@ -151,14 +152,8 @@ class FedAvg(Learning):
     """Clients train on records of their own and report how far each weight has moved."""
 
     name = "fedavg"
-    alternatives: ClassVar[tuple[tuple[str, ...], ...]] = (
-        *Learning.alternatives,
-        *CARD_ALTERNATIVES,
-        ("choices", "epsilon"),
-        ("choices", "epsilons"),
-        ("choices", "tau"),
-    )
     Options = Options
+    modules = ("local",)
 
     def __init__(self, options: Any, audience: Audience, data: Dataset | None = None) -> None:
         super().__init__(options, audience, data)
@@ -197,10 +192,6 @@ class FedAvg(Learning):
                 failures=None if standing else Settings.failures,
             )
         )
-
-    @property
-    def modules(self) -> tuple[str, ...]:
-        return ("local",)
 
     def _group(self, clients: int) -> int:
         """How many clients take part in a round."""
@@ -242,13 +233,11 @@ class FedAvg(Learning):
         records: int = self.options.records
         return min(self.options.batch or records, records, MAX_BATCH)
 
-    def most_asked(self, rounds: int) -> int:
-        return most_turns(self._audience.devices, self._group(self._audience.devices), rounds)
-
     def cohorts(self, devices: Sequence[int] | Devices) -> list[Cohort]:
         asked = take(devices, self._asked(len(devices), self._trainer.round))
         mantissas = self._mantissas(self._trainer.weights).tolist()
-        return [(self._question(self._classes[i], mantissas), own) for i, _, own in self.parts(asked)]
+        parts = by_class(self.designs, asked, self.options.seed)
+        return [(self._question(self._classes[i], mantissas), members) for i, _, members in parts]
 
     def _question(self, of: Class, mantissas: Sequence[int]) -> Question:
         return Question(

@@ -22,7 +22,7 @@ from ternhost.datasets import Dataset, Holdings
 from ternhost.errors import UsageError
 from ternhost.learn import ranges, training
 from ternhost.learn.base import Audience, Cohort, Devices, Floats, most_turns, take
-from ternhost.learn.designs import CARD_ALTERNATIVES, Mechanised, ReportDesign
+from ternhost.learn.designs import Mechanised, ReportDesign, by_class
 from ternhost.learn.learning import WHAT, Learning, LearningOptions
 from ternhost.learn.optimisers import OPTIMISERS
 from ternhost.learn.parameters import MODELS, quantise
@@ -83,11 +83,11 @@ class FedSGD(Learning):
     name = "fedsgd"
     how_many = "reports"
     Options: ClassVar[Any] = Options
-    alternatives = (*Learning.alternatives, *CARD_ALTERNATIVES)
 
     def __init__(self, options: Any, audience: Audience, data: Dataset | None = None) -> None:
         super().__init__(options, audience, data)
         self.designs = self._designs()
+        self.modules = ("softmax",) if self.classes > 1 else ()
         standing = audience.standing
         self._group: int = options.group  # of a full round
         if standing:
@@ -129,10 +129,6 @@ class FedSGD(Learning):
             )
         )
 
-    @property
-    def modules(self) -> tuple[str, ...]:
-        return ("softmax",) if self.classes > 1 else ()
-
     def _designs(self) -> list[ReportDesign]:
         classes = self.options.classes()
         self.options.require_one_epsilon(len(classes))
@@ -162,15 +158,12 @@ class FedSGD(Learning):
             return np.arange(start, min(start + self.options.group, self.options.reports))
         return self._turn(clients, max(1, round(standing.share * clients)), number)
 
-    def most_asked(self, rounds: int) -> int:
-        return most_turns(self._audience.devices, self._group, rounds)
-
     def cohorts(self, devices: Sequence[int] | Devices) -> list[Cohort]:
         asked = take(devices, self._asked(len(devices), self._trainer.round))
         scouts = self._trainer.round % ranges.SCOUTED == 0
         return [
             (self._question(self._scouts[i] if scouts else design), own)
-            for i, design, own in self.parts(asked)
+            for i, design, own in by_class(self.designs, asked, self.options.seed)
         ]
 
     def _question(self, design: ReportDesign) -> Question:

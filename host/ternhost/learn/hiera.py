@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 
 from ternhost.count.rounds import CohortCounts
+from ternhost.datasets import Dataset
 from ternhost.learn import levels
-from ternhost.learn.base import Floats
+from ternhost.learn.base import Audience, Floats
 from ternhost.learn.designs import PRIVACY, Budgeted, ReportDesign
 from ternhost.learn.fedsgd import FedSGD, GroupOptions
-from ternhost.learn.learning import Learning
 from ternhost.options import option, require
 from ternhost.privacy.base import MICRO, parse_epsilon
 
@@ -61,15 +61,14 @@ class HierA(FedSGD):
 
     name = "hiera"
     Options = Options
-    alternatives = Learning.alternatives
 
     def _designs(self) -> list[ReportDesign]:
         designs: list[ReportDesign] = self.options.level_designs()
         return designs
 
-    @property
-    def modules(self) -> tuple[str, ...]:
-        return ("lhp", *super().modules)
+    def __init__(self, options: Any, audience: Audience, data: Dataset | None = None) -> None:
+        super().__init__(options, audience, data)
+        self.modules = ("lhp", *self.modules)
 
     def _estimate(self, number: int, cohorts: Sequence[CohortCounts], tau: float) -> tuple[Floats, Floats]:
         parts = [(levels.of_card(cohort.card), cohort.counts) for cohort in cohorts]

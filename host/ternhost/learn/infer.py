@@ -25,19 +25,19 @@ from ternhost.count.rounds import RoundResult
 from ternhost.datasets import Dataset, Holdings, held_out
 from ternhost.errors import UsageError
 from ternhost.learn import softmax
-from ternhost.learn.base import Algorithm, Audience, Cohort, Devices, ask_everybody, clients_of
-from ternhost.learn.designs import PRIVACY, ReportDesign, shares
+from ternhost.learn.base import Audience, Cohort, Devices, Learner, ask_everybody, clients_of
+from ternhost.learn.designs import PRIVACY, ReportDesign, by_class, shares
 from ternhost.learn.softmax import Evaluation, Settings
 from ternhost.options import option, require
 from ternhost.privacy import mechanisms
-from ternhost.privacy.accounting import Release
-from ternhost.privacy.base import MICRO, parse_epsilon
+from ternhost.privacy.base import parse_epsilon
 from ternhost.vectorised import probabilities
 
 LABEL = "label"
 VECTOR = "vector"
 
 _WHAT = "what to classify"
+_RESULT = "inference result"
 _CLIENTS = 1000  # by default, as in MindSpore
 
 
@@ -77,13 +77,18 @@ class Options:
     )
     seed: int = option(1, "deals the records", group=_WHAT, kind=int, metavar="S")
     epsilon: str | None = option(
-        None, "true privacy loss of a result, label or whole vector", group=PRIVACY, metavar="E"
+        None,
+        "true privacy loss of a result, label or whole vector",
+        group=PRIVACY,
+        metavar="E",
+        instead_of=("laplace_eval_eps",),
     )
     epsilons: str | None = option(
         None,
         "epsilon of each class of devices, with its share of them: personalised budgets",
         group=PRIVACY,
         metavar="E:SHARE,...",
+        instead_of=("epsilon", "laplace_eval_eps"),
     )
     laplace_eval_eps: str = option(
         "1", "the same as MindSpore has it: half of the true epsilon", group=PRIVACY, metavar="X"
@@ -131,7 +136,7 @@ class Options:
         )
 
 
-class Infer(Algorithm):
+class Infer(Learner):
     """One evaluation; a fleet that is served is evaluated over and over, and the last one counts."""
 
     name = "infer"
@@ -139,11 +144,7 @@ class Infer(Algorithm):
     command = "infer"
     Options = Options
     individual = True
-    alternatives = (
-        ("epsilon", "laplace_eval_eps"),
-        ("epsilons", "epsilon"),
-        ("epsilons", "laplace_eval_eps"),
-    )
+    modules = ("inference",)
 
     def __init__(self, options: Any, audience: Audience, data: Dataset | None = None) -> None:
         """data: in the place of the data set that the options name; its held-out records are the clients'."""
@@ -211,23 +212,19 @@ class Infer(Algorithm):
                 design = mechanisms.design(
                     "grr", levels=len(self._weights.mantissas), epsilon_micro=own.epsilon
                 )
-                found.append(ReportDesign(design.decode(), 1, 0.0, "grr", own.epsilon, share))
+                found.append(ReportDesign(design.decode(), 1, 0.0, "grr", own.epsilon, share, what=_RESULT))
             else:
                 card = cards.decode(softmax.noise_card(own.epsilon))  # the vector is one value
-                found.append(ReportDesign(card, 1, 0.0, "laplace", own.epsilon, share))
+                found.append(ReportDesign(card, 1, 0.0, "laplace", own.epsilon, share, what=_RESULT))
         return found
-
-    @property
-    def modules(self) -> tuple[str, ...]:
-        return ("inference",)
 
     @property
     def done(self) -> bool:
         return self.rounds is not None and self._round >= self.rounds
 
     def cohorts(self, devices: Sequence[int] | Devices) -> list[Cohort]:
-        asked = devices[: self.clients]
-        return [(self._question(design), own) for _, design, own in self.parts(asked)]
+        parts = by_class(self.designs, devices[: self.clients], self.options.seed)
+        return [(self._question(design), members) for _, design, members in parts]
 
     def _question(self, design: ReportDesign) -> Question:
         mantissas = self._weights.mantissas
@@ -278,9 +275,6 @@ class Infer(Algorithm):
     def restore(self, state: Mapping[str, Any]) -> None:
         self._round, self._found = int(state["round"]), state["found"]
 
-    def releases(self, of_class: int) -> list[Release]:
-        return [Release("inference result", self.designs[of_class].card.epsilon, 1, self.times)]
-
     def result(self, history: Sequence[dict[str, Any]]) -> dict[str, Any]:
         classes, features = self._weights.mantissas.shape
         found = {
@@ -294,7 +288,6 @@ class Infer(Algorithm):
             design = self.designs[0]
             question = self._question(design)
             found |= {
-                "epsilon_per_client": max(self.costs()) / MICRO,
                 "budgets": [own.summary(self.times) for own in self.designs],
                 "card": design.card.data.hex(),
                 "card_hash": cards.card_hash(design.card.data).hex(),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 from tern import card as cards
 from tern.wire import MAX_BATCH, MAX_DIMENSION, MAX_VALUES, SOFTMAX
@@ -13,13 +13,12 @@ from ternhost.count.questions import Averaged, Question, report_bytes
 from ternhost.datasets import CLASSIFICATION, REGRESSION, Dataset, Indices
 from ternhost.errors import UsageError
 from ternhost.learn import judging
-from ternhost.learn.base import Algorithm, Audience, Floats, Turns, counted, frame_sizes
+from ternhost.learn.base import Audience, Floats, Learner, Turns, counted, frame_sizes
 from ternhost.learn.designs import Budgeted, ReportDesign
 from ternhost.learn.optimum import optimum
 from ternhost.learn.parameters import MODELS, SUITED, quantise
 from ternhost.learn.training import Settings, Trainer
 from ternhost.options import option, require
-from ternhost.privacy.base import MICRO
 
 WHAT = "what to learn"
 
@@ -40,6 +39,7 @@ class LearningOptions(Budgeted):
         group=WHAT,
         kind=int,
         metavar="N",
+        instead_of=("dataset",),
     )
     labels: int | None = option(
         None, "number of classes in these records, for --model softmax", group=WHAT, kind=int, metavar="N"
@@ -80,12 +80,10 @@ class LearningOptions(Budgeted):
             )
 
 
-class Learning(Algorithm):
+class Learning(Learner):
     """The base of algorithms that learn a linear model by rounds: `_trainer` has it."""
 
     command = "train"
-    fleet = "emulated:8"
-    alternatives: ClassVar[tuple[tuple[str, ...], ...]] = (("epsilons", "epsilon"), ("dimension", "dataset"))
     _trainer: Trainer
 
     def __init__(self, options: Any, audience: Audience, data: Dataset | None = None) -> None:
@@ -152,14 +150,12 @@ class Learning(Algorithm):
         return judging.figures(self.dataset, self._trainer.settings.model, self._trainer.model)
 
     def references(self) -> dict[str, Any]:
-        """Also the optimum without privacy, the answer that knows no features, and how many records judge both."""
-        common = super().references()
+        """The optimum without privacy, the answer that knows no features, and how many records judge both."""
         if self.dataset is None:
-            return {**common, "measures": []}
+            return {"measures": []}
         model = self._trainer.settings.model
         optimum = judging.figures(self.dataset, model, self.optimum())
         return {
-            **common,
             "measures": list(optimum),
             "optimum": optimum,
             "baseline": judging.baselines(self.dataset, model),
@@ -185,7 +181,6 @@ class Learning(Algorithm):
             **self._judged(),
             **frame_sizes(design, self.a_question(design)),
             "bytes_per_report_float32": report_bytes(4 * self.d),
-            "epsilon_per_client": max(self.costs()) / MICRO,
             "classes": [own.summary(self.times) for own in self.designs],
             "stopped": self._trainer.stopped,
             "optimiser": self._trainer.settings.optimiser,

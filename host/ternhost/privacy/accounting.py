@@ -25,12 +25,12 @@ from ternhost.privacy.base import MICRO
 
 @dataclass(frozen=True)
 class Release:
-    """Something that a client tells several times over.
+    """What a client reports several times over.
 
-    `what` names it. A time costs `epsilon` (micro) for each of `values` coordinates, weights or attributes; a vector
-    that is protected as a whole (an inference result, a pair of level and value) is one value. A time uses `batch`
-    of the client's `records`, in turn, as the firmware takes them in consecutive rounds; 0 means all, and is the right
-    bound also where a client takes part in some rounds only.
+    `what` names one value; its first word takes the plural. A report costs `epsilon` (micro) for each of its `values`;
+    a vector that is protected as a whole (an inference result) is one value. A report uses `batch` of the client's
+    `records`, in turn, as the firmware takes them in consecutive rounds; 0 means all, and is an upper bound where a
+    client takes part in some rounds only.
     """
 
     what: str
@@ -95,8 +95,8 @@ class Account:
             return
         asked = sum(release.user_level for release in plan)
         raise RefusedError(
-            f"this would cost each client epsilon {asked / MICRO:g} (user level), and its budget has "
-            f"{(self.left or 0) / MICRO:g} left: " + ", ".join(_words(release) for release in plan),
+            f"each client would spend epsilon {asked / MICRO:g}, and its budget has "
+            f"{(self.left or 0) / MICRO:g} left: {_words(plan)}",
             hint="ask fewer rounds or values, use a smaller epsilon, or raise the budget",
         )
 
@@ -105,10 +105,9 @@ class Account:
         self.check(plan)
         self.releases.extend(plan)
 
-    def words(self) -> str:
-        """The same as a sentence."""
-        told = ", ".join(_words(release) for release in self.releases)
-        return f"costs a client epsilon {self.user_level / MICRO:g} (user level): {told}"
+    def words(self, span: str = "in total") -> str:
+        """The account as a sentence. span: which time it covers."""
+        return f"each client spends epsilon {self.user_level / MICRO:g} {span}: {_words(self.releases)}"
 
     def summary(self) -> dict[str, Any]:
         """For JSON and reports: what was released, and both levels by their names."""
@@ -130,8 +129,18 @@ class Account:
         }
 
 
-def _words(release: Release) -> str:
-    return f"{release.times} x {release.values} {release.what} at {release.epsilon / MICRO:g}"
+def _words(releases: Iterable[Release]) -> str:
+    return ", ".join(map(_of_release, releases))
+
+
+def _of_release(release: Release) -> str:
+    noun, *rest = release.what.split()
+    reports = "one report" if release.times == 1 else f"{release.times} reports"
+    values = f"one {noun}" if release.values == 1 else f"{release.values} {noun}s"
+    each = (
+        "" if release.times == release.values == 1 else f", each {noun}" if release.values > 1 else ", each"
+    )
+    return " ".join([f"{reports} of {values}", *rest]) + f"{each} at epsilon {release.epsilon / MICRO:g}"
 
 
 @dataclass(frozen=True)

@@ -7,47 +7,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ternhost.errors import UsageError
+from ternhost.options import Option, flag
 from ternhost.privacy.base import Design, check_levels, checked
 
 # What is reported, where a mechanism is tuned for it: parts of a gradient, mostly near 0; or values of any size.
 GRADIENTS, VALUES = "gradients", "values"
-
-_KINDS: dict[Callable[[str], Any], str] = {int: "a whole number", float: "a number"}
-
-
-def flag(name: str) -> str:
-    """How an option is written on the command line."""
-    return "--" + name.replace("_", "-")
-
-
-@dataclass(frozen=True)
-class Option:
-    """An option that some mechanisms have: a keyword of their `design`, and `--name` on the command line.
-
-    `type` turns the text of a command line into the value; it raises ValueError for a text that makes no sense.
-    `default` is the value that means the same as leaving the option out.
-    """
-
-    name: str
-    help: str
-    type: Callable[[str], Any] = str
-    metavar: str | None = None
-    choices: Sequence[str] = ()
-    default: Any = None
-
-    def read(self, text: str) -> Any:
-        """The value that `text` stands for. Raises UsageError."""
-        if self.choices and text not in self.choices:
-            raise UsageError(f"{flag(self.name)} must be one of {', '.join(self.choices)}, not {text!r}")
-        try:
-            return self.type(text)
-        except ValueError:
-            wanted = _KINDS.get(self.type) or self.metavar or "something else"
-            raise UsageError(f"{flag(self.name)} must be {wanted}, not {text!r}") from None
-
-    def means_nothing(self, value: Any) -> bool:
-        """Whether `value` is what the option is when it is left out."""
-        return value is None or (type(value) is type(self.default) and value == self.default)
 
 
 def its_default(most: int) -> Iterable[Mapping[str, Any]]:

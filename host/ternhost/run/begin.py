@@ -14,10 +14,11 @@ import numpy as np
 
 from tern import wire
 from ternhost.errors import UsageError
-from ternhost.learn.base import ALGORITHMS, Algorithm, Audience, Devices, clients_of
+from ternhost.learn.base import ALGORITHMS, Audience, Devices, Learner, clients_of
 from ternhost.provision.boards import FLEET_NAME, provision_fleet
 from ternhost.reach import fleet
 from ternhost.reach.fleet import Fleet
+from ternhost.run import costs
 from ternhost.run import directory as places
 from ternhost.run.directory import Place
 from ternhost.run.options import Schedule, Where
@@ -36,7 +37,7 @@ def written(
     name: str | None,
     anew: bool,
     parent: Path = places.RUNS,
-) -> tuple[Store, Place, Algorithm]:
+) -> tuple[Store, Place, Learner]:
     """Make the directory of a run and write the run into its store, which is open then. For `Run.begin`.
 
     The algorithm that was made to see whether all is in order goes with them: a card may take a minute to design.
@@ -78,7 +79,7 @@ def written(
             "schedule": None if schedule is None else asdict(schedule),
             "directory": str(directory.resolve()),
             "devices": None if schedule else whom.devices,
-            "references": {**made.references(), "devices": whom.devices or None},
+            "references": {**costs.references(made), "devices": whom.devices or None},
         }
         place = Place(directory, opened.path, directory.name)
         undo.callback(opened.forget_run, place.name)
@@ -115,7 +116,7 @@ def audience(
     )
 
 
-def made_clients(kind: Fleet, algorithm: Algorithm) -> int:
+def made_clients(kind: Fleet, algorithm: Learner) -> int:
     """For how many clients boards are made where the algorithm does not say."""
     assert algorithm.holdings is not None
     return min(algorithm.holdings.clients, kind.most_clients or algorithm.holdings.clients)
@@ -125,7 +126,7 @@ def make_boards(
     store: Store,
     directory: Path,
     boards: Sequence[Path],
-    algorithm: Algorithm,
+    algorithm: Learner,
     dealt: Devices,
     budget: int | None,
 ) -> None:
@@ -138,11 +139,11 @@ def make_boards(
     assert holdings is not None
     devices = np.arange(1, len(dealt) + 1)
     rows = holdings.rows(clients_of(dealt, devices)).reshape(-1, holdings.width)
-    provision_fleet(store, boards, rows, algorithm.policies(devices, budget), holdings.each)
+    provision_fleet(store, boards, rows, costs.policies(algorithm, devices, budget), holdings.each)
 
 
-def _check(algorithm: Algorithm, kind: Fleet, where: Where, first: int) -> None:
-    algorithm.accounts(where.budget_micro)
+def _check(algorithm: Learner, kind: Fleet, where: Where, first: int) -> None:
+    costs.accounts(algorithm, where.budget_micro)
     if kind.provisions:
         clients = algorithm.clients if algorithm.clients is not None else made_clients(kind, algorithm)
         if kind.count > clients:

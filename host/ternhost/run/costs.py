@@ -1,9 +1,10 @@
-"""What a run costs the devices' privacy: told before it starts, and counted from the rounds of its store."""
+"""What a run costs the devices' privacy: planned, told before it starts, counted from the rounds of its store."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -11,10 +12,46 @@ import numpy.typing as npt
 from ternhost.count.members import Members, integers
 from ternhost.count.questions import cost_of, decode_body
 from ternhost.errors import RefusedError
-from ternhost.privacy.accounting import Account
+from ternhost.learn.base import Devices, Learner, most_turns
+from ternhost.learn.designs import class_of
+from ternhost.privacy.accounting import Account, Policy
 from ternhost.privacy.base import MICRO
 from ternhost.run.status import Watcher
 from ternhost.store.store import Store
+
+
+def costs(learner: Learner) -> list[int]:
+    """What the run costs a device of each class, micro-epsilon."""
+    return [design.release(learner.times).user_level for design in learner.designs]
+
+
+def accounts(learner: Learner, budget: int | None) -> list[Account]:
+    """What the run costs a device of each class. Raises RefusedError beyond the budget."""
+    of_classes = [Account(budget) for _ in learner.designs]
+    for account, design in zip(of_classes, learner.designs, strict=True):
+        account.charge([design.release(learner.times)])
+    return of_classes
+
+
+def policies(learner: Learner, devices: Devices, budget: int | None) -> list[Policy]:
+    """What each device allows: its class's epsilon in one report, and `budget` (None: what the run costs)."""
+    designs = learner.designs
+    of_classes = [
+        Policy(design.largest, budget or max(design.largest, cost))
+        for design, cost in zip(designs, costs(learner), strict=True)
+    ]
+    classes = class_of(devices, [design.share for design in designs], learner.options.seed)
+    return [of_classes[i] for i in classes]
+
+
+def references(learner: Learner) -> dict[str, Any]:
+    """What a run is compared with while it goes on, for JSON: its plan, and what the learner knows."""
+    classes = [
+        {"mechanism": design.mechanism, **design.summary(learner.times), "epsilon_run": cost / MICRO}
+        for design, cost in zip(learner.designs, costs(learner), strict=True)
+    ]
+    plan = {"clients": learner.clients, "rounds": learner.rounds, "reports": learner.reports}
+    return {**plan, "classes": classes, **learner.references()}
 
 
 def tell(watcher: Watcher, accounts: Sequence[Account], before: int, left: int | None, endless: bool) -> None:
@@ -54,14 +91,19 @@ def spent_before(store: Store, devices: Sequence[int] | npt.NDArray[np.int64], r
     return int(spent.max(initial=0))
 
 
-def most_asked(store: Store, run: str) -> int:
-    """How many rounds of a run have asked one device: the most of any. 0 where its rounds are not in the store."""
+def most_asked(store: Store, run: str, rounds: int, share: float, devices: int) -> int:
+    """How many rounds of a run have asked one device: the most of any.
+
+    By the store; where the run's rounds are not in it, by how many there were, of this share of so many devices each.
+    """
     asked: Counter[int] = Counter()
     for of_run in store.rounds():
         if of_run.run == run:
             for cohort in of_run.cohorts:
                 asked.update(cohort.devices)
-    return max(asked.values(), default=0)
+    return (
+        max(asked.values()) if asked else most_turns(max(1, devices), max(1, round(share * devices)), rounds)
+    )
 
 
 def cost_words(account: Account, before: int, left: int | None, endless: bool = False) -> str:
@@ -70,10 +112,12 @@ def cost_words(account: Account, before: int, left: int | None, endless: bool = 
     before, left: the most that a device has spent, and the least that a board says it may still spend, micro-epsilon.
     endless: the account is of a round.
     """
-    words = f"every round {account.words()}" if endless else account.words()
+    words = account.words("in every round") if endless else account.words()
     if before:
         total = (before + account.user_level) / MICRO
-        words += f"; {before / MICRO:g} was spent before" + ("" if endless else f", {total:g} for life")
+        words += f"; earlier runs cost up to {before / MICRO:g}" + (
+            "" if endless else f", {total:g} together"
+        )
         if account.budget is not None:
             words += f", of a budget of {account.budget / MICRO:g}"
     if left is not None:

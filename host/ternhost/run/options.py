@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Self
 
 from tern import ledger, wire
-from ternhost.learn.base import Standing
+from ternhost.errors import UsageError
+from ternhost.learn.base import Learner, Standing
 from ternhost.learn.designs import PRIVACY
-from ternhost.options import names_of, option, require
+from ternhost.options import check_named, flag, names_of, option, require
 from ternhost.privacy.base import parse_epsilon
 from ternhost.reach import fleet
 from ternhost.reach.driver import Terms
@@ -18,6 +19,31 @@ WHERE = "where and how"
 WHEN = "schedule"
 DEADLINE = 120.0
 _LONGEST = 604_800  # a week: devices may sleep for a day
+
+
+def divided(
+    cls: type[Learner], named: Mapping[str, Any], algorithms: Mapping[str, type[Learner]]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Those options that are the algorithm's, and those of `Where`.
+
+    Raises UsageError for one that belongs to another of `algorithms`, and for some that do not go together.
+    """
+    its_names = {field.name for field in fields(cls.Options)}
+    where = {name: value for name, value in named.items() if name in names_of(Where)}
+    options = {name: value for name, value in named.items() if name in its_names}
+    for name in named.keys() - where.keys() - options.keys():
+        others = [other for other, its in algorithms.items() if name in names_of(its.Options)]
+        raise UsageError(
+            f"{flag(name)} belongs to {' and '.join(others)}, and this run is {cls.name}",
+            hint=f"leave it out, or choose the algorithm {others[0]}",
+        )
+    check_named(cls.Options, {name: value for name, value in options.items() if value is not None})
+    return options, {"fleet": default_fleet(cls.command), **where}
+
+
+def default_fleet(command: str) -> str:
+    """The devices of a command that names none."""
+    return "emulated:8" if command == "train" else "emulated:2"
 
 
 @dataclass(frozen=True)

@@ -8,16 +8,17 @@ from pathlib import Path
 from typing import Any
 
 from ternhost.errors import OK, REFUSED, SHORT, InterruptedByUser, StorageError, UsageError
-from ternhost.learn.base import Algorithm
+from ternhost.learn.base import Learner
 from ternhost.privacy.accounting import Account
 from ternhost.privacy.base import MICRO
 from ternhost.provision.boards import epsilon_spent
+from ternhost.run import costs
 from ternhost.run import directory as places
 from ternhost.run.directory import Place
 
 
 def whole(
-    algorithm: Algorithm,
+    algorithm: Learner,
     place: Place,
     options: Mapping[str, Any],
     state: Mapping[str, Any],
@@ -30,6 +31,7 @@ def whole(
         "run": place.name,
         "algorithm": algorithm.name,
         **algorithm.result(history),
+        **({"epsilon_per_client": max(costs.costs(algorithm)) / MICRO} if algorithm.designs else {}),
         "reports": state["reports"],
         "asked": state["asked"],
         "refusals": state["refusals"],

@@ -17,7 +17,7 @@ import numpy as np
 
 from ternhost.count.rounds import RoundResult
 from ternhost.errors import DeviceError, InterruptedByUser, RefusedError, UsageError
-from ternhost.learn.base import ALGORITHMS, Algorithm, Devices, ranges_of
+from ternhost.learn.base import ALGORITHMS, Devices, Learner, ranges_of
 from ternhost.options import flag
 from ternhost.provision.boards import board_directories
 from ternhost.reach import fleet
@@ -43,7 +43,7 @@ class Run:
     """One run. Make it with `begin` or `resume`, then `run()`; a context manager that closes its store."""
 
     def __init__(
-        self, store: Store, place: Place, watcher: Watcher, algorithm: Algorithm | None = None
+        self, store: Store, place: Place, watcher: Watcher, algorithm: Learner | None = None
     ) -> None:
         """Of a run that is in the store. algorithm: as the run begins, if it was made already. Raises TernError."""
         stored = store.run(place.name)
@@ -59,9 +59,9 @@ class Run:
             cls = ALGORITHMS.named(asked["algorithm"])
             whom = audience(self.fleet, self.schedule, store, asked.get("devices"))
             algorithm = cls(cls.Options(**asked["options"]), whom)
-        self.algorithm: Algorithm = algorithm
+        self.algorithm: Learner = algorithm
         self.options = algorithm.options
-        self.accounts = self.algorithm.accounts(self.where.budget_micro)
+        self.accounts = costs.accounts(algorithm, self.where.budget_micro)
         self._status = stored.status
         self._state: dict[str, Any] = dict(stored.state)
         if self._state["algorithm"] is not None:
@@ -165,7 +165,7 @@ class Run:
 
     def _dealt(self, devices: Sequence[int] | Devices) -> Devices:
         """The devices in the order of the clients: dealt, so that a group is spread over the boards."""
-        return np.random.default_rng([self.algorithm.seed, 3]).permutation(np.asarray(devices, np.int64))
+        return np.random.default_rng([self.options.seed, 3]).permutation(np.asarray(devices, np.int64))
 
     def _members(self, driver: Driver) -> Sequence[int] | Devices:
         """The device that each client of the run is: those that were there when it began, or all that are served."""
@@ -217,7 +217,7 @@ class Run:
             warn=self._watcher.warn,
             holdings=self.algorithm.holdings,
             clients=self._clients,
-            seed=self.algorithm.seed,
+            seed=self.options.seed,
             modules=self.algorithm.modules,
             individual=self.algorithm.individual,
             standing=self.schedule is not None,
@@ -233,6 +233,7 @@ class Run:
 
     def _rounds(self, driver: Driver) -> None:
         members = self._members(driver)
+        self._devices = len(members)
         if not self.fleet.simulated and self.schedule is None:
             where = f"{self.fleet.count} boards with " if self.fleet.count else ""
             self._watcher.note(f"{where}{len(driver.devices)} clients are there")
@@ -317,14 +318,14 @@ class Run:
         entry = {"round": result.number, "asked": result.asked, **said, **figures, **chosen}
         if result.refusals:
             entry["reasons"] = result.reasons
-        weights = None if self.fleet.simulated else self.algorithm.weights
+        model = None if self.fleet.simulated else self.algorithm.averaged
         self.store.end_run_round(
             self.place.name,
             result.number,
             result.ended,
             state,
             entry,
-            None if weights is None else weights.astype("<f8").tobytes(),
+            None if model is None else model.weights.astype("<f8").tobytes(),
             result.tallies,
             self._round_began,
         )
@@ -401,10 +402,10 @@ class Run:
 
     def _result(self) -> dict[str, Any]:
         if self.schedule is not None:  # devices have come and gone: what it has cost is known now
-            asked = costs.most_asked(self.store, self.place.name)
-            asked = asked or self.algorithm.most_asked(self._state["rounds"])
-            self.algorithm.times = max(1, self.algorithm.times_of(asked))
-            self.accounts = self.algorithm.accounts(None)
+            rounds, share = self._state["rounds"], self.schedule.share
+            asked = costs.most_asked(self.store, self.place.name, rounds, share, self._devices)
+            self.algorithm.times = max(1, asked)
+            self.accounts = costs.accounts(self.algorithm, None)
             for account in self.accounts:
                 account.budget = self.where.budget_micro
         return results.whole(

@@ -17,7 +17,7 @@ PATIENCE = 300.0  # seconds beyond a deadline, for rounds of simulated clients a
 class RunView:
     """A run of a store. Times are seconds since 1970, `seconds` its own.
 
-    options, schedule: as it was begun with. references: the figures to compare with (`Algorithm.references`).
+    options, schedule: as it was begun with. references: the figures to compare with (`run.costs.references`).
     """
 
     name: str

@@ -13,8 +13,9 @@ from decimal import Decimal
 from typing import Any
 
 from ternhost.errors import UsageError
+from ternhost.options import Option, flag
 from ternhost.privacy.base import MICRO, Design, parse_epsilon
-from ternhost.privacy.mechanism import GRADIENTS, VALUES, Mechanism, Option, flag
+from ternhost.privacy.mechanism import GRADIENTS, VALUES, Mechanism
 from ternhost.privacy.mechanisms import shipped
 from ternhost.registry import Registry
 
@@ -116,7 +117,7 @@ def add_options(parser: argparse.ArgumentParser | argparse._ArgumentGroup) -> No
         for name, option in takers:
             by_help.setdefault(option.help, []).append(name)
         first = takers[0][1]
-        metavar = "{" + ",".join(first.choices) + "}" if first.choices else first.metavar
+        metavar = "{" + ",".join(first.values) + "}" if first.values else first.metavar
         text = "; ".join(f"{', '.join(names)}: {help_}" for help_, names in by_help.items())
         with contextlib.suppress(argparse.ArgumentError):
             parser.add_argument(

@@ -15,9 +15,10 @@ import numpy as np
 
 from tern.card import Card
 from ternhost.errors import UsageError
+from ternhost.options import Option
 from ternhost.privacy import certify, mechanisms
 from ternhost.privacy.base import MICRO, Design
-from ternhost.privacy.mechanism import Mechanism, Option, untried
+from ternhost.privacy.mechanism import Mechanism, untried
 from ternhost.privacy.mechanisms import optimal, programme
 from ternhost.privacy.mechanisms.programme import WORST_SECOND_MOMENT, WORST_VARIANCE
 

@@ -14,8 +14,9 @@ import numpy as np
 
 from tern.fixed import ONE
 from ternhost.errors import UsageError
+from ternhost.options import Option
 from ternhost.privacy.base import MICRO, Design, checked, laplace
-from ternhost.privacy.mechanism import Mechanism, Option
+from ternhost.privacy.mechanism import Mechanism
 
 LEVELS = 255
 _REACH = 8  # noise scales beyond [-1, 1] before a default card clamps: the tails there hold 0.03 %

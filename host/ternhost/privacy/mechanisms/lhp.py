@@ -22,9 +22,10 @@ from tern import card as cards
 from tern.card import Card, CardError
 from tern.fixed import ONE
 from ternhost.errors import UsageError
+from ternhost.options import Option
 from ternhost.privacy import certify
 from ternhost.privacy.base import MICRO, Design, finish
-from ternhost.privacy.mechanism import Mechanism, Option, untried
+from ternhost.privacy.mechanism import Mechanism, untried
 from ternhost.privacy.mechanisms import duchi, grr
 
 # The paper's budgets, in units of the smallest: the highest values are the most private.

@@ -24,9 +24,10 @@ import numpy as np
 
 from tern import card as cards
 from tern.card import MAX_LEVELS, T
+from ternhost.options import Option
 from ternhost.privacy import integers
 from ternhost.privacy.base import MICRO, Design, check_levels, checked
-from ternhost.privacy.mechanism import GRADIENTS, VALUES, Mechanism, Option
+from ternhost.privacy.mechanism import GRADIENTS, VALUES, Mechanism
 from ternhost.privacy.mechanisms import duchi, programme
 from ternhost.privacy.mechanisms.programme import (
     KNOTS,

@@ -14,9 +14,10 @@ from collections.abc import Iterator
 from tern import card as cards
 from tern.card import T
 from ternhost.errors import UsageError
+from ternhost.options import Option
 from ternhost.privacy.base import MICRO, Design, check_levels, checked, table
 from ternhost.privacy.integers import SLACKS
-from ternhost.privacy.mechanism import Mechanism, Option, untried
+from ternhost.privacy.mechanism import Mechanism, untried
 
 _MOST = 127  # of a level in a table card
 

@@ -14,8 +14,9 @@ import numpy as np
 
 from tern.card import MAX_SYMBOLS, T
 from ternhost.errors import UsageError
+from ternhost.options import Option
 from ternhost.privacy.base import MICRO, Design, check_levels, checked, exp_bound, window
-from ternhost.privacy.mechanism import Mechanism, Option, untried
+from ternhost.privacy.mechanism import Mechanism, untried
 
 LEVELS = 255
 WINDOW = Option("window", "the paper's window, or the best one", choices=("paper", "best"), default="paper")
