@@ -8,8 +8,7 @@ import threading
 
 from tern import wire
 from ternhost.errors import DeviceError
-from ternhost.reach.links import Events
-from ternhost.reach.listening import ListeningLink
+from ternhost.reach.links import Events, ListeningLink
 
 
 class UnixLink(ListeningLink):

@@ -14,7 +14,7 @@ from ternhost.privacy import mechanisms
 from ternhost.provision import keys
 from ternhost.reach.broker.asking import Asking
 from ternhost.reach.broker.link import Said
-from ternhost.reach.broker.roster import Roster
+from ternhost.reach.broker.roster import BoardRoster
 from ternhost.reach.driver import Terms, explain
 from ternhost.reach.ports import board as board_module
 from ternhost.store.store import Store
@@ -48,7 +48,7 @@ def fleet(tmp_path):
         aggregator = Aggregator(store)
         said = {f"{device:08x}": Said(range(device, device + 1), 1) for device in HONEST}
         line = Line({**said, "00000001": Said(range(1, 1_000_000), 1)})
-        roster = Roster(aggregator.devices)
+        roster = BoardRoster(aggregator.devices)
         roster.connected(time.monotonic())
         roster.look(line, time.monotonic())
         question = Question(wire.LOGISTIC, [0] * 28, -14, mechanisms.design("duchi", 2).card, 1)
@@ -93,7 +93,7 @@ def test_a_board_at_a_port_does_not_claim_more_than_one_can_have(monkeypatch, fi
     link = SimpleNamespace(hello=lambda timeout: hello, close=lambda: None)
     monkeypatch.setattr(board_module, "open_link", lambda port, events: link)
     with pytest.raises(DeviceError, match="clients from"):
-        board_module.Board("/dev/ttyACM0").open(None, 1)
+        board_module.BoardOnPort("/dev/ttyACM0").open(None, 1)
 
 
 def test_no_number_of_a_device_is_one_to_go_on_from_alone():

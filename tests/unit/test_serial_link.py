@@ -19,7 +19,7 @@ import serial
 
 from tern import frames, wire
 from ternhost.errors import DeviceError, RefusedError, UsageError
-from ternhost.reach import listening
+from ternhost.reach import links
 from ternhost.reach.links import open_link
 from ternhost.reach.ports import link as module
 from ternhost.reach.ports.link import SerialLink
@@ -179,7 +179,7 @@ def test_hello(peer, link):
 
 
 def test_hello_is_asked_again_and_again(peer, link, monkeypatch):
-    monkeypatch.setattr(listening, "HELLO_EVERY", 0.1)
+    monkeypatch.setattr(links, "HELLO_EVERY", 0.1)
     answering(
         peer,
         lambda nonce: b"",
@@ -284,7 +284,7 @@ def test_what_has_no_scheme_of_a_link_is_a_port_of_pyserial(peer, events):
 
 
 def test_a_socket_is_a_port(events, monkeypatch):
-    monkeypatch.setattr(listening, "HELLO_EVERY", 60)  # one question, for one answer
+    monkeypatch.setattr(links, "HELLO_EVERY", 60)  # one question, for one answer
     with socket.create_server(("127.0.0.1", 0)) as server:
         link = SerialLink(f"socket://127.0.0.1:{server.getsockname()[1]}", events)
         board, _ = server.accept()

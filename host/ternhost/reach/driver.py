@@ -54,7 +54,7 @@ class Terms:
 
 
 @dataclass(frozen=True)
-class Sight:
+class FleetStatus:
     """What a driver sees of its fleet now. boards, strangers (of another version) and connected: of one on a broker;
     asleep: its boards that sleep now, and are not counted as boards.
 
@@ -82,7 +82,7 @@ class Driver(Protocol):
         """The devices that can be asked, by id."""
 
     @property
-    def sight(self) -> Sight:
+    def status(self) -> FleetStatus:
         """What is seen of the fleet."""
 
     @property

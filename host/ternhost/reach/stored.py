@@ -9,7 +9,7 @@ from tern import wire
 from ternhost.count.aggregator import Accepted, Aggregator
 from ternhost.count.questions import Averaged
 from ternhost.count.rounds import RoundResult, with_answers
-from ternhost.reach.driver import Cohorts, Refusals, Sight, Terms, Warn
+from ternhost.reach.driver import Cohorts, FleetStatus, Refusals, Terms, Warn
 from ternhost.reach.sightings import Sightings
 from ternhost.store import kept_model
 from ternhost.store.round_numbers import last_number
@@ -42,8 +42,8 @@ class StoredDriver:
         self._denied = 0  # in this round, by boards that say that a question has the tag of another key
 
     @property
-    def sight(self) -> Sight:
-        return Sight(frames=asdict(self.aggregator.statistics))
+    def status(self) -> FleetStatus:
+        return FleetStatus(frames=asdict(self.aggregator.statistics))
 
     @property
     def budget_left(self) -> int | None:

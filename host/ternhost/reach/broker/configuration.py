@@ -21,8 +21,7 @@ from ternhost.errors import StorageError, UsageError
 from ternhost.files import write_file
 from ternhost.reach.addresses import AUTHORITY, check_reached
 from ternhost.reach.broker import sites
-from ternhost.reach.broker.access import CONFIG, HOST, Access
-from ternhost.reach.broker.home_access import access_list, check_apart, home_access, users_of
+from ternhost.reach.broker.access import CONFIG, HOST, Access, access_list, check_apart, home_access, users_of
 from ternhost.reach.broker.mosquitto_files import (
     ACCESS,
     PASSWORDS,
@@ -36,7 +35,7 @@ from ternhost.reach.broker.mosquitto_files import (
     write_conf,
     write_password_file,
 )
-from ternhost.reach.broker.sites import Site
+from ternhost.reach.broker.sites import BrokerSite
 from ternhost.store.store import Store
 
 __all__ = [
@@ -207,7 +206,7 @@ def _configured(directory: Path, access: Access) -> dict[str, Any]:
     }
 
 
-def add_site(directory: str | Path, name: str, **options: Any) -> Site:
+def add_site(directory: str | Path, name: str, **options: Any) -> BrokerSite:
     """Make, or change, a site of the broker in `directory`, which is configured: its files are below sites/`name`.
 
     options: of `sites.describe`. Raises StorageError and UsageError.

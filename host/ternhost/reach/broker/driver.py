@@ -21,8 +21,8 @@ from ternhost.count.rounds import RoundResult
 from ternhost.errors import DeviceError
 from ternhost.reach.broker.asking import Asking
 from ternhost.reach.broker.link import MqttLink
-from ternhost.reach.broker.roster import GREETING, Board, Roster
-from ternhost.reach.driver import Cohorts, Devices, Progress, Sight, Tell, Terms, Warn
+from ternhost.reach.broker.roster import GREETING, BoardOnBroker, BoardRoster
+from ternhost.reach.driver import Cohorts, Devices, FleetStatus, Progress, Tell, Terms, Warn
 from ternhost.reach.stored import StoredDriver
 from ternhost.store import kept_model, sleepers
 from ternhost.store.boards import told_by
@@ -65,7 +65,7 @@ class BrokerDriver(StoredDriver):
         self._stopped = False
         self._changes = store.changes()
         self._asking: Asking | None = None
-        self._roster = Roster(self.aggregator.devices, sleepers.wakes(store))
+        self._roster = BoardRoster(self.aggregator.devices, sleepers.wakes(store))
         self._heard: dict[int, float] = {}  # devices that sleep, since that was written
         self._devices: list[int] = []
         self._told_connected = True
@@ -144,11 +144,11 @@ class BrokerDriver(StoredDriver):
         return f"{self.link.access.host} port {self.link.access.port}"
 
     @property
-    def sight(self) -> Sight:
+    def status(self) -> FleetStatus:
         link = self.link
         asleep = self._roster.asleep(time.monotonic())
         return replace(
-            super().sight,
+            super().status,
             boards=len(link.boards) - sum(board.name in link.boards for board in asleep),
             asleep=len(asleep),
             strangers=len(link.strangers),
@@ -290,7 +290,7 @@ class BrokerDriver(StoredDriver):
             if self._asking:
                 self._asking.deal()
 
-    def _bring_fleet_key(self, boards: Iterable[Board]) -> None:
+    def _bring_fleet_key(self, boards: Iterable[BoardOnBroker]) -> None:
         """Send the fleet's key to those of the boards that have an earlier one, under that of their first client."""
         for board in boards:
             first = board.clients.start
@@ -355,12 +355,12 @@ class BrokerDriver(StoredDriver):
             self._saw(board, {})
         self._sightings.write()
 
-    def _saw(self, board: Board, told: Mapping[str, Any]) -> None:
+    def _saw(self, board: BoardOnBroker, told: Mapping[str, Any]) -> None:
         # Of a member alone: anybody on the broker of a site may say that more boards are there, and rows stay.
         if self.aggregator.key(board.clients.start):
             self._sightings.saw(board.name, board.clients, board.heard, online=board.there, told=told)
 
-    def _warn_of_later_keys(self, boards: Iterable[Board]) -> None:
+    def _warn_of_later_keys(self, boards: Iterable[BoardOnBroker]) -> None:
         ahead = [board.name for board in boards if board.is_ahead(self._fleet.epoch)]
         if ahead:
             self._warn(

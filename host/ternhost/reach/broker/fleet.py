@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 from ternhost.errors import UsageError
 from ternhost.reach.broker import sites
-from ternhost.reach.broker.access import Access, host_file
-from ternhost.reach.broker.home_access import topics_of
+from ternhost.reach.broker.access import Access, host_file, topics_of
 from ternhost.reach.fleet import Fleet, HomeTopics, Setting
 
 if TYPE_CHECKING:

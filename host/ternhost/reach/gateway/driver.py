@@ -18,12 +18,11 @@ from ternhost.count.members import Integers, integers
 from ternhost.count.questions import Averaged, round_body
 from ternhost.count.rounds import DEADLINE, QUORUM, Cohort, Round, RoundResult
 from ternhost.errors import DeviceError, RefusedError, StorageError, UsageError
-from ternhost.reach.driver import AllRefused, Cohorts, Progress, Refusals, Sight, Tell, Terms, Warn
+from ternhost.reach.driver import AllRefused, Cohorts, FleetStatus, Progress, Refusals, Tell, Terms, Warn
 from ternhost.reach.gateway import messages
-from ternhost.reach.gateway.frames import MessageError
-from ternhost.reach.gateway.messages import Answer, Hello, Here, Model, Refused, Still, Taken
-from ternhost.reach.gateway.post import Post, Received
-from ternhost.reach.gateway.roster import HOLD, Gateway, Registered, Roster
+from ternhost.reach.gateway.messages import Answer, Hello, Here, MessageError, Model, Refused, Still, Taken
+from ternhost.reach.gateway.post import Post, Reply
+from ternhost.reach.gateway.roster import HOLD, GatewayRoster, KnownGateway, Registered
 from ternhost.reach.gateway.round import RoundAtGateways, parts
 from ternhost.store import kept_model
 from ternhost.store.round_numbers import last_number
@@ -72,7 +71,7 @@ class GatewaysDriver:
         self._standing = standing
         self._warn = warn
         self._refusals = Refusals(warn)
-        self._roster = Roster(store, post, warn, standing=standing, registered=registered)
+        self._roster = GatewayRoster(store, post, warn, standing=standing, registered=registered)
         self._rounds: dict[int, RoundAtGateways] = {}
         self._taken: set[str] = set()  # gateways that have taken the model
         self._stopped = False
@@ -127,11 +126,11 @@ class GatewaysDriver:
             if own := self._roster.all.get(received.site):
                 self._take(own, received, round_, time.monotonic())
 
-    def _take(self, own: Gateway, received: Received, round_: RoundAtGateways | None, now: float) -> None:
+    def _take(self, own: KnownGateway, received: Reply, round_: RoundAtGateways | None, now: float) -> None:
         try:
             message = None if received.payload is None else messages.decode(received.payload)
         except MessageError as error:
-            message, received = None, Received(own.name, None, str(error))
+            message, received = None, Reply(own.name, None, str(error))
         if message is None:
             self._roster.failed(own, received.error, now)
             return
@@ -147,7 +146,7 @@ class GatewaysDriver:
             self._take_of_round(own, message, round_, now)
 
     def _take_of_round(
-        self, own: Gateway, message: messages.Message, round_: RoundAtGateways, now: float
+        self, own: KnownGateway, message: messages.Message, round_: RoundAtGateways, now: float
     ) -> None:
         if isinstance(message, Still) and message.number == round_.number:
             reports = min(message.reports, round_.asks[own.name].asked)
@@ -171,7 +170,7 @@ class GatewaysDriver:
             round_.refused[own.name] = message
             self._post.send(own.name, Hello().encode())  # what it is may have changed
 
-    def _go_on_without(self, own: Gateway, round_: RoundAtGateways, why: str) -> None:
+    def _go_on_without(self, own: KnownGateway, round_: RoundAtGateways, why: str) -> None:
         self._warn(f"round {round_.number}: gateway {own.name} {why}; the round goes on without it")
         round_.give_up(own.name)
 
@@ -190,10 +189,10 @@ class GatewaysDriver:
         return np.sort(np.concatenate([integers(()), *there]))
 
     @property
-    def sight(self) -> Sight:
+    def status(self) -> FleetStatus:
         told = [own.here for own in self._roster.all.values() if own.here is not None and not own.told_gone]
         boards = [here.boards for here in told if here.boards is not None]
-        return Sight(
+        return FleetStatus(
             boards=sum(boards) if boards else None, connected=bool(told) and not self._roster.condition
         )
 
@@ -215,7 +214,7 @@ class GatewaysDriver:
                     hint="finish it with that version, or give it up with --anew",
                 ) from error
             for name in round_.outstanding:
-                self._roster.all.setdefault(name, Gateway(name))
+                self._roster.all.setdefault(name, KnownGateway(name))
             self._rounds[asked.number] = round_
         return sorted(self._rounds)
 
@@ -282,7 +281,7 @@ class GatewaysDriver:
                     f"{round_.asks[name].asked} devices until it answers again"
                 )
 
-    def _latest(self, round_: RoundAtGateways, own: Gateway) -> float:
+    def _latest(self, round_: RoundAtGateways, own: KnownGateway) -> float:
         """Until when a gateway's answer is waited for."""
         if self._terms.deadline is None:
             return own.heard + GRACE
@@ -335,7 +334,7 @@ class GatewaysDriver:
         self._post.stop()
 
 
-def _held(round_: RoundAtGateways, own: Gateway) -> bytes:
+def _held(round_: RoundAtGateways, own: KnownGateway) -> bytes:
     return replace(round_.asks[own.name], hold=own.hold).encode()
 
 

@@ -70,7 +70,7 @@ class OverFlower(AtGateways):
         return Server.load(self.directory).directory / store_file.NAME
 
     def registered(self) -> Mapping[str, range]:
-        from ternhost.reach.gateway.directory import registered
+        from ternhost.reach.gateway.flower.files import registered
 
         return registered(self.directory)
 

@@ -20,9 +20,8 @@ from ternhost.count.rounds import RoundResult
 from ternhost.errors import DeviceError, StorageError, TernError
 from ternhost.reach.driver import AllRefused, Driver, Progress, Terms, Warn
 from ternhost.reach.gateway import messages
-from ternhost.reach.gateway.answers import answer_to, is_hashed, is_vector
-from ternhost.reach.gateway.frames import MessageError
-from ternhost.reach.gateway.messages import Ask, Hello, Here, Model, Refused, Still, Taken
+from ternhost.reach.gateway.messages import Ask, Hello, Here, MessageError, Model, Refused, Still, Taken
+from ternhost.reach.gateway.round import answer_to, is_hashed, is_vector
 from ternhost.store.round_numbers import last_number
 from ternhost.store.runs import ABANDONED
 from ternhost.store.store import Store
@@ -198,7 +197,7 @@ class Gateway:
 
     def _look(self) -> None:
         devices = integers(self._driver.devices)
-        boards, left = self._driver.sight.boards, self._driver.budget_left
+        boards, left = self._driver.status.boards, self._driver.budget_left
         with self._changed:
             self._here = Here(
                 devices, self._last, self._fleet, __version__, boards, left, self._single_results

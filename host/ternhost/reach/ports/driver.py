@@ -27,7 +27,7 @@ from ternhost.errors import DeviceError
 from ternhost.reach.driver import Progress, Tell, Terms, Warn
 from ternhost.reach.fleet import Boards
 from ternhost.reach.links import Events, Received
-from ternhost.reach.ports.board import PATIENCE, Board
+from ternhost.reach.ports.board import PATIENCE, BoardOnPort
 from ternhost.reach.stored import StoredDriver
 from ternhost.store import kept_model
 from ternhost.store.store import Store
@@ -55,8 +55,8 @@ class BoardsDriver(StoredDriver):
         super().__init__(store, terms, run=run, individual=individual, warn=warn)
         self._fleet = boards
         self._events: Events = queue.SimpleQueue()
-        self.boards: list[Board] = []
-        self._board_of: dict[int, Board] = {}
+        self.boards: list[BoardOnPort] = []
+        self._board_of: dict[int, BoardOnPort] = {}
         self._checked = 0.0
         self._failed: Mapping[str, DeviceError] = {}
         self._stopped = threading.Event()
@@ -64,7 +64,7 @@ class BoardsDriver(StoredDriver):
     def __enter__(self) -> Self:
         self._fleet.__enter__()
         try:
-            self.boards = [Board(port) for port in self._fleet.ports]
+            self.boards = [BoardOnPort(port) for port in self._fleet.ports]
             for board in self.boards:
                 try:
                     board.open(self._events, _HELLO_TIMEOUT)
@@ -93,7 +93,7 @@ class BoardsDriver(StoredDriver):
             board.close()
         self._fleet.__exit__(kind, error, trace)
 
-    def _saw(self, board: Board, error: DeviceError | None = None) -> None:
+    def _saw(self, board: BoardOnPort, error: DeviceError | None = None) -> None:
         there, told = not board.left_out, board.told
         why = None if error is None else error.message
         self._sightings.saw(board.port, board.clients, board.heard, online=there, told=told, error=why)
@@ -139,7 +139,7 @@ class BoardsDriver(StoredDriver):
         for board in self.boards:
             self._hand_out_model(board)
 
-    def _hand_out_model(self, board: Board) -> None:
+    def _hand_out_model(self, board: BoardOnPort) -> None:
         first = board.clients.start
         if model := kept_model.kept(self._store):
             board.hand_out(kept_model.for_device(model, first), self.aggregator.key(first))
@@ -183,7 +183,7 @@ class BoardsDriver(StoredDriver):
         return None
 
     def _begin(self, number: int, wanted: Sequence[int], now: float) -> None:
-        of_board: dict[Board, list[int]] = {board: [] for board in self.boards}
+        of_board: dict[BoardOnPort, list[int]] = {board: [] for board in self.boards}
         homeless = []
         for device in wanted:
             board = self._board_of.get(device)
@@ -206,7 +206,7 @@ class BoardsDriver(StoredDriver):
 
     def _receive(self, number: int) -> None:
         batch: list[bytes] = []
-        heard: list[tuple[Board, int]] = []
+        heard: list[tuple[BoardOnPort, int]] = []
         for event in _drain(self._events):
             board = next((board for board in self.boards if board.link is event.link), None)
             if board and event.error:
@@ -222,7 +222,7 @@ class BoardsDriver(StoredDriver):
             board.lost_one(device)
 
     def _settle(self, accepted: Accepted) -> None:
-        answered: dict[Board, list[int]] = {}
+        answered: dict[BoardOnPort, list[int]] = {}
         refused = [(refusal.round, refusal.device) for refusal in accepted.refusals]
         for _, device in (*accepted.reports, *refused):
             if board := self._board_of.get(device):
@@ -262,7 +262,7 @@ class BoardsDriver(StoredDriver):
                 board.reopen(self._events, now)
                 board.nudge(now)
 
-    def _leave_out(self, number: int, board: Board, error: DeviceError) -> None:
+    def _leave_out(self, number: int, board: BoardOnPort, error: DeviceError) -> None:
         devices = [*board.under_way, *board.to_ask, *board.waiting]
         board.error = error
         board.left_out = True
@@ -274,7 +274,7 @@ class BoardsDriver(StoredDriver):
         board.begin([], board.opened)
         board.given_up = devices
 
-    def _is_back(self, board: Board) -> bool:
+    def _is_back(self, board: BoardOnPort) -> bool:
         # Whether a board that was left out has answered to its port again.
         if board.link is None:
             return False

@@ -16,8 +16,7 @@ from serial.urlhandler import protocol_socket
 
 from tern import frames, host_frames, wire
 from ternhost.errors import DeviceError, UsageError
-from ternhost.reach.links import Events, hello_request
-from ternhost.reach.listening import ListeningLink
+from ternhost.reach.links import Events, ListeningLink, hello_request
 
 BAUD = 115200
 _INTERRUPT = b"\x03"  # Ctrl-C of a console

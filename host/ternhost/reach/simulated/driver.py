@@ -23,7 +23,7 @@ from ternhost.count.questions import Averaged, Question
 from ternhost.count.rounds import COMPLETE, Answers, CohortCounts, Counts, RoundResult
 from ternhost.datasets import Holdings
 from ternhost.errors import RefusedError, UsageError
-from ternhost.reach.driver import Cohorts, Devices, Progress, Sight, Tell, Terms
+from ternhost.reach.driver import Cohorts, Devices, FleetStatus, Progress, Tell, Terms
 from ternhost.vectorised import RandomLanes, random_bits
 
 Fixed = npt.NDArray[np.int16]
@@ -114,8 +114,8 @@ class SimulatedDriver:
         return range(self._first, self._first + self._clients)
 
     @property
-    def sight(self) -> Sight:
-        return Sight()
+    def status(self) -> FleetStatus:
+        return FleetStatus()
 
     @property
     def budget_left(self) -> int | None:
