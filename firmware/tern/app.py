@@ -5,8 +5,6 @@ a report that takes long is computed record by record. What holds them all the s
 docs/guides/application.md lists them.
 """
 
-# brings: dns, features, lease, model, recorder
-
 import asyncio
 import gc
 
@@ -37,6 +35,8 @@ else:
     def sleep_ms(ms):
         return asyncio.sleep(ms / 1000)
 
+
+BRINGS = "dns, features, lease, model, recorder"  # deployed with this module, since programs import them
 
 _TICK_MS = const(5)  # between two looks at the link
 _LONGEST_S = const(300)  # pause after an exception

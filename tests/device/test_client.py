@@ -7,7 +7,7 @@ from array import array
 
 import scratch
 import small_board
-from small_board import EPSILON, answer_key, ask, error_of, key_of, provision, round_frame
+from small_board import EPSILON, ask, error_of, key_of, provision, round_frame, spent, symbols_of
 from spec.cards import T, two_levels
 
 from tern import client as client_module
@@ -16,21 +16,8 @@ from tern.client import Client
 from tern.compat import MICROPYTHON
 from tern.entropy import FAILED, Generator
 from tern.gradient import Gradient
-from tern.ledger import Ledger
 
 NEEDS = {"test_many_clients_keep_their_own_accounts": "time"}
-
-
-def spent(folder, device=7):
-    book = Ledger()
-    book.load(folder + "/" + storage.ledger_name(device))
-    return book.spent
-
-
-def symbols_of(answer, k, base, device=7):
-    out = array("H", (0 for _ in range(k)))
-    host_frames.decode_report(answer, answer_key(device), k, base, out)
-    return list(out)
 
 
 def nearly_exact_card():

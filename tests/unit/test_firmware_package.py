@@ -132,7 +132,7 @@ def test_a_package_for_every_piece_is_current_and_complete() -> None:
 
 # Modules for a program of one's own, as they are on no board by themselves.
 PILOT = """
-# brings: logbook
+BRINGS = "logbook"
 from tern.client import Client
 SPEED = 7
 class Pilot(Client):
@@ -224,7 +224,7 @@ def test_the_application_brings_all_of_it() -> None:
     sources = mpy.library()
     assert modules.brought(sources, {"tern.app"}) == {
         "tern.app", "tern.recorder", "tern.features", "tern.model", "tern.dns", "tern.lease",
-    }, "a line of tern.app says so: # brings: recorder, features, model, ..."  # fmt: skip
+    }  # fmt: skip
     of_the_network = {"tern.dns", "tern.lease"}
     for name, board in mpy.BOARDS.items():
         there = mpy.sources_for(board, more=["app"]).keys()

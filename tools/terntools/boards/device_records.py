@@ -49,7 +49,8 @@ def _run(args: argparse.Namespace) -> int:
     if rows is not None:
         provision.check_fits(rows)
     port = devices.resolve(args.board)
-    speaks = rows is not None and devices.identify(port).tern is not None
+    # It may just have been started again, by this command: what is written there is checked all the same.
+    speaks = rows is not None and devices.identify(port, deploy.HELLO_WAIT).tern is not None
     with records.opened(port) as repl:
         with Bar("reading records") as bar:
             held = _read(repl, bar, damaged=args.clear and not args.output)

@@ -121,8 +121,10 @@ class Identity:
     tern: str | None
 
 
-def identify(port: str) -> Identity:
+def identify(port: str, patience: float = 1.5) -> Identity:
     """Ask the board on `port` who it is, without interrupting what it runs. Raises DeviceError and UsageError.
+
+    patience: seconds until tern's hello, which a board that is just starting takes longer for.
 
     At MicroPython's prompt Ctrl-B prints the version; a running tern answers a hello. Anything else stays silent.
     """
@@ -140,7 +142,7 @@ def identify(port: str) -> Identity:
         return Identity(board.strip(), version, None)
     link = open_link(port, SimpleQueue())
     try:
-        text = link.hello(1.5).text or ""
+        text = link.hello(patience).text or ""
     except RefusedError:
         return Identity(None, None, "another wire schema")
     except DeviceError:

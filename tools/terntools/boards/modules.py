@@ -5,8 +5,8 @@
 - A module that imports `socket` or `network` at its top, or another that does, needs a network; so does one that only
   such modules import.
 - What neither the client nor a module on demand comes to is for a program of one's own: it goes on a board by its name,
-  or since the program imports it. A comment `# brings: a, b` at its top names modules that belong to it and that it
-  does not import itself, since the program does.
+  or since the program imports it. Its constant BRINGS names modules that belong to it and that it does not import
+  itself, since the program does.
 - Of tern.boards a board gets the module of its platform, and tern.hash_drbg only where MicroPython has no AES.
 """
 
@@ -23,7 +23,7 @@ Sources = Mapping[str, str]  # name of a module, with dots -> its text
 _NETWORK = {"socket", "network"}
 _BOARDS = "tern.boards."
 _ANY_BOARD = "tern.boards.this"
-_BRINGS = re.compile(r"^# brings: *(.+)$", re.MULTILINE)
+_BRINGS = re.compile(r'^BRINGS = "(.+)"', re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -87,12 +87,8 @@ def brought(sources: Sources, names: Iterable[str]) -> set[str]:
 
 
 def _brought(source: str) -> set[str]:
-    return {
-        f"tern.{name.strip()}"
-        for found in _BRINGS.finditer(source)
-        for name in found[1].split(",")
-        if name.strip()
-    }
+    constant = _BRINGS.search(source)
+    return {f"tern.{name}" for name in constant[1].split(", ")} if constant else set()
 
 
 def beyond(sources: Sources, program: str) -> tuple[str, ...]:

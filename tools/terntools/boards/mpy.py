@@ -117,10 +117,11 @@ def _shortened(
     plain, folded = dict(library), dict(_folded(library))
     sources = modules.usable(folded, board)
     asked = named | modules.imports(programs[-1])
-    added = modules.at_top(sources, asked)  # softmax brings inference
+    # softmax imports inference; BRINGS is folded away
+    added = modules.at_top(sources, modules.brought(plain, asked))
     unwanted = {f"tern.{name}" for name in on_demand} - added
     found = modules.needed(sources, modules.imports(programs[0]) | added, unwanted)
-    own = modules.brought(sources, {f"tern.{name}" for name in beyond} & asked)
+    own = modules.brought(plain, {f"tern.{name}" for name in beyond} & asked) & sources.keys()
     api = ["\n".join(modules.public(plain[name])) for name in sorted(own)]
     found = fold.prune(found, [*programs, *api])
     own |= {name for name in found if name.startswith(_OWN)}
