@@ -43,6 +43,6 @@ class UnixLink(ListeningLink):
     def _listen(self) -> None:
         with contextlib.suppress(OSError):
             while frame := self._connection.recv(wire.MAX_FRAME):
-                self._heard([frame])
+                self.heard([frame])
         if not self._closing:
-            self._lose("its process has ended")
+            self.lose("its process has ended")

@@ -106,9 +106,9 @@ def check_schema(name: str, hello: host_frames.Hello) -> None:
 
 
 class ListeningLink(ABC):
-    """A Link but for sending and closing. Its thread gives what comes to `_heard`, and tells `_lose` why it ends."""
+    """A Link but for sending and closing. Its thread gives what comes to `heard`, and tells `lose` why it ends."""
 
-    _AFTER_LOSS = "with --resume the training goes on where it was"  # what can be done then, for a hint
+    AFTER_LOSS = "with --resume the training goes on where it was"  # what can be done then, for a hint
 
     def __init__(self, name: str, events: Events) -> None:
         self.name = name
@@ -129,13 +129,13 @@ class ListeningLink(ABC):
         """As Link's, where whatever is sent is sent at once."""
         return 0
 
-    def _ask_hello(self) -> int:
+    def ask_hello(self) -> int:
         """Ask the board who it is, in whatever state it and the link are; return the nonce."""
         nonce, request = hello_request()
         self.send(request)
         return nonce
 
-    def _heard(self, received: Iterable[bytes]) -> None:
+    def heard(self, received: Iterable[bytes]) -> None:
         """Pass on frames of the board, in order; an empty one came damaged, and is for the aggregator to count."""
         answers = []
         for frame in received:
@@ -146,13 +146,13 @@ class ListeningLink(ABC):
         if answers:
             self._events.put(Received(self, answers))
 
-    def _lose(self, why: str) -> None:
+    def lose(self, why: str) -> None:
         """The board cannot be reached any more."""
         if self._lost:
             return
         self._lost = DeviceError(
             f"the board on {self.name} is gone: {why}",
-            hint=f"check its cable and power; {self._AFTER_LOSS}",
+            hint=f"check its cable and power; {self.AFTER_LOSS}",
         )
         self._replies.put(None)
         self._events.put(Received(self, [], self._lost))
@@ -162,7 +162,7 @@ class ListeningLink(ABC):
         # So many questions, whatever the clock says: a host that was held up must not give up a board that answers.
         for _ in range(math.ceil(timeout / HELLO_EVERY)):
             self._wanted = bytes((wire.HELLO,))
-            nonce = self._ask_hello()
+            nonce = self.ask_hello()
             reply = self._reply(wire.HELLO, nonce, min(timeout, HELLO_EVERY))
             try:
                 hello = read_hello(reply or b"")

@@ -13,7 +13,8 @@ from ternhost.command import add_command, print_result
 from ternhost.errors import OK, UsageError
 from ternhost.provision.ids import parse_range
 from ternhost.reach.broker import configuration
-from ternhost.reach.broker.access import CONFIG, HOME_ASSISTANT, Access, home_access
+from ternhost.reach.broker.access import CONFIG, HOME_ASSISTANT, Access
+from ternhost.reach.broker.home_access import home_access
 from ternhost.reach.broker.mosquitto import Mosquitto, configure_if_missing, reload
 from ternhost.reach.broker.sites import SITES, BrokerSite, load_all
 from ternhost.reach.broker.sites import check as check_site

@@ -21,7 +21,8 @@ from ternhost.errors import StorageError, UsageError
 from ternhost.files import write_file
 from ternhost.reach.addresses import AUTHORITY, check_reached
 from ternhost.reach.broker import sites
-from ternhost.reach.broker.access import CONFIG, HOST, Access, access_list, check_apart, home_access, users_of
+from ternhost.reach.broker.access import CONFIG, HOST, Access
+from ternhost.reach.broker.home_access import access_list, check_apart, home_access, users_of
 from ternhost.reach.broker.mosquitto_files import (
     ACCESS,
     PASSWORDS,

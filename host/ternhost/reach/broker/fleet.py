@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from ternhost.errors import UsageError
 from ternhost.reach.broker import sites
-from ternhost.reach.broker.access import Access, host_file, topics_of
+from ternhost.reach.broker.access import Access, host_file
+from ternhost.reach.broker.home_access import topics_of
 from ternhost.reach.fleet import Fleet, HomeTopics, Setting
 
 if TYPE_CHECKING:
@@ -61,9 +62,6 @@ class OnBroker(Fleet):
             setting.store,
             lambda: MqttLink(access, sites=lambda: sites.ids(directory)),
             setting.terms,
-            run=setting.run,
-            individual=setting.individual,
-            standing=setting.standing,
-            patience=setting.patience,
-            warn=setting.warn,
+            setting.patience,
+            **setting.driver_options,
         )

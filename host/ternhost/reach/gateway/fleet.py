@@ -49,11 +49,8 @@ class AtGateways(Fleet):
             setting.store,
             self.post(),
             setting.terms,
-            run=setting.run,
-            individual=setting.individual,
-            standing=setting.standing,
-            registered=self.registered,
-            warn=setting.warn,
+            self.registered,
+            **setting.driver_options,
         )
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import Protocol
 
 import numpy as np
 
@@ -30,23 +29,13 @@ _TICK = 0.1  # seconds after which a gateway with nothing to do looks whether th
 _LOOK = 1.0  # seconds between two looks at its own fleet
 
 
-class SiteDriver(Driver, Protocol):
-    """A driver that a gateway can have: the questions of a host come with terms of their own."""
-
-    terms: Terms
-    individual: bool
-
-    def abandon(self, number: int) -> None:
-        """Have `collect` of that round return soon, with what there is. Safe in any thread."""
-
-
 class Gateway:
     """One round at a time. `handle` may be called by any thread; `run` is for the one that has opened the store."""
 
     def __init__(
         self,
         store: Store,
-        driver: SiteDriver,
+        driver: Driver,
         *,
         fleet: str = "",
         single_results: bool = False,

@@ -11,12 +11,11 @@ back when it answers to its port again.
 from __future__ import annotations
 
 import queue
-import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from types import TracebackType
-from typing import Self
+from typing import Self, Unpack
 
 from tern import frames, wire
 from tern.storage import MAX_PAUSE
@@ -24,11 +23,11 @@ from ternhost.count.aggregator import Accepted
 from ternhost.count.questions import Averaged
 from ternhost.count.rounds import RoundResult
 from ternhost.errors import DeviceError
-from ternhost.reach.driver import Progress, Tell, Terms, Warn
+from ternhost.reach.driver import Progress, Tell, Terms
 from ternhost.reach.fleet import Boards
 from ternhost.reach.links import Events, Received
 from ternhost.reach.ports.board import PATIENCE, BoardOnPort
-from ternhost.reach.stored import StoredDriver
+from ternhost.reach.stored import DriverOptions, ReportsDriver
 from ternhost.store import kept_model
 from ternhost.store.store import Store
 
@@ -38,28 +37,18 @@ _HELLO_TIMEOUT = 20.0  # boards may have been started just now
 _HEARING_OUT = 10.0  # in the end, until all have their model
 
 
-class BoardsDriver(StoredDriver):
+class BoardsDriver(ReportsDriver):
     """Boards on ports, joined to an aggregator over `store`."""
 
-    def __init__(
-        self,
-        store: Store,
-        boards: Boards,
-        terms: Terms,
-        *,
-        run: str | None = None,
-        individual: bool = False,
-        warn: Warn = lambda message: None,
-    ) -> None:
-        """boards: opened with the driver. Others as of StoredDriver."""
-        super().__init__(store, terms, run=run, individual=individual, warn=warn)
+    def __init__(self, store: Store, boards: Boards, terms: Terms, **options: Unpack[DriverOptions]) -> None:
+        """boards: opened with the driver."""
+        super().__init__(store, terms, **options)
         self._fleet = boards
         self._events: Events = queue.SimpleQueue()
         self.boards: list[BoardOnPort] = []
         self._board_of: dict[int, BoardOnPort] = {}
         self._checked = 0.0
         self._failed: Mapping[str, DeviceError] = {}
-        self._stopped = threading.Event()
 
     def __enter__(self) -> Self:
         self._fleet.__enter__()
@@ -125,12 +114,6 @@ class BoardsDriver(StoredDriver):
         """Every device on the boards that were there at first."""
         return sorted(self._board_of)
 
-    def stop(self) -> None:
-        self._stopped.set()
-
-    def wait(self, seconds: float) -> None:
-        self._stopped.wait(seconds)
-
     # The model
 
     def publish(self, averaged: Averaged) -> None:
@@ -157,7 +140,7 @@ class BoardsDriver(StoredDriver):
 
         Raises DeviceError where no board is left, AllRefused where no device reported and some refused, StorageError.
         """
-        self._begin_round()
+        self.begin_round()
         wanted = self.aggregator.unanswered(number)
         self._begin(number, wanted, time.monotonic())
         asked = len(wanted) + self.aggregator.reports(number)
@@ -172,13 +155,11 @@ class BoardsDriver(StoredDriver):
             self._receive(number)
             now = time.monotonic()
             tell(Progress(number, self.aggregator.reports(number), asked))
-            self._end_abandoned(number)
-            for result in self.aggregator.tick(now):
-                if result.number == number:
-                    if self._sightings.due(len(self.boards), ended=True):
-                        self._note_heard()
-                    self._check(result)
-                    return self._whole(result)
+            if result := self.ended(number, now):
+                if self._sightings.due(len(self.boards), ended=True):
+                    self._note_heard()
+                self._check(result)
+                return self.with_reports(result)
             self._look_after_boards(number, now)
         return None
 
@@ -217,7 +198,7 @@ class BoardsDriver(StoredDriver):
                 board.patience = PATIENCE
                 heard += [(board, device) for device in _devices(event.frames, number)]
             batch += event.frames
-        self._settle(self._take_in(batch))
+        self._settle(self.take_in(batch))
         for board, device in heard:  # what has not settled the matter: to be asked again
             board.lost_one(device)
 
@@ -290,7 +271,7 @@ class BoardsDriver(StoredDriver):
             raise error
 
     def _check(self, result: RoundResult) -> None:
-        self._check_refusals(result)
+        self.check_refusals(result)
         if not result.reports and all(board.left_out for board in self.boards):
             self._raise_failed()
             raise next(board.error for board in self.boards if board.error)
