@@ -103,7 +103,7 @@ class Flower:
     victims = ("gateway", "node", "superlink", "serverapp", "host")
 
     def __init__(self, directory, runs):
-        from ternhost.reach.gateway.directory import write_gateways
+        from ternhost.reach.gateway.flower.files import write_gateways
 
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))

@@ -22,9 +22,18 @@ from ternhost.errors import StorageError, UsageError
 from ternhost.privacy.mechanisms import design
 from ternhost.reach.broker.access import Access
 from ternhost.reach.gateway import messages
-from ternhost.reach.gateway.answers import check
-from ternhost.reach.gateway.frames import MessageError
-from ternhost.reach.gateway.messages import Answer, Ask, Hello, Here, Model, Refused, Still, Taken
+from ternhost.reach.gateway.messages import (
+    Answer,
+    Ask,
+    Hello,
+    Here,
+    MessageError,
+    Model,
+    Refused,
+    Still,
+    Taken,
+)
+from ternhost.reach.gateway.round import check
 from ternhost.reach.links import read_hello
 from ternhost.reach.ports.link import SerialLink
 from ternhost.store.store import Store

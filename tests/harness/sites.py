@@ -223,7 +223,7 @@ class Sites:
                 results.append(driver.collect(number))
                 store.end_round(number, results[-1].ended)
             driver.wait(1.0)  # what was repeated comes in
-            self.frames = dict(driver.sight.frames)
+            self.frames = dict(driver.status.frames)
         return results
 
     def _driver(self, store):

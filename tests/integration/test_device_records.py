@@ -13,7 +13,7 @@ import pytest
 from tern import storage
 from ternhost.cli import main
 from ternhost.errors import NO_DEVICE, REFUSED, USAGE
-from terntools.boards import deploy, lock, mpy, provision, records
+from terntools.boards import deploy, lock, mpy, records
 from terntools.boards.repl import Repl
 from terntools.emulators import catalogue, flash_image
 from terntools.emulators.process import EmulatedMachine
@@ -97,7 +97,7 @@ def test_there_and_back(board: EmulatedMachine, tmp_path: Path, capsys: pytest.C
     found = run(capsys, url, "--output", output)
     assert (found["source"], found["features"]) == ("/samples", 13)
     assert output.stat().st_mode & 0o077 == 0, "its owner's alone"
-    got = provision.read_records(output).tolist()
+    got = records.read_csv(output).tolist()
     assert len(got) >= 256
     assert got == expected(13, 300 - len(got), 300)
     assert main(["device", "records", url, "--fill", str(_csv(tmp_path, 4, 5))]) == USAGE
@@ -111,7 +111,7 @@ def test_there_and_back(board: EmulatedMachine, tmp_path: Path, capsys: pytest.C
     assert (filled["filled"], filled["records"]) == (20, 150)
     collect(url, 28, 0, 16)
     run(capsys, url, "--output", output)
-    got = provision.read_records(output).tolist()
+    got = records.read_csv(output).tolist()
     assert got == expected(28, 0, 150) + expected(28, 0, 20) + expected(28, 0, 16)
     run(capsys, url, "--clear")
     assert run(capsys, url)["source"] == "/records.bin"

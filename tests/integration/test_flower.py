@@ -47,10 +47,9 @@ from harness.raw_client import wait_for
 from ternhost.cli import main
 from ternhost.errors import TERMINATED, RefusedError, UsageError
 from ternhost.reach.broker.mosquitto import free_port
-from ternhost.reach.gateway.directory import write_gateways
 from ternhost.reach.gateway.flower import FlowerPost, node, serve_site, superlink
 from ternhost.reach.gateway.flower.control import Control
-from ternhost.reach.gateway.flower.files import Server, Site
+from ternhost.reach.gateway.flower.files import GatewaySite, Server, write_gateways
 from ternhost.reach.gateway.flower.serverapp import content
 from ternhost.reach.gateway.flower.serving import SuperLink
 
@@ -223,7 +222,7 @@ def test_a_site_whose_clock_is_wrong_is_told(fleet, ahead, said, monkeypatch, ca
 
     monkeypatch.setattr(node, "now", wrong)
     monkeypatch.setattr(node_auth_http_interceptor, "now", wrong)
-    node.SiteNode(Site.load(fleet.directory / "north")).attempt()
+    node.SiteNode(GatewaySite.load(fleet.directory / "north")).attempt()
     assert re.search(f"refuses: 401: the clock of this site is {said}", capsys.readouterr().out)
 
 

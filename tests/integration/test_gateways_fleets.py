@@ -26,7 +26,7 @@ from ternhost.provision.boards import board_directories, new_keys, provision_boa
 from ternhost.reach.broker import configuration
 from ternhost.reach.broker.attach import attach
 from ternhost.reach.broker.mosquitto import Mosquitto, free_port
-from ternhost.reach.gateway.directory import write_gateways
+from ternhost.reach.gateway.flower.files import write_gateways
 from ternhost.reach.gateway.site_fleet import SiteFleet
 from ternhost.reach.simulated.driver import SimulatedDriver
 from ternhost.run.result import exit_code

@@ -19,6 +19,7 @@ import tern
 from ternhost.errors import DeviceError, RefusedError
 from ternhost.reach import links
 from terntools.boards import device
+from terntools.boards.provision import read_link
 from terntools.emulators.micropython import device_command
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "outside"))
@@ -46,7 +47,10 @@ def registered(monkeypatch: pytest.MonkeyPatch) -> None:
 @contextmanager
 def running(micropython: Path, directory: Path, port: str) -> Iterator[subprocess.Popen[bytes]]:
     """A board on the files of `directory`, which listens at `port`."""
-    (directory / "unix.json").write_text(json.dumps({"path": "socket"}))
+    config = directory.parent / f"{directory.name}.json"
+    config.write_text(json.dumps({"path": "socket"}))
+    for name, content in read_link([f"unix.json={config}"]).items():  # as 'tern provision --link' does
+        (directory / name).write_bytes(content)
     process = subprocess.Popen(
         device_command(micropython, "-c", BOARD, directory),
         cwd=directory,  # the path of a socket has to be short

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import serial
 
-from tern import ledger, storage
+from tern import ledger, links, storage
 from ternhost import cache
 from ternhost.errors import DeviceError, RefusedError, UsageError
 from ternhost.provision.keys import fleet_key
@@ -197,7 +197,14 @@ def test_a_damaged_ledger_is_as_a_lost_one(board, store, damage):
         provision.plan(board, member(7), store)
 
 
-def test_what_a_member_no_longer_has_is_removed(board, store):
+def test_what_a_member_no_longer_has_is_removed(board, store, monkeypatch):
+    monkeypatch.setitem(links.MODULES, "unix.json", "unix_link_device")
+    link = {"unix.json": b'{"path": "socket"}'}
+    deploy.apply(board, provision.plan(board, member(7, link=link), store))
+    assert board.read_file("/unix.json") == link["unix.json"]
+    other = provision.plan(board, member(7, broker=provision.Broker.parse("broker.example:1883")), store)
+    assert other.remove == ("/unix.json",)
+    deploy.apply(board, other)
     broker = provision.Broker.parse("broker.example:1883", ssid="lab")
     deploy.apply(board, provision.plan(board, member(7, broker=broker), store))
     config = json.loads(board.read_file("/mqtt.json"))

@@ -8,8 +8,7 @@ import threading
 
 from tern import wire
 from ternhost.errors import DeviceError
-from ternhost.reach.links import Events
-from ternhost.reach.listening import ListeningLink
+from ternhost.reach.links import Events, ListeningLink
 
 
 class UnixLink(ListeningLink):
@@ -44,6 +43,6 @@ class UnixLink(ListeningLink):
     def _listen(self) -> None:
         with contextlib.suppress(OSError):
             while frame := self._connection.recv(wire.MAX_FRAME):
-                self._heard([frame])
+                self.heard([frame])
         if not self._closing:
-            self._lose("its process has ended")
+            self.lose("its process has ended")

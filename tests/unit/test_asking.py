@@ -1,7 +1,6 @@
 """Boards on a broker that claim what is not theirs, and numbers that no board should be believed."""
 
 import time
-from types import SimpleNamespace
 
 import pytest
 
@@ -9,14 +8,12 @@ from tern import wire
 from ternhost.count.aggregator import Aggregator
 from ternhost.count.questions import Question
 from ternhost.count.rounds import Refusal, RoundResult
-from ternhost.errors import DeviceError
 from ternhost.privacy import mechanisms
 from ternhost.provision import keys
 from ternhost.reach.broker.asking import Asking
 from ternhost.reach.broker.link import Said
-from ternhost.reach.broker.roster import Roster
+from ternhost.reach.broker.roster import BoardRoster
 from ternhost.reach.driver import Terms, explain
-from ternhost.reach.ports import board as board_module
 from ternhost.store.store import Store
 
 HONEST = range(2, 20)
@@ -48,7 +45,7 @@ def fleet(tmp_path):
         aggregator = Aggregator(store)
         said = {f"{device:08x}": Said(range(device, device + 1), 1) for device in HONEST}
         line = Line({**said, "00000001": Said(range(1, 1_000_000), 1)})
-        roster = Roster(aggregator.devices)
+        roster = BoardRoster(aggregator.devices)
         roster.connected(time.monotonic())
         roster.look(line, time.monotonic())
         question = Question(wire.LOGISTIC, [0] * 28, -14, mechanisms.design("duchi", 2).card, 1)
@@ -85,15 +82,6 @@ def test_a_board_that_must_pause_does_so_for_a_day_at_most(fleet):
     now = time.monotonic()
     asking.put_off(Refusal(2, 1, wire.ERR_TOO_SOON, 2**32 - 1), now)
     assert asking._waits == {2: now + 86_400}
-
-
-@pytest.mark.parametrize(("first", "clients"), [(1, 2**32 - 2), (2**32 - 2, 2), (1, 2**20 + 1)])
-def test_a_board_at_a_port_does_not_claim_more_than_one_can_have(monkeypatch, first, clients):
-    hello = SimpleNamespace(first=first, clients=clients, budget=0)
-    link = SimpleNamespace(hello=lambda timeout: hello, close=lambda: None)
-    monkeypatch.setattr(board_module, "open_link", lambda port, events: link)
-    with pytest.raises(DeviceError, match="clients from"):
-        board_module.Board("/dev/ttyACM0").open(None, 1)
 
 
 def test_no_number_of_a_device_is_one_to_go_on_from_alone():

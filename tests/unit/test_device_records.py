@@ -7,7 +7,7 @@ from tern import recorder, storage
 from tern.recorder import Recorder
 from ternhost.cli import main
 from ternhost.errors import USAGE, UsageError
-from terntools.boards import provision, records
+from terntools.boards import records
 
 
 class Files:
@@ -63,11 +63,11 @@ def test_a_csv_of_records_is_read_as_the_same(tmp_path):
     wanted = np.stack([np.arange(-16384, 16385), np.arange(16384, -16385, -1)], axis=1).astype(np.int16)
     path = tmp_path / "records.csv"
     path.write_text(records.csv_of(wanted))
-    assert np.array_equal(provision.read_records(path), wanted)
+    assert np.array_equal(records.read_csv(path), wanted)
     wanted = np.array([[16384, -8192, 0], [1, 2, 9]], np.int16)
     path.write_text(records.csv_of(wanted, classes=True))
     assert path.read_text() == "1,-0.5,0\n6.10352e-05,0.00012207,9\n"
-    assert np.array_equal(provision.read_records(path, classes=True), wanted)
+    assert np.array_equal(records.read_csv(path, classes=True), wanted)
 
 
 def test_a_torn_end_and_a_file_that_was_only_begun():

@@ -9,9 +9,8 @@ from flwr.proto.control_pb2 import ListNodesResponse
 from flwr.proto.fleet_pb2 import ActivateNodeResponse
 from flwr.proto.node_pb2 import NodeInfo
 
-from ternhost.reach.gateway.directory import write_gateways
 from ternhost.reach.gateway.flower.control import Control
-from ternhost.reach.gateway.flower.files import Site
+from ternhost.reach.gateway.flower.files import GatewaySite, write_gateways
 from ternhost.reach.gateway.flower.node import SiteNode
 
 
@@ -64,7 +63,7 @@ def test_a_node_tells_a_problem_once_and_again_after_it_was_connected(tmp_path, 
             raise httpx.ConnectError("refused")
 
     write_gateways(tmp_path, ["north"])
-    node = SiteNode(Site.load(tmp_path / "north"))
+    node = SiteNode(GatewaySite.load(tmp_path / "north"))
     node._client = Client()
     for node._client.there in (False, False, True, False, True):
         node.attempt()

@@ -27,9 +27,16 @@ from flwr.supercore.primitives.asymmetric import public_key_to_bytes, sign_messa
 from ternhost.cli import main
 from ternhost.errors import USAGE, UsageError
 from ternhost.reach.certificates import names_of
-from ternhost.reach.gateway.directory import registered, sites_of, write_gateways
 from ternhost.reach.gateway.flower.control import HEADER, app_archive
-from ternhost.reach.gateway.flower.files import Server, Site, environment, public_keys
+from ternhost.reach.gateway.flower.files import (
+    GatewaySite,
+    Server,
+    environment,
+    public_keys,
+    registered,
+    sites_of,
+    write_gateways,
+)
 from ternhost.reach.gateway.flower.guard import Connection, Guard
 from ternhost.reach.gateway.flower.sealed import seal, unseal
 
@@ -47,7 +54,7 @@ def test_a_server_and_its_sites_are_written(tmp_path):
         "127.0.0.1:9000",
     )
     assert sites_of(tmp_path) == ["north", "south"]
-    site = Site.load(tmp_path / "north")
+    site = GatewaySite.load(tmp_path / "north")
     assert (site.name, site.host, site.port) == ("north", "gateways.example.org", 9000)
     private = load_ssh_private_key((tmp_path / "north" / "node.key").read_bytes(), None)
     public = load_ssh_public_key((tmp_path / "server" / "sites" / "north.pub").read_bytes())

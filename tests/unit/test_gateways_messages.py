@@ -14,9 +14,18 @@ from ternhost.count.questions import Averaged, Question, round_body
 from ternhost.count.rounds import Answers, Cohort, CohortInFlight, Refusal, RoundResult
 from ternhost.privacy.mechanisms import design
 from ternhost.reach.gateway import messages
-from ternhost.reach.gateway.answers import answer_to, check, without_names
-from ternhost.reach.gateway.frames import MessageError
-from ternhost.reach.gateway.messages import Answer, Ask, Hello, Here, Model, Refused, Still, Taken
+from ternhost.reach.gateway.messages import (
+    Answer,
+    Ask,
+    Hello,
+    Here,
+    MessageError,
+    Model,
+    Refused,
+    Still,
+    Taken,
+)
+from ternhost.reach.gateway.round import answer_to, check, without_names
 from ternhost.store.tallies import pack_counts
 
 CARD = design("three-outputs", 1).card

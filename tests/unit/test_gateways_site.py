@@ -19,8 +19,8 @@ from ternhost.privacy.mechanisms import design
 from ternhost.provision.boards import board_directories
 from ternhost.reach.fleet import KINDS
 from ternhost.reach.gateway import messages
-from ternhost.reach.gateway.answers import check
 from ternhost.reach.gateway.messages import Answer, Ask, Hello, Here, Model, Refused, Still, Taken
+from ternhost.reach.gateway.round import check
 from ternhost.reach.gateway.site_fleet import SiteFleet
 from ternhost.reach.links import SCHEMES
 from ternhost.reach.ports.fleet import Ports

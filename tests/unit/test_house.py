@@ -41,14 +41,14 @@ MOST_LINES = {
     "ternhost/learn": 3664,
     "ternhost/privacy": 3238,
     "ternhost/provision": 318,
-    "ternhost/reach": 9078,
+    "ternhost/reach": 8870,
     "ternhost/run": 2798,
     "ternhost/store": 1774,
     "ternhost/vectorised": 731,
     "ternhost/watch": 3182,
     "terntools/": 71,
     "terntools/bench": 2369,
-    "terntools/boards": 6468,
+    "terntools/boards": 6503,
     "terntools/emulators": 2365,
     "terntools/testing": 1289,
 }
@@ -238,9 +238,10 @@ class Hidden:
         if name.startswith(hidden):
             raise ModuleNotFoundError(f"{name} is hidden")
 
-for name in [name for name in sys.modules if name.startswith(hidden)]:
+import terntools.testing.pytest_plugin, terntools.testing.pytest_hardware  # the tools may use any way
+
+for name in [name for name in sys.modules if name.startswith("ternhost.reach." + sys.argv[1])]:
     del sys.modules[name]
-vars(ternhost.reach).pop(sys.argv[1], None)
 sys.meta_path.insert(0, Hidden())
 sys.exit(pytest.main(["-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-k", "not no_boards", *sys.argv[2:]]))
 """

@@ -1,5 +1,5 @@
 """What another package brings in one file and one line works wherever tern's own does: an algorithm with Adam, an
-optimiser, and a mechanism with an option of its own.
+optimiser, a mechanism with an option of its own, and a driver with its fleet kind.
 
 tests/outside/ has the files; each is registered by a line of a program, or by an entry point.
 """
@@ -9,15 +9,24 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+from tern.boards.emulated import Board
+from tern.client import Client
+from ternhost import datasets
 from ternhost.cli import main
-from ternhost.errors import INTERRUPTED
+from ternhost.errors import INTERRUPTED, REFUSED
+from ternhost.files import write_file
 from ternhost.learn.base import ALGORITHMS
 from ternhost.learn.optimisers import OPTIMISERS
 from ternhost.privacy import mechanisms
+from ternhost.privacy.accounting import Policy
+from ternhost.provision.boards import epsilon_spent, provision_from
+from ternhost.reach.fleet import KINDS
 from ternhost.registry import Registry
 from ternhost.run.run import Run
 
@@ -29,17 +38,19 @@ SIGNS = [*TRAIN, "--algorithm", "signs", "--dead-zone", "0.01", "--mechanism", "
 @pytest.fixture
 def outside(monkeypatch, tmp_path):
     """Registers each file by its line, for one test."""
-    for registry in (ALGORITHMS, OPTIMISERS, mechanisms.REGISTRY):
+    for registry in (ALGORITHMS, OPTIMISERS, mechanisms.REGISTRY, KINDS):
         for table in ("_places", "_loaded"):
             monkeypatch.setattr(registry, table, dict(getattr(registry, table)))
     monkeypatch.syspath_prepend(OUTSIDE)
     monkeypatch.chdir(tmp_path)
     import amsgrad
     import flipped
+    import folder_fleet
     import signs
 
     ALGORITHMS.register("signs", signs.SignSGD)
     OPTIMISERS.register("amsgrad", amsgrad.AmsGrad)
+    KINDS.register("folder", folder_fleet.FolderFleet)
     mechanisms.REGISTRY.register("flipped", flipped.FLIPPED)
 
 
@@ -185,6 +196,45 @@ def test_what_they_refuse_is_told_as_tern_s_own(outside, capsys):
     ):
         assert main([*argv, "--fleet", "simulated:100"]) == 2
         assert words in capsys.readouterr().err
+
+
+@contextmanager
+def devices_of_a_folder(folder, board):
+    """The device library on the files of a board, which answers the requests in a folder."""
+    client, ended = Client(Board(str(board))), threading.Event()
+
+    def answer(path):
+        reply = []
+        client.respond(memoryview(path.read_bytes()), lambda frame, n: reply.append(bytes(frame[:n])))
+        path.unlink()
+        for frame in reply:
+            write_file(folder / "reports" / path.name, frame)
+
+    def run():
+        while not ended.wait(0.01):
+            for path in folder.glob("requests/[0-9]*.frame"):
+                answer(path)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+def test_a_driver_reaches_devices_in_another_way(tern, tmp_path, capsys):
+    store, board = tmp_path / "keys.sqlite", tmp_path / "board"
+    policy = Policy(8_000_000, 8_000_000)
+    provision_from(store, [board], datasets.held("iris"), 12, 1, policy)
+    argv = [*TRAIN[:3], "--reports", "12", "--group", "6", "--epsilon", "8", "--store", str(store)]
+    with devices_of_a_folder(tmp_path / "stick", board):
+        result = tern(*argv, "--fleet", f"folder:{tmp_path / 'stick'}", "--name", "carried", "--no-report")
+        assert (result["rounds"], result["reports"], result["missing"]) == (2, 12, 0)
+        assert epsilon_spent([board]) == [[result["epsilon_per_client"], 12]]
+        assert main([*argv, "--fleet", f"folder:{tmp_path / 'stick'}", "--quiet"]) == REFUSED
+    assert "their budget is spent" in capsys.readouterr().err
 
 
 def test_entry_points_of_a_package_do_the_same(tmp_path):

@@ -12,7 +12,7 @@ from ternhost.reach.gateway.post import (
     MOST_TEXT,
     SOCKET,
     LocalPost,
-    Received,
+    Reply,
     call,
     check_site,
     serve_locally,
@@ -77,7 +77,7 @@ def test_an_error_of_the_gateway_is_told(site):
 
     with serve_locally(site / SOCKET, handler), LocalPost(site.parent) as post:
         post.send("north", b"")
-        assert received(post, 1) == [Received("north", None, "the budget is spent")]
+        assert received(post, 1) == [Reply("north", None, "the budget is spent")]
         with pytest.raises(DeviceError, match="the budget is spent"):
             call(site / SOCKET, b"", LATE)
 
@@ -88,8 +88,8 @@ def test_an_error_is_not_longer_than_people_read(site):
 
     with serve_locally(site / SOCKET, handler), LocalPost(site.parent) as post:
         post.send("north", b"")
-        assert received(post, 1) == [Received("north", None, "é" * MOST_TEXT)]
-    assert Received("north", None, "x" * (MOST_TEXT + 1)).error == "x" * MOST_TEXT
+        assert received(post, 1) == [Reply("north", None, "é" * MOST_TEXT)]
+    assert Reply("north", None, "x" * (MOST_TEXT + 1)).error == "x" * MOST_TEXT
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")

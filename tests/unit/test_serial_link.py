@@ -19,8 +19,9 @@ import serial
 
 from tern import frames, wire
 from ternhost.errors import DeviceError, RefusedError, UsageError
-from ternhost.reach import listening
+from ternhost.reach import links
 from ternhost.reach.links import open_link
+from ternhost.reach.ports import board as board_module
 from ternhost.reach.ports import link as module
 from ternhost.reach.ports.link import SerialLink
 
@@ -179,7 +180,7 @@ def test_hello(peer, link):
 
 
 def test_hello_is_asked_again_and_again(peer, link, monkeypatch):
-    monkeypatch.setattr(listening, "HELLO_EVERY", 0.1)
+    monkeypatch.setattr(links, "HELLO_EVERY", 0.1)
     answering(
         peer,
         lambda nonce: b"",
@@ -284,7 +285,7 @@ def test_what_has_no_scheme_of_a_link_is_a_port_of_pyserial(peer, events):
 
 
 def test_a_socket_is_a_port(events, monkeypatch):
-    monkeypatch.setattr(listening, "HELLO_EVERY", 60)  # one question, for one answer
+    monkeypatch.setattr(links, "HELLO_EVERY", 60)  # one question, for one answer
     with socket.create_server(("127.0.0.1", 0)) as server:
         link = SerialLink(f"socket://127.0.0.1:{server.getsockname()[1]}", events)
         board, _ = server.accept()
@@ -348,3 +349,12 @@ def test_no_port_of_that_name_lists_those_that_are_there(events, monkeypatch):
     with pytest.raises(DeviceError, match="there is no port") as caught:
         SerialLink("/dev/nothing", events)
     assert "/dev/ttyACM7" in caught.value.hint
+
+
+@pytest.mark.parametrize(("first", "clients"), [(1, 2**32 - 2), (2**32 - 2, 2), (1, 2**20 + 1)])
+def test_a_board_at_a_port_does_not_claim_more_than_one_can_have(monkeypatch, first, clients):
+    hello = SimpleNamespace(first=first, clients=clients, budget=0)
+    link = SimpleNamespace(hello=lambda timeout: hello, close=lambda: None)
+    monkeypatch.setattr(board_module, "open_link", lambda port, events: link)
+    with pytest.raises(DeviceError, match="clients from"):
+        board_module.BoardOnPort("/dev/ttyACM0").open(None, 1)

@@ -13,7 +13,7 @@ from ternhost.privacy import mechanisms
 from ternhost.provision import keys
 from ternhost.reach.broker.asking import Asking
 from ternhost.reach.broker.link import Said
-from ternhost.reach.broker.roster import AWAKE, Roster
+from ternhost.reach.broker.roster import AWAKE, BoardRoster
 from ternhost.reach.driver import Terms
 from ternhost.run.options import Schedule, Where
 from ternhost.run.serve import _long_enough
@@ -107,7 +107,7 @@ class Line:
 def site(store):
     """A line, a roster and a way to begin a round: of one question, or of one for each of the two devices."""
     line, aggregator = Line(), Aggregator(store)
-    roster = Roster(aggregator.devices, sleepers.wakes(store))
+    roster = BoardRoster(aggregator.devices, sleepers.wakes(store))
     roster.connected(time.monotonic())
 
     def begin(number, *cohorts):

@@ -39,11 +39,13 @@ def new_keys(devices: Sequence[int]) -> dict[int, bytes]:
     return {device: drawn[i * wire.KEY_BYTES : (i + 1) * wire.KEY_BYTES] for i, device in enumerate(devices)}
 
 
-def board_files(first: int, keys: Sequence[bytes], rows: Rows, policy: Policy) -> dict[str, bytes]:
-    """What provision_board() writes, of clients of one policy: path below the board's directory -> content."""
+def board_files(
+    first: int, keys: Sequence[bytes], rows: Rows, policy: Policy, shapes: int = 0, last: int = 0
+) -> dict[str, bytes]:
+    """The files that provision_board() writes: path below the board's directory -> content."""
     with tempfile.TemporaryDirectory(prefix="tern-board-") as folder:
         board = Path(folder, "board")
-        provision_board(board, first, keys, rows, policy)
+        provision_board(board, first, keys, rows, policy, shapes, last)
         files = (path for path in board.rglob("*") if path.is_file())
         return {path.relative_to(board).as_posix(): path.read_bytes() for path in files}
 
@@ -65,7 +67,6 @@ def provision_board(
     Raises UsageError, and StorageError also where there is a board already: its ledgers are not to be undone.
     """
     directory = Path(directory)
-    ledgers = directory / storage.LEDGERS
     if not 1 <= first <= first + len(keys) - 1 < wire.FLEET or not len(keys) <= len(rows):
         raise UsageError("every client needs an id from 1 and at least one record")
     starts = np.arange(len(keys) + 1) * len(rows) // len(keys)
@@ -73,15 +74,15 @@ def provision_board(
     clients["id"] = first + np.arange(len(keys))
     clients["key"] = np.frombuffer(b"".join(keys), "V32")
     policies = [policy] * len(keys) if isinstance(policy, Policy) else policy
-    clients["largest"] = [own.largest for own in policies]
-    clients["budget"] = budgets = [own.budget for own in policies]
+    clients["largest"] = [each.largest for each in policies]
+    clients["budget"] = budgets = [each.budget for each in policies]
     clients["shapes"] = shapes
     clients["start"] = starts[:-1]
     clients["records"] = np.diff(starts)
     header = struct.pack(storage.RECORDS_HEADER, storage.MAGIC, rows.shape[1] - 1, len(rows))
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        ledgers.mkdir(mode=0o700)
+        (directory / storage.LEDGERS).mkdir(mode=0o700)
         _write(directory / storage.RECORDS, header + np.ascontiguousarray(rows, "<i2").tobytes())
         _write_ledgers(directory, range(first, first + len(keys)), budgets, last)
         _write(directory / storage.CLIENTS, clients.tobytes())
@@ -91,9 +92,8 @@ def provision_board(
             hint="name another directory (--store), or go on with a run that made it (--resume)",
         ) from error
     except (OSError, ledger.LedgerError) as error:
-        raise StorageError(
-            f"cannot write the files of a board: {error}", hint="make room on the disk"
-        ) from error
+        hint = "make room on the disk"
+        raise StorageError(f"cannot write the files of a board: {error}", hint=hint) from error
 
 
 FLEET_NAME = "fleet"  # in the directory of a run: the files of its boards
@@ -123,9 +123,10 @@ def provision_fleet(
     last = last_number(store)
     bounds = [devices * board // len(directories) for board in range(len(directories) + 1)]
     for directory, start, end in zip(directories, bounds, bounds[1:], strict=False):
-        of_board = [keys[device] for device in range(start + 1, end + 1)]
-        own = policies if isinstance(policies, Policy) else policies[start:end]
-        provision_board(directory, start + 1, of_board, rows[start * each : end * each], own, 0, last)
+        board_keys = [keys[device] for device in range(start + 1, end + 1)]
+        board_policies = policies if isinstance(policies, Policy) else policies[start:end]
+        board_rows = rows[start * each : end * each]
+        provision_board(directory, start + 1, board_keys, board_rows, board_policies, 0, last)
     store.save_state({_EMULATED: max(made, devices)})
     store.add_devices(keys)  # last: where there are boards already, theirs stay
 
@@ -153,15 +154,15 @@ def epsilon_spent(directories: Sequence[Path]) -> list[list[float]]:
     A board that was killed may leave half of a new ledger beside the one that counts (NAME.new). A ledger that cannot
     be read is left out: its client never reports again.
     """
-    found: Counter[int] = Counter()
+    clients_by_spent: Counter[int] = Counter()
     account = ledger.Ledger()
     for directory in directories:
         for path in (directory / storage.LEDGERS).iterdir():
             if not path.suffix:
                 with suppress(ledger.LedgerError):
                     account.load(str(path))
-                    found[account.spent] += 1
-    return [[micro / MICRO, clients] for micro, clients in sorted(found.items())]
+                    clients_by_spent[account.spent] += 1
+    return [[micro / MICRO, clients] for micro, clients in sorted(clients_by_spent.items())]
 
 
 def _write_ledgers(directory: Path, devices: Sequence[int], budgets: Sequence[int], last: int) -> None:

@@ -1,7 +1,7 @@
 """The keys of a fleet's devices: made, replaced and revoked in its store, also while a host serves the fleet.
 
-Who is revoked is refused from then on: its reports do not verify, and after `tern broker config` the broker does not
-let its board in. The fleet's key is replaced with that (aggregate.fleet_key), since the board knows it.
+Reports of a revoked device do not verify from then on, and after `tern broker config` the broker refuses its board. The
+fleet's key is replaced at the same time, since the board knows it.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ MAX_AT_ONCE = 1_000_000
 
 @dataclass(frozen=True)
 class Device:
-    """A device of the store. `revoked`: since when (seconds since 1970), or None.
+    """A device of the store. revoked: when (seconds since 1970), or None.
 
-    Of one that sleeps: wake, the seconds from one wake to the next, and heard, when it was heard last.
+    wake, heard: of a device that sleeps, the seconds from one wake to the next, and when it was heard last.
     """
 
     id: int
@@ -38,16 +38,15 @@ def add(store: Store, devices: Sequence[int]) -> dict[int, bytes]:
     """Give each device a key. Raises UsageError for an id that no device may have, or that has a key."""
     _check(devices)
     if there := sorted(set(devices) & store.keys().keys()):
-        raise UsageError(
-            f"device {there[0]} has a key already", hint="'tern device rotate' gives it a new one"
-        )
+        hint = "'tern device rotate' gives it a new one"
+        raise UsageError(f"device {there[0]} has a key already", hint=hint)
     keys = new_keys(devices)
     store.add_devices(keys)
     return keys
 
 
 def rotate(store: Store, devices: Sequence[int]) -> dict[int, bytes]:
-    """Give each device a new key; the old one is good for nothing from then on. Raises UsageError."""
+    """Give each device a new key, which replaces the old one. Raises UsageError."""
     _require(store, devices)
     keys = new_keys(devices)
     store.add_devices(keys)

@@ -6,11 +6,13 @@ accepted is durable by then.
 
 from __future__ import annotations
 
+import threading
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Protocol, Self
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
@@ -54,7 +56,7 @@ class Terms:
 
 
 @dataclass(frozen=True)
-class Sight:
+class FleetStatus:
     """What a driver sees of its fleet now. boards, strangers (of another version) and connected: of one on a broker;
     asleep: its boards that sleep now, and are not counted as boards.
 
@@ -68,50 +70,72 @@ class Sight:
     frames: Mapping[str, int] = field(default_factory=dict)
 
 
-class Driver(Protocol):
-    """A context manager that reaches a fleet while it is open."""
+class Driver(ABC):
+    """A context manager that reaches a fleet while it is open. A subclass defines `devices`, `open` and `collect`."""
 
-    def __enter__(self) -> Self: ...
+    def __init__(self, terms: Terms, *, individual: bool = False) -> None:
+        """individual: results carry the reports of single devices."""
+        self.terms = terms
+        self.individual = individual
+        self._stopped = threading.Event()
+
+    def __enter__(self) -> Self:
+        return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
+    ) -> None:
+        return None
 
     @property
+    @abstractmethod
     def devices(self) -> Devices:
         """The devices that can be asked, by id."""
 
     @property
-    def sight(self) -> Sight:
-        """What is seen of the fleet."""
+    def status(self) -> FleetStatus:
+        """The state of the fleet now, as far as it is known."""
+        return FleetStatus()
 
     @property
     def budget_left(self) -> int | None:
-        """The least that a board has just said its first device may still spend, micro-epsilon; None where none has."""
+        """The smallest budget that a board has just reported for its first device, micro-epsilon; None: none has."""
+        return None
 
     def resume(self) -> list[int]:
         """Take up the rounds that were under way when the host ended; return their numbers, oldest first."""
+        return []
 
     def next_round(self, planned: int) -> int:
         """The number of a new round; `planned` is the least that the run would give it."""
+        return planned
 
+    @abstractmethod
     def open(self, number: int, cohorts: Cohorts) -> None:
         """Begin a round, durably, before any device hears of it. Raises UsageError for what no frame can carry."""
 
+    @abstractmethod
     def collect(self, number: int, tell: Tell) -> RoundResult | None:
-        """Ask until the round ends, and return what it told; None where `stop` was called before.
+        """Ask until the round ends, and return its result; None after `stop`.
 
-        Raises TernError where nobody can be asked any more.
+        Raises TernError where no device can be reached any more.
         """
 
+    def abandon(self, number: int) -> None:
+        """Have `collect` of this round return soon, with the reports so far. Safe in any thread."""
+        return None
+
     def publish(self, averaged: Averaged) -> None:
-        """Have what a run has learned kept for its devices, and sent to them; none of them answers."""
+        """Keep the model of a run for its devices, and send it to them; none of them answers."""
+        return None
 
     def wait(self, seconds: float) -> None:
         """Let time pass, or until `stop` is called, without losing the fleet."""
+        self._stopped.wait(seconds)
 
     def stop(self) -> None:
         """Have `collect` and `wait` return soon; the round can be taken up again. Safe in a signal handler."""
+        self._stopped.set()
 
 
 # What refusals mean

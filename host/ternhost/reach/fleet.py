@@ -18,6 +18,7 @@ from ternhost.registry import Registry
 if TYPE_CHECKING:
     from ternhost.datasets import Holdings
     from ternhost.reach.driver import Driver, Terms, Warn
+    from ternhost.reach.stored import DriverOptions
     from ternhost.store.store import Store
 
 
@@ -80,6 +81,12 @@ class Setting:
     individual: bool = False
     standing: bool = False
     patience: float = 2.0
+
+    @property
+    def driver_options(self) -> DriverOptions:
+        """Options of every driver with a store."""
+        run, individual, standing, warn = self.run, self.individual, self.standing, self.warn
+        return {"run": run, "individual": individual, "standing": standing, "warn": warn}
 
 
 class Fleet:

@@ -1,15 +1,18 @@
 """Links to boards. A link sends frames, and puts what it receives, in batches, on a queue that a driver reads.
 
 A port is a URL, whose scheme names the kind of link; what has no scheme of SCHEMES is opened by pyserial. A new kind is
-a class (most of it is in links.listening) and a line: SCHEMES.register("unix", UnixLink), or an entry point.
+a class (most of it is in ListeningLink) and a line: SCHEMES.register("unix", UnixLink), or an entry point.
 """
 
 from __future__ import annotations
 
+import math
+import queue
 import secrets
-from collections.abc import Callable
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from queue import SimpleQueue
 from typing import Protocol
 
 from tern import frames, host_frames, wire
@@ -27,7 +30,8 @@ class Received:
     error: DeviceError | None = None
 
 
-Events = SimpleQueue[Received]
+Events = queue.SimpleQueue[Received]
+HELLO_EVERY = 0.5  # seconds between two hellos to a board that does not answer
 
 
 class Link(Protocol):
@@ -99,3 +103,95 @@ def check_schema(name: str, hello: host_frames.Hello) -> None:
         f"here version {version}, schema {schema.hex()})",
         hint=advice,
     )
+
+
+class ListeningLink(ABC):
+    """A Link but for sending and closing. Its thread gives what comes to `heard`, and tells `lose` why it ends."""
+
+    AFTER_LOSS = "with --resume the training goes on where it was"  # what can be done then, for a hint
+
+    def __init__(self, name: str, events: Events) -> None:
+        self.name = name
+        self._events = events
+        self._lost: DeviceError | None = None
+        self._replies: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+        self._wanted = b""  # types of frames that answer what is asked; no other is kept
+
+    @abstractmethod
+    def send(self, frame: bytes) -> None:
+        """As Link's. A lost link shows on the events, not here."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """As Link's; ends the thread."""
+
+    def backlog(self) -> int:
+        """As Link's, where whatever is sent is sent at once."""
+        return 0
+
+    def ask_hello(self) -> int:
+        """Ask the board who it is, in whatever state it and the link are; return the nonce."""
+        nonce, request = hello_request()
+        self.send(request)
+        return nonce
+
+    def heard(self, received: Iterable[bytes]) -> None:
+        """Pass on frames of the board, in order; an empty one came damaged, and is for the aggregator to count."""
+        answers = []
+        for frame in received:
+            if frame and frame[0] in self._wanted:
+                self._replies.put(frame)
+            if frame[:1] not in (bytes((wire.HELLO,)), bytes((wire.BENCH,))):
+                answers.append(frame)
+        if answers:
+            self._events.put(Received(self, answers))
+
+    def lose(self, why: str) -> None:
+        """The board cannot be reached any more."""
+        if self._lost:
+            return
+        self._lost = DeviceError(
+            f"the board on {self.name} is gone: {why}",
+            hint=f"check its cable and power; {self.AFTER_LOSS}",
+        )
+        self._replies.put(None)
+        self._events.put(Received(self, [], self._lost))
+
+    def hello(self, timeout: float = 5.0) -> host_frames.Hello:
+        """Ask the board who it is, again and again until `timeout`. Raises DeviceError and RefusedError."""
+        # So many questions, whatever the clock says: a host that was held up must not give up a board that answers.
+        for _ in range(math.ceil(timeout / HELLO_EVERY)):
+            self._wanted = bytes((wire.HELLO,))
+            nonce = self.ask_hello()
+            reply = self._reply(wire.HELLO, nonce, min(timeout, HELLO_EVERY))
+            try:
+                hello = read_hello(reply or b"")
+            except frames.FrameError:
+                continue
+            check_schema(self.name, hello)
+            return hello
+        raise DeviceError(
+            f"no tern device answers on {self.name}",
+            hint="check that it is the right port, and that the board runs tern (press its reset button)",
+        )
+
+    def ask(self, frame: bytes, kind: int, nonce: int, timeout: float) -> bytes | None:
+        """As Link's."""
+        self._wanted = bytes((kind, wire.ERROR))
+        self.send(frame)
+        return self._reply(kind, nonce, timeout)
+
+    def _reply(self, kind: int, nonce: int, timeout: float) -> bytes | None:
+        end = time.monotonic() + timeout
+        try:
+            while True:  # what is there is taken, however late it is
+                reply = self._replies.get(timeout=max(0.0, end - time.monotonic()))
+                if reply is None:
+                    assert self._lost is not None
+                    raise self._lost
+                if reply[0] == wire.ERROR or (reply[0] == kind and reply[1:5] == nonce.to_bytes(4, "little")):
+                    return reply
+        except queue.Empty:
+            return None
+        finally:
+            self._wanted = b""

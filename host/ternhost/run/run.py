@@ -338,7 +338,7 @@ class Run:
 
     def _now(self, event: str, number: int, asked: int, reports: int) -> Status:
         assert self._driver is not None
-        sight = self._driver.sight
+        fleet = self._driver.status
         return Status(
             event=event,
             round=self._state["rounds"] + 1,
@@ -349,11 +349,11 @@ class Run:
             total_reports=self._state["reports"] + reports,
             wanted_reports=self.algorithm.reports,
             seconds=time.monotonic() - self._started,
-            boards=sight.boards,
-            asleep=sight.asleep,
-            strangers=sight.strangers,
-            connected=sight.connected,
-            frames=sight.frames,
+            boards=fleet.boards,
+            asleep=fleet.asleep,
+            strangers=fleet.strangers,
+            connected=fleet.connected,
+            frames=fleet.frames,
         )
 
     def _interrupted(self) -> InterruptedByUser:

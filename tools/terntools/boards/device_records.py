@@ -45,7 +45,7 @@ def add_actions(actions: Any) -> None:
 
 
 def _run(args: argparse.Namespace) -> int:
-    rows = provision.read_records(args.fill, classes=args.classes) if args.fill else None
+    rows = records.read_csv(args.fill, classes=args.classes) if args.fill else None
     if rows is not None:
         provision.check_fits(rows)
     port = devices.resolve(args.board)

@@ -134,7 +134,7 @@ class Monitor:
             self._take_from_board()
             if not self._take_from_host() and time.monotonic() - self._asked > self._every:
                 self._asked = time.monotonic()
-                self._ask_hello()
+                self.ask_hello()
 
     def _take_from_board(self) -> None:
         try:
@@ -161,7 +161,7 @@ class Monitor:
         self._decode(self._down, data, ">")
         return True
 
-    def _ask_hello(self) -> None:
+    def ask_hello(self) -> None:
         request = bytearray(wire.MAX_FRAME)
         n = frames.encode_hello_request(request, secrets.randbits(32))
         out = bytearray(1 + frames.cobs_size(n))

@@ -6,30 +6,26 @@ so what was cut off goes on with the same key. A ledger is made where there is n
 
 from __future__ import annotations
 
-import csv
 import hashlib
 import json
-import math
 import re
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from tern import storage, wire
-from tern.fixed import ONE
-from tern.ledger import Ledger, LedgerError
+from tern import links, storage, wire
+from tern.ledger import MAX_BUDGET, Ledger, LedgerError
 from ternhost import datasets
 from ternhost.errors import RefusedError, UsageError
 from ternhost.privacy import cards
 from ternhost.privacy.accounting import Policy
 from ternhost.privacy.base import MICRO, parse_epsilon
 from ternhost.provision import keys
-from ternhost.provision.boards import Rows, provision_board
+from ternhost.provision.boards import Rows, board_files
 from ternhost.reach.broker.attach import fleet_file
 from ternhost.reach.broker.configuration import check_prefix
 from ternhost.store import sleepers
@@ -45,9 +41,9 @@ SHAPES = {name: number for number, name in cards.SHAPES.items()}
 
 _MQTT_PORT, _MQTT_TLS_PORT = 1883, 8883
 _HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?|\[[0-9A-Fa-f:]+\]")
+_LINK_FILE = re.compile(r"[A-Za-z0-9_-]{1,32}\.(json|der|pem|key)")
 _MAX_RECORDS = 0xFFFF
 _LEAST_BOUND = 64
-_RECORD = "a row is a record: its features, then its label"
 
 
 @dataclass(frozen=True)
@@ -96,22 +92,39 @@ class Broker:
 
     def files(self, wake: int | None = None) -> dict[str, bytes]:
         """What goes on the board. wake: as of Member."""
-        config: dict[str, Any] = {"host": self.host, "port": self.port}
-        if wake is not None:
-            config["wake_s"] = wake
-        files = {}
-        if self.authority is not None:
-            config["authority"] = AUTHORITY
-            files["/" + AUTHORITY] = self.authority
-        for name, value in (
-            ("ssid", self.ssid),
-            ("wifi_password", self.wifi_secret),
-            ("prefix", self.prefix),
-        ):
-            if value is not None:
-                config[name] = value
-        files["/" + MQTT] = json.dumps(config).encode()
-        return files
+        config = {
+            "host": self.host,
+            "port": self.port,
+            "wake_s": wake,
+            "authority": self.authority and AUTHORITY,
+            "ssid": self.ssid,
+            "wifi_password": self.wifi_secret,
+            "prefix": self.prefix,
+        }
+        named = {name: value for name, value in config.items() if value is not None}
+        files = {"/" + AUTHORITY: self.authority} if self.authority is not None else {}
+        return {**files, "/" + MQTT: json.dumps(named).encode()}
+
+
+def read_link(files: Sequence[str]) -> dict[str, bytes]:
+    """The files of a link of one's own, name on the board -> content, from NAME=FILE. Raises UsageError."""
+    link = {}
+    for text in files:
+        name, _, path = text.partition("=")
+        if not _LINK_FILE.fullmatch(name) or not path:
+            raise UsageError(
+                f"--link must be NAME=FILE, not {text!r}",
+                hint="such as unix.json=my-link.json; NAME ends in .json, .der, .pem or .key",
+            )
+        link[name] = deploy.read_file(Path(path))
+        try:
+            if name.endswith(".json") and not isinstance(json.loads(link[name]), dict):
+                raise ValueError("it is no object")
+        except ValueError as error:
+            raise UsageError(f"{path} is no object of JSON: {error}") from error
+    if link and not any(name.endswith(".json") for name in link):
+        raise UsageError("--link names no .json file", hint="a board finds its link by the name of that file")
+    return link
 
 
 @dataclass(frozen=True)
@@ -130,6 +143,9 @@ class Member:
     broker: Broker | None = None
     lock: bool = False  # the board's console is closed
     wake: int | None = None  # it sleeps, and wakes every so many seconds
+    link: Mapping[str, bytes] = field(
+        default_factory=dict, repr=False
+    )  # files of a link of one's own, by name
 
     def __post_init__(self) -> None:
         keys.parse_ids([str(self.device)])
@@ -141,6 +157,7 @@ class Member:
         if self.most_records is not None and not 1 <= self.most_records <= _MAX_RECORDS:
             raise UsageError(f"--most-records must be 1 to {_MAX_RECORDS}, not {self.most_records}")
         self._check_wake()
+        self._check_link()
         self.fleet_file(FleetKey(bytes(wire.KEY_BYTES), 1))
         check_fits(self.rows)
 
@@ -175,6 +192,23 @@ class Member:
                 hint="leave out one of the two",
             )
 
+    def _check_link(self) -> None:
+        if self.link and self.broker is not None:
+            raise UsageError(
+                "--link and --broker are at odds: a board has one link", hint="leave out one of the two"
+            )
+        if self.link and self.lock:
+            raise UsageError(
+                "--link and --lock are at odds: a locked board runs tern's own main.py, which knows no other link",
+                hint="leave out one of the two",
+            )
+
+    @property
+    def link_name(self) -> str:
+        """The link that the board uses: "serial" for that of its port."""
+        own = next((name.removesuffix(".json") for name in self.link if name.endswith(".json")), "serial")
+        return "mqtt" if self.broker else own
+
     def fleet_file(self, fleet: FleetKey) -> bytes:
         """fleet.bin with the fleet's key. Raises UsageError."""
         records = self.most_records or _most_records(len(self.rows))
@@ -197,88 +231,13 @@ def _most_records(count: int) -> int:
 
 def policy(largest: str, budget: str) -> Policy:
     """Read the policy from epsilons in decimal. Raises UsageError."""
-    parsed = Policy(parse_epsilon(largest), _budget(budget))
+    parsed = Policy(parse_epsilon(largest, option="--largest"), parse_epsilon(budget, MAX_BUDGET, "--budget"))
     if parsed.largest > parsed.budget:
         raise UsageError(
             f"--largest must be at most --budget, the device's budget for life ({budget}), not {largest}",
             hint="--budget = --largest x the number of reports pays for that many",
         )
     return parsed
-
-
-def _budget(text: str) -> int:
-    # In micro-epsilon. A budget for life may be more than any card's epsilon.
-    try:
-        micro = Decimal(text) * MICRO
-    except ArithmeticError:
-        raise UsageError(f"--budget must be a number, not {text!r}", hint="such as --budget 100") from None
-    if not micro.is_finite() or micro != micro.to_integral_value():
-        raise UsageError(
-            f"--budget must be a whole number of millionths, not {text!r}", hint="such as --budget 100"
-        )
-    return int(micro)
-
-
-def read_records(path: str | Path, *, classes: bool = False) -> Rows:
-    """Records of a CSV file, as int16, Q1.14: a row a record, features and then the label, all in [-1, 1].
-
-    classes: labels are numbers of classes, from 0, and stay as they are. A first row of names and empty lines are
-    skipped. Raises UsageError, which names the line.
-    """
-    values: list[list[float]] = []
-    try:
-        # Without -sig a byte order mark would make the first row one of names.
-        with open(path, newline="", encoding="utf-8-sig") as file:
-            rows = csv.reader(file)
-            for number, row in enumerate(rows, 1):
-                if not row or (number == 1 and not any(map(_is_number, row))):
-                    continue
-                values.append(
-                    _record(row, f"{path}, line {rows.line_num}", len(values[0]) if values else None, classes)
-                )
-    except OSError as error:
-        raise UsageError(f"cannot read {path}: {error.strerror}") from error
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise UsageError(f"{path} is no CSV file in UTF-8", hint="save it as CSV, in UTF-8") from error
-    if not values:
-        raise UsageError(f"{path} holds no records", hint=_RECORD)
-    units = np.full(len(values[0]), ONE)
-    if classes:
-        units[-1] = 1
-    scaled: Rows = np.rint(np.array(values) * units).astype(np.int16)
-    return scaled
-
-
-def _record(row: Sequence[str], where: str, width: int | None, classes: bool) -> list[float]:
-    # `width`: of the rows before. `where`: begins every complaint.
-    if len(row) != (width or max(2, len(row))):
-        raise UsageError(f"{where} must have {width or '2 or more'} values, not {len(row)}", hint=_RECORD)
-    if classes and not (row[-1].strip().isdigit() and int(row[-1]) < wire.MAX_DIMENSION):
-        raise UsageError(
-            f"{where}: the label must be the number of a class, 0 to {wire.MAX_DIMENSION - 1}, not {row[-1].strip()}"
-        )
-    for cell in row[:-1] if classes else row:
-        if not _is_number(cell):
-            raise UsageError(f"{where}: {cell!r} is not a number", hint=_RECORD)
-        if abs(float(cell)) > 1:
-            raise UsageError(
-                f"{where}: values must be in [-1, 1], not {cell.strip()}",
-                hint="scale each feature by bounds that you fix beforehand",
-            )
-    return [float(cell) for cell in row]
-
-
-def _is_number(cell: str) -> bool:
-    try:
-        return not math.isnan(float(cell))
-    except ValueError:
-        return False
-
-
-def has_labels_0_and_1(rows: Rows) -> bool:
-    """Whether the labels are 0, or 0 and 1: not what is usual here, -1 and 1."""
-    labels = set(rows[:, -1].tolist())
-    return 0 in labels and labels <= {0, ONE}
 
 
 def dataset_records(name: str, device: int, count: int, *, classes: bool = False) -> Rows:
@@ -318,23 +277,25 @@ def plan(repl: Repl, member: Member, store: Store) -> deploy.Changes:
     if has_ledger:
         del files[ledger]
     changes = deploy.compare(repl, files)
-    optional = ("/" + MQTT, "/" + AUTHORITY, *((lock.BOOT,) if member.lock else ()))
+    optional = (
+        *("/" + name for name in links.MODULES),
+        "/" + AUTHORITY,
+        *((lock.BOOT,) if member.lock else ()),
+    )
     present = repl.hashes([path for path in optional if path not in files])
     return deploy.Changes(changes.write, tuple(present))
 
 
 def _files(member: Member, key: bytes, fleet: FleetKey, last: int) -> dict[str, bytes]:
     # Path on the board -> content; clients.bin last, but for the lock: after that there is no way back.
-    with tempfile.TemporaryDirectory(prefix="tern-provision-") as folder:
-        board = Path(folder, "board")
-        provision_board(board, member.device, [key], member.rows, member.policy, _mask(member.shapes), last)
-        names = (storage.RECORDS, storage.ledger_name(member.device), storage.CLIENTS)
-        records, ledger, clients = ((board / name).read_bytes() for name in names)
-    files = {"/" + names[0]: records, "/" + names[1]: ledger}
+    made = board_files(member.device, [key], member.rows, member.policy, _mask(member.shapes), last)
+    names = (storage.RECORDS, storage.ledger_name(member.device))
+    files = {"/" + name: made[name] for name in names}
     files["/" + storage.FLEET] = member.fleet_file(fleet)
+    files.update({"/" + name: content for name, content in member.link.items()})
     if member.broker:
         files.update(member.broker.files(member.wake))
-    files["/" + names[2]] = clients
+    files["/" + storage.CLIENTS] = made[storage.CLIENTS]
     if member.lock:
         files.update(lock.files(network=member.broker is not None))
     return files

@@ -14,7 +14,7 @@ from ternhost import datasets, errors
 from ternhost.command import add_command, print_result
 from ternhost.errors import UsageError
 from ternhost.store.store import Store
-from terntools.boards import deploy, devices, provision, self_check
+from terntools.boards import deploy, devices, provision, records, self_check
 from terntools.boards.provision import Broker, Member
 from terntools.boards.repl import Repl
 from terntools.terminal import Bar, confirm
@@ -126,6 +126,14 @@ def add_options(parser: argparse.ArgumentParser, required: bool) -> None:
         help="the board sleeps, and wakes every S seconds: the host asks it then, and gives its rounds that time (the "
         "board's program sends it to sleep: docs/guides/battery.md); needs --broker",
     )
+    parser.add_argument(
+        "--link",
+        action="append",
+        default=[],
+        metavar="NAME=FILE",
+        help="put FILE on the board as NAME, for a link of your own, such as unix.json=my-link.json (its module is for "
+        "the board's program: tern deploy --main); may be given several times",
+    )
     network = parser.add_argument_group("network (without a broker, the link is the board's port)")
     network.add_argument("--broker", metavar="HOST[:PORT]", help="connect to this MQTT broker")
     network.add_argument("--authority", type=Path, metavar="FILE", help="the broker's CA certificate (DER)")
@@ -157,8 +165,8 @@ def member_of(args: argparse.Namespace) -> Member:
     if args.own_records:
         rows = np.zeros((1, 2), np.int16)  # they are elsewhere: storage.md, "samples/"
     elif args.records:
-        rows = provision.read_records(args.records, classes=args.classes)
-        if not args.classes and provision.has_labels_0_and_1(rows):
+        rows = records.read_csv(args.records, classes=args.classes)
+        if not args.classes and records.has_labels_0_and_1(rows):
             print(
                 f"tern: the labels in {args.records} are 0 or 1, not -1 or 1; for logistic regression and the SVM "
                 "0 means -1, linear regression predicts 0 and 1",
@@ -190,6 +198,7 @@ def member_of(args: argparse.Namespace) -> Member:
         _OF_A_RECORDER if args.own_records and args.most_records is None else args.most_records,
         broker,
         wake=args.wake_s,
+        link=provision.read_link(args.link),
     )
 
 
@@ -210,12 +219,12 @@ def run_provision(port: str, member: Member, store: Path) -> dict[str, Any]:
         "features": member.rows.shape[1] - 1,
         "written": list(changes.write),
         "removed": list(changes.remove),
-        "link": "mqtt" if member.broker else "serial",
+        "link": member.link_name,
         "locked": member.lock,
         "wake_s": member.wake,
     }
-    if member.broker:
-        return result  # its port is silent from now on: it speaks to the broker
+    if member.link_name != "serial":
+        return result  # its port is silent from now on
     hello = deploy.wait_for_hello(port)
     return {**result, "hello": hello.text, "epsilon_left": (hello.budget or 0) / 1_000_000}
 
@@ -232,7 +241,7 @@ def _run(args: argparse.Namespace) -> int:
     text = f"device {result['device']} on {result['port']}: {len(result['written'])} files written" + (
         f"; epsilon left {result['epsilon_left']:g}"
         if "epsilon_left" in result
-        else "; it speaks to its broker now"
+        else f"; its link is {result['link']} now"
     )
     if result["wake_s"]:
         text += f", and may sleep {result['wake_s']} s at a time"

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
-from tern import recorder, storage
+from tern import recorder, storage, wire
 from tern.fixed import ONE
 from ternhost.errors import RefusedError, UsageError
 from ternhost.provision.boards import Rows
@@ -21,6 +23,7 @@ Progress = Callable[[int, int], None]  # bytes, of bytes
 
 FOLDER = "/" + recorder.SAMPLES
 _PATH = "/" + storage.RECORDS
+_ROW = "a row is a record: its features, then its label"
 _ANEW = "remove them all with --clear"
 
 
@@ -114,7 +117,7 @@ def segments(rows: Rows, last: int = 0) -> dict[str, bytes]:
 
 
 def csv_of(rows: Rows, *, classes: bool = False) -> str:
-    """The records as provision.read_records() takes them: features and label as decimals in [-1, 1], a row a record.
+    """The records as `read_csv` takes them: features and label as decimals in [-1, 1], a row a record.
 
     classes: labels are numbers of classes, and stay as they are.
     """
@@ -126,3 +129,65 @@ def csv_of(rows: Rows, *, classes: bool = False) -> str:
             cells[-1] = str(row[-1])
         writer.writerow(cells)
     return text.getvalue()
+
+
+def read_csv(path: str | Path, *, classes: bool = False) -> Rows:
+    """Records of a CSV file, as int16, Q1.14: a row is a record, features and then the label, all in [-1, 1].
+
+    classes: labels are numbers of classes, from 0, and stay as they are. A first row of names and empty lines are
+    skipped. Raises UsageError, which names the line.
+    """
+    values: list[list[float]] = []
+    try:
+        # Without -sig a byte order mark would make the first row one of names.
+        with open(path, newline="", encoding="utf-8-sig") as file:
+            rows = csv.reader(file)
+            for number, row in enumerate(rows, 1):
+                if not row or (number == 1 and not any(map(_is_number, row))):
+                    continue
+                values.append(
+                    _record(row, f"{path}, line {rows.line_num}", len(values[0]) if values else None, classes)
+                )
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror}") from error
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise UsageError(f"{path} is no CSV file in UTF-8", hint="save it as CSV, in UTF-8") from error
+    if not values:
+        raise UsageError(f"{path} holds no records", hint=_ROW)
+    units = np.full(len(values[0]), ONE)
+    if classes:
+        units[-1] = 1
+    scaled: Rows = np.rint(np.array(values) * units).astype(np.int16)
+    return scaled
+
+
+def _record(row: Sequence[str], where: str, width: int | None, classes: bool) -> list[float]:
+    # `width`: of the rows before. `where`: begins every complaint.
+    if len(row) != (width or max(2, len(row))):
+        raise UsageError(f"{where} must have {width or '2 or more'} values, not {len(row)}", hint=_ROW)
+    if classes and not (row[-1].strip().isdigit() and int(row[-1]) < wire.MAX_DIMENSION):
+        raise UsageError(
+            f"{where}: the label must be the number of a class, 0 to {wire.MAX_DIMENSION - 1}, not {row[-1].strip()}"
+        )
+    for cell in row[:-1] if classes else row:
+        if not _is_number(cell):
+            raise UsageError(f"{where}: {cell!r} is not a number", hint=_ROW)
+        if abs(float(cell)) > 1:
+            raise UsageError(
+                f"{where}: values must be in [-1, 1], not {cell.strip()}",
+                hint="scale each feature by bounds that you fix beforehand",
+            )
+    return [float(cell) for cell in row]
+
+
+def _is_number(cell: str) -> bool:
+    try:
+        return not math.isnan(float(cell))
+    except ValueError:
+        return False
+
+
+def has_labels_0_and_1(rows: Rows) -> bool:
+    """Whether the labels are 0, or 0 and 1: not what is usual here, -1 and 1."""
+    found = set(rows[:, -1].tolist())
+    return 0 in found and found <= {0, ONE}

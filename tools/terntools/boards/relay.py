@@ -109,11 +109,11 @@ class _Inbox(SimpleQueue[Received]):
 class _Port(SerialLink):
     """A link that passes on every frame, HELLO too."""
 
-    _AFTER_LOSS = "it is opened again when it is back"
+    AFTER_LOSS = "it is opened again when it is back"
 
-    def _heard(self, received: Any) -> None:
+    def heard(self, received: Any) -> None:
         received = list(received)
-        super()._heard(received)
+        super().heard(received)
         if hellos := [frame for frame in received if frame[:1] == bytes((wire.HELLO,))]:
             self._events.put(Received(self, hellos))
 

@@ -102,7 +102,7 @@ def carry_out(
     whole: bool = False,
     progress: Progress | None = None,
 ) -> host_frames.Hello | None:
-    """Do what the plan says, start the board and return its hello (None where it speaks to a broker only).
+    """Do what the plan says, start the board and return its hello (None where its link is not its port).
 
     Cut off at any point and run again, it completes. Raises TernError.
     """
@@ -114,7 +114,7 @@ def carry_out(
         deploy.install(repl, left.machine, left.library, progress)
         deploy.apply(repl, left.membership, progress)
         repl.start_main()
-    return None if member.broker else deploy.wait_for_hello(port)
+    return None if member.link_name != "serial" else deploy.wait_for_hello(port)
 
 
 # The command

@@ -1,4 +1,4 @@
-"""The files of a broker's directory, which 'tern broker config' writes; among them host.json: how to reach it."""
+"""How to reach a broker: host.json of the directory that 'tern broker config' writes; and the names of its files."""
 
 from __future__ import annotations
 
@@ -12,9 +12,7 @@ from ternhost.errors import StorageError, UsageError
 CONFIG = "mosquitto.conf"
 HOST = "host.json"
 PUBLISHER = "publisher.json"  # how tern tells Home Assistant of the fleet, and
-HOME_ASSISTANT = (
-    "home-assistant.json"  # how that reaches the broker: host.json's form, for users of their own
-)
+HOME_ASSISTANT = "home-assistant.json"  # how that reaches the broker: both are as host.json
 CERTIFICATE = "broker.pem"
 KEY = "broker.key"
 BOARDS = "boards.json"  # the passwords of boards, for a relay without their keys

@@ -19,7 +19,7 @@ from tern.storage import MAX_PAUSE
 from ternhost.count.aggregator import Aggregator
 from ternhost.count.rounds import Refusal
 from ternhost.reach.broker.link import MqttLink
-from ternhost.reach.broker.roster import Board, Roster
+from ternhost.reach.broker.roster import BoardOnBroker, BoardRoster
 from ternhost.reach.driver import Terms, Warn
 from ternhost.store import sleepers
 from ternhost.store.fleet_key import FleetKey
@@ -38,7 +38,7 @@ class Asking:
         self,
         number: int,
         aggregator: Aggregator,
-        roster: Roster,
+        roster: BoardRoster,
         link: MqttLink,
         fleet: FleetKey,
         patience: float,
@@ -56,7 +56,7 @@ class Asking:
         self._later: list[tuple[float, int]] = []
         self._waits: dict[int, float] = {}  # devices that may not be asked before a time
         self._unread: Counter[int] = Counter()
-        self._hungry: dict[Board, None] = {}  # boards that can be asked for more
+        self._hungry: dict[BoardOnBroker, None] = {}  # boards that can be asked for more
         boards = roster.all()
         for board in boards:
             board.heard = now
@@ -70,7 +70,7 @@ class Asking:
                     self._ask(board, probe)
         self.announce()
 
-    def deal(self, fresh: Iterable[Board] = ()) -> None:
+    def deal(self, fresh: Iterable[BoardOnBroker] = ()) -> None:
         """Work out anew what is expected of each board. fresh: boards that know nothing of the round yet."""
         boards = self._roster.all()
         for board in boards:
@@ -105,7 +105,7 @@ class Asking:
         self._fleet = fleet
         self.announce()
 
-    def tell(self, board: Board) -> None:
+    def tell(self, board: BoardOnBroker) -> None:
         """Tell a board what is announced: it could not verify it before."""
         if self.announced and board.expected:
             self._link.ask(board.name, self._announcement())
@@ -155,7 +155,7 @@ class Asking:
             board.heard = now
             self._free(board, device)
 
-    def _free(self, board: Board, device: int) -> None:
+    def _free(self, board: BoardOnBroker, device: int) -> None:
         board.under_way.discard(device)
         if board.to_ask:
             self._hungry[board] = None
@@ -182,7 +182,7 @@ class Asking:
             if room:
                 del self._hungry[board]
 
-    def _ask(self, board: Board, device: int) -> None:
+    def _ask(self, board: BoardOnBroker, device: int) -> None:
         self._link.ask(board.name or board_name(device), self._aggregator.request(self.number, device))
 
     def ask_again(self, now: float) -> None:
@@ -244,18 +244,18 @@ class Asking:
                 else f"round {self.number}: {count} devices are on no board that is connected, and are left out"
             )
 
-    def _give_up(self, board: Board) -> None:
+    def _give_up(self, board: BoardOnBroker) -> None:
         # But for those that another board claims, too: one of the two lies.
         alone = [device for device in board.expected if not self._may_answer(device, board)]
         self._aggregator.give_up(self.number, alone)
         board.given_up, board.expected = board.expected, set()
         board.to_ask.clear()
 
-    def _may_answer(self, device: int, but: Board) -> bool:
+    def _may_answer(self, device: int, but: BoardOnBroker) -> bool:
         others = (board for board in self._roster.of(device) if board is not but)
         return any(board.there and not board.left_out for board in others)
 
-    def _take_back(self, board: Board) -> None:
+    def _take_back(self, board: BoardOnBroker) -> None:
         # What it still answers in this round counts, but nobody waits for that.
         board.left_out = False
         if board.name:

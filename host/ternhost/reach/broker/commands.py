@@ -16,7 +16,7 @@ from ternhost.reach.broker import configuration
 from ternhost.reach.broker.access import CONFIG, HOME_ASSISTANT, Access
 from ternhost.reach.broker.home_access import home_access
 from ternhost.reach.broker.mosquitto import Mosquitto, configure_if_missing, reload
-from ternhost.reach.broker.sites import SITES, Site, load_all
+from ternhost.reach.broker.sites import SITES, BrokerSite, load_all
 from ternhost.reach.broker.sites import check as check_site
 from ternhost.store.store import Store
 from ternhost.terminal import heeding_interrupts
@@ -185,7 +185,7 @@ def _site_options(args: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def _site_result(directory: str, site: Site) -> dict[str, Any]:
+def _site_result(directory: str, site: BrokerSite) -> dict[str, Any]:
     public = {name: value for name, value in asdict(site).items() if name != "password"}
     return {**public, "directory": str(Path(directory) / SITES / site.name)}
 

@@ -36,7 +36,7 @@ from ternhost.reach.broker.mosquitto_files import (
     write_conf,
     write_password_file,
 )
-from ternhost.reach.broker.sites import Site
+from ternhost.reach.broker.sites import BrokerSite
 from ternhost.store.store import Store
 
 __all__ = [
@@ -207,7 +207,7 @@ def _configured(directory: Path, access: Access) -> dict[str, Any]:
     }
 
 
-def add_site(directory: str | Path, name: str, **options: Any) -> Site:
+def add_site(directory: str | Path, name: str, **options: Any) -> BrokerSite:
     """Make, or change, a site of the broker in `directory`, which is configured: its files are below sites/`name`.
 
     options: of `sites.describe`. Raises StorageError and UsageError.

@@ -13,7 +13,7 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypeVar, Unpack
 
 from tern import wire
 from ternhost.count.questions import Averaged
@@ -21,9 +21,9 @@ from ternhost.count.rounds import RoundResult
 from ternhost.errors import DeviceError
 from ternhost.reach.broker.asking import Asking
 from ternhost.reach.broker.link import MqttLink
-from ternhost.reach.broker.roster import GREETING, Board, Roster
-from ternhost.reach.driver import Cohorts, Devices, Progress, Sight, Tell, Terms, Warn
-from ternhost.reach.stored import StoredDriver
+from ternhost.reach.broker.roster import GREETING, BoardOnBroker, BoardRoster
+from ternhost.reach.driver import Cohorts, Devices, FleetStatus, Progress, Tell, Terms
+from ternhost.reach.stored import DriverOptions, ReportsDriver
 from ternhost.store import kept_model, sleepers
 from ternhost.store.boards import told_by
 from ternhost.store.fleet_key import fleet_key
@@ -37,7 +37,7 @@ _TICK = 0.5
 T = TypeVar("T")
 
 
-class BrokerDriver(StoredDriver):
+class BrokerDriver(ReportsDriver):
     """The devices of `store` over a link to their broker, whose event loop runs while the driver does something."""
 
     def __init__(
@@ -45,27 +45,21 @@ class BrokerDriver(StoredDriver):
         store: Store,
         link: Callable[[], MqttLink],
         terms: Terms,
-        *,
-        run: str | None = None,
-        individual: bool = False,
-        standing: bool = False,
         patience: float = PATIENCE,
-        warn: Warn = lambda message: None,
+        **options: Unpack[DriverOptions],
     ) -> None:
-        """standing: all devices with a key are asked, there or not, and the broker is waited for; else those of the
-        boards that are connected when it begins. Others as of StoredDriver.
+        """Of a fleet that is served, all devices with a key are asked, there or not, and the broker is waited for; else
+        those of the boards that are connected when the driver is opened.
         """
-        super().__init__(store, terms, run=run, individual=individual, warn=warn)
+        super().__init__(store, terms, **options)
         self._make_link = link
         self._fleet = fleet_key(store)
-        self._standing = standing
         self._patience = patience
         self._runner = asyncio.Runner()
         self._wake = asyncio.Event()
-        self._stopped = False
         self._changes = store.changes()
         self._asking: Asking | None = None
-        self._roster = Roster(self.aggregator.devices, sleepers.wakes(store))
+        self._roster = BoardRoster(self.aggregator.devices, sleepers.wakes(store))
         self._heard: dict[int, float] = {}  # devices that sleep, since that was written
         self._devices: list[int] = []
         self._told_connected = True
@@ -112,7 +106,7 @@ class BrokerDriver(StoredDriver):
     async def _meet(self, quiet: float) -> None:
         # Hellos are retained: they come at once, or the boards are not there.
         begun = news = time.monotonic()
-        while (now := time.monotonic()) - begun < _MOST_GREETING and not self._stopped:
+        while (now := time.monotonic()) - begun < _MOST_GREETING and not self._stopped.is_set():
             if self._look_at_boards(now):
                 news = now
             everybody = now == news and len(self._roster.claimed) == len(self._roster.devices)
@@ -144,11 +138,11 @@ class BrokerDriver(StoredDriver):
         return f"{self.link.access.host} port {self.link.access.port}"
 
     @property
-    def sight(self) -> Sight:
+    def status(self) -> FleetStatus:
         link = self.link
         asleep = self._roster.asleep(time.monotonic())
         return replace(
-            super().sight,
+            super().status,
             boards=len(link.boards) - sum(board.name in link.boards for board in asleep),
             asleep=len(asleep),
             strangers=len(link.strangers),
@@ -163,16 +157,16 @@ class BrokerDriver(StoredDriver):
         return self._devices
 
     def stop(self) -> None:
-        self._stopped = True
+        super().stop()
         with suppress(RuntimeError):  # the loop has ended
             self._runner.get_loop().call_soon_threadsafe(self._wake.set)
 
     def wait(self, seconds: float) -> None:
-        if not self._stopped:
+        if not self._stopped.is_set():
             self._wait_for(self._idle(time.monotonic() + seconds))
 
     async def _idle(self, end: float = float("inf"), until_connected: bool = False) -> None:
-        while not self._stopped and (left := end - time.monotonic()) > 0:
+        while not self._stopped.is_set() and (left := end - time.monotonic()) > 0:
             if until_connected and self.link.connected:
                 break
             await self._take(min(_TICK, left))  # reports that come late are told as such
@@ -205,9 +199,9 @@ class BrokerDriver(StoredDriver):
         super().open(number, cohorts)
 
     def collect(self, number: int, tell: Tell = lambda progress: None) -> RoundResult | None:
-        if self._stopped:
+        if self._stopped.is_set():
             return None
-        self._begin_round()
+        self.begin_round()
         result = self._wait_for(self._collect(number, tell))
         self._look_at_broker()  # a short round ends between two looks
         if self._sightings.due(len(self._roster.boards), ended=True):
@@ -215,11 +209,11 @@ class BrokerDriver(StoredDriver):
         if result is None:
             return None
         if self._standing:
-            self._tell_of_later_rounds(result)
+            self._refusals.tell_of_later_rounds(result)
         else:
-            self._check_refusals(result)
+            self.check_refusals(result)
             self._check_somebody_is_left(result)
-        return self._whole(result)
+        return self.with_reports(result)
 
     async def _collect(self, number: int, tell: Tell) -> RoundResult | None:
         asked = self.aggregator.asked(number)
@@ -228,15 +222,13 @@ class BrokerDriver(StoredDriver):
         self._asking = asking
         tell(Progress(number, self.aggregator.reports(number), asked))
         try:
-            while not self._stopped:
+            while not self._stopped.is_set():
                 asking.feed()
                 if await self._take(0.001 if asking.hungry and self.link.connected else _TICK):
                     tell(Progress(number, self.aggregator.reports(number), asked))
                 now = time.monotonic()
-                self._end_abandoned(number)
-                for result in self.aggregator.tick(now):
-                    if result.number == number:
-                        return result
+                if result := self.ended(number, now):
+                    return result
                 if self.link.connected:
                     asking.ask_again(now)
         finally:
@@ -261,7 +253,7 @@ class BrokerDriver(StoredDriver):
         """Whether the frames brought anything that was expected."""
         self._reload_keys()
         now = time.monotonic()
-        accepted = self._take_in(batch)
+        accepted = self.take_in(batch)
         self._hear([device for _, device in accepted.reports])
         if asking := self._asking:
             asking.answered([device for _, device in accepted.reports], now)
@@ -290,7 +282,7 @@ class BrokerDriver(StoredDriver):
             if self._asking:
                 self._asking.deal()
 
-    def _bring_fleet_key(self, boards: Iterable[Board]) -> None:
+    def _bring_fleet_key(self, boards: Iterable[BoardOnBroker]) -> None:
         """Send the fleet's key to those of the boards that have an earlier one, under that of their first client."""
         for board in boards:
             first = board.clients.start
@@ -355,12 +347,12 @@ class BrokerDriver(StoredDriver):
             self._saw(board, {})
         self._sightings.write()
 
-    def _saw(self, board: Board, told: Mapping[str, Any]) -> None:
+    def _saw(self, board: BoardOnBroker, told: Mapping[str, Any]) -> None:
         # Of a member alone: anybody on the broker of a site may say that more boards are there, and rows stay.
         if self.aggregator.key(board.clients.start):
             self._sightings.saw(board.name, board.clients, board.heard, online=board.there, told=told)
 
-    def _warn_of_later_keys(self, boards: Iterable[Board]) -> None:
+    def _warn_of_later_keys(self, boards: Iterable[BoardOnBroker]) -> None:
         ahead = [board.name for board in boards if board.is_ahead(self._fleet.epoch)]
         if ahead:
             self._warn(

@@ -62,9 +62,6 @@ class OnBroker(Fleet):
             setting.store,
             lambda: MqttLink(access, sites=lambda: sites.ids(directory)),
             setting.terms,
-            run=setting.run,
-            individual=setting.individual,
-            standing=setting.standing,
-            patience=setting.patience,
-            warn=setting.warn,
+            setting.patience,
+            **setting.driver_options,
         )

@@ -1,4 +1,4 @@
-"""Home Assistant on the broker of a fleet, where it is asked for: two users, and what each may do."""
+"""Home Assistant on the broker of a fleet, where it is wanted: two users, and their rights."""
 
 from __future__ import annotations
 

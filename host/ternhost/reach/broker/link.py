@@ -25,7 +25,7 @@ from tern import frames, wire
 from tern.links import mqtt as device_link
 from ternhost.errors import DeviceError, UsageError
 from ternhost.reach.broker.access import Access
-from ternhost.reach.broker.site_ids import Ids, SiteIds
+from ternhost.reach.broker.sites import Ids, SiteIds
 from ternhost.reach.links import read_hello
 
 MODEL = "%s/model"  # down, retained: the averaged model

@@ -13,7 +13,7 @@ GREETING = 3.0  # seconds after a new connection, in which the broker tells who 
 AWAKE = 10.0  # seconds after its hello, in which a board that sleeps can be asked
 
 
-class Board:
+class BoardOnBroker:
     """A board, and what a round still expects of it. The one without a name stands for those that nobody knows."""
 
     def __init__(self, name: str = "") -> None:
@@ -55,14 +55,14 @@ class Board:
         return taken
 
 
-class Roster:
+class BoardRoster:
     """The boards of a broker. Whatever they claim costs no more than the devices that there are."""
 
     def __init__(self, devices: Collection[int], wakes: Mapping[int, int] | None = None) -> None:
         """wakes: how many seconds pass from one wake to the next, of devices that sleep."""
-        self.boards: dict[str, Board] = {}
-        self.nowhere = [Board()]  # where the devices are that no board claims
-        self._claims: dict[int, list[Board]] = {}  # one of them lies if there are two
+        self.boards: dict[str, BoardOnBroker] = {}
+        self.nowhere = [BoardOnBroker()]  # where the devices are that no board claims
+        self._claims: dict[int, list[BoardOnBroker]] = {}  # one of them lies if there are two
         self._doubtful: set[str] = set()  # boards that were there before the connection was lost
         self._connected_at = 0.0
         self._sure_at = 0.0  # when those that are not there are gone
@@ -76,11 +76,11 @@ class Roster:
         for board in self.boards.values():
             self._claim(board, board.clients)
 
-    def all(self) -> list[Board]:
+    def all(self) -> list[BoardOnBroker]:
         """Every board, and that of the devices that are on none."""
         return [*self.boards.values(), *self.nowhere]
 
-    def of(self, device: int) -> list[Board]:
+    def of(self, device: int) -> list[BoardOnBroker]:
         """The boards that say they have a device: more than one may, and the true one will answer."""
         return self._claims.get(device) or self.nowhere
 
@@ -94,7 +94,7 @@ class Roster:
         self._sure_at = now + GREETING if self._connected_at else now
         self._connected_at = now
 
-    def asleep(self, now: float) -> list[Board]:
+    def asleep(self, now: float) -> list[BoardOnBroker]:
         """The boards that sleep: the hello of one that took its leave stays at the broker."""
         return [
             board
@@ -102,19 +102,21 @@ class Roster:
             if board.wake and not (board.there and board.can_be_asked(now))
         ]
 
-    def silent(self, board: Board, now: float) -> float:
+    def silent(self, board: BoardOnBroker, now: float) -> float:
         """Seconds without a word of a board that could have been heard."""
         return now - max(board.heard, self._connected_at)
 
-    def look(self, link: MqttLink, now: float) -> tuple[list[Board], list[Board], list[Board]]:
+    def look(
+        self, link: MqttLink, now: float
+    ) -> tuple[list[BoardOnBroker], list[BoardOnBroker], list[BoardOnBroker]]:
         """Take note of what `link` has heard: boards that are new, that are there again, and that are gone."""
         self._doubtful |= link.changed
         link.changed = set()
-        new: list[Board] = []
-        again: list[Board] = []
-        gone: list[Board] = []
+        new: list[BoardOnBroker] = []
+        again: list[BoardOnBroker] = []
+        gone: list[BoardOnBroker] = []
         for name in self._doubtful & link.boards.keys():
-            board = self.boards.setdefault(name, Board(name))
+            board = self.boards.setdefault(name, BoardOnBroker(name))
             (again if board.clients and not board.there else new).append(board)
             said = link.boards[name]
             if board.clients != said.clients:
@@ -133,7 +135,7 @@ class Roster:
             self._doubtful.clear()
         return new, again, gone
 
-    def _claim(self, board: Board, clients: range) -> None:
+    def _claim(self, board: BoardOnBroker, clients: range) -> None:
         for device in self._known(board.clients):
             if board in self._claims.get(device, ()):
                 self._claims[device].remove(board)

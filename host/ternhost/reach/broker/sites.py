@@ -10,7 +10,7 @@ import json
 import os
 import re
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -24,7 +24,12 @@ from ternhost.reach.broker import mosquitto_files
 from ternhost.reach.broker.access import BOARDS, CERTIFICATE, CONFIG, HOST, Access
 
 SITES = "sites"
-SITE = "site.json"  # what was asked for, and the bridge's password
+SITE = "site.json"  # the options of the site, and the bridge's password
+
+Ids = Mapping[str, range]  # of the devices of sites, by name; sites without ids of their own are missing
+
+RESENT = 3.0  # seconds in which the broker of a site that is back resends what it has kept
+_AGAIN = 60.0  # seconds between two returns of a site that count
 
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,30}[a-z0-9])?")
 _HERE = {"localhost", "127.0.0.1", "::1"}
@@ -63,7 +68,7 @@ topic {prefix}/model in 1
 
 
 @dataclass(frozen=True)
-class Site:
+class BrokerSite:
     """What a site is to have. bridge: a broker; names, address, port: as of the central one. relay: `boards.json`.
 
     first, last: the ids of its devices; of others nothing passes.
@@ -116,7 +121,7 @@ def is_site(directory: Path) -> bool:
     return (directory / SITE).exists()
 
 
-def load_all(directory: Path) -> list[Site]:
+def load_all(directory: Path) -> list[BrokerSite]:
     """The sites of the central broker whose directory this is. Raises UsageError and StorageError."""
     return [_load(path) for path in sorted((directory / SITES).glob(f"*/{SITE}"))]
 
@@ -135,13 +140,55 @@ def ids(directory: Path) -> dict[str, range]:
     return found
 
 
-def _load(path: Path) -> Site:
+def _load(path: Path) -> BrokerSite:
     try:
-        return Site(**json.loads(path.read_text()))
+        return BrokerSite(**json.loads(path.read_text()))
     except OSError as error:
         raise StorageError(f"{path}: {error.strerror}") from error
     except (ValueError, TypeError) as error:
         raise UsageError(f"{path} does not describe a site: {error}") from error
+
+
+class SiteIds:
+    """The ids of sites, and which sites are back just now, so that no site's broker speaks for another's boards.
+
+    An access list limits the topics of a site's broker, which name the first client of a board, but not its HELLO.
+    """
+
+    def __init__(self, load: Callable[[], Ids] = dict) -> None:
+        """load: the ids as they are now; it is called when a site is back, or the host is connected."""
+        self._load = load
+        self._ids: Ids = {}
+        self._back: dict[str, float] = {}  # when they were, by name
+
+    def renew(self) -> None:
+        """Sites may have been added."""
+        self._ids = self._load()
+
+    def back(self, site: str, now: float) -> None:
+        """A site's broker says that it is connected again: this does not count too often, since anybody can say it."""
+        if now - self._back.get(site, -_AGAIN) >= _AGAIN:
+            self.renew()
+            self._back[site] = now
+
+    def resent(self, first: int, now: float) -> bool:
+        """Whether what the board of this first client seems to say may be from before: its site is back just now."""
+        return any(now - then < RESENT and self._may_speak(site, first) for site, then in self._back.items())
+
+    def _may_speak(self, site: str, device: int) -> bool:
+        # A site without ids, for any board that is not at another.
+        if site in self._ids:
+            return device in self._ids[site]
+        return not any(device in ids for ids in self._ids.values())
+
+    def cut(self, clients: range) -> range:
+        """Of the clients that a board claims, those that are where its first is."""
+        stop = clients.stop
+        for ids in self._ids.values():
+            for end in (ids.start, ids.stop):
+                if clients.start < end:
+                    stop = min(stop, end)
+        return range(clients.start, stop)
 
 
 def check(directory: Path, name: str) -> None:
@@ -158,7 +205,7 @@ def check(directory: Path, name: str) -> None:
         )
 
 
-def _check_apart(site: Site, directory: Path, central: Access) -> None:
+def _check_apart(site: BrokerSite, directory: Path, central: Access) -> None:
     # Of two brokers each has names, and, if any, ids of devices of its own.
     others = [
         (other, set(other.names)) for other in load_all(directory) if other.name != site.name and other.bridge
@@ -188,7 +235,7 @@ def describe(
     address: str | None = None,
     port: int | None = None,
     boards: range | None = None,
-) -> Site:
+) -> BrokerSite:
     """Note what a site is to have, over what was noted before; `write` then makes it. Raises UsageError.
 
     boards: the ids of its devices, as of `parse_range`.
@@ -196,7 +243,7 @@ def describe(
     check(directory, name)
     central = Access.load(directory / HOST)
     path = directory / SITES / name / SITE
-    site = _load(path) if path.exists() else Site(name, secrets.token_urlsafe(16))
+    site = _load(path) if path.exists() else BrokerSite(name, secrets.token_urlsafe(16))
     if (names or address or port) and not (bridge or site.bridge):
         raise UsageError(f"site {name} has no broker", hint="add --bridge " + name)
     boards = boards or site.ids
@@ -222,7 +269,7 @@ def describe(
     return site
 
 
-def write(directory: Path, keys: Mapping[int, bytes], anew: bool = False) -> list[Site]:
+def write(directory: Path, keys: Mapping[int, bytes], anew: bool = False) -> list[BrokerSite]:
     """Write what the directories of all sites of a central broker are to hold, for devices with these keys.
 
     anew: their mosquitto.conf, too, which may have been edited. Return the sites. Raises OSError, StorageError and
@@ -236,7 +283,7 @@ def write(directory: Path, keys: Mapping[int, bytes], anew: bool = False) -> lis
     return sites
 
 
-def _write(site: Site, central: Path, keys: Mapping[int, bytes]) -> None:
+def _write(site: BrokerSite, central: Path, keys: Mapping[int, bytes]) -> None:
     access = Access.load(central / HOST)
     directory = central / SITES / site.name
     passwords = [(mqtt.name(device), mqtt.password(key)) for device, key in keys.items()]
@@ -276,7 +323,7 @@ def _write(site: Site, central: Path, keys: Mapping[int, bytes]) -> None:
     )
 
 
-def _write_host(directory: Path, central: Access, site: Site) -> None:
+def _write_host(directory: Path, central: Access, site: BrokerSite) -> None:
     # How boards are to reach their broker. There is nobody here to ask them: that is the host's, at the central one.
     # Its store is found as long as the directory is where it was made.
     host, port = (site.names[0], site.port) if site.bridge else (central.host, central.port)

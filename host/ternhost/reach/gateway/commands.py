@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import argparse
+import json
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
 
+from ternhost import options as fields
 from ternhost.command import add_command, print_result
 from ternhost.errors import OK, UsageError
-from ternhost.reach.gateway import site_command
 from ternhost.reach.gateway.post import SOCKET, served
+from ternhost.reach.gateway.site_fleet import SiteFleet, opened
 from ternhost.terminal import heeding_interrupts
 from ternhost.text import visible
 
@@ -66,7 +69,19 @@ def add_parser(subparsers: Any) -> None:
     link.add_argument("directory", metavar="DIR")
     link.add_argument("--json", action="store_true", help="print one JSON object a line")
     link.set_defaults(func=run_superlink)
-    site_command.add_action(actions)
+    run_ = add_command(
+        actions,
+        "run",
+        "ask a site's devices what the server asks of them, until Ctrl-C; a later start needs no option",
+        """tern gateway run north --fleet port:/dev/ttyACM0,/dev/ttyACM1 --store fleet/store.sqlite
+        tern gateway run north --fleet mqtt:my-broker
+        tern gateway run north --fleet simulated:1000 --dataset flights --first-id 1001
+        tern gateway run north""",
+    )
+    run_.add_argument("directory", metavar="DIR", help="of the site: 'tern gateway init' has written it")
+    fields.add_arguments(run_, SiteFleet)
+    run_.add_argument("--json", action="store_true", help="print one JSON object a line")
+    run_.set_defaults(func=run_run)
     status = add_command(
         actions,
         "status",
@@ -79,11 +94,11 @@ def add_parser(subparsers: Any) -> None:
 
 
 def run_init(args: argparse.Namespace) -> int:
-    from ternhost.reach.gateway import directory as gateways
+    from ternhost.reach.gateway.flower import files
 
-    there = set(gateways.sites_of(args.directory))
-    server = gateways.write_gateways(args.directory, args.site or [], args.name, args.address, args.port)
-    sites = gateways.sites_of(args.directory)
+    there = set(files.sites_of(args.directory))
+    server = files.write_gateways(args.directory, args.site or [], args.name, args.address, args.port)
+    sites = files.sites_of(args.directory)
     new = [site for site in sites if site not in there]
     result = {
         "server": str(server.directory),
@@ -133,13 +148,48 @@ def _tell(host: str, port: int, condition: str, sites: dict[str, bool], as_json:
     sys.stdout.flush()
 
 
+def run_run(args: argparse.Namespace) -> int:
+    from ternhost.reach.gateway.flower import serve_site
+    from ternhost.reach.gateway.flower.files import GatewaySite, NodeLog
+
+    site = GatewaySite.load(args.directory)
+    directory = Path(args.directory)
+
+    def tell(message: str, event: str = "note") -> None:
+        print(json.dumps({"event": event, "message": message}) if args.json else visible(message), flush=True)
+
+    runs = SiteFleet.of(directory, fields.given(args, SiteFleet))
+    said = NodeLog(site)
+    with (
+        heeding_interrupts(),
+        opened(directory, runs, tell) as gateway,
+        serve_site(directory, gateway.handle),
+    ):
+        threading.Thread(target=_follow, args=(gateway, site, said, tell), daemon=True).start()
+        try:
+            gateway.run()
+        except KeyboardInterrupt:
+            tell("stopped; a round under way is taken up at the next start")
+    return OK
+
+
+def _follow(gateway: Any, site: Any, said: Any, tell: Any) -> None:
+    """Tell when it can answer, and from then on how its node fares with the server."""
+    if (count := gateway.ready()) is None:
+        return
+    tell(f"{site.name}: {count:,} devices; the server is {site.host} port {site.port}", "ready")
+    while True:
+        if news := said.news():
+            tell(news, "node")
+        time.sleep(_CHECK_EVERY)
+
+
 def run_status(args: argparse.Namespace) -> int:
-    from ternhost.reach.gateway.flower.files import GATEWAY, Site, server_directory
-    from ternhost.reach.gateway.flower.node_log import NodeLog
+    from ternhost.reach.gateway.flower.files import GATEWAY, GatewaySite, NodeLog, server_directory
 
     directory = Path(args.directory)
     if (directory / GATEWAY).exists():
-        site = Site.load(directory)
+        site = GatewaySite.load(directory)
         runs = served(directory / SOCKET)
         last = NodeLog(site).last
         result = {"site": site.name, "host": site.host, "port": site.port, "runs": runs, "node": last}
@@ -155,8 +205,7 @@ def run_status(args: argparse.Namespace) -> int:
 
 
 def _server_status(directory: Path, as_json: bool) -> int:
-    from ternhost.reach.gateway.directory import sites_of
-    from ternhost.reach.gateway.flower.files import Server
+    from ternhost.reach.gateway.flower.files import Server, sites_of
     from ternhost.reach.gateway.flower.serving import state
 
     server = Server.load(directory)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 from types import TracebackType
-from typing import Self
+from typing import Self, Unpack
 
 import numpy as np
 
@@ -18,14 +18,13 @@ from ternhost.count.members import Integers, integers
 from ternhost.count.questions import Averaged, round_body
 from ternhost.count.rounds import DEADLINE, QUORUM, Cohort, Round, RoundResult
 from ternhost.errors import DeviceError, RefusedError, StorageError, UsageError
-from ternhost.reach.driver import AllRefused, Cohorts, Progress, Refusals, Sight, Tell, Terms, Warn
+from ternhost.reach.driver import AllRefused, Cohorts, FleetStatus, Progress, Tell, Terms
 from ternhost.reach.gateway import messages
-from ternhost.reach.gateway.frames import MessageError
-from ternhost.reach.gateway.messages import Answer, Hello, Here, Model, Refused, Still, Taken
-from ternhost.reach.gateway.post import Post, Received
-from ternhost.reach.gateway.roster import HOLD, Gateway, Registered, Roster
+from ternhost.reach.gateway.messages import Answer, Hello, Here, MessageError, Model, Refused, Still, Taken
+from ternhost.reach.gateway.post import Post, Reply
+from ternhost.reach.gateway.roster import HOLD, GatewayRoster, KnownGateway, Registered
 from ternhost.reach.gateway.round import RoundAtGateways, parts
-from ternhost.store import kept_model
+from ternhost.reach.stored import DriverOptions, StoredDriver
 from ternhost.store.round_numbers import last_number
 from ternhost.store.store import Store
 
@@ -45,37 +44,25 @@ class GatewaysRefuse(AllRefused):
         self.result = result
 
 
-class GatewaysDriver:
-    """Gateways that `post` reaches. A driver (drivers.base)."""
+class GatewaysDriver(StoredDriver):
+    """Gateways that `post` reaches."""
 
     def __init__(
         self,
         store: Store,
         post: Post,
         terms: Terms,
-        *,
-        run: str | None = None,
-        individual: bool = False,
-        standing: bool = False,
         registered: Registered = dict,
-        warn: Warn = lambda message: None,
+        **options: Unpack[DriverOptions],
     ) -> None:
-        """run: that asks. individual: results carry the results of single devices, without their names. standing: the
-        fleet is served, and gateways that come later take part. registered: the ids that the devices of gateways
-        may have, by name; of others any.
+        """registered: the ids that the devices of gateways may have, by name; of others any. Results of single devices
+        come without their names; to a fleet that is served, gateways can be added.
         """
-        self._store = store
+        super().__init__(store, terms, **options)
         self._post = post
-        self._terms = terms
-        self._run = run
-        self._individual = individual
-        self._standing = standing
-        self._warn = warn
-        self._refusals = Refusals(warn)
-        self._roster = Roster(store, post, warn, standing=standing, registered=registered)
+        self._roster = GatewayRoster(store, post, self._warn, standing=self._standing, registered=registered)
         self._rounds: dict[int, RoundAtGateways] = {}
         self._taken: set[str] = set()  # gateways that have taken the model
-        self._stopped = False
         self._meeting = False
 
     # Beginning
@@ -100,7 +87,7 @@ class GatewaysDriver:
 
     def _meet(self) -> None:
         begun = time.monotonic()
-        while (now := time.monotonic()) - begun < _MOST_GREETING and not self._stopped:
+        while (now := time.monotonic()) - begun < _MOST_GREETING and not self._stopped.is_set():
             self._roster.look(now)
             self._roster.greet(now)
             self._receive(_TICK, None)
@@ -111,13 +98,13 @@ class GatewaysDriver:
                 break
         self._roster.quiet = False
         there = self._roster.there
-        if not there and not self._standing and not self._stopped:
+        if not there and not self._standing and not self._stopped.is_set():
             raise DeviceError(
                 "no gateway answers" + (f": {self._roster.condition}" if self._roster.condition else ""),
                 hint="start one at each site: tern gateway run DIRECTORY",
             )
         for own in self._roster.all.values():
-            if own.here is None and not self._stopped:
+            if own.here is None and not self._stopped.is_set():
                 self._roster.gone(own, "it has not said hello")
 
     # What gateways say
@@ -127,11 +114,11 @@ class GatewaysDriver:
             if own := self._roster.all.get(received.site):
                 self._take(own, received, round_, time.monotonic())
 
-    def _take(self, own: Gateway, received: Received, round_: RoundAtGateways | None, now: float) -> None:
+    def _take(self, own: KnownGateway, received: Reply, round_: RoundAtGateways | None, now: float) -> None:
         try:
             message = None if received.payload is None else messages.decode(received.payload)
         except MessageError as error:
-            message, received = None, Received(own.name, None, str(error))
+            message, received = None, Reply(own.name, None, str(error))
         if message is None:
             self._roster.failed(own, received.error, now)
             return
@@ -147,7 +134,7 @@ class GatewaysDriver:
             self._take_of_round(own, message, round_, now)
 
     def _take_of_round(
-        self, own: Gateway, message: messages.Message, round_: RoundAtGateways, now: float
+        self, own: KnownGateway, message: messages.Message, round_: RoundAtGateways, now: float
     ) -> None:
         if isinstance(message, Still) and message.number == round_.number:
             reports = min(message.reports, round_.asks[own.name].asked)
@@ -171,7 +158,7 @@ class GatewaysDriver:
             round_.refused[own.name] = message
             self._post.send(own.name, Hello().encode())  # what it is may have changed
 
-    def _go_on_without(self, own: Gateway, round_: RoundAtGateways, why: str) -> None:
+    def _go_on_without(self, own: KnownGateway, round_: RoundAtGateways, why: str) -> None:
         self._warn(f"round {round_.number}: gateway {own.name} {why}; the round goes on without it")
         round_.give_up(own.name)
 
@@ -190,10 +177,10 @@ class GatewaysDriver:
         return np.sort(np.concatenate([integers(()), *there]))
 
     @property
-    def sight(self) -> Sight:
+    def status(self) -> FleetStatus:
         told = [own.here for own in self._roster.all.values() if own.here is not None and not own.told_gone]
         boards = [here.boards for here in told if here.boards is not None]
-        return Sight(
+        return FleetStatus(
             boards=sum(boards) if boards else None, connected=bool(told) and not self._roster.condition
         )
 
@@ -215,28 +202,29 @@ class GatewaysDriver:
                     hint="finish it with that version, or give it up with --anew",
                 ) from error
             for name in round_.outstanding:
-                self._roster.all.setdefault(name, Gateway(name))
+                self._roster.all.setdefault(name, KnownGateway(name))
             self._rounds[asked.number] = round_
         return sorted(self._rounds)
 
     def next_round(self, planned: int) -> int:
-        ours, theirs = last_number(self._store), self._roster.believed()
+        number, theirs = super().next_round(planned), self._roster.believed()
+        ours = last_number(self._store)
         if theirs > ours:
             self._warn(
                 f"gateways were asked round {theirs}, and this store knows of none after {ours}: if it is a copy"
                 " that was put back, or a new one, what those rounds cost their devices is counted nowhere here"
             )
-        return max(planned, ours + 1, theirs + 1)
+        return max(number, theirs + 1)
 
     def open(self, number: int, cohorts: Cohorts) -> None:
         asked = [Cohort(round_body(number, question), integers(devices)) for question, devices in cohorts]
         every = np.concatenate([integers(()), *(integers(cohort.devices) for cohort in asked)])
         if not len(every) or not all(len(cohort.devices) for cohort in asked) or _some_twice(every):
             raise UsageError("a round must ask at least one device, and none twice")
-        round_ = Round(number, asked, self._terms.reports(len(every)), self._terms.deadline, self._run)
+        round_ = Round(number, asked, self.terms.reports(len(every)), self.terms.deadline, self._run)
         there = {own.name: own.devices for own in self._roster.all.values() if len(own.devices)}
-        categories = [question.categories for question, _ in cohorts] if self._individual else None
-        asks = parts(round_, there, self._terms, categories)
+        categories = [question.categories for question, _ in cohorts] if self.individual else None
+        asks = parts(round_, there, self.terms, categories)
         under_way = RoundAtGateways(round_, asks, time.monotonic())
         with self._store.transaction():
             self._store.open_round(round_)
@@ -247,7 +235,7 @@ class GatewaysDriver:
         round_ = self._rounds[number]
         self._begin(round_, time.monotonic())
         told = -1
-        while not self._stopped:
+        while not self._stopped.is_set():
             now = time.monotonic()
             self._roster.look(now)
             self._roster.greet(now, frozenset(round_.outstanding))
@@ -282,11 +270,11 @@ class GatewaysDriver:
                     f"{round_.asks[name].asked} devices until it answers again"
                 )
 
-    def _latest(self, round_: RoundAtGateways, own: Gateway) -> float:
+    def _latest(self, round_: RoundAtGateways, own: KnownGateway) -> float:
         """Until when a gateway's answer is waited for."""
-        if self._terms.deadline is None:
+        if self.terms.deadline is None:
             return own.heard + GRACE
-        return round_.begun + self._terms.deadline + GRACE
+        return round_.begun + self.terms.deadline + GRACE
 
     def _ended(self, round_: RoundAtGateways) -> str | None:
         waiting = [own.name for own in self._roster.all.values() if not own.left_out]
@@ -310,13 +298,17 @@ class GatewaysDriver:
         return result
 
     def publish(self, averaged: Averaged) -> None:
-        kept_model.keep(self._store, averaged)
+        super().publish(averaged)
         self._taken.clear()
         payload, end = Model(averaged).encode(), time.monotonic() + _PUBLISHING
         there = {own.name: own for own in self._roster.there if not own.told_gone}
         for own in there.values():
             own.next = 0.0
-        while (lack := there.keys() - self._taken) and (now := time.monotonic()) < end and not self._stopped:
+        while (
+            (lack := there.keys() - self._taken)
+            and (now := time.monotonic()) < end
+            and not self._stopped.is_set()
+        ):
             for name in sorted(lack):
                 self._roster.send(there[name], payload, now)
             self._receive(_TICK, None)
@@ -325,17 +317,17 @@ class GatewaysDriver:
 
     def wait(self, seconds: float) -> None:
         end = time.monotonic() + seconds
-        while not self._stopped and (now := time.monotonic()) < end:
+        while not self._stopped.is_set() and (now := time.monotonic()) < end:
             self._roster.look(now)
             self._roster.greet(now)
             self._receive(min(_TICK, end - now), None)
 
     def stop(self) -> None:
-        self._stopped = True
+        super().stop()
         self._post.stop()
 
 
-def _held(round_: RoundAtGateways, own: Gateway) -> bytes:
+def _held(round_: RoundAtGateways, own: KnownGateway) -> bytes:
     return replace(round_.asks[own.name], hold=own.hold).encode()
 
 

@@ -49,11 +49,8 @@ class AtGateways(Fleet):
             setting.store,
             self.post(),
             setting.terms,
-            run=setting.run,
-            individual=setting.individual,
-            standing=setting.standing,
-            registered=self.registered,
-            warn=setting.warn,
+            self.registered,
+            **setting.driver_options,
         )
 
 
@@ -70,7 +67,7 @@ class OverFlower(AtGateways):
         return Server.load(self.directory).directory / store_file.NAME
 
     def registered(self) -> Mapping[str, range]:
-        from ternhost.reach.gateway.directory import registered
+        from ternhost.reach.gateway.flower.files import registered
 
         return registered(self.directory)
 

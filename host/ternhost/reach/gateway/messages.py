@@ -1,15 +1,18 @@
-"""What a host and its gateways say to each other, as bytes (shared_specs/gateways.md).
+"""The messages between a host and its gateways, as bytes (shared_specs/gateways.md).
 
-What comes from another machine is read strictly: a field too many or too few, a number out of bounds, devices out of
-order, all of it is a MessageError; and nothing is inflated beyond what it may be.
+A message is its protocol and its kind, a byte each; then parts, each after its length (u32, little-endian), the first
+an object of JSON. Anybody may have sent it, so it is read strictly: an extra field, a missing one, a number out of
+bounds or devices out of order is a MessageError, and nothing is inflated beyond its upper bound.
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -18,61 +21,44 @@ from tern import frames, ledger, wire
 from ternhost.count.members import Integers, id_bytes, pack_ids, unpack_ids
 from ternhost.count.questions import Averaged, decode_body
 from ternhost.count.rounds import COMPLETE, DEADLINE, QUORUM, Cohort
-from ternhost.reach.gateway.frames import (
-    LENGTH,
-    PROTOCOL,
-    Fields,
-    MessageError,
-    integer_of,
-    pack,
-    require,
-    unpack,
-)
 from ternhost.reach.gateway.post import MOST_TEXT
 
+PROTOCOL = 1
 MOST_DEVICES = 1 << 24  # of a gateway
 MOST_COHORTS = 4000
-MOST_REASONS = 64  # kinds of refusals that are told apart
-LONGEST_HOLD = 60.0  # seconds for which a gateway keeps an ASK, in the hope of an answer
+MOST_REASONS = 64  # different refusals in one answer
+LONGEST_HOLD = 60.0  # seconds for which a gateway keeps an ASK until it has an answer
+LENGTH = struct.Struct("<I")
 
 HELLO, ASK, MODEL, HERE, STILL, ANSWER, REFUSED, TAKEN = range(1, 9)  # the first three are the host's
 
-
-def kind_of(data: bytes) -> int:
-    """Which message these bytes are, by their first two. Raises MessageError."""
-    require(len(data) >= 2 and data[0] == PROTOCOL, "it is of another protocol")
-    return data[1]
+_MOST_PARTS = 1 << 13
+_MOST_JSON = 1 << 20
 
 
-def _devices(blob: bytes, most: int = MOST_DEVICES) -> Integers:
-    try:
-        ids = np.asarray(unpack_ids(blob, most), np.int64)
-    except ValueError as error:
-        raise MessageError(f"a message of a gateway or its host is not in order: {error}") from error
-    require(len(ids) == 0 or (ids[0] >= 1 and ids[-1] < wire.FLEET), "an id is none of a device")
-    require(bool(np.all(ids[1:] > ids[:-1])), "devices are out of order")
-    return ids
+class MessageError(ValueError):
+    """These bytes are no such message, or of another version."""
 
 
-# What the host says
+# Messages of the host
 
 
 @dataclass(frozen=True)
 class Hello:
-    """Who are you?"""
+    """Ask a gateway who it is."""
 
     def encode(self) -> bytes:
-        return pack(HELLO, {})
+        return _pack(HELLO, {})
 
 
 @dataclass(frozen=True)
 class Ask:
-    """A round, for the devices of one gateway: ascending ids in each cohort. It says which question has which answer.
+    """A round, for the devices of one gateway: ascending ids in each cohort.
 
     individual: single results are wanted, too; of a cohort of hashed answers, only how many speak for each of its
     `categories` (a number a cohort, 0 for others; or none). quorum: share of the reports that ends it; deadline: s.
-    hold: s for which the gateway may keep the question before it says how far it is. The last three make no other
-    question.
+    hold: s for which the gateway may keep the question before it reports its progress. Two messages that differ only
+    in the last three ask the same question.
     """
 
     number: int
@@ -85,12 +71,12 @@ class Ask:
 
     @property
     def asked(self) -> int:
-        """How many devices."""
+        """The number of devices."""
         return sum(len(cohort.devices) for cohort in self.cohorts)
 
     @property
     def digest(self) -> bytes:
-        """SHA-256 of what it asks of whom."""
+        """SHA-256 of the question and its devices: it tells which answer belongs to it."""
         counts = (len(self.cohorts), len(self.categories))
         head = struct.pack(f"<IB{2 + counts[1]}I", self.number, self.individual, *counts, *self.categories)
         digest = hashlib.sha256(b"tern question" + head)
@@ -101,31 +87,30 @@ class Ask:
 
     def encode(self) -> bytes:
         blobs = [part for cohort in self.cohorts for part in (cohort.body, pack_ids(cohort.devices))]
-        told = {"number": self.number, "individual": self.individual, "quorum": self.quorum}
-        more = {"categories": [int(one) for one in self.categories]}
-        return pack(ASK, {**told, **more, "deadline": self.deadline, "hold": self.hold}, blobs)
+        head = {name: value for name, value in vars(self).items() if name != "cohorts"}
+        return _pack(ASK, {**head, "categories": [int(count) for count in self.categories]}, blobs)
 
 
 @dataclass(frozen=True)
 class Model:
-    """What a run has learned, for devices."""
+    """The model that a run has learned, for devices."""
 
     averaged: Averaged
 
     def encode(self) -> bytes:
-        own = self.averaged
-        fields = {"model": own.model, "exponent": own.exponent, "classes": own.classes}
-        return pack(MODEL, {**fields, "parameters": [int(one) for one in own.parameters]})
+        model = self.averaged
+        head = {"model": model.model, "exponent": model.exponent, "classes": model.classes}
+        return _pack(MODEL, {**head, "parameters": [int(value) for value in model.parameters]})
 
 
-# What a gateway says
+# Messages of a gateway
 
 
 @dataclass(frozen=True)
 class Here:
-    """Who a gateway is: its registered devices (ascending ids), the last number that it has used, what it runs.
+    """A gateway's registered devices (ascending ids), the last round number that it has used, and its software.
 
-    budget_left: the least that a board has said its first device may still spend, micro-epsilon.
+    budget_left: the smallest budget that a board has reported for its first device, micro-epsilon.
     """
 
     devices: Integers
@@ -137,25 +122,24 @@ class Here:
     single_results: bool = False
 
     def encode(self) -> bytes:
-        told = {"last": self.last, "fleet": self.fleet, "version": self.version, "boards": self.boards}
-        more = {"budget_left": self.budget_left, "single_results": self.single_results}
-        return pack(HERE, {**told, **more}, [pack_ids(self.devices)])
+        head = {name: value for name, value in vars(self).items() if name != "devices"}
+        return _pack(HERE, head, [pack_ids(self.devices)])
 
 
 @dataclass(frozen=True)
 class Still:
-    """A gateway is at it: reports so far."""
+    """A gateway's progress: reports so far."""
 
     number: int
     reports: int = 0
 
     def encode(self) -> bytes:
-        return pack(STILL, {"number": self.number, "reports": self.reports})
+        return _pack(STILL, vars(self))
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What a round has told at a gateway, to the question of that digest; cohorts in the order of the question.
+    """A gateway's result of a round, for the question of that digest; cohorts in the order of the question.
 
     reports: of each cohort. refusals: (code, detail, devices). counts: of each cohort, d x symbols int64, little-endian
     and deflated. results: of each cohort, packed in the same way, the single results where they were wanted, or, of
@@ -171,14 +155,14 @@ class Answer:
     results: Sequence[bytes] = field(default=(), repr=False)
 
     def encode(self) -> bytes:
-        told = {"number": self.number, "digest": self.digest.hex(), "ended": self.ended}
-        told |= {"reports": list(self.reports), "refusals": [list(row) for row in self.refusals]}
-        return pack(ANSWER, told, [*self.counts, *self.results])
+        head = {"number": self.number, "digest": self.digest.hex(), "ended": self.ended}
+        lists = {"reports": list(self.reports), "refusals": [list(row) for row in self.refusals]}
+        return _pack(ANSWER, {**head, **lists}, [*self.counts, *self.results])
 
 
 @dataclass(frozen=True)
 class Refused:
-    """A gateway does not do what it was asked, and says why; number 0: no round."""
+    """A gateway's reason for not doing what the host asked; number 0: no round."""
 
     number: int
     message: str
@@ -186,90 +170,194 @@ class Refused:
 
     def encode(self) -> bytes:
         message, hint = self.message[:MOST_TEXT], self.hint[:MOST_TEXT]
-        return pack(REFUSED, {"number": self.number, "message": message, "hint": hint})
+        return _pack(REFUSED, {"number": self.number, "message": message, "hint": hint})
 
 
 @dataclass(frozen=True)
 class Taken:
-    """A gateway has taken the model."""
+    """A gateway has accepted the model."""
 
     def encode(self) -> bytes:
-        return pack(TAKEN, {})
+        return _pack(TAKEN, {})
 
 
-# Reading them
+def _pack(kind: int, head: Mapping[str, Any], blobs: Sequence[bytes] = ()) -> bytes:
+    encoded = json.dumps(head, sort_keys=True, separators=(",", ":")).encode()
+    return bytes((PROTOCOL, kind)) + b"".join(LENGTH.pack(len(part)) + part for part in (encoded, *blobs))
+
+
+# Reading
 
 Message = Hello | Ask | Model | Here | Still | Answer | Refused | Taken
 
 
+def kind_of(data: bytes) -> int:
+    """The kind of a message, by its first two bytes. Raises MessageError."""
+    _require(len(data) >= 2, "it is too short")
+    _require(data[0] == PROTOCOL, f"it is of protocol {data[0]}, not {PROTOCOL}")
+    return data[1]
+
+
 def decode(data: bytes) -> Message:
-    """The message that these bytes are. Raises MessageError."""
-    kind, fields, blobs = unpack(bytes(data))
-    require(kind in _READ, f"there is no kind {kind}")
+    """The message in these bytes. Raises MessageError."""
+    kind = kind_of(data)
+    head, blobs = _parts(bytes(data))
+    _require(kind in _READ, f"there is no kind {kind}")
+    _require(not blobs or kind in (ASK, HERE, ANSWER), "it has more than a head")
+    fields = _Fields(head)
     message = _READ[kind](fields, blobs)
     fields.end()
     return message
 
 
 def decode_ask(data: bytes) -> Ask:
-    """The question that these bytes are. Raises MessageError."""
+    """The question in these bytes. Raises MessageError."""
     message = decode(data)
     if not isinstance(message, Ask):
         raise MessageError("this is no question to a gateway")
     return message
 
 
-def _none(blobs: Sequence[bytes]) -> None:
-    require(not blobs, "it has more than a head")
+def _require(condition: bool, what: str) -> None:
+    if not condition:
+        raise MessageError(f"a message of a gateway or its host is not in order: {what}")
 
 
-def _hello(fields: Fields, blobs: Sequence[bytes]) -> Message:
-    _none(blobs)
-    return Hello()
+def _parts(data: bytes) -> tuple[dict[str, Any], list[bytes]]:
+    parts: list[bytes] = []
+    at = 2
+    while at < len(data):
+        _require(len(data) - at >= LENGTH.size and len(parts) <= _MOST_PARTS, "it does not end in order")
+        (length,) = LENGTH.unpack_from(data, at)
+        at += LENGTH.size
+        _require(length <= len(data) - at, "it is cut off")
+        parts.append(data[at : at + length])
+        at += length
+    _require(len(parts) >= 1 and len(parts[0]) <= _MOST_JSON, "it has no head")
+    try:
+        head = json.loads(parts[0])
+    except (ValueError, RecursionError) as error:
+        raise MessageError(f"its head is no JSON: {error}") from error
+    _require(isinstance(head, dict), "its head is no object")
+    return head, parts[1:]
 
 
-def _ask(fields: Fields, blobs: Sequence[bytes]) -> Message:
-    require(2 <= len(blobs) <= 2 * MOST_COHORTS and len(blobs) % 2 == 0, "it has no cohorts")
+class _Fields:
+    """The members of a message's head: each is read once, and none may be left."""
+
+    def __init__(self, head: dict[str, Any]) -> None:
+        self._head = head
+
+    def take(self, name: str) -> Any:
+        """A member of any type."""
+        _require(name in self._head, f"it lacks {name!r}")
+        return self._head.pop(name)
+
+    def integer(self, name: str, low: int, high: int) -> int:
+        """A whole number within bounds."""
+        return _integer(self.take(name), name, low, high)
+
+    def integer_or_none(self, name: str, low: int, high: int) -> int | None:
+        value = self.take(name)
+        return None if value is None else _integer(value, name, low, high)
+
+    def number(self, name: str, low: float, high: float) -> float:
+        """A number within bounds."""
+        return _number(self.take(name), name, low, high)
+
+    def number_or_none(self, name: str, low: float, high: float) -> float | None:
+        value = self.take(name)
+        return None if value is None else _number(value, name, low, high)
+
+    def flag(self, name: str) -> bool:
+        value = self.take(name)
+        _require(type(value) is bool, f"{name!r} is neither true nor false")
+        return bool(value)
+
+    def text(self, name: str, most: int = MOST_TEXT) -> str:
+        """Text of bounded length."""
+        value = self.take(name)
+        in_order = isinstance(value, str) and len(value) <= most
+        _require(in_order, f"{name!r} is no text of at most {most} characters")
+        return str(value)
+
+    def _list(self, name: str, most: int) -> list[Any]:
+        value = self.take(name)
+        _require(isinstance(value, list) and len(value) <= most, f"{name!r} is no list of at most {most}")
+        return list(value)
+
+    def integers(self, name: str, most: int, low: int, high: int) -> list[int]:
+        """A list of at most `most` whole numbers within bounds."""
+        return [_integer(value, name, low, high) for value in self._list(name, most)]
+
+    def rows(self, name: str, most: int, width: int, high: int) -> list[tuple[int, ...]]:
+        """A list of at most `most` lists of `width` whole numbers from 0 to `high`."""
+        rows = self._list(name, most)
+        for row in rows:
+            _require(isinstance(row, list) and len(row) == width, f"{name!r} has a row of another width")
+        return [tuple(_integer(value, name, 0, high) for value in row) for row in rows]
+
+    def end(self) -> None:
+        _require(not self._head, f"it has {next(iter(self._head), '')!r} too much")
+
+
+def _integer(value: Any, name: str, low: int, high: int) -> int:
+    _require(type(value) is int and low <= value <= high, f"{name!r} is not {low} to {high}")
+    return int(value)
+
+
+def _number(value: Any, name: str, low: float, high: float) -> float:
+    in_order = type(value) in (int, float) and low <= value <= high  # NaN is in no bounds
+    _require(in_order, f"{name!r} is not {low:g} to {high:g}")
+    return float(value)
+
+
+def _devices(blob: bytes, most: int = MOST_DEVICES) -> Integers:
+    try:
+        ids = np.asarray(unpack_ids(blob, most), np.int64)
+    except ValueError as error:
+        raise MessageError(f"a message of a gateway or its host is not in order: {error}") from error
+    _require(len(ids) == 0 or (ids[0] >= 1 and ids[-1] < wire.FLEET), "an id is none of a device")
+    _require(bool(np.all(ids[1:] > ids[:-1])), "devices are out of order")
+    return ids
+
+
+def _ask(fields: _Fields, blobs: Sequence[bytes]) -> Ask:
+    _require(2 <= len(blobs) <= 2 * MOST_COHORTS and len(blobs) % 2 == 0, "it has no cohorts")
     number = fields.integer("number", 1, wire.MAX_ROUND)
     cohorts: list[Cohort] = []
     left = MOST_DEVICES  # for all cohorts
     for body, packed in zip(blobs[::2], blobs[1::2], strict=True):
         try:
-            asked = decode_body(body)
-            cards.decode(bytes(asked.card))
-            require(asked.round == number, "a cohort is of another round")
+            question = decode_body(body)
+            cards.decode(bytes(question.card))
+            _require(question.round == number, "a cohort is of another round")
         except (frames.FrameError, cards.CardError) as error:
             raise MessageError(f"a host asks what no frame can carry: {error}") from error
         devices = _devices(packed, left)
-        require(len(devices) > 0, "a cohort has no devices")
+        _require(len(devices) > 0, "a cohort has no devices")
         left -= len(devices)
         cohorts.append(Cohort(body, devices))
-    everybody = np.concatenate([cohort.devices for cohort in cohorts])
-    require(len(np.unique(everybody)) == len(everybody), "a device is asked twice")
-    deadline, categories = fields.take("deadline"), fields.numbers("categories", MOST_COHORTS, wire.MAX_BASE)
-    require(len(categories) in (0, len(cohorts)), "it has not a number of categories a cohort")
+    all_devices = np.concatenate([cohort.devices for cohort in cohorts])
+    _require(len(np.unique(all_devices)) == len(all_devices), "a device is asked twice")
+    categories = fields.integers("categories", MOST_COHORTS, 0, wire.MAX_BASE)
+    _require(len(categories) in (0, len(cohorts)), "it has not a number of categories a cohort")
     return Ask(
         number,
         cohorts,
         fields.flag("individual"),
         categories,
         fields.number("quorum", 0, 1),
-        None if deadline is None else Fields({"deadline": deadline}).number("deadline", 0, 1e9),
+        fields.number_or_none("deadline", 0, 1e9),
         fields.number("hold", 0, LONGEST_HOLD),
     )
 
 
-def _model(fields: Fields, blobs: Sequence[bytes]) -> Message:
-    _none(blobs)
-    parameters = fields.take("parameters")
-    in_order = isinstance(parameters, list) and 1 <= len(parameters) <= wire.MAX_VALUES
-    require(in_order, "it has no parameters, or too many")
-    averaged = Averaged(
-        fields.integer("model", 0, 255),
-        [integer_of(one, "parameters", -32768, 32767) for one in parameters],
-        fields.integer("exponent", -127, 127),
-        fields.integer("classes", 1, 255),
-    )
+def _model(fields: _Fields, blobs: Sequence[bytes]) -> Model:
+    parameters = fields.integers("parameters", wire.MAX_VALUES, -32768, 32767)
+    _require(len(parameters) >= 1, "it has no parameters")
+    exponent, classes = fields.integer("exponent", -127, 127), fields.integer("classes", 1, 255)
+    averaged = Averaged(fields.integer("model", 0, 255), parameters, exponent, classes)
     try:
         averaged.frame(1, bytes(wire.KEY_BYTES))
     except (ValueError, struct.error, OverflowError) as error:
@@ -277,61 +365,47 @@ def _model(fields: Fields, blobs: Sequence[bytes]) -> Message:
     return Model(averaged)
 
 
-def _here(fields: Fields, blobs: Sequence[bytes]) -> Message:
-    require(len(blobs) == 1, "it has not one set of devices")
+def _here(fields: _Fields, blobs: Sequence[bytes]) -> Here:
+    _require(len(blobs) == 1, "it has not one set of devices")
     return Here(
         _devices(blobs[0]),
         fields.integer("last", 0, wire.MAX_ROUND),
         fields.text("fleet", 100),
         fields.text("version", 100),
-        fields.maybe("boards", 0, MOST_DEVICES),
-        fields.maybe("budget_left", 0, ledger.MAX_BUDGET),
+        fields.integer_or_none("boards", 0, MOST_DEVICES),
+        fields.integer_or_none("budget_left", 0, ledger.MAX_BUDGET),
         fields.flag("single_results"),
     )
 
 
-def _still(fields: Fields, blobs: Sequence[bytes]) -> Message:
-    _none(blobs)
+def _still(fields: _Fields, blobs: Sequence[bytes]) -> Still:
     return Still(fields.integer("number", 1, wire.MAX_ROUND), fields.integer("reports", 0, MOST_DEVICES))
 
 
-def _answer(fields: Fields, blobs: Sequence[bytes]) -> Message:
-    number = fields.integer("number", 1, wire.MAX_ROUND)
-    digest = fields.text("digest", 64)
-    require(len(digest) == 64 and all(one in "0123456789abcdef" for one in digest), "it has no digest")
+def _answer(fields: _Fields, blobs: Sequence[bytes]) -> Answer:
+    number, digest = fields.integer("number", 1, wire.MAX_ROUND), fields.text("digest", 64)
+    _require(len(digest) == 64 and all(one in "0123456789abcdef" for one in digest), "it has no digest")
     ended = fields.text("ended", 20)
-    require(ended in (COMPLETE, QUORUM, DEADLINE), "its round has ended as none does")
-    reports = fields.numbers("reports", MOST_COHORTS, MOST_DEVICES)
-    require(len(reports) >= 1, "it has no cohorts")
-    require(len(blobs) in (len(reports), 2 * len(reports)), "it has not the counts of each cohort")
-    return Answer(
-        number,
-        bytes.fromhex(digest),
-        ended,
-        reports,
-        fields.rows("refusals", MOST_REASONS, 3, 0xFFFFFFFF),
-        blobs[: len(reports)],
-        blobs[len(reports) :],
-    )
+    _require(ended in (COMPLETE, QUORUM, DEADLINE), "its round has ended as none does")
+    reports = fields.integers("reports", MOST_COHORTS, 0, MOST_DEVICES)
+    _require(len(reports) >= 1, "it has no cohorts")
+    _require(len(blobs) in (len(reports), 2 * len(reports)), "it has not the counts of each cohort")
+    refusals = fields.rows("refusals", MOST_REASONS, 3, 0xFFFFFFFF)
+    counts, results = blobs[: len(reports)], blobs[len(reports) :]
+    return Answer(number, bytes.fromhex(digest), ended, reports, refusals, counts, results)
 
 
-def _refused(fields: Fields, blobs: Sequence[bytes]) -> Message:
-    _none(blobs)
+def _refused(fields: _Fields, blobs: Sequence[bytes]) -> Refused:
     return Refused(fields.integer("number", 0, wire.MAX_ROUND), fields.text("message"), fields.text("hint"))
 
 
-def _taken(fields: Fields, blobs: Sequence[bytes]) -> Message:
-    _none(blobs)
-    return Taken()
-
-
-_READ: dict[int, Callable[[Fields, Sequence[bytes]], Message]] = {
-    HELLO: _hello,
+_READ: dict[int, Callable[[_Fields, Sequence[bytes]], Message]] = {
+    HELLO: lambda fields, blobs: Hello(),
     ASK: _ask,
     MODEL: _model,
     HERE: _here,
     STILL: _still,
     ANSWER: _answer,
     REFUSED: _refused,
-    TAKEN: _taken,
+    TAKEN: lambda fields, blobs: Taken(),
 }

@@ -42,7 +42,7 @@ Handler = Callable[[bytes], bytes]
 
 
 @dataclass(frozen=True)
-class Received:
+class Reply:
     """A reply of the gateway at `site`; `payload` is None where something failed, and `error` says what."""
 
     site: str
@@ -70,7 +70,7 @@ class Post(Protocol):
     def send(self, site: str, payload: bytes) -> None:
         """Send to a registered gateway. Returns at once; what is sent may be lost."""
 
-    def receive(self, timeout: float) -> list[Received]:
+    def receive(self, timeout: float) -> list[Reply]:
         """What has come, at once if there is something; else wait up to `timeout` seconds, or until `stop`."""
 
     def stop(self) -> None:
@@ -93,9 +93,9 @@ class Inbox:
     """Where a Post's threads leave what has come, for `receive`."""
 
     def __init__(self) -> None:
-        self._queue: queue.SimpleQueue[Received | None] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[Reply | None] = queue.SimpleQueue()
 
-    def put(self, received: Received) -> None:
+    def put(self, received: Reply) -> None:
         """Leave it there."""
         self._queue.put(received)
 
@@ -103,9 +103,9 @@ class Inbox:
         """As Post's."""
         self._queue.put(None)
 
-    def receive(self, timeout: float) -> list[Received]:
+    def receive(self, timeout: float) -> list[Reply]:
         """As Post's."""
-        found: list[Received] = []
+        found: list[Reply] = []
         with suppress(queue.Empty):
             item = self._queue.get(timeout=max(0.0, timeout))
             while item is not None:
@@ -143,9 +143,9 @@ class LocalPost:
         try:
             answer = call(self._directory / site / SOCKET, payload, _LOCAL_TIMEOUT)
         except TernError as error:
-            self._inbox.put(Received(site, None, error.message))
+            self._inbox.put(Reply(site, None, error.message))
         else:
-            self._inbox.put(Received(site, answer))
+            self._inbox.put(Reply(site, answer))
 
     def condition(self) -> str:
         """As Post's: there is nothing between that could be wrong."""

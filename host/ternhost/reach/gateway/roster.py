@@ -28,7 +28,7 @@ Registered = Callable[[], Mapping[str, range]]
 
 
 @dataclass
-class Gateway:
+class KnownGateway:
     """What is known of a gateway. The times are of the monotonic clock."""
 
     name: str
@@ -47,7 +47,7 @@ class Gateway:
     next: float = 0.0  # when something is sent next
 
 
-class Roster:
+class GatewayRoster:
     """Gateways by name, in `all`: those that `post` can reach, and those that the store has heard before."""
 
     def __init__(
@@ -60,7 +60,7 @@ class Roster:
         registered: Registered = dict,
     ) -> None:
         """standing: devices come and go. registered: the ids that devices may have, by gateway; of others any."""
-        self.all = {known.name: Gateway(known.name, known.devices) for known in store.gateways()}
+        self.all = {known.name: KnownGateway(known.name, known.devices) for known in store.gateways()}
         self.condition = ""  # of the way to them
         self.quiet = True  # nobody is told of who is not there yet
         self._doubted: set[str] = set()  # gateways whose numbers are not believed
@@ -72,7 +72,7 @@ class Roster:
         self._looked = 0.0
 
     @property
-    def there(self) -> list[Gateway]:
+    def there(self) -> list[KnownGateway]:
         """Those that have been heard."""
         return [own for own in self.all.values() if own.here is not None]
 
@@ -89,7 +89,7 @@ class Roster:
         for name in self.all.keys() - sites.keys():  # taken away, or about to be started again
             self.all[name].reachable = self.all[name].registered = False
         for name, reachable in sites.items():
-            own = self.all.setdefault(name, Gateway(name))
+            own = self.all.setdefault(name, KnownGateway(name))
             if reachable and not own.reachable:
                 own.next, own.patience = now, _PATIENCE[0]
             own.reachable, own.registered = reachable, True
@@ -103,13 +103,13 @@ class Roster:
                 own.greeted = now
                 self.send(own, Hello().encode(), now)
 
-    def send(self, own: Gateway, payload: bytes, now: float, hold: float = 0.0) -> None:
+    def send(self, own: KnownGateway, payload: bytes, now: float, hold: float = 0.0) -> None:
         """Send to a gateway, if it can be reached and its time has come. hold: seconds that it may take to reply."""
         if own.reachable and now >= own.next:
             own.next = now + hold + _LOST
             self._post.send(own.name, payload)
 
-    def heard(self, own: Gateway, now: float) -> None:
+    def heard(self, own: KnownGateway, now: float) -> None:
         """It has said something. One that never answers a round is not waited for again and again."""
         own.heard, own.patience = now, _PATIENCE[0]
         if (own.told_gone or own.left_out) and own.unanswered <= 1:
@@ -117,20 +117,20 @@ class Roster:
             if own.here is not None:
                 self._warn(f"gateway {own.name} is back")
 
-    def failed(self, own: Gateway, why: str, now: float) -> None:
+    def failed(self, own: KnownGateway, why: str, now: float) -> None:
         """It has not answered, and is asked again later."""
         own.next = now + own.patience
         own.patience = min(2 * own.patience, _PATIENCE[1])
         self.gone(own, why)
 
-    def gone(self, own: Gateway, why: str) -> None:
+    def gone(self, own: KnownGateway, why: str) -> None:
         """It does not answer: people are told once, until it is back."""
         if not own.told_gone and not self.quiet:
             own.told_gone = True
             self._store.gateway_gone(own.name)
             self._warn(f"gateway {own.name} does not answer: {why}")
 
-    def admit(self, own: Gateway, here: Here, now: float, strict: bool) -> None:
+    def admit(self, own: KnownGateway, here: Here, now: float, strict: bool) -> None:
         """Take what a gateway says of itself, but for one with devices that it may not have. strict: raise UsageError
         where it has those of another one.
         """
@@ -155,7 +155,7 @@ class Roster:
         told = {name: value for name, value in asdict(here).items() if name != "devices"}
         self._store.gateway_seen(own.name, here.devices, time.time(), {**told, "clients": len(here.devices)})
 
-    def _not_its_own(self, own: Gateway, here: Here) -> str:
+    def _not_its_own(self, own: KnownGateway, here: Here) -> str:
         for name, allowed in self._registered().items():
             inside = (here.devices >= allowed.start) & (here.devices < allowed.stop)
             wrong = here.devices[~inside if name == own.name else inside]
@@ -165,7 +165,7 @@ class Roster:
                 return f"gateway {own.name} has device {wrong[0]}, and {whose} registered for {ids}"
         return ""
 
-    def _refuse(self, own: Gateway, now: float, message: str, hint: str | None) -> None:
+    def _refuse(self, own: KnownGateway, now: float, message: str, hint: str | None) -> None:
         # hint: of an error that ends the run before it has begun; None: it goes on without that gateway.
         if hint is not None:
             raise UsageError(message, hint=hint)

@@ -1,52 +1,204 @@
-"""A round that gateways are asked for: each for its own devices, and what all of them have told together."""
+"""A round that gateways are asked for: each for its own devices. The host checks what they answer, and adds it up.
+
+A gateway can lie about its own devices: as many reports as it has devices, with any symbols. The checks leave it no
+more than that (shared_specs/gateways.md).
+"""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
+import numpy.typing as npt
 
-from ternhost.count.members import Integers, Members, integers
+from tern import wire
+from ternhost.count import estimate
+from ternhost.count.members import Integers, Members, inflate, integers
+from ternhost.count.questions import Question
 from ternhost.count.rounds import (
     COMPLETE,
     DEADLINE,
     QUORUM,
+    Answers,
     Cohort,
     CohortInFlight,
+    Counts,
     Refusal,
     Round,
     RoundResult,
 )
 from ternhost.reach.driver import Terms
 from ternhost.reach.gateway import messages
-from ternhost.reach.gateway.answers import Told, answers_of, check, together, without_names
-from ternhost.reach.gateway.frames import LENGTH, MessageError
-from ternhost.reach.gateway.messages import Answer, Ask, Refused
+from ternhost.reach.gateway.messages import LENGTH, MOST_REASONS, Answer, Ask, MessageError, Refused
+from ternhost.store.tallies import pack_counts
+
+Rows = npt.NDArray[np.int64]
+
+
+def is_label(question: Question) -> bool:
+    """Whether the counts alone give the answers of single devices: each reports the only coordinate."""
+    return question.model == wire.SOFTMAX and question.k == 1
+
+
+def is_vector(question: Question) -> bool:
+    """Whether the host may need the result of each device by itself: counts say nothing of whole vectors."""
+    return question.model == wire.SOFTMAX and question.k > 1
+
+
+def is_hashed(question: Question) -> bool:
+    """Whether a device answers by the hash of its category, which depends on its id and the round."""
+    return question.model == wire.CATEGORIES and question.range > 0
+
+
+# At the gateway
+
+
+def answer_to(ask: Ask, result: RoundResult) -> Answer:
+    """The answer of a gateway whose round has ended; single results without their devices, sorted."""
+    results = [b""] * len(result.cohorts)
+    for i, cohort in enumerate(result.cohorts):
+        answers = cohort.answers
+        if answers is not None and is_hashed(cohort.question):
+            hashes, buckets, categories = answers.symbols[:, 0], cohort.card.symbols, ask.categories[i]
+            supports = estimate.supports(answers.devices, hashes, ask.number, buckets, categories)
+            results[i] = pack_counts(supports)
+        elif answers is not None and is_vector(cohort.question):
+            results[i] = pack_results(answers.symbols)
+    return Answer(
+        ask.number,
+        ask.digest,
+        result.ended,
+        [cohort.reports for cohort in result.cohorts],
+        _reasons(result.refusals),
+        [pack_counts(cohort.counts) for cohort in result.cohorts],
+        results if any(results) else (),
+    )
+
+
+def pack_results(symbols: Rows) -> bytes:
+    """Single results (reports x k), sorted, so that their order says nothing."""
+    return pack_counts(symbols[np.lexsort(symbols.T[::-1])])
+
+
+def _reasons(refusals: Mapping[int, Refusal]) -> list[tuple[int, int, int]]:
+    # (code, detail, devices): the rarest are counted under the most frequent detail of their code.
+    by_frequency = Counter((refusal.code, refusal.detail) for refusal in refusals.values()).most_common()
+    kept = dict(by_frequency[:MOST_REASONS])
+    for (code, _), count in by_frequency[MOST_REASONS:]:
+        same = next((reason for reason in kept if reason[0] == code), next(iter(kept)))
+        kept[same] += count
+    return [(code, detail, count) for (code, detail), count in kept.items()]
+
+
+# At the host
+
+
+@dataclass(frozen=True)
+class CohortAnswer:
+    """A gateway's answer for a cohort. results: reports x k, or None. supports: by category, of hashed answers."""
+
+    reports: int
+    counts: Counts
+    results: Rows | None = None
+    supports: Counts | None = None
+
+
+def check(answer: Answer, ask: Ask) -> list[CohortAnswer]:
+    """An answer by cohort, once nothing speaks against it. Raises MessageError."""
+    _require(answer.number == ask.number, "is of another round")
+    _require(answer.digest == ask.digest, "answers another question")
+    _require(len(answer.reports) == len(ask.cohorts), "has other cohorts")
+    refusals = sum(count for _, _, count in answer.refusals)
+    _require(sum(answer.reports) + refusals <= ask.asked, "tells of more devices than were asked")
+    checked = []
+    for i, (reports, cohort) in enumerate(zip(answer.reports, ask.cohorts, strict=True)):
+        _require(reports <= len(cohort.devices), "has more reports than devices were asked")
+        empty = CohortInFlight(cohort.body)
+        counts = _integers(answer.counts[i], empty.size).reshape(empty.d, empty.card.symbols)
+        _require(bool(np.all(counts >= 0)), "has counts below 0")
+        # A report names k coordinates, none of them twice. (No sum overflows: no summand is beyond `reports`.)
+        _require(bool(np.all(counts <= reports)), "has counts beyond its reports")
+        _require(int(counts.sum()) == empty.k * reports, "has counts that are not those of its reports")
+        within = bool(np.all(counts.sum(axis=1) <= reports))
+        _require(within, "counts a coordinate more often than there are reports")
+        results = supports = None
+        if ask.individual and is_hashed(empty.question):
+            supports = _supports(answer, i, reports, ask.categories[i])
+        elif ask.individual and is_label(empty.question):
+            results = np.repeat(np.arange(empty.card.symbols), counts[0])[:, None]
+        elif ask.individual and is_vector(empty.question):
+            results = _results(answer, i, reports, empty, counts)
+        checked.append(CohortAnswer(reports, counts, results, supports))
+    return checked
+
+
+def _supports(answer: Answer, i: int, reports: int, categories: int) -> Counts:
+    _require(bool(answer.results), "lacks what hashed answers speak for")
+    supports = _integers(answer.results[i], categories)
+    in_order = bool(np.all((supports >= 0) & (supports <= reports)))
+    _require(in_order, "has more speaking for a category than there are reports")
+    return supports
+
+
+def _results(answer: Answer, i: int, reports: int, asked: CohortInFlight, counts: Counts) -> Rows:
+    _require(bool(answer.results), "lacks the single results")
+    rows = _integers(answer.results[i], reports * asked.k).reshape(reports, asked.k)
+    _require(asked.d == asked.k, "has single results of coordinates that nobody knows")
+    _require(bool(np.all((rows >= 0) & (rows < asked.card.symbols))), "has symbols that the card has not")
+    cells = rows + np.arange(asked.k) * asked.card.symbols
+    recounted = np.bincount(cells.reshape(-1), minlength=asked.size).reshape(counts.shape)
+    _require(bool(np.all(recounted == counts)), "has single results that are not those of its counts")
+    return rows
+
+
+def _integers(packed: bytes, count: int) -> Rows:
+    try:
+        data = inflate(packed, 8 * count)
+    except ValueError as error:
+        raise MessageError(f"it has another number of counts: {error}") from error
+    _require(len(data) == 8 * count, "has another number of counts")
+    return np.frombuffer(data, "<i8").astype(np.int64)
+
+
+def _require(condition: bool, what: str) -> None:
+    if not condition:
+        raise MessageError(f"it {what}")
+
+
+def without_names(number: int, reasons: Sequence[Sequence[int]], first: int) -> dict[int, Refusal]:
+    """Refusals of unknown devices, by keys below 0, from `-first` down, which are no device's."""
+    refusals: dict[int, Refusal] = {}
+    for code, detail, count in reasons:
+        for _ in range(count):
+            refusals[-first - len(refusals)] = Refusal(wire.BOARD, number, code, detail)
+    return refusals
 
 
 def parts(
     asked: Round, gateways: Mapping[str, Integers], terms: Terms, categories: Sequence[int] | None = None
 ) -> dict[str, Ask]:
-    """The question to each gateway that has devices in a round; gateways: the devices of each, ascending. categories:
-    those of each cohort of hashed answers, 0 of others, where results of single devices are wanted.
+    """The question to each gateway that has devices in a round; gateways: the devices of each, ascending.
+
+    categories: those of each cohort of hashed answers, 0 of others, where results of single devices are wanted.
     """
     wanted = [np.sort(integers(cohort.devices)) for cohort in asked.cohorts]
-    found = {}
+    asks = {}
     for name, devices in gateways.items():
         members = Members(devices)
-        own = [of_cohort[members.find(of_cohort) >= 0] for of_cohort in wanted]
-        there = [i for i, ids in enumerate(own) if len(ids)]
+        by_cohort = [cohort[members.find(cohort) >= 0] for cohort in wanted]
+        there = [i for i, ids in enumerate(by_cohort) if len(ids)]
         if there:
-            cohorts = [Cohort(asked.cohorts[i].body, own[i]) for i in there]
+            cohorts = [Cohort(asked.cohorts[i].body, by_cohort[i]) for i in there]
             sizes = [] if categories is None else [categories[i] for i in there]
             single = categories is not None
-            found[name] = Ask(asked.number, cohorts, single, sizes, terms.quorum, terms.deadline)
-    return found
+            asks[name] = Ask(asked.number, cohorts, single, sizes, terms.quorum, terms.deadline)
+    return asks
 
 
 class RoundAtGateways:
-    """What was asked of whom (`asks`, by gateway), and what was answered: nothing counts twice."""
+    """The questions of a round, by gateway (`asks`), and the answers to them: nothing counts twice."""
 
     def __init__(self, asked: Round, asks: Mapping[str, Ask], now: float) -> None:
         self.number = asked.number
@@ -56,23 +208,23 @@ class RoundAtGateways:
         self._quorum = asked.quorum
         self._cohorts = asked.cohorts
         self._devices = [Members(cohort.devices) for cohort in asked.cohorts]
-        self._told: dict[str, list[Told]] = {}
+        self._answers: dict[str, list[CohortAnswer]] = {}
         self._refusals: dict[int, Refusal] = {}
         self._ended: set[str] = set()
-        self.under_way: dict[str, int] = {}  # reports that gateways have told of so far
+        self.under_way: dict[str, int] = {}  # gateway -> reports that it has so far
         self.outstanding = set(self.asks)  # gateways that have neither answered nor been given up
         self.refused: dict[str, Refused] = {}
 
     # In a store
 
     def exchange(self, gateway: str, answer: bytes = b"") -> bytes:
-        """What a store keeps of a gateway in this round: what it was asked, and then what it has answered."""
+        """A gateway's question in this round, and then its answer, as a store keeps them."""
         ask = self.asks[gateway].encode()
         return LENGTH.pack(len(ask)) + ask + answer
 
     @classmethod
     def stored(cls, asked: Round, exchanges: Mapping[str, bytes], now: float) -> RoundAtGateways:
-        """As a store has it, with the answers so far. Raises MessageError for what another version has kept."""
+        """The round as a store has it, with the answers so far. Raises MessageError for data of another version."""
         ends = {name: LENGTH.size + LENGTH.unpack_from(kept)[0] for name, kept in exchanges.items()}
         asks = {name: messages.decode_ask(kept[LENGTH.size : ends[name]]) for name, kept in exchanges.items()}
         round_ = cls(asked, asks, now)
@@ -86,14 +238,14 @@ class RoundAtGateways:
 
     # Answers
 
-    def checked(self, gateway: str, answer: Answer) -> list[Told]:
-        """What an answer tells of each cohort. Raises MessageError where something speaks against it."""
+    def checked(self, gateway: str, answer: Answer) -> list[CohortAnswer]:
+        """An answer by cohort. Raises MessageError where something speaks against it."""
         return check(answer, self.asks[gateway])
 
-    def take(self, gateway: str, answer: Answer, told: list[Told]) -> None:
+    def take(self, gateway: str, answer: Answer, by_cohort: list[CohortAnswer]) -> None:
         """Count an answer that was checked, and that the store has."""
-        if gateway not in self._told:
-            self._told[gateway] = told
+        if gateway not in self._answers:
+            self._answers[gateway] = by_cohort
             self._ended.add(answer.ended)
             self._refusals |= without_names(self.number, answer.refusals, len(self._refusals) + 1)
             self.give_up(gateway)
@@ -106,11 +258,11 @@ class RoundAtGateways:
     @property
     def reports(self) -> int:
         """Reports that count."""
-        return sum(one.reports for told in self._told.values() for one in told)
+        return sum(answer.reports for by_cohort in self._answers.values() for answer in by_cohort)
 
     @property
     def so_far(self) -> int:
-        """The same, with those that gateways say they have."""
+        """Reports that count, and those of gateways that have not answered yet."""
         return self.reports + sum(self.under_way.values())
 
     @property
@@ -127,25 +279,24 @@ class RoundAtGateways:
         return next((how for how in (DEADLINE, QUORUM) if how in self._ended), COMPLETE)
 
     def result(self, ended: str) -> RoundResult:
-        """What it has told."""
-        at: list[tuple[int, Cohort, Told]] = [
-            (self._index(cohort), cohort, told)
-            for name, of_gateway in self._told.items()
-            for cohort, told in zip(self.asks[name].cohorts, of_gateway, strict=True)
-        ]
+        """The result, from the answers that have come."""
+        by_index: list[list[tuple[Cohort, CohortAnswer]]] = [[] for _ in self._cohorts]
+        for name, by_cohort in self._answers.items():
+            for cohort, answer in zip(self.asks[name].cohorts, by_cohort, strict=True):
+                by_index[self._index(cohort)].append((cohort, answer))
         cohorts = []
-        for index, asked in enumerate(self._cohorts):
-            counted = CohortInFlight(asked.body, len(asked.devices))
-            single = []
-            supports = None
-            for cohort, told in ((cohort, told) for i, cohort, told in at if i == index):
-                counted.counts += told.counts.reshape(-1)
-                counted.reports += told.reports
-                if told.results is not None:
-                    single.append(answers_of(integers(cohort.devices), told.results))
-                if told.supports is not None:
-                    supports = told.supports + (0 if supports is None else supports)
-            cohorts.append(replace(counted.result(), answers=together(single), supports=supports))
+        for asked, answers in zip(self._cohorts, by_index, strict=True):
+            total = CohortInFlight(asked.body, len(asked.devices))
+            single, supports = [], None
+            for cohort, answer in answers:
+                total.counts += answer.counts.reshape(-1)
+                total.reports += answer.reports
+                if answer.results is not None:  # with any of the devices: nobody knows which one gave which
+                    single.append((integers(cohort.devices)[: len(answer.results)], answer.results))
+                if answer.supports is not None:
+                    supports = answer.supports + (0 if supports is None else supports)
+            joined = Answers(*map(np.concatenate, zip(*single, strict=True))) if single else None
+            cohorts.append(replace(total.result(), answers=joined, supports=supports))
         return RoundResult(self.number, ended, self.asked, self.reports, dict(self._refusals), cohorts)
 
     def _index(self, cohort: Cohort) -> int:
@@ -153,6 +304,6 @@ class RoundAtGateways:
         first = integers(cohort.devices[:1])
         return next(
             i
-            for i, own in enumerate(self._cohorts)
-            if own.body == cohort.body and self._devices[i].find(first)[0] >= 0
+            for i, asked in enumerate(self._cohorts)
+            if asked.body == cohort.body and self._devices[i].find(first)[0] >= 0
         )

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import Protocol
 
 import numpy as np
 
@@ -20,9 +19,8 @@ from ternhost.count.rounds import RoundResult
 from ternhost.errors import DeviceError, StorageError, TernError
 from ternhost.reach.driver import AllRefused, Driver, Progress, Terms, Warn
 from ternhost.reach.gateway import messages
-from ternhost.reach.gateway.answers import answer_to, is_hashed, is_vector
-from ternhost.reach.gateway.frames import MessageError
-from ternhost.reach.gateway.messages import Ask, Hello, Here, Model, Refused, Still, Taken
+from ternhost.reach.gateway.messages import Ask, Hello, Here, MessageError, Model, Refused, Still, Taken
+from ternhost.reach.gateway.round import answer_to, is_hashed, is_vector
 from ternhost.store.round_numbers import last_number
 from ternhost.store.runs import ABANDONED
 from ternhost.store.store import Store
@@ -31,23 +29,13 @@ _TICK = 0.1  # seconds after which a gateway with nothing to do looks whether th
 _LOOK = 1.0  # seconds between two looks at its own fleet
 
 
-class SiteDriver(Driver, Protocol):
-    """A driver that a gateway can have: the questions of a host come with terms of their own."""
-
-    terms: Terms
-    individual: bool
-
-    def abandon(self, number: int) -> None:
-        """Have `collect` of that round return soon, with what there is. Safe in any thread."""
-
-
 class Gateway:
     """One round at a time. `handle` may be called by any thread; `run` is for the one that has opened the store."""
 
     def __init__(
         self,
         store: Store,
-        driver: SiteDriver,
+        driver: Driver,
         *,
         fleet: str = "",
         single_results: bool = False,
@@ -198,7 +186,7 @@ class Gateway:
 
     def _look(self) -> None:
         devices = integers(self._driver.devices)
-        boards, left = self._driver.sight.boards, self._driver.budget_left
+        boards, left = self._driver.status.boards, self._driver.budget_left
         with self._changed:
             self._here = Here(
                 devices, self._last, self._fleet, __version__, boards, left, self._single_results

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Self, cast
+from typing import Any, Self
 
 import numpy as np
 
@@ -25,7 +25,7 @@ from ternhost.provision.boards import FLEET_NAME, board_directories, new_keys, p
 from ternhost.reach import fleet
 from ternhost.reach.driver import Terms, Warn
 from ternhost.reach.fleet import Fleet, Setting
-from ternhost.reach.gateway.site import Gateway, SiteDriver
+from ternhost.reach.gateway.site import Gateway
 from ternhost.store import store_file
 from ternhost.store.round_numbers import last_number
 from ternhost.store.store import Store
@@ -218,7 +218,7 @@ def opened(directory: str | Path, runs: SiteFleet, warn: Warn = lambda message: 
             modules=_MODULES,
             standing=True,
         )
-        driver = cast(SiteDriver, kind.driver(setting))
+        driver = kind.driver(setting)
         runs.save(directory)  # not before: what cannot be run can be corrected
         yield Gateway(
             store,

@@ -24,7 +24,7 @@ _MOST_CLIENTS = 1 << 20  # of a board: what is mapped is what it says
 _TICK = 0.05
 
 
-class Board:
+class BoardOnPort:
     """A board of the fleet: its link (None while it is gone), its clients, and what it is being asked."""
 
     def __init__(self, port: str) -> None:

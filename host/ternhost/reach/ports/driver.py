@@ -11,12 +11,11 @@ back when it answers to its port again.
 from __future__ import annotations
 
 import queue
-import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from types import TracebackType
-from typing import Self
+from typing import Self, Unpack
 
 from tern import frames, wire
 from tern.storage import MAX_PAUSE
@@ -24,11 +23,11 @@ from ternhost.count.aggregator import Accepted
 from ternhost.count.questions import Averaged
 from ternhost.count.rounds import RoundResult
 from ternhost.errors import DeviceError
-from ternhost.reach.driver import Progress, Tell, Terms, Warn
+from ternhost.reach.driver import Progress, Tell, Terms
 from ternhost.reach.fleet import Boards
 from ternhost.reach.links import Events, Received
-from ternhost.reach.ports.board import PATIENCE, Board
-from ternhost.reach.stored import StoredDriver
+from ternhost.reach.ports.board import PATIENCE, BoardOnPort
+from ternhost.reach.stored import DriverOptions, ReportsDriver
 from ternhost.store import kept_model
 from ternhost.store.store import Store
 
@@ -38,33 +37,23 @@ _HELLO_TIMEOUT = 20.0  # boards may have been started just now
 _HEARING_OUT = 10.0  # in the end, until all have their model
 
 
-class BoardsDriver(StoredDriver):
+class BoardsDriver(ReportsDriver):
     """Boards on ports, joined to an aggregator over `store`."""
 
-    def __init__(
-        self,
-        store: Store,
-        boards: Boards,
-        terms: Terms,
-        *,
-        run: str | None = None,
-        individual: bool = False,
-        warn: Warn = lambda message: None,
-    ) -> None:
-        """boards: opened with the driver. Others as of StoredDriver."""
-        super().__init__(store, terms, run=run, individual=individual, warn=warn)
+    def __init__(self, store: Store, boards: Boards, terms: Terms, **options: Unpack[DriverOptions]) -> None:
+        """boards: opened with the driver."""
+        super().__init__(store, terms, **options)
         self._fleet = boards
         self._events: Events = queue.SimpleQueue()
-        self.boards: list[Board] = []
-        self._board_of: dict[int, Board] = {}
+        self.boards: list[BoardOnPort] = []
+        self._board_of: dict[int, BoardOnPort] = {}
         self._checked = 0.0
         self._failed: Mapping[str, DeviceError] = {}
-        self._stopped = threading.Event()
 
     def __enter__(self) -> Self:
         self._fleet.__enter__()
         try:
-            self.boards = [Board(port) for port in self._fleet.ports]
+            self.boards = [BoardOnPort(port) for port in self._fleet.ports]
             for board in self.boards:
                 try:
                     board.open(self._events, _HELLO_TIMEOUT)
@@ -93,7 +82,7 @@ class BoardsDriver(StoredDriver):
             board.close()
         self._fleet.__exit__(kind, error, trace)
 
-    def _saw(self, board: Board, error: DeviceError | None = None) -> None:
+    def _saw(self, board: BoardOnPort, error: DeviceError | None = None) -> None:
         there, told = not board.left_out, board.told
         why = None if error is None else error.message
         self._sightings.saw(board.port, board.clients, board.heard, online=there, told=told, error=why)
@@ -125,12 +114,6 @@ class BoardsDriver(StoredDriver):
         """Every device on the boards that were there at first."""
         return sorted(self._board_of)
 
-    def stop(self) -> None:
-        self._stopped.set()
-
-    def wait(self, seconds: float) -> None:
-        self._stopped.wait(seconds)
-
     # The model
 
     def publish(self, averaged: Averaged) -> None:
@@ -139,7 +122,7 @@ class BoardsDriver(StoredDriver):
         for board in self.boards:
             self._hand_out_model(board)
 
-    def _hand_out_model(self, board: Board) -> None:
+    def _hand_out_model(self, board: BoardOnPort) -> None:
         first = board.clients.start
         if model := kept_model.kept(self._store):
             board.hand_out(kept_model.for_device(model, first), self.aggregator.key(first))
@@ -157,7 +140,7 @@ class BoardsDriver(StoredDriver):
 
         Raises DeviceError where no board is left, AllRefused where no device reported and some refused, StorageError.
         """
-        self._begin_round()
+        self.begin_round()
         wanted = self.aggregator.unanswered(number)
         self._begin(number, wanted, time.monotonic())
         asked = len(wanted) + self.aggregator.reports(number)
@@ -172,18 +155,16 @@ class BoardsDriver(StoredDriver):
             self._receive(number)
             now = time.monotonic()
             tell(Progress(number, self.aggregator.reports(number), asked))
-            self._end_abandoned(number)
-            for result in self.aggregator.tick(now):
-                if result.number == number:
-                    if self._sightings.due(len(self.boards), ended=True):
-                        self._note_heard()
-                    self._check(result)
-                    return self._whole(result)
+            if result := self.ended(number, now):
+                if self._sightings.due(len(self.boards), ended=True):
+                    self._note_heard()
+                self._check(result)
+                return self.with_reports(result)
             self._look_after_boards(number, now)
         return None
 
     def _begin(self, number: int, wanted: Sequence[int], now: float) -> None:
-        of_board: dict[Board, list[int]] = {board: [] for board in self.boards}
+        of_board: dict[BoardOnPort, list[int]] = {board: [] for board in self.boards}
         homeless = []
         for device in wanted:
             board = self._board_of.get(device)
@@ -206,7 +187,7 @@ class BoardsDriver(StoredDriver):
 
     def _receive(self, number: int) -> None:
         batch: list[bytes] = []
-        heard: list[tuple[Board, int]] = []
+        heard: list[tuple[BoardOnPort, int]] = []
         for event in _drain(self._events):
             board = next((board for board in self.boards if board.link is event.link), None)
             if board and event.error:
@@ -217,12 +198,12 @@ class BoardsDriver(StoredDriver):
                 board.patience = PATIENCE
                 heard += [(board, device) for device in _devices(event.frames, number)]
             batch += event.frames
-        self._settle(self._take_in(batch))
+        self._settle(self.take_in(batch))
         for board, device in heard:  # what has not settled the matter: to be asked again
             board.lost_one(device)
 
     def _settle(self, accepted: Accepted) -> None:
-        answered: dict[Board, list[int]] = {}
+        answered: dict[BoardOnPort, list[int]] = {}
         refused = [(refusal.round, refusal.device) for refusal in accepted.refusals]
         for _, device in (*accepted.reports, *refused):
             if board := self._board_of.get(device):
@@ -262,7 +243,7 @@ class BoardsDriver(StoredDriver):
                 board.reopen(self._events, now)
                 board.nudge(now)
 
-    def _leave_out(self, number: int, board: Board, error: DeviceError) -> None:
+    def _leave_out(self, number: int, board: BoardOnPort, error: DeviceError) -> None:
         devices = [*board.under_way, *board.to_ask, *board.waiting]
         board.error = error
         board.left_out = True
@@ -274,7 +255,7 @@ class BoardsDriver(StoredDriver):
         board.begin([], board.opened)
         board.given_up = devices
 
-    def _is_back(self, board: Board) -> bool:
+    def _is_back(self, board: BoardOnPort) -> bool:
         # Whether a board that was left out has answered to its port again.
         if board.link is None:
             return False
@@ -290,7 +271,7 @@ class BoardsDriver(StoredDriver):
             raise error
 
     def _check(self, result: RoundResult) -> None:
-        self._check_refusals(result)
+        self.check_refusals(result)
         if not result.reports and all(board.left_out for board in self.boards):
             self._raise_failed()
             raise next(board.error for board in self.boards if board.error)

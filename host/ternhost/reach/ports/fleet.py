@@ -44,9 +44,7 @@ class BoardFleet(Fleet):
             setting.store,
             self.boards(board_directories(setting.directory, self.count), setting.modules),
             setting.terms,
-            run=setting.run,
-            individual=setting.individual,
-            warn=setting.warn,
+            **setting.driver_options,
         )
 
 

@@ -16,8 +16,7 @@ from serial.urlhandler import protocol_socket
 
 from tern import frames, host_frames, wire
 from ternhost.errors import DeviceError, UsageError
-from ternhost.reach.links import Events, hello_request
-from ternhost.reach.listening import ListeningLink
+from ternhost.reach.links import Events, ListeningLink, hello_request
 
 BAUD = 115200
 _INTERRUPT = b"\x03"  # Ctrl-C of a console
@@ -89,11 +88,11 @@ class SerialLink(ListeningLink):
         try:
             self._port.write(data)
         except (OSError, serial.SerialException) as error:
-            self._lose(_what(error))
+            self.lose(_what(error))
             return False
         return True
 
-    def _ask_hello(self) -> int:
+    def ask_hello(self) -> int:
         with self._lock:
             return self._start_anew()
 
@@ -127,7 +126,7 @@ class SerialLink(ListeningLink):
                         self._start_anew()
         except (OSError, serial.SerialException) as error:
             with self._lock:
-                self._lose(_what(error))
+                self.lose(_what(error))
 
     def _take(self, receiver: frames.Receiver, data: bytes) -> None:
         received = []
@@ -141,7 +140,7 @@ class SerialLink(ListeningLink):
                     received.append(frame)
                     if frame and frame[0] == wire.HELLO:
                         self._grant(0)
-        self._heard(received)
+        self.heard(received)
 
     def _grant(self, in_flight: int) -> None:
         # Holds the lock.
@@ -149,11 +148,11 @@ class SerialLink(ListeningLink):
         self._last_credit = time.monotonic()
         self._pump()
 
-    def _lose(self, why: str) -> None:
+    def lose(self, why: str) -> None:
         # Holds the lock.
         if not self._closing:
             self._waiting.clear()
-            super()._lose(why)
+            super().lose(why)
 
     def hello(self, timeout: float = 5.0) -> host_frames.Hello:
         """As Link's; the board says how many bytes a credit stands for."""

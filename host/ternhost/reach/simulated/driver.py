@@ -7,10 +7,7 @@ repeated. They protect nobody: a simulation holds all the data anyway.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
-from types import TracebackType
-from typing import Self
 
 import numpy as np
 import numpy.typing as npt
@@ -19,11 +16,11 @@ from tern import card as cards
 from tern.fixed import ONE
 from tern.wire import CATEGORIES, LOCAL, MAX_BATCH, SOFTMAX, SOFTMAX_GRADIENT, SVM, VALUES
 from ternhost import vectorised
-from ternhost.count.questions import Averaged, Question
+from ternhost.count.questions import Question
 from ternhost.count.rounds import COMPLETE, Answers, CohortCounts, Counts, RoundResult
 from ternhost.datasets import Holdings
 from ternhost.errors import RefusedError, UsageError
-from ternhost.reach.driver import Cohorts, Devices, Progress, Sight, Tell, Terms
+from ternhost.reach.driver import Cohorts, Devices, Driver, Progress, Tell, Terms
 from ternhost.vectorised import RandomLanes, random_bits
 
 Fixed = npt.NDArray[np.int16]
@@ -77,7 +74,7 @@ def _check(question: Question, card: cards.Card) -> None:
         )
 
 
-class SimulatedDriver:
+class SimulatedDriver(Driver):
     """Clients with ids in a row, of which the one with the id i + 1 holds what client i (from 0) of `holdings` does."""
 
     def __init__(
@@ -92,56 +89,19 @@ class SimulatedDriver:
         """clients: None for as many as hold records of their own. individual: results carry single reports. first: the
         id of the first client.
         """
+        super().__init__(Terms(), individual=individual)  # a simulated round ends when all have answered
         self.holdings = holdings
         self._clients = holdings.clients if clients is None else clients
         self._seed = seed
         self._first = first
-        self.terms = Terms()  # a simulated round ends when all have answered
-        self.individual = individual
         self._cohorts: dict[int, Cohorts] = {}
-        self._stopped = threading.Event()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        return None
 
     @property
     def devices(self) -> range:
         return range(self._first, self._first + self._clients)
 
-    @property
-    def sight(self) -> Sight:
-        return Sight()
-
-    @property
-    def budget_left(self) -> int | None:
-        return None
-
-    def resume(self) -> list[int]:
-        """None: what a simulation did not end it begins again, with the same draws."""
-        return []
-
-    def next_round(self, planned: int) -> int:
-        return planned
-
     def open(self, number: int, cohorts: Cohorts) -> None:
         self._cohorts[number] = cohorts
-
-    def stop(self) -> None:
-        self._stopped.set()
-
-    def abandon(self, number: int) -> None:
-        """Nothing: a simulated round is over soon."""
-
-    def publish(self, averaged: Averaged) -> None:
-        pass
-
-    def wait(self, seconds: float) -> None:
-        self._stopped.wait(seconds)
 
     def collect(self, number: int, tell: Tell = lambda progress: None) -> RoundResult | None:
         """Have the clients of the round answer it, and return what they told, as a real round would.

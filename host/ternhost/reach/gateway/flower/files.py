@@ -1,20 +1,26 @@
-"""The files of a server and of its sites, which 'tern gateway init' writes, and what Flower's processes are told."""
+"""The directory of a server and those of its sites: 'tern gateway init' writes them; and the environment of Flower."""
 
 from __future__ import annotations
 
 import json
 import os
+import secrets
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.serialization import load_ssh_public_key
 
 from ternhost.errors import StorageError, UsageError
-from ternhost.reach.gateway.post import SERVER
+from ternhost.files import write_file
+from ternhost.provision.ids import check_apart, parse_range
+from ternhost.reach.addresses import check_reached, is_address
+from ternhost.reach.certificates import write_certificates
+from ternhost.reach.gateway.post import SERVER, check_site
 
 AUTHORITY = "authority.pem"  # in both kinds of directory
 
@@ -22,9 +28,9 @@ AUTHORITY = "authority.pem"  # in both kinds of directory
 SETTINGS = "server.json"
 CERTIFICATE = "server.pem"
 KEY = "server.key"
-SITES = "sites"  # NAME.pub: the public key of a site
+SITES = "sites"  # NAME.pub: the public key of a site; NAME.json: the ids that its devices may have
 CONTROL = "control.secret"  # without it nobody starts an app or registers a site
-EXECUTOR = "executor.secret"  # without it nobody takes the place of the ServerApp
+EXECUTOR = "executor.secret"  # without it nobody replaces the ServerApp
 HOST = "host.sock"  # where the ServerApp finds the host
 LOG = "superlink.log"
 
@@ -34,8 +40,11 @@ NODE_KEY = "node.key"
 NODE = "node.id"  # the number under which the SuperLink knows the site
 NODE_LOG = "node.log"
 
+PORT = 9092  # Flower's own for sites
+LOOPBACK = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # address that listens everywhere -> address on this machine
+
 _HOME = "flower"  # Flower's own files
-LOOPBACK = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # where this machine finds who listens on every address
+_LISTENS = {"localhost": "127.0.0.1", "127.0.0.1": "127.0.0.1", "::1": "::1"}  # by the server's name
 
 
 @dataclass(frozen=True)
@@ -51,8 +60,9 @@ class Server:
     def load(cls, place: str | Path) -> Server:
         """The server whose directory, or the directory above it, is `place`. Raises UsageError and StorageError."""
         directory = server_directory(place)
-        told = _read(directory / SETTINGS)
-        return cls(directory.absolute(), str(told["host"]), int(told["port"]), str(told["address"]))
+        settings = _read(directory / SETTINGS)
+        host, port, address = (settings[name] for name in ("host", "port", "address"))
+        return cls(directory.absolute(), str(host), int(port), str(address))
 
     @property
     def here(self) -> str:
@@ -61,8 +71,8 @@ class Server:
 
 
 @dataclass(frozen=True)
-class Site:
-    """How a site reaches its server. Other fields of gateway.json are the gateway's."""
+class GatewaySite:
+    """How a site reaches its server. Other members of gateway.json are the gateway's."""
 
     directory: Path
     name: str
@@ -70,17 +80,113 @@ class Site:
     port: int
 
     @classmethod
-    def load(cls, directory: str | Path) -> Site:
+    def load(cls, directory: str | Path) -> GatewaySite:
         """The site with this directory. Raises UsageError and StorageError."""
         directory = Path(directory)
-        told = _read(directory / GATEWAY)
-        return cls(directory.absolute(), str(told["site"]), str(told["host"]), int(told["port"]))
+        settings = _read(directory / GATEWAY)
+        return cls(directory.absolute(), str(settings["site"]), str(settings["host"]), int(settings["port"]))
+
+
+class NodeLog:
+    """The log of a site's node, whose last line tells how the node fares with the server."""
+
+    def __init__(self, site: GatewaySite) -> None:
+        self._path = site.directory / NODE_LOG
+        self._written = self._time()
+        self._shown = ""
+
+    def _time(self) -> int:
+        try:
+            return self._path.stat().st_mtime_ns
+        except OSError:
+            return 0
+
+    @property
+    def last(self) -> str:
+        """The last line; "" where there is none."""
+        try:
+            return (self._path.read_text(errors="replace").splitlines() or [""])[-1]
+        except OSError:
+            return ""
+
+    def news(self) -> str:
+        """The last line if it has changed since the last call; else ""."""
+        if (written := self._time()) == self._written:
+            return ""
+        self._written = written
+        before, self._shown = self._shown, self.last
+        return "" if self._shown == before else self._shown
+
+
+def write_gateways(
+    directory: str | Path,
+    sites: Sequence[str],
+    host: str | None = None,
+    address: str | None = None,
+    port: int | None = None,
+) -> Server:
+    """Write the server's directory, if there is none, and those of `sites` that are new; existing ones stay.
+
+    sites: NAME, or NAME:FIRST-LAST with the ids that its devices may have; those of an existing one change then.
+    host: name or address under which sites reach the server (default: localhost). address: what it listens on
+    (default: every address of IPv4, or of IPv6 where `host` is one; for localhost, that alone). port: default 9092. A
+    site's directory gets its private key and the server's certificate authority; the server keeps the site's public
+    key. Raises UsageError and StorageError.
+    """
+    directory = Path(directory)
+    if (directory / SETTINGS).exists():
+        hint = f"name the one above: {directory.absolute().parent}"
+        raise UsageError(f"{directory} is the directory of a server", hint=hint)
+    ranges = dict(map(_parse, sites))
+    place = directory / SERVER
+    try:
+        named = {site: devices for site, devices in ranges.items() if devices is not None}
+        check_apart({**registered(directory), **named})
+        if (place / SETTINGS).exists():
+            server = _same_server(Server.load(place), host, address, port)
+        else:
+            server = _write_server(place, host or "localhost", address, PORT if port is None else port)
+        for site, devices in ranges.items():
+            new = not (place / SITES / f"{site}.pub").exists()
+            if devices is not None:
+                _write_json(place / SITES / f"{site}.json", {"devices": [devices.start, devices.stop - 1]})
+            elif new:  # the ids of a removed site of that name
+                (place / SITES / f"{site}.json").unlink(missing_ok=True)
+            if new:
+                _write_site(directory / site, site, server)
+    except OSError as error:
+        raise StorageError(f"cannot write {error.filename}: {error.strerror}") from error
+    return server
 
 
 def server_directory(place: str | Path) -> Path:
-    """That of the server: `place`, or the one in it."""
+    """The directory of the server: `place`, or the one in it."""
     place = Path(place)
     return place if (place / SETTINGS).exists() else place / SERVER
+
+
+def sites_of(directory: str | Path) -> list[str]:
+    """The names of the sites of a server. directory: its own, or the one above it."""
+    return sorted(path.stem for path in (server_directory(directory) / SITES).glob("*.pub"))
+
+
+def registered(directory: str | Path) -> dict[str, range]:
+    """The ids that the devices of sites may have, by site; of others any. directory: as of `sites_of`.
+
+    A site without its key has been removed, and has no ids. Raises StorageError.
+    """
+    ranges = {}
+    for site in sites_of(directory):
+        path = server_directory(directory) / SITES / f"{site}.json"
+        try:
+            first, last = json.loads(path.read_text())["devices"]
+            ranges[site] = range(int(first), int(last) + 1)
+        except FileNotFoundError:
+            continue
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            hint = "write it again: tern gateway init DIR --site NAME:FIRST-LAST"
+            raise StorageError(f"{path}: {error}", hint=hint) from error
+    return ranges
 
 
 def public_keys(sites: Path) -> tuple[dict[str, ec.EllipticCurvePublicKey], dict[str, str]]:
@@ -88,7 +194,7 @@ def public_keys(sites: Path) -> tuple[dict[str, ec.EllipticCurvePublicKey], dict
     keys, wrong = {}, {}
     for path in sorted(sites.glob("*.pub")):
         try:
-            key = load_ssh_public_key(path.read_bytes())
+            key = serialization.load_ssh_public_key(path.read_bytes())
         except (OSError, ValueError, UnsupportedAlgorithm) as error:
             wrong[path.stem] = f"{path}: {error}"
             continue
@@ -104,26 +210,79 @@ def endpoint(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
+def _parse(text: str) -> tuple[str, range | None]:
+    name, colon, ids = text.partition(":")
+    check_site(name)
+    return name, parse_range(ids) if colon else None
+
+
+def _same_server(server: Server, host: str | None, address: str | None, port: int | None) -> Server:
+    for option, wanted, there in (
+        ("--name", host, server.host),
+        ("--address", address, server.address),
+        ("--port", port, server.port),
+    ):
+        if wanted is not None and wanted != there:
+            raise UsageError(
+                f"{server.directory} has been written with {option} {there}, not {wanted}",
+                hint="its sites know it so; for another server write another directory",
+            )
+    return server
+
+
+def _write_server(place: Path, host: str, address: str | None, port: int) -> Server:
+    address = address or _LISTENS.get(host, "::" if ":" in host else "0.0.0.0")
+    check_reached([host], address, port)
+    if host.lower().startswith("fe80:"):
+        hint = "give a name, or an address that all sites can reach"
+        raise UsageError(f"{host} is an address of one link alone", hint=hint)
+    if not is_address(address):
+        raise UsageError(f"--address must be an IP address, not {address!r}", hint="such as 0.0.0.0 or ::")
+    for part in (place.parent, place, place / SITES):
+        part.mkdir(parents=True, exist_ok=True, mode=0o700)
+    here = [*LOOPBACK.values(), *([] if address in LOOPBACK else [address])]
+    write_certificates(place, list(dict.fromkeys([host, "localhost", *here])), of="server")
+    for name in (CONTROL, EXECUTOR):
+        write_file(place / name, secrets.token_urlsafe(32).encode() + b"\n", secret=True)
+    _write_json(place / SETTINGS, {"host": host, "port": port, "address": address})
+    return Server.load(place)
+
+
+def _write_site(directory: Path, site: str, server: Server) -> None:
+    directory.mkdir(exist_ok=True, mode=0o700)
+    key = ec.generate_private_key(ec.SECP384R1())  # of the curves that Flower takes
+    private = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.OpenSSH, serialization.NoEncryption()
+    )
+    public = key.public_key().public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
+    write_file(directory / NODE_KEY, private, secret=True)
+    write_file(directory / AUTHORITY, (server.directory / AUTHORITY).read_bytes())
+    _write_json(directory / GATEWAY, {"site": site, "host": server.host, "port": server.port})
+    # Last, since it says that the site has been written.
+    write_file(server.directory / SITES / f"{site}.pub", public + f" {site}\n".encode())
+
+
+def _write_json(path: Path, value: object) -> None:
+    write_file(path, json.dumps(value, indent=1).encode() + b"\n")
+
+
 def _read(path: Path) -> dict[str, Any]:
     try:
-        told = json.loads(path.read_text())
+        settings = json.loads(path.read_text())
     except OSError as error:
-        raise StorageError(
-            f"{path}: {error.strerror}",
-            hint="'tern gateway init' writes the directories of a server and of its sites",
-        ) from error
+        hint = "'tern gateway init' writes the directories of a server and of its sites"
+        raise StorageError(f"{path}: {error.strerror}", hint=hint) from error
     except ValueError as error:
         raise UsageError(f"{path} is no JSON: {error}") from error
     wanted = {"host", "port", "address" if path.name == SETTINGS else "site"}
-    if not isinstance(told, dict) or not wanted <= told.keys():
-        raise UsageError(
-            f"{path} lacks {', '.join(sorted(wanted))}", hint="write it again: tern gateway init"
-        )
-    return told
+    if not isinstance(settings, dict) or not wanted <= settings.keys():
+        lacks = ", ".join(sorted(wanted))
+        raise UsageError(f"{path} lacks {lacks}", hint="write it again: tern gateway init")
+    return settings
 
 
 def environment(directory: Path) -> dict[str, str]:
-    """What Flower's processes are told: to keep their files in `directory`, and to call, check and install nothing."""
+    """The environment of Flower's processes: they keep their files in `directory`, and report and install nothing."""
     beside = [os.environ[name] for name in ("NO_PROXY", "no_proxy") if os.environ.get(name)]
     return {
         **os.environ,

@@ -45,7 +45,7 @@ from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 
 from ternhost.errors import TernError
 from ternhost.reach.gateway.flower.children import end_with_parent, next_pause
-from ternhost.reach.gateway.flower.files import AUTHORITY, NODE, NODE_KEY, Site, endpoint
+from ternhost.reach.gateway.flower.files import AUTHORITY, NODE, NODE_KEY, GatewaySite, endpoint
 from ternhost.reach.gateway.flower.sealed import NONCE, seal
 from ternhost.reach.gateway.flower.serverapp import carried, content
 from ternhost.reach.gateway.post import SOCKET, call
@@ -65,7 +65,7 @@ _MOST = 64  # questions at a time; others wait at the SuperLink
 class SiteNode:
     """The node of one site; what becomes of it goes to standard output, its log."""
 
-    def __init__(self, site: Site) -> None:
+    def __init__(self, site: GatewaySite) -> None:
         key = load_ssh_private_key((site.directory / NODE_KEY).read_bytes(), None)
         assert isinstance(key, ec.EllipticCurvePrivateKey)
         self._key = key
@@ -218,4 +218,4 @@ def _refusal(response: httpx.Response) -> tuple[str, str]:
 if __name__ == "__main__":
     os.umask(0o077)
     end_with_parent()
-    SiteNode(Site.load(sys.argv[1])).run()
+    SiteNode(GatewaySite.load(sys.argv[1])).run()

@@ -23,7 +23,7 @@ from ternhost.reach.gateway.flower.serverapp import ANSWERED, ASKED, MOST, RUN
 from ternhost.reach.gateway.post import (
     LARGEST,
     Inbox,
-    Received,
+    Reply,
     exactly,
     listening,
     receive_frame,
@@ -119,7 +119,7 @@ class FlowerPost:
             node = self._nodes.get(site)
             if node is None or self._app is None:
                 why = self._condition if self._app is None else f"the SuperLink does not know {site} yet"
-                self._inbox.put(Received(site, None, why or "the ServerApp is starting"))
+                self._inbox.put(Reply(site, None, why or "the ServerApp is starting"))
                 return
             self._number += 1
             self._asked[self._number] = asked
@@ -193,19 +193,19 @@ class FlowerPost:
         if asked is None:
             return
         if failed:
-            self._inbox.put(Received(asked.site, None, text_of(data)))
+            self._inbox.put(Reply(asked.site, None, text_of(data)))
             return
         try:
             error, answer = unseal(self._keys[asked.site], asked.question, data)
         except (KeyError, ValueError) as why:
             self._inbox.put(
-                Received(asked.site, None, f"an answer without the signature of {asked.site}: {why}")
+                Reply(asked.site, None, f"an answer without the signature of {asked.site}: {why}")
             )
             return
         if error:
-            self._inbox.put(Received(asked.site, None, text_of(answer)))
+            self._inbox.put(Reply(asked.site, None, text_of(answer)))
         else:
-            self._inbox.put(Received(asked.site, answer))
+            self._inbox.put(Reply(asked.site, answer))
 
     def _drop(self) -> None:
         """The ServerApp is gone, and with it the questions under way."""
@@ -219,7 +219,7 @@ class FlowerPost:
             with suppress(OSError):
                 app.shutdown(socket.SHUT_RDWR)
         for asked in lost.values():
-            self._inbox.put(Received(asked.site, None, "lost: Flower's ServerApp has ended"))
+            self._inbox.put(Reply(asked.site, None, "lost: Flower's ServerApp has ended"))
 
 
 def _timeval(seconds: float) -> bytes:

@@ -15,7 +15,7 @@ import httpx
 from ternhost.errors import UsageError
 from ternhost.reach.gateway.flower.children import Child
 from ternhost.reach.gateway.flower.control import FAILURES, Control
-from ternhost.reach.gateway.flower.files import LOG, NODE_LOG, Server, Site, environment
+from ternhost.reach.gateway.flower.files import LOG, NODE_LOG, GatewaySite, Server, environment
 from ternhost.reach.gateway.post import SOCKET, Handler, serve_locally
 
 _LOOK = 1.0  # seconds between two looks at which sites there are
@@ -112,7 +112,7 @@ def serve_site(directory: str | Path, handler: Handler) -> Iterator[Child]:
     node runs as a process of its own: it holds the site's key for the server, and none of its devices. Raises
     UsageError and StorageError.
     """
-    site = Site.load(directory)
+    site = GatewaySite.load(directory)
     command = [sys.executable, "-m", "ternhost.reach.gateway.flower.node", str(site.directory)]
     with (
         serve_locally(site.directory / SOCKET, handler),
