@@ -27,18 +27,22 @@ from ternhost.store.store import Store
 SECTIONS = ("learning", "fleet", "round", "privacy", "runs")
 BOARDS = 10_000
 
+_PAINTED = "performance.getEntriesByName('first-contentful-paint')[0].startTime"  # ms
+
 
 def compare(reports: int, batch: int, qos: int, devices: int, pages: int, pairs: int) -> dict[str, Any]:
     """Reports a second with so many pages open, one section each in turn, beside none: medians of `pairs` pairs.
 
-    slower: by which share, in the median of the pairs. Raises UsageError and DeviceError.
+    slower: by which share, in the median of the pairs. first_paint_ms: the median of all pages, and the longest.
+    Raises UsageError and DeviceError.
     """
     alone: list[float] = []
     looked_at: list[float] = []
+    painted: list[float] = []
     for pair in range(pairs):
         order = (alone, looked_at) if pair % 2 else (looked_at, alone)
         for rates in order:
-            beside = _served if rates is alone else lambda path: _open(path, pages)
+            beside = _served if rates is alone else lambda path: _open(path, pages, painted)
             found = ingest.measure(reports, batch, qos, devices, beside=beside)
             if any(found[name] for name in ingest.MISTAKES):
                 raise DeviceError(f"reports were lost or counted twice: {found}")
@@ -49,6 +53,7 @@ def compare(reports: int, batch: int, qos: int, devices: int, pages: int, pairs:
         "reports": reports,
         "batch": batch,
         "boards": BOARDS,
+        "first_paint_ms": [round(median(painted)), round(max(painted))],
         "reports_per_s": alone,
         "reports_per_s_with_pages": looked_at,
         "slower": round(median(slower), 4),
@@ -75,7 +80,7 @@ def _served(path: Path) -> Iterator[None]:
 
 
 @contextmanager
-def _open(path: Path, pages: int) -> Iterator[None]:
+def _open(path: Path, pages: int, painted: list[float]) -> Iterator[None]:
     with _served(path):
         words = [sys.executable, "-m", "ternhost", "dashboard", str(path), "--port", "0", "--json"]
         process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
@@ -87,7 +92,7 @@ def _open(path: Path, pages: int) -> Iterator[None]:
             # In a thread of its own: it has an event loop, and so has what is measured.
             ready, done = threading.Event(), threading.Event()
             with ThreadPoolExecutor(1) as pool:
-                looking = pool.submit(_look, json.loads(line)["url"], pages, ready, done)
+                looking = pool.submit(_look, json.loads(line)["url"], pages, painted, ready, done)
                 try:
                     while not ready.wait(0.1):
                         if looking.done():
@@ -100,7 +105,7 @@ def _open(path: Path, pages: int) -> Iterator[None]:
             process.wait()
 
 
-def _look(url: str, pages: int, ready: threading.Event, done: threading.Event) -> None:
+def _look(url: str, pages: int, painted: list[float], ready: threading.Event, done: threading.Event) -> None:
     try:
         from playwright.sync_api import sync_playwright
     except ImportError:
@@ -115,6 +120,7 @@ def _look(url: str, pages: int, ready: threading.Event, done: threading.Event) -
             page = context.new_page()
             page.goto(f"{url}?section={SECTIONS[i % len(SECTIONS)]}")
             page.wait_for_selector("main.tern .tile")
+            painted.append(page.evaluate(_PAINTED))
         ready.set()
         done.wait()
         browser.close()

@@ -91,3 +91,18 @@ def error_of(answer, device=7):
     who, _, code, detail = host_frames.decode_error(answer, answer_key(device) if device else b"")
     assert who == device
     return code, detail
+
+
+def spent(folder, device=7):
+    """What the ledger of a client says."""
+    book = ledger.Ledger()
+    book.load(folder + "/" + storage.ledger_name(device))
+    return book.spent
+
+
+def symbols_of(answer, k, base, device=7):
+    """The symbols in a REPORT of that client to what was asked last."""
+    out = array("H", (0 for _ in range(k)))
+    assert answer[0] == wire.REPORT, answer
+    host_frames.decode_report(answer, answer_key(device), k, base, out)
+    return list(out)

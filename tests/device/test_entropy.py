@@ -3,20 +3,13 @@ import hashlib
 import sys
 
 import vectors
+from raising import raises
 
 from tern import entropy
 from tern.compat import MICROPYTHON
 from tern.entropy import END, POSITION, EntropyError, Generator, Health
 from tern.hash_drbg import HashDrbg
 from tern.streams import Keyed, Replay
-
-
-def raises(error, function, *arguments):
-    try:
-        function(*arguments)
-    except error:
-        return True
-    return False
 
 
 def counting_source():

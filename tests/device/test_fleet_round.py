@@ -5,11 +5,11 @@ import struct
 
 import scratch
 import small_board
-from small_board import EPSILON, answer_key, error_of, key_of, provision, round_frame
+from small_board import EPSILON, answer_key, error_of, key_of, provision, round_frame, spent
 from small_board import ask_all as answers
 
 from tern import client as clients
-from tern import frames, ledger, storage, wire
+from tern import frames, storage, wire
 from tern.client import Client
 
 FLEET_KEY = bytes(range(100, 132))
@@ -24,12 +24,6 @@ def board(folder, count=3, pause=0, key=FLEET_KEY, **options):
 
 def announcement(number, key=FLEET_KEY, **options):
     return round_frame(number, small_board.THREE, device=wire.FLEET, key=key, **options)
-
-
-def spent(folder, device):
-    book = ledger.Ledger()
-    book.load(folder + "/" + storage.ledger_name(device))
-    return book.spent
 
 
 def test_every_client_answers_under_its_own_key():

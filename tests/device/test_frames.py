@@ -5,6 +5,7 @@ import hashlib
 from array import array
 
 import vectors
+from raising import raises
 
 from tern import bench, frames, host_frames, model, wire
 from tern.compat import MICROPYTHON
@@ -16,12 +17,7 @@ def unhex(text):
 
 
 def fails(code, function, *args):
-    try:
-        function(*args)
-    except FrameError as error:
-        assert error.code == code, (error.code, error)
-        return
-    raise AssertionError("accepted")
+    assert raises(FrameError, function, *args).code == code
 
 
 def test_cobs_vectors():

@@ -3,6 +3,7 @@
 import math
 from array import array
 
+from raising import raises
 from words import Words
 
 from tern import gradient, wire
@@ -232,36 +233,28 @@ def test_reset_forgets():
     assert out == run(wire.LOGISTIC, params, -14, [second], d)
 
 
-def refused(call):
-    try:
-        call()
-    except ValueError:
-        return True
-    return False
-
-
 def test_bad_arguments_are_refused():
     d = 3
     g = gradient.Gradient(d)
     params = array("h", (1, 2, 3))
     row = array("h", (1, 2, 3, ONE))
     out = array("h", (0, 0, 0))
-    assert refused(lambda: gradient.Gradient(0))
-    assert refused(lambda: gradient.Gradient(129))
-    assert refused(lambda: g.finish(out))
-    assert refused(lambda: g.add(0, params, -14, row))
-    assert refused(lambda: g.add(4, params, -14, row))
-    assert refused(lambda: g.add(1, params, -31, row))
-    assert refused(lambda: g.add(1, params, -11, row))
-    assert refused(lambda: g.add(1, array("h", (1, 2)), -14, row))
-    assert refused(lambda: g.add(1, params, -14, array("h", (1, 2, 3))))
-    assert refused(lambda: g.add(1, params, -14, row, 1))
-    assert refused(lambda: g.add(1, params, -14, row, -1))
+    raises(ValueError, gradient.Gradient, 0)
+    raises(ValueError, gradient.Gradient, 129)
+    raises(ValueError, g.finish, out)
+    raises(ValueError, g.add, 0, params, -14, row)
+    raises(ValueError, g.add, 4, params, -14, row)
+    raises(ValueError, g.add, 1, params, -31, row)
+    raises(ValueError, g.add, 1, params, -11, row)
+    raises(ValueError, g.add, 1, array("h", (1, 2)), -14, row)
+    raises(ValueError, g.add, 1, params, -14, array("h", (1, 2, 3)))
+    raises(ValueError, g.add, 1, params, -14, row, 1)
+    raises(ValueError, g.add, 1, params, -14, row, -1)
     assert g.count == 0
     for _ in range(32):
         g.add(1, params, -14, row)
-    assert refused(lambda: g.add(1, params, -14, row))
-    assert refused(lambda: g.finish(array("h", (0, 0))))
+    raises(ValueError, g.add, 1, params, -14, row)
+    raises(ValueError, g.finish, array("h", (0, 0)))
     g.finish(out)
 
 

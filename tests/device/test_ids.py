@@ -4,9 +4,9 @@ import struct
 
 import scratch
 import small_board
-from small_board import EPSILON, ask, ask_all, error_of, key_of, provision, round_frame
+from small_board import EPSILON, ask, ask_all, error_of, key_of, provision, round_frame, spent
 
-from tern import frames, host_frames, ledger, storage, wire
+from tern import frames, host_frames, storage, wire
 from tern.client import Client
 
 IDS = (7, 2**30 - 1, 2**30, 2**31 - 1, 2**31, 2**32 - 2)
@@ -18,12 +18,6 @@ def board(folder, first, count, key=FLEET_KEY, **options):
     with open(folder + "/" + storage.FLEET, "wb") as file:
         file.write(struct.pack(storage.FLEET_FIELDS, storage.FLEET_MAGIC, key, 0, 0, 1, 1, 0))
     return made
-
-
-def spent(folder, device):
-    book = ledger.Ledger()
-    book.load(folder + "/" + storage.ledger_name(device))
-    return book.spent
 
 
 def test_every_id_answers_its_own_rounds_and_those_of_the_fleet():

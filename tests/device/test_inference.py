@@ -3,7 +3,10 @@
 import math
 from array import array
 
-from tern.card import LAPLACE, WINDOW, decode
+from raising import raises
+from spec.cards import laplace, window
+
+from tern.card import decode
 from tern.compat import MICROPYTHON
 from tern.frames import Round
 from tern.inference import Answerer, Classifier, exp_minus
@@ -37,19 +40,8 @@ def _exact(parameters, exponent, classes, row):
     return [v / total for v in e]
 
 
-def _laplace(q, t, s, lowest, highest):
-    body = bytes((q,))
-    for n in (t, s, lowest % (1 << 32), highest):
-        body += n.to_bytes(4, "little")
-    return decode(bytes((1 << 4 | LAPLACE,)) + (1_000_000).to_bytes(4, "little") + body)
-
-
-def _raises(call, *args):
-    try:
-        call(*args)
-    except ValueError:
-        return True
-    return False
+def _laplace(*fields):
+    return decode(laplace(1_000_000, *fields))
 
 
 def test_exponential():
@@ -141,28 +133,23 @@ def test_on_the_grid_nothing_is_rounded_at_random():
 
 
 def test_only_a_laplace_card_will_do():
-    window = decode(
-        bytes((1 << 4 | WINDOW,))
-        + (1_000_000).to_bytes(4, "little")
-        + b"\x03\x00\x01\x00"
-        + (1 << 28).to_bytes(4, "little")
-    )
+    card = decode(window(1_000_000, 3, 1, 1 << 28))
     classifier = Classifier([1, 2], -12, 2)
-    assert _raises(classifier.noised, window, Replay(b""), array("h", (0,)), array("H", (0, 0)))
+    raises(ValueError, classifier.noised, card, Replay(b""), array("h", (0,)), array("H", (0, 0)))
 
 
 def test_what_is_out_of_bounds():
-    assert _raises(Classifier, [1], -12, 1)
-    assert _raises(Classifier, [1, 2, 3], -12, 2)
-    assert _raises(Classifier, [1, 2], -11, 2)
-    assert _raises(Classifier, [1, 2], -31, 2)
-    assert _raises(Classifier, [], -12, 2)
-    assert _raises(Classifier, [0] * 258, -12, 2)
-    assert _raises(Classifier, [0] * 129, -12, 129)
+    raises(ValueError, Classifier, [1], -12, 1)
+    raises(ValueError, Classifier, [1, 2, 3], -12, 2)
+    raises(ValueError, Classifier, [1, 2], -11, 2)
+    raises(ValueError, Classifier, [1, 2], -31, 2)
+    raises(ValueError, Classifier, [], -12, 2)
+    raises(ValueError, Classifier, [0] * 258, -12, 2)
+    raises(ValueError, Classifier, [0] * 129, -12, 129)
     classifier = Classifier([1, 2], -12, 2)
-    assert _raises(classifier.probabilities, array("h"), array("h", (0, 0)))
-    assert _raises(classifier.probabilities, array("h", (0,)), array("h", (0,)))
-    assert _raises(classifier.probabilities, array("h", (0,)), array("h", (0, 0)), 15)
+    raises(ValueError, classifier.probabilities, array("h"), array("h", (0, 0)))
+    raises(ValueError, classifier.probabilities, array("h", (0,)), array("h", (0,)))
+    raises(ValueError, classifier.probabilities, array("h", (0,)), array("h", (0, 0)), 15)
 
 
 def test_no_allocation():
@@ -186,12 +173,7 @@ def test_a_label_is_drawn_by_randomised_response_and_costs_its_card_once():
     request.round, request.d, request.classes, request.exponent, request.k = 1, 1, 3, -12, 1
     request.parameters = array("h", (5, 900, 900))
     answerer = Answerer(request)
-    card = decode(
-        bytes((1 << 4 | WINDOW,))
-        + (1_000_000).to_bytes(4, "little")
-        + b"\x03\x00\x01\x00"
-        + (1 << 29).to_bytes(4, "little")
-    )
+    card = decode(window(1_000_000, 3, 1, 1 << 29))
     assert answerer.cost(card) == 1_000_000
     values = answerer.values(One, One, card)
     assert values[0] == 1
@@ -204,12 +186,12 @@ def test_a_label_is_drawn_by_randomised_response_and_costs_its_card_once():
     assert 160 < seen[1] < 240
     assert seen[0] > 60 and seen[2] > 60
     request.classes = 2
-    assert _raises(answerer.cost, card)
+    raises(ValueError, answerer.cost, card)
     request.classes = 3
     request.k = 3
-    assert _raises(answerer.cost, card)
+    raises(ValueError, answerer.cost, card)
     request.k = 1
-    assert _raises(answerer.cost, _laplace(4, 1, 1, -100, 100))
+    raises(ValueError, answerer.cost, _laplace(4, 1, 1, -100, 100))
 
 
 class One:

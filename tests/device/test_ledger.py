@@ -11,6 +11,7 @@ import scratch
 import small_board
 import vectors
 from failing_disk import Disk, PowerCut, steps_of
+from raising import raises
 from small_board import EPSILON, ask, error_of, provision, round_frame
 
 from tern import host_frames, ledger, storage, wire
@@ -25,14 +26,6 @@ NEEDS = {
     "test_full_or_read_only_disk_at_every_step": "endurance",
     "test_power_cut_at_every_write_of_littlefs": "endurance",
 }
-
-
-def fails(function, *args):
-    try:
-        function(*args)
-    except LedgerError:
-        return
-    raise AssertionError("accepted")
 
 
 def write(path, data):
@@ -54,7 +47,7 @@ def test_ledger_vectors():
 def test_a_round_from_budget_to_report():
     path = scratch.folder() + "/ledger"
     ledger.create(path, 10_000_000)
-    fails(ledger.create, path, 10_000_000)
+    raises(LedgerError, ledger.create, path, 10_000_000)
     book = Ledger()
     book.load(path)
     book.pay(3, QUESTION, 4_000_000, b"report" * 3)
@@ -70,7 +63,7 @@ def test_refuses_what_would_break_the_account():
     path = scratch.folder() + "/ledger"
     ledger.create(path, 10_000_000)
     book = Ledger()
-    fails(book.pay, 1, QUESTION, 1, REPORT)  # nothing loaded
+    raises(LedgerError, book.pay, 1, QUESTION, 1, REPORT)  # nothing loaded
     book.load(path)
     image = read(path)
     for bad in (
@@ -83,22 +76,22 @@ def test_refuses_what_would_break_the_account():
         (1, QUESTION, 1, REPORT[:17]),
         (1, QUESTION, 1, bytes(274)),
     ):
-        fails(book.pay, *bad)
+        raises(LedgerError, book.pay, *bad)
     assert (book.spent, book.round, book.state) == (0, 0, ledger.IDLE)
     assert read(path) == image
     book.pay(5, QUESTION, 10_000_000, REPORT)
-    fails(book.pay, 6, QUESTION, 1, REPORT)
-    fails(book.pay, 5, QUESTION, 1, REPORT)
-    fails(book.pay, 4, QUESTION, 1, REPORT)
+    raises(LedgerError, book.pay, 6, QUESTION, 1, REPORT)
+    raises(LedgerError, book.pay, 5, QUESTION, 1, REPORT)
+    raises(LedgerError, book.pay, 4, QUESTION, 1, REPORT)
     for bad in ((0,), (-1,), (ledger.MAX_BUDGET + 1,), (1, -1), (1, 1 << 30)):
-        fails(ledger.create, path + "2", *bad)
+        raises(LedgerError, ledger.create, path + "2", *bad)
 
 
 def test_missing_ledger_and_folder():
     folder = scratch.folder()
-    fails(Ledger().load, folder + "/none")
-    fails(Ledger().load, folder)
-    fails(ledger.create, folder + "/none/ledger", 1)
+    raises(LedgerError, Ledger().load, folder + "/none")
+    raises(LedgerError, Ledger().load, folder)
+    raises(LedgerError, ledger.create, folder + "/none/ledger", 1)
 
 
 def test_a_fresh_ledger_begins_where_the_store_is():

@@ -2,6 +2,7 @@
 
 from array import array
 
+from raising import raises
 from spec.cards import two_levels, window
 
 from tern.card import T, decode
@@ -21,14 +22,6 @@ def _duchi(threshold):
 
 def _hierarchy():
     return Hierarchy((5000, -3000), [_grr(3, T // 2)] * 3, [_duchi(3 * T // 4)] * 3)
-
-
-def _raises(call, *args):
-    try:
-        call(*args)
-    except ValueError:
-        return True
-    return False
 
 
 def test_ranges():
@@ -58,13 +51,13 @@ def test_inputs_are_saturated():
 
 def test_what_does_not_fit():
     grr, duchi = _grr(3, T // 2), _duchi(3 * T // 4)
-    assert _raises(Hierarchy, (0,), [grr] * 3, [duchi] * 3)
-    assert _raises(Hierarchy, (5, 5), [grr] * 3, [duchi] * 3)
-    assert _raises(Hierarchy, (5, 0), [grr] * 3, [duchi] * 2)
-    assert _raises(Hierarchy, (5, 0), [_grr(4, T // 2)] * 3, [duchi] * 3)
-    assert _raises(Hierarchy, (5, 0), [grr, grr, duchi], [duchi] * 3)
-    assert _raises(Hierarchy, (5, 0), [grr] * 3, [duchi, duchi, grr])
-    assert _raises(Hierarchy, (), [grr], [duchi])
+    raises(ValueError, Hierarchy, (0,), [grr] * 3, [duchi] * 3)
+    raises(ValueError, Hierarchy, (5, 5), [grr] * 3, [duchi] * 3)
+    raises(ValueError, Hierarchy, (5, 0), [grr] * 3, [duchi] * 2)
+    raises(ValueError, Hierarchy, (5, 0), [_grr(4, T // 2)] * 3, [duchi] * 3)
+    raises(ValueError, Hierarchy, (5, 0), [grr, grr, duchi], [duchi] * 3)
+    raises(ValueError, Hierarchy, (5, 0), [grr] * 3, [duchi, duchi, grr])
+    raises(ValueError, Hierarchy, (), [grr], [duchi])
 
 
 def wide_extremes(ends, inside, job):

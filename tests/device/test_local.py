@@ -2,6 +2,8 @@
 
 from array import array
 
+from raising import raises
+
 from tern import local, wire
 from tern.compat import MICROPYTHON
 from tern.local import LocalTrainer
@@ -27,14 +29,6 @@ class Rows:
         source = self.rows[i]
         for j in range(len(row)):
             row[j] = source[j]
-
-
-def _raises(call, *args):
-    try:
-        call(*args)
-    except ValueError:
-        return True
-    return False
 
 
 def _train(trainer, rows, params, exponent=-12, epochs=2, batch=3, rate=2, model=wire.LOGISTIC):
@@ -116,18 +110,18 @@ def test_weights_stay_in_range():
 
 def test_what_is_out_of_bounds():
     trainer, rows, params = LocalTrainer(2), Rows(3, 2, b"x"), array("h", (0, 0))
-    assert _raises(LocalTrainer, 0)
-    assert _raises(LocalTrainer, 129)
-    assert _raises(_train, trainer, rows, array("h", (0,)))
-    assert _raises(_train, trainer, rows, params, -17)
-    assert _raises(_train, trainer, rows, params, -11)
-    assert _raises(_train, trainer, rows, params, -12, 0)
-    assert _raises(_train, trainer, rows, params, -12, 1, 33)
-    assert _raises(_train, trainer, rows, params, -12, 1, 1, 17)
-    assert _raises(_train, trainer, Rows(33, 2, b"y"), params, -12, 1, 0)
-    assert _raises(trainer.report, 0, params)
-    assert _raises(trainer.report, (1 << 23) + 1, params)
-    assert _raises(trainer.report, 5, array("h", (0,)))
+    raises(ValueError, LocalTrainer, 0)
+    raises(ValueError, LocalTrainer, 129)
+    raises(ValueError, _train, trainer, rows, array("h", (0,)))
+    raises(ValueError, _train, trainer, rows, params, -17)
+    raises(ValueError, _train, trainer, rows, params, -11)
+    raises(ValueError, _train, trainer, rows, params, -12, 0)
+    raises(ValueError, _train, trainer, rows, params, -12, 1, 33)
+    raises(ValueError, _train, trainer, rows, params, -12, 1, 1, 17)
+    raises(ValueError, _train, trainer, Rows(33, 2, b"y"), params, -12, 1, 0)
+    raises(ValueError, trainer.report, 0, params)
+    raises(ValueError, trainer.report, (1 << 23) + 1, params)
+    raises(ValueError, trainer.report, 5, array("h", (0,)))
 
 
 def test_no_allocation():

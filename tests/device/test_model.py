@@ -8,6 +8,7 @@ from array import array
 import flash_chip
 import scratch
 import vectors
+from raising import raises
 
 from tern import frames, host_frames, model, storage, wire
 from tern.compat import MICROPYTHON
@@ -82,14 +83,6 @@ class Writes:
 
     def __exit__(self, *_):
         model.replace = self.known
-
-
-def raises(kind, function, *args):
-    try:
-        function(*args)
-    except kind:
-        return
-    raise AssertionError("nothing was raised")
 
 
 # Which model is used

@@ -7,7 +7,7 @@ from array import array
 
 import scratch
 import small_board
-from small_board import EPSILON, answer_key, ask, error_of, key_of, provision
+from small_board import EPSILON, ask, error_of, key_of, provision, spent, symbols_of
 from spec.cards import T, hierarchy, laplace, two_levels, window
 
 from tern import host_frames, storage, wire
@@ -15,7 +15,6 @@ from tern.card import CardError, certify, decode
 from tern.client import Client
 from tern.coordinates import choose
 from tern.inference import Classifier
-from tern.ledger import Ledger
 from tern.local import LocalTrainer
 from tern.sampler import sample, sample_categories
 from tern.streams import Replay
@@ -66,19 +65,6 @@ def round_of(
 
 def inference_round(number, card=NOISE, device=7, parameters=PARAMETERS):
     return round_of(number, wire.SOFTMAX, card, parameters, CLASSES, device=device)
-
-
-def spent(folder, device=7):
-    book = Ledger()
-    book.load(folder + "/" + storage.ledger_name(device))
-    return book.spent
-
-
-def symbols_of(answer, k, base, device=7):
-    out = array("H", (0 for _ in range(k)))
-    assert answer[0] == wire.REPORT, answer
-    host_frames.decode_report(answer, answer_key(device), k, base, out)
-    return list(out)
 
 
 def rows_of(folder, n, d=FEATURES):

@@ -5,6 +5,7 @@ import os
 import sys
 
 import scratch
+from raising import raises
 
 import tern
 from tern.tcp import Lost
@@ -145,14 +146,6 @@ def reply(number, records, count, flags=b"\x81\x80", question=QUESTION):
     return number + flags + b"\x00\x01" + bytes((count >> 8, count & 255)) + bytes(4) + question + records
 
 
-def fails(function, *arguments):
-    try:
-        function(*arguments)
-    except Lost as error:
-        return str(error)
-    raise AssertionError("not lost")
-
-
 def test_a_name_is_asked_for_and_told():
     def run(bench):
         for records, count in (
@@ -218,7 +211,7 @@ def test_answers_without_an_address_end_it():
         ):
             one, number = bench.query()
             bench.answer(reply(number, records, count, flags))
-            assert NAME in fails(one.step)
+            assert NAME in str(raises(Lost, one.step))
         for i in range(500):
             one, number = bench.query()
             bench.answer(reply(number, os.urandom(i % 97), 1 + i))
@@ -243,7 +236,7 @@ def test_silence_is_asked_again_and_then_given_up():
         bench.ms += 1999
         assert one.step() is None
         bench.ms += 1
-        assert "nobody" in fails(one.step)
+        assert "nobody" in str(raises(Lost, one.step))
         assert 2 <= len(bench.air.sent) <= 4 and len(set(bench.air.sent)) == 1
 
     on_the_bench(run)
@@ -271,7 +264,7 @@ def test_what_is_no_name_is_not_asked_for():
                 assert bool(asked) == (radio is not None and "a" in host), host
         bench.dns.network = bench.network
         for name in ("", ".", "a..b", "x" * 64, "x" * 63 + "." + "y" * 64):
-            fails(bench.dns.Query, name, "10.0.0.3")
+            raises(Lost, bench.dns.Query, name, "10.0.0.3")
         assert not bench.air.sent
 
     on_the_bench(run)
@@ -299,7 +292,7 @@ def test_the_radio_does_not_join():
             bench.ms += 20000
             assert not station.joined()
             bench.ms += 1
-            assert "lab" in fails(station.joined)
+            assert "lab" in str(raises(Lost, station.joined))
         assert bench.radio.calls == 2 * ["active", ("lab", None), "disconnect"]
 
     on_the_bench(run)

@@ -10,6 +10,7 @@ import scratch
 import small_board
 from failing_disk import Disk, PowerCut
 from flash_chip import unmount
+from raising import raises
 from small_board import ask, provision, round_frame
 
 from tern import ledger, recorder, storage, wire
@@ -57,14 +58,6 @@ def opened(folder, *args, **options):
     return book
 
 
-def refuses(error, function, *args):
-    try:
-        function(*args)
-    except error:
-        return
-    raise AssertionError("accepted")
-
-
 def sizes(folder):
     path = folder + "/" + recorder.SAMPLES
     return sorted([os.stat(path + "/" + name)[6] for name in os.listdir(path)])
@@ -82,7 +75,7 @@ def test_arguments():
         (4, 8, 8, 9),
         (128, 256, 16),
     ):
-        refuses(ValueError, Recorder, *bad)
+        raises(ValueError, Recorder, *bad)
     book = Recorder(128, 256, 15)
     assert (book.d, book.least, book.count, book.flushes, book.lost) == (128, 15, 0, 0, 0)
     assert Recorder(1, 65535, 1, 65535).least == 65535
@@ -91,8 +84,8 @@ def test_arguments():
 def test_nothing_is_written_before_it_is_open():
     book = Recorder(2, 4, 2)
     book.append(*record(0, 2))
-    refuses(StorageError, book.append, *record(1, 2))
-    refuses(OSError, book.open, scratch.folder() + "/none")
+    raises(StorageError, book.append, *record(1, 2))
+    raises(OSError, book.open, scratch.folder() + "/none")
 
 
 def test_records_survive_a_restart():
@@ -241,9 +234,9 @@ def test_records_of_another_d_and_damaged_ones():
     book.close()
     for d in (27, 29):
         other = Recorder(d)
-        refuses(StorageError, other.open, folder)
+        raises(StorageError, other.open, folder)
         assert numbers(other) == []
-        refuses(StorageError, append, other, 0, 8)
+        raises(StorageError, append, other, 0, 8)
     assert len(numbers(opened(folder, 28, 300))) == 300, "and nothing is lost by that"
     path = folder + "/" + recorder.SAMPLES + "/2"
     with open(path, "rb") as file:
@@ -252,7 +245,7 @@ def test_records_of_another_d_and_damaged_ones():
         with open(path, "wb") as file:
             file.write(data[:at] + bytes((data[at] ^ 4,)) + data[at + 1 :])
         bad = Recorder(28)
-        refuses(StorageError, bad.open, folder)
+        raises(StorageError, bad.open, folder)
         assert numbers(bad) == []
     bad.clear()
     append(bad, 0, 8)

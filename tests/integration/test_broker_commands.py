@@ -18,7 +18,7 @@ from ternhost.reach.broker.access import CONFIG, HOST, Access
 from ternhost.reach.broker.mosquitto import Mosquitto, ensure_running, free_port, listener, listens
 from ternhost.store.store import Store
 
-SOON = 10.0  # seconds, in which it must be told that the broker refuses the fleet, or is gone
+SOON = 60.0  # seconds, in which it must be told that the broker refuses the fleet, or is gone
 
 on_the_usual_port = pytest.mark.xdist_group("port 8883")  # one after the other
 

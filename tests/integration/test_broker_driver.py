@@ -173,10 +173,8 @@ def test_a_round_for_some_is_not_announced(tmp_path):
 def test_a_board_of_many_clients_is_fed_as_it_answers(tmp_path):
     link = Boards(1_000, each=500)
     with driver(tmp_path, link, 1_000) as one:
-        start = time.monotonic()
         assert ask(one, 1, (QUESTION, range(1, 1_000))).reports == 999
-        assert time.monotonic() - start < 5, "nobody has to be asked again"
-    assert link.asked == 999
+    assert link.asked == 999, "nobody has to be asked again"
     assert link.most <= 64
 
 
@@ -194,10 +192,9 @@ def test_a_board_that_claims_everything_is_no_burden(tmp_path):
     with driver(tmp_path, link, 50) as one:
         link._on_hello("00000001", hello(1, 0xFFFF_FF00))
         one.wait(0.6)
-        start = time.monotonic()
         assert ask(one, 1, (QUESTION, range(1, 50))).reports == 49
-        assert time.monotonic() - start < 5
         assert len(one.devices) == 50
+    assert link.asked <= 2 * 49
 
 
 def test_reports_before_the_first_round_are_late_and_no_fault(tmp_path):
@@ -233,9 +230,7 @@ def test_stopping_from_another_thread_or_before_it_begins(tmp_path):
     link._first = range(1, 3)  # the third never answers
     with driver(tmp_path, link, 3) as one:
         threading.Timer(0.3, one.stop).start()
-        start = time.monotonic()
-        assert ask(one, 1, (QUESTION, [1, 2, 3])) is None
-        assert time.monotonic() - start < 3
+        assert ask(one, 1, (QUESTION, [1, 2, 3])) is None, "it has neither ended nor reached its deadline"
         assert one.collect(1) is None
     one.stop()  # afterwards, too
 
@@ -310,9 +305,7 @@ def test_boards_with_an_earlier_fleet_key_get_the_new_one(tmp_path, delay):
     """Also those that hear the announcement before they have it."""
     link = Locked(100, each=50, delay=delay)
     with rotated(tmp_path, link, 100, patience=20.0) as one:
-        start = time.monotonic()
         assert ask(one, 1, (QUESTION, range(1, 101))).reports == 100
-        assert time.monotonic() - start < 5
         assert ask(one, 2, (QUESTION, range(1, 101))).reports == 100
         new = fleet_key.fleet_key(one._store).epoch
     assert sorted(link.brought) == [(name(1), new), (name(51), new)], "once each"

@@ -1,9 +1,10 @@
-"""`tern device records` on an emulated Pico: what its program collected comes as CSV, and a CSV goes there."""
+"""`tern device records` on an emulated board: what its program collected comes as CSV, and a CSV goes there."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -14,8 +15,8 @@ from ternhost.cli import main
 from ternhost.errors import NO_DEVICE, REFUSED, USAGE
 from terntools.boards import deploy, lock, mpy, provision, records
 from terntools.boards.repl import Repl
-from terntools.emulators.machine import EmulatedMachine
-from terntools.emulators.pico import boot_pico
+from terntools.emulators import catalogue, flash_image
+from terntools.emulators.process import EmulatedMachine
 
 _MODULES = ("tern", "tern.compat", "tern.ledger", "tern.recorder", "tern.storage", "tern.wire")
 _COLLECT = """
@@ -37,15 +38,20 @@ book.open("")
 """
 
 
-@pytest.fixture
-def pico() -> Iterator[EmulatedMachine]:
-    """A Pico with the recorder's modules."""
-    with boot_pico(skip_idle=True) as one:
-        with Repl(one.url) as repl:
-            sources = mpy.library("armv6m")
-            for name in _MODULES:
-                path = f"/lib/{mpy.file_of(name)}.mpy"
-                repl.write_file(path, mpy.compiled(sources[name], "armv6m", name, optimise=True))
+def recorder_of(machine: deploy.Machine) -> dict[str, bytes]:
+    """The recorder's modules."""
+    sources = mpy.library(machine.processor)
+    return {
+        f"/lib/{mpy.file_of(name)}.mpy": mpy.compiled(sources[name], machine.processor, name, optimise=True)
+        for name in _MODULES
+    }
+
+
+@contextmanager
+def booted(name: str, folder: Path, files: flash_image.Files) -> Iterator[EmulatedMachine]:
+    """An emulated board that holds these files."""
+    flash_image.fill(name, folder / "flash.bin", files)
+    with catalogue.boot(name, folder / "flash.bin", skip_idle=True) as one:
         yield one
 
 
@@ -68,8 +74,14 @@ def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> dict[str, obj
     return found
 
 
-def test_there_and_back(pico: EmulatedMachine, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    url = pico.url
+@pytest.fixture
+def board(tmp_path: Path) -> Iterator[EmulatedMachine]:
+    with booted("rv32", tmp_path, recorder_of) as one:
+        yield one
+
+
+def test_there_and_back(board: EmulatedMachine, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    url = board.url
     assert run(capsys, url)["records"] == 0
     with Repl(url) as repl:
         d = 2
@@ -115,11 +127,8 @@ run(this_board())
 
 
 def test_the_program_is_started_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with boot_pico(skip_idle=True) as one:
+    with booted("rv32", tmp_path, lambda machine: deploy.library_files(machine, program=PROGRAM)) as one:
         url = one.url
-        with Repl(url) as repl:
-            deploy.apply(repl, deploy.plan(repl, program=PROGRAM)[1])
-            repl.start_main()
         deploy.wait_for_hello(url)
         assert run(capsys, url, "--fill", _csv(tmp_path, 13, 20))["filled"] == 20
         deploy.wait_for_hello(url)
@@ -144,24 +153,22 @@ def _csv(folder: Path, d: int, n: int) -> Path:
     return path
 
 
-def test_a_locked_board_gives_nobody_its_records(capsys: pytest.CaptureFixture[str]) -> None:
-    with boot_pico(skip_idle=True) as one:
-        with Repl(one.url) as repl:
-            deploy.apply(repl, deploy.plan(repl)[1])
-            repl.write_file(lock.LOCK, b"locked")
-            repl.start_main()
+def test_a_locked_board_gives_nobody_its_records(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def files(machine: deploy.Machine) -> dict[str, bytes]:
+        return {**deploy.library_files(machine), lock.LOCK: b"locked"}
+
+    with booted("pico", tmp_path, files) as one:
         assert main(["device", "records", one.url]) == REFUSED
         said = capsys.readouterr()
-    assert "is locked: nobody gets its records" in said.err
+    assert "is locked: its records cannot be read" in said.err
     assert said.out == ""
 
 
 @pytest.mark.parametrize(("d", "mean_ms", "within_5_ms"), [(13, 4, 0.85), (28, 5, 0.5)])
-def test_a_flush_takes_a_few_milliseconds(
-    pico: EmulatedMachine, d: int, mean_ms: int, within_5_ms: float
-) -> None:
+def test_a_flush_takes_a_few_milliseconds(tmp_path: Path, d: int, mean_ms: int, within_5_ms: float) -> None:
     """Simulated time, the same in every run. The longest are those in which LittleFS compacts the folder."""
-    spent = sorted(collect(pico.url, d, 0, 1600)[50:])
+    with booted("pico", tmp_path, recorder_of) as pico:
+        spent = sorted(collect(pico.url, d, 0, 1600)[50:])
     print(
         f"d {d}: median {spent[len(spent) // 2]} us, mean {sum(spent) // len(spent)} us, longest {spent[-1]} us"
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shutil
 import socket
 import subprocess
 import sys
@@ -21,8 +22,9 @@ from ternhost.reach.ports.link import open_port
 from ternhost.store.store import Store
 from terntools.boards import deploy, devices, lock, mpy, provision, provision_command
 from terntools.boards.repl import Repl, SilenceError
-from terntools.emulators.machine import EmulatedMachine
+from terntools.emulators import catalogue, flash_image
 from terntools.emulators.pico import boot_pico
+from terntools.emulators.process import EmulatedMachine
 
 TERN = [sys.executable, "-c", "from ternhost.cli import main; raise SystemExit(main())"]
 PROMPTS = (b">>>", b"raw REPL", b"KeyboardInterrupt")
@@ -34,24 +36,34 @@ def member(**options: object) -> provision.Member:
     return provision.Member(7, rows, provision.policy("2", "100"), **options)  # type: ignore[arg-type]
 
 
-def deployed(board: EmulatedMachine) -> None:
-    with Repl(board.url) as repl:
-        deploy.apply(repl, deploy.plan(repl)[1])
+@pytest.fixture(scope="module")
+def deployed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The flash of a Pico that was deployed to."""
+    path = tmp_path_factory.mktemp("deployed") / "flash.bin"
+    flash_image.fill("pico", path, deploy.library_files)
+    return path
+
+
+@pytest.fixture
+def copied(deployed: Path, tmp_path: Path) -> Path:
+    """A copy of it."""
+    return Path(shutil.copy(deployed, tmp_path))
 
 
 @pytest.fixture(scope="module")
-def flash(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def flash(deployed: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The flash of a Pico that is locked. It was provisioned without a lock first."""
     folder = tmp_path_factory.mktemp("locked")
-    with boot_pico(folder / "flash.bin", skip_idle=True) as board:
+    shutil.copy(deployed, folder)
+    with boot_pico(folder / "flash.bin") as board:
         with (
             Repl(board.url) as repl,
             Store(folder / "store.sqlite", beside=True) as store,
-            pytest.raises(UsageError, match=r"main\.py"),  # without it nothing would be locked
         ):
-            provision.plan(repl, member(lock=True), store)
-        deployed(board)
-        with Repl(board.url) as repl:
+            repl.remove(deploy.MAIN)
+            with pytest.raises(UsageError, match=r"main\.py"):  # without it nothing would be locked
+                provision.plan(repl, member(lock=True), store)
+            repl.write_file(deploy.MAIN, mpy.MAIN.read_bytes())
             repl.write_file("/boot.py", b"import os\n")
         provision_command.run_provision(board.url, member(), folder / "store.sqlite")
         done = provision_command.run_provision(board.url, member(lock=True), folder / "store.sqlite")
@@ -63,7 +75,7 @@ def flash(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def board(flash: Path) -> Iterator[EmulatedMachine]:
-    with boot_pico(flash, skip_idle=True) as one:
+    with boot_pico(flash) as one:
         yield one
 
 
@@ -142,7 +154,7 @@ def boot_under_fire(
     with tempfile.TemporaryDirectory() as folder:
         with monkeypatch.context() as patched, Fire(Path(folder), keys) as fire:
             patched.setenv("TMPDIR", folder)
-            board = boot_pico(flash, skip_idle=True)
+            board = boot_pico(flash)
             time.sleep(3)
         assert fire.sent > 50
         with board:
@@ -159,19 +171,16 @@ def test_no_key_gets_the_console_while_it_starts(
 
 
 def test_the_same_keys_get_the_console_of_a_board_that_is_not_locked(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    copied: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with boot_pico(tmp_path / "flash.bin", skip_idle=True) as board:
-        deployed(board)
-    with boot_under_fire(tmp_path / "flash.bin", b"\r\x03", monkeypatch) as (said, _):
+    with boot_under_fire(copied, b"\r\x03", monkeypatch) as (said, _):
         assert any(prompt in said for prompt in PROMPTS), said
 
 
 def test_a_board_with_the_loader_is_locked_where_it_starts_terns_own(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    copied: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    flash = tmp_path / "flash.bin"
-    with boot_pico(flash, skip_idle=True) as board:
+    with boot_pico(copied) as board:
         with Repl(board.url) as repl:
             program = b"import tern.update\n" + mpy.MAIN.read_bytes()
             deploy.apply(repl, deploy.plan(repl, program=program)[1])
@@ -189,11 +198,11 @@ def test_a_board_with_the_loader_is_locked_where_it_starts_terns_own(
                 with pytest.raises(UsageError, match="does not start"):
                     lock.check(repl, network=False)
             repl.remove("/boot.bin")
-        assert provision_command.run_provision(board.url, member(lock=True), tmp_path / "store.sqlite")[
-            "locked"
-        ]
+        assert provision_command.run_provision(
+            board.url, member(lock=True), copied.with_name("store.sqlite")
+        )["locked"]
     for keys in KEYS[1:3]:
-        with boot_under_fire(flash, keys, monkeypatch) as (said, board):
+        with boot_under_fire(copied, keys, monkeypatch) as (said, board):
             assert not any(prompt in said for prompt in PROMPTS), said
             assert deploy.wait_for_hello(board.url, 120).text.startswith("rp2040")
 
@@ -209,18 +218,17 @@ def test_a_library_that_is_broken_leaves_no_prompt_either(flash: Path, tmp_path:
             assert not any(prompt in said for prompt in PROMPTS[:2]), said
 
 
-def test_with_a_broker_for_its_link_a_pico_has_no_port_at_all(tmp_path: Path) -> None:
-    with boot_pico(tmp_path / "flash.bin", skip_idle=True) as board:
-        deployed(board)
+def test_with_a_broker_for_its_link_a_pico_has_no_port_at_all(copied: Path) -> None:
+    with boot_pico(copied) as board:
         broker = provision.Broker.parse("broker.example")
-        with Repl(board.url) as repl, Store(tmp_path / "store.sqlite", beside=True) as store:
+        with Repl(board.url) as repl, Store(copied.with_name("store.sqlite"), beside=True) as store:
             with pytest.raises(UsageError, match="has no network"):
                 provision.plan(repl, member(lock=True, broker=broker), store)
             plain = provision.plan(repl, member(broker=broker), store)
             deploy.apply(repl, plain)
             repl.write_file(lock.BOOT, lock.files(network=True)[lock.BOOT])
             repl.write_file(lock.LOCK, b"")
-    with boot_pico(tmp_path / "flash.bin", skip_idle=True) as board:
+    with boot_pico(copied, skip_idle=True) as board:
         assert said_to(board.url, b"\r\x03\r\x01", 50) == b""
 
 
@@ -232,9 +240,8 @@ board = this_board()
 """
 
 
-def test_the_watchdog_of_a_pico_bites_and_can_be_stopped_and_counts_survive_it() -> None:
-    with boot_pico(skip_idle=True) as board:
-        deployed(board)
+def test_the_watchdog_of_a_pico_bites_and_can_be_stopped_and_counts_survive_it(copied: Path) -> None:
+    with boot_pico(copied, skip_idle=True) as board:
         with Repl(board.url) as repl:
             # In one piece: where nothing runs, hours pass at once.
             fed = "board.watch()\nfor _ in range(10):\n    compat.feed()\n    time.sleep(2)\n"
@@ -249,7 +256,7 @@ def test_the_watchdog_of_a_pico_bites_and_can_be_stopped_and_counts_survive_it()
 
 
 def test_locking_is_confirmed(tmp_path: Path) -> None:
-    with boot_pico(skip_idle=True) as board:
+    with catalogue.boot("rv32") as board:
         words = [
             "provision",
             board.url,

@@ -20,7 +20,7 @@ from ternhost.reach.broker.mosquitto import Mosquitto, free_port
 from ternhost.reach.driver import Terms
 from ternhost.store.store import Store
 
-SOON = 20.0  # seconds, in which a bridge is there and passes what it is given
+SOON = 60.0  # seconds, in which a bridge is there and passes what it is given
 
 
 class Bridged:

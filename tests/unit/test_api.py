@@ -11,10 +11,7 @@ import ternhost
 from tern import card as cards
 from ternhost.run.status import END
 
-
-@pytest.fixture(autouse=True)
-def in_an_empty_directory(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("here")
 
 
 def small(**options):

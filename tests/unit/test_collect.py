@@ -28,9 +28,7 @@ EXTRACT = "AGE,HRSWORK1,SEX,MARST,REGION\n" + "".join(
 SIZES = (2, 5, 16)
 
 
-@pytest.fixture(autouse=True)
-def here(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("here")
 
 
 @pytest.fixture

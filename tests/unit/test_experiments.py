@@ -3,6 +3,7 @@
 import csv
 import json
 import math
+import pickle
 from pathlib import Path
 
 import numpy as np
@@ -36,7 +37,12 @@ SMALL = {
 def test_an_experiment_runs_and_writes_its_files(name: str, tmp_path: Path) -> None:
     heard: list[str] = []
     optimisers = list(OPTIMISERS)
-    outcome = experiments.run(name, Options(SMALL.get(name), 1, True, progress=heard.append))
+    options = Options(SMALL.get(name), 1, True, progress=heard.append, workers=1)
+    cells = experiments._module(name).cells(options)
+    assert len(pickle.loads(pickle.dumps(cells))) == len(
+        cells
+    )  # other processes can have them: see test_cells
+    outcome = experiments.run(name, options)
     assert list(OPTIMISERS) == optimisers  # rates lends its own
     assert heard
     assert outcome.lines
@@ -152,7 +158,7 @@ def test_a_mechanism_that_is_asked_for_is_compared(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     arguments = ["--dataset", "breast-cancer", "--quick", "--runs", "1", "--output", str(tmp_path)]
-    own = ["--mechanism", "pm-sub", "--window", "best", "--levels", "31"]
+    own = ["--mechanism", "pm-sub", "--window", "best", "--levels", "31", "--workers", "1"]
     assert main(["experiment", "pldp", *arguments, *own, "--json"]) == 0
     capsys.readouterr()
     with (tmp_path / "tau.csv").open(newline="") as file:
@@ -189,12 +195,20 @@ def test_a_place_that_cannot_be_written(tmp_path: Path) -> None:
 
 
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    out = tmp_path / "inference"
-    arguments = ["--dataset", "iris", "--runs", "1", "--quick", "--output", str(out), "--json"]
-    assert main(["experiment", "inference", *arguments]) == 0
+    arguments = [
+        "--dataset",
+        "diabetes",
+        "--runs",
+        "1",
+        "--quick",
+        "--output",
+        str(tmp_path / "out"),
+        "--json",
+    ]
+    assert main(["experiment", "rates", *arguments]) == 0
     result = json.loads(capsys.readouterr().out)
     assert sorted(Path(path).name for path in result["files"]) == [
-        "inference.csv", "inference.json", "inference.png",
+        "rates.csv", "rates.json", "rates.png", "summary.csv",
     ]  # fmt: skip
     assert main(["experiment", "erm", "--dataset", "nowhere", "--quick"]) == 2
     assert "no data set" in capsys.readouterr().err

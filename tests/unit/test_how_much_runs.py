@@ -10,28 +10,28 @@ pytestmark = pytest.mark.slow  # pytest starts anew in each
 ROOT = Path(__file__).parents[2]
 
 
-def collected(path, *options):
-    """The names of the tests that pytest would run."""
+FILES = ("tests/unit/test_optimal.py", "tests/unit/test_laplace_law.py")
+
+
+def collected(*options):
+    """The cases that pytest would run of FILES, by test."""
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--collect-only", *options]
-    ended = subprocess.run([*command, path], cwd=ROOT, capture_output=True, text=True, check=True)
-    return [line.partition("::")[2] for line in ended.stdout.splitlines() if "::" in line]
+    ended = subprocess.run([*command, *FILES], cwd=ROOT, capture_output=True, text=True, check=True)
+    cases = {}
+    for line in ended.stdout.splitlines():
+        test, _, case = line.partition("::")[2].partition("[")
+        cases.setdefault(test, []).append(case.rstrip("]"))
+    return cases
 
 
-def cases(names, test):
-    return [name.partition("[")[2].rstrip("]") for name in names if name.startswith(test)]
-
-
-def test_of_a_sampled_test_the_ends_are_there():
-    path, test = "tests/unit/test_optimal.py", "test_the_ends_of_the_range"
-    assert cases(collected(path), test) == ["1e-06-4", "20.0-4"]
-    assert cases(collected(path, "--exhaustive"), test) == ["1e-06-4", "0.01-3", "12.0-4", "20.0-4"]
-    assert cases(collected(path, "-k", "the_ends and 0.01", "--exhaustive"), test) == ["0.01-3"]
-
-
-def test_an_exhaustive_case_is_left_out():
-    path, test = "tests/unit/test_laplace_law.py", "test_enumerated_mass"
-    assert cases(collected(path), test) == ["1-1-7", "2-1-6"]
-    assert cases(collected(path, "--exhaustive"), test) == ["1-1-7", "2-1-6", "1-3-7"]
+def test_of_a_sampled_test_the_ends_are_there_and_an_exhaustive_case_is_left_out():
+    sampled, exhaustive = "test_the_ends_of_the_range_of_epsilon", "test_enumerated_mass_is_within_the_law"
+    usual, whole = collected(), collected("--exhaustive")
+    assert usual[sampled] == ["1e-06-4", "20.0-3"]
+    assert whole[sampled] == ["1e-06-4", "0.01-3", "12.0-4", "20.0-4", "20.0-3"]
+    assert usual[exhaustive] == ["1-1-7", "2-1-6"]
+    assert whole[exhaustive] == ["1-1-7", "2-1-6", "1-3-7"]
+    assert collected("-k", "the_ends and 0.01", "--exhaustive")[sampled] == ["0.01-3"]
 
 
 @pytest.mark.parametrize(("options", "there"), [((), False), (("--exhaustive",), True)])

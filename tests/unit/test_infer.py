@@ -16,10 +16,7 @@ from ternhost.learn import softmax
 from ternhost.learn.base import Audience, Standing
 from ternhost.learn.infer import Infer, Options
 
-
-@pytest.fixture(autouse=True)
-def here(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("here")
 
 
 def test_simulated_clients_score_beside_the_exact_result():

@@ -172,6 +172,14 @@ def test_summary_shows_the_true_epsilon() -> None:
     assert found["accounting"]["epsilon_user_level"] == 4
 
 
+@pytest.mark.parametrize("eval_type", [softmax.SILHOUETTE_SCORE, softmax.CALINSKI_HARABASZ_SCORE])
+def test_the_order_of_reports_changes_no_bit_of_a_score(eval_type: str) -> None:
+    source = np.random.default_rng(1)
+    vectors = np.round(source.normal(size=(24, 3)) * 1000) / 1024
+    orders = [source.permutation(24) for _ in range(50)]
+    assert len({softmax.score(eval_type, vectors[own], vectors[own].argmax(axis=1)) for own in orders}) == 1
+
+
 def test_one_cluster_has_no_score() -> None:
     assert softmax.score("SILHOUETTE_SCORE", np.zeros((5, 2)), [1] * 5) is None
     assert softmax.score("SILHOUETTE_SCORE", np.zeros((3, 2)), [0, 1, 2]) is None

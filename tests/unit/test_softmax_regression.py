@@ -14,10 +14,7 @@ from ternhost.learn.base import ALGORITHMS, Audience
 from ternhost.run.report import page as report
 from ternhost.run.report import training
 
-
-@pytest.fixture(autouse=True)
-def elsewhere(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("here")
 
 
 @pytest.mark.parametrize(

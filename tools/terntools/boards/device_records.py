@@ -49,7 +49,8 @@ def _run(args: argparse.Namespace) -> int:
     if rows is not None:
         provision.check_fits(rows)
     port = devices.resolve(args.board)
-    speaks = rows is not None and devices.identify(port).tern is not None
+    # It may just have been started again, by this command: what is written there is checked all the same.
+    speaks = rows is not None and devices.identify(port, deploy.HELLO_WAIT).tern is not None
     with records.opened(port) as repl:
         with Bar("reading records") as bar:
             held = _read(repl, bar, damaged=args.clear and not args.output)
@@ -123,15 +124,15 @@ def _write(path: Path, rows: Rows | None, classes: bool) -> None:
 
 
 def _told(result: dict[str, Any]) -> str:
-    told = []
+    parts = []
     if result["records"]:
-        told.append(f"{result['records']} records of {result['features']} features in {result['source']}")
+        parts.append(f"{result['records']} records of {result['features']} features in {result['source']}")
         if result["output"]:
-            told[0] += f", written to {result['output']}"
+            parts[0] += f", written to {result['output']}"
     elif not result["cleared"] or result["output"]:
-        told.append("no records")
+        parts.append("no records")
     if result["cleared"]:
-        told.append("what its program had collected is removed")
+        parts.append("what its program had collected is removed")
     if result["filled"]:
-        told.append(f"{result['filled']} records put there")
-    return f"{result['port']}: " + "; ".join(told)
+        parts.append(f"{result['filled']} records put there")
+    return f"{result['port']}: " + "; ".join(parts)
