@@ -1,7 +1,7 @@
-"""The aggregator: what becomes of every frame that devices send.
+"""The aggregator: checks and counts the frames of devices.
 
-It does no input or output but to the store: a driver hands it frames in batches with the time, and sends what it
-is told to. So one core serves serial ports and brokers, and is tested without either. Nothing is counted before
+Its only input and output is the store: a driver passes it batches of frames with the time, and sends the frames that
+it returns. So one core serves serial ports and brokers, and is tested without either. A report is counted only after
 the store has committed it.
 """
 
@@ -33,7 +33,7 @@ from ternhost.count.rounds import (
 )
 from ternhost.errors import UsageError
 
-# Not the last word: the same request, sent again, or later, or to this device alone, may be answered.
+# Not final: the device may answer the same request when it is repeated, comes later, or is sent to it alone.
 _UNREAD = (wire.ERR_FRAME, wire.ERR_TAG, wire.ERR_TOO_SOON, wire.ERR_AHEAD)
 
 _SYMBOLS_AT = frames.end_of(wire.REPORT_FIELDS)
@@ -45,7 +45,7 @@ _rows_of = struct.Struct(wire.REPORTS_FIELDS).unpack_from
 
 @dataclass
 class Accepted:
-    """What a batch of frames said: (round, device) of new reports, refusals, and requests that were not understood."""
+    """The content of a batch of frames: (round, device) of new reports, refusals, and unread requests."""
 
     reports: list[tuple[int, int]] = field(default_factory=list)
     refusals: list[Refusal] = field(default_factory=list)
@@ -54,17 +54,17 @@ class Accepted:
 
 @dataclass
 class Statistics:
-    """What became of all that was given to `Aggregator.accept`: of each report, and of each frame that holds none."""
+    """Outcomes of the input of `Aggregator.accept`, by report, and by frame where a frame holds none."""
 
     accepted: int = 0
-    duplicate: int = 0  # this device has reported in this round already: repeated, or replayed
-    late: int = 0  # the round has ended, or was never asked
+    duplicate: int = 0  # a second report of this device in this round: repeated or replayed
+    late: int = 0  # the round has ended, or was never opened
     unknown: int = 0  # no such device
-    unasked: int = 0  # the device was not asked in this round
-    forged: int = 0  # the tag does not verify: made with another key, or in answer to another question
-    damaged: int = 0  # not a frame, or with fields out of bounds
+    unasked: int = 0  # the device is not part of this round
+    forged: int = 0  # the tag does not verify: another key, or the answer to another question
+    damaged: int = 0  # not a frame, or fields out of bounds
     refused: int = 0  # an ERROR that ends a device's part in the round
-    unread: int = 0  # an ERROR that says that a frame was damaged on its way down: ask again
+    unread: int = 0  # an ERROR after a frame that was damaged on its way to the device: ask again
 
 
 @dataclass
@@ -79,7 +79,7 @@ class _Taken:
 
 
 class Store(Protocol):
-    """What an aggregator needs of a store (`ternhost.store.store`): each method raises StorageError."""
+    """The methods of a store (`ternhost.store.store`) that an aggregator uses: each raises StorageError."""
 
     def keys(self) -> Mapping[int, bytes]: ...
     def keys_before(self, asked: Round) -> Mapping[int, bytes]: ...
@@ -102,7 +102,7 @@ class Aggregator:
 
     @property
     def devices(self) -> Collection[int]:
-        """Every device whose key is known."""
+        """All devices with a known key."""
         return self._keyring.by_device.keys()
 
     def key(self, device: int) -> bytes | None:
@@ -122,10 +122,10 @@ class Aggregator:
         deadline: float | None = None,
         run: str | None = None,
     ) -> None:
-        """Begin a round that asks each cohort's devices its question, and write it down before anybody hears of it.
+        """Open a round with a question to the devices of each cohort, and store it before a request is sent.
 
         `number` must be larger than any before. `quorum` reports (default: all) or `deadline` seconds from `now` end
-        it. Raises UsageError for what no frame can carry, and StorageError.
+        it. Raises UsageError for a question that no frame can carry, and StorageError.
         """
         if number <= self._last:
             raise UsageError(f"round {number} is not after round {self._last}", hint="count rounds upwards")
@@ -148,10 +148,10 @@ class Aggregator:
         self._last = number
 
     def resume(self, now: float, run: str | None = None) -> list[int]:
-        """Take up the rounds that the store holds open, with the reports accepted so far; return their numbers.
+        """Continue the open rounds of the store with the reports accepted so far; return their numbers.
 
-        run: only those that it has asked, or nobody by name.
-        A deadline begins again, since nobody knows how long the host was gone.
+        run: only the rounds of this run and those without a run. Deadlines start anew, since the duration of the
+        interruption is not known.
         """
         self._keyring = Keyring(self._store.keys())
         for asked in self._store.open_rounds():
@@ -173,65 +173,64 @@ class Aggregator:
         return self.in_flight()
 
     def unanswered(self, number: int) -> list[int]:
-        """The devices asked in a round that have neither reported nor refused nor been given up, ascending."""
+        """The devices of a round that have neither reported nor refused nor been given up, ascending."""
         round_ = self._rounds[number]
         waiting: list[int] = round_.members.ids[round_.answers == WAITING].tolist()
         return waiting
 
     def reports(self, number: int) -> int:
-        """How many reports a round in flight has so far."""
+        """The number of reports of an open round so far."""
         return self._rounds[number].reports
 
     def asked(self, number: int) -> int:
-        """How many devices were asked in a round in flight."""
+        """The number of devices of an open round."""
         return len(self._rounds[number].members)
 
     def for_all(self, number: int) -> bool:
-        """Whether a round in flight asks every device the same, so that it can be announced."""
+        """Whether an open round has one question for every device, so that it can be announced."""
         round_ = self._rounds[number]
         every = self._keyring.members.ids
         return len(round_.cohorts) == 1 and bool(np.all(round_.members.find(every) >= 0))
 
     def progress(self, number: int) -> tuple[int, int]:
-        """How many reports and how many refusals a round in flight has so far."""
+        """The numbers of reports and of refusals of an open round so far."""
         round_ = self._rounds[number]
         return round_.reports, len(round_.refusals)
 
     def request(self, number: int, device: int) -> bytes:
-        """The ROUND frame for a device: the same bytes whenever it is asked for."""
+        """The ROUND frame for a device: always the same bytes."""
         return self._rounds[number].request(device)[0]
 
     def costs(self, number: int, devices: Sequence[int]) -> list[int]:
-        """What an answer in a round in flight costs each of these devices, which are asked; micro-epsilon."""
+        """The cost of a report for each of these devices of an open round, micro-epsilon."""
         costs: list[int] = self._rounds[number].costs(integers(devices)).tolist()
         return costs
 
     def announcement(self, number: int) -> bytes:
-        """The ROUND frame for the whole fleet (wire.md), of a round of one cohort; without its tag."""
+        """The ROUND frame for the whole fleet (wire.md) in a round of one cohort, without its tag."""
         (cohort,) = self._rounds[number].cohorts
         return round_start(wire.FLEET) + cohort.body
 
     def reload_keys(self) -> None:
-        """Take the keys from the store anew; of devices that have none any more nothing is expected."""
+        """Read the keys from the store again, and give up devices whose keys were revoked."""
         self._keyring = Keyring(self._store.keys())
         self._look_for_revoked()
 
     def _look_for_revoked(self) -> None:
         for round_ in self._rounds.values():
-            # Also of one that has a key again: this round was asked under the one before.
+            # A device with a new key stays revoked in this round, which was opened with its former key.
             round_.revoked |= self._keyring.members.find(round_.members.ids) < 0
             round_.give_up(np.flatnonzero(round_.revoked))
 
     def accept(self, batch: Iterable[bytes], now: float) -> Accepted:
-        """Take frames of devices, in any order; commit the new reports, then count them.
+        """Accept frames of devices in any order: commit the new reports, then count them.
 
-        Raises StorageError, and then has counted nothing of the batch: the devices, asked again, send the same
-        bytes again. A report that comes after its round's deadline is late even if `tick` was not called yet.
+        Raises StorageError, and then has counted nothing of the batch: the devices send the same bytes again when they
+        are asked again. A report after the deadline of its round is late even before the call of `tick`.
         """
         result = Accepted()
-        rows: dict[
-            tuple[int, int], list[bytes]
-        ] = {}  # by round and bytes of symbols, each as in a REPORTS frame
+        # By round and bytes of symbols: rows of REPORTS frames.
+        rows: dict[tuple[int, int], list[bytes]] = {}
         for frame in batch:
             try:
                 kind = frames.kind(frame)
@@ -263,7 +262,7 @@ class Aggregator:
         return result
 
     def _take_rows(self, number: int, rows: batches.Bytes, now: float) -> list[_Taken]:
-        # What is new among reports of one round: rows of a REPORTS frame, of equal size.
+        # The new ones among reports of one round: rows of a REPORTS frame, of equal size.
         round_ = self._rounds.get(number)
         statistics = self.statistics
         if round_ is None or (round_.ends is not None and now >= round_.ends):
@@ -309,7 +308,7 @@ class Aggregator:
 
     def _take_error(self, frame: bytes, result: Accepted) -> None:
         device, number = frames.address(frame)
-        if device == wire.BOARD:  # its word about a device proves nothing
+        if device == wire.BOARD:  # a board cannot speak for a device
             result.unread.append(Refusal(*host_frames.decode_error(frame, b"")))
             self.statistics.unread += 1
             return
@@ -335,15 +334,15 @@ class Aggregator:
                 result.refusals.append(refusal)
 
     def give_up(self, number: int, devices: Iterable[int]) -> None:
-        """Expect no answer of these devices; a report that comes nevertheless, before the round ends, counts."""
+        """Stop waiting for these devices; their reports still count until the round ends."""
         round_ = self._rounds[number]
         places = round_.members.find(integers(devices))
         round_.give_up(places[places >= 0])
 
     def tick(self, now: float) -> list[RoundResult]:
-        """Close the rounds that have ended by now and return what they told; what still comes for them is late.
+        """Close the rounds that have ended by now and return their results; further reports for them are late.
 
-        They stay open in the store until `Store.end_run_round`: a host that dies before resumes them as they are.
+        They stay open in the store until `Store.end_run_round`, so that a host that dies before resumes them.
         """
         ended = [(round_, how) for round_ in self._rounds.values() if (how := round_.ended(now))]
         for round_, _ in ended:

@@ -1,7 +1,7 @@
-"""What the device library does for one report, for a batch of them at once: check tags, choose coordinates, unpack.
+"""Tags, coordinates and symbols of whole batches of reports.
 
-Each function here equals its twin of the device library (frames.verify, coordinates.choose, host_frames.unpack), byte
-for byte; they are here because a host takes hundreds of thousands of reports a second.
+Each function equals its twin in the device library (frames.verify, coordinates.choose, host_frames.unpack) byte for
+byte, and is fast enough for hundreds of thousands of reports a second.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def hashes(*columns: Bytes | bytes) -> Bytes:
 
 
 def verify(questions: Bytes, number: int, devices: Bytes, packed: Bytes, tags: Bytes) -> Flags:
-    """Which reports carry the right tag; all arrays are n x bytes, `questions` the digests of what was asked."""
+    """Which reports have a valid tag; all arrays are n x bytes, `questions` are the digests of the requests."""
     answer_keys = questions[:, wire.TAG_BYTES : wire.COORDINATES_AT]
     right = hashes(answer_keys, bytes((wire.REPORT,)), devices, number.to_bytes(4, "little"), packed)
     right = right[:, : wire.TAG_BYTES]
@@ -91,13 +91,13 @@ def _choose_one(question: bytes, d: int, k: int) -> list[int]:
 
 @lru_cache(maxsize=64)
 def packed_size(base: int, k: int) -> int:
-    """frames.packed_size, remembered."""
+    """frames.packed_size, cached."""
     size: int = frames.packed_size(base, k)
     return size
 
 
 def unpack(packed: Bytes, k: int, base: int) -> tuple[Integers, Flags]:
-    """The k symbols below `base` of every row of `packed` (n x packed_size) as n x k; and which rows are in order."""
+    """The k symbols below `base` of every row of `packed` (n x packed_size) as n x k; and which rows are valid."""
     at_once = 1
     while base ** (at_once + 1) <= _LIMB and at_once < k:
         at_once += 1

@@ -1,8 +1,8 @@
 """Counts of symbols -> unbiased means with confidence intervals.
 
-All that a round leaves behind is a count matrix a card: `counts[i, j]`, how often symbol j was reported for
-coordinate i. Count matrices of one card merge by addition. A mean is over the reporters of that coordinate; since
-which coordinates a device reports depends on no data, it estimates the mean of all devices without bias.
+A round yields a count matrix for each card: `counts[i, j]` is how often symbol j was reported for coordinate i. Count
+matrices of one card merge by addition. A mean is over the reporters of its coordinate. The choice of coordinates
+depends on no data, so it estimates the mean of all devices without bias.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ _AT_ONCE = 1 << 21  # hashes in hand
 
 @dataclass(frozen=True)
 class Estimate:
-    """Means in [-1, 1] units of d coordinates; `nan` where nobody reported.
+    """Means of d coordinates in units of [-1, 1]; `nan` where there are no reports.
 
-    `low` and `high` bound a normal confidence interval, `standard_error` is what they were made from, `reports` how
-    many reports each mean rests on. Means are not clamped: that would bias them.
+    `low` and `high` bound a normal confidence interval from `standard_error`; `reports` is the number of reports behind
+    each mean. Means are not clamped, since that would bias them.
     """
 
     mean: Floats
@@ -55,7 +55,7 @@ class Estimate:
     confidence: float = 0.95
 
     def summary(self) -> dict[str, Any]:
-        """For JSON: lists a coordinate long, with None where nobody reported."""
+        """For JSON: a list by coordinate for each field, with None where there are no reports."""
         return {
             "confidence": self.confidence,
             **{
@@ -91,9 +91,9 @@ def symbol_values(card: Card) -> Floats:
 
 @dataclass(frozen=True)
 class Magnitude:
-    """What tells |x| from the reports of a card: the mean of `scores` over reported symbols is about that of |x|.
+    """Estimates |x| from the reports of a card: the mean of `scores` over reported symbols is about the mean of |x|.
 
-    deviation: the standard deviation of the score of one report, at most over x.
+    deviation: the largest standard deviation of the score of one report, over all x.
     """
 
     scores: Floats
@@ -118,7 +118,7 @@ def _magnitude(data: bytes) -> Magnitude | None:
 
 
 def magnitude(card: Card) -> Magnitude | None:
-    """How the reports of `card` tell the mean of |x|; None for one that tells it badly or not at all, as Duchi's."""
+    """The estimator of the mean of |x| from reports of `card`; None where it is poor or impossible, as for Duchi's."""
     return _magnitude(bytes(card.data))
 
 
@@ -188,7 +188,7 @@ def combine(
 
 
 def share_interval(share: float, n: int, confidence: float = 0.95) -> tuple[float, float]:
-    """The interval of Wilson (1927) for a share that was seen in n trials: right also near 0, near 1, and for few."""
+    """The interval of Wilson (1927) for a share observed in n trials: valid near 0, near 1, and for few trials."""
     z = NormalDist().inv_cdf((1 + confidence) / 2)
     middle = (share + z * z / (2 * n)) / (1 + z * z / n)
     half = z / (1 + z * z / n) * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
@@ -199,10 +199,10 @@ def share_interval(share: float, n: int, confidence: float = 0.95) -> tuple[floa
 
 
 def frequency_law(card: Card, hashed: bool = False) -> tuple[float, float]:
-    """How likely a report speaks for the category of its sender, and how likely for any other one.
+    """The probabilities that a report supports the category of its sender, and any other category.
 
-    It speaks for the category that it names, by generalised randomised response (a window card with W = 1); where
-    categories were hashed (arithmetic.md), for all whose hash it names: optimised local hashing. Both are pure
+    In generalised randomised response (a window card with W = 1) a report supports the category that it names; with
+    hashed categories (arithmetic.md), all categories whose hash it names: optimised local hashing. Both are pure
     protocols (Wang et al., USENIX Security 2017). Raises ValueError for any other card.
     """
     if card.shape != cards.WINDOW or card.window != 1:
@@ -219,17 +219,17 @@ def frequency_law(card: Card, hashed: bool = False) -> tuple[float, float]:
 def frequency_variance(card: Card, categories: int, hashed: bool = False) -> float:
     """The variance of one report's estimate of a frequency, where all of so many categories are equally frequent."""
     same, other = frequency_law(card, hashed)
-    spoken = other + (same - other) / categories
-    return spoken * (1 - spoken) / (same - other) ** 2
+    support = other + (same - other) / categories
+    return support * (1 - support) / (same - other) ** 2
 
 
 def supports(devices: npt.ArrayLike, symbols: Counts, number: int, buckets: int, categories: int) -> Counts:
-    """How many reports (n symbols of n devices) to the round of that number speak for each category, all hashed."""
+    """The number of hashed reports (n symbols of n devices) in the round `number` that support each category."""
     ids, total = np.asarray(devices, np.int64), np.zeros(categories, np.int64)
     step = max(1, _AT_ONCE // categories)
     for start in range(0, len(ids), step):
-        own = vectorised.hashes(ids[start : start + step], number)
-        named = vectorised.hashed(own, np.arange(categories)[None], buckets)
+        hashes = vectorised.hashes(ids[start : start + step], number)
+        named = vectorised.hashed(hashes, np.arange(categories)[None], buckets)
         total += np.count_nonzero(named == symbols[start : start + step, None], axis=0)
     return total
 
@@ -248,30 +248,29 @@ def frequencies(card: Card, counts: npt.ArrayLike) -> Floats:
 def combine_frequencies(
     classes: Sequence[tuple[Card, npt.ArrayLike, int | None]], *, confidence: float = 0.95
 ) -> Estimate:
-    """Unbiased frequencies of c categories from what the reports of classes of devices say (personalised budgets).
+    """Unbiased frequencies of c categories from the reports of several classes of devices (personalised budgets).
 
-    A class: its card, how many reports speak for each category, and of how many, where categories were hashed (None:
-    they were not). Its weight is its reports over the variance of one at a frequency of 0. nan where nobody reported.
+    A class: its card, the number of reports that support each category, and the number of reports where categories were
+    hashed (None: they were not). Its weight is its reports over the variance of one report at a frequency of 0. nan
+    where there are no reports.
     """
     mean, variance = np.zeros((2, len(np.asarray(classes[0][1]))))
     weight, reports = np.float64(0), 0
     for card, counts, hashed in classes:
-        spoken = np.asarray(counts, np.int64)
-        n = int(spoken.sum()) if hashed is None else hashed
+        supported = np.asarray(counts, np.int64)
+        n = int(supported.sum()) if hashed is None else hashed
         if not n:
             continue
         same, other = frequency_law(card, hashed is not None)
-        share = spoken / n
-        own = n * (same - other) ** 2 / (other * (1 - other))
-        likely = np.clip(
-            share, other, same
-        )  # a report speaks for a category with a probability between these
-        each = likely * (1 - likely) if n >= _LARGE else 0.25
-        mean += own * (share - other) / (same - other)
-        variance += own**2 * each / n / (same - other) ** 2
-        weight, reports = weight + own, reports + n
+        share = supported / n
+        class_weight = n * (same - other) ** 2 / (other * (1 - other))
+        probability = np.clip(share, other, same)  # of a report to support a category
+        each = probability * (1 - probability) if n >= _LARGE else 0.25
+        mean += class_weight * (share - other) / (same - other)
+        variance += class_weight**2 * each / n / (same - other) ** 2
+        weight, reports = weight + class_weight, reports + n
     with np.errstate(invalid="ignore"):
         mean, error = mean / weight, np.sqrt(variance) / weight
     half = NormalDist().inv_cdf((1 + confidence) / 2) * error
-    told = np.full(len(mean), reports)
-    return Estimate(mean, error, mean - half, mean + half, told, EMPIRICAL, confidence)
+    each_reports = np.full(len(mean), reports)
+    return Estimate(mean, error, mean - half, mean + half, each_reports, EMPIRICAL, confidence)

@@ -1,4 +1,4 @@
-"""Sets of devices, and their keys, as arrays: what is done for a device is done for thousands at once."""
+"""Sets of devices and their keys as arrays, so that thousands of devices are handled at once."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ def integers(devices: Devices) -> Integers:
 
 
 def id_bytes(devices: Integers) -> npt.NDArray[np.uint8]:
-    """Device ids as frames have them, n x 4."""
+    """Device ids in the format of frames, n x 4."""
     return devices.astype("<u4").view(np.uint8).reshape(-1, 4)
 
 
 class Members:
-    """Distinct devices, ascending in `ids`, and the place of each there."""
+    """Distinct devices, ascending in `ids`, and their indices."""
 
     def __init__(self, devices: Devices) -> None:
         """Raises ValueError where a device is named twice."""
@@ -48,7 +48,7 @@ class Members:
         return len(self.ids)
 
     def find(self, devices: Integers) -> Positions:
-        """Where each of these devices is in `ids`; -1 where it is not."""
+        """The index of each of these devices in `ids`; -1 for others."""
         ids = self.ids
         if self._in_a_row:
             at: Positions = devices - ids[0]
@@ -72,9 +72,10 @@ class Keyring:
 
 
 def pack_ids(devices: Devices) -> bytes:
-    """Device ids in their order, in few bytes: a fleet with ids in a row takes some hundred, however large it is.
+    """Pack device ids in their order into few bytes: consecutive ids take some hundred bytes, however many they are.
 
-    Their differences (modulo 2**32, the first to 0), all lowest bytes first, then the next ones, and so on, deflated.
+    Format: their differences (modulo 2**32, the first to 0), all lowest bytes first, then the next ones, and so on,
+    deflated.
     """
     differences = np.diff(integers(devices), prepend=0).astype("<u4")
     planes = differences.view(np.uint8).reshape(-1, 4).T.tobytes()
@@ -83,7 +84,7 @@ def pack_ids(devices: Devices) -> bytes:
 
 
 def inflate(packed: bytes, most: int) -> bytes:
-    """What was deflated, of bytes that somebody else has sent. Raises ValueError beyond `most` bytes, or for others."""
+    """Inflate untrusted bytes. Raises ValueError for more than `most` bytes and for invalid data."""
     stream = zlib.decompressobj()
     try:
         data = stream.decompress(packed, most + 1)
@@ -95,7 +96,7 @@ def inflate(packed: bytes, most: int) -> bytes:
 
 
 def unpack_ids(packed: bytes, most: int | None = None) -> array[int]:
-    """The ids that `pack_ids` packed. most: raise ValueError for more, or for what it never packs."""
+    """The ids that `pack_ids` packed. most: raise ValueError for more ids and for invalid data."""
     data = zlib.decompress(packed) if most is None else inflate(packed, 4 * most)
     planes = np.frombuffer(data, np.uint8).reshape(4, -1)
     differences = np.ascontiguousarray(planes.T).view("<u4")

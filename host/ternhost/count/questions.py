@@ -1,4 +1,4 @@
-"""What a cohort is asked, and the ROUND frames (wire.md) that say so."""
+"""The questions to cohorts, and their ROUND frames (wire.md)."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _BODY_AT = 5  # a ROUND frame is `type u8 | device u32 | body | tag`
 
 @dataclass(frozen=True)
 class Question:
-    """What a cohort is asked: the fields of a ROUND (wire.md) without the device and the round.
+    """The question to a cohort: the fields of a ROUND (wire.md) without the device and the round.
 
-    `parameters` are classes x d int16 mantissas of `2**exponent`; for a collection, d times whether a feature is asked
-    for. `batch` 0 means all records; `local` is (epochs, rate, tau) for local training; values are multiplied by
-    2**`range`. `categories`: how many a hashed answer may stand for; that is for the host, and no frame says it.
+    `parameters` are classes x d int16 mantissas of `2**exponent`; for a collection, d flags that select features.
+    `batch` 0 means all records; `local` is (epochs, rate, tau) for local training; values are multiplied by 2**`range`.
+    `categories`: the number that a hashed answer may stand for; only the host uses it, and no frame holds it.
     """
 
     model: int
@@ -38,8 +38,7 @@ class Question:
 
 @dataclass(frozen=True)
 class Averaged:
-    """What a run has learned, for use on devices: of the model 1, 2, 3 or 4 (softmax), classes x d int16 mantissas of
-    `2**exponent`."""
+    """A learned model for devices: model 1, 2, 3 or 4 (softmax), classes x d int16 mantissas of `2**exponent`."""
 
     model: int
     parameters: Sequence[int]
@@ -51,7 +50,7 @@ class Averaged:
         return np.array(self.parameters, np.float64) * 2.0**self.exponent
 
     def frame(self, number: int, key: bytes, device: int = wire.FLEET) -> bytes:
-        """The MODEL (wire.md), made after that round, under the key of the fleet or of that device."""
+        """The MODEL frame (wire.md) after that round, under the key of the fleet or of that device."""
         out = bytearray(wire.MAX_FRAME)
         n = host_frames.encode_model(
             out, key, device, number, self.model, self.parameters, self.exponent, self.classes
@@ -65,24 +64,12 @@ def round_start(device: int) -> bytes:
 
 
 def round_body(number: int, question: Question) -> bytes:
-    """All of a ROUND frame between the device and the tag. Raises UsageError for what no frame can carry."""
+    """The part of a ROUND frame between the device and the tag. Raises UsageError where no frame can carry it."""
     out = bytearray(wire.MAX_FRAME)
     try:
-        n = host_frames.encode_round(
-            out,
-            bytes(wire.KEY_BYTES),
-            1,
-            number,
-            question.model,
-            question.parameters,
-            question.card,
-            question.k,
-            question.exponent,
-            question.range,
-            question.classes,
-            question.batch,
-            question.local,
-        )
+        model = question.model, question.parameters, question.card, question.k, question.exponent
+        rest = question.range, question.classes, question.batch, question.local
+        n = host_frames.encode_round(out, bytes(wire.KEY_BYTES), 1, number, *model, *rest)
         if n > wire.MAX_FRAME:
             raise frames.FrameError(wire.ERR_FRAME, "d and the card are too long together")
         cards.decode(question.card)
@@ -92,14 +79,14 @@ def round_body(number: int, question: Question) -> bytes:
 
 
 def decode_body(body: bytes) -> frames.Round:
-    """A cohort's question, from its body in the store."""
+    """The question of a cohort from its stored body."""
     asked = frames.Round()
     asked.decode(round_start(1) + body + bytes(wire.TAG_BYTES))
     return asked
 
 
 def question_of(asked: frames.Round) -> Question:
-    """What a decoded ROUND asks."""
+    """The question of a decoded ROUND."""
     collects = wire.VALUES <= asked.model <= wire.CATEGORIES
     return Question(
         asked.model,
@@ -115,16 +102,16 @@ def question_of(asked: frames.Round) -> Question:
 
 
 def cost_of(asked: frames.Round) -> int:
-    """What an answer costs a device, micro-epsilon."""
+    """The cost of a report, micro-epsilon."""
     epsilon: int = cards.decode(asked.card).epsilon
     return epsilon if asked.model == wire.SOFTMAX else epsilon * int(asked.k)
 
 
 def report_bytes(symbols: int) -> int:
-    """How long a REPORT frame is whose packed symbols take so many bytes."""
+    """The length of a REPORT frame with so many bytes of packed symbols."""
     return 1 + 8 + symbols + wire.TAG_BYTES  # type, device and round
 
 
 def request_bytes(question: Question) -> int:
-    """How long the ROUND frame of a question is."""
+    """The length of the ROUND frame of a question."""
     return _BODY_AT + len(round_body(1, question)) + wire.TAG_BYTES

@@ -1,4 +1,4 @@
-"""Rounds: one in flight, as its reports come in, and what it has told when it has ended."""
+"""Rounds: open ones, with the counts of their reports, and the results of ended ones."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from ternhost.count.members import Integers, Keyring, Members, Positions, id_byt
 from ternhost.count.questions import Question, cost_of, decode_body, question_of, round_body, round_start
 
 # How a round ends.
-COMPLETE = "complete"  # every device asked has reported, refused or been given up
+COMPLETE = "complete"  # every device has reported, refused or been given up
 QUORUM = "quorum"
 DEADLINE = "deadline"
 
-# What has become of the question to a device; 0 as long as its round waits for it.
+# States of the request to a device; 0 while its round waits for it.
 WAITING, REPORTED, REFUSED, GIVEN_UP = range(4)
 
 Counts = npt.NDArray[np.int64]
@@ -28,9 +28,9 @@ Counts = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Cohort:
-    """Devices that are asked for the same thing in a round.
+    """The devices of a round that get the same question.
 
-    `body` is all of the ROUND frame between the device and the tag: it is what the frames are built from.
+    `body` is the part of the ROUND frame between the device and the tag, from which the frames are built.
     """
 
     body: bytes
@@ -39,13 +39,13 @@ class Cohort:
 
 @dataclass(frozen=True)
 class Round:
-    """A round as it was asked: `quorum` reports end it, and so does `deadline` (seconds; None: never)."""
+    """A round: `quorum` reports or the `deadline` (seconds; None: never) end it."""
 
     number: int
     cohorts: Sequence[Cohort]
     quorum: int
     deadline: float | None = None
-    run: str | None = None  # that asks it
+    run: str | None = None  # its run
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class Reports:
 
 @dataclass(frozen=True)
 class Refusal:
-    """A device's answer that it will not report, and why (an error code of wire.py); device 0 is the board."""
+    """The refusal of a device to report, with the reason (an error code of wire.py); device 0 is the board."""
 
     device: int
     round: int
@@ -82,11 +82,11 @@ class Answers:
 
 @dataclass(frozen=True)
 class CohortCounts:
-    """How often each symbol was reported for each coordinate: `counts` is d x card.symbols, `reports` their number, of
+    """How often each symbol was reported for each coordinate: `counts` is d x card.symbols, from `reports` reports of
     `asked` devices.
 
-    `question` is what was asked; `answers` is there where the reports of single devices were wanted, or, of hashed
-    answers, only how many of them speak for each category (`supports`).
+    `answers`: the reports of single devices, where they are needed; of hashed answers only the number that supports
+    each category (`supports`).
     """
 
     card: cards.Card
@@ -101,9 +101,9 @@ class CohortCounts:
 
 @dataclass(frozen=True)
 class Tally:
-    """A cohort: how many of its devices were `asked` what, and how many reported.
+    """The stored counts of a cohort with `asked` devices and `reports` reports.
 
-    body: all of its ROUND frame between the device and the tag. counts: d x symbols, as of CohortCounts.
+    body: the part of its ROUND frame between the device and the tag. counts: d x symbols, as in CohortCounts.
     """
 
     body: bytes
@@ -118,7 +118,7 @@ class Tally:
 
 @dataclass(frozen=True)
 class RoundResult:
-    """A round that has ended: all that it has told, cohort by cohort."""
+    """The result of an ended round, by cohort."""
 
     number: int
     ended: str
@@ -129,22 +129,24 @@ class RoundResult:
 
     @property
     def reasons(self) -> dict[str, int]:
-        """How often devices refused, by the name of the error, the most frequent first."""
-        return dict(Counter(wire.error_name(own.code) for own in self.refusals.values()).most_common())
+        """The number of refusals by the name of the error, the most frequent first."""
+        return dict(
+            Counter(wire.error_name(refusal.code) for refusal in self.refusals.values()).most_common()
+        )
 
     @property
     def tallies(self) -> list[Tally]:
-        """What a store keeps of its cohorts."""
+        """The counts of the cohorts for the store."""
         return [
-            Tally(round_body(self.number, own.question), own.asked, own.reports, own.counts)
-            for own in self.cohorts
+            Tally(round_body(self.number, cohort.question), cohort.asked, cohort.reports, cohort.counts)
+            for cohort in self.cohorts
         ]
 
 
 def with_answers(
     result: RoundResult, accepted: Sequence[Reports], devices_by_cohort: Sequence[Sequence[int] | Integers]
 ) -> RoundResult:
-    """The same result with the reports of single devices. accepted: of this round, as a store keeps them."""
+    """The same result with the reports of single devices. accepted: the reports of this round from the store."""
     cohorts = []
     for cohort, asked in zip(result.cohorts, devices_by_cohort, strict=True):
         members = Members(asked)
@@ -163,10 +165,10 @@ def with_answers(
 
 
 class CohortInFlight:
-    """A cohort of a round: what it is asked, and the counts of what it has reported."""
+    """A cohort of an open round: its question and the counts of its reports."""
 
     def __init__(self, body: bytes, devices: int = 0) -> None:
-        """devices: how many are asked."""
+        """devices: their number."""
         self.body = body
         self._devices = devices
         asked = decode_body(body)
@@ -177,21 +179,21 @@ class CohortInFlight:
         self.size = self.d * self.card.symbols
         self.counts: Counts = np.zeros(self.size, np.int64)
         self.reports = 0
-        self.cost = cost_of(asked)  # of an answer, micro-epsilon
+        self.cost = cost_of(asked)  # of a report, micro-epsilon
         self.payload_bytes = batches.packed_size(self.card.symbols, self.k)
 
     def unpack(self, packed: batches.Bytes) -> tuple[Integers, batches.Flags]:
-        """The symbols of reports (reports x k), and which reports are in order: none where they have another size."""
+        """The symbols of reports (reports x k), and which reports are valid: none where their size is wrong."""
         if packed.shape[1] != self.payload_bytes:
             return np.zeros((len(packed), self.k), np.int64), np.zeros(len(packed), bool)
         return batches.unpack(packed, self.k, self.card.symbols)
 
     def digests(self, keys: batches.Bytes, devices: Integers) -> batches.Bytes:
-        """The digests (n x 32) of what these devices (n) with these keys (n x 32) are asked (wire.md)."""
+        """The digests (n x 32) of the requests to these devices (n) with these keys (n x 32) (wire.md)."""
         return batches.hashes(keys, bytes((wire.ROUND,)), id_bytes(devices), self.body)
 
     def cells(self, digests: batches.Bytes, symbols: Integers) -> Integers:
-        """The cells of the count matrix that reports of these symbols add one to (reports x k)."""
+        """The cells (reports x k) of the count matrix that these symbols increment."""
         chosen = batches.choose(digests, self.d, self.k)
         cells: Integers = chosen * np.int64(self.card.symbols) + symbols
         return cells
@@ -202,22 +204,22 @@ class CohortInFlight:
         self.reports += len(cells)
 
     def result(self) -> CohortCounts:
-        """What it has told so far."""
+        """The counts so far."""
         counts = self.counts.reshape(self.d, self.card.symbols).copy()
         return CohortCounts(self.card, self.k, counts, self.reports, self.question, asked=self._devices)
 
 
 class RoundInFlight:
-    """A round that has not ended: who was asked what, and who has answered.
+    """An open round: its devices, their questions, and who has answered.
 
-    A device has a place: where it is in `members`. `answers` says, by place, what has become of the question, and
-    `cohort_at` to which cohort it belongs.
+    The place of a device is its index in `members`. By place, `answers` is the state of its request and `cohort_at` its
+    cohort.
     """
 
     def __init__(self, asked: Round, now: float, keyring: Keyring) -> None:
-        """keyring: as it is now; a device's new key is good from the next round on.
+        """keyring: the current one; a new key of a device is valid from the next round on.
 
-        Raises ValueError where a device is asked twice.
+        Raises ValueError where a device is named twice.
         """
         self.number = asked.number
         self.quorum = asked.quorum
@@ -230,12 +232,12 @@ class RoundInFlight:
             self.cohort_at[self.members.find(ids[index])] = index
         self._keyring = keyring
         self._key_at = keyring.members.find(self.members.ids)
-        self.revoked = self._key_at < 0  # whose key has been taken away
+        self.revoked = self._key_at < 0  # by place, whether the key was revoked
         self.answers = np.full(len(self.members), WAITING, np.uint8)
         self.refusals: dict[int, Refusal] = {}
 
     def by_cohort(self, places: Positions) -> Iterator[tuple[CohortInFlight, Positions]]:
-        """Each cohort of the devices at these places, and which of `places` are of it."""
+        """Each cohort of the devices at these places, and the indices in `places` of its devices."""
         of = self.cohort_at[places]
         for index in np.unique(of).tolist():
             yield self.cohorts[index], np.flatnonzero(of == index)
@@ -245,22 +247,22 @@ class RoundInFlight:
         return self._keyring.keys[self._key_at[places]]
 
     def digests(self, cohort: CohortInFlight, places: Positions) -> batches.Bytes:
-        """The digests (n x 32) of what the devices at these places, of that cohort, are asked."""
+        """The digests (n x 32) of the requests to the devices at these places, of that cohort."""
         return cohort.digests(self.keys(places), self.members.ids[places])
 
     def request(self, device: int) -> tuple[bytes, bytes]:
-        """The ROUND frame for a device that is asked, and the digest of what it asks."""
+        """The ROUND frame for a device, and the digest of its request."""
         place = self.members.find(integers((device,)))
         cohort = self.cohorts[int(self.cohort_at[place][0])]
         digest = self.digests(cohort, place).tobytes()
         return round_start(device) + cohort.body + digest[: wire.TAG_BYTES], digest
 
     def costs(self, devices: Integers) -> Integers:
-        """What an answer costs these devices, of those that are asked; micro-epsilon."""
+        """The cost of a report for each of these devices, micro-epsilon."""
         return integers([cohort.cost for cohort in self.cohorts])[self.cohort_at[self.members.find(devices)]]
 
     def give_up(self, places: Positions) -> None:
-        """Expect no answer of the devices at these places, where one is expected still."""
+        """Stop waiting for the devices at these places that have not answered."""
         self.answers[places[self.answers[places] == WAITING]] = GIVEN_UP
 
     @property
@@ -278,7 +280,7 @@ class RoundInFlight:
         return None
 
     def result(self, ended: str) -> RoundResult:
-        """What it has told."""
+        """The result of the round."""
         return RoundResult(
             self.number,
             ended,

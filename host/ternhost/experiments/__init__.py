@@ -1,7 +1,7 @@
-"""What the papers report, done again: `tern experiment NAME` writes its figures as CSV and JSON and draws them.
+"""Experiments that reproduce the results of the papers: `tern experiment NAME` writes CSV, JSON and pictures.
 
-Each module has `SUMMARY`, one line; `cells(options)`, what is to be run; and `outcome(options, tables)`, what the rows
-of these cells tell.
+Each module has `SUMMARY`, one line; `cells(options)`, the units of work; and `outcome(options, tables)`, the evaluation
+of the rows of these cells.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ def _module(name: str) -> Any:
 
 
 def summary(name: str) -> str:
-    """What an experiment shows, in one line."""
+    """The summary of an experiment in one line."""
     text: str = _module(name).SUMMARY
     return text
 
 
 def run(name: str, options: Options, directory: Path | None = None) -> Outcome:
-    """Run an experiment, on all cores. directory: where each finished cell is kept, and found again by the next call.
+    """Run an experiment on all cores. directory: stores finished cells, from which the next call continues.
 
-    Raises UsageError for a name or an option that makes no sense, and for a directory with cells of other options.
+    Raises UsageError for an invalid name or option, and for a directory with cells of other options.
     """
     module = _module(name)
     if options.contender is not None and name not in COMPARING:

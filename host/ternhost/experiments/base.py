@@ -1,4 +1,4 @@
-"""What all experiments share: their options, what they give, and how that is written down."""
+"""Options and results of experiments, and the files of the results."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from ternhost.privacy import mechanisms
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-DATASET = "flights-planned"  # where nobody names another
+DATASET = "flights-planned"  # the default
 BUNDLED = (
     DATASET, "synthetic-logistic", "breast-cancer", "digits", "iris", "wine", "synthetic-linear", "diabetes",
 )  # fmt: skip
-SMALL = 2000  # records of a set that is small
-CLIENTS = 20_000  # that hold the records of a small set, many of them the same
+SMALL = 2000  # records: a set with fewer is small
+CLIENTS = 20_000  # of a small set: many hold the same record
 
 
 @dataclass(frozen=True)
 class Contender:
-    """A mechanism that is compared with others, with its own options. Raises UsageError where it cannot be."""
+    """A mechanism to compare, with its options. Raises UsageError where its reports cannot be averaged."""
 
     name: str
     levels: int | None = None
@@ -45,23 +45,23 @@ class Contender:
 
     @property
     def label(self) -> str:
-        """What its curve is called."""
+        """The label of its curve."""
         said = [f"{name} {value}" for name, value in self.options]
         if self.levels is not None:
             said.insert(0, f"{self.levels} levels")
         return ", ".join([self.name, *said])
 
     def card(self, epsilon: int, use: str | None = None) -> Card:
-        """Its card at `epsilon` (micro), designed once; tuned for `use`, if it can be."""
+        """Its card at `epsilon` (micro), designed once; tuned for `use` where that is possible."""
         return _card(self, epsilon, use)
 
 
 @dataclass(frozen=True)
 class Options:
-    """What was asked for. None leaves the choice to the experiment; `quick` is a small version, to look at.
+    """Options of an experiment; None means its own default. `quick`: a small version, for a first look.
 
-    `contender` is compared with those of the experiment. `progress` hears how far it is. `workers` are the processes
-    that it may use, by default one a core; they change no figure.
+    `contender`: a mechanism to compare with those of the experiment. `progress`: called with messages. `workers`:
+    processes, by default one for each core; their number changes no result.
     """
 
     dataset: str | None = None
@@ -82,12 +82,12 @@ class Options:
 
     @property
     def asked(self) -> dict[str, Any]:
-        """What decides the figures, for the record of what is kept."""
+        """The options that determine the results, for the file of finished cells."""
         own = {"dataset": self.dataset, "runs": self.runs, "quick": self.quick, "seed": self.seed}
         return {**own, "mechanism": self.contender and self.contender.label}
 
     def runs_or(self, full: int, quick: int) -> int:
-        """The number of runs asked for, or a default."""
+        """The number of runs, or a default."""
         if self.runs is not None:
             return self.runs
         return quick if self.quick else full
@@ -100,9 +100,9 @@ class Options:
         return (self.dataset,)
 
     def compared(self, *names: str) -> dict[str, Contender]:
-        """The mechanisms to compare, by label: these, what other packages have added, and the one asked for.
+        """The mechanisms to compare, by label: these, those of other packages, and the contender.
 
-        A quick look leaves out those that take long to design.
+        A quick version leaves out mechanisms with slow designs.
         """
         slow = {name for name in names if self.quick and mechanisms.REGISTRY.named(name).slow}
         found = [Contender(name) for name in (*names, *mechanisms.added()) if name not in slow]
@@ -113,7 +113,7 @@ class Options:
 
 @dataclass(frozen=True)
 class Outcome:
-    """Tables by name (each a list of rows with the same columns), figures by name, and what to say in a few lines."""
+    """The result: tables by name (lists of rows with the same columns), figures by name, and a few lines of text."""
 
     name: str
     settings: Mapping[str, Any]
@@ -123,7 +123,7 @@ class Outcome:
 
 
 def write(outcome: Outcome, directory: Path) -> list[Path]:
-    """Write a CSV a table, a PNG a figure and one JSON of it all; return their paths. Raises StorageError."""
+    """Write a CSV for each table, a PNG for each figure and one JSON; return their paths. Raises StorageError."""
     from ternhost.run.report import plots  # takes long to import
 
     paths = []
@@ -137,13 +137,8 @@ def write(outcome: Outcome, directory: Path) -> list[Path]:
                 table.writerows(rows)
             paths.append(path)
         path = directory / f"{outcome.name}.json"
-        whole = {
-            "experiment": outcome.name,
-            "settings": outcome.settings,
-            "tables": outcome.tables,
-            "lines": outcome.lines,
-        }
-        path.write_text(json.dumps(finite(whole), indent=1) + "\n")
+        parts = {name: getattr(outcome, name) for name in ("settings", "tables", "lines")}
+        path.write_text(json.dumps(finite({"experiment": outcome.name, **parts}), indent=1) + "\n")
         paths.append(path)
     except OSError as error:
         raise StorageError(
@@ -158,12 +153,12 @@ def write(outcome: Outcome, directory: Path) -> list[Path]:
 
 @lru_cache(maxsize=8)
 def load(name: str) -> datasets.Dataset:
-    """`datasets.load`, for cells: they share a process."""
+    """`datasets.load`, cached for the cells of a process."""
     return datasets.load(name)
 
 
 def two_classes(name: str) -> datasets.Dataset:
-    """The data set of that name, for an experiment that tells two classes apart. Raises UsageError for another."""
+    """The data set of that name. Raises UsageError unless it has two classes."""
     dataset = load(name)
     if dataset.task != datasets.CLASSIFICATION:
         raise UsageError(f"{name} is not for telling two classes apart", hint="name another --dataset")

@@ -1,8 +1,8 @@
-"""How experiments run: as cells, each a function of plain arguments, on all cores; what has been found is kept.
+"""Runs experiments on all cores as cells, which are functions of plain arguments, and stores the finished ones.
 
 A finished cell is a line of cells.jsonl in the directory of the results, on the disk before the next one is counted.
-The same experiment in the same directory goes on from there. Cells draw from seeds of their own, so that neither their
-order nor the number of cores changes a figure.
+The same experiment in the same directory continues from there. Each cell has its own seeds, so that neither the order
+of the cells nor the number of cores changes a result.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ _FEW = 4  # cells for which other processes take longer to start than they save
 
 @dataclass(frozen=True)
 class Cell:
-    """A piece of an experiment: `work(**arguments)` gives rows of `table`, in whatever process it runs.
+    """A unit of work: `work(**arguments)` returns rows of `table`, in any process.
 
-    work: a function of a module. arguments: plain values, or dataclasses of such: their repr tells cells apart.
-    cost: how long it takes, in any unit that the other cells have, too; the longest begin first.
+    work: a function of a module. arguments: plain values, or dataclasses of them; their repr identifies the cell.
+    cost: relative duration; the longest cells begin first.
     """
 
     table: str
@@ -49,7 +49,7 @@ class Cell:
 
     @property
     def key(self) -> str:
-        """What the cell is, in words that stay the same."""
+        """The identity of the cell."""
         said = ", ".join(f"{name}={value!r}" for name, value in sorted(self.arguments.items()))
         return f"{self.table}: {self.work.__name__}({said})"
 
@@ -62,14 +62,14 @@ class Cell:
         cost: float | Callable[..., float] = 1.0,
         **choices: Iterable[Any],
     ) -> list[Cell]:
-        """A cell for each combination of the choices, the last one varying fastest; cost: or a function of a choice."""
+        """A cell for each combination of the choices, the last one varying fastest. cost: or a function of a choice."""
         chosen = [dict(zip(choices, values, strict=True)) for values in product(*choices.values())]
         return [
             cls(table, work, {**common, **own}, cost(**own) if callable(cost) else cost) for own in chosen
         ]
 
     def run(self) -> list[Row]:
-        """Its rows, as JSON gives them back: no nan, no tuples."""
+        """Its rows as JSON stores them: no nan, no tuples."""
         rows: list[Row] = json.loads(json.dumps(finite(self.work(**self.arguments)), default=_plain))
         return rows
 
@@ -79,7 +79,7 @@ def _plain(value: Any) -> Any:
 
 
 def finite(value: Any) -> Any:
-    """The same with null for nan and infinity, which JSON does not have."""
+    """The same with None for nan and infinity, which JSON lacks."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):
@@ -89,15 +89,15 @@ def finite(value: Any) -> Any:
     return value
 
 
-# What has been found
+# Finished cells
 
 
 class Kept:
-    """The cells that are finished: in a file of `directory`, or in memory alone where it is None."""
+    """The finished cells, in a file of `directory`, or only in memory where it is None."""
 
     def __init__(self, directory: Path | None, asked: Mapping[str, Any]) -> None:
-        """asked: what decides all figures. Raises UsageError where the directory has cells of something else,
-        StorageError where it cannot be read or written."""
+        """asked: the options that determine all results. Raises UsageError where the directory has cells of other
+        options, StorageError where it cannot be read or written."""
         self.rows: dict[str, list[Row]] = {}
         self._path = directory and directory / KEPT
         if self._path is None:
@@ -132,7 +132,7 @@ class Kept:
             )
 
     def add(self, cell: Cell, rows: list[Row], seconds: float) -> None:
-        """Keep what a cell has found; it is on the disk when this returns. Raises StorageError."""
+        """Store the rows of a cell; they are on the disk when this returns. Raises StorageError."""
         self.rows[cell.key] = rows
         self._write({"cell": cell.key, "seconds": round(seconds, 3), "rows": rows})
 
@@ -158,15 +158,15 @@ _ELSEWHERE = "name another place with --output, or run it with the same options 
 
 
 def cores() -> int:
-    """How many cores this process may use."""
+    """The number of cores that this process may use."""
     allowed = getattr(os, "sched_getaffinity", None)
     return len(allowed(0)) if allowed else os.cpu_count() or 1
 
 
 def tables(cells: Sequence[Cell], kept: Kept, progress: Callable[[str], None], workers: int | None) -> Tables:
-    """The rows of all cells, by table and in the order of the cells; those that are kept are not run again.
+    """The rows of all cells, by table and in the order of the cells; finished cells are not run again.
 
-    workers: processes, 1 for this one alone; None for one a core. Raises what a cell raises.
+    workers: processes, 1 for this one alone; None for one for each core. Raises the exceptions of cells.
     """
     left = [cell for cell in cells if cell.key not in kept.rows]
     counter = _Counter(len(cells), left, progress)
@@ -176,14 +176,14 @@ def tables(cells: Sequence[Cell], kept: Kept, progress: Callable[[str], None], w
         for cell, rows, seconds in runner:
             kept.add(cell, rows, seconds)
             counter.ended(cell)
-    found: Tables = {}
+    rows_by_table: Tables = {}
     for cell in cells:
-        found.setdefault(cell.table, []).extend(kept.rows[cell.key])
-    return found
+        rows_by_table.setdefault(cell.table, []).extend(kept.rows[cell.key])
+    return rows_by_table
 
 
 class _Counter:
-    """Tells how many cells of how many are finished, and how long the others will take at this speed."""
+    """Reports the number of finished cells and an estimate of the time left."""
 
     def __init__(self, total: int, left: Sequence[Cell], progress: Callable[[str], None]) -> None:
         self._total, self._left, self._progress = total, len(left), progress
@@ -214,9 +214,9 @@ def _here(cells: Sequence[Cell]) -> _Ended:
 
 
 def _beside(cells: Sequence[Cell], workers: int) -> _Ended:
-    """By processes that begin anew (a copy of one with threads may hang), each with one thread of algebra.
+    """Run cells in spawned processes (a fork of a process with threads may hang), each with one thread for algebra.
 
-    Whatever ends this, the processes end with it.
+    However this ends, the processes end with it.
     """
     before = set(multiprocessing.active_children())
     pool = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), initializer=_begin)
@@ -247,7 +247,7 @@ def _beside(cells: Sequence[Cell], workers: int) -> _Ended:
 
 @contextmanager
 def _one_thread_each() -> Iterator[None]:
-    """Libraries of linear algebra that are loaded by processes started here use one thread."""
+    """Limit the libraries of linear algebra in processes started here to one thread."""
     before = {name: os.environ.get(name) for name in _LIBRARIES}
     os.environ.update(dict.fromkeys(_LIBRARIES, "1"))
     try:
@@ -261,7 +261,7 @@ def _one_thread_each() -> Iterator[None]:
 
 
 def _begin() -> None:
-    """Leave Ctrl-C to the process that started this one, and end where that one is gone."""
+    """Leave Ctrl-C to the parent process, and end when it is gone."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent = multiprocessing.parent_process()
     assert parent is not None

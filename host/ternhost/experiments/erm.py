@@ -1,8 +1,8 @@
 """Empirical risk minimisation against epsilon: linear and logistic regression and SVM, every mechanism, every data set.
 
 LDP-FedSGD (Zhao et al. 2021, Algorithm 7; their figures of trained models): every client reports once, k coordinates of
-its gradient by the paper's rule, on a range of 1. Beside it is what tern does, in as many rounds, where nobody asks for
-anything: its own mechanism, and ranges that follow what is reported. Each of ten folds is held out in turn; small sets
+its gradient by the paper's rule, on a range of 1. Beside it is tern with its defaults in as many rounds: its own
+mechanism, and ranges that follow the reports. Each of ten folds is held out in turn; small sets
 are divided anew, ten folds again, and their records are held by many clients each. The optimal card is one for
 gradients: of the least mean second moment, small values being likely.
 """
@@ -118,7 +118,7 @@ def _trained(
     reports: int,
     seed: int,
 ) -> list[Row]:
-    """of: None for tern as it is where nobody asks for anything."""
+    """of: None for tern with its defaults."""
     rows = []
     for i in range(folds):
         part = fold(name, i, seed)

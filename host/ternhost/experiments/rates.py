@@ -104,7 +104,7 @@ def outcome(options: Options, tables: Tables) -> Outcome:
         {"rates": draw([_panel(pick(rows, epsilon=epsilon)) for epsilon in values_of(rows, "epsilon")], 2)},
         [
             f"{row['model']}, {row['factor']:.3g} times the automatic rate: more loss than the best rate of each set "
-            f"by {row['median_over_best'] - 1:.1%} in the median, {row['mean_over_best'] - 1:.1%} in the mean, "
+            f"by {row['median_over_best'] - 1:.1%} in the median, {row['mean_over_best'] - 1:.1%} on average, "
             f"{row['worst_over_best'] - 1:.1%} at worst ({row['worst_on']})"
             for row in summary
         ],

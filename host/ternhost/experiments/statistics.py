@@ -1,4 +1,4 @@
-"""What repeated runs tell: means with their errors and intervals, and who is better by more than noise."""
+"""Statistics of repeated runs: means with errors and intervals, and comparisons beyond noise."""
 
 from __future__ import annotations
 
@@ -39,8 +39,11 @@ def half_interval(error: float, runs: int, level: float = _LEVEL) -> float:
 
 
 def enough(numbers: Sequence[int], short: Sequence[float]) -> float | None:
-    """From which number on a figure is no longer `short` (by how much, of each number; 0 or less: it is not), on a line
-    over their logarithm; the least one where it never is. None: more than these are needed."""
+    """The number from which a figure is no longer `short` (for each number by how much; 0 or less: not short).
+
+    Interpolated linearly over the logarithm; the smallest number where the figure is never short, None where more than
+    these are needed.
+    """
     last = max((i for i, missing in enumerate(short) if missing > 0), default=-1)
     if last == len(short) - 1:
         return None
@@ -51,21 +54,21 @@ def enough(numbers: Sequence[int], short: Sequence[float]) -> float | None:
 
 
 def pick(rows: Sequence[Row], **of: Any) -> list[Row]:
-    """The rows that have these values."""
+    """The rows with these values."""
     return [row for row in rows if all(row[name] == value for name, value in of.items())]
 
 
 def values_of(rows: Sequence[Row], name: str) -> list[Any]:
-    """The different values of a column, in order."""
+    """The distinct values of a column, in order."""
     return list(dict.fromkeys(row[name] for row in rows))
 
 
 def grouped(rows: Sequence[Row], *names: str) -> dict[tuple[Any, ...], list[Row]]:
     """The rows by their values in these columns, in order."""
-    found: dict[tuple[Any, ...], list[Row]] = {}
+    groups: dict[tuple[Any, ...], list[Row]] = {}
     for row in rows:
-        found.setdefault(tuple(row[name] for name in names), []).append(row)
-    return found
+        groups.setdefault(tuple(row[name] for name in names), []).append(row)
+    return groups
 
 
 def summaries(

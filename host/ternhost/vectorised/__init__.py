@@ -27,24 +27,7 @@ from ternhost.vectorised.models import (
 from ternhost.vectorised.sampling import sample, sample_categories
 
 __all__ = [
-    "Array",
-    "Lanes",
-    "RandomLanes",
-    "ReplayLanes",
-    "choose",
-    "class_probabilities",
-    "gradients",
-    "hashed",
-    "hashes",
-    "labels",
-    "probabilities",
-    "random_bits",
-    "residuals",
-    "sample",
-    "sample_categories",
-    "scores",
-    "shares",
-    "sigmoids",
-    "softmax_gradients",
-    "train_locally",
-]
+    "Array", "Lanes", "RandomLanes", "ReplayLanes", "choose", "class_probabilities", "gradients", "hashed",
+    "hashes", "labels", "probabilities", "random_bits", "residuals", "sample", "sample_categories", "scores",
+    "shares", "sigmoids", "softmax_gradients", "train_locally",
+]  # fmt: skip

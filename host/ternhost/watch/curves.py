@@ -1,4 +1,4 @@
-"""What a run has learned round by round, in few enough points for a picture, beside what it is compared with."""
+"""The learning curve of a run, in few enough points for a picture, and its reference values."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ interval = lru_cache(maxsize=1 << 16)(judging.interval_of)
 
 @dataclass(frozen=True)
 class Curve:
-    """A figure (`measure`) by what is on the axis; low, high: its 95 % interval, where figures alone tell it.
+    """A figure (`measure`) against an axis (`by`); low, high: its 95 % interval, where the figure determines it.
 
-    optimum: without privacy, baseline: of the answer that knows no features; None where that is not known.
+    optimum: the value without privacy, baseline: the value without features; None where it is not known.
     """
 
     measure: str
@@ -38,78 +38,80 @@ class Curve:
 
 
 def measures(run: RunView | None, history: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The figures of a run, the most telling one first."""
+    """The figures of a run, the most important one first."""
     if run is not None and run.references.get("measures"):
         return list(run.references["measures"])
     return list(figures_of(history[-1] if history else None))
 
 
 def devices_of(run: RunView | None, registered: int) -> int:
-    """How many devices a run can ask: those with a key, or those that were made or are simulated for it."""
-    known = run.references if run else {}
-    return registered or int(known.get("clients") or known.get("devices") or 0)
+    """The number of devices of a run: those with a key, else those emulated or simulated for it."""
+    references = run.references if run else {}
+    return registered or int(references.get("clients") or references.get("devices") or 0)
 
 
 def cost_of_report(run: RunView | None) -> float:
-    """The epsilon that a report costs its sender, in the mean over the classes of devices; 0 where it is not known."""
+    """Mean epsilon of a report over the classes of devices; 0 where it is not known."""
     classes = run.classes if run else ()
-    return float(sum(own["share"] * own["epsilon_per_report"] for own in classes))
+    return float(sum(each["share"] * each["epsilon_per_report"] for each in classes))
 
 
 def spent(now: Snapshot) -> float | None:
-    """The epsilon that devices have spent in the run, in the mean, by accepted reports: those of open rounds, too.
+    """Mean epsilon spent per device in the run, by accepted reports, those of open rounds included.
 
-    Each counts what it cost; where that is not written down yet, what one of the last round did in the mean, or of all
-    classes. What did not arrive, or is refused, may have cost its device as much. None where it is not known.
+    A report of an open round counts with the mean cost of the last round, or else of all classes. Reports that were
+    lost or refused may have cost as much. None where it is not known.
     """
-    each, devices = cost_of_report(now.run), devices_of(now.run, now.devices)
-    if now.run is None or not each or not devices:
+    report_cost, devices = cost_of_report(now.run), devices_of(now.run, now.devices)
+    if now.run is None or not report_cost or not devices:
         return None
-    known = sum(now.paid.values())
+    paid_reports = sum(now.paid.values())
     last = now.history[-1] if now.history else {}
-    if known == now.run.reports and last.get("spent"):
-        each = last["spent"] / last["reports"]
-    return (sum(cost * n for cost, n in now.paid.items()) / MICRO + (now.accepted - known) * each) / devices
+    if paid_reports == now.run.reports and last.get("spent"):
+        report_cost = last["spent"] / last["reports"]
+    paid = sum(cost * reports for cost, reports in now.paid.items()) / MICRO
+    return (paid + (now.accepted - paid_reports) * report_cost) / devices
 
 
 def spent_by_class(now: Snapshot) -> list[float | None]:
-    """The epsilon that a device of each class has spent in the run, in the mean, by rounds that have ended.
+    """Mean epsilon spent per device of each class in the run, by ended rounds; None where it is not known.
 
-    Of how many devices a class has, the share of those asked tells. Classes whose reports cost the same are told
-    together. None where it is not known.
+    The share of a class among the requests estimates its share of the devices. Classes with the same cost of a report
+    are counted together.
     """
-    costs = [float(own["epsilon_per_report"]) for own in now.run.classes] if now.run else []
-    devices, asked = devices_of(now.run, now.devices), sum(now.demanded.values())
+    costs = [float(each["epsilon_per_report"]) for each in now.run.classes] if now.run else []
+    devices, requests = devices_of(now.run, now.devices), sum(now.demanded.values())
     if now.run is None or not devices or sum(now.paid.values()) != now.run.reports:
         return [None] * len(costs)
     epsilons, demanded = dict.fromkeys(costs, 0.0), dict.fromkeys(costs, 0)
     for cost, reports in now.paid.items():
-        nearest = min(
-            costs, key=lambda own: abs(own - cost / MICRO)
-        )  # parts of a question differ by a little
+        # The parts of a question differ a little in cost.
+        nearest = min(costs, key=lambda of_class: abs(of_class - cost / MICRO))
         epsilons[nearest] += reports * cost / MICRO
         demanded[nearest] += now.demanded[cost]
-    return [epsilons[cost] * asked / devices / demanded[cost] if demanded[cost] else None for cost in costs]
+    return [
+        epsilons[cost] * requests / devices / demanded[cost] if demanded[cost] else None for cost in costs
+    ]
 
 
 def axes(run: RunView | None, registered: int) -> list[str]:
-    """By what a curve can be drawn."""
+    """The possible x axes of a curve."""
     return [REPORTS, ROUNDS] + [EPSILON] * bool(cost_of_report(run) and devices_of(run, registered))
 
 
 def positions(
     run: RunView | None, history: Sequence[Mapping[str, Any]], by: str, registered: int
 ) -> list[float]:
-    """Where each round is on that axis: rounds, reports, or the epsilon that devices have spent, in the mean."""
+    """The position of each round on an axis: rounds, reports, or mean epsilon spent per device."""
     if by == ROUNDS:
         return [float(i) for i in range(1, len(history) + 1)]
     reports = [float(entry.get("reports", 0)) for entry in history]
     if by == REPORTS:
         return list(accumulate(reports))
-    each, devices = cost_of_report(run), max(1, devices_of(run, registered))
+    report_cost, devices = cost_of_report(run), max(1, devices_of(run, registered))
     spent = [entry.get("spent") for entry in history]
-    so_far = accumulate(n * each if own is None else own for n, own in zip(reports, spent, strict=True))
-    return [epsilon / devices for epsilon in so_far]
+    costs = (n * report_cost if cost is None else cost for n, cost in zip(reports, spent, strict=True))
+    return [epsilon / devices for epsilon in accumulate(costs)]
 
 
 def curve(
@@ -120,7 +122,7 @@ def curve(
     registered: int = 0,
     most: int = MOST,
 ) -> Curve:
-    """The curve of a figure. registered: devices with a key."""
+    """The curve of a figure. registered: the number of devices with a key."""
     at = positions(run, history, by, registered)
     shown = [i for i in chosen(len(history), most) if isinstance(history[i].get(measure), (int, float))]
     points = tuple((at[i], float(history[i][measure])) for i in shown)
@@ -128,40 +130,33 @@ def curve(
     low: tuple[Point, ...] = ()
     high: tuple[Point, ...] = ()
     if judged := references.get("judged"):
-        between = [(x, interval(measure, y, judged["records"], judged["positive"])) for x, y in points]
-        low = tuple((x, ends[0]) for x, ends in between if ends)
-        high = tuple((x, ends[1]) for x, ends in between if ends)
-    return Curve(
-        measure,
-        by,
-        points,
-        low,
-        high,
-        references.get("optimum", {}).get(measure),
-        references.get("baseline", {}).get(measure),
-    )
+        intervals = [(x, interval(measure, y, judged["records"], judged["positive"])) for x, y in points]
+        low = tuple((x, ends[0]) for x, ends in intervals if ends)
+        high = tuple((x, ends[1]) for x, ends in intervals if ends)
+    optimum, baseline = (references.get(name, {}).get(measure) for name in ("optimum", "baseline"))
+    return Curve(measure, by, points, low, high, optimum, baseline)
 
 
 def chosen(count: int, most: int = MOST) -> list[int]:
-    """At most so many of `count` places, at equal distances, the first and the last among them."""
+    """At most `most` of `count` indices, evenly spaced, the first and the last included."""
     if count <= most:
         return list(range(count))
     return [i * (count - 1) // (most - 1) for i in range(most)]
 
 
 def series(history: Sequence[Mapping[str, Any]], name: str, at: Sequence[float]) -> list[Point]:
-    """What was chosen for each round by that name (tau, rate)."""
+    """The parameter of that name (tau, rate) by round."""
     return [(at[i], float(history[i][name])) for i in chosen(len(history)) if name in history[i]]
 
 
 def reasons(history: Sequence[Mapping[str, Any]]) -> Counter[str]:
-    """Why devices refused in these rounds, and how often."""
-    found: Counter[str] = Counter()
+    """The number of refusals in these rounds, by reason."""
+    refusals: Counter[str] = Counter()
     for entry in history:
-        found.update(entry.get("reasons") or {})
-    return found
+        refusals.update(entry.get("reasons") or {})
+    return refusals
 
 
 def word(measure: str) -> str:
-    """A figure's name for people."""
+    """The display name of a figure."""
     return judging.WORDS.get(measure, measure.replace("_", " "))

@@ -1,7 +1,7 @@
-"""Tells Home Assistant of a fleet: messages of MQTT discovery, which the fleet's broker keeps.
+"""Publishes a fleet to Home Assistant: retained messages of MQTT discovery on the fleet's broker.
 
-One device with a sensor for each figure of the fleet; nothing of any board, and nothing of any report. The format is
-that of device discovery: https://www.home-assistant.io/integrations/mqtt/#device-discovery-payload
+The fleet is one device with a sensor for each figure; no message holds data of a board or of a report. Format:
+https://www.home-assistant.io/integrations/mqtt/#device-discovery-payload
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from ternhost.store.store import Store
 from ternhost.watch.fleet_view import least_budget
 
 ONLINE, OFFLINE = b"online", b"offline"
-_STATE = "home_assistant"  # of a store: the topics that its broker keeps
+_STATE = "home_assistant"  # in the store: the topics with retained messages
 _EVERY = 5.0  # seconds between two messages within a round
-_SELDOM = 50  # how much longer the store is left alone than it takes to read
+_SELDOM = 50  # pauses between reads of the store, in units of the duration of a read
 
-# What is told whatever is learned: name -> how people call it, its unit, its icon.
+# The sensors of every fleet: name -> display name, unit, icon.
 _SENSORS = {
     "round": ("Round", None, "mdi:counter"),
     "asked": ("Devices asked", "devices", "mdi:account-question"),
@@ -55,13 +55,13 @@ class HomeAssistant:
         self._state, self._availability = f"{prefix}/fleet/state", f"{prefix}/fleet/availability"
         self._id = f"tern_{prefix}"
         self._told: dict[str, Any] = dict.fromkeys(_SENSORS)
-        self._last = -_EVERY  # when it was told last,
-        self._read = self._took = 0.0  # when the store was read for it, and how long that took
+        self._last = -_EVERY  # time of the last message
+        self._read = self._took = 0.0  # time and duration of the last read of the store
 
     def begin(
         self, store: Store, figures: Mapping[str, float], warn: Callable[[str], None] = lambda message: None
     ) -> None:
-        """Tell of a fleet that is served. figures: of its last round. warn: called where the broker refuses."""
+        """Publish a served fleet. figures: of its last round. warn: called where the broker refuses."""
         self._store = store
         store.save_state({_STATE: [self._topics.discovery, self._state, self._availability]})
         self._notices = self._topics.notices((self._availability, OFFLINE), warn)
@@ -71,7 +71,7 @@ class HomeAssistant:
         self._notices.put(self._availability, ONLINE)
 
     def update(self, status: Status) -> None:
-        """Tell where it is: at the end of a round, and now and then within one."""
+        """Publish a status, at the end of a round and every few seconds within one."""
         ended = status.event == END
         if not ended and time.monotonic() - self._last < _EVERY:
             return
@@ -91,7 +91,7 @@ class HomeAssistant:
         self._put()
 
     def end(self) -> None:
-        """Say that nobody serves the fleet now; Home Assistant keeps what it was told."""
+        """Publish that the fleet is not served now; Home Assistant keeps the last figures."""
         self._notices.close({self._availability: OFFLINE})
 
     def _put(self) -> None:
@@ -119,12 +119,7 @@ class HomeAssistant:
             components[name] = sensor | ({"unit_of_measurement": unit} if unit else {})
         release = version("tern-ldp")
         config = {
-            "dev": {
-                "ids": [self._id],
-                "name": f"{self._topics.prefix} fleet",
-                "mf": "tern",
-                "sw": release,
-            },
+            "dev": {"ids": [self._id], "name": f"{self._topics.prefix} fleet", "mf": "tern", "sw": release},
             "o": {"name": "tern", "sw": release},
             "cmps": components,
             "state_topic": self._state,
@@ -136,7 +131,7 @@ class HomeAssistant:
 
 @contextmanager
 def shown(home: HomeAssistant | None, run: Run, warn: Callable[[str], None]) -> Iterator[None]:
-    """Have a run told while it goes on; where nobody asks for that any more, take back what the broker keeps of it."""
+    """Publish a run while it goes on; without `home`, remove the retained messages of an earlier start."""
     if home is None:
         _forget(run.where.fleet, run.store, warn)
         yield

@@ -1,4 +1,4 @@
-"""A store at a glance, in figures for people and machines: what `tern watch` shows."""
+"""A summary of a store for people and programs, as `tern watch` shows it."""
 
 from __future__ import annotations
 
@@ -15,22 +15,23 @@ from ternhost.watch.fleet_view import FleetView, fleet_of, states, worst
 
 _MOST_BOARDS = 20
 _MOST_POINTS = 200
+_OF_RUN = ("name", "began", "status", "algorithm", "fleet", "rounds", "reports", "asked", "refusals")
 
 
 @dataclass(frozen=True)
 class Picture:
-    """A run at a time (seconds since 1970), its fleet, and what it has cost.
+    """A run at a time (seconds since 1970), its fleet and its cost.
 
-    rounds: how many it has, None without an end. round: the one under way; last: what the history says of the last one
-    that ended. curve: of the figure that tells most. interval: of its last value, 95 %. reasons: of all refusals.
-    epsilon: what a report costs at most (`report`), what a device has spent in the mean in this run by accepted reports
-    (`spent`) and before it at most (`before`), and the least that is left on a board (`left`); None
-    where it is not known. waiting: the gateways that the round under way waits for; offline: those that are.
+    rounds: planned, None without an end. round: the open one; last: the history entry of the last ended one. curve: of
+    the most important figure. interval: 95 %, of its last value. reasons: of all refusals. epsilon, None where it is
+    not known: the largest cost of a report (`report`), the mean spent per device in this run by accepted reports
+    (`spent`), the most spent before it (`before`), and the least left on a board (`left`). waiting: gateways that the
+    open round waits for; offline: disconnected gateways.
     """
 
     at: float
     store: str
-    note: str | None  # why it is not the newest, or that the run should have written by now
+    note: str | None  # why it is not up to date, or that the run should have written by now
     run: RunView | None = None
     rounds: int | None = None
     round: OpenRound | None = None
@@ -47,32 +48,14 @@ class Picture:
     offline: tuple[str, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
-        """For JSON; of the run what tells it from others."""
-        run = self.run
-        own = (
-            None
-            if run is None
-            else {
-                name: getattr(run, name)
-                for name in (
-                    "name",
-                    "began",
-                    "status",
-                    "algorithm",
-                    "fleet",
-                    "rounds",
-                    "reports",
-                    "asked",
-                    "refusals",
-                )
-            }
-        )
+        """For JSON, with only the main fields of the run."""
+        run = self.run and {name: getattr(self.run, name) for name in _OF_RUN}
         boards = [{**asdict(board), "told": dict(board.told)} for board in self.worst]
-        return {**asdict(self), "run": own, "worst": boards}
+        return {**asdict(self), "run": run, "worst": boards}
 
 
 def picture(shown: Snapshot, boards: int = _MOST_BOARDS) -> Picture:
-    """What a snapshot shows now. boards: how many of the worst."""
+    """The summary of a snapshot. boards: how many of those that need attention."""
     now = time.time()
     run, history = shown.run, shown.history
     if run is None:
@@ -93,34 +76,33 @@ def picture(shown: Snapshot, boards: int = _MOST_BOARDS) -> Picture:
         answered = sum(gateway.answered for gateway in shown.gateways)
         gateways = {**states(shown.gateways), "answered": answered}
     return Picture(
-        now,
-        shown.store,
-        note,
-        run,
-        run.planned,
-        shown.open[-1] if shown.open else None,
-        last,
-        {name: float(last[name]) for name in measures},
-        interval,
-        curve,
-        dict(curves.reasons(history).most_common()),
-        fleet,
-        tuple(worst(shown.boards, now, boards)),
-        gateways,
-        _epsilon(shown, run, fleet),
-        tuple(own.name for own in shown.gateways if own.asked and not own.answered),
-        tuple(own.name for own in shown.gateways if not own.online),
+        at=now,
+        store=shown.store,
+        note=note,
+        run=run,
+        rounds=run.planned,
+        round=shown.open[-1] if shown.open else None,
+        last=last,
+        figures={name: float(last[name]) for name in measures},
+        interval=interval,
+        curve=curve,
+        reasons=dict(curves.reasons(history).most_common()),
+        fleet=fleet,
+        worst=tuple(worst(shown.boards, now, boards)),
+        gateways=gateways,
+        epsilon={
+            "report": run.costliest,
+            "spent": curves.spent(shown),
+            "before": run.epsilon_before,
+            "left": fleet.least_budget if fleet else None,
+        },
+        waiting=tuple(gateway.name for gateway in shown.gateways if gateway.asked and not gateway.answered),
+        offline=tuple(gateway.name for gateway in shown.gateways if not gateway.online),
     )
 
 
-def _epsilon(shown: Snapshot, run: RunView, fleet: FleetView | None) -> dict[str, float | None]:
-    spent = curves.spent(shown)
-    left = fleet.least_budget if fleet else None
-    return {"report": run.costliest, "spent": spent, "before": run.epsilon_before, "left": left}
-
-
 def said(entry: Mapping[str, Any], figures: Iterable[str], fleet: str = "") -> str:
-    """A round that has ended, in one line. figures: the names of those that it tells. fleet: what is said of that."""
+    """An ended round in one line. figures: the names of the figures to print. fleet: appended text about the fleet."""
     reasons = entry.get("reasons") or {}
     line = f"round {entry['round']}: {entry.get('reports', 0)} of {entry.get('asked', 0)} reports"
     line += f", {entry.get('refusals', 0)} refusals" + (f" ({counted(reasons)})" if reasons else "")
@@ -129,5 +111,5 @@ def said(entry: Mapping[str, Any], figures: Iterable[str], fleet: str = "") -> s
 
 
 def counted(counts: Mapping[str, int]) -> str:
-    """What there is, and how often: "online 3, offline 1"."""
+    """Counts in words: "online 3, offline 1"."""
     return ", ".join(f"{name} {count:,}" for name, count in counts.items() if count)

@@ -1,4 +1,4 @@
-"""Which stores are meant by a word on the command line. None is opened for it but to be looked at."""
+"""Finds the store that an argument of the command line names; opens none."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from pathlib import Path
 from ternhost.errors import StorageError, UsageError
 from ternhost.run.directory import RUN_NAME, RUNS, Place
 
-Shown = tuple[Path, str | None]  # a store, and the name of a run of it where one was meant
+Shown = tuple[Path, str | None]  # a store, and the name of a run in it where the argument named one
 
 
 def chosen(text: str | Path | None = None, parent: Path = RUNS) -> Shown:
-    """The store that is meant by its file, a run's directory or name, a directory with a store, or one of runs.
+    """The store of a file, a run's directory or name, a directory with a store, or of the newest run in a directory.
 
-    Of a directory of runs it is the run that began last; None stands for `parent`. Raises UsageError, StorageError.
+    None stands for `parent`. Raises UsageError, StorageError.
     """
     path = parent if text is None else Path(text)
     for directory in (path, parent / path):
@@ -30,7 +30,7 @@ def chosen(text: str | Path | None = None, parent: Path = RUNS) -> Shown:
         return stores[0], None
     if not path.is_dir() and text is not None:
         raise UsageError(f"there is no run or store {str(text)!r}", hint="'tern runs' lists the runs")
-    runs = sorted(path.glob(f"*/{RUN_NAME}"), key=lambda own: own.stat().st_mtime)
+    runs = sorted(path.glob(f"*/{RUN_NAME}"), key=lambda run: run.stat().st_mtime)
     if not runs:
         raise UsageError(f"there is no run in {path}", hint="begin one (tern train --help), or name a store")
     return _of_run(runs[-1].parent)
@@ -44,12 +44,12 @@ def _of_run(directory: Path) -> Shown:
 
 
 def beside(store: Path) -> list[Path]:
-    """That store, and those of the runs in the directory beside it: they can be compared. The newest ones last."""
-    found = {store.resolve(): store}
+    """That store and the stores of the runs in the same directory, the newest last."""
+    stores = {store.resolve(): store}
     with suppress(OSError):
-        for path in sorted(store.parent.parent.glob(f"*/{RUN_NAME}"), key=lambda own: own.stat().st_mtime):
+        for path in sorted(store.parent.parent.glob(f"*/{RUN_NAME}"), key=lambda run: run.stat().st_mtime):
             with suppress(UsageError, StorageError):
-                own = Place.read(path.parent).store
-                if own.is_file():
-                    found.setdefault(own.resolve(), own)
-    return list(found.values())
+                other = Place.read(path.parent).store
+                if other.is_file():
+                    stores.setdefault(other.resolve(), other)
+    return list(stores.values())

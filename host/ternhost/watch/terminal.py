@@ -161,7 +161,7 @@ def _listed(names: Sequence[str]) -> str:
 def _privacy(picture: Picture) -> Iterable[RenderableType]:
     words = {
         "report": "a report costs at most {:g}",
-        "spent": "a device has spent {:.3g} in the mean, by accepted reports",
+        "spent": "a device has spent {:.3g} on average (accepted reports only)",
         "left": "{:g} is left on the board with the least",
     }
     found = [

@@ -1,4 +1,4 @@
-"""The words of the page and of the terminal: what a snapshot says, as text."""
+"""Texts of the page and of the terminal about a snapshot."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from ternhost.store.snapshot import OpenRound, RunView, Snapshot
 from ternhost.watch import curves
 from ternhost.watch.fleet_view import states
 
-Tile = tuple[str, str, str]  # name, value, and what is to be known of it
+Tile = tuple[str, str, str]  # name, value, explanation
 
 
 def title(now: Snapshot) -> str:
-    """Which run is shown."""
+    """The name of the run."""
     return now.run.name if now.run else "no run yet"
 
 
 def lead(now: Snapshot) -> str:
-    """What the run learns, where."""
+    """Algorithm, data and fleet of the run."""
     if now.run is None:
         return f"{now.store}: begin a run with 'tern train' or 'tern serve', and it is shown here"
     what = now.run.options.get("dataset") if now.run.options.get("dimension") is None else None
@@ -25,7 +25,7 @@ def lead(now: Snapshot) -> str:
 
 
 def reckoned(run: RunView) -> str:
-    """Of how many rounds the `epsilon_run` of its classes is: of those it began with, and it may have more by now."""
+    """The rounds that the `epsilon_run` of its classes covers: those planned at its start, which may be more by now."""
     rounds = run.references.get("rounds")
     if rounds is None:
         return "a round"
@@ -33,14 +33,14 @@ def reckoned(run: RunView) -> str:
 
 
 def quiet(seconds: float) -> str:
-    """That a run which should have written has not."""
+    """The note for a run that should have written by now."""
     return (
         f"nothing written for {duration(seconds)}: the run may have been killed; what is shown is of before"
     )
 
 
 def status(now: Snapshot) -> str:
-    """Where it is, for a badge."""
+    """The status of the run, for a badge."""
     if now.run is None:
         return "waiting"
     return now.run.status + _when(now)
@@ -87,7 +87,7 @@ def tiles(now: Snapshot) -> list[Tile]:
 
 
 def old(now: Snapshot) -> str | None:
-    """That what is shown is old, and why; or that the run should have written by now."""
+    """The note for a snapshot that is out of date, or for a run that should have written by now; else None."""
     if now.note is None:
         silent = now.silent(time.time())
         return None if silent is None else quiet(silent)
@@ -97,7 +97,7 @@ def old(now: Snapshot) -> str | None:
 
 
 def time_of(opened: OpenRound, now: float) -> str:
-    """How long a round has been under way at a time (seconds since 1970), and what is left of its deadline."""
+    """How long a round has been open, and the time left to its deadline. now: seconds since 1970."""
     if opened.began is None:
         return ""
     gone = max(0.0, now - opened.began)
@@ -108,7 +108,7 @@ def time_of(opened: OpenRound, now: float) -> str:
 
 
 def ago(when: float | None) -> str:
-    """How long ago a moment (seconds since 1970) was."""
+    """The time since a moment (seconds since 1970)."""
     return "–" if when is None else f"{_since(when)} ago"
 
 
@@ -127,5 +127,5 @@ def duration(seconds: float) -> str:
 
 
 def moment(when: float | None) -> str:
-    """A moment, by the clock of this machine."""
+    """A moment in local time."""
     return "–" if when is None else time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(when))

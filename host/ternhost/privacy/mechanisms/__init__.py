@@ -1,6 +1,6 @@
 """Every mechanism, through one interface: `design(name, epsilon)` returns a certified, exactly unbiased card.
 
-A mechanism is one file with a `Mechanism` (record.py) and one line that registers it: here for tern's own, an entry
+A mechanism is one file with a `Mechanism` (mechanism.py) and one line that registers it: here for tern's own, an entry
 point of the group `tern.mechanisms` for another package's, `REGISTRY.register(name, mechanism)` for a program's.
 """
 
@@ -20,20 +20,9 @@ from ternhost.privacy.mechanisms import shipped
 from ternhost.registry import Registry
 
 __all__ = [
-    "GRADIENTS",
-    "NAMES",
-    "REGISTRY",
-    "VALUES",
-    "Design",
-    "Mechanism",
-    "Option",
-    "add_options",
-    "added",
-    "design",
-    "options_given",
-    "options_named",
-    "parse_epsilon",
-]
+    "GRADIENTS", "NAMES", "REGISTRY", "VALUES", "Design", "Mechanism", "Option", "add_options", "added",
+    "design", "options_given", "options_named", "parse_epsilon",
+]  # fmt: skip
 
 _HERE = "ternhost.privacy.mechanisms"
 _OWN = {
@@ -76,7 +65,7 @@ def design(
 
     `options` are the mechanism's own: see `tern card design --help`. `use` says what is reported (GRADIENTS or VALUES);
     a mechanism that is tuned for it takes the options that are best for it, unless one of these is given.
-    A shipped card is taken in the place of a slow design. Raises UsageError for a name, epsilon, number of levels or
+    A shipped card replaces a slow design. Raises UsageError for a name, epsilon, number of levels or
     option that makes no sense.
     """
     mechanism = REGISTRY.named(name)
@@ -98,9 +87,7 @@ def design(
     return mechanism.design(micro, levels, **chosen)
 
 
-_DEST = (
-    "mechanism_option_"  # of the options of mechanisms among a command's, which may have one of the same name
-)
+_DEST = "mechanism_option_"  # prefix in a command's namespace, where an option may have the same name
 
 
 def add_options(parser: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:
@@ -130,14 +117,14 @@ def options_given(args: argparse.Namespace, name: str) -> dict[str, Any]:
 
     Raises UsageError for one that mechanism `name` does not have, with the mechanisms that have it.
     """
-    own = {option.name: option for option in REGISTRY.named(name).options}
-    found = {}
+    known = {option.name: option for option in REGISTRY.named(name).options}
+    values = {}
     for option, text in _given(args).items():
-        if option not in own:
+        if option not in known:
             takers = [other for other, its in REGISTRY.items() if option in {o.name for o in its.options}]
             raise UsageError(f"{name} has no option {flag(option)}", hint=f"it is for {', '.join(takers)}")
-        found[option] = own[option].read(text)
-    return found
+        values[option] = known[option].read(text)
+    return values
 
 
 def options_named(args: argparse.Namespace) -> list[str]:

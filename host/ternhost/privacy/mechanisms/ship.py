@@ -16,23 +16,11 @@ from ternhost.privacy.cards import decode_any, describe, fraction
 from ternhost.privacy.mechanisms import REGISTRY, shipped
 from ternhost.privacy.mechanisms.lhp import Composite
 
-# Mechanisms of the papers (None: their default number of levels), and tern's own, with the epsilons of each.
-_PAPERS: tuple[tuple[str, int | None], ...] = (
-    ("three-outputs", None),
-    ("duchi", None),
-    ("laplace", None),
-    ("pm", None),
-    ("pm-sub", None),
-    ("pm-sub", 15),
-    ("pm-opt", None),
-    ("hm", None),
-    ("hm-tp", None),
-    ("3r", None),
-    ("rr3", None),
-    ("pdpm", None),
-    ("lhp", None),
-    ("grr", None),
-)
+# Mechanisms of the papers, with their default number of levels or another one, and tern's own; the epsilons of each.
+_PAPERS = (
+    "three-outputs", "duchi", "laplace", "pm", "pm-sub", "pm-sub 15", "pm-opt", "hm", "hm-tp", "3r", "rr3", "pdpm",
+    "lhp", "grr",
+)  # fmt: skip
 _PAPERS_AT = tuple(MICRO * n // 2 for n in (1, 2, 3, 4, 5, 6, 8, 10, 12))
 _OPTIMAL_LEVELS = (4, 8, 16)
 _OPTIMAL_AT = tuple(MICRO * n // 4 for n in range(2, 25))
@@ -40,9 +28,10 @@ _OPTIMAL_AT = tuple(MICRO * n // 4 for n in range(2, 25))
 
 def wanted() -> Iterator[tuple[str, int, int | None]]:
     """(mechanism, epsilon, levels) of every card that is shipped."""
-    for name, levels in _PAPERS:
+    for paper in _PAPERS:
+        name, _, levels = paper.partition(" ")
         for epsilon in _PAPERS_AT:
-            yield name, epsilon, levels
+            yield name, epsilon, int(levels) if levels else None
     for count in _OPTIMAL_LEVELS:
         for epsilon in _OPTIMAL_AT:
             yield "optimal", epsilon, count

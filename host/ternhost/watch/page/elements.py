@@ -18,7 +18,7 @@ _AMOUNT = re.compile(r"[\d.,]+( (to [\d.,]+|%|ms|s|min|h|d))?")
 
 
 class Section:
-    """A part of the page. Made within its panel; only shown while that is open."""
+    """A part of the page, made within its panel and updated only while the panel is open."""
 
     def __init__(self, live: LiveStore, others: Others) -> None:
         self.live = live
@@ -30,42 +30,46 @@ class Section:
         raise NotImplementedError
 
     def show(self, now: Snapshot) -> None:
-        """The store has changed, or the section was opened."""
+        """Show a snapshot: the store has changed, or the section was opened."""
         raise NotImplementedError
 
     def tick(self, now: Snapshot) -> None:
-        """Some time has passed."""
+        """Update what changes with time."""
 
 
 class Html:
-    """HTML of ours, sent again only where it has changed."""
+    """HTML, sent again only where it has changed."""
 
     def __init__(self) -> None:
         self._element = ui.html(sanitize=False)
 
     def set(self, content: str) -> None:
-        """Show it; nothing for an empty text."""
+        """Show it; hide the element for an empty text."""
         if self._element.content != content:
             self._element.content = content
         self._element.set_visibility(bool(content))
 
 
 class Chart:
-    """A picture, sent again only where it has changed, and not there where there is nothing to draw."""
+    """A picture, sent again only where it has changed; a message in its place where there is nothing to draw."""
 
     def __init__(self, label: str, classes: str = "chart") -> None:
         self._element = ui.echart({}, renderer="svg").classes(classes)
         self._element.props(f'role=img aria-label="{label}"')
         self._key: Any = None
         self._element.set_visibility(False)
+        self._none = Html()
 
     @property
     def deleted(self) -> bool:
         """Whether its page was closed."""
         return bool(self._element.is_deleted)
 
-    def set(self, key: Any, make: Callable[[], dict[str, Any] | None]) -> bool:
-        """Draw what `make` gives, unless the same `key` is drawn; whether there is anything."""
+    def set(self, key: Any, make: Callable[[], dict[str, Any] | None], otherwise: str) -> bool:
+        """Draw the options that `make` gives, or show the text `otherwise`; whether there is a picture.
+
+        The same `key` stands for the same picture, which is not made again.
+        """
         if key != self._key:
             self._key = key
             options = make()
@@ -74,7 +78,9 @@ class Chart:
                 self._element.options.clear()
                 self._element.options.update(options)
                 self._element.update()
-        return bool(self._element.visible)
+        drawn = bool(self._element.visible)
+        self._none.set("" if drawn else empty(otherwise))
+        return drawn
 
 
 def card(title: str, wide: bool = False) -> ui.element:
@@ -91,14 +97,14 @@ def cards() -> ui.element:
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
-    """An HTML table; numbers and amounts are put to the right."""
+    """An HTML table; columns of numbers and amounts are aligned to the right."""
     lines = [[_cell(value) for value in row] for row in rows]
     right = [
         any(number for _, number in column) and all(number or text in ("–", "") for text, number in column)
         for column in zip(*lines, strict=True)
     ]
     right = right or [False] * len(head)
-    tags = [" class=number" if own else "" for own in right]
+    tags = [" class=number" if numbers else "" for numbers in right]
     header = "".join(f"<th scope=col{tag}>{text(name)}" for name, tag in zip(head, tags, strict=True))
     body = "".join(
         "<tr>" + "".join(f"<td{tag}>{text(cell)}" for (cell, _), tag in zip(line, tags, strict=True))
@@ -120,7 +126,7 @@ def _cell(value: Any) -> tuple[str, bool]:
 
 
 def tile_html(shown: Iterable[Tile]) -> str:
-    """Tiles as HTML."""
+    """HTML of the tiles."""
     return "".join(
         f"<div class=tile><div class=name>{text(name)}</div><div class=value>{text(value)}</div>"
         f"<div class=more>{text(more)}</div></div>"
@@ -129,7 +135,7 @@ def tile_html(shown: Iterable[Tile]) -> str:
 
 
 def first(now: Snapshot) -> str:
-    """What is seen before the page's program has been loaded: the same head and tiles, without it."""
+    """The head and the tiles without JavaScript, for the time until the page's program has been loaded."""
     return (
         f"<div id=first class=tern><div class=tern-head><h1>{text(words.title(now))}</h1>"
         f"<span class=badge>{text(words.status(now))}</span><span class=soft>{text(words.lead(now))}</span></div>"
@@ -138,15 +144,13 @@ def first(now: Snapshot) -> str:
 
 
 def empty(message: str) -> str:
-    """Why there is nothing to see, and what to do; what stands between backquotes is a command."""
+    """A message for an empty element, as HTML; commands stand between backquotes."""
     parts = text(message).split("`")
-    return (
-        "<p class=empty>" + "".join(f"<code>{p}</code>" if i % 2 else p for i, p in enumerate(parts)) + "</p>"
-    )
+    return f"<p class=empty>{''.join(f'<code>{p}</code>' if i % 2 else p for i, p in enumerate(parts))}</p>"
 
 
 def text(value: Any) -> str:
-    """As HTML."""
+    """A value as escaped HTML."""
     return html.escape(str(value), quote=True)
 
 

@@ -18,7 +18,7 @@ _EVERY = (
 )
 _NONE = (
     "No board has been seen. A fleet that is served has some (`tern serve --fleet mqtt:my-fleet`), and so has one on"
-    " ports. A simulated fleet has none; a store of an earlier version has them when its boards are heard again."
+    " ports. A simulated fleet has none."
 )
 _SAYS = "as the board says"
 _LEFT = "Of a board's first device: as the board said when it connected, less what its reports cost since"
@@ -125,8 +125,8 @@ class Fleet(Section):
             self._counted = changes
             counts = live_store.summary(now.boards)
             self._count.text = ", ".join(f"{count:,} {name}" for name, count in counts.items())
-        self._left.set(changes, lambda: _histogram(now))
-        self._releases.set(changes, lambda: _releases(now))
+        self._left.set(changes, lambda: _histogram(now), "No board reports its budget.")
+        self._releases.set(changes, lambda: _releases(now), "")
         self.tick(now)
 
     def tick(self, now: Snapshot) -> None:

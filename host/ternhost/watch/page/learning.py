@@ -50,16 +50,13 @@ class Learning(Section):
                         "dense"
                     )
                 self._curve = Chart("learning curve")
-                self._empty = Html()
                 self._figures = Html()
             with card("Range"):
                 ui.label("Values are clipped to this bound (tau) before they are perturbed.").classes("soft")
                 self._range = Chart("range by round", "chart low")
-                self._no_range = Html()
             with card("Learning rate"):
                 ui.label("How far a round moves the model.").classes("soft")
                 self._rate = Chart("learning rate by round", "chart low")
-                self._no_rate = Html()
 
     def _chosen(self) -> None:
         self.show(self.live.now)
@@ -80,15 +77,14 @@ class Learning(Section):
                 if measure and history
                 else None
             ),
+            _why_empty(now, known),
         )
-        self._empty.set("" if drawn else empty(_why_empty(now, known)))
         self._figures.set(_figures(now, known) if drawn else "")
-        for chart, none, name, label in (
-            (self._range, self._no_range, "tau", "range (tau)"),
-            (self._rate, self._no_rate, "rate", "learning rate"),
+        for chart, name, label in (
+            (self._range, "tau", "range (tau)"),
+            (self._rate, "rate", "learning rate"),
         ):
-            some = chart.set(where, partial(_stepped, now, name, label, by))
-            none.set("" if some else empty(_none_chosen(now)))
+            chart.set(where, partial(_stepped, now, name, label, by), _none_chosen(now))
 
 
 def _stepped(now: Snapshot, name: str, label: str, by: str) -> dict[str, Any] | None:
@@ -159,7 +155,6 @@ class Compare(Section):
                         on_change=self._again,
                     ).props("dense no-caps aria-label=axis")
                 self._chart = Chart("learning curves of several runs")
-                self._none = Html()
             with card("Runs here", wide=True):
                 self._table = Html()
 
@@ -192,10 +187,11 @@ class Compare(Section):
             self._measure.set_options(measures, value=measure)
         named = dict(zip(titles([runs[name] for name in drawn]), drawn.values(), strict=True))
         key = (measure, asked[1], tuple((name, own.points) for name, own in named.items()))
-        some = self._chart.set(
-            key, lambda: charts.compared(named, measure, asked[1]) if named and measure else None
+        self._chart.set(
+            key,
+            lambda: charts.compared(named, measure, asked[1]) if named and measure else None,
+            "No run with a figure has ended a round: choose others above.",
         )
-        self._none.set("" if some else empty("No run with a figure has ended a round: choose others above."))
         self._table.set(_runs_table([*runs.values()]))
 
     def _read(
@@ -252,21 +248,16 @@ def _runs_table(runs: Sequence[RunView]) -> str:
         epsilon = max((float(own["epsilon_run"]) for own in run.classes), default=None)
         paid = None if epsilon is None else f"{epsilon:.4g} {words.reckoned(run)}".removesuffix(" in the run")
         mechanisms = sorted({str(own["mechanism"]) for own in run.classes})
-        rows.append(
-            [
-                run.name,
-                words.moment(run.began),
-                run.status,
-                run.algorithm,
-                run.options.get("dataset"),
-                run.fleet,
-                ", ".join(mechanisms) or None,
-                paid,
-                run.rounds,
-                run.reports,
-                words.duration(run.seconds),
-            ]
-        )
+        told = [
+            run.name,
+            words.moment(run.began),
+            run.status,
+            run.algorithm,
+            run.options.get("dataset"),
+            run.fleet,
+        ]
+        cost = [", ".join(mechanisms) or None, paid, run.rounds, run.reports, words.duration(run.seconds)]
+        rows.append([*told, *cost])
     head = (
         "run", "began", "status", "algorithm", "data", "fleet", "mechanism", "epsilon", "rounds", "reports", "took",
     )  # fmt: skip

@@ -13,7 +13,7 @@ from ternhost.watch.fleet_view import budgets
 from ternhost.watch.page import charts
 from ternhost.watch.page.elements import Chart, Html, Section, card, cards, empty, table
 
-_UNKNOWN = "This run was begun by a version of tern that did not write it down; its report has it in the end."
+_UNKNOWN = "The classes of this run are not known yet."
 _CARD = (
     "The exact law of what is reported, from the integers that the devices obey. Each device proves the epsilon of a"
     " card before it uses it."
@@ -35,7 +35,6 @@ class Privacy(Section):
                         "dense no-caps aria-label=class"
                     )
                 self._card = Chart("distribution of the card's outputs")
-                self._none = Html()
 
     def show(self, now: Snapshot) -> None:
         classes = now.run.classes if now.run else ()
@@ -46,8 +45,7 @@ class Privacy(Section):
             self._which.set_options(options, value=0 if options else None)
         self._controls.set_visibility(len(options) > 1)
         data, what = _card(now, int(self._which.value or 0))
-        some = self._card.set((data, what), lambda: _draw(data, what))
-        self._none.set("" if some else empty("No card is known yet."))
+        self._card.set((data, what), lambda: _draw(data, what), "No card is known yet.")
 
 
 def _card(now: Snapshot, of_class: int) -> tuple[str, str]:

@@ -39,13 +39,11 @@ class Rounds(Section):
             with card("Refusals by reason"):
                 self._why = ui.label().classes("soft")
                 self._reasons = Chart("refusals by reason", "chart low")
-                self._none = Html()
             with card("Symbols of the last round"):
                 ui.label(
                     "How often each output of the card was reported, over all coordinates: noise and all."
                 ).classes("soft")
                 self._symbols = Chart("symbols of the last round", "chart low")
-                self._no_symbols = Html()
             with card("Gateways", wide=True):
                 self._gateways = Html()
 
@@ -58,13 +56,14 @@ class Rounds(Section):
         self._arriving.set(
             (opened and opened.number, len(arrivals), arrivals[-1:]),
             lambda: charts.arriving(arrivals, opened.wanted) if opened and len(arrivals) > 1 else None,
+            "",
         )
         self._idle.set("" if opened else empty(_why_idle(now)))
         self._table.set(_table(now))
         self._refusals(now)
         last = now.history[-1]["round"] if now.history else None
-        some = self._symbols.set((now.run and now.run.name, last), lambda: _symbols(now))
-        self._no_symbols.set("" if some else empty("No round has ended that says so."))
+        key = now.run and now.run.name, last
+        self._symbols.set(key, lambda: _symbols(now), "No round has ended with a known count.")
         self._gateways.set(_gateways(now))
         self.tick(now)
 
@@ -77,15 +76,12 @@ class Rounds(Section):
         reasons = curves.reasons(summed)
         names = [name for name, _ in reasons.most_common()]
         self._why.text = "Of the last round." if len(summed) == 1 else f"Of the last {len(summed):,} rounds."
-        some = self._reasons.set(
+        counts = [reasons[name] for name in names]
+        self._reasons.set(
             tuple(reasons.items()),
-            lambda: (
-                charts.bars(names, [reasons[name] for name in names], "reason", "refusals", 1)
-                if names
-                else None
-            ),
+            lambda: charts.bars(names, counts, "reason", "refusals", 1) if names else None,
+            "No device has refused.",
         )
-        self._none.set("" if some else empty("No device has refused."))
 
 
 def _why_idle(now: Snapshot) -> str:
