@@ -45,7 +45,7 @@ MOST_LINES = {
     "ternhost/run": 2798,
     "ternhost/store": 1774,
     "ternhost/vectorised": 714,
-    "ternhost/watch": 3142,
+    "ternhost/watch": 3144,
     "terntools/": 71,
     "terntools/bench": 2369,
     "terntools/boards": 6503,

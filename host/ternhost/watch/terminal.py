@@ -164,15 +164,15 @@ def _privacy(picture: Picture) -> Iterable[RenderableType]:
         "spent": "a device has spent {:.3g} on average (accepted reports only)",
         "left": "{:g} is left on the board with the least",
     }
-    found = [
+    lines = [
         form.format(value) for name, form in words.items() if (value := picture.epsilon.get(name)) is not None
     ]
     if before := picture.epsilon.get("before"):
-        found.append(f"at most {before:g} before this run")
-    if found:
+        lines.append(f"at most {before:g} before this run")
+    if lines:
         yield Text()
         yield _title("Epsilon")
-        yield from map(_line, found)
+        yield from map(_line, lines)
 
 
 def _worst(picture: Picture, most: int, width: int) -> Iterable[RenderableType]:

@@ -55,7 +55,7 @@ def tiles(now: Snapshot) -> list[Tile]:
     run = now.run
     if run is None:
         return [("devices with a key", f"{now.devices:,}", "")]
-    found = [
+    shown = [
         ("rounds ended", f"{run.rounds:,}", f"of {run.planned:,}" if run.planned else "no end planned"),
         (
             "reports accepted",
@@ -67,23 +67,23 @@ def tiles(now: Snapshot) -> list[Tile]:
     for name in curves.measures(run, now.history)[:1]:
         best = run.references.get("optimum", {}).get(name)
         known = "" if best is None else f"without privacy {best:.4f}"
-        found.append((curves.word(name), f"{last[name]:.4f}" if name in last else "–", known))
+        shown.append((curves.word(name), f"{last[name]:.4f}" if name in last else "–", known))
     devices = curves.devices_of(run, now.devices)
     if (spent := curves.spent(now)) is not None:
         costs = [own["epsilon_per_report"] for own in run.classes]
         each = " to ".join(f"{cost:.4g}" for cost in sorted({min(costs), max(costs)}))
         known = f"by accepted reports, {each} each"
-        found.append(("epsilon spent, mean of a device", f"{spent:.4g}", known))
+        shown.append(("epsilon spent, mean of a device", f"{spent:.4g}", known))
     if now.boards:
         online, known = states(now.boards)["online"], f"of {len(now.boards):,} ever seen"
-        found.append((f"boards online{_when(now)}", f"{online:,}", known))
+        shown.append((f"boards online{_when(now)}", f"{online:,}", known))
     elif devices:
-        found.append(("devices", f"{devices:,}", "registered" if now.devices else "simulated or emulated"))
+        shown.append(("devices", f"{devices:,}", "registered" if now.devices else "simulated or emulated"))
     if now.gateways:
         online = states(now.gateways)["online"]
-        found.append((f"gateways online{_when(now)}", f"{online:,}", f"of {len(now.gateways):,}"))
-    found.append(("refusals", f"{run.refusals:,}", "by devices, see Round"))
-    return found
+        shown.append((f"gateways online{_when(now)}", f"{online:,}", f"of {len(now.gateways):,}"))
+    shown.append(("refusals", f"{run.refusals:,}", "by devices, see Round"))
+    return shown
 
 
 def old(now: Snapshot) -> str | None:

@@ -168,7 +168,7 @@ def stepped(name: str, points: Sequence[Point], by: str) -> Options:
 
 
 def arriving(points: Sequence[Point], wanted: int) -> Options:
-    """Reports of the round under way, by the seconds that somebody has looked on."""
+    """Reports of the open round, by the seconds since a page first saw one."""
     x = _axis(
         "value",
         "seconds since its first report was seen here",

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ MOST_ROWS = 500  # of an answer
 
 
 def row(board: BoardRow) -> Row:
-    """A board as it is shown: budget as epsilon, heap in kB (1000 bytes), what it did not say as None."""
+    """The row of a board: budget as epsilon, heap in kB (1000 bytes), None for values that it did not report."""
     told = board.told
     heap = told.get("heap")
     return {
@@ -56,15 +57,15 @@ COLUMNS = frozenset(row(BoardRow("", 0, 0, False, 0.0)))
 
 
 class Table:
-    """The rows of the boards that were seen last; those that have not changed are not made again."""
+    """The rows of the current boards; only changed boards get new rows."""
 
     def __init__(self) -> None:
         self._boards: tuple[BoardRow, ...] | None = None
         self._rows: dict[int, tuple[BoardRow, Row, str]] = {}
-        self.changes = 0  # how often the boards were others than before
+        self.changes = 0  # how often the boards have changed
 
     def take(self, boards: tuple[BoardRow, ...]) -> None:
-        """These are the boards now."""
+        """Update the rows to these boards."""
         if boards is self._boards:
             return
         rows: dict[int, tuple[BoardRow, Row, str]] = {}
@@ -85,20 +86,21 @@ class Table:
     def page(
         self, first: int, last: int, search: str = "", sort: str = "", descending: bool = False
     ) -> tuple[int, list[Row]]:
-        """How many boards have all the words that are searched for, and the rows `first` to `last` (not included) of
-        them, sorted by a column. What a board did not say comes last."""
+        """The number of boards that match all words of `search`, and their rows `first` to `last` (excluded).
+
+        Sorted by a column, missing values last.
+        """
         words = search.lower().split()
-        found = [made for _, made, text in self._rows.values() if all(word in text for word in words)]
+        rows = [row for _, row, text in self._rows.values() if all(word in text for word in words)]
         if sort in COLUMNS:
-            key: Callable[[Row], Any] = lambda own: own[sort]  # noqa: E731
-            known = [own for own in found if own[sort] is not None]
-            known.sort(key=key, reverse=descending)
-            found = known + [own for own in found if own[sort] is None]
-        return len(found), found[first : min(last, first + MOST_ROWS)]
+            known = [row for row in rows if row[sort] is not None]
+            known.sort(key=itemgetter(sort), reverse=descending)
+            rows = known + [row for row in rows if row[sort] is None]
+        return len(rows), rows[first : min(last, first + MOST_ROWS)]
 
 
 def summary(boards: Sequence[BoardRow]) -> dict[str, int]:
-    """How many boards there are, are online, have errors, or fail their entropy test."""
+    """The numbers of boards, and of those online, with errors, and with a failed entropy test."""
     return {
         "boards": len(boards),
         "online": sum(board.online for board in boards),
@@ -108,10 +110,10 @@ def summary(boards: Sequence[BoardRow]) -> dict[str, int]:
 
 
 class LiveStore:
-    """The newest snapshot of a store (`now`), its boards as a table, and how the reports of its round arrive."""
+    """The newest snapshot of a store (`now`), its boards as a table, and the arrival of reports in its open round."""
 
     def __init__(self, reader: Reader) -> None:
-        """Raises StorageError for what is no store of this version."""
+        """Raises StorageError unless it is a store of this version."""
         self._reader = reader
         self._looking = asyncio.Lock()
         self._looked = 0.0
@@ -127,7 +129,7 @@ class LiveStore:
         return self._reader.path
 
     async def look(self) -> Snapshot:
-        """The store as it is, or was less than `EVERY` seconds ago."""
+        """The store as it is now, or was less than `EVERY` seconds ago."""
         async with self._looking:
             if time.monotonic() - self._looked >= EVERY:
                 try:
@@ -156,21 +158,21 @@ class LiveStore:
 
 
 class Others:
-    """The runs beside a store: what each has learned, for who compares them."""
+    """The runs of a store and of the stores beside it, to compare."""
 
     def __init__(self, store: Path) -> None:
         self._store = store
         self._readers: dict[tuple[Path, str | None], tuple[Reader, Snapshot, Stamp]] = {}
 
     def runs(self) -> dict[str, tuple[Path, RunView]]:
-        """Every run of this store and of those beside it by its name, the newest first. May take a while."""
-        found: list[tuple[Path, RunView]] = []
+        """All runs by name, the newest first. May take a while."""
+        runs: list[tuple[Path, RunView]] = []
         for path in places.beside(self._store):
-            found += [(path, run) for run in self._snapshot(path, None).runs]
-        named: dict[str, tuple[Path, RunView]] = {}
-        for path, run in sorted(found, key=lambda own: -own[1].began):
-            named.setdefault(run.name, (path, run))
-        return named
+            runs += [(path, run) for run in self._snapshot(path, None).runs]
+        by_name: dict[str, tuple[Path, RunView]] = {}
+        for path, run in sorted(runs, key=lambda entry: -entry[1].began):
+            by_name.setdefault(run.name, (path, run))
+        return by_name
 
     def history(self, path: Path, run: str) -> Snapshot:
         """That run of that store."""
@@ -183,20 +185,20 @@ class Others:
             return known[1]
         reader = known[0] if known else Reader(path, run)
         try:
-            found = reader.snapshot()
+            snapshot = reader.snapshot()
         except StorageError as error:  # of another version
-            found = Snapshot(str(path), note=error.message)
+            snapshot = Snapshot(str(path), note=error.message)
         finally:
-            reader.close()  # what it has read it keeps
-        self._readers[path, run] = reader, found, stamp
-        return found
+            reader.close()  # it keeps what it has read
+        self._readers[path, run] = reader, snapshot, stamp
+        return snapshot
 
 
 def _stamp(store: Path) -> Stamp:
-    """What changes with a store: when its file and its log were written last, and how long they are."""
-    found = []
+    """Modification times and sizes of a store's file and log, which change with every write."""
+    stamps = []
     for path in (store, store.with_name(f"{store.name}-wal")):
         with suppress(OSError):
-            told = path.stat()
-            found.append((told.st_mtime_ns, told.st_size))
-    return tuple(found)
+            status = path.stat()
+            stamps.append((status.st_mtime_ns, status.st_size))
+    return tuple(stamps)

@@ -24,7 +24,7 @@ Scope = dict[str, Any]
 
 
 class OnlyHere:
-    """Lets in who asks for this very address, from its own page.
+    """Accepts only requests for this very address, from its own page.
 
     A page of the internet whose name has been made to point to loopback (DNS rebinding) sends that name as its Host;
     one that opens a websocket to loopback sends its own Origin. Both are refused, and so is what a page of another site
@@ -70,7 +70,7 @@ def _guarded(send: Any) -> Any:
 
 
 def listening(port: int | None) -> socket.socket:
-    """A socket on that loopback port; without one on `PORT`, or any other where it is taken. Raises UsageError."""
+    """A socket on that loopback port, by default on `PORT` or any other where it is taken. Raises UsageError."""
     if port is not None and not 0 <= port < 65536:
         raise UsageError(f"--port must be 0 (any) to 65535, not {port}")
     for wanted in (PORT, 0) if port is None else (port,):
@@ -91,15 +91,15 @@ def listening(port: int | None) -> socket.socket:
 
 
 def url_of(made: socket.socket) -> str:
-    """What a browser is told."""
+    """The URL of the page."""
     return f"http://{ADDRESS}:{made.getsockname()[1]}/"
 
 
 def serve(
     made: socket.socket, add: Callable[[Any], None], ready: Callable[[str], None], until: Any = None
 ) -> None:
-    """Serve until SIGINT, SIGTERM, or until the file `until` ends. add: puts pages and paths on the app; ready: is told
-    the URL when somebody can be answered."""
+    """Serve until SIGINT, SIGTERM, or until the file `until` ends. add: puts pages and paths on the app; ready: called
+    with the URL when the server answers."""
     import uvicorn
     from fastapi import FastAPI
     from nicegui import ui
