@@ -101,7 +101,9 @@ def most_asked(store: Store, run: str, rounds: int, share: float, devices: int) 
         if of_run.run == run:
             for cohort in of_run.cohorts:
                 asked.update(cohort.devices)
-    return max(asked.values()) if asked else most_turns(max(1, devices), max(1, round(share * devices)), rounds)
+    return (
+        max(asked.values()) if asked else most_turns(max(1, devices), max(1, round(share * devices)), rounds)
+    )
 
 
 def cost_words(account: Account, before: int, left: int | None, endless: bool = False) -> str:
