@@ -23,6 +23,7 @@ from ternhost.run import directory as places
 from ternhost.run import result as results
 from ternhost.run.device_model import DeviceModel
 from ternhost.run.options import Where, divided
+from ternhost.run.plugins import learner_of
 from ternhost.run.run import Run
 from ternhost.run.status import Status, Watcher
 
@@ -61,7 +62,7 @@ class Result(Mapping[str, Any]):
         return len(self._found)
 
     def __str__(self) -> str:
-        return "\n".join(ALGORITHMS.named(self["algorithm"]).summary(self))
+        return "\n".join(learner_of(self).summary(self))
 
     def __repr__(self) -> str:
         return f"<Result of the run {self.name}: {self['algorithm']}, {self['reports']} reports>"

@@ -6,6 +6,7 @@ tests/outside/ has the files; each is registered by a line of a program, or by a
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -36,13 +37,18 @@ SIGNS = [*TRAIN, "--algorithm", "signs", "--dead-zone", "0.01", "--mechanism", "
 
 
 @pytest.fixture
-def outside(monkeypatch, tmp_path):
-    """Registers each file by its line, for one test."""
+def registries(monkeypatch, tmp_path):
+    """Gives one test registries of its own."""
     for registry in (ALGORITHMS, OPTIMISERS, mechanisms.REGISTRY, KINDS):
         for table in ("_places", "_loaded"):
             monkeypatch.setattr(registry, table, dict(getattr(registry, table)))
     monkeypatch.syspath_prepend(OUTSIDE)
     monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def outside(registries):
+    """Registers each file by its line, for one test."""
     import amsgrad
     import flipped
     import folder_fleet
@@ -55,7 +61,7 @@ def outside(monkeypatch, tmp_path):
 
 
 @pytest.fixture
-def tern(outside, capsys):
+def tern(registries, capsys):
     """Runs a command and returns its result."""
 
     def command(*argv, code=0):
@@ -83,7 +89,7 @@ def test_each_is_a_choice_of_the_command_line(outside, capsys):
     assert "--optimiser {averaging,momentum,adam,amsgrad}" in text
 
 
-def test_an_algorithm_with_adam_trains_and_has_a_report(tern):
+def test_an_algorithm_with_adam_trains_and_has_a_report(outside, tern):
     result = tern(*SIGNS, "--fleet", "simulated:100")
     assert (result["algorithm"], result["optimiser"], result["mechanism"]) == ("signs", "adam", "flipped")
     assert (result["rounds"], result["reports"], result["stopped"]) == (10, 100, "rounds")
@@ -103,7 +109,7 @@ def test_an_algorithm_with_adam_trains_and_has_a_report(tern):
     assert all(Path(path).stat().st_size > 5000 for path in result["pictures"])
 
 
-def test_the_dead_zone_reaches_the_algorithm(tern):
+def test_the_dead_zone_reaches_the_algorithm(outside, tern):
     own = tern(*SIGNS, "--fleet", "simulated:100", "--no-report")
     wide = tern(*SIGNS, "--fleet", "simulated:100", "--no-report", "--dead-zone", "0.99", "--range", "0")
     assert wide["weights"] != own["weights"]
@@ -111,7 +117,7 @@ def test_the_dead_zone_reaches_the_algorithm(tern):
     assert set(wide["weights"]) != {0.0}  # a report says more than 0.99 or nothing
 
 
-def test_an_interrupted_run_of_it_comes_to_the_same_end(tern, monkeypatch, capsys):
+def test_an_interrupted_run_of_it_comes_to_the_same_end(outside, tern, monkeypatch, capsys):
     run = tern(*SIGNS, "--fleet", "simulated:100", "--name", "whole", "--no-report")
     learned = Run._learn
 
@@ -136,7 +142,7 @@ def tern_runs(capsys):
     return found["runs"]
 
 
-def test_devices_answer_it(tern):
+def test_devices_answer_it(outside, tern):
     argv = [*SIGNS, "--reports", "12", "--group", "6", "--optimiser", "amsgrad"]
     result = tern(*argv, "--fleet", "emulated:1")
     assert (result["rounds"], result["reports"], result["missing"]) == (2, 12, 0)
@@ -146,7 +152,7 @@ def test_devices_answer_it(tern):
 
 
 @pytest.mark.parametrize("algorithm", ["fedsgd", "hiera"])
-def test_an_optimiser_moves_any_model(tern, algorithm):
+def test_an_optimiser_moves_any_model(outside, tern, algorithm):
     argv = [*TRAIN, "--algorithm", algorithm, "--fleet", "simulated:100", "--no-report"]
     ams, adam = (tern(*argv, "--optimiser", name) for name in ("amsgrad", "adam"))
     assert ams["optimiser"] == "amsgrad"
@@ -154,7 +160,7 @@ def test_an_optimiser_moves_any_model(tern, algorithm):
     assert ams["learning_rate"] == adam["learning_rate"]  # as it says for itself
 
 
-def test_means_are_collected_by_the_mechanism(tern):
+def test_means_are_collected_by_the_mechanism(outside, tern):
     argv = ["collect", "--dataset", "iris", "--epsilon", "4", "--fleet", "simulated:20000"]
     flat, plain = (tern(*argv, "--mechanism", "flipped", *own) for own in (("--flip", "0.4"), ()))
     duchi = tern(*argv, "--mechanism", "duchi", "--no-report")
@@ -171,7 +177,7 @@ def test_means_are_collected_by_the_mechanism(tern):
     assert widths(plain) == pytest.approx(widths(duchi), rel=0.05)  # which it is, without its option
 
 
-def test_its_card_is_designed_by_a_command_and_taken_by_another(tern):
+def test_its_card_is_designed_by_a_command_and_taken_by_another(outside, tern):
     tern("card", "design", "flipped", "--epsilon", "8", "--flip", "0.2", "-o", "f.card")
     card = Path("f.card").read_bytes().hex()
     own = ["--fleet", "simulated:100", "--no-report"]
@@ -180,7 +186,7 @@ def test_its_card_is_designed_by_a_command_and_taken_by_another(tern):
     assert named["weights"] == given["weights"]
 
 
-def test_inference_goes_on_beside_them(tern):
+def test_inference_goes_on_beside_them(outside, tern):
     result = tern("infer", "--fleet", "simulated:75", "--epsilon", "8")
     assert result["reports"] == 75
     assert Path(result["report"]).exists()
@@ -272,7 +278,7 @@ def test_entry_points_of_a_package_do_the_same(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["infer", "collect"])
-def test_another_algorithm_of_a_command_is_chosen_by_its_name(tern, capsys, name):
+def test_another_algorithm_of_a_command_is_chosen_by_its_name(outside, tern, capsys, name):
     """Those of `tern infer` and `tern collect` are not the only ones that these can run."""
     own = type("Again", (ALGORITHMS[name],), {"name": "again"})
     ALGORITHMS.register("again", own)
@@ -296,3 +302,67 @@ def test_an_entry_that_is_lent_leaves_the_registry_as_it_was(had):
         assert names["first"] == "too"
     assert dict(names) == before
     assert list(names) == list(before)
+
+
+# tern --with FILE.py
+
+
+def test_the_recipe_shows_what_the_file_has():
+    text = (OUTSIDE.parents[1] / "CONTRIBUTING.md").read_text()
+    shown = re.search(r"```python\n(class SignSGD.*?)```", text, re.S)[1]
+    assert (OUTSIDE / "signs.py").read_text().endswith(shown)
+
+
+WITH = [f"--with={OUTSIDE / name}.py" for name in ("signs", "amsgrad", "flipped")]
+
+
+def test_files_that_are_named_bring_what_they_define(tern, request):
+    argv = [*SIGNS, "--optimiser", "amsgrad", "--fleet", "simulated:100", "--no-report"]
+    assert "signs" not in ALGORITHMS
+    named = whole(tern(*WITH, *argv))
+    request.getfixturevalue("outside")  # registers other classes, of the same files
+    assert named == whole(tern(*argv))
+
+
+def test_a_run_whose_plugin_is_missing_names_it(tern, monkeypatch, capsys):
+    def interrupted(self, *args):
+        raise KeyboardInterrupt
+
+    Path("crowd.py").write_text(
+        "from ternhost.reach.simulated.fleet import Simulated\n"
+        "class Crowd(Simulated):\n    form, about = 'crowd:N', 'N simulated clients'\n"
+    )
+    files = [*WITH, "--with", "crowd.py"]
+    argv = [*files, *SIGNS, "--optimiser", "amsgrad", "--fleet", "crowd:100", "--name", "cut", "--quiet"]
+    with monkeypatch.context() as cut:
+        cut.setattr(Run, "_learn", interrupted)
+        assert main(argv) == INTERRUPTED
+    for registry, name in (
+        (ALGORITHMS, "signs"),
+        (OPTIMISERS, "amsgrad"),
+        (mechanisms.REGISTRY, "flipped"),
+        (KINDS, "crowd"),
+    ):
+        capsys.readouterr()
+        with monkeypatch.context() as missing:
+            missing.delitem(registry._places, name)
+            missing.delitem(registry._loaded, name)
+            assert main(["train", "--resume", "cut"]) == 2
+        error = capsys.readouterr().err
+        assert f"the run cut needs the {registry.what} '{name}', which is not registered" in error
+        assert "tern --with FILE.py" in error
+    assert tern("train", "--resume", "cut", "--no-report")["algorithm"] == "signs"
+    del ALGORITHMS._places["signs"], ALGORITHMS._loaded["signs"]
+    told = tern("runs", "--draw", "cut", code=2)
+    assert "the run cut needs the algorithm 'signs'" in told["error"]
+    assert Path(tern(*files, "runs", "--draw", "cut")["report"]).exists()
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [(None, "there is no Python file"), ("1 / 0", "ZeroDivisionError"), ("import nowhere", "nowhere")],
+)
+def test_a_file_that_cannot_be_loaded_is_refused(tern, content, words):
+    if content is not None:
+        Path("mine.py").write_text(content)
+    assert words in tern("--with", "mine.py", "runs", code=2)["error"]

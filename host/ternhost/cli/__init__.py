@@ -21,6 +21,7 @@ from types import FrameType
 from typing import Any, NoReturn, Protocol
 
 from ternhost import errors, extras
+from ternhost.cli import plugins
 from ternhost.errors import TernError, UsageError
 from ternhost.registry import Registry
 
@@ -88,6 +89,12 @@ def build_parser(names: Iterable[str] | None = None) -> Parser:
         epilog=f"example:\n  tern card design three-outputs --epsilon 2 --json\n\nexit codes:\n{codes}",
     )
     parser.add_argument("--version", action=_Version)
+    parser.add_argument(
+        plugins.FLAG,
+        metavar="FILE.py",
+        action="append",
+        help="register the algorithms, mechanisms, optimisers and fleets that this file defines",
+    )
     subparsers = parser.add_subparsers(title="commands", dest="command", metavar="COMMAND", required=True)
     for name in COMMANDS if names is None else names:
         COMMANDS[name].add_parser(subparsers)
@@ -124,6 +131,7 @@ def _terminate(signum: int, frame: FrameType | None) -> NoReturn:
 
 def _run(argv: Sequence[str]) -> int:
     try:
+        argv = plugins.load_named(argv)
         args = build_parser(_needed(argv)).parse_args(argv)
         if empty := [name for name, value in vars(args).items() if value == ""]:
             flag = f"--{empty[0].replace('_', '-')}"

@@ -15,6 +15,7 @@ from ternhost.learn.base import ALGORITHMS, Learner, algorithms_of
 from ternhost.privacy import cards, mechanisms
 from ternhost.run import result as results
 from ternhost.run.options import Where, default_fleet, divided
+from ternhost.run.plugins import learner_of
 from ternhost.run.run import Run
 from ternhost.run.status import Watcher
 
@@ -216,8 +217,7 @@ def begun(args: argparse.Namespace, watcher: Watcher) -> Run:
 
 def told(args: argparse.Namespace, result: Result) -> int:
     """Print a result, and return the exit code that it stands for."""
-    cls = ALGORITHMS.named(result["algorithm"])
-    lines = [*cls.summary(result), f"the run {result['run']} is in {result['directory']}"]
+    lines = [*learner_of(result).summary(result), f"the run {result['run']} is in {result['directory']}"]
     if "report" in result:
         lines.append(f"look at {result['report']}")
     print_result(result, "\n".join(lines), args.json)

@@ -18,7 +18,7 @@ from ternhost.learn.base import ALGORITHMS, Audience, Devices, Learner, clients_
 from ternhost.provision.boards import FLEET_NAME, provision_fleet
 from ternhost.reach import fleet
 from ternhost.reach.fleet import Fleet
-from ternhost.run import costs
+from ternhost.run import costs, plugins
 from ternhost.run import directory as places
 from ternhost.run.directory import Place
 from ternhost.run.options import Schedule, Where
@@ -224,7 +224,8 @@ def going_on(run: StoredRun) -> str:
     """The command that goes on with a run."""
     if run.asked["schedule"] is not None:
         return f"tern serve --fleet {run.asked['where']['fleet']}"
-    return f"tern {ALGORITHMS.named(run.asked['algorithm']).command} --resume {run.name}"
+    plugins.require_all(run.name, run.asked)
+    return f"tern {ALGORITHMS[run.asked['algorithm']].command} --resume {run.name}"
 
 
 def moved(saved: str, named: str) -> str:

@@ -23,7 +23,7 @@ from ternhost.provision.boards import board_directories
 from ternhost.reach import fleet
 from ternhost.reach.driver import AllRefused, Driver, Progress
 from ternhost.reach.fleet import Fleet, Setting
-from ternhost.run import begin, costs
+from ternhost.run import begin, costs, plugins
 from ternhost.run import directory as places
 from ternhost.run import result as results
 from ternhost.run.begin import audience, made_clients
@@ -50,6 +50,7 @@ class Run:
         if stored is None:
             raise UsageError(f"{place.store} holds no run {place.name}", hint="'tern runs' lists them")
         asked = stored.asked
+        plugins.require_all(place.name, asked)
         self.store = store
         self.place = place
         self.where = Where.stored(asked["where"])

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from ternhost.learn.base import ALGORITHMS
 from ternhost.registry import Registry
+from ternhost.run.plugins import learner_of
 
 if TYPE_CHECKING:
     from ternhost.run.report.page import Page
@@ -27,7 +27,7 @@ PAGES: Registry[Callable[[Mapping[str, Any]], Page]] = Registry(
 
 def page_of(result: Mapping[str, Any]) -> Page:
     """The page of a result."""
-    algorithm = ALGORITHMS.named(result["algorithm"])
+    algorithm = learner_of(result)
     for kind in algorithm.__mro__:
         if (name := getattr(kind, "name", "")) in PAGES:
             return PAGES[name](result)

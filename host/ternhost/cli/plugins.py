@@ -1,0 +1,64 @@
+"""`tern --with FILE.py`: what a Python file defines is registered before the command is parsed."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from ternhost.errors import TernError, UsageError
+
+FLAG = "--with"
+
+
+def load_named(argv: Sequence[str]) -> list[str]:
+    """Load the files that a command line names before its command; return the rest of it. Raises UsageError."""
+    rest = list(argv)
+    while rest and rest[0].partition("=")[0] == FLAG:
+        _, equals, path = rest.pop(0).partition("=")
+        if not equals and rest:
+            path = rest.pop(0)
+        load(path)
+    return rest
+
+
+def load(path: str) -> None:
+    """Import a Python file, and register the learners, mechanisms, optimisers and fleet kinds that it defines.
+
+    A learner and a mechanism have a `name`; an optimiser has one, or that of its class in lower case; the kind of a
+    fleet is the first word of its `form`. Anything else the file registers itself. Raises UsageError.
+    """
+    file = Path(path)
+    spec = importlib.util.spec_from_file_location(f"tern_with_{file.stem}", file)
+    if not file.is_file() or spec is None or spec.loader is None:
+        raise UsageError(f"there is no Python file {path!r}", hint=f"tern {FLAG} FILE.py COMMAND ...")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    sys.path.insert(0, str(file.parent.resolve()))  # it may import modules beside it
+    try:
+        spec.loader.exec_module(module)
+    except TernError:
+        raise
+    except Exception as error:
+        raise UsageError(f"{path} cannot be imported: {type(error).__name__}: {error}") from error
+    for item in list(vars(module).values()):
+        _register(item, spec.name)
+
+
+def _register(item: Any, module: str) -> None:
+    from ternhost.learn.base import ALGORITHMS, Learner
+    from ternhost.learn.optimisers import OPTIMISERS
+    from ternhost.privacy import mechanisms
+    from ternhost.reach.fleet import KINDS, Fleet
+
+    if isinstance(item, mechanisms.Mechanism):
+        mechanisms.REGISTRY.register(item.name, item)
+    elif isinstance(item, type) and item.__module__ == module:  # not what it has imported
+        if issubclass(item, Learner) and "name" in vars(item):
+            ALGORITHMS.register(item.name, item)
+        elif issubclass(item, Fleet) and "form" in vars(item):
+            KINDS.register(item.form.partition(":")[0], item)
+        elif hasattr(item, "step") and hasattr(item, "automatic_rate"):
+            OPTIMISERS.register(getattr(item, "name", item.__name__.lower()), item)

@@ -1,0 +1,36 @@
+"""What a stored run needs of programs and packages outside tern, and what is said where it is missing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ternhost.errors import UsageError
+from ternhost.learn.base import ALGORITHMS, Learner
+from ternhost.learn.optimisers import OPTIMISERS
+from ternhost.privacy import mechanisms
+from ternhost.reach.fleet import KINDS
+from ternhost.registry import Registry
+
+
+def require_all(run: str, asked: Mapping[str, Any]) -> None:
+    """Raise UsageError, which names it, where a stored run needs something that is not registered."""
+    options, kind = asked["options"], asked["where"]["fleet"].partition(":")[0]
+    _require(run, ALGORITHMS, asked["algorithm"])
+    _require(run, KINDS, kind)
+    _require(run, mechanisms.REGISTRY, options.get("mechanism"))
+    _require(run, OPTIMISERS, options.get("optimiser"))
+
+
+def learner_of(result: Mapping[str, Any]) -> type[Learner]:
+    """The learner of a result. Raises UsageError, which names it, where it is not registered."""
+    _require(result["run"], ALGORITHMS, result["algorithm"])
+    return ALGORITHMS[result["algorithm"]]
+
+
+def _require(run: str, registry: Registry[Any], name: str | None) -> None:
+    if name is not None and name not in registry:
+        raise UsageError(
+            f"the run {run} needs the {registry.what} {name!r}, which is not registered",
+            hint="name the file that defines it: tern --with FILE.py ...; or install its package",
+        )
