@@ -41,7 +41,7 @@ MOST_LINES = {
     "ternhost/learn": 3770,
     "ternhost/privacy": 3291,
     "ternhost/provision": 318,
-    "ternhost/reach": 8873,
+    "ternhost/reach": 8821,
     "ternhost/run": 2724,
     "ternhost/store": 1816,
     "ternhost/vectorised": 731,

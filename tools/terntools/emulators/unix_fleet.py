@@ -14,7 +14,6 @@ import time
 import tty
 from collections.abc import Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 import tern
@@ -178,9 +177,7 @@ class EmulatedFleet:
             raise
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         self._close()
 
     def _close(self) -> None:
