@@ -11,9 +11,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from harness.local_post import LocalPost
 from ternhost.errors import DeviceError
 from ternhost.reach.gateway.fleet import AtGateways
-from ternhost.reach.gateway.post import SERVER, SOCKET, LocalPost, Post, serve_locally
+from ternhost.reach.gateway.post import SERVER, SOCKET, Post, serve_locally
 from ternhost.reach.gateway.site_fleet import SiteFleet, opened
 from ternhost.store import store_file
 

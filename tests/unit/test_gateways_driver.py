@@ -10,6 +10,7 @@ import harness.in_process  # noqa: F401 - its fleet
 import numpy as np
 import pytest
 from harness.local_gateways import gateways
+from harness.local_post import LocalPost
 
 from tern import card as cards
 from tern import wire
@@ -22,7 +23,6 @@ from ternhost.reach.gateway import driver as driving
 from ternhost.reach.gateway import messages
 from ternhost.reach.gateway.driver import GatewaysDriver
 from ternhost.reach.gateway.messages import ANSWER, ASK, HELLO, Answer, Here, Still
-from ternhost.reach.gateway.post import LocalPost
 from ternhost.reach.gateway.site_fleet import SiteFleet
 from ternhost.run import costs
 from ternhost.store.reader import Reader

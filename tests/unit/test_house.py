@@ -41,7 +41,7 @@ MOST_LINES = {
     "ternhost/learn": 3664,
     "ternhost/privacy": 3214,
     "ternhost/provision": 318,
-    "ternhost/reach": 8870,
+    "ternhost/reach": 8821,
     "ternhost/run": 2836,
     "ternhost/store": 1774,
     "ternhost/vectorised": 714,

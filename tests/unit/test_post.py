@@ -6,12 +6,12 @@ import threading
 import time
 
 import pytest
+from harness.local_post import LocalPost
 
 from ternhost.errors import DeviceError, RefusedError, UsageError
 from ternhost.reach.gateway.post import (
     MOST_TEXT,
     SOCKET,
-    LocalPost,
     Reply,
     call,
     check_site,

@@ -1,7 +1,7 @@
-"""What a driver is: how a round's questions reach devices, and how their reports come back.
+"""Drivers: they bring the questions of a round to devices, and return counts and refusals.
 
-A driver knows nothing of what is learned. It asks, again where it must, and returns counts and refusals; what it has
-accepted is durable by then.
+A driver knows nothing of learning. It asks again where reports are missing, and stores what it accepts before it
+returns.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from types import TracebackType
 from typing import Self
 
 import numpy as np
@@ -28,7 +27,7 @@ Cohorts = Sequence[tuple[Question, Devices]]
 
 @dataclass(frozen=True)
 class Progress:
-    """A round on its way: `reports` of `asked` devices so far."""
+    """A round in progress: `reports` of `asked` devices so far."""
 
     round: int
     reports: int
@@ -41,9 +40,9 @@ Warn = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Terms:
-    """How a round ends: by a quorum (share of the devices asked) or a deadline (s); and when a board is left out.
+    """How a round ends: by a quorum (share of the devices asked) or a deadline (s).
 
-    silence: seconds without a word of a board that has been asked, after which the round goes on without it.
+    silence: seconds without a frame of a board that has been asked, after which the round goes on without it.
     """
 
     quorum: float = 1.0
@@ -57,10 +56,9 @@ class Terms:
 
 @dataclass(frozen=True)
 class FleetStatus:
-    """What a driver sees of its fleet now. boards, strangers (of another version) and connected: of one on a broker;
-    asleep: its boards that sleep now, and are not counted as boards.
+    """The state of a fleet. boards, strangers (boards of another version), connected: of a fleet on a broker.
 
-    frames: what became of those of the devices.
+    asleep: boards that sleep now, which `boards` leaves out. frames: how many were accepted or rejected, by reason.
     """
 
     boards: int | None = None
@@ -82,9 +80,7 @@ class Driver(ABC):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         return None
 
     @property
@@ -142,11 +138,11 @@ class Driver(ABC):
 
 
 class Refusals:
-    """Says what the devices of a run refuse: each reason once."""
+    """Warns of what the devices of a run refuse: each reason once."""
 
     def __init__(self, warn: Warn) -> None:
         self._warn = warn
-        self._told: set[int] = set()
+        self._warned: set[int] = set()
 
     def check(self, result: RoundResult, forged: int) -> None:
         """Warn of refusals beside reports. Raises AllRefused where there is nothing else, RefusedError where the only
@@ -156,8 +152,8 @@ class Refusals:
         if result.refusals:
             self.tell_of_later_rounds(result)
             code, words, _ = explain(result)
-            if code not in self._told:  # once a run: most of them will go on refusing
-                self._told.add(code)
+            if code not in self._warned:  # once a run: most of them will go on refusing
+                self._warned.add(code)
                 self._warn(f"round {result.number}: {words}")
         elif not result.reports and forged:
             raise RefusedError(
@@ -167,36 +163,36 @@ class Refusals:
 
     def tell_of_later_rounds(self, result: RoundResult) -> None:
         """Warn, once, of devices that say that they have seen rounds which this store has not asked."""
-        if wire.ERR_OLD_ROUND not in self._told and (found := later_rounds(result)):
-            self._told.add(wire.ERR_OLD_ROUND)
-            words, hint = found
+        if wire.ERR_OLD_ROUND not in self._warned and (later := later_rounds(result)):
+            self._warned.add(wire.ERR_OLD_ROUND)
+            words, hint = later
             self._warn(f"round {result.number}: {words}" + (f"; {hint}" if hint else ""))
 
 
 def later_rounds(result: RoundResult) -> tuple[str, str | None] | None:
-    """What devices say of rounds that this store has not asked, and what can be done; None where none says that.
+    """A warning of devices that know rounds which this store has not asked, and a remedy; None where there are none.
 
-    No device is believed; only where most of them agree is their number told as one to go on from.
+    No device is believed. Only where most of them agree, the remedy names their number.
     """
-    told = sorted(
+    claimed = sorted(
         refusal.detail
         for refusal in result.refusals.values()
         if refusal.code == wire.ERR_OLD_ROUND and refusal.detail > result.number
     )
-    if not told:
+    if not claimed:
         return None
-    number = told[len(told) // 2]
+    number = claimed[len(claimed) // 2]
     words = (
-        f"{len(told)} of {result.asked} devices say that they have seen round {number} already, "
+        f"{len(claimed)} of {result.asked} devices say that they have seen round {number} already, "
         "which this store has not asked; they are not believed"
     )
-    if 2 * len(told) <= result.asked or number - result.number > wire.CLIENT_AHEAD:
+    if 2 * len(claimed) <= result.asked or number - result.number > wire.CLIENT_AHEAD:
         return words, None
     return words, f"if the store was restored from a copy, go on with --after-round {number}"
 
 
 class AllRefused(RefusedError):
-    """Nobody reported, and some refused: says what most of these said, and what can be done."""
+    """No device reported, and some refused: gives the most frequent reason and a remedy."""
 
     def __init__(self, result: RoundResult) -> None:
         _, words, hint = explain(result)
@@ -205,7 +201,7 @@ class AllRefused(RefusedError):
 
 
 def explain(result: RoundResult) -> tuple[int, str, str | None]:
-    """The code that most refusals of a round have, what it means, and what can be done."""
+    """The most frequent code of the refusals of a round, its meaning, and a remedy."""
     code, count = Counter(refusal.code for refusal in result.refusals.values()).most_common(1)[0]
     one = next(refusal for refusal in result.refusals.values() if refusal.code == code)
     if code == wire.ERR_OLD_ROUND and (later := later_rounds(result)):

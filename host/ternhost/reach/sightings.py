@@ -1,4 +1,4 @@
-"""Notes in the store what boards say of themselves, and when they were heard, for who looks on."""
+"""Records in the store, for observers, what boards say of themselves and when they were heard."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _NOTHING: dict[str, Any] = {}
 
 
 class Sightings:
-    """What was seen of boards since it was written last; in one transaction for all of them.
+    """Changes of boards since the last write, which is one transaction for all of them.
 
-    Nothing is decided by it: where it cannot be written, it is kept until it can, and whoever asks boards goes on.
+    Rounds do not depend on it: what cannot be written is kept until it can, and the driver goes on.
     """
 
     def __init__(self, store: Store, warn: Warn = lambda message: None) -> None:
@@ -46,7 +46,7 @@ class Sightings:
         told: Mapping[str, Any] = _NOTHING,
         error: str | None = None,
     ) -> None:
-        """A board was seen. heard: on the monotonic clock. told: as of BoardRow, or nothing new. error: it failed."""
+        """A board was seen. heard: on the monotonic clock. told: as in BoardRow, or nothing new. error: it failed."""
         self._spent.setdefault(clients.start, 0)
         before = self._seen.get(name)
         errors = (before.errors if before else 0) + (error is not None)

@@ -1,4 +1,4 @@
-"""A round on a broker, from its first question: who is asked what, who has to wait, who is asked again.
+"""A round on a broker: it asks devices, has some of them wait, and asks again.
 
 A board that sleeps is asked when it says hello and at no other time. Where its broker keeps what comes meanwhile, such
 a board would answer, and pay for, rounds that have ended.

@@ -35,7 +35,7 @@ def fleet_file(
     fleet_key: bytes, pause: int = 0, slot: int = 0, ahead: int = 1, epoch: int = 1, records: int = 0
 ) -> bytes:
     """fleet.bin. pause: least seconds between two debits; slot: ms at which to send; ahead: reports paid for at once;
-    epoch: of the key; records: of a client, that count at most, for all to know (0: all).
+    epoch: of the key; records: public upper bound on records per client (0: none).
 
     Raises UsageError.
     """

@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
-from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack
 
 from tern import wire
@@ -123,12 +122,10 @@ class BrokerDriver(ReportsDriver):
             self.link.announce(b"")
         self._hand_out_model()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         if link := getattr(self, "link", None):
             self._wait_for(link.close())
-        if kind is None:
+        if not any(raised):
             self._note_heard()
             self._sightings.forget()
         self._runner.close()

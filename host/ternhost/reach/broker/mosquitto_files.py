@@ -21,8 +21,6 @@ PID = "mosquitto.pid"
 PORT = 8883
 QUEUED = 100_000  # messages that may wait for one client
 
-_NAME = re.compile(r"[A-Za-z0-9:]([A-Za-z0-9.:-]*[A-Za-z0-9:])?")
-_LONGEST_NAME = 63  # characters; a certificate's common name takes one more
 _QUEUED_BYTES = 320  # for each message that may wait, on average
 _MEMORY, _MEMORY_EACH = 128 << 20, 32 << 10  # bytes of the broker at least, and for each board
 _MEMORY_LINE = re.compile(r"^memory_limit [1-9]\d*$", re.MULTILINE)

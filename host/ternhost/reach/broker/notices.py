@@ -1,4 +1,4 @@
-"""Retained messages for who looks on, kept on a broker from a thread of their own: no round waits for them."""
+"""Retained status messages for observers, sent by a thread of their own, so that no round waits for them."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class _NoticeLink(MqttLink):
 class Notices:
     """Keeps `put` messages on the broker of `access`; whenever there is a connection again, the latest of each topic.
 
-    It waits for a broker that is not there. A broker that refuses it is told once, to `warn`.
+    It waits for a broker that is down. A broker that refuses it is reported once, to `warn`.
     """
 
     def __init__(

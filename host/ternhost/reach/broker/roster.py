@@ -1,4 +1,4 @@
-"""Who is connected to a broker: its boards, as they say themselves, and which devices each of them has."""
+"""The boards that are connected to a broker, and the devices that each of them claims."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ AWAKE = 10.0  # seconds after its hello, in which a board that sleeps can be ask
 
 
 class BoardOnBroker:
-    """A board, and what a round still expects of it. The one without a name stands for those that nobody knows."""
+    """A board, and the devices of it that have not answered. The one without a name stands for unknown boards."""
 
     def __init__(self, name: str = "") -> None:
         self.name = name
@@ -34,7 +34,7 @@ class BoardOnBroker:
         self.greeted = -AWAKE  # when it said hello
 
     def can_be_asked(self, now: float) -> bool:
-        """Whether it hears what it is asked now: one that sleeps would find it once the round has ended."""
+        """Whether it would get a question now: one that sleeps would find it only after the round."""
         return not self.wake or now - self.greeted < AWAKE
 
     def lacks(self, epoch: int) -> bool:
@@ -56,7 +56,7 @@ class BoardOnBroker:
 
 
 class BoardRoster:
-    """The boards of a broker. Whatever they claim costs no more than the devices that there are."""
+    """The boards of a broker. False claims cost no more memory than the devices of the store."""
 
     def __init__(self, devices: Collection[int], wakes: Mapping[int, int] | None = None) -> None:
         """wakes: how many seconds pass from one wake to the next, of devices that sleep."""

@@ -1,7 +1,7 @@
 """Sites of a fleet's owner: a broker of their own, bridged to the central one, or a relay for boards on USB.
 
-A site's directory is made whole beside the central broker's files, to be copied to the site. It holds no key of a
-device, nor the authority's.
+A site's directory is written beside the central broker's files, to be copied to the site. It holds no key of a device,
+and not that of the certificate authority.
 """
 
 from __future__ import annotations

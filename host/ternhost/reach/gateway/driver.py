@@ -1,15 +1,14 @@
 """Gateways, asked for the counts of a round: each asks its own devices, and answers exactly once.
 
-What is sent may be lost or arrive twice, and gateways, the way to them and this host may die at any time. So the round
-is durable before anybody hears of it, a gateway is asked again until it answers, and its answer is durable, by (round,
-gateway), before it counts (shared_specs/gateways.md).
+Messages may be lost or arrive twice; gateways, the way to them and this host may fail at any time. So a round is stored
+before any gateway hears of it, a gateway is asked again until it answers, and its answer is stored before it counts
+(shared_specs/gateways.md).
 """
 
 from __future__ import annotations
 
 import time
 from dataclasses import replace
-from types import TracebackType
 from typing import Self, Unpack
 
 import numpy as np
@@ -78,11 +77,9 @@ class GatewaysDriver(StoredDriver):
             raise
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._post.__exit__(kind, error, trace)
-        if kind is None:
+    def __exit__(self, *raised: object) -> None:
+        self._post.__exit__(*raised)
+        if not any(raised):
             self._store.gateways_offline()
 
     def _meet(self) -> None:
@@ -91,10 +88,12 @@ class GatewaysDriver(StoredDriver):
             self._roster.look(now)
             self._roster.greet(now)
             self._receive(_TICK, None)
-            registered = [own for own in self._roster.all.values() if own.registered]
-            absent = [own for own in registered if own.here is None]
+            registered = [gateway for gateway in self._roster.all.values() if gateway.registered]
+            absent = [gateway for gateway in registered if gateway.here is None]
             early = now - begun < _GREETING
-            if (registered or not early) and not (absent and (early or any(own.reachable for own in absent))):
+            if (registered or not early) and not (
+                absent and (early or any(gateway.reachable for gateway in absent))
+            ):
                 break
         self._roster.quiet = False
         there = self._roster.there
@@ -103,64 +102,66 @@ class GatewaysDriver(StoredDriver):
                 "no gateway answers" + (f": {self._roster.condition}" if self._roster.condition else ""),
                 hint="start one at each site: tern gateway run DIRECTORY",
             )
-        for own in self._roster.all.values():
-            if own.here is None and not self._stopped.is_set():
-                self._roster.gone(own, "it has not said hello")
+        for gateway in self._roster.all.values():
+            if gateway.here is None and not self._stopped.is_set():
+                self._roster.gone(gateway, "it has not said hello")
 
     # What gateways say
 
     def _receive(self, timeout: float, round_: RoundAtGateways | None) -> None:
         for received in self._post.receive(timeout):
-            if own := self._roster.all.get(received.site):
-                self._take(own, received, round_, time.monotonic())
+            if gateway := self._roster.all.get(received.site):
+                self._take(gateway, received, round_, time.monotonic())
 
-    def _take(self, own: KnownGateway, received: Reply, round_: RoundAtGateways | None, now: float) -> None:
+    def _take(
+        self, gateway: KnownGateway, received: Reply, round_: RoundAtGateways | None, now: float
+    ) -> None:
         try:
             message = None if received.payload is None else messages.decode(received.payload)
         except MessageError as error:
-            message, received = None, Reply(own.name, None, str(error))
+            message, received = None, Reply(gateway.name, None, str(error))
         if message is None:
-            self._roster.failed(own, received.error, now)
+            self._roster.failed(gateway, received.error, now)
             return
         if isinstance(message, (Answer, Refused)):
-            own.unanswered = 0
+            gateway.unanswered = 0
         if not isinstance(message, Still):  # of that, only what is more than before
-            self._roster.heard(own, now)
+            self._roster.heard(gateway, now)
         if isinstance(message, Here):
-            self._roster.admit(own, message, now, strict=self._meeting and not self._standing)
+            self._roster.admit(gateway, message, now, strict=self._meeting and not self._standing)
         elif isinstance(message, Taken):
-            self._taken.add(own.name)
-        elif round_ is not None and own.name in round_.outstanding:
-            self._take_of_round(own, message, round_, now)
+            self._taken.add(gateway.name)
+        elif round_ is not None and gateway.name in round_.outstanding:
+            self._take_of_round(gateway, message, round_, now)
 
     def _take_of_round(
-        self, own: KnownGateway, message: messages.Message, round_: RoundAtGateways, now: float
+        self, gateway: KnownGateway, message: messages.Message, round_: RoundAtGateways, now: float
     ) -> None:
         if isinstance(message, Still) and message.number == round_.number:
-            reports = min(message.reports, round_.asks[own.name].asked)
-            if reports != round_.under_way.get(own.name, 0):
-                self._store.save_progress(round_.number, own.name, reports)
-                self._roster.heard(own, now)
-            round_.under_way[own.name] = reports
-            own.next, own.hold = now, min(2 * own.hold, HOLD[1])
+            reports = min(message.reports, round_.asks[gateway.name].asked)
+            if reports != round_.under_way.get(gateway.name, 0):
+                self._store.save_progress(round_.number, gateway.name, reports)
+                self._roster.heard(gateway, now)
+            round_.under_way[gateway.name] = reports
+            gateway.next, gateway.hold = now, min(2 * gateway.hold, HOLD[1])
         elif isinstance(message, Answer) and message.number == round_.number:
             try:
-                told = round_.checked(own.name, message)
+                by_cohort = round_.checked(gateway.name, message)
             except MessageError as error:
-                self._go_on_without(own, round_, f"does not get its answer counted: {error}")
+                self._go_on_without(gateway, round_, f"does not get its answer counted: {error}")
                 return
-            kept = round_.exchange(own.name, message.encode())
-            self._store.save_answer(round_.number, own.name, sum(message.reports), kept)
-            round_.take(own.name, message, told)
+            kept = round_.exchange(gateway.name, message.encode())
+            self._store.save_answer(round_.number, gateway.name, sum(message.reports), kept)
+            round_.take(gateway.name, message, by_cohort)
         elif isinstance(message, Refused) and message.number in (0, round_.number):
             hint = f" ({message.hint})" if message.hint else ""
-            self._go_on_without(own, round_, f"refuses: {message.message}{hint}")
-            round_.refused[own.name] = message
-            self._post.send(own.name, Hello().encode())  # what it is may have changed
+            self._go_on_without(gateway, round_, f"refuses: {message.message}{hint}")
+            round_.refused[gateway.name] = message
+            self._post.send(gateway.name, Hello().encode())  # what it is may have changed
 
-    def _go_on_without(self, own: KnownGateway, round_: RoundAtGateways, why: str) -> None:
-        self._warn(f"round {round_.number}: gateway {own.name} {why}; the round goes on without it")
-        round_.give_up(own.name)
+    def _go_on_without(self, gateway: KnownGateway, round_: RoundAtGateways, why: str) -> None:
+        self._warn(f"round {round_.number}: gateway {gateway.name} {why}; the round goes on without it")
+        round_.give_up(gateway.name)
 
     # What a run asks for
 
@@ -170,24 +171,30 @@ class GatewaysDriver(StoredDriver):
         if self._standing:
             self._roster.look(time.monotonic())
         there = [
-            own.devices
-            for own in self._roster.all.values()
-            if own.here is not None and not (self._standing and own.left_out)
+            gateway.devices
+            for gateway in self._roster.all.values()
+            if gateway.here is not None and not (self._standing and gateway.left_out)
         ]
         return np.sort(np.concatenate([integers(()), *there]))
 
     @property
     def status(self) -> FleetStatus:
-        told = [own.here for own in self._roster.all.values() if own.here is not None and not own.told_gone]
-        boards = [here.boards for here in told if here.boards is not None]
+        heard = [
+            gateway.here
+            for gateway in self._roster.all.values()
+            if gateway.here is not None and not gateway.told_gone
+        ]
+        boards = [here.boards for here in heard if here.boards is not None]
         return FleetStatus(
-            boards=sum(boards) if boards else None, connected=bool(told) and not self._roster.condition
+            boards=sum(boards) if boards else None, connected=bool(heard) and not self._roster.condition
         )
 
     @property
     def budget_left(self) -> int | None:
-        told = [own.here.budget_left for own in self._roster.all.values() if own.here is not None]
-        return min((left for left in told if left is not None), default=None)
+        budgets = [
+            gateway.here.budget_left for gateway in self._roster.all.values() if gateway.here is not None
+        ]
+        return min((left for left in budgets if left is not None), default=None)
 
     def resume(self) -> list[int]:
         now = time.monotonic()
@@ -222,7 +229,9 @@ class GatewaysDriver(StoredDriver):
         if not len(every) or not all(len(cohort.devices) for cohort in asked) or _some_twice(every):
             raise UsageError("a round must ask at least one device, and none twice")
         round_ = Round(number, asked, self.terms.reports(len(every)), self.terms.deadline, self._run)
-        there = {own.name: own.devices for own in self._roster.all.values() if len(own.devices)}
+        there = {
+            gateway.name: gateway.devices for gateway in self._roster.all.values() if len(gateway.devices)
+        }
         categories = [question.categories for question, _ in cohorts] if self.individual else None
         asks = parts(round_, there, self.terms, categories)
         under_way = RoundAtGateways(round_, asks, time.monotonic())
@@ -234,50 +243,50 @@ class GatewaysDriver(StoredDriver):
     def collect(self, number: int, tell: Tell = lambda progress: None) -> RoundResult | None:
         round_ = self._rounds[number]
         self._begin(round_, time.monotonic())
-        told = -1
+        shown = -1
         while not self._stopped.is_set():
             now = time.monotonic()
             self._roster.look(now)
             self._roster.greet(now, frozenset(round_.outstanding))
             for name in sorted(round_.outstanding):
-                own = self._roster.all[name]
-                self._roster.send(own, _held(round_, own), now, own.hold)
+                gateway = self._roster.all[name]
+                self._roster.send(gateway, _held(round_, gateway), now, gateway.hold)
             self._leave_out(round_, now)
             if ended := self._ended(round_):
                 return self._end(round_, ended)
             self._receive(_TICK, round_)
-            if round_.so_far != told:
-                told = round_.so_far
-                tell(Progress(number, told, round_.asked))
+            if round_.so_far != shown:
+                shown = round_.so_far
+                tell(Progress(number, shown, round_.asked))
         return None
 
     def _begin(self, round_: RoundAtGateways, now: float) -> None:
         round_.begun = now
-        for own in self._roster.all.values():
-            own.hold, own.next, own.heard = HOLD[0], now, max(own.heard, now)
+        for gateway in self._roster.all.values():
+            gateway.hold, gateway.next, gateway.heard = HOLD[0], now, max(gateway.heard, now)
         if round_.unreached:
             self._warn(f"round {round_.number}: {round_.unreached} devices are on no gateway")
 
     def _leave_out(self, round_: RoundAtGateways, now: float) -> None:
         for name in sorted(round_.outstanding):
-            own = self._roster.all[name]
-            if not own.left_out and now > self._latest(round_, own):
-                own.left_out = own.told_gone = True
-                own.unanswered += 1
+            gateway = self._roster.all[name]
+            if not gateway.left_out and now > self._latest(round_, gateway):
+                gateway.left_out = gateway.told_gone = True
+                gateway.unanswered += 1
                 self._store.gateway_gone(name)
                 self._warn(
                     f"round {round_.number}: gateway {name} has not answered, and is left out with its "
                     f"{round_.asks[name].asked} devices until it answers again"
                 )
 
-    def _latest(self, round_: RoundAtGateways, own: KnownGateway) -> float:
+    def _latest(self, round_: RoundAtGateways, gateway: KnownGateway) -> float:
         """Until when a gateway's answer is waited for."""
         if self.terms.deadline is None:
-            return own.heard + GRACE
+            return gateway.heard + GRACE
         return round_.begun + self.terms.deadline + GRACE
 
     def _ended(self, round_: RoundAtGateways) -> str | None:
-        waiting = [own.name for own in self._roster.all.values() if not own.left_out]
+        waiting = [gateway.name for gateway in self._roster.all.values() if not gateway.left_out]
         ended = round_.ended(waiting)
         return DEADLINE if ended and ended != QUORUM and round_.outstanding else ended
 
@@ -290,7 +299,7 @@ class GatewaysDriver(StoredDriver):
         self._refusals.check(result, 0)
         if not result.reports and round_.refused:
             raise GatewaysRefuse(result, *next(iter(round_.refused.items())))
-        if not result.reports and all(own.left_out for own in self._roster.all.values()):
+        if not result.reports and all(gateway.left_out for gateway in self._roster.all.values()):
             raise DeviceError(
                 "no gateway answers any more",
                 hint="see to the gateways, then go on with --resume: every accepted answer is safe",
@@ -301,9 +310,9 @@ class GatewaysDriver(StoredDriver):
         super().publish(averaged)
         self._taken.clear()
         payload, end = Model(averaged).encode(), time.monotonic() + _PUBLISHING
-        there = {own.name: own for own in self._roster.there if not own.told_gone}
-        for own in there.values():
-            own.next = 0.0
+        there = {gateway.name: gateway for gateway in self._roster.there if not gateway.told_gone}
+        for gateway in there.values():
+            gateway.next = 0.0
         while (
             (lack := there.keys() - self._taken)
             and (now := time.monotonic()) < end
@@ -327,8 +336,8 @@ class GatewaysDriver(StoredDriver):
         self._post.stop()
 
 
-def _held(round_: RoundAtGateways, own: KnownGateway) -> bytes:
-    return replace(round_.asks[own.name], hold=own.hold).encode()
+def _held(round_: RoundAtGateways, gateway: KnownGateway) -> bytes:
+    return replace(round_.asks[gateway.name], hold=gateway.hold).encode()
 
 
 def _some_twice(devices: Integers) -> bool:

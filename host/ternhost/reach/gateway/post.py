@@ -2,7 +2,6 @@
 
 A Post promises little: what is sent may be lost, or be handled twice. Whoever uses it asks again, and makes sure that
 a gateway counts once. What a Post does promise is who speaks: a reply comes from the site whose name it carries.
-`LocalPost` reaches gateways on this machine without anything between;
 `ternhost.reach.gateway.flower` has the Post over Flower.
 
 On a gateway's socket a question is its length, 4 bytes big-endian, and its bytes; the reply is a byte (0: the answer,
@@ -22,7 +21,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Protocol, Self
 
 from ternhost.errors import DeviceError, TernError, UsageError
@@ -35,7 +33,6 @@ MOST_TEXT = 2000  # characters of an error, from whomever
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,31}")
 _LENGTH = struct.Struct(">I")
 _LONGEST_PATH = 100  # bytes; the system takes 107 for a socket
-_LOCAL_TIMEOUT = 600.0  # seconds that a gateway on this machine may take to answer
 
 Handler = Callable[[bytes], bytes]
 """What a gateway does with a question. Its TernError reaches the host as the text of an error."""
@@ -59,9 +56,7 @@ class Post(Protocol):
     def __enter__(self) -> Self:
         """Begin. Raises UsageError and DeviceError."""
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         """End; no thread or process that was started stays."""
 
     def sites(self) -> Mapping[str, bool]:
@@ -112,44 +107,6 @@ class Inbox:
                 found.append(item)
                 item = self._queue.get_nowait()
         return found
-
-
-class LocalPost:
-    """A Post to the gateways whose directories are in `directory`, on this machine, each through its own socket."""
-
-    def __init__(self, directory: str | Path) -> None:
-        self._directory = Path(directory)
-        self._inbox = Inbox()
-        self.receive = self._inbox.receive
-        self.stop = self._inbox.stop
-
-    def __enter__(self) -> Self:
-        if not self._directory.is_dir():
-            raise UsageError(f"{self._directory} is no directory of gateways")
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass  # its threads end with their answers, and hold nothing
-
-    def sites(self) -> Mapping[str, bool]:
-        """As Post's: the directories with a socket; one that nobody serves cannot be reached."""
-        return {path.parent.name: served(path) for path in sorted(self._directory.glob(f"*/{SOCKET}"))}
-
-    def send(self, site: str, payload: bytes) -> None:
-        """As Post's."""
-        threading.Thread(target=self._ask, args=(site, payload), daemon=True).start()
-
-    def _ask(self, site: str, payload: bytes) -> None:
-        try:
-            answer = call(self._directory / site / SOCKET, payload, _LOCAL_TIMEOUT)
-        except TernError as error:
-            self._inbox.put(Reply(site, None, error.message))
-        else:
-            self._inbox.put(Reply(site, answer))
-
-    def condition(self) -> str:
-        """As Post's: there is nothing between that could be wrong."""
-        return ""
 
 
 def call(path: str | Path, payload: bytes, timeout: float) -> bytes:

@@ -1,4 +1,4 @@
-"""The gateways that a host knows: who can be reached, what each has said of itself, and what of it is believed."""
+"""The gateways that a host knows: their connections, and the devices and round numbers that they report."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ Registered = Callable[[], Mapping[str, range]]
 
 @dataclass
 class KnownGateway:
-    """What is known of a gateway. The times are of the monotonic clock."""
+    """A gateway as the host knows it. Times are of the monotonic clock."""
 
     name: str
     devices: Integers = field(default_factory=lambda: integers(()))
-    here: Here | None = None  # what it has told of itself since the driver was opened
+    here: Here | None = None  # its latest HERE since the driver was opened
     heard: float = 0.0
     registered: bool = True  # the way to it is known
     reachable: bool = True
     left_out: bool = False  # rounds do not wait for it until it is heard again
     unanswered: int = 0  # rounds that it was left out of since it has answered one
-    first: int | None = None  # the last number that it had used when it was heard first
+    first: int | None = None  # the last number that it had used when it was first heard
     told_gone: bool = False
     patience: float = _PATIENCE[0]
     hold: float = HOLD[0]
@@ -62,7 +62,7 @@ class GatewayRoster:
         """standing: devices come and go. registered: the ids that devices may have, by gateway; of others any."""
         self.all = {known.name: KnownGateway(known.name, known.devices) for known in store.gateways()}
         self.condition = ""  # of the way to them
-        self.quiet = True  # nobody is told of who is not there yet
+        self.quiet = True  # do not warn of absent gateways yet
         self._doubted: set[str] = set()  # gateways whose numbers are not believed
         self._store = store
         self._post = post
@@ -74,10 +74,10 @@ class GatewayRoster:
     @property
     def there(self) -> list[KnownGateway]:
         """Those that have been heard."""
-        return [own for own in self.all.values() if own.here is not None]
+        return [gateway for gateway in self.all.values() if gateway.here is not None]
 
     def look(self, now: float) -> None:
-        """Take note of who can be reached."""
+        """Update which gateways can be reached."""
         if now - self._looked < _LOOK:
             return
         self._looked = now
@@ -89,97 +89,100 @@ class GatewayRoster:
         for name in self.all.keys() - sites.keys():  # taken away, or about to be started again
             self.all[name].reachable = self.all[name].registered = False
         for name, reachable in sites.items():
-            own = self.all.setdefault(name, KnownGateway(name))
-            if reachable and not own.reachable:
-                own.next, own.patience = now, _PATIENCE[0]
-            own.reachable, own.registered = reachable, True
+            gateway = self.all.setdefault(name, KnownGateway(name))
+            if reachable and not gateway.reachable:
+                gateway.next, gateway.patience = now, _PATIENCE[0]
+            gateway.reachable, gateway.registered = reachable, True
 
     def greet(self, now: float, besides: frozenset[str] = frozenset()) -> None:
-        """Say hello to those that have not been heard, but for some that are asked anyhow; again where devices come
-        and go."""
-        for own in self.all.values():
-            stale = self._standing and now - own.greeted > _AGAIN
-            if (own.here is None or own.left_out or stale) and own.name not in besides:
-                own.greeted = now
-                self.send(own, Hello().encode(), now)
+        """Say hello to gateways that have not been heard, except for `besides`; again where devices come and go."""
+        for gateway in self.all.values():
+            stale = self._standing and now - gateway.greeted > _AGAIN
+            if (gateway.here is None or gateway.left_out or stale) and gateway.name not in besides:
+                gateway.greeted = now
+                self.send(gateway, Hello().encode(), now)
 
-    def send(self, own: KnownGateway, payload: bytes, now: float, hold: float = 0.0) -> None:
-        """Send to a gateway, if it can be reached and its time has come. hold: seconds that it may take to reply."""
-        if own.reachable and now >= own.next:
-            own.next = now + hold + _LOST
-            self._post.send(own.name, payload)
+    def send(self, gateway: KnownGateway, payload: bytes, now: float, hold: float = 0.0) -> None:
+        """Send to a gateway, if it can be reached and is due. hold: seconds that it may take to reply."""
+        if gateway.reachable and now >= gateway.next:
+            gateway.next = now + hold + _LOST
+            self._post.send(gateway.name, payload)
 
-    def heard(self, own: KnownGateway, now: float) -> None:
-        """It has said something. One that never answers a round is not waited for again and again."""
-        own.heard, own.patience = now, _PATIENCE[0]
-        if (own.told_gone or own.left_out) and own.unanswered <= 1:
-            own.told_gone = own.left_out = False
-            if own.here is not None:
-                self._warn(f"gateway {own.name} is back")
+    def heard(self, gateway: KnownGateway, now: float) -> None:
+        """Note that it has sent something. Rounds do not wait again for a gateway that never answers one."""
+        gateway.heard, gateway.patience = now, _PATIENCE[0]
+        if (gateway.told_gone or gateway.left_out) and gateway.unanswered <= 1:
+            gateway.told_gone = gateway.left_out = False
+            if gateway.here is not None:
+                self._warn(f"gateway {gateway.name} is back")
 
-    def failed(self, own: KnownGateway, why: str, now: float) -> None:
-        """It has not answered, and is asked again later."""
-        own.next = now + own.patience
-        own.patience = min(2 * own.patience, _PATIENCE[1])
-        self.gone(own, why)
+    def failed(self, gateway: KnownGateway, why: str, now: float) -> None:
+        """Ask it again later: it has not answered."""
+        gateway.next = now + gateway.patience
+        gateway.patience = min(2 * gateway.patience, _PATIENCE[1])
+        self.gone(gateway, why)
 
-    def gone(self, own: KnownGateway, why: str) -> None:
-        """It does not answer: people are told once, until it is back."""
-        if not own.told_gone and not self.quiet:
-            own.told_gone = True
-            self._store.gateway_gone(own.name)
-            self._warn(f"gateway {own.name} does not answer: {why}")
+    def gone(self, gateway: KnownGateway, why: str) -> None:
+        """Warn, once until it is back, that it does not answer."""
+        if not gateway.told_gone and not self.quiet:
+            gateway.told_gone = True
+            self._store.gateway_gone(gateway.name)
+            self._warn(f"gateway {gateway.name} does not answer: {why}")
 
-    def admit(self, own: KnownGateway, here: Here, now: float, strict: bool) -> None:
+    def admit(self, gateway: KnownGateway, here: Here, now: float, strict: bool) -> None:
         """Take what a gateway says of itself, but for one with devices that it may not have. strict: raise UsageError
         where it has those of another one.
         """
-        if message := self._not_its_own(own, here):
-            self._refuse(own, now, message, None)
+        if message := self._not_its_own(gateway, here):
+            self._refuse(gateway, now, message, None)
             return
         for other in self.all.values():
             twice = np.intersect1d(other.devices, here.devices, assume_unique=True)
-            if other is own or not len(twice):
+            if other is gateway or not len(twice):
                 continue
             if other.here is None and not other.registered:  # somebody has taken it away
                 other.devices = integers(())
                 continue
-            message = f"gateways {other.name} and {own.name} both have device {twice[0]}"
+            message = f"gateways {other.name} and {gateway.name} both have device {twice[0]}"
             hint = "give the devices of every site ids of their own (--first-id)"
-            self._refuse(own, now, message, hint if strict else None)
+            self._refuse(gateway, now, message, hint if strict else None)
             return
-        if len(own.devices) and own.here is not None and len(own.devices) != len(here.devices):
-            self._warn(f"gateway {own.name} has {len(here.devices)} devices by now, not {len(own.devices)}")
-        own.first = here.last if own.first is None else own.first
-        own.devices, own.here, own.next = here.devices, here, now
-        told = {name: value for name, value in asdict(here).items() if name != "devices"}
-        self._store.gateway_seen(own.name, here.devices, time.time(), {**told, "clients": len(here.devices)})
+        if len(gateway.devices) and gateway.here is not None and len(gateway.devices) != len(here.devices):
+            self._warn(
+                f"gateway {gateway.name} has {len(here.devices)} devices by now, not {len(gateway.devices)}"
+            )
+        gateway.first = here.last if gateway.first is None else gateway.first
+        gateway.devices, gateway.here, gateway.next = here.devices, here, now
+        fields = {name: value for name, value in asdict(here).items() if name != "devices"}
+        self._store.gateway_seen(
+            gateway.name, here.devices, time.time(), {**fields, "clients": len(here.devices)}
+        )
 
-    def _not_its_own(self, own: KnownGateway, here: Here) -> str:
+    def _not_its_own(self, gateway: KnownGateway, here: Here) -> str:
         for name, allowed in self._registered().items():
             inside = (here.devices >= allowed.start) & (here.devices < allowed.stop)
-            wrong = here.devices[~inside if name == own.name else inside]
+            wrong = here.devices[~inside if name == gateway.name else inside]
             if len(wrong):
                 ids = f"{allowed.start} to {allowed.stop - 1}"
-                whose = "it is" if name == own.name else f"gateway {name} is"
-                return f"gateway {own.name} has device {wrong[0]}, and {whose} registered for {ids}"
+                whose = "it is" if name == gateway.name else f"gateway {name} is"
+                return f"gateway {gateway.name} has device {wrong[0]}, and {whose} registered for {ids}"
         return ""
 
-    def _refuse(self, own: KnownGateway, now: float, message: str, hint: str | None) -> None:
+    def _refuse(self, gateway: KnownGateway, now: float, message: str, hint: str | None) -> None:
         # hint: of an error that ends the run before it has begun; None: it goes on without that gateway.
         if hint is not None:
             raise UsageError(message, hint=hint)
-        self._warn(f"{message}: what {own.name} says does not count")
-        own.next = now + _UNWANTED
+        self._warn(f"{message}: what {gateway.name} says does not count")
+        gateway.next = now + _UNWANTED
 
     def believed(self) -> int:
-        """The last number that gateways have used, as far as they are believed.
+        """The last round number that credible gateways have used.
 
-        One that lies must not make the host use up the numbers, or leave honest ones behind: so none is believed that
-        is far ahead of all the others, and each only as it said first.
+        A dishonest gateway must not make the host use up the numbers, or skip those of honest ones. So a gateway that
+        is far ahead of all others is not believed, and of each only its first report counts.
         """
         ours = last_number(self._store)
-        first = {own.name: own.first for own in self.all.values() if own.first is not None}
+        first = {gateway.name: gateway.first for gateway in self.all.values() if gateway.first is not None}
         least = min(first.values(), default=0)
         if len(first) == 1:
             least = ours if ours else min(least, wire.CLIENT_AHEAD // 2)

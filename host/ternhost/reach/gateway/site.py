@@ -1,8 +1,8 @@
 """A gateway: asks the devices of its site what a host asks of it, and answers each question exactly once.
 
-Its store has the keys, and the reports never leave it: a host learns counts, and why how many devices refused. What it
-is asked is durable before a device hears of it, and so is the answer before the host does: however often either of
-them dies or asks again, the same question gets the same bytes, and no device pays twice.
+Its store has the keys, and reports never leave it: a host learns counts, and the number of refusals by reason. A
+question is stored before a device hears of it, and an answer before the host does. However often either of them fails
+or asks again, the same question gets the same bytes, and no device pays twice.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _LOOK = 1.0  # seconds between two looks at its own fleet
 
 
 class Gateway:
-    """One round at a time. `handle` may be called by any thread; `run` is for the one that has opened the store."""
+    """Asks one round at a time. Any thread may call `handle`; `run` is for the thread that has opened the store."""
 
     def __init__(
         self,
@@ -80,7 +80,7 @@ class Gateway:
             self._changed.wait_for(lambda: self._here is not None or self._closed)
             return None if self._here is None else len(self._here.devices)
 
-    # What a host says, in any thread
+    # Messages of a host, in any thread
 
     def handle(self, payload: bytes) -> bytes:
         """The reply to a message. Raises DeviceError where the gateway begins or ends."""
@@ -124,7 +124,7 @@ class Gateway:
             return self._answer or self._progress.encode()
 
     def _objection(self, ask: Ask, here: Here) -> Refused | None:
-        """Why a question is not answered; the number can still have another one, if it had none."""
+        """Why a question is refused; a number without a question can still get another one."""
         number = ask.number
         if number < self._last:
             return Refused(
@@ -153,7 +153,7 @@ class Gateway:
                 return Refused(number, why, "ask the next round")
         return None
 
-    # What is done about it, in the thread of the store
+    # Rounds, in the thread of the store
 
     def run(self) -> None:
         """Answer until `stop`. Raises TernError where the fleet cannot be reached at first, or the disk fails."""

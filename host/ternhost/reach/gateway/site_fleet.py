@@ -1,4 +1,4 @@
-"""What a gateway runs: any fleet, as its gateway.json says from its first start on; and how that is opened."""
+"""The fleet of a gateway, kept in its gateway.json from the first start on, and how it is opened."""
 
 from __future__ import annotations
 
@@ -238,15 +238,15 @@ def _make(directory: Path) -> None:
 
 
 def _holdings(kind: Fleet, runs: SiteFleet, warn: Warn) -> Holdings:
-    """What its clients hold; `warn` is told where some hold what others do, here or at another site."""
-    found = runs.holdings()
+    """The records of its clients; warns where some hold the same as others, here or at another site."""
+    holdings = runs.holdings()
     last = runs.first_id + (runs.count(kind) or 1) - 1
-    if last > found.clients:
+    if last > holdings.clients:
         warn(
-            f"--dataset {runs.dataset} has records for {found.clients:,} clients: those with ids from "
-            f"{max(runs.first_id, found.clients + 1):,} to {last:,} hold again what the ids from 1 on do"
+            f"--dataset {runs.dataset} has records for {holdings.clients:,} clients: those with ids from "
+            f"{max(runs.first_id, holdings.clients + 1):,} to {last:,} hold again what the ids from 1 on do"
         )
-    return found
+    return holdings
 
 
 def _provision(directory: Path, kind: Fleet, runs: SiteFleet, store: Store, warn: Warn) -> None:

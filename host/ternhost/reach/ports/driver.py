@@ -14,7 +14,6 @@ import queue
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from types import TracebackType
 from typing import Self, Unpack
 
 from tern import frames, wire
@@ -38,7 +37,7 @@ _HEARING_OUT = 10.0  # in the end, until all have their model
 
 
 class BoardsDriver(ReportsDriver):
-    """Boards on ports, joined to an aggregator over `store`."""
+    """Boards on ports, and an aggregator on `store`."""
 
     def __init__(self, store: Store, boards: Boards, terms: Terms, **options: Unpack[DriverOptions]) -> None:
         """boards: opened with the driver."""
@@ -71,16 +70,14 @@ class BoardsDriver(ReportsDriver):
             raise
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if kind is None:
+    def __exit__(self, *raised: object) -> None:
+        if not any(raised):
             self._hear_out()
             self._note_heard()
             self._sightings.forget()
         for board in self.boards:
             board.close()
-        self._fleet.__exit__(kind, error, trace)
+        self._fleet.__exit__(*raised)
 
     def _saw(self, board: BoardOnPort, error: DeviceError | None = None) -> None:
         there, told = not board.left_out, board.told
