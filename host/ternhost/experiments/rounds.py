@@ -23,13 +23,13 @@ GROUPS = 100  # rounds of a run that learns from single reports
 
 
 def fleet_of(algorithm: Learner, seed: int) -> SimulatedDriver:
-    """The clients of an algorithm that knows what they hold; `seed` is that of their draws."""
+    """The simulated clients of an algorithm with known holdings; `seed` is that of their draws."""
     assert algorithm.holdings is not None
     return SimulatedDriver(algorithm.holdings, algorithm.clients, seed, individual=algorithm.individual)
 
 
 def rounds(algorithm: Learner, driver: SimulatedDriver) -> Iterator[RoundResult]:
-    """Ask and learn until the algorithm is done; what each round told, after it was learned."""
+    """Run rounds until the algorithm is done; yields each result after the algorithm has learned from it."""
     number = 0
     while not algorithm.done:
         number = driver.next_round(number + 1)
@@ -48,7 +48,7 @@ def simulate(algorithm: A, seed: int) -> A:
 
 
 def group_of(reports: int) -> int:
-    """How many clients report in a round, so that there are GROUPS rounds."""
+    """The number of clients in a round, for GROUPS rounds in all."""
     return max(1, reports // GROUPS)
 
 
@@ -61,7 +61,7 @@ def repeated(algorithm: A, seeds: Iterable[int]) -> Iterator[A]:
 
 
 def figure_of(learner: Learning) -> float:
-    """The figure that tells most of a learner's model (`judging.measure`), on the records held out."""
+    """The main figure of a learner's model (`judging.measure`), on the held-out records."""
     return next(iter(learner.figures().values()))
 
 
@@ -90,5 +90,5 @@ def collection(values: Fixed, **options: Any) -> Collect:
 
 
 def squared_error(collected: Collect) -> float:
-    """The mean of the squared errors of the means that were collected."""
+    """The mean squared error of the collected means."""
     return float(collected.result([])["mean_squared_error"])

@@ -48,7 +48,7 @@ class Release:
 
     @property
     def each(self) -> int:
-        """The cost of one time."""
+        """The cost of one report."""
         return self.epsilon * self.values
 
     @property
@@ -57,7 +57,7 @@ class Release:
 
     @property
     def record_level(self) -> int:
-        """The cost to the record that is used most often."""
+        """The cost for the most frequently used record."""
         if not 0 < self.batch < self.records:
             return self.user_level
         return self.each * -(-self.times * self.batch // self.records)
@@ -145,7 +145,7 @@ def _of_release(release: Release) -> str:
 
 @dataclass(frozen=True)
 class Policy:
-    """What every client allows, in micro-epsilon: the largest cost of one report, and the budget for its life."""
+    """The limits of every client, in micro-epsilon: the largest cost of one report, and the lifetime budget."""
 
     largest: int
     budget: int

@@ -67,7 +67,7 @@ class Database:
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """All of what is written inside is committed together, or none of it. One inside another is a part of that."""
+        """Commit all statements inside together or none of them; an inner transaction is part of the outer one."""
         inside: bool = self._db.in_transaction
         if inside:
             yield
@@ -83,7 +83,7 @@ class Database:
                 raise
 
     def close(self) -> None:
-        """Close the file; everything committed is already safe."""
+        """Close the file; committed data is already on the disk."""
         if self._lock:  # else what looks on would keep the log, and a copy of the file lack what is in it
             with suppress(sqlite3.Error):
                 self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
@@ -100,7 +100,7 @@ class Database:
         self.close()
 
     def changes(self) -> int:
-        """A number that changes whenever another process has written to this store."""
+        """A number that changes with every write of another process."""
         with self._errors():
             version: int = self._db.execute("PRAGMA data_version").fetchone()[0]
             return version

@@ -1,4 +1,4 @@
-"""Accepted reports in a store: a row of its table holds many, and yet no (round, device) is there twice."""
+"""Accepted reports in a store: a row of the table holds many, and no (round, device) occurs twice."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Flags = npt.NDArray[np.bool_]
 
 
 def insert(database: sqlite3.Connection, reports: Reports) -> None:
-    """Write a row of the table of reports; in a transaction."""
+    """Insert a row of reports, within a transaction."""
     database.execute(
         "INSERT INTO batch (round, reports, devices, packed) VALUES (?, ?, ?, ?)",
         (reports.round, len(reports.devices), pack_ids(reports.devices), reports.packed.tobytes()),
@@ -64,11 +64,11 @@ class ReportLog:
         return self._reported[number]
 
     def forget(self) -> None:
-        """Forget who has reported: it is read anew when next needed."""
+        """Drop the cache of who has reported."""
         self._reported.clear()
 
     def of_round(self, number: int) -> list[Reports]:
-        """The reports of a round, those of the same length of symbols together."""
+        """The reports of a round, grouped by the length of their symbols."""
         rows = self._db.execute(
             "SELECT reports, devices, packed FROM batch WHERE round = ? ORDER BY id", (number,)
         )
@@ -84,7 +84,7 @@ class ReportLog:
         return found
 
     def end(self, number: int) -> None:
-        """Note that a round has ended; in a transaction."""
+        """End a round, within a transaction."""
         self._reported.pop(number, None)
         if self._db.execute("SELECT count(*) FROM batch WHERE round = ?", (number,)).fetchone()[0] > 1:
             reports = self.of_round(number)
@@ -93,7 +93,7 @@ class ReportLog:
                 insert(self._db, batch.in_order())
 
     def count(self, number: int | None = None) -> int:
-        """How many reports have been accepted in a round, or in all."""
+        """The number of accepted reports in a round, or in all rounds."""
         where, values = ("", ()) if number is None else ("WHERE round = ?", (number,))
         count: int = self._db.execute(
             f"SELECT coalesce(sum(reports), 0) FROM batch {where}", values

@@ -1,4 +1,4 @@
-"""What a store keeps of runs: how each was begun, where it is, and what it has learned so far; and states by name."""
+"""The runs of a store with their options, status and state; and values by name."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ABANDONED = "abandoned"  # given up for another one; also how its open rounds en
 
 @dataclass(frozen=True)
 class StoredRun:
-    """A run as it was begun (`asked`) and where it is (`status`, `state`); `began` in seconds since 1970."""
+    """A run: its options (`asked`), status and state; `began` in seconds since 1970."""
 
     name: str
     began: float
@@ -35,7 +35,7 @@ class RunTable(Database):
     """The tables run, history, model and state."""
 
     def begin_run(self, run: StoredRun) -> None:
-        """Write down a run. Raises StorageError where there is one of that name."""
+        """Store a new run. Raises StorageError where the name is taken."""
         with self.transaction():
             self._db.execute(
                 "INSERT INTO run VALUES (?, ?, ?, ?, ?)",
@@ -43,12 +43,12 @@ class RunTable(Database):
             )
 
     def forget_run(self, name: str) -> None:
-        """Take back `begin_run`: a run that has asked nobody."""
+        """Undo `begin_run` for a run without rounds."""
         with self.transaction():
             self._db.execute("DELETE FROM run WHERE name = ?", (name,))
 
     def runs(self) -> list[StoredRun]:
-        """Every run of this store, in the order in which they were begun."""
+        """All runs of this store, in the order in which they began."""
         return self._runs("ORDER BY rowid")
 
     def _runs(self, which: str, *values: str) -> list[StoredRun]:
@@ -73,7 +73,7 @@ class RunTable(Database):
         asked: Mapping[str, Any] | None = None,
         state: Mapping[str, Any] | None = None,
     ) -> None:
-        """Write what has changed of a run."""
+        """Store the changed fields of a run."""
         with self.transaction():
             for column, value in (
                 ("status", status),
@@ -84,7 +84,7 @@ class RunTable(Database):
                     self._db.execute(f"UPDATE run SET {column} = ? WHERE name = ?", (value, name))
 
     def last_entry(self, name: str) -> dict[str, Any] | None:
-        """What a run has kept of its last round."""
+        """The history entry of the last round of a run."""
         with self._errors():
             row = self._db.execute(
                 "SELECT entry FROM history WHERE run = ? ORDER BY number DESC LIMIT 1", (name,)
@@ -92,19 +92,19 @@ class RunTable(Database):
             return json.loads(row[0]) if row else None
 
     def history(self, name: str) -> list[dict[str, Any]]:
-        """What a run has kept of its rounds, oldest first."""
+        """The history of a run, oldest round first."""
         with self._errors():
             rows = self._db.execute("SELECT entry FROM history WHERE run = ? ORDER BY number", (name,))
             return [json.loads(entry) for (entry,) in rows]
 
     def weights(self, number: int) -> bytes | None:
-        """The model after a round (d float64, little-endian), as `end_run_round` was given it."""
+        """The model after a round (d float64, little-endian), as passed to `end_run_round`."""
         with self._errors():
             row = self._db.execute("SELECT weights FROM model WHERE round = ?", (number,)).fetchone()
             return row[0] if row else None
 
     def save_state(self, state: Mapping[str, Any]) -> None:
-        """Remember JSON values by name."""
+        """Store JSON values by name."""
         rows = [(name, json.dumps(value)) for name, value in state.items()]
         with self.transaction():
             self._db.executemany("INSERT OR REPLACE INTO state VALUES (?, ?)", rows)

@@ -21,7 +21,7 @@ _HEARD = "heard"  # {device: seconds since 1970}; of devices that sleep
 
 
 def set_wake(store: Store, device: int, seconds: int | None) -> None:
-    """Remember that a device wakes every so many seconds; None: that it does not sleep."""
+    """Store the seconds between the wakes of a device; None: it does not sleep."""
     with store.transaction():
         wakes = store.state(_WAKES) or {}
         if wakes.get(str(device)) == seconds:
@@ -34,12 +34,12 @@ def set_wake(store: Store, device: int, seconds: int | None) -> None:
 
 
 def wakes(store: Store) -> dict[int, int]:
-    """How many seconds pass from one wake to the next, of every device that sleeps."""
+    """The seconds between wakes, for every device that sleeps."""
     return {int(device): seconds for device, seconds in (store.state(_WAKES) or {}).items()}
 
 
 def save_heard(store: Store, heard: Mapping[int, float]) -> None:
-    """Remember when devices were heard last (seconds since 1970)."""
+    """Store the time of the last message of each device (seconds since 1970)."""
     if heard:
         with store.transaction():
             known = store.state(_HEARD) or {}
@@ -47,11 +47,11 @@ def save_heard(store: Store, heard: Mapping[int, float]) -> None:
 
 
 def heard(store: Store) -> dict[int, float]:
-    """When each device that sleeps was heard last (seconds since 1970)."""
+    """The time of the last message of each device that sleeps (seconds since 1970)."""
     return {int(device): at for device, at in (store.state(_HEARD) or {}).items()}
 
 
 def least_deadline(seconds: Iterable[int]) -> int:
-    """After how many seconds every device that wakes so often has had its chance to answer a round; 0 without one."""
+    """The seconds after which every device with such pauses has had a chance to answer a round; 0 without any."""
     longest = max(seconds, default=0)
     return math.ceil((1 + _DRIFT) * longest) + _AWAKE if longest else 0
