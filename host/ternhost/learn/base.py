@@ -28,11 +28,11 @@ Devices = npt.NDArray[np.int64]
 
 
 def take(devices: Sequence[int] | Devices, clients: Indices) -> Devices:
-    """The devices that these clients (from 0) are: of a range, without writing it out."""
+    """The devices of these clients (from 0). A range is not written out."""
     if isinstance(devices, range):
         return devices.start + clients
-    found: Devices = np.asarray(devices, np.int64)[clients]
-    return found
+    taken: Devices = np.asarray(devices, np.int64)[clients]
+    return taken
 
 
 @dataclass(frozen=True)
@@ -66,17 +66,17 @@ class Audience:
     knows_records: bool = True  # the host knows what they hold
 
 
-def clients_of(devices: Sequence[int] | Devices, found: Devices) -> Indices:
-    """Which clients (from 0) these devices are: the other way round."""
+def clients_of(devices: Sequence[int] | Devices, some: Devices) -> Indices:
+    """The clients (from 0) that some of the devices are: the inverse of `take`."""
     if isinstance(devices, range):
-        return found - devices.start
+        return some - devices.start
     order = np.argsort(devices)
-    clients: Indices = order[np.searchsorted(np.asarray(devices), found, sorter=order)]
+    clients: Indices = order[np.searchsorted(np.asarray(devices), some, sorter=order)]
     return clients
 
 
 def ranges_of(devices: Sequence[int] | Devices) -> list[list[int]]:
-    """The devices as ranges, each its first and its last."""
+    """The devices as ranges: the first and the last of each."""
     ranges: list[list[int]] = []
     for device in devices:
         if ranges and ranges[-1][1] == device - 1:
@@ -87,7 +87,7 @@ def ranges_of(devices: Sequence[int] | Devices) -> list[list[int]]:
 
 
 def ask_everybody(audience: Audience, what: str) -> None:
-    """Raise UsageError where only a share of a served fleet is to be asked, of what asks all of it."""
+    """Raise UsageError where an algorithm that asks all devices of a served fleet is given a share of them."""
     if audience.standing is not None and audience.standing.share < 1:
         raise UsageError(
             f"{what} asks every device in each round: --share must be 1, not {audience.standing.share}",

@@ -1,6 +1,6 @@
 """The report of a run: one HTML file with everything in it, and its pictures as PNG beside it.
 
-What it shows is the algorithm's business (`Algorithm.page`); how it looks is said here.
+Each command has a module beside this one that says what its page shows; this one says how it looks.
 """
 
 from __future__ import annotations
