@@ -61,7 +61,7 @@ class Live(Client):
         self._update = update
         # Whether work is done in steps, the values that are asked for are there, and a ROUND is for the model.
         self._stepwise = self._ready = self._verified = False
-        self._room_of(recorder.d)  # now, before the program's tasks run,
+        self._gradients.room(recorder.d)  # now, before the program's tasks run,
         self._hello(0)  # which opens the files
         if self._clients and self._clients.count > 1:
             raise StorageError("a program's records are of one device")
@@ -136,21 +136,14 @@ class Live(Client):
         yield
 
     def _values(self, answerer, client, records):
-        if self._stepwise and (not answerer or hasattr(answerer, "steps")):
+        if self._stepwise and hasattr(answerer, "steps"):
             if not self._ready:
                 raise _Long(self._computed(answerer, client, records))
-            return answerer.result if answerer else self._mean
+            return answerer.result
         return super()._values(answerer, client, records)
 
     def _computed(self, answerer, client, records):
-        if answerer:
-            yield from answerer.steps(client, records)
-        else:
-            count, first = self._begin(client)
-            for index in range(first, first + count):
-                self._add(client, records, index)
-                yield
-            self._gradient.finish(self._mean)
+        yield from answerer.steps(client, records)
         self._ready = True
 
 

@@ -13,9 +13,8 @@ from tern.compat import MICROPYTHON, const, ticks_diff, ticks_ms
 from tern.coordinates import choose, gather
 from tern.entropy import EntropyError
 from tern.frames import FrameError, difference
-from tern.gradient import Gradient, batch_size, turn
+from tern.gradient import Answerer
 from tern.ledger import Ledger, LedgerError
-from tern.sampler import sample
 from tern.shapes import HIERARCHY, WINDOW
 from tern.storage import (
     CLIENTS,
@@ -91,8 +90,7 @@ class Client:
         self._k = 0  # values in a report; 0: _form is none
         self._form = None  # see _decode()
         self._certified = None  # whether its card is, until it is known
-        self._gradient = None
-        self._row = self._mean = None
+        self._gradients = Answerer(self._round)
         self._answerers = {}  # by model, of those that are not gradients
         self._room(wire.MAX_DIMENSION)
         self.entropy = board.generator()
@@ -272,11 +270,11 @@ class Client:
             return n
         if number - last > (wire.FLEET_AHEAD if request.device == wire.FLEET else wire.CLIENT_AHEAD):
             raise FrameError(wire.ERR_AHEAD, "too many rounds skipped", last)
-        answerer = self._answerer(request.model) if request.model > wire.SVM else None
+        answerer = self._answerer(request.model) if request.model > wire.SVM else self._gradients
         if k != self._k or request.card != self._form[0].data:
             self._decode(request.card, k)
         card, size, unsealed, sealed = self._form
-        cost = answerer.cost(card) if answerer else k * card.epsilon
+        cost = answerer.cost(card)
         if cost > client.largest or (client.shapes and not client.shapes >> card.shape & 1):
             raise FrameError(wire.ERR_POLICY, "more than the device allows in one report", client.largest)
         if self._slot_ms and work_ms(request, card, size, self._bound) > self._slot_ms:
@@ -299,7 +297,7 @@ class Client:
         gather(self._values(answerer, client, records), self._chosen, k, self._inputs)
         n = 0
         try:
-            (answerer.draw if answerer else sample)(card, self.entropy, self._inputs, self._symbols, k)
+            answerer.draw(card, self.entropy, self._inputs, self._symbols, k)
             self.entropy.end_report()
             n = frames.encode_report(
                 self.reply, self._key, client.device, number, self._symbols, k, card.symbols, size, unsealed
@@ -343,33 +341,7 @@ class Client:
         return self._answerers[model]
 
     def _values(self, answerer, client, records):
-        """Return what a round asks for: what its answerer computes, or the mean gradient, scaled and clipped."""
-        if answerer:
-            return answerer.values(client, records, self._form[0])
-        count, first = self._begin(client)
-        for index in range(first, first + count):
-            self._add(client, records, index)
-        self._gradient.finish(self._mean)
-        return self._mean
-
-    def _room_of(self, d):
-        if self._gradient is None or self._gradient.d != d:
-            self._row = array("h", bytes(2 * d + 2))
-            self._mean = array("h", bytes(2 * d))
-            self._gradient = Gradient(d)
-
-    def _begin(self, client):
-        # of a batch: how many records it has, and which is the first
-        request = self._round
-        self._room_of(request.d)
-        self._gradient.reset(request.range)
-        batch = batch_size(request.batch, client.records)
-        return batch, turn(request.round, batch, client.records)
-
-    def _add(self, client, records, index):
-        request = self._round
-        records.read(client.start + index % client.records, self._row)
-        self._gradient.add(request.model, request.parameters, request.exponent, self._row)
+        return answerer.values(client, records, self._form[0])
 
     def close(self):
         """Close the ledger and the records; what is durable stays so."""

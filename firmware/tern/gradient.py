@@ -31,6 +31,7 @@ No overflow, whatever int16 values the arrays hold (features outside Q1.14 inclu
 from array import array
 
 from tern.compat import const, micropython, ptr16, ptr32
+from tern.sampler import sample
 from tern.wire import LINEAR, MAX_BATCH, MAX_DIMENSION, MAX_EXPONENT, MIN_EXPONENT, SVM
 
 _ONE = const(16384)
@@ -212,3 +213,54 @@ class Gradient:
         if len(out) < self.d:
             raise ValueError("lengths do not fit d")
         mean(self._totals, self.count, out, self.d, self._up)
+
+
+class Answerer:
+    """Computes what a client reports to a ROUND that asks for a gradient. Each model has a class of this name."""
+
+    def __init__(self, request):
+        """request: the frames.Round, whose fields change from round to round."""
+        self._request = request
+        self.draw = sample
+        self._gradient = None
+        self.result = None  # of the last values() or steps()
+
+    def room(self, d):
+        """Make the buffers for dimension d."""
+        self._gradient = None  # until there was memory for all
+        self._row = array("h", bytes(2 * d + 2))
+        self.result = array("h", bytes(2 * d))
+        self._gradient = Gradient(d)
+
+    def cost(self, card):
+        """Return what a report costs: every coordinate, the card's epsilon."""
+        return self._request.k * card.epsilon
+
+    def values(self, client, records, _):
+        """Return the mean gradient of the batch whose turn it is, scaled and clipped (array('h'))."""
+        first = self._begin(client)
+        for index in range(first, first + self._batch):
+            self._add(client, records, index)
+        self._gradient.finish(self.result)
+        return self.result
+
+    def steps(self, client, records):
+        """Compute what values() returns, record by record: a generator, for a program that has other work as well."""
+        first = self._begin(client)
+        for index in range(first, first + self._batch):
+            self._add(client, records, index)
+            yield
+        self._gradient.finish(self.result)
+
+    def _begin(self, client):
+        request = self._request
+        if not self._gradient or self._gradient.d != request.d:
+            self.room(request.d)
+        self._gradient.reset(request.range)
+        self._batch = batch_size(request.batch, client.records)
+        return turn(request.round, self._batch, client.records)
+
+    def _add(self, client, records, index):
+        request = self._request
+        records.read(client.start + index % client.records, self._row)
+        self._gradient.add(request.model, request.parameters, request.exponent, self._row)

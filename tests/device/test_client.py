@@ -12,6 +12,7 @@ from spec.cards import T, two_levels
 
 from tern import client as client_module
 from tern import frames, host_frames, ledger, storage, supervisor, wire
+from tern import gradient as gradient_module
 from tern.client import Client
 from tern.compat import MICROPYTHON
 from tern.entropy import FAILED, Generator
@@ -242,13 +243,18 @@ def test_no_memory_costs_nothing_before_the_draw_and_the_round_from_then_on():
     def full(*arguments):
         raise MemoryError
 
-    for name, cost in (("decode", 0), ("gather", 0), ("sample", 4 * EPSILON)):
-        good = getattr(client_module, name)
-        setattr(client_module, name, full)
+    gradients = client._gradients
+    for owner, name, cost in (
+        (client_module, "decode", 0),
+        (client_module, "gather", 0),
+        (gradients, "draw", 4 * EPSILON),
+    ):
+        good = getattr(owner, name)
+        setattr(owner, name, full)
         try:
             assert error_of(ask(client, frame)) == (wire.ERR_FRAME, 0)
         finally:
-            setattr(client_module, name, good)
+            setattr(owner, name, good)
         assert spent(folder) == cost
     assert error_of(ask(client, frame)) == (wire.ERR_CHANGED_ROUND, 1)
     assert ask(client, round_frame(2, small_board.THREE))[0] == wire.REPORT
@@ -263,12 +269,12 @@ def test_no_memory_leaves_nothing_half_made():
         folder = scratch.folder()
         client = Client(provision(folder))
         frame = round_frame(1, small_board.THREE)
-        good = getattr(client_module, name)
+        good = getattr(gradient_module, name)
         try:
-            setattr(client_module, name, full)
+            setattr(gradient_module, name, full)
             assert error_of(ask(client, frame)) == (wire.ERR_FRAME, 0)
         finally:
-            setattr(client_module, name, good)
+            setattr(gradient_module, name, good)
         assert ask(client, frame)[0] == wire.REPORT
         assert spent(folder) == 4 * EPSILON
 
@@ -362,7 +368,7 @@ def test_a_batch_goes_round_all_records():
                 at[device] = (at[device] + 1) % count
             mean = array("h", (0, 0, 0, 0))
             gradient.finish(mean)
-            assert mean == client._mean, (number, device)
+            assert mean == client._gradients.result, (number, device)
 
 
 def test_bench_answers_every_case():

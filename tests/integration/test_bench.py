@@ -5,7 +5,7 @@ import pytest
 from terntools.bench import latency, latency_command, subjects
 from terntools.boards import deploy
 from terntools.boards.repl import ExecutionError
-from terntools.emulators import machines as emulators
+from terntools.emulators import catalogue
 
 
 def test_figures_summary_and_page_of_an_emulated_device():
@@ -28,7 +28,7 @@ def test_figures_summary_and_page_of_an_emulated_device():
 
 @pytest.mark.parametrize("name", ["rv32", pytest.param("pico", marks=pytest.mark.exhaustive)])
 def test_a_board_at_a_port_runs_its_own_program_again_after_a_bench(name):
-    with emulators.boot(name, skip_idle=True) as board:
+    with catalogue.boot(name, skip_idle=True) as board:
         spec = f"port:{board.url}"
         with subjects.device(spec) as on:
             on.install({})

@@ -81,9 +81,11 @@ def test_a_round_that_nobody_can_answer_does_not_end_a_run(tmp_path, micropython
 
 
 def test_device_commands_of_an_emulated_board(tmp_path, micropython):
-    pinged = json.loads(tern("device", "ping", "--count", 3, "--json", cwd=tmp_path).stdout)
+    pinged = json.loads(
+        tern("device", "ping", "--fleet", "emulated:1", "--count", 3, "--json", cwd=tmp_path).stdout
+    )
     assert pinged["boards"][0]["ms"]["n"] == 3
-    assert "tern" in tern("device", "info", cwd=tmp_path).stdout
+    assert "tern" in tern("device", "info", "--fleet", "emulated:1", cwd=tmp_path).stdout
 
 
 def test_bench(tmp_path, micropython):

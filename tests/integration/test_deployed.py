@@ -14,12 +14,12 @@ from tern import host_frames, storage, wire
 from ternhost.errors import RefusedError
 from ternhost.reach.links import Link, Received, open_link
 from terntools.boards import deploy
-from terntools.boards.deploy_command import run_deploy
-from terntools.boards.questions import bench
+from terntools.boards.deploy import run_deploy
+from terntools.boards.device import bench
 from terntools.boards.repl import Repl
-from terntools.emulators import machines as emulators
-from terntools.emulators.machine import EmulatedMachine
+from terntools.emulators import catalogue
 from terntools.emulators.pico import boot_pico
+from terntools.emulators.process import EmulatedMachine
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "device"))
 import small_board
@@ -99,7 +99,7 @@ def test_rounds_refusals_and_the_budget(pico: EmulatedMachine) -> None:
 
 @pytest.mark.parametrize("name", ["rv32", pytest.param("pico", marks=pytest.mark.exhaustive)])
 def test_the_bench_comes_on_demand(name: str) -> None:
-    with emulators.boot(name, skip_idle=True) as board:
+    with catalogue.boot(name, skip_idle=True) as board:
         put(board, {})
         with pytest.raises(RefusedError, match="has no bench") as caught:
             bench(board.url, repeats=1)

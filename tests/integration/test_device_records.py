@@ -15,9 +15,8 @@ from ternhost.cli import main
 from ternhost.errors import NO_DEVICE, REFUSED, USAGE
 from terntools.boards import deploy, lock, mpy, records
 from terntools.boards.repl import Repl
-from terntools.emulators import flash_image
-from terntools.emulators import machines as emulators
-from terntools.emulators.machine import EmulatedMachine
+from terntools.emulators import catalogue, flash_image
+from terntools.emulators.process import EmulatedMachine
 
 _MODULES = ("tern", "tern.compat", "tern.ledger", "tern.recorder", "tern.storage", "tern.wire")
 _COLLECT = """
@@ -52,7 +51,7 @@ def recorder_of(machine: deploy.Machine) -> dict[str, bytes]:
 def booted(name: str, folder: Path, files: flash_image.Files) -> Iterator[EmulatedMachine]:
     """An emulated board that holds these files."""
     flash_image.fill(name, folder / "flash.bin", files)
-    with emulators.boot(name, folder / "flash.bin", skip_idle=True) as one:
+    with catalogue.boot(name, folder / "flash.bin", skip_idle=True) as one:
         yield one
 
 
@@ -161,7 +160,7 @@ def test_a_locked_board_gives_nobody_its_records(tmp_path: Path, capsys: pytest.
     with booted("pico", tmp_path, files) as one:
         assert main(["device", "records", one.url]) == REFUSED
         said = capsys.readouterr()
-    assert "is locked: nobody gets its records" in said.err
+    assert "is locked: its records cannot be read" in said.err
     assert said.out == ""
 
 

@@ -7,8 +7,7 @@ import pytest
 
 from terntools.boards import deploy
 from terntools.boards.repl import Repl
-from terntools.emulators import flash_image
-from terntools.emulators import machines as emulators
+from terntools.emulators import catalogue, flash_image
 from terntools.testing import snapshot
 
 
@@ -22,7 +21,7 @@ def test_device_tests_run_on_a_board_at_a_port(tmp_path, name):
         "def test_other():\n    pass\n"
     )
     command = [sys.executable, "-m", "pytest", "-v", "-p", "no:cacheprovider", "--target", ""]
-    with emulators.boot(name, skip_idle=True) as board:
+    with catalogue.boot(name, skip_idle=True) as board:
         ended = subprocess.run(
             [*command, "--port", board.url, "--rootdir", tmp_path, tmp_path],
             capture_output=True,
@@ -61,10 +60,10 @@ def test_a_flash_is_deployed_to_once_and_again_where_the_library_is_another(tmp_
 @pytest.mark.parametrize("name", ["rv32", "pico"])
 def test_files_are_added_to_a_flash_that_a_board_has_written(tmp_path, name):
     flash = tmp_path / "flash.bin"
-    with emulators.boot(name, flash) as board, Repl(board.url) as repl:
+    with catalogue.boot(name, flash) as board, Repl(board.url) as repl:
         repl.write_file("/kept/before.txt", b"before" * 1000)
     flash_image.add(flash, {"/kept/added.txt": b"added" * 1000})
-    with emulators.boot(name, flash) as board, Repl(board.url) as repl:
+    with catalogue.boot(name, flash) as board, Repl(board.url) as repl:
         assert repl.hashes(["/kept/before.txt", "/kept/added.txt"]) == {
             "/kept/before.txt": deploy.digest(b"before" * 1000),
             "/kept/added.txt": deploy.digest(b"added" * 1000),
@@ -75,7 +74,7 @@ def test_a_flash_from_the_cache_holds_the_library_and_no_program(tmp_path):
     kept = snapshot.deployed("rv32")
     flash = tmp_path / "flash.bin"
     flash.write_bytes(kept.flash.read_bytes())
-    with emulators.boot("rv32", flash) as board, Repl(board.url) as repl:
+    with catalogue.boot("rv32", flash) as board, Repl(board.url) as repl:
         machine = deploy.Machine.of(repl)
         assert machine.processor == kept.processor
         wanted = snapshot.library_files(machine)

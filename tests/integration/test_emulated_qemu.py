@@ -26,8 +26,7 @@ from ternhost.reach.ports.link import open_port
 from ternhost.store import store_file
 from ternhost.store.store import Store
 from terntools.bench import subjects
-from terntools.boards import deploy
-from terntools.boards import questions as device
+from terntools.boards import deploy, device
 from terntools.boards.deploy import Machine
 from terntools.boards.repl import Repl
 from terntools.emulators import flash_image, qemu

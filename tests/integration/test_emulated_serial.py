@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tern import frames, host_frames, wire
-from terntools.emulators import micropython as emulator
+from terntools.emulators import micropython
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "device"))
 import small_board
@@ -38,8 +38,8 @@ class Port:
             self.out = self.source = mine
             their_in = their_out = other
             theirs = {other}
-        command = emulator.device_command(
-            emulator.find_micropython(), "-m", "tern.boards.emulated", str(directory)
+        command = micropython.device_command(
+            micropython.find_micropython(), "-m", "tern.boards.emulated", str(directory)
         )
         self.process = subprocess.Popen(
             command,

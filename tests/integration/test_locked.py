@@ -22,10 +22,9 @@ from ternhost.reach.ports.link import open_port
 from ternhost.store.store import Store
 from terntools.boards import deploy, devices, lock, mpy, provision, provision_command
 from terntools.boards.repl import Repl, SilenceError
-from terntools.emulators import flash_image
-from terntools.emulators import machines as emulators
-from terntools.emulators.machine import EmulatedMachine
+from terntools.emulators import catalogue, flash_image
 from terntools.emulators.pico import boot_pico
+from terntools.emulators.process import EmulatedMachine
 
 TERN = [sys.executable, "-c", "from ternhost.cli import main; raise SystemExit(main())"]
 PROMPTS = (b">>>", b"raw REPL", b"KeyboardInterrupt")
@@ -257,7 +256,7 @@ def test_the_watchdog_of_a_pico_bites_and_can_be_stopped_and_counts_survive_it(c
 
 
 def test_locking_is_confirmed(tmp_path: Path) -> None:
-    with emulators.boot("rv32") as board:
+    with catalogue.boot("rv32") as board:
         words = [
             "provision",
             board.url,

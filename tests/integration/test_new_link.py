@@ -18,7 +18,7 @@ import rig
 import tern
 from ternhost.errors import DeviceError, RefusedError
 from ternhost.reach import links
-from terntools.boards import questions as device
+from terntools.boards import device
 from terntools.boards.provision import read_link
 from terntools.emulators.micropython import device_command
 

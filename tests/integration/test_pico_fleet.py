@@ -9,7 +9,7 @@ import rig
 
 from ternhost.reach.fleet import parse
 from terntools.bench import latency, subjects
-from terntools.boards import questions as device
+from terntools.boards import device
 from terntools.boards.monitor import Monitor
 from terntools.testing import hil
 from terntools.testing.hardware import read_map
@@ -61,7 +61,7 @@ def test_a_monitor_shows_what_passes_and_lets_it_pass():
                 assert time.monotonic() < end
                 monitor.run(time.monotonic() + 0.1)
             asked = subprocess.Popen(
-                [*rig.TERN, "device", "info", "--fleet", f"port:{monitor.tap}", "--json"],
+                [*rig.TERN, "device", "info", str(monitor.tap), "--json"],
                 stdout=subprocess.PIPE,
                 text=True,
             )

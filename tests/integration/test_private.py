@@ -20,8 +20,7 @@ from ternhost.reach.driver import Terms
 from ternhost.reach.ports.driver import BoardsDriver
 from ternhost.reach.ports.link import open_port
 from ternhost.store.store import Store
-from terntools.emulators import machines as emulators
-from terntools.emulators import unix_fleet
+from terntools.emulators import catalogue, unix_fleet
 
 CARD = design("three-outputs", epsilon_micro=1_000_000).card
 NOBODY = 65534
@@ -73,10 +72,10 @@ def test_a_fleet_of_an_older_version_is_closed_to_others(tmp_path, kind):
 
 def test_a_flash_of_an_older_version_is_closed_to_others(tmp_path):
     flash = tmp_path / "flash.bin"
-    with emulators.boot("pico", flash):
+    with catalogue.boot("pico", flash):
         pass
     flash.chmod(0o644)
-    with emulators.boot("pico", flash):
+    with catalogue.boot("pico", flash):
         assert stat.S_IMODE(flash.stat().st_mode) == 0o600
 
 
@@ -103,7 +102,7 @@ def refused(path):
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can be somebody else")
 @pytest.mark.parametrize("name", ["pico", "rv32"])
 def test_the_port_of_an_emulated_board_lets_in_nobody_else(name):
-    with emulators.boot(name) as board:
+    with catalogue.boot(name) as board:
         path = board.url.removeprefix("socket://")
         assert refused(path) == 13
         with open_port(board.url):

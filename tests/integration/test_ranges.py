@@ -24,7 +24,9 @@ CERTAIN = design("duchi", 20).card  # never wrong at -1 and 1
 NARROW = (1, 2, 3, 12)
 
 
-@pytest.mark.parametrize("kind", ["emulated:2", pytest.param("pico-emulated:1", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "kind", ["emulated:2", "m33-emulated:1", pytest.param("pico-emulated:1", marks=pytest.mark.exhaustive)]
+)
 @pytest.mark.parametrize("model", [wire.LINEAR, wire.LOGISTIC, wire.SVM])
 def test_boards_and_their_twin_scale_alike(tmp_path, model, kind):
     """All clients hold one record. Where its gradient reaches beyond the range the symbol is certain; the features

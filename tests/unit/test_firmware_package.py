@@ -11,18 +11,21 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import mip_packages
 import pytest
 
 import tern
 from ternhost.errors import UsageError
-from terntools.boards import deploy, fold, modules, mpy, package
+from terntools.boards import deploy, fold, modules, mpy
 
 FIRMWARE = Path(tern.__file__).parents[1]
 
 
 def test_package_json_lists_every_module_of_a_board() -> None:
-    assert package.PACKAGE.read_text() == package.text(), "python -m terntools.boards.package writes it anew"
-    listed = json.loads(package.text())
+    assert mip_packages.PACKAGE.read_text() == mip_packages.text(), (
+        "python tests/mip_packages.py writes it anew"
+    )
+    listed = json.loads(mip_packages.text())
     assert listed["version"] == tern.__version__
     files = {path.relative_to(FIRMWARE).as_posix() for path in (FIRMWARE / "tern").rglob("*.py")}
     assert {tuple(one) for one in listed["urls"]} == {
@@ -89,7 +92,7 @@ def test_manifest_freezes_the_pieces_and_the_entry(
 ) -> None:
     (tmp_path / "firmware").mkdir()
     (tmp_path / there).mkdir()
-    for file, content in package.packages().items():
+    for file, content in mip_packages.packages().items():
         (tmp_path / "firmware" / file).write_text(content)
     monkeypatch.chdir(tmp_path / "firmware")  # as MicroPython's build does, in the manifest's folder
     said: list[tuple[str, str, str | None]] = []
@@ -106,16 +109,16 @@ def test_manifest_freezes_the_pieces_and_the_entry(
     exec((FIRMWARE / "manifest.py").read_text(), {**words, "options": Options(**options)})
     assert ("package", "tern", base) in said
     assert (("module", "main.py", None) in said) == options.get("main", True)
-    pieces = package.pieces(mpy.library())
+    pieces = mip_packages.pieces(mpy.library())
     wanted = pieces["core"] | pieces["mqtt"] if options else pieces["client"]
     assert frozen == {mpy.file_of(name).removeprefix("tern/") + ".py" for name in wanted}
 
 
 def test_a_package_for_every_piece_is_current_and_complete() -> None:
     there = {path.name: path.read_text() for path in FIRMWARE.glob("package*.json")}
-    assert there == package.packages(), "python -m terntools.boards.package writes them anew"
+    assert there == mip_packages.packages(), "python tests/mip_packages.py writes them anew"
     sources = mpy.library()
-    pieces = package.pieces(sources)
+    pieces = mip_packages.pieces(sources)
     assert {"core", "mqtt", "client", *mpy.BEYOND} - {"streams"} == set(pieces)
     assert pieces["core"] < pieces["mqtt"] < pieces["client"]
     assert "tern.mqtt" not in pieces["core"]
@@ -177,7 +180,7 @@ def test_modules_for_a_program_of_ones_own_come_by_name_with_what_they_bring() -
     assert "told" not in found["tern.pilot"], "no class, and nobody names it"
     assert "told" in mpy.sources_for(board, program="from tern.pilot import told\n")["tern.pilot"]
     assert mpy.sources_for(board, more=["logbook"]).keys() - plain.keys() == {"tern.logbook"}
-    pieces = package.pieces(mpy.library())
+    pieces = mip_packages.pieces(mpy.library())
     assert pieces["pilot"] - pieces["core"] == {"tern.pilot", "tern.logbook"}
     assert pieces["client"].isdisjoint({"tern.pilot", "tern.logbook"})
 

@@ -22,8 +22,7 @@ from ternhost.reach.ports.driver import BoardsDriver
 from ternhost.reach.ports.fleet import OnPorts, Ports
 from ternhost.reach.simulated.fleet import Simulated
 from ternhost.store.store import Store
-from terntools.emulators import fleets
-from terntools.emulators import machines as emulators
+from terntools.emulators import catalogue, fleets
 
 CARD = design("duchi", 1).card
 COST = cards.decode(CARD).epsilon
@@ -256,10 +255,10 @@ def test_a_board_without_clients(site, tmp_path):
 
 
 def test_fleets_of_firmware_are_called_as_their_boards_in_a_hardware_map():
-    boards = [name for name in emulators.NAMES if name != "rv32-newest"]  # a target of tests alone
+    boards = [name for name in catalogue.NAMES if name != "rv32-newest"]  # a target of tests alone
     of_kinds = {
         name: kind.firmware
         for name, kind in fleet.KINDS.items()
         if issubclass(kind, fleets.OnFirmware) and kind is not fleets.OnFirmware
     }
-    assert {emulators.platform_of(name): name for name in boards} == of_kinds
+    assert {catalogue.platform_of(name): name for name in boards} == of_kinds

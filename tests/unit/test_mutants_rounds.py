@@ -28,7 +28,9 @@ _OLD = """        if number < last:
 _TOO_FAR = f"""        if number - last > ({_AHEAD}):
             raise FrameError(wire.ERR_AHEAD, "too many rounds skipped", last)
 """
-_ANSWERER = "        answerer = self._answerer(request.model) if request.model > wire.SVM else None\n"
+_ANSWERER = (
+    "        answerer = self._answerer(request.model) if request.model > wire.SVM else self._gradients\n"
+)
 _CARD = """        if k != self._k or request.card != self._form[0].data:
             self._decode(request.card, k)
         card, size, unsealed, sealed = self._form
@@ -273,8 +275,6 @@ WRONG = [
         ("errors without a detail", "            detail = error.detail\n", ""),
         ("the board speaks for its clients", "        self._device = device\n", "        self._device = 0\n"),
         ("errors under the client's key", "        self._key = self._answer_key\n", "        self._key = client.key\n"),
-        ("the price of one value", "else k * card.epsilon", "else card.epsilon"),
-        ("the price of all values", "else k * card.epsilon", "else request.values * card.epsilon"),
         ("a debit of another amount", _PAY, _PAY.replace("cost, sealed", "card.epsilon, sealed")),
         ("a debit of nothing", _PAY, "pass"),
         ("a report that is not stored", _PAY, _PAY.replace("sealed if n else ", "")),
@@ -360,6 +360,11 @@ WRONG = [
         ("records of any length", " or self._size != RECORDS_BYTES + 2 * self.count * (self.d + 1)", ""),
         ("records cut short", "self._size != RECORDS_BYTES", "self._size < RECORDS_BYTES"),
         ("records that begin later", "self._read(RECORDS_BYTES + 2 * (self.d + 1) * index", "self._read(RECORDS_BYTES + 2 * (self.d + 1) * index + 2"),
+    ),
+    *of(
+        "gradient",
+        ("the price of one value", "self._request.k * card.epsilon", "card.epsilon"),
+        ("the price of all values", "self._request.k * card.epsilon", "self._request.values * card.epsilon"),
     ),
     *of(
         "model",

@@ -107,8 +107,8 @@ def board(request):
 @pytest.mark.parametrize(
     "command",
     [
-        ["device", "info", "--fleet", "port:{}"],
-        ["device", "info", "--fleet", "port:{}", "--json"],
+        ["device", "info", "{}"],
+        ["device", "info", "{}", "--json"],
         ["monitor", "{}", "--seconds", "2", "--every", "0.3"],
     ],
 )
@@ -133,7 +133,7 @@ def test_what_a_board_says_of_itself(board, command, capsys):
     indirect=["board"],
 )
 def test_a_board_tells_its_troubles_and_what_its_entropy_was_tested_on(board, troubles, tested_on, capsys):
-    assert main(["device", "info", "--fleet", f"port:{board.port}"]) == 0
+    assert main(["device", "info", board.port]) == 0
     _, _, entropy, *rest = capsys.readouterr().out.splitlines()
     assert entropy.startswith(f"  entropy CTR_DRBG AES-256, tested on {tested_on}")
     assert rest == ([troubles] if troubles else [])

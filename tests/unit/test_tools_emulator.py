@@ -11,8 +11,7 @@ import pytest
 
 from ternhost import cache, cli
 from ternhost.errors import DeviceError, UsageError
-from terntools.emulators import debian
-from terntools.emulators import micropython as emulator
+from terntools.emulators import debian, micropython
 from terntools.emulators.debian import BuildError, Requirement, Shell
 
 
@@ -23,19 +22,19 @@ def executable(path, text):
 
 
 def test_the_interpreter_in_use_is_suitable():
-    path = emulator.find_micropython()
-    assert emulator.probe(path, "test").faults == ()
+    path = micropython.find_micropython()
+    assert micropython.probe(path, "test").faults == ()
 
 
 def test_the_interpreter_in_use_has_the_heap_of_a_board():
     program = "import gc; gc.collect(); print(gc.mem_free() + gc.mem_alloc())"
-    command = emulator.device_command(emulator.find_micropython(), "-c", program)
+    command = micropython.device_command(micropython.find_micropython(), "-c", program)
     heap = int(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
     assert 90 * 1024 < heap <= 192 * 1024
 
 
 def test_a_64_bit_interpreter_with_doubles_will_not_do():
-    faults = emulator.probe(sys.executable, "test").faults
+    faults = micropython.probe(sys.executable, "test").faults
     assert "small ints are not those of a 32-bit build" in faults
     assert "floats are not single precision" in faults
     assert any(fault.startswith("viper does not work") for fault in faults)
@@ -54,43 +53,43 @@ def test_a_64_bit_interpreter_with_doubles_will_not_do():
     ],
 )
 def test_what_does_not_run_says_why(tmp_path, script, fault):
-    (found,) = emulator.probe(executable(tmp_path / "micropython", script), "test").faults
+    (found,) = micropython.probe(executable(tmp_path / "micropython", script), "test").faults
     assert found.startswith(fault)
 
 
 def test_the_environment_names_one_and_no_other_is_taken(monkeypatch):
-    good = emulator.find_micropython()
+    good = micropython.find_micropython()
     monkeypatch.setenv("TERN_MICROPYTHON", sys.executable)
     with pytest.raises(UsageError, match=r"TERN_MICROPYTHON=.* will not do: small ints"):
-        emulator.find_micropython()
+        micropython.find_micropython()
     monkeypatch.setenv("TERN_MICROPYTHON", str(good))
-    assert emulator.find_micropython() == good
+    assert micropython.find_micropython() == good
 
 
 def test_path_is_taken_only_where_suitable(monkeypatch, tmp_path):
-    good = emulator.find_micropython()
+    good = micropython.find_micropython()
     monkeypatch.delenv("TERN_MICROPYTHON", raising=False)
     monkeypatch.setenv("TERN_CACHE", str(tmp_path / "empty"))
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
     (tmp_path / "bin").mkdir()
     with pytest.raises(DeviceError, match="no interpreter") as caught:
-        emulator.find_micropython()
+        micropython.find_micropython()
     assert "tern emulator build" in caught.value.hint
     (tmp_path / "bin/micropython").symlink_to(sys.executable)
     with pytest.raises(DeviceError, match="bin/micropython: small ints"):
-        emulator.find_micropython()
+        micropython.find_micropython()
     (tmp_path / "bin/micropython").unlink()
     (tmp_path / "bin/micropython").symlink_to(good)
-    assert emulator.find_micropython() == tmp_path / "bin/micropython"
-    assert emulator.build_device(pytest.fail) == tmp_path / "bin/micropython"
+    assert micropython.find_micropython() == tmp_path / "bin/micropython"
+    assert micropython.build_device(pytest.fail) == tmp_path / "bin/micropython"
 
 
 def test_info_and_build_as_json(capsys):
     assert cli.main(["emulator", "build", "--what", "device", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out) == {"device": str(emulator.find_micropython())}
+    assert json.loads(capsys.readouterr().out) == {"device": str(micropython.find_micropython())}
     assert cli.main(["emulator", "info", "--json"]) == 0
     info = json.loads(capsys.readouterr().out)
-    assert info["micropython"] == str(emulator.find_micropython())
+    assert info["micropython"] == str(micropython.find_micropython())
     assert "MicroPython v" in info["version"]
     assert set(info["pico"]) == {"firmware", "machine", "node"}
 
@@ -129,7 +128,7 @@ def test_a_failed_step_shows_the_end_of_its_output_and_keeps_the_log(monkeypatch
 
 def test_builds_of_one_version_share_its_source(monkeypatch, tmp_path):
     monkeypatch.setenv("TERN_CACHE", str(tmp_path))
-    source = emulator.Source("trixie", "1.2.3")
+    source = micropython.Source("trixie", "1.2.3")
 
     def fetch(work, out):
         (work / "micropython").mkdir()

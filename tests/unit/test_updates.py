@@ -11,7 +11,7 @@ from ternhost.errors import USAGE
 from ternhost.provision import keys
 from ternhost.store import sleepers
 from ternhost.store.store import Store
-from terntools.boards import mpy, updates
+from terntools.boards import mpy, update
 from terntools.boards.program import program_files
 
 KEY = bytes(range(32))
@@ -43,8 +43,8 @@ class AnsweringBoard:
 
 
 def bring(post, patience=0.3):
-    transfer = updates.Transfer(1, KEY, 3, PACKAGE)
-    return asyncio.run(updates.bring(post, transfer, patience, 5.0, lambda _: None))
+    transfer = update.Transfer(1, KEY, 3, PACKAGE)
+    return asyncio.run(update.bring(post, transfer, patience, 5.0, lambda _: None))
 
 
 def test_a_board_that_answers_without_progress_is_given_up():

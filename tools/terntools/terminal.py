@@ -1,4 +1,4 @@
-"""What commands of the tools share at the terminal: a progress bar, a line that a log keeps too, a question."""
+"""What commands of the tools share at the terminal: a progress bar, messages that also go to a log, a confirmation."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import math
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from types import TracebackType
 from typing import Self
 
 from ternhost.errors import UsageError
@@ -30,21 +29,19 @@ class Bar:
         self._progress.step(f"[{bar:<{_WIDTH}}] {percent:3} %")
 
     def say(self, line: str) -> None:
-        """Say what is being done, above the bar."""
+        """Print a message above the bar."""
         self._progress.say(line)
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._progress.close(keep=True)
 
 
 @contextmanager
 def telling(log: Callable[[str], None]) -> Iterator[Callable[[str], None]]:
-    """A function that says what is being done, to `log` and on standard error."""
+    """A function that prints progress messages on standard error and adds them to `log`."""
     with Progress() as progress:
 
         def say(line: str) -> None:
@@ -63,10 +60,10 @@ def require_positive(args: argparse.Namespace, *names: str) -> None:
 
 
 def confirm() -> None:
-    """Ask whether to go on, at the terminal. Raises UsageError where nobody says yes."""
+    """Ask at the terminal whether to continue. Raises UsageError unless the answer is yes."""
     if not sys.stdin.isatty():
         raise UsageError(
-            "standard input is not a terminal, so that nobody can agree",
+            "standard input is not a terminal, so nobody can confirm",
             hint="add --yes to carry out the plan above",
         )
     print("go on? [y/N] ", end="", file=sys.stderr, flush=True)

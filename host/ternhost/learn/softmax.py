@@ -175,20 +175,15 @@ class Evaluation:
 
 
 def score(eval_type: str, vectors: Floats, labels: Sequence[int] | npt.NDArray[Any]) -> float | None:
-    """The score of a clustering; None where none is asked, or there are fewer than 2 clusters or a cluster each.
-
-    It is the same, to the last bit, in whatever order the reports came.
-    """
-    clusters = np.asarray(labels)
-    if eval_type == NOT_EVAL or not 2 <= len(np.unique(clusters)) < len(vectors):
+    """The score of a clustering; None where none is asked, or there are fewer than 2 clusters or a cluster each."""
+    count = len(set(np.asarray(labels).tolist()))
+    if eval_type == NOT_EVAL or not 2 <= count < len(vectors):
         return None
-    order = np.lexsort((clusters, *vectors.T))
-    vectors, clusters = vectors[order], clusters[order]
     from sklearn import metrics  # takes a second to import
 
-    if eval_type == SILHOUETTE_SCORE:
-        return float(metrics.silhouette_score(vectors, clusters))
-    return float(metrics.calinski_harabasz_score(vectors, clusters))
+    order = np.lexsort((labels, *vectors.T))  # that of the reports would change the last bit of a sum
+    measure = metrics.silhouette_score if eval_type == SILHOUETTE_SCORE else metrics.calinski_harabasz_score
+    return float(measure(vectors[order], np.asarray(labels)[order]))
 
 
 def labelled(settings: Settings, labels: Labels, exact: Floats | None = None) -> Evaluation:

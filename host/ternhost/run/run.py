@@ -386,7 +386,7 @@ class Run:
                 raise RefusedError(message, hint=hint)
             raise DeviceError(
                 f"no device reported in {state['rounds']} rounds",
-                hint="check the boards ('tern device ping'), or give them longer with --deadline",
+                hint="check the boards ('tern device ping BOARD'), or give them longer with --deadline",
             )
         result = self._result()
         places.write_json(self.directory / places.RESULT_NAME, result)

@@ -100,8 +100,8 @@ class Wakes:
 
 def figures() -> dict[str, Any]:
     """The table of boards and of the battery."""
-    found: dict[str, Any] = json.loads(current_model.FIGURES.read_text())["wakes"]
-    return found
+    wakes: dict[str, Any] = json.loads(current_model.FIGURES.read_text())["wakes"]
+    return wakes
 
 
 def load(
@@ -141,13 +141,13 @@ def load(
 
 
 def _source(figure: Mapping[str, Any]) -> str:
-    told = []
+    parts = []
     if "source" in figure:
-        told.append(figure["source"] + (f", page {figure['page']}" if "page" in figure else ""))
+        parts.append(figure["source"] + (f", page {figure['page']}" if "page" in figure else ""))
     if "measured_by" in figure:
-        told.append(f"measured by {figure['measured_by']}")
+        parts.append(f"measured by {figure['measured_by']}")
     if figure.get("assumed"):
-        told.append("assumed")
+        parts.append("assumed")
     if "what" in figure:
-        told.append(figure["what"])
-    return "; ".join(told)
+        parts.append(figure["what"])
+    return "; ".join(parts)

@@ -97,7 +97,7 @@ def by_link(model: Model, reports: Sequence[Mapping[str, Any]]) -> dict[str, dic
     """Microjoules of "computing" and of the "link", by link: of these reports (latency.Bench.figures) over serial, and
     of sending as many bytes over Wi-Fi.
     """
-    found = {
+    energies = {
         f"serial: {one['name']}": dict(zip(("computing", "link"), model.report_microjoules(one), strict=True))
         for one in reports
     }
@@ -105,5 +105,5 @@ def by_link(model: Model, reports: Sequence[Mapping[str, Any]]) -> dict[str, dic
     sizes = {f"{one['bytes_out']} bytes": one["bytes_out"] for one in reports}
     sizes |= {f"float32 x {one['d']}": one["bytes_float32"] for one in reports}
     for name, n in sizes.items():
-        found[f"Wi-Fi (ESP32), sending alone: {name}"] = {"link": wifi.link_microjoules("wifi", n)}
-    return found
+        energies[f"Wi-Fi (ESP32), sending alone: {name}"] = {"link": wifi.link_microjoules("wifi", n)}
+    return energies

@@ -1,4 +1,4 @@
-"""Energy of a report: what an instrument measured between markers, less what an idle board draws.
+"""Energy of a report: measured between markers, less the energy of an idle board.
 
 As in MLPerf Tiny, a pin of the board marks each window: it changes where the work begins and goes back where it ends.
 An instrument gives current and the pin over time; the energy of a window is its power over time, integrated.
@@ -75,16 +75,16 @@ def windows(trace: Trace, shortest: float = MIN_MARK) -> list[Window]:
     changes = np.flatnonzero(np.diff(marker.astype(np.int8)))
     edges = (trace.seconds[changes] + trace.seconds[changes + 1]) / 2
     rising = marker[changes + 1]
-    found = []
+    complete = []
     start: float | None = None
     for time, up in zip(edges, rising, strict=True):
         if up:
             start = float(time)
         elif start is not None:
             if time - start >= shortest:
-                found.append(Window(start, float(time) - start, integrate(trace, start, float(time))))
+                complete.append(Window(start, float(time) - start, integrate(trace, start, float(time))))
             start = None
-    return found
+    return complete
 
 
 def idle_watts(trace: Trace, marked: Sequence[Window], guard: float = 1e-3) -> float:

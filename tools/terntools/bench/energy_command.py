@@ -1,4 +1,4 @@
-"""`tern bench energy`: what a report costs in microjoules."""
+"""`tern bench energy`: energy of a report in microjoules."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ def add_action(actions: Any) -> None:
     parser = add_command(
         actions,
         "energy",
-        "what a report costs in microjoules, measured with a meter or modelled",
+        "energy of a report in microjoules, measured with a meter or modelled",
         "tern bench energy --meter model --fleet pico-emulated:1 --json\n"
-        "tern bench energy --meter ppk2 --meter-port a1 --fleet port:/dev/ttyACM0 --volts 3.3\n"
+        "tern bench energy a0 --meter ppk2 --meter-port a1 --volts 3.3\n"
         "tern bench energy --meter csv --file export.csv --volts 5",
     )
     latency_command.add_options(parser)
@@ -59,9 +59,7 @@ def add_action(actions: Any) -> None:
         metavar="OHMS",
         help="ina226, ina228: resistance of the shunt (default 0.1, 0.015)",
     )
-    meter.add_argument(
-        "--file", type=Path, metavar="CSV", help="csv: read what the instrument exported from this file"
-    )
+    meter.add_argument("--file", type=Path, metavar="CSV", help="csv: read this export of the instrument")
     meter.add_argument(
         "--marker",
         type=int,
@@ -100,11 +98,11 @@ def _require_sense(args: argparse.Namespace) -> None:
 
 def _run(args: argparse.Namespace) -> int:
     _require_sense(args)
+    args.fleet = devices.fleet_of(args)
     case = latency_command.case_of(args)
     if args.meter not in ("csv", "model") and not isinstance(fleet.parse(args.fleet), OnPorts):
         raise UsageError(
-            "a meter needs a board to measure",
-            hint="name its port: --fleet port:/dev/ttyACM0; or --meter model",
+            "a meter needs a board to measure", hint="name it: tern bench energy a0 ...; or --meter model"
         )
     session = Session(args.sessions)
     symbols = cards.decode(case.card).symbols
@@ -177,7 +175,7 @@ def _model(
     if not isinstance(fleet.parse(args.fleet), (OnPorts, Pico)):
         raise UsageError(
             f"--meter model needs a board's times, and {args.fleet} has none",
-            hint="take --fleet pico-emulated:1, or a board at a port",
+            hint="take --fleet pico-emulated:1, or name a board",
         )
     with subjects.device(args.fleet) as on:
         model = current_model.load(on.chip)

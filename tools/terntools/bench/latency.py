@@ -3,7 +3,7 @@
 Warm-ups come first; a window is ten iterations or more; there are five windows, and the median of their means counts.
 The slowest report is that of 400 in a row, after garbage has been collected.
 On the emulated Pico time is simulated cycles, so that two boots with one seed must agree to the microsecond. On QEMU's
-machines instructions are counted, and no time: what they say of a chip is how long it takes at least.
+machines instructions are counted instead of time: they give a lower bound for a chip.
 """
 
 from __future__ import annotations
@@ -27,12 +27,7 @@ from ternhost.privacy import mechanisms
 from ternhost.privacy.accounting import Policy
 from ternhost.provision.boards import board_files
 from ternhost.reach import fleet
-from terntools.bench.subjects import (
-    INSTRUCTIONS,
-    MICROSECONDS,
-    Device,
-    device,
-)
+from terntools.bench.subjects import INSTRUCTIONS, MICROSECONDS, Device, device
 from terntools.boards import mpy
 from terntools.emulators.fleets import OnFirmware
 
@@ -49,7 +44,7 @@ OVERHEAD: int = frames.end_of(wire.REPORT_FIELDS) + wire.TAG_BYTES  # bytes of a
 _BUDGET = 1_000_000_000
 _RENEWAL = 12  # reports of k = 1 from one new key of the generator to the next, which makes garbage
 
-# The parts of a report as they are shown, in order, and how each is made of what the program times: plus, minus.
+# The parts of a report as they are shown, in order, and the timed parts that each adds and subtracts.
 PARTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "tag": (("question", "tag"), ()),
     "decode": (("decode", "certify"), ()),  # a card is certified in its first report alone
@@ -78,7 +73,7 @@ PARTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
 
 @dataclass(frozen=True)
 class Case:
-    """What is measured: a mechanism at an epsilon of the whole report, a model, and k of d coordinates."""
+    """A measured case: a mechanism at an epsilon of the whole report, a model, and k of d coordinates."""
 
     mechanism: str = "three-outputs"
     epsilon: str = "2"
@@ -140,7 +135,7 @@ class Bench:
 
     def messages(self, case: Case, n: int) -> list[bytes]:
         """The next n ROUNDs."""
-        found = []
+        rounds = []
         out = bytearray(wire.MAX_FRAME)
         card = case.card
         parameters = [(4801 * j) % 65536 - 32768 for j in range(case.d)]
@@ -149,8 +144,8 @@ class Bench:
             size = host_frames.encode_round(
                 out, self._key, DEVICE, self._round, LINEAR_MODELS[case.model], parameters, card, case.k, -14
             )  # fmt: skip
-            found.append(bytes(out[:size]))
-        return found
+            rounds.append(bytes(out[:size]))
+        return rounds
 
     def report(self, case: Case, in_a_row: int = ITERATIONS) -> dict[str, Any]:
         """Times of whole reports and their parts; at a port, the slowest of some more in a row, too."""
@@ -202,16 +197,16 @@ class Bench:
         _, timed = self._answer(case)
         calls = {label: len(times) / ITERATIONS for label, times in timed.items()}
         mean = {label: median(times) * calls[label] - inside * calls[label] for label, times in timed.items()}
-        # What is nested was timed with its wrapper around it.
-        found = {}
+        # Nested parts were timed with their wrappers.
+        parts = {}
         for name, (plus, minus) in PARTS.items():
             value = sum(mean.get(label, 0.0) for label in plus)
             for label in minus:
                 value -= mean.get(label, 0.0) + outside * calls.get(label, 0.0)
             if name == "packing":
                 value -= outside * calls.get("pack", 0.0)
-            found[name] = max(0.0, value)
-        return found
+            parts[name] = max(0.0, value)
+        return parts
 
     def has_marker(self) -> bool:
         """Whether a pin of the device marks windows for a meter."""
@@ -322,8 +317,8 @@ def _reports(bench: Bench, case: Case, names: Sequence[str], say: Tell) -> list[
     cases = [replace(case, mechanism=name, k=k) for name in mechanisms_ for k in (1, case.d)]
     cases += [replace(case, d=d, k=1) for d in DIMENSIONS]
     cases += [replace(case, k=1, model=name) for name in LINEAR_MODELS]
-    found = []
+    figures = []
     for one in dict.fromkeys(cases):
         say(f"a report: {one.label}")
-        found.append(bench.figures(one))
-    return found
+        figures.append(bench.figures(one))
+    return figures

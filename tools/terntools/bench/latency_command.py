@@ -11,6 +11,7 @@ from ternhost.learn.parameters import LINEAR_MODELS
 from ternhost.privacy import mechanisms
 from terntools.bench import current_model, latency, subjects
 from terntools.bench.sessions import Session
+from terntools.boards import devices
 from terntools.terminal import telling
 
 
@@ -19,7 +20,7 @@ def add_action(actions: Any) -> None:
         actions,
         "latency",
         "how long a report takes on a device, and where the time goes",
-        "tern bench latency --fleet pico-emulated:1 --json\ntern bench latency --fleet port:/dev/ttyACM0\n"
+        "tern bench latency --fleet pico-emulated:1 --json\ntern bench latency a0\n"
         "tern bench latency --fleet xtensa-emulated:1",
     )
     add_options(parser)
@@ -30,12 +31,11 @@ def add_action(actions: Any) -> None:
 def add_options(parser: argparse.ArgumentParser) -> None:
     """The options that `tern bench energy` has as well."""
     case = latency.Case()
-    parser.add_argument(
-        "--fleet",
-        default="pico-emulated:1",
-        metavar="FLEET",
-        help="measure this board: pico-emulated:1 (default), emulated:1 or port:PATH; for latency also rv32-emulated:1 "
-        "(ESP32-C3) and xtensa-emulated:1 (ESP32), which count instructions and give the least time of a chip",
+    devices.add_board_or_fleet(
+        parser,
+        "pico-emulated:1 (default) or emulated:1; for latency also rv32-emulated:1 (ESP32-C3) and xtensa-emulated:1 "
+        "(ESP32), which count instructions and give the least time of a chip",
+        "pico-emulated:1",
     )
     parser.add_argument(
         "--mechanism",
@@ -66,7 +66,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def case_of(args: argparse.Namespace) -> latency.Case:
-    """What the options describe."""
+    """The case that the options describe."""
     return latency.Case(args.mechanism, args.epsilon, args.d, args.k, args.model)
 
 
@@ -75,7 +75,7 @@ def _run(args: argparse.Namespace) -> int:
     session = Session(args.sessions)
 
     with telling(session.say) as say:
-        result = latency.measure(args.fleet, case, tell=say)
+        result = latency.measure(devices.fleet_of(args), case, tell=say)
     text = summary(result)
     session.finish("latency", result, text, pictures(result))
     result["directory"] = str(session.directory)

@@ -62,7 +62,7 @@ def watch():
     _timed(client, "_values", "gradient")
     _timed(client._round, "decode", "decode")
     _timed(_client, "choose", "coordinates")
-    _timed(_client, "sample", "sample")
+    _timed(client._gradients, "draw", "sample")
     _timed(entropy, "refill", "refill")
     _timed(entropy, "end_report", "end of report")
     _timed(_frames, "encode_report", "encode")

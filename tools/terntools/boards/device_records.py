@@ -124,15 +124,15 @@ def _write(path: Path, rows: Rows | None, classes: bool) -> None:
 
 
 def _told(result: dict[str, Any]) -> str:
-    told = []
+    parts = []
     if result["records"]:
-        told.append(f"{result['records']} records of {result['features']} features in {result['source']}")
+        parts.append(f"{result['records']} records of {result['features']} features in {result['source']}")
         if result["output"]:
-            told[0] += f", written to {result['output']}"
+            parts[0] += f", written to {result['output']}"
     elif not result["cleared"] or result["output"]:
-        told.append("no records")
+        parts.append("no records")
     if result["cleared"]:
-        told.append("what its program had collected is removed")
+        parts.append("what its program had collected is removed")
     if result["filled"]:
-        told.append(f"{result['filled']} records put there")
-    return f"{result['port']}: " + "; ".join(told)
+        parts.append(f"{result['filled']} records put there")
+    return f"{result['port']}: " + "; ".join(parts)

@@ -1,7 +1,8 @@
-"""Boards on this machine's ports: found by USB id, named as mpremote names them, asked who they are."""
+"""Boards on this machine's ports: found by USB id, named as mpremote names them, and asked for their identity."""
 
 from __future__ import annotations
 
+import argparse
 import re
 import time
 from collections.abc import Iterable, Sequence
@@ -13,6 +14,8 @@ from typing import Any
 import serial
 from serial.tools import list_ports
 
+from ternhost import errors
+from ternhost.command import add_command, print_result
 from ternhost.errors import DeviceError, RefusedError, TernError, UsageError
 from ternhost.reach.links import open_link
 from ternhost.reach.ports.link import BAUD, open_port
@@ -22,7 +25,7 @@ RP2 = "rp2"
 ESP32 = "esp32"
 INSTRUMENT = "instrument"
 
-# USB vendor and product -> (family, what it is). A bridge chip does not say what is behind it: mostly an ESP32.
+# USB vendor and product -> (family, what it is). A bridge chip does not identify its board: mostly an ESP32.
 _USB = {
     (0x2E8A, 0x0005): (RP2, "Pico (MicroPython)"),
     (0x2E8A, 0x000A): (RP2, "Pico (SDK program)"),
@@ -43,7 +46,7 @@ NAMES = "auto, a0, u0, c0, id:SERIAL, a path such as /dev/ttyACM0, or a URL such
 
 @dataclass(frozen=True)
 class Device:
-    """A port with a board (or an instrument) on it; `firmware` and `tern` are None until it was asked."""
+    """A port with a board (or an instrument) on it; `firmware` and `tern` are None until the board was asked."""
 
     port: str
     family: str
@@ -59,13 +62,13 @@ class Device:
 
 def find() -> list[Device]:
     """The ports whose USB id is that of a board or an instrument, sorted."""
-    found = []
+    devices = []
     for port in list_ports.comports():
         known = _USB.get((port.vid, port.pid))
         if known:
             usb_id = f"{port.vid:04x}:{port.pid:04x}"
-            found.append(Device(port.device, known[0], known[1], usb_id, port.serial_number or None))
-    return sorted(found, key=lambda device: device.port)
+            devices.append(Device(port.device, known[0], known[1], usb_id, port.serial_number or None))
+    return sorted(devices, key=lambda device: device.port)
 
 
 def resolve(name: str, devices: Sequence[Device] | None = None) -> str:
@@ -94,6 +97,18 @@ def resolve(name: str, devices: Sequence[Device] | None = None) -> str:
     raise UsageError(f"there is no board {name!r}", hint=f"a board is {NAMES}")
 
 
+def add_board_or_fleet(parser: argparse.ArgumentParser, fleets: str, default: str | None = None) -> None:
+    """Options that name one board, or a fleet. fleets: the help of --fleet; default: a fleet where neither is named."""
+    named = parser.add_mutually_exclusive_group(required=default is None)
+    named.add_argument("board", nargs="?", metavar="BOARD", help=NAMES)
+    named.add_argument("--fleet", metavar="FLEET", default=default, help=fleets)
+
+
+def fleet_of(args: argparse.Namespace) -> str:
+    """The fleet that these options name. Raises as `resolve` does."""
+    return f"port:{resolve(args.board)}" if args.board is not None else str(args.fleet)
+
+
 def _only(devices: Sequence[Device], name: str, advice: str) -> str:
     if not devices:
         raise DeviceError(f"no board found for {name!r}", hint=advice)
@@ -114,7 +129,7 @@ def _candidates(devices: Iterable[Device]) -> str:
 
 @dataclass(frozen=True)
 class Identity:
-    """What a board says of itself: MicroPython's version and board, and the version of tern where it runs."""
+    """A board's own description: MicroPython's version and board, and tern's version if it runs."""
 
     board: str | None
     firmware: str | None
@@ -122,7 +137,7 @@ class Identity:
 
 
 def identify(port: str, patience: float = 1.5) -> Identity:
-    """Ask the board on `port` who it is, without interrupting what it runs. Raises DeviceError and UsageError.
+    """Ask the board on `port` for its identity, without interrupting its program. Raises DeviceError and UsageError.
 
     patience: seconds until tern's hello, which a board that is just starting takes longer for.
 
@@ -154,7 +169,7 @@ def identify(port: str, patience: float = 1.5) -> Identity:
 
 
 def survey(ask: bool = True) -> list[Device]:
-    """The boards found; with `ask`, those that can be opened also say who they are."""
+    """The boards found; with `ask`, those whose ports can be opened also identify themselves."""
     devices = find()
     if not ask:
         return devices
@@ -175,3 +190,35 @@ def _asked(device: Device) -> Device:
         said.firmware,
         said.tern,
     )
+
+
+# The command
+
+_COLUMNS = ("port", "board", "firmware", "tern", "serial_number", "usb_id")
+
+
+def add_parser(subparsers: Any) -> None:
+    parser = add_command(
+        subparsers,
+        "devices",
+        "list the boards found by their USB id",
+        "tern devices\ntern devices --no-ask --json",
+    )
+    parser.add_argument(
+        "--no-ask", action="store_true", help="do not open the ports (opening one resets some boards)"
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.set_defaults(func=_run)
+
+
+def _run(args: argparse.Namespace) -> int:
+    devices = survey(ask=not args.no_ask)
+    rows = [_COLUMNS] + [tuple(str(getattr(one, name) or "-") for name in _COLUMNS) for one in devices]
+    widths = [max(len(row[i]) for row in rows) for i in range(len(_COLUMNS))]
+    lines = [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
+    ]
+    if not devices:
+        lines = ["no board found: is it plugged in, with a cable that carries data?"]
+    print_result({"devices": [one.as_dict() for one in devices]}, "\n".join(lines), args.json)
+    return errors.OK

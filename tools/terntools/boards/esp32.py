@@ -95,14 +95,14 @@ def flash(
     _logger().progress = progress
     loader = _connect(esptool, port, reset, attempts)
     try:
-        found = loader.CHIP_NAME
+        connected = loader.CHIP_NAME
         wanted = esptool.targets.CHIP_DEFS[chip].CHIP_NAME
-        if found != wanted:
+        if connected != wanted:
             raise UsageError(
-                f"{name} is for {wanted}, and the board on {port} has an {found}; nothing was changed",
-                hint=f"get the firmware of an {found} board",
+                f"{name} is for {wanted}, and the board on {port} has an {connected}; nothing was changed",
+                hint=f"get the firmware of an {connected} board",
             )
-        say(f"{found} on {port}")
+        say(f"{connected} on {port}")
         return _write(esptool, loader, data, name, reset=reset, stub=stub, baud=baud, erase=erase)
     finally:
         loader._port.close()

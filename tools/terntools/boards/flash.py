@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import errno
 import os
@@ -11,9 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+from ternhost import errors
+from ternhost.command import add_command, print_result
 from ternhost.errors import DeviceError, InterruptedByUser, TernError, UsageError
 from terntools.boards import devices, esp32, uf2
 from terntools.boards.repl import ExecutionError, Repl
+from terntools.terminal import Bar
 
 _T = TypeVar("_T")
 Progress = Callable[[int, int], None]
@@ -46,7 +50,7 @@ class Firmware:
 
 
 def read_firmware(path: str | Path) -> Firmware:
-    """Read a firmware and find out what it is for. Raises UsageError."""
+    """Read a firmware and determine its chip. Raises UsageError."""
     path = Path(path)
     try:
         data = path.read_bytes()
@@ -74,7 +78,7 @@ def flash(
     progress: Progress | None = None,
     tell: Tell | None = None,
 ) -> dict[str, Any]:
-    """Flash the board on `port`, and return what was done. Raises UsageError, DeviceError and TernError.
+    """Flash the board on `port`, and return a summary. Raises UsageError, DeviceError and TernError.
 
     erase: its files too, ledgers included, for a board that becomes another device.
 
@@ -100,32 +104,33 @@ def _flash_pico(
     progress: Progress | None,
     tell: Tell,
 ) -> dict[str, Any]:
-    found = find_volume(volume)
-    if found is not None and erase:
+    mounted = find_volume(volume)
+    if mounted is not None and erase:
         raise UsageError(
             "--erase needs a running MicroPython, and the board waits in its boot loader",
             hint="flash it without --erase first, then once more with it",
         )
-    if found is None:
+    if mounted is None:
         _check_machine(port, firmware)
         if erase:
             _erase_files(port)
         tell(f"entering the boot loader of the board on {port}")
         _enter_boot_loader(port)
-        found = _wait_for(lambda: find_volume(volume), _VOLUME_WAIT)
-        if found is None:
+        mounted = _wait_for(lambda: find_volume(volume), _VOLUME_WAIT)
+        if mounted is None:
             raise DeviceError(
                 "the boot loader's volume did not show up",
                 hint="is it mounted? Name where with --volume; " + _PICO_RECOVER,
             )
-    chip = volume_chip(found)
+    chip = volume_chip(mounted)
     if chip != firmware.chip:
         raise UsageError(
-            f"{firmware.path.name} is for {firmware.chip}, and the board in {found} has an {chip}; nothing was changed",
+            f"{firmware.path.name} is for {firmware.chip}, and the board in {mounted} has an {chip}; "
+            "nothing was changed",
             hint=f"get it for an {chip} board",
         )
-    tell(f"writing {firmware.path.name} to {found}")
-    _copy(firmware.data, found / "firmware.uf2", progress)
+    tell(f"writing {firmware.path.name} to {mounted}")
+    _copy(firmware.data, mounted / "firmware.uf2", progress)
     tell(f"waiting for MicroPython on {port}")
     identity = _wait_for(lambda: _alive(port), _PORT_WAIT)
     if identity is None:
@@ -176,13 +181,13 @@ def find_volume(named: str | Path | None = None) -> Path | None:
     """Where a Pico's boot loader is mounted: the folder `named`, or the one volume that holds INFO_UF2.TXT."""
     if named is not None:
         return Path(named) if (Path(named) / _INFO).is_file() else None
-    found = [point for point in _mount_points() if (point / _INFO).is_file()]
-    if len(found) > 1:
+    volumes = [point for point in _mount_points() if (point / _INFO).is_file()]
+    if len(volumes) > 1:
         raise UsageError(
-            f"several boards wait in their boot loaders: {', '.join(map(str, found))}",
+            f"several boards wait in their boot loaders: {', '.join(map(str, volumes))}",
             hint="name one with --volume",
         )
-    return found[0] if found else None
+    return volumes[0] if volumes else None
 
 
 def _mount_points() -> Iterable[Path]:
@@ -235,6 +240,84 @@ def _alive(port: str) -> devices.Identity | None:
 
 def _wait_for(look: Callable[[], _T | None], seconds: float) -> _T | None:
     end = time.monotonic() + seconds
-    while (found := look()) is None and time.monotonic() < end:
+    while (result := look()) is None and time.monotonic() < end:
         time.sleep(0.25)
-    return found
+    return result
+
+
+# The command
+
+
+def add_parser(subparsers: Any) -> None:
+    parser = add_command(
+        subparsers,
+        "flash",
+        "put MicroPython on a board",
+        "tern flash a0 --firmware RPI_PICO-v1.28.0.uf2\ntern flash u0 --firmware ESP32_GENERIC-v1.28.0.bin",
+    )
+    parser.add_argument("board", metavar="BOARD", help=devices.NAMES)
+    add_options(parser)
+    parser.add_argument(
+        "--erase",
+        action="store_true",
+        help="erase the board's files too, ledgers included: for a board that becomes another device",
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.set_defaults(func=_run)
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """The options that `tern up` has as well."""
+    parser.add_argument(
+        "--firmware",
+        metavar="FILE",
+        help="MicroPython to write: a .bin file for an ESP32, a .uf2 file for a Pico",
+    )
+    parser.add_argument(
+        "--volume", metavar="DIR", help="folder where a Pico's boot loader is mounted (default: look for it)"
+    )
+    parser.add_argument(
+        "--no-reset",
+        action="store_true",
+        help="ESP32: do not reset it, it is in its boot loader already (BOOT held at reset)",
+    )
+    parser.add_argument(
+        "--no-stub", action="store_true", help="ESP32: talk to the ROM alone, which is slower"
+    )
+    parser.add_argument(
+        "--baud",
+        type=int,
+        default=esp32.FLASH_BAUD,
+        help="ESP32: baud rate while flashing (default: %(default)s)",
+    )
+
+
+def run_flash(port: str, args: argparse.Namespace) -> dict[str, Any]:
+    """Flash the board on `port` as the options say."""
+    firmware = read_firmware(args.firmware)
+    with Bar("flashing") as bar:
+        return flash(
+            port, firmware, reset=not args.no_reset, stub=not args.no_stub, volume=args.volume, baud=args.baud,
+            erase=getattr(args, "erase", False),
+            progress=bar.update, tell=bar.say,
+        )  # fmt: skip
+
+
+def _run(args: argparse.Namespace) -> int:
+    if not args.firmware:
+        where = "\n  ".join(f"{family}: {url}" for family, url in WHERE.items())
+        raise UsageError(
+            "--firmware FILE is missing: tern does not come with MicroPython", hint=f"get it from\n  {where}"
+        )
+    firmware = read_firmware(args.firmware)
+    waits = firmware.family == devices.RP2 and find_volume(args.volume) is not None
+    if args.board == "auto" and waits:
+        raise UsageError(
+            "BOARD must be a port, not auto: the board waits in its boot loader and has no port yet",
+            hint="name it: such as a0",
+        )
+    port = args.board if waits and "/" in args.board else devices.resolve(args.board)
+    result = {"port": port, **run_flash(port, args)}
+    text = f"{result['chip']} on {port}: {result['bytes']} bytes at {result['offset']:#x}, verified"
+    print_result(result, text, args.json)
+    return errors.OK

@@ -119,17 +119,17 @@ def prune(sources: Mapping[str, str], programs: Iterable[str]) -> dict[str, str]
 
 
 def _named(tree: ast.Module) -> set[str]:
-    found = set()
+    names = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Name):
-            found.add(node.id)
+            names.add(node.id)
         elif isinstance(node, ast.Attribute):
-            found.add(node.attr)
+            names.add(node.attr)
         elif isinstance(node, ast.alias):
-            found.add(node.name)
+            names.add(node.name)
         elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-            found.add(node.value)
-    return found
+            names.add(node.value)
+    return names
 
 
 def _short_names(modules: Iterable[_Module]) -> dict[str, str]:
@@ -275,8 +275,11 @@ def _fold(module: _Module, constants: Mapping[str, Constants]) -> str:
             ]
             if len(left) < len(statement.names):
                 edits.replace(statement, _import(statement, left))
-    for statement in module.tree.body:
-        if _assigned(statement) in constants[module.name]:
+    for statement in ast.walk(module.tree):
+        if isinstance(statement, ast.Assign) and (
+            (statement in module.tree.body and _assigned(statement) in constants[module.name])
+            or (module.name == "tern.compat" and {ast.unparse(one) for one in statement.targets} <= COMPILED)
+        ):
             edits.replace(statement, "pass")
     return edits.result()
 
@@ -322,7 +325,7 @@ class Edits:
         self._edits: list[tuple[int, int, bytes]] = []
 
     def replace(self, node: ast.expr | ast.stmt, text: str) -> None:
-        """Put `text` in the place of a node, with its decorators."""
+        """Replace a node, with its decorators, by `text`."""
         first = min([node.lineno, *(one.lineno for one in getattr(node, "decorator_list", ()))])
         start = self._offset(first, node.col_offset)
         end = self._offset(node.end_lineno or node.lineno, node.end_col_offset or 0)

@@ -1,4 +1,4 @@
-"""Lock a board: the files that do, and whether it has what then keeps its console from everybody (storage.md)."""
+"""Lock a board: the files of the lock, and whether the board supports them (storage.md)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def files(network: bool) -> dict[str, bytes]:
 
 
 def check(repl: Repl, network: bool) -> None:
-    """Raise UsageError where the lock would hold nobody off, or everybody: it could never be put right.
+    """Raise UsageError where the lock would have no effect, or would also shut out the host for good.
 
     A program of the user's knows nothing of locks, and gives its port back. network: as of `files`.
     """
@@ -33,11 +33,11 @@ def check(repl: Repl, network: bool) -> None:
     if there.get(starts) != deploy.digest(mpy.MAIN.read_bytes()) or (loader and _starts_other(repl)):
         raise UsageError(
             f"the board on {repl.name} does not start main.py of this tern, and without it nothing is locked",
-            hint=f"this puts it in the place of the board's program: tern deploy {repl.name}",
+            hint=f"this replaces the board's program: tern deploy {repl.name}",
         )
     if network and not deploy.Machine.of(repl).network:
         raise UsageError(
-            f"the board on {repl.name} has no network: locked, with a broker for its link, it could speak to nobody",
+            f"the board on {repl.name} has no network: locked, with a broker for its link, it could reach no host",
             hint="leave out --broker",
         )
 

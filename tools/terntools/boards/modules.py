@@ -57,7 +57,7 @@ def _names(nodes: Iterable[ast.AST]) -> Iterator[str]:
 
 def on_demand(sources: Sources) -> tuple[str, ...]:
     """The modules that the library can do without, without `tern.`, sorted."""
-    found = set()
+    optional = set()
     for source in sources.values():
         if "ImportError" not in source:
             continue
@@ -65,25 +65,25 @@ def on_demand(sources: Sources) -> tuple[str, ...]:
             if isinstance(node, ast.Try) and any(
                 handler.type and "ImportError" in ast.unparse(handler.type) for handler in node.handlers
             ):
-                found |= {name for part in node.body for name in _names(ast.walk(part)) if name in sources}
-    return tuple(sorted(name.removeprefix("tern.") for name in found))
+                optional |= {name for part in node.body for name in _names(ast.walk(part)) if name in sources}
+    return tuple(sorted(name.removeprefix("tern.") for name in optional))
 
 
 def at_top(sources: Sources, names: Iterable[str]) -> set[str]:
     """These modules, and those that they cannot do without: what they import at their top or bring, and so on."""
-    found: set[str] = set()
+    reached: set[str] = set()
     left = set(names) & sources.keys()
     while left:
-        found |= left
+        reached |= left
         left = {other for name in left for other in _top(sources[name]) | _brought(sources[name])}
-        left &= sources.keys() - found
-    return found
+        left &= sources.keys() - reached
+    return reached
 
 
 def brought(sources: Sources, names: Iterable[str]) -> set[str]:
     """These modules, and those that they bring."""
-    found = set(names) & sources.keys()
-    return found | {other for name in found for other in _brought(sources[name])} & sources.keys()
+    given = set(names) & sources.keys()
+    return given | {other for name in given for other in _brought(sources[name])} & sources.keys()
 
 
 def _brought(source: str) -> set[str]:
@@ -110,7 +110,7 @@ def public(source: str) -> set[str]:
 
 
 def lacking(sources: Sources, program: str) -> list[str]:
-    """What a program takes out of these modules by name and they do not have, such as "tern.wire.ROUND"."""
+    """Names that a program takes from these modules and that they lack, such as "tern.wire.ROUND"."""
     lack: list[str] = []
     known: dict[str, str] = {}  # what a module is called in the program -> its name
     tree = ast.parse(program)
@@ -143,15 +143,15 @@ def lacking(sources: Sources, program: str) -> list[str]:
 
 def _bound(source: str) -> set[str]:
     # The names at the top of a module.
-    found = set()
+    bound = set()
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            found.add(node.name)
+            bound.add(node.name)
         elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-            found.add(node.id)
+            bound.add(node.id)
         elif isinstance(node, ast.Import | ast.ImportFrom):
-            found |= {(alias.asname or alias.name).partition(".")[0] for alias in node.names}
-    return found
+            bound |= {(alias.asname or alias.name).partition(".")[0] for alias in node.names}
+    return bound
 
 
 @functools.lru_cache(maxsize=1000)
@@ -164,17 +164,17 @@ def networked(sources: Sources) -> set[str]:
     tops = {name: _top(source) for name, source in sources.items()}
     wanted = {name: imports(source) for name, source in sources.items()}
     users = {name: {other for other in sources if name in wanted[other]} for name in sources}
-    found: set[str] = set()
+    useless: set[str] = set()
     while (
         more := {
             name
             for name in sources
-            if tops[name] & (_NETWORK | found) or (users[name] and users[name] <= found)
+            if tops[name] & (_NETWORK | useless) or (users[name] and users[name] <= useless)
         }
-        - found
+        - useless
     ):
-        found |= more
-    return found
+        useless |= more
+    return useless
 
 
 def usable(sources: Sources, board: Board) -> dict[str, str]:
@@ -191,11 +191,11 @@ def usable(sources: Sources, board: Board) -> dict[str, str]:
 
 def needed(sources: Sources, roots: Iterable[str], unwanted: Collection[str] = ()) -> dict[str, str]:
     """Those of the modules that the `roots` among them come to, with their packages, without the unwanted; sorted."""
-    found: dict[str, str] = {}
+    reached: dict[str, str] = {}
     left = set(roots)
     while left:
         name = left.pop()
-        if name in sources and name not in found and name not in unwanted:
-            found[name] = sources[name]
+        if name in sources and name not in reached and name not in unwanted:
+            reached[name] = sources[name]
             left |= {name.rpartition(".")[0]} | imports(sources[name])
-    return dict(sorted(found.items()))
+    return dict(sorted(reached.items()))

@@ -1,15 +1,17 @@
 """Watch a board: its frames decoded as they come, their rates, errors, budget, heap and temperature.
 
-A port has one owner. So the monitor owns the board's, and offers another one in its place, for whoever wants to talk to
-the board: what passes is shown.
+A port has one owner. So the monitor owns the board's port and offers another one, through which programs can talk to
+the board: it shows the frames that pass.
 """
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import os
 import secrets
 import select
+import sys
 import time
 import tty
 from collections import Counter, deque
@@ -20,10 +22,15 @@ from typing import Any
 import serial
 
 from tern import frames, wire
+from ternhost import errors
+from ternhost.command import add_command, print_result
 from ternhost.errors import DeviceError
 from ternhost.privacy.base import MICRO
 from ternhost.reach.links import read_hello
 from ternhost.reach.ports.link import BAUD, open_port
+from ternhost.text import visible
+from terntools.boards import devices
+from terntools.terminal import require_positive
 
 _NAMES = {
     wire.HELLO: "HELLO", wire.REPORT: "REPORT", wire.BENCH: "BENCH", wire.ERROR: "ERROR", wire.ROUND: "ROUND",
@@ -35,7 +42,7 @@ _TURN = 0.02
 
 @dataclass
 class State:
-    """What is known of a board."""
+    """The last known state of a board."""
 
     port: str
     text: str = ""
@@ -92,9 +99,9 @@ def describe(frame: bytes) -> str:
 
 
 class Monitor:
-    """A tap between a board and whatever talks to it: opens the board's port, and offers another in its place.
+    """A tap between a board and its host: opens the board's port, and offers another one instead.
 
-    While nobody is at the other port the board is asked for a hello now and then. `tell` gets a line for each frame.
+    While the other port is unused, the board is asked for a hello now and then. `tell` gets a line for each frame.
     """
 
     def __init__(
@@ -109,7 +116,7 @@ class Monitor:
         self._far, near = os.openpty()
         tty.setraw(near)
         self.tap = os.ttyname(near)
-        os.close(near)  # so that it shows whether somebody is there
+        os.close(near)  # so that a reader can be detected
         os.set_blocking(self._far, False)
         self._up = frames.Receiver()
         self._down = frames.Receiver()
@@ -135,12 +142,12 @@ class Monitor:
         except (OSError, serial.SerialException) as error:
             raise DeviceError(f"the board on {self.state.port} is gone", hint="check its cable") from error
         if data:
-            with contextlib.suppress(OSError):  # nobody is there, or does not read
+            with contextlib.suppress(OSError):  # no reader, or one that does not read
                 os.write(self._far, data)
             self._decode(self._up, data, "<")
 
     def _take_from_host(self) -> bool:
-        # Whether somebody is at the tap.
+        # Whether the tap is open.
         try:
             data = os.read(self._far, 4096)
         except BlockingIOError:
@@ -198,3 +205,60 @@ def error_fields(frame: bytes) -> tuple[int, int, int, int]:
     """Device, round, code and detail of an ERROR; its tag is not checked."""
     fields: tuple[int, int, int, int] = frames.fields_of(frame, wire.ERROR, wire.ERROR_FIELDS)
     return fields
+
+
+# The command
+
+
+def add_parser(subparsers: Any) -> None:
+    parser = add_command(
+        subparsers,
+        "monitor",
+        "watch a board: frames, rates, errors, budget, heap, temperature",
+        "tern monitor a0\ntern monitor a0 --seconds 10 --json",
+    )
+    parser.add_argument("board", metavar="BOARD", help=devices.NAMES)
+    parser.add_argument(
+        "--seconds", type=float, metavar="S", help="end after so many seconds (default: at Ctrl-C)"
+    )
+    parser.add_argument(
+        "--every", type=float, default=2.0, metavar="S", help="seconds between hellos (default 2)"
+    )
+    parser.add_argument("--quiet", action="store_true", help="print no line for each frame")
+    parser.add_argument("--json", action="store_true", help="print one JSON object at the end")
+    parser.set_defaults(func=_run)
+
+
+def _run(args: argparse.Namespace) -> int:
+    require_positive(args, "seconds", "every")
+    start = time.monotonic()
+
+    def tell(line: str) -> None:
+        if not args.quiet:
+            print(
+                f"{time.monotonic() - start:9.3f} {visible(line)}",
+                file=sys.stderr if args.json else sys.stdout,
+                flush=True,
+            )
+
+    monitor = Monitor(devices.resolve(args.board), tell, args.every)
+    print(f"talk to the board through {monitor.tap}", file=sys.stderr, flush=True)
+    try:
+        monitor.run(start + args.seconds if args.seconds is not None else None)
+    except KeyboardInterrupt:
+        pass
+    finally:
+        monitor.close()
+    state = monitor.state
+    result = {**state.as_dict(), "seconds": round(time.monotonic() - start, 3), "tap": monitor.tap}
+    frames_rate, bytes_rate = state.rates(time.monotonic())
+    result.update(frames_per_second=round(frames_rate, 2), bytes_per_second=round(bytes_rate, 1))
+    warmth = "" if state.temperature is None else f"; {state.temperature:g} C"
+    left = "?" if state.epsilon_left is None else f"{state.epsilon_left:g}"
+    text = (
+        f"{state.text or 'no tern heard'}: {sum(state.frames.values())} frames, {frames_rate:.1f} and {bytes_rate:.0f} "
+        f"bytes a second; {sum(state.errors.values())} errors, {state.damaged} damaged; epsilon left {left}; heap free "
+        f"{state.heap_free or 0:,} bytes{warmth}"
+    )
+    print_result(result, text, args.json)
+    return errors.OK if state.text else errors.NO_DEVICE

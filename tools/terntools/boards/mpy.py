@@ -36,7 +36,7 @@ LIBRARY = Path(tern.__file__).parent
 FIRMWARE = Path(next(iter(ternfirmware.__path__)))  # what lies beside the library: main.py, sizes.json
 MAIN = FIRMWARE / "main.py"
 LOADER = FIRMWARE / "trial" / "main.py"  # in its place on a board that takes updates
-ANSWERS = Path(__file__).with_name("answers.py")  # what the self-check runs on a board
+ANSWERS = Path(__file__).with_name("answers.py")  # run on a board by the self-check
 THUMB = FIRMWARE / "thumb"  # in assembler: each takes the place of the library's module of its name
 
 
@@ -92,13 +92,13 @@ def sources_for(
     """
     sources = library(board.processor)
     if whole:
-        found = modules.usable(sources, board)
+        chosen = modules.usable(sources, board)
     else:
         programs = (MAIN.read_text(), ANSWERS.read_text(), program)
         named = frozenset(f"tern.{name}" for name in more)
-        found = dict(_shortened(tuple(sources.items()), board, named, programs, ON_DEMAND, BEYOND))
-    _require(found, program, whole)
-    return found
+        chosen = dict(_shortened(tuple(sources.items()), board, named, programs, ON_DEMAND, BEYOND))
+    _require(chosen, program, whole)
+    return chosen
 
 
 _Texts = tuple[tuple[str, str], ...]  # of modules: (name, text)
@@ -113,21 +113,21 @@ def _shortened(
     on_demand: tuple[str, ...],
     beyond: tuple[str, ...],
 ) -> _Texts:
-    """The sources of a board's set. Kept, since it takes a second; what it comes from are the arguments alone."""
+    """The sources of a board's set. Cached, since this takes a second; the arguments alone decide the result."""
     plain, folded = dict(library), dict(_folded(library))
     sources = modules.usable(folded, board)
-    asked = named | modules.imports(programs[-1])
+    requested = named | modules.imports(programs[-1])
     # softmax imports inference; BRINGS is folded away
-    added = modules.at_top(sources, modules.brought(plain, asked))
+    added = modules.at_top(sources, modules.brought(plain, requested))
     unwanted = {f"tern.{name}" for name in on_demand} - added
-    found = modules.needed(sources, modules.imports(programs[0]) | added, unwanted)
-    own = modules.brought(plain, {f"tern.{name}" for name in beyond} & asked) & sources.keys()
-    api = ["\n".join(modules.public(plain[name])) for name in sorted(own)]
-    found = fold.prune(found, [*programs, *api])
-    own |= {name for name in found if name.startswith(_OWN)}
-    if "tern.bench" not in found:  # the programs that measure a board look into it
-        found = shorten.public_names(found, folded, programs, own)
-    return tuple(shorten.parameters(found, programs, own).items())
+    chosen = modules.needed(sources, modules.imports(programs[0]) | added, unwanted)
+    for_programs = modules.brought(plain, {f"tern.{name}" for name in beyond} & requested) & sources.keys()
+    api = ["\n".join(modules.public(plain[name])) for name in sorted(for_programs)]
+    chosen = fold.prune(chosen, [*programs, *api])
+    for_programs |= {name for name in chosen if name.startswith(_OWN)}
+    if "tern.bench" not in chosen:  # the programs that measure a board look into it
+        chosen = shorten.public_names(chosen, folded, programs, for_programs)
+    return tuple(shorten.parameters(chosen, programs, for_programs).items())
 
 
 @functools.lru_cache(maxsize=8)
@@ -156,10 +156,10 @@ def _compiler() -> str:
 
 
 def compiler_version() -> str:
-    """What the compiler in use says of itself, such as "mpy-cross 1.29.0". Raises UsageError."""
+    """Version of the compiler in use, such as "mpy-cross 1.29.0". Raises UsageError."""
     said = _run(_compiler(), "--version").stdout.decode(errors="replace")
-    found = re.search(r"MicroPython v?(\S+)", said)
-    return f"mpy-cross {found[1]}" if found else f"mpy-cross ({said.strip()})"
+    version = re.search(r"MicroPython v?(\S+)", said)
+    return f"mpy-cross {version[1]}" if version else f"mpy-cross ({said.strip()})"
 
 
 def _run(compiler: str, *arguments: str, text: str | None = None) -> subprocess.CompletedProcess[bytes]:

@@ -16,10 +16,7 @@ _ALWAYS = ("update",)  # else it would be the last one
 
 
 def program_files(
-    machine: str,
-    main: Path,
-    more: Iterable[str] = (),
-    others: Mapping[str, bytes] | None = None,
+    machine: str, main: Path, more: Iterable[str] = (), others: Mapping[str, bytes] | None = None
 ) -> dict[str, bytes]:
     """What belongs into the folder of a program on `machine`, one of MACHINES: path -> content.
 

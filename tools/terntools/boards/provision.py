@@ -82,10 +82,7 @@ class Broker:
         if secret is not None and ssid is None:
             raise UsageError("a Wi-Fi password needs a network", hint="name the network with --ssid")
         if secret is not None and not 8 <= len(secret) <= 64:
-            raise UsageError(
-                "the Wi-Fi password must have 8 to 63 characters",
-                hint="WPA2 asks for that",
-            )
+            raise UsageError("the Wi-Fi password must have 8 to 63 characters", hint="WPA2 asks for that")
         certificate = deploy.read_file(authority) if authority else None
         if certificate is not None and certificate[:1] != b"\x30":
             raise UsageError(
@@ -132,19 +129,19 @@ def read_link(files: Sequence[str]) -> dict[str, bytes]:
 
 @dataclass(frozen=True)
 class Member:
-    """What a board shall be: one client of a fleet. `epsilon`s are micro-epsilon; `shapes` of cards, empty for all."""
+    """The wanted state of a board: one client of a fleet. Epsilons are in millionths; no `shapes` mean all."""
 
     device: int
     rows: Rows
     policy: Policy
     shapes: tuple[str, ...] = ()
-    whole_fleet: bool = True  # it has the fleet's key, and so answers what is asked of all at once
+    whole_fleet: bool = True  # it has the fleet's key, and so answers rounds for the whole fleet
     pause: int = 0  # as of fleet_file: s,
     slot: int = 0  # ms,
     reserve: int = 1  # reports
-    most_records: int | None = None  # that count, for all to know; None: what holds all of `rows`
+    most_records: int | None = None  # public upper bound; None: large enough for `rows`
     broker: Broker | None = None
-    lock: bool = False  # nobody gets the board's console any more
+    lock: bool = False  # the board's console is closed
     wake: int | None = None  # it sleeps, and wakes every so many seconds
     link: Mapping[str, bytes] = field(
         default_factory=dict, repr=False
@@ -174,7 +171,7 @@ class Member:
             )
         if self.broker is None:
             raise UsageError(
-                "--wake-s needs a broker: a board that sleeps hears nothing of what comes to its port",
+                "--wake-s needs a broker: a sleeping board receives nothing at its port",
                 hint="name the broker with --broker HOST[:PORT], which keeps the round until it wakes",
             )
         if self.reserve > 1:
@@ -251,7 +248,7 @@ def dataset_records(name: str, device: int, count: int, *, classes: bool = False
 
 
 def plan(repl: Repl, member: Member, store: Store) -> deploy.Changes:
-    """What makes the board this member. The device's key is taken from `store`, or made there.
+    """Changes that make the board this member. The device's key is taken from `store`, or made there.
 
     Raises RefusedError where the board is another device or its ledger is lost or damaged, and UsageError.
     """

@@ -24,10 +24,10 @@ _SLOT_MS = (
 )
 _OF_A_RECORDER = 256  # records that count: the capacity that it has by itself
 _LOCKS = """\
-  The board will give nobody its console: no key, record or ledger can be read or written there, and no library
-  renewed. It answers its host as before. What is wrong in its Wi-Fi or its broker cannot be put right any more.
-  Who can read or write its flash by other ways still can: BOOTSEL or a debugger on a Pico, the boot loader of an
-  ESP32 without flash encryption and secure boot.
+  The board will refuse its console: no key, record or ledger can be read or written there, and no library
+  updated. It answers its host as before. Errors in its Wi-Fi or broker settings cannot be corrected any more.
+  A lock does not protect the flash itself: BOOTSEL or a debugger on a Pico, or the boot loader of an ESP32 without
+  flash encryption and secure boot, can read and write it.
   Undo: erase the whole flash, and with it the device and its ledger (firmware/BOARDS.md, "Locked boards")."""
 
 
@@ -44,9 +44,7 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument("board", metavar="BOARD", help=devices.NAMES)
     add_options(parser, required=True)
     parser.add_argument(
-        "--lock",
-        action="store_true",
-        help="give nobody the board's console any more, until its flash is erased",
+        "--lock", action="store_true", help="close the board's console until its flash is erased"
     )
     parser.add_argument("--yes", action="store_true", help="do not ask before the board is locked")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
@@ -67,9 +65,7 @@ def add_options(parser: argparse.ArgumentParser, required: bool) -> None:
         help="1 or more; no other device of the fleet has it",
     )
     member.add_argument(
-        "--records",
-        metavar="FILE",
-        help="CSV file: a row holds features and then the label, all in [-1, 1]",
+        "--records", metavar="FILE", help="CSV file: a row holds features and then the label, all in [-1, 1]"
     )
     member.add_argument(
         "--dataset",
@@ -77,9 +73,7 @@ def add_options(parser: argparse.ArgumentParser, required: bool) -> None:
         help="take records of a data set, for a trial",
     )
     member.add_argument(
-        "--own-records",
-        action="store_true",
-        help="give it none: its program collects them (tern.recorder)",
+        "--own-records", action="store_true", help="give it none: its program collects them (tern.recorder)"
     )
     member.add_argument(
         "--classes", action="store_true", help="labels are numbers of classes, from 0, for softmax regression"
@@ -89,7 +83,7 @@ def add_options(parser: argparse.ArgumentParser, required: bool) -> None:
         "--most-records",
         type=int,
         metavar="N",
-        help="records of a device that count at most, which everybody may know; give all boards the same "
+        help="public upper bound on records per device; give all boards the same "
         "(default: the smallest power of two from 64 on that holds those of this device; 256 with --own-records)",
     )
     policy = parser.add_argument_group("privacy policy, which the device enforces")
@@ -118,12 +112,12 @@ def add_options(parser: argparse.ArgumentParser, required: bool) -> None:
         type=int,
         default=1,
         metavar="N",
-        help="reports to pay for at once, which spares the flash; a power cut loses what was not used (default 1)",
+        help="reports to pay for at once, which spares the flash; a power cut loses the unused ones (default 1)",
     )
     policy.add_argument(
         "--own-key-only",
         action="store_true",
-        help="answer only what is asked of this device, not of the whole fleet",
+        help="answer only rounds for this device, not rounds for the whole fleet",
     )
     policy.add_argument(
         "--wake-s",
@@ -142,9 +136,7 @@ def add_options(parser: argparse.ArgumentParser, required: bool) -> None:
     )
     network = parser.add_argument_group("network (without a broker, the link is the board's port)")
     network.add_argument("--broker", metavar="HOST[:PORT]", help="connect to this MQTT broker")
-    network.add_argument(
-        "--authority", type=Path, metavar="FILE", help="certificate (DER) that vouches for the broker"
-    )
+    network.add_argument("--authority", type=Path, metavar="FILE", help="the broker's CA certificate (DER)")
     network.add_argument("--prefix", metavar="NAME", help="begin the fleet's topics with NAME (default tern)")
     network.add_argument("--ssid", metavar="NAME", help="join this Wi-Fi network")
     network.add_argument(
@@ -156,7 +148,7 @@ def add_options(parser: argparse.ArgumentParser, required: bool) -> None:
 
 
 def member_of(args: argparse.Namespace) -> Member:
-    """What the options describe. Raises UsageError."""
+    """The member that the options describe. Raises UsageError."""
     if sum((args.records is not None, args.dataset is not None, args.own_records)) != 1:
         raise UsageError(
             "the device needs records from one place",
@@ -211,7 +203,7 @@ def member_of(args: argparse.Namespace) -> Member:
 
 
 def run_provision(port: str, member: Member, store: Path) -> dict[str, Any]:
-    """Provision the board on `port` and start it; what was done, and what the board says."""
+    """Provision the board on `port` and start it. Returns a summary, with the board's hello."""
     with Repl(port) as repl:
         if self_check.has_library(repl):
             self_check.require_library(repl)

@@ -29,7 +29,7 @@ _ANEW = "remove them all with --clear"
 
 @dataclass(frozen=True)
 class Held:
-    """What a board holds: its records, the oldest first (None: it has none), where, and the last segment's number."""
+    """The records of a board: the oldest first (None: no records), their place, and the last segment's number."""
 
     rows: Rows | None
     source: str | None
@@ -38,7 +38,7 @@ class Held:
 
 @contextmanager
 def opened(port: str) -> Iterator[Repl]:
-    """The board on `port` at its prompt; its program is started again, whatever comes between.
+    """The board on `port` at its prompt; its program is started again, even after an error.
 
     Raises DeviceError, and RefusedError where it is locked.
     """
@@ -48,7 +48,7 @@ def opened(port: str) -> Iterator[Repl]:
             repl.enter()
         except RefusedError as error:
             raise RefusedError(
-                f"the board on {port} is locked: nobody gets its records", error.hint
+                f"the board on {port} is locked: its records cannot be read", error.hint
             ) from error
         try:
             yield repl
@@ -59,9 +59,9 @@ def opened(port: str) -> Iterator[Repl]:
 
 
 def read(repl: Repl, progress: Progress | None = None) -> Held:
-    """What the board holds: its segments, or records.bin where it has none. Raises UsageError where it is damaged."""
+    """The board's records: its segments, or records.bin where there are none. Raises UsageError where it is damaged."""
     sizes = repl.directory(FOLDER)
-    found: list[tuple[int, Rows]] = []
+    segments_by_number: list[tuple[int, Rows]] = []
     done = 0
     for path, size in sizes.items():
         number, rows = _segment(path, repl.read_file(path))
@@ -69,12 +69,14 @@ def read(repl: Repl, progress: Progress | None = None) -> Held:
         if progress:
             progress(done, sum(sizes.values()))
         if len(rows):
-            found.append((number, rows))
-    if found:
-        if len({rows.shape[1] for _, rows in found}) > 1:
+            segments_by_number.append((number, rows))
+    if segments_by_number:
+        if len({rows.shape[1] for _, rows in segments_by_number}) > 1:
             raise UsageError(f"the segments on {repl.name} hold records of several sizes", hint=_ANEW)
-        found.sort(key=lambda one: one[0])
-        return Held(np.concatenate([rows for _, rows in found]), FOLDER, found[-1][0])
+        segments_by_number.sort(key=lambda one: one[0])
+        return Held(
+            np.concatenate([rows for _, rows in segments_by_number]), FOLDER, segments_by_number[-1][0]
+        )
     if _PATH not in repl.directory("/"):
         return Held(None, None)
     return Held(_provisioned(repl.read_file(_PATH)), _PATH)
@@ -187,5 +189,5 @@ def _is_number(cell: str) -> bool:
 
 def has_labels_0_and_1(rows: Rows) -> bool:
     """Whether the labels are 0, or 0 and 1: not what is usual here, -1 and 1."""
-    found = set(rows[:, -1].tolist())
-    return 0 in found and found <= {0, ONE}
+    labels = set(rows[:, -1].tolist())
+    return 0 in labels and labels <= {0, ONE}

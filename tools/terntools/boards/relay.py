@@ -55,12 +55,12 @@ def passwords_of(place: Path, access: Access, store: str | None = None) -> Passw
 
     def from_file(first: int) -> str | None:
         try:
-            found: str | None = json.loads(kept.read_text()).get(mqtt.name(first))
+            password: str | None = json.loads(kept.read_text()).get(mqtt.name(first))
         except OSError as error:
             raise StorageError(f"{kept}: {error.strerror}") from error
         except (ValueError, AttributeError) as error:
             raise UsageError(f"{kept} holds no passwords: {error}") from error
-        return found
+        return password
 
     def from_store(first: int) -> str | None:
         assert keys
@@ -95,11 +95,11 @@ class _Inbox(SimpleQueue[Received]):
     def take(self) -> list[Received]:
         with suppress(BlockingIOError):
             self.bell.recv(4096)
-        found = []
+        received = []
         with suppress(Empty):
             while True:
-                found.append(self.get_nowait())
-        return found
+                received.append(self.get_nowait())
+        return received
 
     def close(self) -> None:
         self.bell.close()

@@ -13,7 +13,6 @@ from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import PurePosixPath
 from queue import SimpleQueue
-from types import TracebackType
 from typing import Any, Self
 
 import serial
@@ -48,7 +47,7 @@ class ExecutionError(TernError):
 
 
 class SilenceError(DeviceError):
-    """The board said nothing for too long, or is gone; `output` is what the code had printed before."""
+    """The board said nothing for too long, or is gone; `output` is the code's output so far."""
 
     def __init__(self, message: str, output: str) -> None:
         super().__init__(
@@ -66,7 +65,7 @@ class GoneError(SilenceError):
 
 
 def _is_locked(port: str) -> bool:
-    # Whether a board that gives nobody its prompt answers a host all the same.
+    # Whether a board without a prompt still answers a host.
     try:
         link = open_link(port, SimpleQueue())
     except TernError:
@@ -97,9 +96,7 @@ class Repl:
             raise
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -117,7 +114,7 @@ class Repl:
         return self._at_prompt
 
     def enter(self) -> None:
-        """Interrupt whatever runs, and get to the raw prompt. Raises DeviceError; RefusedError from a locked board."""
+        """Interrupt the program, and enter the raw prompt. Raises DeviceError; RefusedError from a locked board."""
         for attempt in range(_ENTER_TRIES):
             # Zeros end half a frame of tern, whose link then takes CR Ctrl-C as the wish to end.
             self._write(bytes(65) + b"\r\x03")
@@ -129,7 +126,7 @@ class Repl:
         self._port.close()
         if _is_locked(self.name):
             raise RefusedError(
-                f"the board on {self.name} is locked: it answers its host, and nobody gets its console",
+                f"the board on {self.name} is locked: it answers its host, but its console is closed",
                 hint="erase its flash to use it anew (firmware/BOARDS.md says how)",
             )
         raise DeviceError(
@@ -156,7 +153,7 @@ class Repl:
     # Code
 
     def execute(self, code: str, timeout: float = TIMEOUT) -> tuple[str, str]:
-        """Run `code`; return what it printed, and its traceback (empty if it raised nothing).
+        """Run `code`; return its output and its traceback (empty if there was no exception).
 
         Raises DeviceError where the board falls silent for `timeout` seconds.
         """
@@ -167,7 +164,7 @@ class Repl:
         return output.decode(errors="replace"), traceback.decode(errors="replace")
 
     def run(self, code: str, timeout: float = TIMEOUT) -> str:
-        """Run `code` and return what it printed. Raises ExecutionError and DeviceError."""
+        """Run `code` and return its output. Raises ExecutionError and DeviceError."""
         output, traceback = self.execute(code, timeout)
         if traceback:
             raise ExecutionError(output, traceback)

@@ -59,7 +59,7 @@ def scale_of(
     recordings: Iterator[list[tuple[int, ...]]], n: int, hop: int | None = None, length: bool = False
 ) -> list[tuple[int, int]]:
     """(low, high) of each feature over the windows of these recordings. Raises UsageError where there are too few."""
-    found = []
+    raw_features = []
     for samples in recordings:
         if len(samples) < n:
             continue
@@ -68,12 +68,12 @@ def scale_of(
         for sample in samples:
             if window.push(*sample):
                 window.features(out)
-                found.append(list(window.raw))
-    if len(found) < 1 / LOW:
+                raw_features.append(list(window.raw))
+    if len(raw_features) < 1 / LOW:
         raise UsageError(
-            f"{len(found)} windows of {n} samples are too few", hint=f"it takes {1 / LOW:.0f} or more"
+            f"{len(raw_features)} windows of {n} samples are too few", hint=f"it takes {1 / LOW:.0f} or more"
         )
-    low, high = np.quantile(np.array(found), (LOW, HIGH), axis=0)
+    low, high = np.quantile(np.array(raw_features), (LOW, HIGH), axis=0)
     return [(int(a), max(int(a) + 1, int(b))) for a, b in zip(np.floor(low), np.ceil(high), strict=True)]
 
 

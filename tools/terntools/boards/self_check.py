@@ -104,15 +104,15 @@ class Verdict:
         return self.stopped is None and not self.faults
 
     def lines(self) -> list[str]:
-        """For people: what is wrong, a line for each known cause, with the constructs that show it."""
+        """For people: a line for each known cause, with the constructs that show it."""
         shown_by: dict[str, list[str]] = {}
         for name in self.faults:
             shown_by.setdefault(_KNOWN.get(name, "not what its plain twin computes"), []).append(name)
-        found = [f"{', '.join(names)}: {cause}" for cause, names in shown_by.items()]
+        lines = [f"{', '.join(names)}: {cause}" for cause, names in shown_by.items()]
         if self.stopped is not None:
             why = self.exception or _KNOWN.get(self.stopped, "")
-            found.append(f"{self.stopped or 'loading the programs'} stopped it" + (f": {why}" if why else ""))
-        return found
+            lines.append(f"{self.stopped or 'loading the programs'} stopped it" + (f": {why}" if why else ""))
+        return lines
 
 
 def source(plain: bool = False) -> str:
@@ -168,7 +168,7 @@ def read(output: str, every: bool = False, exception: str = "") -> Verdict:
 
 
 def _require_crash(silence: SilenceError) -> None:
-    """Raise it where it may be that somebody has unplugged the board."""
+    """Raise it where the board may have been unplugged."""
     if isinstance(silence, GoneError) and not any(sign in silence.output for sign in _CRASHES):
         raise silence
 

@@ -77,13 +77,13 @@ def _short_names(library: tuple[tuple[str, str], ...]) -> dict[str, str]:
 
 def _defined(tree: ast.Module) -> set[str]:
     """The public names of functions, classes and attributes of `self`."""
-    found = set()
+    defined = set()
     for node in ast.walk(tree):
         if isinstance(node, _Function | ast.ClassDef):
-            found.add(node.name)
+            defined.add(node.name)
         elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) and _is_self(node.value):
-            found.add(node.attr)
-    return {name for name in found if not is_private(name)}
+            defined.add(node.attr)
+    return {name for name in defined if not is_private(name)}
 
 
 def _is_self(node: ast.expr) -> bool:

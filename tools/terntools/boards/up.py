@@ -1,20 +1,26 @@
-"""From the box to a member of a fleet: flash, deploy, provision, hello. What is done already is not done again."""
+"""From the box to a member of a fleet: flash, deploy, provision, hello. Steps that are done are not repeated."""
 
 from __future__ import annotations
 
+import argparse
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from tern import host_frames
+from ternhost import errors
+from ternhost.command import add_command, print_result
 from ternhost.errors import DeviceError, UsageError
 from ternhost.store.store import Store
-from terntools.boards import deploy, flash, provision
+from ternhost.text import visible
+from terntools.boards import deploy, devices, flash, provision, provision_command
 from terntools.boards.deploy import Changes
 from terntools.boards.flash import Firmware
 from terntools.boards.provision import Member
 from terntools.boards.repl import Repl, SilenceError
+from terntools.terminal import Bar, confirm
 
 Progress = Callable[[int, int], None]
 Flash = Callable[[], dict[str, Any]]
@@ -52,7 +58,7 @@ def make_plan(
     reflash: bool = False,
     whole: bool = False,
 ) -> Plan:
-    """Look at the board and say what is left to do. Interrupts what it runs. Raises TernError."""
+    """Look at the board and plan the remaining steps. Interrupts its program. Raises TernError."""
     if reflash:
         return Plan(flash="asked for")
     if flash.find_volume(volume) is not None:
@@ -109,3 +115,59 @@ def carry_out(
         deploy.apply(repl, left.membership, progress)
         repl.start_main()
     return None if member.link_name != "serial" else deploy.wait_for_hello(port)
+
+
+# The command
+
+
+def add_parser(subparsers: Any) -> None:
+    parser = add_command(
+        subparsers,
+        "up",
+        "make a board a member of a fleet: flash, deploy and provision it, as far as necessary",
+        "tern up a0 --firmware RPI_PICO-v1.28.0.uf2 --store fleet.sqlite --device 7 --records mine.csv\n"
+        "tern up u0 --store fleet.sqlite --device 8 --dataset flights --yes",
+    )
+    parser.add_argument("board", metavar="BOARD", help=devices.NAMES)
+    flash.add_options(parser)
+    parser.add_argument(
+        "--reflash", action="store_true", help="flash the board even if its MicroPython is recent enough"
+    )
+    deploy.add_options(parser)
+    provision_command.add_options(parser, required=True)
+    parser.add_argument("--yes", action="store_true", help="do not ask before anything is changed")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.set_defaults(func=_run)
+
+
+def _run(args: argparse.Namespace) -> int:
+    member = provision_command.member_of(args)
+    firmware = flash.read_firmware(args.firmware) if args.firmware else None
+    store = Path(args.store)
+    waiting = flash.find_volume(args.volume) is not None  # a board in its boot loader has no port yet
+    port = args.board if waiting and ("/" in args.board) else devices.resolve(args.board)
+    plan = make_plan(port, member, store, volume=args.volume, reflash=args.reflash, whole=args.whole)
+    require_firmware(plan, firmware)
+    print("\n".join(f"  {visible(line)}" for line in plan.lines()), file=sys.stderr)
+    if plan and not args.yes:
+        confirm()
+    with Bar("writing") as bar:
+        hello = carry_out(
+            port, plan, member, store, lambda: flash.run_flash(port, args), whole=args.whole,
+            progress=bar.update,
+        )  # fmt: skip
+    result: dict[str, Any] = {
+        "port": port,
+        "device": member.device,
+        "changed": bool(plan),
+        "flashed": plan.flash is not None,
+        "deployed": list(plan.library.write),
+        "provisioned": list(plan.membership.write),
+    }
+    text = f"device {member.device} on {port} is up"
+    if hello is not None:
+        left = (hello.budget or 0) / 1_000_000
+        result.update(hello=hello.text, clients=hello.clients, epsilon_left=left, heap_free=hello.heap)
+        text += f": {hello.text}; epsilon left {left:g}; heap free {hello.heap:,} bytes"
+    print_result(result, text, args.json)
+    return errors.OK

@@ -17,12 +17,12 @@ from ternhost.provision import keys
 from ternhost.reach.broker.access import Access, host_file
 from ternhost.store import sleepers
 from ternhost.store.store import Store
-from terntools.boards import deploy, mpy, packages, program
+from terntools.boards import deploy, mpy, program, update_package
 from terntools.boards import devices as ports
-from terntools.boards.updates import BrokerPost, PortPost, Post, Transfer, bring, bring_all
+from terntools.boards.update import BrokerPost, PortPost, Post, Transfer, bring, bring_all
 from terntools.terminal import Bar, require_positive
 
-_MACHINE = "machine %d"  # of a store, a device: what its board was last named
+_MACHINE = "machine %d"  # in a store, by device: the last known kind of its board
 _SILENT = "silent"
 _ADVICE = {
     _SILENT: "check that it is there, and that its program has an Update(board); one that has none, such as tern's own "
@@ -62,9 +62,7 @@ def add_parser(subparsers: Any) -> None:
     )
     way.add_argument("--port", metavar="BOARD", help=f"the one board on a port: {ports.NAMES}")
     parser.add_argument(
-        "--machine",
-        choices=program.MACHINES,
-        help="what the boards are; kept in the store for the next time",
+        "--machine", choices=program.MACHINES, help="kind of the boards; kept in the store for the next time"
     )
     parser.add_argument(
         "--main",
@@ -133,8 +131,8 @@ def run(args: argparse.Namespace) -> int:
     if update.asleep:
         which = ", ".join(map(str, update.asleep))
         lines.append(f"boards that sleep take no package, and were left out: {which}")
-    told = {"boards": done, "failed": len(failed), "left": left, "asleep": update.asleep}
-    print_result(told, "\n".join(lines), args.json)
+    result = {"boards": done, "failed": len(failed), "left": left, "asleep": update.asleep}
+    print_result(result, "\n".join(lines), args.json)
     if not failed:
         return OK
     return NO_DEVICE if all(one["state"] == _SILENT for one in failed) else errors.FAILED
@@ -179,7 +177,7 @@ class _Update:
         known = self._args.machine or self._store.state(_MACHINE % device)
         if known not in program.MACHINES:
             raise UsageError(
-                f"nobody knows what the board of device {device} is",
+                f"the kind of device {device}'s board is unknown",
                 hint=f"say it once: --machine {', '.join(program.MACHINES)}",
             )
         return str(known)
@@ -194,7 +192,7 @@ class _Update:
                     hint="rename one of them",
                 )
             files = program.program_files(machine, main, self._args.more, others)
-            self._contents[machine] = packages.content(files)
+            self._contents[machine] = update_package.content(files)
         return self._contents[machine]
 
     async def run(self, devices: Sequence[int], access: Access | None) -> list[dict[str, Any]]:
@@ -227,9 +225,9 @@ class _Update:
     async def _one(self, device: int) -> bool:
         content = self._content(self._machine(device))
         for again in (False, True):
-            number = packages.number_for(self._store, device, content, again)
+            number = update_package.number_for(self._store, device, content, again)
             transfer = Transfer(
-                device, self._keys[device], number, packages.sealed(self._keys[device], number, content)
+                device, self._keys[device], number, update_package.sealed(self._keys[device], number, content)
             )
             self._bar.say(f"device {device}: package {number}, {len(transfer.package):,} bytes")
             state = await bring(self._post, transfer, self._args.patience, self._args.trial, self._tell)

@@ -1,4 +1,4 @@
-"""Whether emulated boards get in at their broker, which nobody would see otherwise: a board keeps trying in silence."""
+"""Watches whether emulated boards can log in to their broker: a board by itself keeps trying in silence."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tern.tcp import Connection, Lost, client_context
 
 _EVERY = 1.0  # seconds
 _PATIENCE = 3.0
-# What the codes of a CONNACK mean: MQTT 3.1.1, 3.2.2.3.
+# Meaning of the codes of a CONNACK: MQTT 3.1.1, 3.2.2.3.
 _REFUSALS = {
     "1": " (protocol version)",
     "2": " (client id)",
@@ -42,7 +42,7 @@ class AtBroker:
         config = json.loads((boards[0] / mqtt.CONFIG).read_text())
         self._address: tuple[str, int] = (config["host"], config["port"])
         self._board = boards[0]  # that logs in, to see whether it can
-        self._problem: MqttError | Lost | None = None  # what was told last
+        self._problem: MqttError | Lost | None = None  # reported last
         self._due = 0.0
 
     def begin(self) -> None:

@@ -1,4 +1,4 @@
-"""What tern takes from Debian: packages to install, and the sources of those that it builds."""
+"""Debian packages: those to install, and the sources of those that tern builds."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from pathlib import Path
 from ternhost.cache import Progress, cache_root, sha256_of
 from ternhost.errors import TernError, UsageError
 
-# The release whose sources are built, on whatever release this machine runs; that whose sources of tools go with older
-# compilers; and that which is being made, which has the newest.
+# The release whose sources are built, whichever release this machine runs; an older one, whose sources work with older
+# compilers; and the testing release, with the newest versions.
 RELEASE = "trixie"
 OLDER = "bookworm"
 NEXT = "forky"
@@ -24,17 +24,8 @@ _SOURCE_DATE = "1746316800"
 
 # Variables of a calling `make` or of a user's own builds that would leak into ours.
 _LEAKS = {
-    "MAKEFLAGS",
-    "MFLAGS",
-    "MAKELEVEL",
-    "MAKEOVERRIDES",
-    "MAKEFILES",
-    "CC",
-    "CFLAGS",
-    "CPPFLAGS",
-    "LDFLAGS",
-    "V",
-}
+    "MAKEFLAGS", "MFLAGS", "MAKELEVEL", "MAKEOVERRIDES", "MAKEFILES", "CC", "CFLAGS", "CPPFLAGS", "LDFLAGS", "V",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -121,8 +112,7 @@ def download(
 ) -> None:
     """Download source packages and binary packages of `release` into `folder`, checked by apt's signatures.
 
-    apt keeps its state in a folder of its own beside them: no root is needed, and the system's apt is not
-    changed.
+    apt keeps its state in a separate folder beside them: this needs no root, and does not change the system's apt.
     """
     state = folder / f"apt-{release}"
     for part in ("lists/partial", "cache/archives/partial"):
@@ -154,13 +144,13 @@ def download(
 
 def only(folder: Path, pattern: str) -> Path:
     """The one file of `folder` that fits `pattern`. Raises BuildError."""
-    found = list(folder.glob(pattern))
-    if len(found) != 1:
+    files = list(folder.glob(pattern))
+    if len(files) != 1:
         raise BuildError(
-            f"Debian's packages are not made as they were: {len(found)} files are called {pattern}",
+            f"Debian's packages are not made as they were: {len(files)} files are called {pattern}",
             hint="report it: what terntools takes out of them needs an update",
         )
-    return found[0]
+    return files[0]
 
 
 def require_checksums(folder: Path, wanted: Mapping[str, str]) -> None:

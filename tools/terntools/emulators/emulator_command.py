@@ -1,4 +1,4 @@
-"""`tern emulator`: build and show what stands in for a board."""
+"""`tern emulator`: build, list and run emulated boards."""
 
 from __future__ import annotations
 
@@ -13,13 +13,11 @@ from ternhost import errors
 from ternhost.command import add_command, print_result
 from ternhost.errors import DeviceError, UsageError
 from ternhost.terminal import Progress, heeding_interrupts
-from terntools.emulators import machines as emulators
-from terntools.emulators import micropython as emulator
-from terntools.emulators import pico, qemu
-from terntools.emulators.machine import EmulatedMachine
+from terntools.emulators import catalogue, micropython, pico, qemu
+from terntools.emulators.process import EmulatedMachine
 
 _BUILDERS = {
-    "device": emulator.build_device,
+    "device": micropython.build_device,
     "pico": pico.build_pico,
     "esp32": qemu.build_esp32,
     "m33": qemu.build_m33,
@@ -28,9 +26,7 @@ _BUILDERS = {
 
 
 def add_parser(subparsers: Any) -> None:
-    parser = add_command(
-        subparsers, "emulator", "build, show and run what stands in for a board", "tern emulator build"
-    )
+    parser = add_command(subparsers, "emulator", "build, list and run emulated boards", "tern emulator build")
     actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
 
     build = add_command(
@@ -58,8 +54,8 @@ def add_parser(subparsers: Any) -> None:
     )
     run.add_argument(
         "--what",
-        default=emulators.PICO,
-        choices=emulators.NAMES,
+        default=catalogue.PICO,
+        choices=catalogue.NAMES,
         help="pico (default), or what executes the code of an ESP32-C3 (rv32), an ESP32 (xtensa) or an RP2350 (m33)",
     )
     run.add_argument(
@@ -79,7 +75,12 @@ def add_parser(subparsers: Any) -> None:
     run.add_argument("--json", action="store_true", help="print one JSON object")
     run.set_defaults(func=_run)
 
-    info = add_command(actions, "info", "show what is built, found and used", "tern emulator info --json")
+    info = add_command(
+        actions,
+        "info",
+        "list the builds, the interpreters found, and those in use",
+        "tern emulator info --json",
+    )
     info.add_argument("--json", action="store_true", help="print one JSON object")
     info.set_defaults(func=_info)
 
@@ -97,7 +98,7 @@ def _build(args: argparse.Namespace) -> int:
 
 
 def _run(args: argparse.Namespace) -> int:
-    if args.what != emulators.PICO and (args.blank or args.volume is not None):
+    if args.what != catalogue.PICO and (args.blank or args.volume is not None):
         raise UsageError(
             f"--blank and --volume need a Pico, not {args.what}",
             hint="no other emulated board has a boot loader",
@@ -117,13 +118,13 @@ def _run(args: argparse.Namespace) -> int:
 
 
 def _booted(args: argparse.Namespace) -> EmulatedMachine:
-    if args.what == emulators.PICO:
+    if args.what == catalogue.PICO:
         return pico.boot_pico(args.flash, volume=args.volume, blank=args.blank)
-    return emulators.boot(args.what, args.flash)
+    return catalogue.boot(args.what, args.flash)
 
 
 def _info(args: argparse.Namespace) -> int:
-    info = {**emulator.info(), "pico": pico.info(), **qemu.info()}
+    info = {**micropython.info(), "pico": pico.info(), **qemu.info()}
     has_pico = info["pico"]["firmware"] and info["pico"]["machine"]
     lines = [
         f"cache        {info['cache']}",
@@ -142,5 +143,5 @@ def _info(args: argparse.Namespace) -> int:
 
 
 def _source(record: dict[str, Any]) -> str:
-    found = [name for name in record["built_with"] if name.startswith("micropython_")]
-    return str(min(found)).removesuffix(".debian.tar.xz").replace("_", " ")
+    packages = [name for name in record["built_with"] if name.startswith("micropython_")]
+    return str(min(packages)).removesuffix(".debian.tar.xz").replace("_", " ")

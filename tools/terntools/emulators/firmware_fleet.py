@@ -18,8 +18,8 @@ from ternhost.errors import DeviceError, TernError
 from ternhost.files import close_to_others, private
 from terntools.boards import deploy, self_check
 from terntools.boards.repl import Repl
-from terntools.emulators import machines as emulators
-from terntools.emulators.machine import EmulatedMachine
+from terntools.emulators import catalogue, flash_image
+from terntools.emulators.process import EmulatedMachine
 
 FLASH_NAME = "flash.bin"
 _READY_NAME = "flash.ready"  # made last: a flash without it is filled again
@@ -39,9 +39,9 @@ class FirmwareFleet:
         more: Sequence[str] = (),
         program: str | Path | None = None,
     ) -> None:
-        """name: of the emulated board (emulators.NAMES). seed: makes random bits repeatable, for measurements only.
+        """name: of the emulated board (catalogue.NAMES). seed: makes random bits repeatable, for measurements only.
 
-        whole, more: see deploy.library_files. program: what the boards run in the place of tern's main.py.
+        whole, more: see deploy.library_files. program: a program to run instead of tern's main.py.
         """
         self._name = name
         self._directories = [Path(directory) for directory in directories]
@@ -69,7 +69,7 @@ class FirmwareFleet:
     def __enter__(self) -> Self:
         try:
             for directory in self._directories:
-                self._boards.append(emulators.boot(self._name, directory / FLASH_NAME, seed=self._seed))
+                self._boards.append(catalogue.boot(self._name, directory / FLASH_NAME, seed=self._seed))
                 close_to_others(directory)
             with Repl(self._boards[0].url) as repl:  # once for all: they are alike
                 machine = deploy.Machine.of(repl)
@@ -82,36 +82,42 @@ class FirmwareFleet:
             raise
         return self
 
-    def __exit__(self, *raised: object) -> None:
+    def __exit__(self, *_: object) -> None:
         try:
             self._each(_save_ledgers)
         finally:
             self._close()
 
+    def _boot(self, directory: Path) -> EmulatedMachine:
+        return catalogue.boot(self._name, directory / FLASH_NAME, seed=self._seed)
+
     def _each(self, action: Callable[[EmulatedMachine, Path], None]) -> None:
         with ThreadPoolExecutor(_AT_ONCE) as pool:
-            for _ in pool.map(action, self._boards, self._directories):
+            for _ in pool.map(action, list(self._boards), self._directories):
                 pass
 
     def _start(self, board: EmulatedMachine, directory: Path) -> None:
-        ready = directory / _READY_NAME
-        with Repl(board.url) as repl:
-            files = dict(self._library)
-            if not ready.exists():
-                provisioned = (storage.RECORDS, storage.FLEET, storage.CLIENTS)
-                for name in provisioned:
-                    if (directory / name).exists():
-                        files["/" + name] = (directory / name).read_bytes()
-                for path in sorted((directory / storage.LEDGERS).glob("*")):
-                    files[f"/{storage.LEDGERS}/{path.name}"] = path.read_bytes()
-            deploy.apply(repl, deploy.compare(repl, files, prune=deploy.LIBRARY))
-            ready.touch(0o600)
-            repl.start_main()
+        if (directory / _READY_NAME).exists():
+            with Repl(board.url) as repl:
+                deploy.apply(repl, deploy.compare(repl, self._library, prune=deploy.LIBRARY))
+                repl.start_main()
+        else:
+            board.close()
+            flash_image.add(directory / FLASH_NAME, self._library | _provisioned(directory))
+            (directory / _READY_NAME).touch(0o600)
+            board = self._boot(directory)
+            self._boards[self._directories.index(directory)] = board  # to be closed, whatever comes
         deploy.wait_for_hello(board.url)
 
     def _close(self) -> None:
         while self._boards:
             self._boards.pop().close()
+
+
+def _provisioned(directory: Path) -> dict[str, bytes]:
+    names = [storage.RECORDS, storage.FLEET, storage.CLIENTS]
+    names += [f"{storage.LEDGERS}/{path.name}" for path in sorted((directory / storage.LEDGERS).glob("*"))]
+    return {f"/{name}": (directory / name).read_bytes() for name in names if (directory / name).exists()}
 
 
 def _save_ledgers(board: EmulatedMachine, directory: Path) -> None:

@@ -9,7 +9,7 @@ from ternhost import extras
 from ternhost.files import private
 from terntools.boards import deploy
 from terntools.boards.repl import Repl
-from terntools.emulators import machines as emulators
+from terntools.emulators import catalogue
 from terntools.emulators.qemu import BLOCK_BYTES, FLASH_BLOCKS
 
 Files = Callable[[deploy.Machine], Mapping[str, bytes]]  # of a board: path -> content
@@ -20,11 +20,11 @@ _VERSION = 0x00020000  # of LittleFS on disk, which every MicroPython reads
 def write(name: str, flash: Path, files: Mapping[str, bytes]) -> None:
     """Make `flash` that of the emulated board `name`, holding `files` alone. Raises UsageError and DeviceError."""
     image = littlefs(files)
-    if name != emulators.PICO:
+    if name != catalogue.PICO:
         with open(flash, "wb", opener=private) as file:
             file.write(image)
         return
-    emulators.boot(name, flash).close()  # a new flash gets its firmware
+    catalogue.boot(name, flash).close()  # a new flash gets its firmware
     _replace(flash, image)
 
 
@@ -33,7 +33,7 @@ def fill(name: str, flash: Path, files: Files) -> deploy.Machine:
 
     Raises UsageError and DeviceError.
     """
-    with emulators.boot(name, flash, skip_idle=True) as board, Repl(board.url) as repl:
+    with catalogue.boot(name, flash, skip_idle=True) as board, Repl(board.url) as repl:
         machine = deploy.Machine.of(repl)
     add(flash, files(machine))
     return machine

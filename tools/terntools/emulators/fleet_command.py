@@ -59,7 +59,10 @@ def add_parser(subparsers: Any) -> None:
     kinds.set_defaults(func=run_kinds)
     emulate.add_argument("boards", type=int, metavar="N")
     emulate.add_argument(
-        "--dataset", choices=(*datasets.DATASETS, *datasets.TABLES), default="flights", help="what they hold"
+        "--dataset",
+        choices=(*datasets.DATASETS, *datasets.TABLES),
+        default="flights",
+        help="data set of their records",
     )
     emulate.add_argument(
         "--classes",
@@ -70,8 +73,8 @@ def add_parser(subparsers: Any) -> None:
     emulate.add_argument(
         "--program",
         metavar="FILE",
-        help="what each board runs in the place of tern's main.py: a MicroPython program with tern.app beside its own "
-        "tasks, and records of its own. Its folder is the board's",
+        help="program to run on each board instead of tern's main.py: MicroPython, with tern.app beside its own tasks "
+        "and with its own records. Its folder is the board's",
     )
     emulate.add_argument(
         "--budget", default="2", metavar="E", help="epsilon of a client for its life (default 2)"
@@ -104,9 +107,9 @@ def add_parser(subparsers: Any) -> None:
 
 
 def run_kinds(args: argparse.Namespace) -> int:
-    found = [{"form": kind.form, "about": kind.about} for kind in KINDS.values()]
-    text = "\n".join(f"{kind['form']:24} {kind['about']}" for kind in found)
-    print_result({"kinds": found}, text, args.json)
+    kinds = [{"form": kind.form, "about": kind.about} for kind in KINDS.values()]
+    text = "\n".join(f"{kind['form']:24} {kind['about']}" for kind in kinds)
+    print_result({"kinds": kinds}, text, args.json)
     return OK
 
 
@@ -137,11 +140,11 @@ def run_emulate(args: argparse.Namespace) -> int:
         store, boards = _boards(args, keys)
         watch = _attach(args.broker, keys, store, boards) if args.broker else None
         fleet = stack.enter_context(EmulatedFleet(binary, boards, args.program))
-        found = {"ports": fleet.ports, "store": str(store), "directory": str(boards[0].parent.parent)}
+        result = {"ports": fleet.ports, "store": str(store), "directory": str(boards[0].parent.parent)}
         places = [f"{len(boards)} boards are on the broker of {args.broker}"] if args.broker else fleet.ports
         text = "\n".join((*places, f"keys are in {store}; Ctrl-C ends the boards"))
         try:
-            print_result(found, text, args.json)
+            print_result(result, text, args.json)
             sys.stdout.flush()
             while True:
                 for error in fleet.failed().values():

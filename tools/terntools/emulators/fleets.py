@@ -12,7 +12,7 @@ from terntools.emulators.firmware_fleet import FirmwareFleet
 from terntools.emulators.micropython import find_micropython
 from terntools.emulators.unix_fleet import EmulatedFleet
 
-_MOST_CLIENTS = 1000  # that are made where nobody says how many
+_MOST_CLIENTS = 1000  # by default
 
 
 class Emulated(BoardFleet):
@@ -39,7 +39,7 @@ class Emulated(BoardFleet):
 class OnFirmware(Emulated):
     """Emulated boards that run a board's firmware, from a flash of their own."""
 
-    firmware: ClassVar[str]  # the board (terntools.emulators.machines)
+    firmware: ClassVar[str]  # the board (terntools.emulators.catalogue)
     MOST: ClassVar[int] = 16  # each takes a core while it computes
 
     def boards(self, directories: Sequence[Path], modules: Sequence[str] = (), whole: bool = False) -> Boards:

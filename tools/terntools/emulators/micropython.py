@@ -45,7 +45,7 @@ _CHECKSUMS = {
     "lwip_2.2.1+dfsg1.orig.tar.xz": "83729c274c499d3348e9fbbe043a3113f3fa8953e7efddc7c21c7fcbb1f2b7b1"
 }
 
-# What it takes to unpack and compile any port of MicroPython.
+# Packages to unpack and compile any port of MicroPython.
 SOURCE_REQUIREMENTS = (
     Requirement("debian-archive-keyring"),
     Requirement("dpkg-dev", "dpkg-source"),
@@ -60,7 +60,7 @@ SOURCE_REQUIREMENTS = (
 )
 _REQUIREMENTS = (*SOURCE_REQUIREMENTS, Requirement("gcc-multilib"))
 
-# Run by a candidate: names what it lacks, a line each, after a first line with its version.
+# Run by a candidate: prints its version, then each missing feature on a line.
 _PROBE = """
 import sys
 print("tern-probe", sys.version)
@@ -87,7 +87,7 @@ for name in modules.split():
 
 @dataclass(frozen=True)
 class Interpreter:
-    """A MicroPython of this machine, and what keeps it from being an emulated device (`faults`)."""
+    """A MicroPython of this machine, and the reasons why it is no emulated device (`faults`)."""
 
     path: Path
     origin: str
@@ -101,7 +101,7 @@ def device_command(interpreter: Path, *arguments: str | Path, heap: str = DEVICE
 
 
 def probe(path: Path, origin: str) -> Interpreter:
-    """Run `path` and see what it lacks."""
+    """Run `path` and determine its missing features."""
     try:
         answer = subprocess.run(
             device_command(path, "-c", _PROBE),
@@ -124,12 +124,12 @@ def candidates() -> list[Interpreter]:
     """The interpreters of this machine, best first: $TERN_MICROPYTHON alone; or PATH, then the cache."""
     if named := os.environ.get("TERN_MICROPYTHON"):
         return [probe(Path(named), "TERN_MICROPYTHON")]
-    found = []
+    interpreters = []
     if on_path := shutil.which("micropython"):
-        found.append(probe(Path(on_path), "PATH"))
+        interpreters.append(probe(Path(on_path), "PATH"))
     if entry := cache.find_entry(RECIPE):
-        found.append(probe(entry / "micropython", "cache"))
-    return found
+        interpreters.append(probe(entry / "micropython", "cache"))
+    return interpreters
 
 
 def find_micropython() -> Path:
@@ -137,8 +137,8 @@ def find_micropython() -> Path:
 
     Raises UsageError if $TERN_MICROPYTHON names one that will not do, DeviceError if there is none yet.
     """
-    found = candidates()
-    for interpreter in found:
+    interpreters = candidates()
+    for interpreter in interpreters:
         if not interpreter.faults:
             return interpreter.path
         if interpreter.origin == "TERN_MICROPYTHON":
@@ -146,7 +146,7 @@ def find_micropython() -> Path:
                 f"TERN_MICROPYTHON={interpreter.path} will not do: {'; '.join(interpreter.faults)}",
                 hint="unset it, or name a 32-bit MicroPython with single-precision floats",
             )
-    unfit = "".join(f"; {one.path}: {', '.join(one.faults)}" for one in found)
+    unfit = "".join(f"; {one.path}: {', '.join(one.faults)}" for one in interpreters)
     raise DeviceError(
         f"there is no interpreter for an emulated device yet{unfit}", hint="make it: tern emulator build"
     )
@@ -172,7 +172,7 @@ def build_device(progress: Progress) -> Path:
 
 @dataclass(frozen=True)
 class Source:
-    """MicroPython's source package: a release of Debian, and the version that it must be, or None for what it has."""
+    """MicroPython's source package: a release of Debian, and the required version, or None for the release's."""
 
     release: str
     version: str | None
@@ -264,15 +264,15 @@ def version_of(compiler: str) -> str:
 
 def info() -> dict[str, Any]:
     """The interpreter that is used, every candidate with its faults, and the record of the build."""
-    found = candidates()
-    used = next((one for one in found if not one.faults), None)
+    interpreters = candidates()
+    used = next((one for one in interpreters if not one.faults), None)
     return {
         "cache": str(cache.cache_root()),
         "micropython": str(used.path) if used else None,
         "version": used.version if used else None,
         "candidates": [
             {"path": str(one.path), "origin": one.origin, "version": one.version, "faults": list(one.faults)}
-            for one in found
+            for one in interpreters
         ],
         "record": cache.read_record(RECIPE),
     }

@@ -1,7 +1,7 @@
-"""Emulated boards that run a program of one's own beside tern, on a broker of this machine: for examples and tests.
+"""Emulated boards that run a user's program beside tern, on a broker of this machine: for examples and tests.
 
 A program is started as `micropython PROGRAM DIRECTORY SEED ...`, with the heap of a Pico, and keeps a JSON object of
-what it has to tell in a file of its directory.
+of its state in a file of its directory.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 import numpy as np
@@ -71,9 +70,7 @@ class ProgramFleet:
             raise
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._stack.close()
 
     def _begin(self) -> None:
@@ -111,24 +108,24 @@ class ProgramFleet:
         self._stack.callback(process.kill)
 
     def told(self) -> list[dict[str, Any]]:
-        """What each board has told last; nothing where it has not yet, or is just writing."""
-        found: list[dict[str, Any]] = []
+        """The last report of each board; an empty one while there is none, or while it is being written."""
+        reports: list[dict[str, Any]] = []
         for directory in self.directories:
             try:
-                found.append(json.loads((directory / self._tells).read_text()))
+                reports.append(json.loads((directory / self._tells).read_text()))
             except (OSError, ValueError):
-                found.append({})
-        return found
+                reports.append({})
+        return reports
 
     def wait_until(
         self, what: Callable[[dict[str, Any]], bool], seconds: float = 300
     ) -> list[dict[str, Any]]:
-        """Wait until `what` is true of what each board tells, and return it. Raises DeviceError."""
+        """Wait until `what` holds for each board's report, and return all reports. Raises DeviceError."""
         end = time.monotonic() + seconds
         while True:
-            told = self.told()
-            if all(each and what(each) for each in told):
-                return told
+            reports = self.told()
+            if all(each and what(each) for each in reports):
+                return reports
             for directory, process in zip(self.directories, self._processes, strict=True):
                 if process.poll() is not None:
                     raise DeviceError("a board's program has ended", hint=f"see {directory / LOG_NAME}")
@@ -141,18 +138,11 @@ class ProgramFleet:
     def serve(self, options: str) -> dict[str, Any]:
         """The result of `tern serve` with these options. Raises DeviceError where it fails."""
         command = [
-            sys.executable,
-            "-m",
-            "ternhost",
-            "serve",
-            "--fleet",
-            f"mqtt:{self.broker}",
-            *options.split(),
-            "--no-report",
-            "--json",
-        ]
+            sys.executable, "-m", "ternhost", "serve", "--fleet", f"mqtt:{self.broker}", *options.split(),
+            "--no-report", "--json",
+        ]  # fmt: skip
         done = subprocess.run(command, cwd=self._folder, capture_output=True, text=True)
         if done.returncode:
             raise DeviceError(f"tern serve failed: {done.stdout}{done.stderr}")
-        found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-        return found
+        result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+        return result

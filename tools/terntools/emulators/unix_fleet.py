@@ -38,7 +38,7 @@ class EmulatedBoard:
         firmware: Path = FIRMWARE,
         program: str | Path | None = None,
     ) -> None:
-        """Start it. firmware: where the device library is; program: what it runs in the place of tern's main.py.
+        """Start it. firmware: where the device library is; program: a program to run instead of tern's main.py.
 
         Raises DeviceError.
         """
@@ -74,7 +74,7 @@ class EmulatedBoard:
                     cwd=self.directory,
                     env={**os.environ, "MICROPYPATH": f"{self.firmware}{os.pathsep}.frozen"},
                     pass_fds=(lock,),
-                    umask=0o077,  # what it writes is its owner's alone
+                    umask=0o077,  # its files are readable by their owner only
                     start_new_session=True,  # Ctrl-C is for the host, which then ends its boards in order
                 )
         except OSError as error:
@@ -142,12 +142,9 @@ class EmulatedFleet:
     """Emulated boards, one a directory, from entering the context until leaving it."""
 
     def __init__(
-        self,
-        binary: str | Path,
-        directories: Sequence[str | Path],
-        program: str | Path | None = None,
+        self, binary: str | Path, directories: Sequence[str | Path], program: str | Path | None = None
     ) -> None:
-        """program: what the boards run in the place of tern's main.py."""
+        """program: a program to run instead of tern's main.py."""
         self._binary = binary
         self._directories = directories
         self._program = program
@@ -159,13 +156,13 @@ class EmulatedFleet:
 
     def failed(self) -> dict[str, DeviceError]:
         """The ports of boards whose processes ended, and why."""
-        found = {}
+        failures = {}
         for board in self.boards:
             try:
                 board.check()
             except DeviceError as error:
-                found[board.port] = error
-        return found
+                failures[board.port] = error
+        return failures
 
     def __enter__(self) -> Self:
         try:
@@ -177,7 +174,7 @@ class EmulatedFleet:
             raise
         return self
 
-    def __exit__(self, *raised: object) -> None:
+    def __exit__(self, *_: object) -> None:
         self._close()
 
     def _close(self) -> None:

@@ -26,9 +26,7 @@ from ternhost.reach.ports.link import BAUD
 from ternhost.text import visible
 from terntools.boards import deploy, mpy
 from terntools.boards.repl import GoneError, Repl, SilenceError
-from terntools.emulators import flash_image, qemu
-from terntools.emulators import machines as emulators
-from terntools.emulators import micropython as emulator
+from terntools.emulators import catalogue, flash_image, micropython, qemu
 from terntools.testing import snapshot
 from terntools.testing.folders import DEVICE, SPEC, VECTORS
 
@@ -42,7 +40,7 @@ PASSED, FAILED, TIMED_OUT = 0, 1, 2
 
 @dataclass(frozen=True)
 class Outcome:
-    """How one test function ended (PASSED, FAILED or TIMED_OUT) and what it printed."""
+    """Outcome of one test function (PASSED, FAILED or TIMED_OUT) and its output."""
 
     name: str
     state: int
@@ -51,7 +49,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Transcript:
-    """What a target printed, and whether it had to be stopped."""
+    """Output of a target, and whether it had to be stopped."""
 
     text: str
     timed_out: bool
@@ -73,10 +71,10 @@ class UnixTarget(Target):
     name = "unix"
 
     def __init__(self) -> None:
-        self._interpreter = emulator.find_micropython()
+        self._interpreter = micropython.find_micropython()
 
     def run(self, mark: str, path: Path, names: Sequence[str], timeout: float) -> Transcript:
-        command = emulator.device_command(self._interpreter, _RUNNER, mark, path.stem, *names)
+        command = micropython.device_command(self._interpreter, _RUNNER, mark, path.stem, *names)
         search = os.pathsep.join([str(FIRMWARE), str(path.resolve().parent), str(SPEC.parent), ".frozen"])
         with tempfile.TemporaryDirectory(prefix="tern-test-") as folder:
             try:
@@ -147,7 +145,7 @@ class EmulatedTarget(Target):
             flash = Path(folder, "flash.bin")
             shutil.copyfile(self._deployed.flash, flash)
             flash_image.add(flash, test_files(path, self._deployed.processor))
-            with emulators.boot(self.name, flash, skip_idle=True) as board, Repl(board.url) as repl:
+            with catalogue.boot(self.name, flash, skip_idle=True) as board, Repl(board.url) as repl:
                 return _run(repl, mark, path, names, timeout * _EMULATION)
 
 
@@ -201,7 +199,7 @@ KINDS = {
     ),
     "xtensa": Kind(partial(EmulatedTarget, "xtensa"), {}, _IF_EXHAUSTIVE),
     "m33": Kind(partial(EmulatedTarget, "m33"), _NO_NETWORK, _IF_EXHAUSTIVE),
-    # A Pico's code on a Cortex-M33, which executes all of ARMv6-M: at a fraction of what the whole chip costs.
+    # A Pico's code on a Cortex-M33, which executes all of ARMv6-M: at a fraction of the whole chip's cost.
     "armv6m": Kind(partial(EmulatedTarget, "m33", "armv6m"), _NO_NETWORK, _IF_EXHAUSTIVE),
     "rv32": Kind(partial(EmulatedTarget, "rv32")),
     "rv32-newest": Kind(partial(EmulatedTarget, "rv32-newest")),
@@ -209,10 +207,7 @@ KINDS = {
 }
 # What a moving target may make impossible to build; then it is skipped, and says so.
 OPTIONAL = ("rv32-newest",)
-BOARD_LACKS = {
-    SOCKETS: "not every board has sockets",
-    ENDURANCE: "thousands of rounds wear out its flash",
-}
+BOARD_LACKS = {SOCKETS: "not every board has sockets", ENDURANCE: "thousands of rounds wear out its flash"}
 
 
 def absence(name: str) -> str | None:
@@ -233,10 +228,10 @@ def needs(path: Path) -> dict[str, str]:
     for node in _statements(path):
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "NEEDS":
             said: dict[str, str] | str = ast.literal_eval(node.value)
-            found = dict.fromkeys(test_names(path), said) if isinstance(said, str) else said
-            if unknown := {*found.values()} - {*_NEEDS}:
+            needed = dict.fromkeys(test_names(path), said) if isinstance(said, str) else said
+            if unknown := {*needed.values()} - {*_NEEDS}:
                 raise UsageError(f"{path}: NEEDS knows {', '.join(_NEEDS)}, and not {min(unknown)}")
-            return found
+            return needed
     return {}
 
 

@@ -25,7 +25,7 @@ from ternhost import extras
 from ternhost.errors import DeviceError, UsageError
 from ternhost.reach.ports.link import BAUD
 from terntools.boards import devices
-from terntools.emulators import machines as emulators
+from terntools.emulators import catalogue
 
 _KEYS = {
     "connected", "id", "platform", "serial", "baud", "fixtures", "notes", "power", "power_script",
@@ -116,7 +116,7 @@ def _board(entry: dict[str, Any], path: str | Path) -> Board:
     if not isinstance(platform, str) or not entry.get("id"):
         raise UsageError(f"{path}, board {name}: id and platform are missing")
     serial = entry.get("serial")
-    if serial is None and emulators.name_of(platform) is None:
+    if serial is None and catalogue.name_of(platform) is None:
         serial = devices.resolve(f"id:{entry['id']}")
     power = entry.get("power") or {}
     if power and not ("hub" in power and "port" in power):

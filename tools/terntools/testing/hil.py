@@ -6,6 +6,7 @@ Each board has a pytest of its own, whose JUnit XML is gathered. Exit codes of a
 
 from __future__ import annotations
 
+import argparse
 import html
 import subprocess
 import sys
@@ -16,11 +17,15 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from ternhost import extras
+from ternhost.command import add_command, print_result
 from ternhost.errors import TernError, UsageError
 from ternhost.reach.ports.link import open_port
-from terntools.emulators import machines as emulators
+from terntools.bench.sessions import Session
+from terntools.emulators import catalogue
+from terntools.terminal import require_positive, telling
 from terntools.testing import folders
 from terntools.testing.hardware import Board, read_map
 
@@ -133,7 +138,7 @@ def _run_board(
         "--hardware-map", hardware_map, "--hardware-id", board.id, *map(str, tests),
     ]  # fmt: skip
     if board.serial is None:
-        command += ["--target", emulators.name_of(board.platform) or ""]
+        command += ["--target", catalogue.name_of(board.platform) or ""]
     else:
         command += ["--target", "board", "--port", board.serial]
     command += ["--baud", str(board.baud)]
@@ -238,3 +243,55 @@ def _details(result: Result) -> str:
     notes = f"<p>{html.escape(result.board.notes)}</p>" if result.board.notes else ""
     lost = f'<p class="failed">{html.escape(result.lost)}</p>' if result.lost else ""
     return f"<h2>{html.escape(result.board.id)}: {result.word}</h2>{notes}{lost}<table>{rows}</table>\n"
+
+
+# The command
+
+
+def add_parser(subparsers: Any) -> None:
+    parser = add_command(
+        subparsers,
+        "hil",
+        "run the tests for boards on every board of a hardware map, side by side (exit code 0: all passed, "
+        "1: a test failed, 2: a board is not there or timed out)",
+        "tern hil --hardware-map boards.yaml\ntern hil --hardware-map boards.yaml --board pico-1 --json",
+    )
+    parser.add_argument(
+        "--hardware-map",
+        required=True,
+        metavar="FILE",
+        help="the boards, as a hardware map of Zephyr's twister",
+    )
+    parser.add_argument(
+        "--board", action="append", default=[], metavar="ID", help="run on this board only; may be repeated"
+    )
+    parser.add_argument(
+        "--tests", action="append", type=Path, metavar="PATH", help="default: those that come with tern"
+    )
+    parser.add_argument(
+        "--timeout", type=float, default=TIMEOUT, help="seconds that a board may take (default: %(default)s)"
+    )
+    parser.add_argument("--sessions", default="sessions", metavar="DIR", help="where to write the report")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.set_defaults(func=_run)
+
+
+def _run(args: argparse.Namespace) -> int:
+    require_positive(args, "timeout")
+    tests = tuple(args.tests or TESTS)
+    boards_of(args.hardware_map, args.board)  # errors are reported before a session begins
+    require_tests(tests)
+    session = Session(args.sessions)
+
+    with telling(session.say) as say:
+        results = run(args.hardware_map, session.directory, tests, args.timeout, args.board, say)
+    result = {
+        "directory": str(session.directory),
+        "boards": [
+            {"id": one.board.id, "result": one.word.lower(), "lost": one.lost, **one.counts, **one.properties}
+            for one in results
+        ],
+    }
+    lines = [f"{one.board.id}: {one.word}" for one in results]
+    print_result(result, "\n".join((*lines, f"report: {session.directory / 'report.html'}")), args.json)
+    return worst(results)

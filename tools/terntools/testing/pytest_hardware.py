@@ -16,7 +16,7 @@ from tern import host_frames
 from ternhost.reach.links import Link, open_link
 from terntools.boards import deploy
 from terntools.boards.repl import Repl
-from terntools.emulators import machines as emulators
+from terntools.emulators import catalogue
 from terntools.testing import device_tests, hardware
 from terntools.testing.hardware import Board
 
@@ -84,8 +84,8 @@ def _boards(config: pytest.Config) -> list[Board]:
     if port := config.getoption("port"):
         return [Board("board", "board", port, config.getoption("baud"))]
     targets = config.getoption("target").split(",")
-    names = [name for name in targets if name in emulators.NAMES and not device_tests.absence(name)]
-    return [Board(platform, platform, None) for platform in map(emulators.platform_of, names)]
+    names = [name for name in targets if name in catalogue.NAMES and not device_tests.absence(name)]
+    return [Board(platform, platform, None) for platform in map(catalogue.platform_of, names)]
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -104,9 +104,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @contextlib.contextmanager
 def _running(board: Board) -> Iterator[Dut]:
-    name = emulators.name_of(board.platform)
+    name = catalogue.name_of(board.platform)
     if name and board.serial is None:
-        with emulators.boot(name, skip_idle=True) as emulated:
+        with catalogue.boot(name, skip_idle=True) as emulated:
             yield Dut(board, emulated.url)
     else:
         assert board.serial is not None

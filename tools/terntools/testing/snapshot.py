@@ -15,8 +15,7 @@ from ternhost import cache
 from ternhost.cache import Recipe
 from terntools.boards import deploy, mpy, self_check
 from terntools.boards.repl import Repl
-from terntools.emulators import flash_image, pico, qemu
-from terntools.emulators import machines as emulators
+from terntools.emulators import catalogue, flash_image, pico, qemu
 
 _FLASH = "flash.bin"
 _TOOLS = ("answers", "constructs", "deploy", "mpy", "self_check")  # of terntools.boards
@@ -58,7 +57,7 @@ def library_files(machine: deploy.Machine) -> dict[str, bytes]:
 
 
 def _deploy(name: str, processor: str | None, flash: Path) -> Mapping[str, str]:
-    with emulators.boot(name) as board, Repl(board.url) as repl:
+    with catalogue.boot(name) as board, Repl(board.url) as repl:
         machine = deploy.Machine.of(repl)
     if processor:
         machine = replace(machine, processor=processor)
@@ -68,7 +67,7 @@ def _deploy(name: str, processor: str | None, flash: Path) -> Mapping[str, str]:
         made = Path(folder, _FLASH)
         # Without the program that starts at power on: what is on it may not be right.
         flash_image.write(name, made, {path: data for path, data in files.items() if path != deploy.MAIN})
-        with emulators.boot(name, made, skip_idle=True) as board, Repl(board.url) as repl:
+        with catalogue.boot(name, made, skip_idle=True) as board, Repl(board.url) as repl:
             deploy.install(repl, machine, deploy.compare(repl, files, prune=deploy.LIBRARY))
             repl.remove(deploy.MAIN)  # what copies it starts at the prompt
         shutil.copyfile(made, flash)
@@ -90,15 +89,15 @@ def _fingerprint(name: str) -> str:
 
 
 def _firmware(name: str) -> Path | None:
-    if name != emulators.PICO:
+    if name != catalogue.PICO:
         return qemu.MACHINES[name].firmware()
     entry = cache.find_entry(pico.FIRMWARE)
     return entry / "firmware.bin" if entry else None
 
 
 def _forget_older(kept: str, newest: Path) -> None:
-    found = newest.parent.glob(f"{kept}-{tern.__version__}-*")
-    entries = [path for path in found if path.is_dir() and ".tmp-" not in path.name]
+    kept_entries = newest.parent.glob(f"{kept}-{tern.__version__}-*")
+    entries = [path for path in kept_entries if path.is_dir() and ".tmp-" not in path.name]
     entries.sort(key=lambda path: path.stat().st_mtime, reverse=True)
     for old in entries[_KEPT:]:
         if old != newest:

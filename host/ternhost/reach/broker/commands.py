@@ -137,7 +137,7 @@ def run_config(args: argparse.Namespace) -> int:
         if made.bridge and not access.authority:
             print(
                 f"tern: without TLS the broker of site {made.name} tells its password, and all that boards say, to "
-                "whoever listens between it and the central one: bridge them over a VPN, or configure it with --tls",
+                "an eavesdropper between it and the central one: bridge them over a VPN, or configure it with --tls",
                 file=sys.stderr,
             )
     taken = reload(args.directory)
@@ -163,7 +163,7 @@ def run_config(args: argparse.Namespace) -> int:
 
 
 def _site_options(args: argparse.Namespace) -> dict[str, Any]:
-    """What is asked of a site, for `broker.add_site`; empty: nothing. Raises UsageError."""
+    """The options of a site for `broker.add_site`; empty: none. Raises UsageError."""
     names = {name for name in (args.bridge, args.relay) if name is not None}
     options = {
         "names": args.site_name,

@@ -24,13 +24,13 @@ from ternhost.reach.broker.sites import SITES, is_site
 
 _LOG = "mosquitto.log"
 _LISTENER = re.compile(r"^listener (\d+) (\S+)$", re.MULTILINE)
-_ANY = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # who listens on all addresses listens here
+_ANY = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # a server on all addresses is reached here
 _START_TIMEOUT = 30.0
 _STOP_TIMEOUT = 5.0
 _LOOK_EVERY = 0.5  # whether it still runs
 _ASK_EVERY = 30.0  # whether it still answers: Mosquitto 2.0.11 hangs now and then once a bridge was cut
 _HUNG = 15.0  # that it may take
-_CONNECT = b"\x10\x0c\x00\x04MQTT\x04\x02\x00\x00\x00\x00"  # as nobody
+_CONNECT = b"\x10\x0c\x00\x04MQTT\x04\x02\x00\x00\x00\x00"  # anonymous
 _PAUSE, _LONGEST_PAUSE = 1.0, 60.0  # before it is started again
 _PORTS = range(10_000, 30_000)
 _HEALTHY = 300.0  # seconds after which the pause is the first again
@@ -39,7 +39,7 @@ _given: set[int] = set()  # by free_port
 
 
 def free_port() -> int:
-    """A port of the loopback interface on which nobody listens now; none that systems give to whoever asks for any."""
+    """A free port of the loopback interface, outside the range from which systems assign ports."""
     while True:
         port = secrets.choice(_PORTS)
         if port in _given:
@@ -77,7 +77,7 @@ def reload(directory: str | Path) -> bool:
 def _hang_up(directory: Path) -> bool:
     try:
         pid = int((directory / PID).read_text())
-        if Path(f"/proc/{pid}/comm").read_text() == "mosquitto\n":  # and not whoever has its number by now
+        if Path(f"/proc/{pid}/comm").read_text() == "mosquitto\n":  # not another process with the same number
             os.kill(pid, signal.SIGHUP)
             return True
     except (OSError, ValueError):
@@ -86,16 +86,16 @@ def _hang_up(directory: Path) -> bool:
 
 
 def listener(directory: Path) -> tuple[str, int]:
-    """Where the broker of a directory is to be reached from its own machine. Raises StorageError and UsageError."""
+    """Host and port of a directory's broker, as seen from its own machine. Raises StorageError and UsageError."""
     try:
-        found = _LISTENER.search((directory / CONFIG).read_text())
+        match = _LISTENER.search((directory / CONFIG).read_text())
     except OSError as error:
         raise StorageError(
             f"{directory / CONFIG}: {error.strerror}", hint="make it: tern broker config"
         ) from error
-    if found is None:
+    if match is None:
         raise UsageError(f"{directory / CONFIG} names no listener", hint="make it anew: tern broker config")
-    return _ANY.get(found[2], found[2]), int(found[1])
+    return _ANY.get(match[2], match[2]), int(match[1])
 
 
 class Mosquitto:
@@ -166,7 +166,7 @@ class Mosquitto:
         return DeviceError(message, hint=f"see {log}")
 
     def answers(self, timeout: float) -> bool:
-        """Whether it does not hang: it says something to whoever connects, in so many seconds, or ends."""
+        """Whether it responds: it answers a connection within so many seconds, or has ended."""
         try:
             with socket.create_connection(self._listener, timeout) as line:
                 self._greet(line)
@@ -237,7 +237,7 @@ class Mosquitto:
             self._process.send_signal(signal.SIGHUP)
 
     def stop(self) -> None:
-        """End it in order: it saves what it is to keep."""
+        """Stop it cleanly: it saves its retained messages and sessions."""
         self._stopping.set()
         if self._keeper:
             self._keeper.join()
@@ -260,7 +260,7 @@ class Mosquitto:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *raised: object) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
 

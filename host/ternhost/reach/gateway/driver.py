@@ -30,7 +30,7 @@ from ternhost.store.store import Store
 GRACE = 150.0  # seconds beyond a round's deadline for which gateways are waited for: they may be coming back
 _TICK = 0.25
 _GREETING = 10.0  # seconds in which gateways that cannot be reached may come
-_MOST_GREETING = 30.0
+_MOST_GREETING = 90.0  # where a site is connected: a ServerApp may take 45 s to start, and start twice
 _PUBLISHING = 10.0  # seconds in which gateways are to take a model
 
 

@@ -233,7 +233,7 @@ class BoardsDriver(ReportsDriver):
             if now - board.heard > self.terms.silence and not board.waiting:
                 silent = DeviceError(
                     f"the board on {board.port} has been silent for {self.terms.silence:g} s",
-                    hint="check its power; 'tern device ping' asks it",
+                    hint="check its power; 'tern device ping BOARD' asks it",
                 )
                 self._leave_out(number, board, board.error or silent)
             else:

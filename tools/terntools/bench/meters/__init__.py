@@ -1,4 +1,4 @@
-"""Instruments that measure what a board draws. Each gives a trace: current, voltage and the marker pin over time."""
+"""Instruments that measure a board's supply current. Each records current, voltage and the marker over time."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from terntools.bench.energy import Trace
 class Meter(Protocol):
     """An instrument, ready to record."""
 
-    source: str  # what the figures are from, for people
+    source: str  # origin of the figures, for people
 
     def record(self, seconds: float) -> Trace:
-        """What the next `seconds` bring. Raises DeviceError and UsageError."""
+        """Record for `seconds`. Raises DeviceError and UsageError."""

@@ -34,10 +34,7 @@ class Chip:
     shunt: float
 
 
-CHIPS = {
-    "ina226": Chip("INA226", 1.25e-3, 2.5e-6),
-    "ina228": Chip("INA228", 195.3125e-6, 312.5e-9),
-}
+CHIPS = {"ina226": Chip("INA226", 1.25e-3, 2.5e-6), "ina228": Chip("INA228", 195.3125e-6, 312.5e-9)}
 
 
 class Ina:

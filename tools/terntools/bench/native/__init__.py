@@ -13,8 +13,7 @@ from pathlib import Path
 
 from ternhost import cache, extras
 from ternhost.cache import Progress, Recipe
-from terntools.emulators import debian
-from terntools.emulators import micropython as emulator
+from terntools.emulators import debian, micropython
 from terntools.emulators.debian import Requirement, Shell
 
 PROCESSOR = "armv6m"
@@ -29,12 +28,12 @@ CFLAGS += -O2
 """
 RECIPE = Recipe(
     name="native-sampler",
-    version=emulator.MICROPYTHON_VERSION,
+    version=micropython.MICROPYTHON_VERSION,
     options={"makefile": _MAKEFILE, _SOURCE.name: cache.sha256_of(_SOURCE)},
     products=(f"{MODULE}.mpy",),
 )
 _REQUIREMENTS = (
-    *emulator.SOURCE_REQUIREMENTS,
+    *micropython.SOURCE_REQUIREMENTS,
     Requirement("gcc-arm-none-eabi", "arm-none-eabi-gcc"),
     Requirement("libnewlib-arm-none-eabi"),
 )
@@ -51,18 +50,18 @@ def build_native(progress: Progress) -> Path:
 
     Raises UsageError where something is missing, BuildError.
     """
-    if (found := find()) is None:
+    if (module := find()) is None:
         extras.require("elftools")  # MicroPython's linker of native modules reads object files with it
         with tempfile.TemporaryDirectory() as folder:
             debian.require(_REQUIREMENTS, Shell(Path(folder, "log"), progress))
         entry = cache.build_entry(RECIPE, lambda work, out: _build(work, out, progress), progress)
-        found = entry / RECIPE.products[0]
-    return found
+        module = entry / RECIPE.products[0]
+    return module
 
 
 def _build(work: Path, out: Path, progress: Progress) -> Mapping[str, str]:
     shell = Shell(work / "build.log", progress)
-    source, packages = emulator.PINNED.unpack(work, shell)
+    source, packages = micropython.PINNED.unpack(work, shell)
     folder = work / "module"
     folder.mkdir()
     (folder / "Makefile").write_text(_MAKEFILE)
@@ -70,4 +69,4 @@ def _build(work: Path, out: Path, progress: Progress) -> Mapping[str, str]:
     progress("compiling the sampler in C for the Pico")
     shell.run("make", "-C", folder, f"MPY_DIR={source}", f"PYTHON={sys.executable}")
     shutil.copy(folder / RECIPE.products[0], out)
-    return {**packages, "compiler": emulator.version_of("arm-none-eabi-gcc")}
+    return {**packages, "compiler": micropython.version_of("arm-none-eabi-gcc")}

@@ -19,10 +19,9 @@ from ternhost import cache
 from ternhost.cache import Progress, Recipe
 from ternhost.errors import DeviceError
 from terntools.bench import native
-from terntools.emulators import debian
-from terntools.emulators import micropython as emulator
+from terntools.emulators import debian, micropython
 from terntools.emulators.debian import Requirement, Shell
-from terntools.emulators.machine import EmulatedMachine, locked
+from terntools.emulators.process import EmulatedMachine, locked
 
 _HERE = Path(__file__).parent
 _ROM_SOURCES = ("bootrom.c", "tables.S", "bootrom.ld")
@@ -33,7 +32,7 @@ _FROZEN = 'freeze("$(PORT_DIR)/modules")\ninclude("$(MPY_DIR)/extmod/asyncio")\n
 
 FIRMWARE = Recipe(
     name="pico-firmware",
-    version=emulator.MICROPYTHON_VERSION,
+    version=micropython.MICROPYTHON_VERSION,
     options={"board": _BOARD, "frozen": _FROZEN, "packages": _PACKAGES},
     products=("firmware.bin",),
 )
@@ -49,7 +48,7 @@ _CROSS_COMPILER = (
     Requirement("libnewlib-arm-none-eabi"),
 )
 _FIRMWARE_REQUIREMENTS = (
-    *emulator.SOURCE_REQUIREMENTS,
+    *micropython.SOURCE_REQUIREMENTS,
     *_CROSS_COMPILER,
     Requirement("libstdc++-arm-none-eabi-newlib"),
     Requirement("cmake", "cmake"),
@@ -81,7 +80,7 @@ def build_pico(progress: Progress) -> Path:
 
 def _build_firmware(work: Path, out: Path, progress: Progress) -> Mapping[str, str]:
     shell = Shell(work / "build.log", progress)
-    source, checksums = emulator.PINNED.unpack(work, shell)
+    source, checksums = micropython.PINNED.unpack(work, shell)
     progress("fetching the SDK of the Pico")
     packages, sdk = work / "packages", work / "sdk"
     packages.mkdir()
@@ -107,12 +106,12 @@ def _build_firmware(work: Path, out: Path, progress: Progress) -> Mapping[str, s
         "pioasm_DIR": sdk / "usr/lib/cmake/pioasm",
     }
     shell.run("cmake", "-S", port, "-B", build, *(f"-D{name}={value}" for name, value in options.items()))
-    emulator.make(shell, "-C", build)
+    micropython.make(shell, "-C", build)
     shutil.copy(build / "firmware.bin", out)
     return {
         **checksums,
-        **emulator.checksums_in(packages),
-        "compiler": emulator.version_of("arm-none-eabi-gcc"),
+        **micropython.checksums_in(packages),
+        "compiler": micropython.version_of("arm-none-eabi-gcc"),
     }
 
 
@@ -122,25 +121,15 @@ def _build_machine(work: Path, out: Path, progress: Progress) -> Mapping[str, st
     elf = work / "bootrom.elf"
     script, *sources = _HERE / "bootrom.ld", _HERE / "bootrom.c", _HERE / "tables.S"
     flags = [
-        "-mcpu=cortex-m0plus",
-        "-mthumb",
-        "-Os",
-        "-Wall",
-        "-Werror",
-        "-ffreestanding",
-        "-fno-builtin",
-        "-nostdlib",
-    ]
+        "-mcpu=cortex-m0plus", "-mthumb", "-Os", "-Wall", "-Werror", "-ffreestanding", "-fno-builtin", "-nostdlib",
+    ]  # fmt: skip
     shell.run("arm-none-eabi-gcc", *flags, "-T", script, *sources, "-lgcc", "-o", elf)
     shell.run("arm-none-eabi-objcopy", "-O", "binary", elf, out / "bootrom.bin")
     progress(f"fetching rp2040js {MACHINE.version} with npm")
     for name in _NODE_FILES:
         shutil.copy(_HERE / name, out)
     shell.run("npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund", cwd=out)
-    return {
-        "compiler": emulator.version_of("arm-none-eabi-gcc"),
-        "node": emulator.version_of("node"),
-    }
+    return {"compiler": micropython.version_of("arm-none-eabi-gcc"), "node": micropython.version_of("node")}
 
 
 def boot_pico(
@@ -163,11 +152,7 @@ def boot_pico(
         raise DeviceError(
             "the emulated Pico is not built yet", hint="make it: tern emulator build --what pico"
         )
-    command: list[str | Path] = [
-        "node",
-        machine / "runner.mjs",
-        "--attached",
-    ]
+    command: list[str | Path] = ["node", machine / "runner.mjs", "--attached"]
     command += [] if blank else ["--firmware", firmware / "firmware.bin"]
     command += ["--bootrom", machine / "bootrom.bin"]
     command += [] if flash is None else ["--flash", flash]
@@ -176,7 +161,7 @@ def boot_pico(
     command += [] if volume is None else ["--volume", volume]
     try:
         with locked(flash, _FLASH_BYTES) as lock:
-            # Its own session: Ctrl-C is the host's to handle. It ends when its stdin closes, whatever becomes of us.
+            # Its own session: Ctrl-C is the host's to handle. It ends when its stdin closes, even by a kill.
             process = subprocess.Popen(
                 command,
                 stdin=subprocess.PIPE,
@@ -195,7 +180,7 @@ def boot_pico(
     if not line:
         process.kill()
         process.wait()
-        raise DeviceError("the emulated Pico does not start", hint="tern emulator info shows what is built")
+        raise DeviceError("the emulated Pico does not start", hint="tern emulator info lists the builds")
     port = Path(json.loads(line)["port"])
     return EmulatedMachine(
         process, f"socket://{port}", lambda: shutil.rmtree(port.parent, ignore_errors=True)
@@ -203,11 +188,11 @@ def boot_pico(
 
 
 def info() -> dict[str, Any]:
-    """The records of what is built, None for what is not, and Node's version."""
+    """Records of the builds (None where there is none), and Node's version."""
     return {
         "firmware": cache.read_record(FIRMWARE),
         "machine": cache.read_record(MACHINE),
-        "node": emulator.version_of("node") if shutil.which("node") else None,
+        "node": micropython.version_of("node") if shutil.which("node") else None,
     }
 
 

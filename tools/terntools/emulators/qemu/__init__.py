@@ -2,7 +2,7 @@
 
 rv32 is what an ESP32-C3 or C6 executes, xtensa (windowed) an ESP32, S2 or S3, m33 (Armv8-M) an RP2350. Real are the
 instructions, the interpreter, LittleFS, the console, and on the first two TCP, TLS and the shape of ESP-IDF's network.
-Not shown are the chip around the core: caches, flash timing, memory that wants 32-bit access, radio, crypto hardware.
+Not emulated is the chip around the core: caches, flash timing, memory that wants 32-bit access, radio, crypto hardware.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from typing import Any
 from ternhost import cache
 from ternhost.cache import Progress
 from ternhost.errors import DeviceError, UsageError
-from terntools.emulators.machine import EmulatedMachine, locked
+from terntools.emulators.process import EmulatedMachine, locked
 from terntools.emulators.qemu.build import ESP32, M33, NEWEST, Build
 
 # As port/Makefile has it; a Pico's MicroPython leaves as much to files.
@@ -34,8 +34,8 @@ _LOG = "qemu.log"
 _PID = "qemu.pid"
 _PORT = "port"
 
-# QEMU ends when its input closes or it is asked to, whatever becomes of us; at once, as a board that loses its power.
-# Its folder goes with it where nobody is left to remove that.
+# QEMU ends when its input closes or it is asked to, even if this process was killed; at once, like a board that loses
+# power. Its folder is removed with it, in case no other process is left to do so.
 _SUPERVISED = """
 exec 9<&0 </dev/null
 "$@" 9<&- &
@@ -62,7 +62,7 @@ class Machine:
     counts: bool = False  # whether its clock can count instructions
 
     def firmware(self) -> Path | None:
-        """What was built, or None."""
+        """The firmware that was built, or None."""
         return self.build.find(self.instruction_set)
 
 
@@ -123,7 +123,7 @@ def boot(
     try:
         _fill(folder, flash, seed)
         with (
-            socket.socket(socket.AF_UNIX) as server,  # in a folder that nobody else may enter
+            socket.socket(socket.AF_UNIX) as server,  # in a folder closed to other users
             locked(flash, FLASH_BLOCKS * BLOCK_BYTES) as lock,
             _beyond_9(server) as port,
         ):
@@ -172,7 +172,7 @@ def _beyond_9(server: socket.socket) -> Iterator[int]:
 
 
 def _fill(folder: Path, flash: Path | None, seed: int | None) -> None:
-    # port/board.h says what the folder is to the machine.
+    # port/board.h describes the files of this folder.
     (folder / "epoch").write_text(str(int(time.time())))
     (folder / "id").write_bytes(secrets.token_bytes(8) if seed is None else seed.to_bytes(8, "little"))
     if seed is not None:
@@ -209,7 +209,7 @@ def build_command(name: str) -> str:
 
 
 def info() -> dict[str, Any]:
-    """The records of what is built, None for what is not, and what QEMU says of its version."""
+    """Records of the builds (None where there is none), and QEMU's versions."""
     commands = {machine.command for machine in MACHINES.values()}
     return {
         "esp32": cache.read_record(ESP32.recipe),

@@ -11,8 +11,7 @@ from pathlib import Path
 
 from ternhost import cache
 from ternhost.cache import Progress, Recipe
-from terntools.emulators import debian
-from terntools.emulators import micropython as emulator
+from terntools.emulators import debian, micropython
 from terntools.emulators.debian import NEXT, Requirement, Shell
 from terntools.emulators.micropython import PINNED, Source
 
@@ -31,7 +30,7 @@ _XTENSA_CHECKSUMS = {
     "gcc-12-source_12.2.0-14+deb12u1_all.deb": "8f2a5411028dfe216aeb6346b926df0cc7471f375c6a375bf180fbf279af02a1",
 }
 
-# What it takes to compile for each instruction set.
+# Compilers and libraries for each instruction set.
 _COMPILERS = {
     "rv32": (
         Requirement("gcc-riscv64-unknown-elf", "riscv64-unknown-elf-gcc"),
@@ -41,17 +40,14 @@ _COMPILERS = {
         Requirement("gcc-xtensa-lx106", "xtensa-lx106-elf-gcc"),
         Requirement("picolibc-xtensa-lx106-elf"),
     ),
-    "m33": (
-        Requirement("gcc-arm-none-eabi", "arm-none-eabi-gcc"),
-        Requirement("libnewlib-arm-none-eabi"),
-    ),
+    "m33": (Requirement("gcc-arm-none-eabi", "arm-none-eabi-gcc"), Requirement("libnewlib-arm-none-eabi")),
 }
 _COMPILER_COMMANDS = {
     "rv32": "riscv64-unknown-elf-gcc",
     "xtensa": "xtensa-lx106-elf-gcc",
     "m33": "arm-none-eabi-gcc",
 }
-# And to run it.
+# Emulators to run it.
 _EMULATORS = {
     "rv32": Requirement("qemu-system-riscv32", "qemu-system-riscv32"),
     "xtensa": Requirement("qemu-system-xtensa", "qemu-system-xtensa"),
@@ -61,7 +57,7 @@ _EMULATORS = {
 
 @dataclass(frozen=True)
 class Build:
-    """A cache entry of firmware: for these instruction sets, of this source of MicroPython."""
+    """A cache entry of firmware for these instruction sets, built from this source of MicroPython."""
 
     name: str
     sets: tuple[str, ...]
@@ -96,7 +92,7 @@ class Build:
         """
         needed = {_EMULATORS[name] for name in self.sets}
         if not cache.find_entry(self.recipe):
-            needed.update(emulator.SOURCE_REQUIREMENTS)
+            needed.update(micropython.SOURCE_REQUIREMENTS)
             for name in self.sets:
                 needed.update(_COMPILERS[name])
         with tempfile.TemporaryDirectory() as folder:
@@ -117,10 +113,10 @@ class Build:
                 options.append(f"XTENSA={folder}")
                 built_with.update(more)
             progress(f"compiling MicroPython for QEMU: {name}")
-            emulator.make(shell, "-C", port, f"ARCH={name}", "BUILD=build", *options)
+            micropython.make(shell, "-C", port, f"ARCH={name}", "BUILD=build", *options)
             shutil.copy(port / "build/firmware.elf", out / f"{name}.elf")
             shutil.rmtree(port / "build")
-            built_with[f"compiler of {name}"] = emulator.version_of(_COMPILER_COMMANDS[name])
+            built_with[f"compiler of {name}"] = micropython.version_of(_COMPILER_COMMANDS[name])
         return built_with
 
 
@@ -130,7 +126,7 @@ NEWEST = Build("newest-firmware", ("rv32",), Source(NEXT, None))
 
 
 def _make_toolchain(work: Path, shell: Shell) -> tuple[Path, dict[str, str]]:
-    """What Debian's compiler of the LX106 lacks for a windowed core; and the sha256 of what that is made of."""
+    """Build what Debian's LX106 compiler lacks for a windowed core. Returns the folder and its sources' sha256."""
     shell.progress("fetching the configuration of QEMU's Xtensa core, and GCC's arithmetic for it")
     packages, sources, out = work / "xtensa-packages", work / "xtensa-sources", work / "xtensa"
     packages.mkdir()
@@ -146,7 +142,7 @@ def _make_toolchain(work: Path, shell: Shell) -> tuple[Path, dict[str, str]]:
     gcc = _unpack(
         sources, "**/gcc-*.tar.*", ("*/libgcc/config/xtensa/*", "*/include/xtensa*"), sources, shell
     )
-    emulator.make(
+    micropython.make(
         shell,
         "-f",
         _TOOLCHAIN / "Makefile",
@@ -155,7 +151,7 @@ def _make_toolchain(work: Path, shell: Shell) -> tuple[Path, dict[str, str]]:
         f"BINUTILS={binutils}",
         f"GCC={gcc}",
     )
-    return out, emulator.checksums_in(packages)
+    return out, micropython.checksums_in(packages)
 
 
 def _unpack(packages: Path, name: str, patterns: Sequence[str], into: Path, shell: Shell) -> Path:

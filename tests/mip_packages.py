@@ -1,7 +1,7 @@
 """Writes the packages by which MicroPython's `mip` installs the device library as source: firmware/package.json, all of
 it, and of pieces firmware/package-<piece>.json. firmware/manifest.py freezes the same pieces.
 
-python -m terntools.boards.package
+python tests/mip_packages.py
 
 A package names its files beside itself and depends on no other: `mip` takes no address of a package relative to
 another one's. So each piece is whole, and two that are installed agree on the files that both have.

@@ -1,6 +1,6 @@
 """Prints the size as .mpy of what each board gets of the device library, beside the sizes kept in firmware/sizes.json.
 
-python -m terntools.boards.sizes [--keep]      --keep writes the file anew
+python tests/sizes.py [--keep]      --keep writes the file anew
 """
 
 from __future__ import annotations
@@ -47,9 +47,7 @@ def _print(title: str, sizes: dict[str, dict[str, int]]) -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m terntools.boards.sizes", description="size of what each board gets, as .mpy"
-    )
+    parser = argparse.ArgumentParser(description="size of what each board gets, as .mpy")
     parser.add_argument("--keep", action="store_true", help=f"write the sizes to {KEPT}")
     args = parser.parse_args(argv)
     sizes = measure()

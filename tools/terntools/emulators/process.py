@@ -1,4 +1,4 @@
-"""A board that is a process of this machine: its port while it runs, its end, and the lock of its flash."""
+"""A board emulated by a process of this machine, and the lock of its flash."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from ternhost.errors import UsageError
@@ -50,9 +49,7 @@ class EmulatedMachine:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 
@@ -66,7 +63,7 @@ def locked(flash: Path | None, size: int) -> Iterator[tuple[int, ...]]:
     if flash is None:
         yield ()
         return
-    flash = flash.resolve()  # by whatever name it is called
+    flash = flash.resolve()  # it may be known by several names
     try:
         # Beside it: to be there, the flash has to hold a firmware.
         opened = os.open(f"{flash}.lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)

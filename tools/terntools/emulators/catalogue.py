@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from terntools.emulators import qemu
-from terntools.emulators.machine import EmulatedMachine
 from terntools.emulators.pico import boot_pico
+from terntools.emulators.process import EmulatedMachine
 
 PICO = "pico"
 NAMES = (PICO, *qemu.MACHINES)
@@ -15,7 +15,7 @@ _PLATFORM = "{}-emulated"  # in a hardware map; ternhost.reach.fleet.FIRMWARE ha
 
 
 def platform_of(name: str) -> str:
-    """What a hardware map calls the emulated board `name`."""
+    """The platform of the emulated board `name` in a hardware map."""
     return _PLATFORM.format(name)
 
 

@@ -1,6 +1,6 @@
 """Brings packages to boards, over a broker or a port, and sees them started or rolled back (shared_specs/update.md).
 
-One UPDATE at a time: the board says which byte it wants next, so that whatever is cut off goes on from there.
+One UPDATE at a time: the board says which byte it wants next, so that an interrupted transfer goes on from there.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ternhost.reach.links import Received, open_link
 if TYPE_CHECKING:
     from ternhost.reach.broker.link import MqttLink
 
-GREETING = 3.0  # seconds in which the broker tells who is there
+GREETING = 3.0  # seconds in which the broker lists the boards
 ANSWER = 5.0  # seconds that an UPDATE is waited for before it is sent again
 WORK = 128  # bytes of a package that a board with all of it writes and verifies for an UPDATE, at the least
 POLL = 1.0  # seconds between two questions while a board restarts
@@ -55,13 +55,13 @@ class Transfer:
         )
         return bytes(out[:n])
 
-    def take(self, asked: bytes, answer: bytes) -> bool:
-        """Take what may be the UPDATED that answers `asked`; whether it is."""
+    def take(self, request: bytes, answer: bytes) -> bool:
+        """Take `answer` if it is the UPDATED for `request`; returns whether it is."""
         try:
             if answer[:1] == bytes((wire.ERROR,)):
                 self.error = wire.error_name(host_frames.decode_error(answer, b"")[2])
                 return False
-            key = frames.answer_key(frames.digest(self.key, asked[: -wire.TAG_BYTES]))
+            key = frames.answer_key(frames.digest(self.key, request[: -wire.TAG_BYTES]))
             device, number, wanted, state = host_frames.decode_updated(answer, key)
         except frames.FrameError:
             return False
@@ -218,14 +218,14 @@ async def bring(
     most = -1  # bytes that it has had
     work = 500 + len(transfer.package) // WORK  # answers; the old library takes some, too
     while time.monotonic() < end:
-        asked = transfer.frame()
-        await post.ask(transfer.device, asked)
+        request = transfer.frame()
+        await post.ask(transfer.device, request)
         before = transfer.state
         by = time.monotonic() + min(ANSWER, patience)
         heard = False
         while not heard and (left := by - time.monotonic()) > 0:
             answer = await post.answer(transfer.device, left)
-            heard = answer is not None and transfer.take(asked, answer)
+            heard = answer is not None and transfer.take(request, answer)
         if not heard:
             continue
         tell(transfer)
@@ -246,10 +246,7 @@ async def bring(
 
 
 async def bring_all(
-    devices: list[int],
-    one: Callable[[int], Awaitable[bool]],
-    at_once: int = 1,
-    keep_going: bool = False,
+    devices: list[int], one: Callable[[int], Awaitable[bool]], at_once: int = 1, keep_going: bool = False
 ) -> Mapping[int, bool]:
     """Update boards: the first alone, then so many at once, until one fails; return what became of those begun."""
     done: dict[int, bool] = {}
