@@ -238,10 +238,9 @@ class Hidden:
         if name.startswith(hidden):
             raise ModuleNotFoundError(f"{name} is hidden")
 
-import terntools.testing.pytest_plugin, terntools.testing.pytest_hardware  # the tools may use any way
-
-for name in [name for name in sys.modules if name.startswith("ternhost.reach." + sys.argv[1])]:
+for name in [name for name in sys.modules if name.startswith(hidden)]:
     del sys.modules[name]
+vars(ternhost.reach).pop(sys.argv[1], None)
 sys.meta_path.insert(0, Hidden())
 sys.exit(pytest.main(["-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-k", "not no_boards", *sys.argv[2:]]))
 """

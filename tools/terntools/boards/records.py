@@ -189,5 +189,5 @@ def _is_number(cell: str) -> bool:
 
 def has_labels_0_and_1(rows: Rows) -> bool:
     """Whether the labels are 0, or 0 and 1: not what is usual here, -1 and 1."""
-    found = set(rows[:, -1].tolist())
-    return 0 in found and found <= {0, ONE}
+    labels = set(rows[:, -1].tolist())
+    return 0 in labels and labels <= {0, ONE}
