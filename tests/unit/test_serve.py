@@ -159,8 +159,8 @@ def test_a_signal_in_the_middle_of_a_round_ends_it_in_order(number):
 # What is asked, and when
 
 
-def served(watcher=None, **schedule):
-    where = Where(fleet="inprocess:1", deadline=0.2)
+def served(watcher=None, deadline=60.0, **schedule):
+    where = Where(fleet="inprocess:1", deadline=deadline)
     return serve("fedsgd", Options(), where, Schedule(**schedule), store="s.sqlite", watcher=watcher)
 
 
@@ -212,7 +212,7 @@ def test_a_fleet_that_does_not_answer_is_not_asked_at_once_again(monkeypatch):
         if len(ends) == 4:
             run.stop()
 
-    with served(Watcher(status=note), patience=0.2) as run:
+    with served(Watcher(status=note), deadline=0.2, patience=0.2) as run:
         assert run.run()["reports"] == 0
     gaps = [after - before for before, after in pairwise(ends)]
     assert gaps[0] >= 0.4
