@@ -62,7 +62,7 @@ lint: setup  ## style and types of host, tools and firmware
 	$(call mypy_firmware,esp32,rp2)
 
 sizes: setup  ## size of what each board gets of the device library, as .mpy
-	$(python) tests/sizes.py
+	$(python) tests/figures.py
 
 clean:  ## remove .venv and what tools left; keep runs/ and the cache of emulators
 	rm -rf .venv build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

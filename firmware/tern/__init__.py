@@ -1,3 +1,3 @@
-"""The device library of tern: unchanged on MicroPython and on CPython."""
+"""The device library of tern, the same on MicroPython and on CPython."""
 
 __version__ = "0.1.0"

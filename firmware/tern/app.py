@@ -1,4 +1,4 @@
-"""tern beside a program of one's own: its records are asked about, and the model comes back to it.
+"""Runs tern beside a user's program: answers rounds from the program's records and gives it the model.
 
 No step holds the program's tasks for longer than the work of one record: connecting, slots and pauses are awaited, and
 a report that takes long is computed record by record. What holds them all the same are single calls of MicroPython:
@@ -193,7 +193,7 @@ class App:
                 await sleep_ms(1000)
 
     def once(self, timeout_ms: int = 20000) -> bool:
-        """Connect, answer what is asked, take the model, take leave; return within about `timeout_ms`.
+        """Connect, answer rounds, take the model, disconnect; return within about `timeout_ms`.
 
         Returns whether a report was sent and acknowledged. Raises nothing, since a board that sleeps next must not stay
         awake; `error` says why. Wi-Fi is off then; joining it with TLS may take 8 s on a Pico W. For boards on a

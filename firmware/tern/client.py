@@ -73,7 +73,7 @@ class Client:
         self._records = None
         self._fleet_key = None
         self._epoch = self._pause_ms = self._slot_ms = 0
-        self._bound = 0  # of a client's records, for all to know
+        self._bound = 0  # public upper bound on records per client
         self._ahead = 1  # reports to pay for at once
         self._paid = []  # when each client paid last, if they must pause
         self._ledger = Ledger(board.in_place)

@@ -323,7 +323,7 @@ def question(key, address, asked):
 
 
 def answer_key(question):
-    """Return the key of the tags of what answers a ROUND; question: its digest, under the client's key and id."""
+    """Return the tag key for answers to a ROUND; question: the digest of the ROUND, under the client's key and id."""
     return question[wire.TAG_BYTES : 3 * wire.TAG_BYTES]
 
 

@@ -129,12 +129,12 @@ def mean(totals: ptr32, n: int, out: ptr16, d: int, up: int):
 
 
 def turn(round_number, n, count):
-    """Return the first of the n records of a round's batch: they go round, and a batch of some moves on by round."""
+    """Return the index of the first record of a round's batch of n: batches follow each other, round by round."""
     return (round_number - 1) % count * n % count
 
 
 def batch_size(batch, count):
-    """Return how many of its records a client takes where a round asks for `batch` (0: all)."""
+    """Return the number of records a client uses for a round's `batch` (0: all)."""
     return min(batch or count, count, MAX_BATCH)
 
 

@@ -219,7 +219,7 @@ def create(path, budget, last=0):
 
 
 def replace(path, data):
-    """Put a file that holds `data` in the place of `path`, in one step that a power cut cannot halve.
+    """Put a file that holds `data` at `path`, replacing it in one step: a power cut leaves the old file or the new one.
 
     Raises LedgerError; the old file is then still there.
     """

@@ -114,7 +114,7 @@ class Hierarchy:
 
     @classmethod
     def of(cls, data, decode):
-        """The Hierarchy that `data`, a card of shape 5, holds; decode: of the cards in it. Raises ValueError."""
+        """Return the Hierarchy in `data`, a card of shape 5; decode: reads the cards in it. Raises ValueError."""
         m = data[_BODY - 1]
         start = _BODY + 2 * (m - 1)
         if not 2 <= m <= _MAX_RANGES or len(data) != start + m * (_LEVEL_BYTES + _VALUE_BYTES):

@@ -88,7 +88,7 @@ class LocalTrainer:
     def steps(self, model, params, exponent, read, count, epochs, batch, rate):
         """Make `epochs` epochs over `count` records in batches of `batch` (0: all), the last of an epoch maybe smaller.
 
-        A generator, a record a step: for who has something else to do meanwhile.
+        A generator with one record a step, so that the caller can do other work in between.
         params: array('h') of d mantissas; exponent: -16..-12; read(i, row) writes record i (d features and its label);
         the learning rate is 2**-rate. Raises ValueError for what is out of bounds.
         """

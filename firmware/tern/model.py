@@ -83,7 +83,7 @@ class Model:
             self.round = 0
 
     def forget_round(self) -> None:
-        """Take a MODEL of any round next: the fleet has another key. Its epoch, in fleet.bin, tells after a restart."""
+        """Accept a MODEL of any round next, since the fleet has a new key. After a restart, fleet.bin has its epoch."""
         self.round = 0
         self._epoch = max(_NO_EPOCH, read_fleet(self._directory + "/" + FLEET)[4])
 
@@ -127,7 +127,7 @@ class Model:
         return sums[0] + (sums[1] >> 8) + (1 << d - 1) >> d
 
     def probability(self, row: "array[int]", label: int = 1) -> int:
-        """Return the probability of a label, Q1.14: of a logistic model that of 1 or -1, of softmax that of a class.
+        """Return the probability of a label in Q1.14. The label is 1 or -1 for a logistic model, a class for softmax.
 
         Raises as score(); ValueError for a model that has none; ImportError where softmax lacks tern.inference.
         """

@@ -121,7 +121,7 @@ class Session:
             self._connection = None
 
     def disconnect(self):
-        """Take leave of the broker: the will is not published, unless a packet is on its way that cannot be ended."""
+        """Disconnect from the broker. It publishes the will only if a packet that was begun cannot be completed."""
         try:
             if self.connected:
                 self._pump()

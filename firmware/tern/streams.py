@@ -1,4 +1,4 @@
-"""Streams of bytes that are known: for tests, vectors and the self-check. A deployed board has none of them."""
+"""Known byte streams for tests, vectors and the self-check. No deployed board has them."""
 
 import hashlib
 

@@ -47,7 +47,7 @@ class Connection:
     """One connection. Writing makes it, step by step. Raises Lost, from every method, once it is of no more use."""
 
     def __init__(self, host, port, context=None, name=None, query=None):
-        """To `host`, any of its addresses. `context`: TLS, with the server's `name`. query: a dns.Query for `host`."""
+        """Connect to any address of `host`. context: TLS, with the server's `name`; query: a dns.Query for `host`."""
         self.host = host  # its address, once that has been asked for
         self._port = port
         self._context = context

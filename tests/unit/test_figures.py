@@ -1,15 +1,14 @@
-"""The device library compiles for every architecture, and what a board gets of it grows only on purpose."""
+"""The device library compiles for every architecture, and its figures and those of README are in one file."""
 
 import json
 
+import figures
 import pytest
-import sizes
 
 from terntools.boards import mpy
 
-KEPT = json.loads(sizes.KEPT.read_text())
+KEPT = json.loads(figures.KEPT.read_text())
 LIMITS = {"pico": 32 * 1024, "pico-w": 40 * 1024}
-TOLERANCE = 0.02  # of a board's total
 # A Pico with tern.app has at most APPLICATION bytes more than a client had before there was one. The application alone
 # is larger: its modules add up to ADDED bytes to the client, which has become smaller; on a network tern.dns and
 # tern.lease are among them.
@@ -25,11 +24,22 @@ def test_library_compiles(architecture, tmp_path):
 
 @pytest.mark.parametrize("name", mpy.BOARDS)
 def test_what_a_board_gets_keeps_its_size(name, tmp_path):
-    found = mpy.compile_set(mpy.BOARDS[name], tmp_path)
-    assert sum(found.values()) < LIMITS.get(name, 1 << 20)
-    kept = sum(KEPT[name].values())
-    assert (1 - TOLERANCE) * kept < sum(found.values()) <= kept, "meant? python tests/sizes.py --keep"
-    assert set(found) == set(KEPT[name]), "meant? python tests/sizes.py --keep"
+    modules = mpy.compile_set(mpy.BOARDS[name], tmp_path)
+    assert sum(modules.values()) < LIMITS.get(name, 1 << 20)
+    assert modules == KEPT["mpy_bytes"][name], "meant? python tests/figures.py --keep"
+
+
+def test_the_readme_says_what_was_measured():
+    pico = KEPT["pico_emulated"]
+    text = " ".join((mpy.FIRMWARE.parent / "README.md").read_text().split())
+    ratio = pico["us_per_coordinate_plain_float"] / pico["us_per_coordinate"]
+    for claim in (
+        f"sends a report of {pico['report_bytes']} bytes",
+        f"20,000 reports of {pico['report_bytes']} bytes each",
+        f"a report takes {pico['us_per_report'] / 1000:.1f} ms from the first byte",
+        f"takes {pico['us_per_coordinate']:.1f} microseconds, cryptographic randomness included: {ratio:.0f} times",
+    ):
+        assert claim in text
 
 
 @pytest.mark.skipif("app" not in mpy.BEYOND, reason="no tern.app here")

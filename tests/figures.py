@@ -1,6 +1,6 @@
-"""Prints the size as .mpy of what each board gets of the device library, beside the sizes kept in firmware/sizes.json.
+"""Prints the size as .mpy of what each board gets of the device library, beside the sizes in firmware/figures.json.
 
-python tests/sizes.py [--keep]      --keep writes the file anew
+python tests/figures.py [--keep]      --keep measures on the emulated Pico too, and writes the file anew
 """
 
 from __future__ import annotations
@@ -11,20 +11,40 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
+from terntools.bench import latency, subjects
 from terntools.boards import mpy
 
-KEPT = mpy.FIRMWARE / "sizes.json"
+KEPT = mpy.FIRMWARE / "figures.json"
 _NO_PART = ("streams",)  # of any board's
 
 
-def measure() -> dict[str, dict[str, int]]:
+def sizes_by_board() -> dict[str, dict[str, int]]:
     """The size in bytes of each module, by board."""
     sizes = {}
     for name, board in mpy.BOARDS.items():
         with tempfile.TemporaryDirectory(prefix="tern-sizes-") as folder:
             sizes[name] = mpy.compile_set(board, Path(folder))
     return sizes
+
+
+def on_the_emulated_pico() -> tuple[dict[str, float], dict[str, Any]]:
+    """The figures to keep, the same in every boot of one build, and all main figures of `tern bench latency`."""
+    case = latency.Case()
+    with subjects.device("pico-emulated:1") as on:
+        bench = latency.Bench(on)
+        figures = latency._main_figures(bench, case, (case.mechanism,), lambda line: None)
+        request_bytes = len(bench.messages(case, 1)[0])
+    kept = {
+        "request_bytes": request_bytes,
+        "report_bytes": case.report_bytes,
+        "garbage_bytes_per_report": figures["heap"]["garbage_per_report"],
+        "us_per_report": figures["us_per_report"]["median"],
+        "us_per_coordinate": figures["us_per_coordinate"][case.mechanism],
+        "us_per_coordinate_plain_float": figures["us_per_coordinate_plain_float"][case.mechanism],
+    }
+    return kept, figures
 
 
 def added(more: Sequence[str]) -> dict[str, dict[str, int]]:
@@ -48,10 +68,10 @@ def _print(title: str, sizes: dict[str, dict[str, int]]) -> None:
 
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="size of what each board gets, as .mpy")
-    parser.add_argument("--keep", action="store_true", help=f"write the sizes to {KEPT}")
+    parser.add_argument("--keep", action="store_true", help=f"write all figures to {KEPT}")
     args = parser.parse_args(argv)
-    sizes = measure()
-    kept = json.loads(KEPT.read_text()) if KEPT.exists() else {}
+    sizes = sizes_by_board()
+    kept = json.loads(KEPT.read_text())["mpy_bytes"]
     _print("bytes", sizes)
     totals = {board: sum(modules.values()) for board, modules in sizes.items()}
     before = [sum(kept.get(board, {}).values()) for board in sizes]
@@ -64,7 +84,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             print()
             _print(f"added --with {name}", added([name]))
     if args.keep:
-        KEPT.write_text(json.dumps(sizes, indent=2) + "\n")
+        figures = {"pico_emulated": on_the_emulated_pico()[0], "mpy_bytes": sizes}
+        KEPT.write_text(json.dumps(figures, indent=2) + "\n")
     return 0
 
 
