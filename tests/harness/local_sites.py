@@ -18,6 +18,7 @@ from ternhost.reach.gateway.post import SERVER, SOCKET, Post, serve_locally
 from ternhost.reach.gateway.site_fleet import SiteFleet, opened
 from ternhost.store import store_file
 
+TESTS = Path(__file__).parents[1]
 LOG = "gateway.log"
 _START = 60.0  # seconds
 
@@ -49,8 +50,15 @@ class Site:
     def start(self) -> None:
         """Start it; it may take a while until it answers."""
         with open(self.directory / LOG, "ab") as log:
-            command = [sys.executable, __file__, str(self.directory)]
-            self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+            command = [sys.executable, "-m", "harness.local_sites", str(self.directory)]
+            path = os.pathsep.join([str(TESTS), os.environ.get("PYTHONPATH", "")])
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env={**os.environ, "PYTHONPATH": path},
+            )
 
     @property
     def pid(self) -> int | None:
