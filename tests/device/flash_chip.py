@@ -1,5 +1,7 @@
 """Flash chips in RAM: one that counts what is erased, and one whose power can fail in the middle of its work."""
 
+import gc
+
 BLOCK = 512
 BLOCKS = 24
 BYTES = BLOCK * BLOCKS
@@ -118,6 +120,8 @@ def cut_at_every_write(flash, start, prepare, work):
         ready = prepare()
         flash.left = which
         result = work(ready)
+        ready = None
+        gc.collect()  # a board has room for few clients
         whole = flash.alive()
         power_cycle(flash)
         yield which, whole, result

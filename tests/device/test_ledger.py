@@ -366,6 +366,7 @@ def cut_at_every_write(in_place):
         host_frames.decode_report(released[0], small_board.answer_key(), 4, 3, [0] * 4)
         book.load(path)
         assert book.spent == 8 * EPSILON
+        client = None
     assert cut > 5, cut
     assert states == {(1, ledger.ANSWERED, 4), (2, ledger.ANSWERED, 8)}, states
     return cut

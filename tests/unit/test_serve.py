@@ -256,7 +256,8 @@ def test_a_fleet_must_be_named(words, message, said, here):
 def test_a_run_under_way_keeps_its_store_to_itself(said):
     said(*FLEET, "--rounds", "1")
     with Store("s.sqlite") as store:
-        store.begin_run(StoredRun("other", 2.0, RUNNING, {"schedule": None, "algorithm": "fedsgd"}, {}))
+        first = next(run for run in store.runs())
+        store.begin_run(StoredRun("other", 2.0, RUNNING, {**first.asked, "schedule": None}, {}))
     code, told, _ = said(*FLEET, "--rounds", "2")
     assert (code, told["error"]) == (errors.USAGE, "s.sqlite holds another unfinished run, other")
     assert told["hint"] == "tern train --resume other"
