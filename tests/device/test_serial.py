@@ -61,12 +61,12 @@ class Poll:
 
 def with_a_stream(function):
     stream = Stream()
-    good = serial.select
-    serial.select = stream
+    good = serial.select, serial.ticks_ms
+    serial.select, serial.ticks_ms = stream, lambda: 0  # a busy machine takes no time from the link
     try:
         function(stream, Serial(stream, stream, stream, stream, False))
     finally:
-        serial.select = good
+        serial.select, serial.ticks_ms = good
 
 
 def coded(frame):
