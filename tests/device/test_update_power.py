@@ -1,5 +1,7 @@
 """Power cut at every write of an update: a program starts that works, the old one or the new, and nothing is lost."""
 
+import tern.entropy  # noqa: F401  # isort: skip  # at the top: from deep within it would take too much of the stack
+
 import flash_chip
 from update_rig import LOADER, board, files, load, package, provision, running, send, tree
 

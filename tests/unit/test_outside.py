@@ -230,7 +230,7 @@ def devices_of_a_folder(folder, board):
         thread.join()
 
 
-def test_a_driver_reaches_devices_in_another_way(tern, tmp_path, capsys):
+def test_a_driver_reaches_devices_in_another_way(outside, tern, tmp_path, capsys):
     store, board = tmp_path / "keys.sqlite", tmp_path / "board"
     policy = Policy(8_000_000, 8_000_000)
     provision_from(store, [board], datasets.held("iris"), 12, 1, policy)
