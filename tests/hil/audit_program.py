@@ -4,7 +4,7 @@ from array import array
 
 from tern.boards.this import this_board
 from tern.card import decode
-from tern.compat import micropython  # whose compiler knows ptr16 and ptr32 by itself
+from tern.compat import micropython, ptr16, ptr32
 from tern.sampler import sample
 
 _AT_ONCE = 256

@@ -23,6 +23,7 @@ def test_policies():
     for largest, budget, message in (
         ("3", "2", "--largest must be at most --budget"),
         ("2", "x", "budget x is not a number from"),
+        ("2", "3.00000001", "whole number"),
         ("2", "1e9", "budget 1e9 is not a number from 0.000001 to 1000"),
         ("2", "inf", "budget inf is not a number"),
         ("-1", "2", "largest -1 is not a number"),

@@ -275,11 +275,8 @@ def _fold(module: _Module, constants: Mapping[str, Constants]) -> str:
             ]
             if len(left) < len(statement.names):
                 edits.replace(statement, _import(statement, left))
-    for statement in ast.walk(module.tree):
-        if isinstance(statement, ast.Assign) and (
-            (statement in module.tree.body and _assigned(statement) in constants[module.name])
-            or (module.name == "tern.compat" and {ast.unparse(one) for one in statement.targets} <= COMPILED)
-        ):
+    for statement in module.tree.body:
+        if _assigned(statement) in constants[module.name]:
             edits.replace(statement, "pass")
     return edits.result()
 

@@ -232,6 +232,10 @@ def _most_records(count: int) -> int:
 def policy(largest: str, budget: str) -> Policy:
     """Read the policy from epsilons in decimal. Raises UsageError."""
     parsed = Policy(parse_epsilon(largest, option="--largest"), parse_epsilon(budget, MAX_BUDGET, "--budget"))
+    if Decimal(budget.strip()) * MICRO != parsed.budget:
+        raise UsageError(
+            f"--budget must be a whole number of millionths, not {budget!r}", hint="such as --budget 100"
+        )
     if parsed.largest > parsed.budget:
         raise UsageError(
             f"--largest must be at most --budget, the device's budget for life ({budget}), not {largest}",
