@@ -74,7 +74,7 @@ def make(parent, count=10_000, rounds=12, planned=20, **options):
     watcher = Watcher(status=watch)
     with Run.begin("fedsgd", options, where, name=NAME, parent=parent, watcher=watcher) as run:
         run.run()
-        directory, path = run.directory, run.place.store
+        directory, path = run.directory, run.files.store
     with Store(path) as store:
         store.add_devices({device: key_of(device) for device in range(1, count + 1)})
         store.save_state({"fleet_key": FLEET_KEY.hex()})

@@ -1,6 +1,6 @@
 """Algorithms on simulated fleets: what their tests share."""
 
-from ternhost.learn.base import ALGORITHMS, Audience
+from ternhost.learn.base import ALGORITHMS, Population
 from ternhost.reach.simulated.driver import SimulatedDriver
 from ternhost.run.options import Where
 from ternhost.run.run import Run
@@ -9,7 +9,7 @@ from ternhost.run.run import Run
 def begin(name, there=None, **options):
     """The algorithm of that name with these options, where so many clients are there."""
     cls = ALGORITHMS[name]
-    return cls(cls.Options(**options), Audience(clients=there))
+    return cls(cls.Options(**options), Population(clients=there))
 
 
 def fleet_of(algorithm, clients=None, seed=None):

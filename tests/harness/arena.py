@@ -26,7 +26,7 @@ from tern import coordinates, host_frames, ledger, storage, wire
 from tern.links import mqtt
 from ternhost.count.questions import decode_body, question_of
 from ternhost.count.rounds import COMPLETE, CohortCounts, RoundResult
-from ternhost.learn.base import Audience, Standing
+from ternhost.learn.base import Population, Standing
 from ternhost.learn.fedsgd import FedSGD
 from ternhost.privacy.accounting import Policy
 from ternhost.privacy.mechanisms import design
@@ -253,10 +253,10 @@ class Arena:
     def _rounds(self, store):
         # The model after each round, once more from the reports that the store holds, by the device library's own code.
         options = FedSGD.Options(dimension=D, card=CARD.hex(), k=K)
-        audience = Audience(
-            standing=Standing(self.rounds, self.rounds), devices=self.clients, knows_records=False
+        population = Population(
+            schedule=Schedule(self.rounds, self.rounds), devices=self.clients, knows_records=False
         )
-        algorithm = FedSGD(options, audience)
+        algorithm = FedSGD(options, population)
         chosen, symbols = array("H", bytes(2 * K)), array("H", bytes(2 * K))
         bodies = {asked.number: asked.cohorts[0].body for asked in store.rounds()}
         for number, _, reports in store.ended_rounds():

@@ -20,7 +20,7 @@ from ternhost import DeviceModel, datasets
 from ternhost.count.aggregator import Aggregator
 from ternhost.count.rounds import with_answers
 from ternhost.errors import OK, SHORT, DeviceError
-from ternhost.learn.base import ALGORITHMS, Audience
+from ternhost.learn.base import ALGORITHMS, Population
 from ternhost.privacy.accounting import Policy
 from ternhost.provision import keys
 from ternhost.provision.boards import board_directories, provision_fleet
@@ -403,7 +403,7 @@ def replay(store):
     store.save_run(stored.name, state=fresh)
     store._db.execute("UPDATE round SET ended = NULL")
     cls = ALGORITHMS.named(stored.asked["algorithm"])
-    algorithm = cls(cls.Options(**stored.asked["options"]), Audience(knows_records=False))
+    algorithm = cls(cls.Options(**stored.asked["options"]), Population(knows_records=False))
     aggregator = Aggregator(store)
     aggregator.resume(0.0)
     for result in sorted(aggregator.tick(0.0), key=lambda result: result.number):

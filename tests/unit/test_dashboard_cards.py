@@ -94,7 +94,7 @@ def test_what_a_symbol_stands_for_is_known_from_the_question_and_before(tmp_path
     made = ALGORITHMS.named(algorithm).Options(**options)
     with Run.begin(algorithm, made, Where(fleet="simulated:40"), parent=tmp_path, name="r") as run:
         run.run()
-        with Reader(run.place.store) as reader:
+        with Reader(run.files.store) as reader:
             now = reader.snapshot()
     assert {own.what for own in now.tallies} == {what}
     assert privacy._card(now, 0) == privacy._card(replace(now, tallies=()), 0)

@@ -71,7 +71,7 @@ def test_a_run_with_classes_tells_what_each_has_spent(tmp_path):
     made = ALGORITHMS.named("fedsgd").Options(reports=40, group=20, epsilons="0.5:0.5,1:0.5")
     with Run.begin("fedsgd", made, Where(fleet="simulated:40"), parent=tmp_path, name="r") as run:
         result = run.run()
-        with Reader(run.place.store) as reader:
+        with Reader(run.files.store) as reader:
             now = reader.snapshot()
     assert result["reports"] == 40
     assert sum(now.demanded.values()) == 40

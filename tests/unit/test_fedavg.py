@@ -15,7 +15,7 @@ from ternhost.count.rounds import COMPLETE, RoundResult
 from ternhost.datasets import synthetic
 from ternhost.errors import RefusedError, UsageError
 from ternhost.learn import fedavg, training
-from ternhost.learn.base import Audience, Standing
+from ternhost.learn.base import Population, Standing
 from ternhost.learn.designs import class_of
 from ternhost.learn.fedavg import CLIENTS, FINE, MODES, WEIGHTS, FedAvg, Options, combine
 from ternhost.privacy import certify
@@ -254,12 +254,12 @@ def test_modes(mode):
 def test_clients_that_nobody_has_counted():
     """Boards that others filled: as many as have a key in the store, or as --clients says."""
     with pytest.raises(UsageError, match="nobody knows how many clients") as caught:
-        FedAvg(Options(dataset="toy"), Audience(knows_records=False))
+        FedAvg(Options(dataset="toy"), Population(knows_records=False))
     assert "--clients" in caught.value.hint
     for options, devices in ((Options(dataset="toy"), 30), (Options(dataset="toy", clients=30), 0)):
-        algorithm = FedAvg(options, Audience(knows_records=False, devices=devices))
+        algorithm = FedAvg(options, Population(knows_records=False, devices=devices))
         assert (algorithm.clients, algorithm.times, algorithm.reports) == (30, 2, 60)
-    nobody_yet = Audience(knows_records=False, standing=Standing(rounds=7))
+    nobody_yet = Population(knows_records=False, schedule=Schedule(rounds=7))
     assert FedAvg(Options(dataset="toy"), nobody_yet).times == 7  # at most
 
 

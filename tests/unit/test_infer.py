@@ -13,7 +13,7 @@ from ternhost.cli import main
 from ternhost.count.rounds import COMPLETE, RoundResult
 from ternhost.errors import RefusedError, UsageError
 from ternhost.learn import softmax
-from ternhost.learn.base import Audience, Standing
+from ternhost.learn.base import Population, Standing
 from ternhost.learn.infer import Infer, Options
 from ternhost.run import costs
 
@@ -144,14 +144,14 @@ def test_a_round_without_a_report_is_no_result():
 
 
 def test_boards_that_hold_what_nobody_knows():
-    algorithm = Infer(Options(epsilon="8"), Audience(knows_records=False))
+    algorithm = Infer(Options(epsilon="8"), Population(knows_records=False))
     assert (algorithm.holdings, algorithm.clients, algorithm.reports) == (None, None, None)
     ((_, devices),) = algorithm.cohorts([3, 4, 9])
     assert list(devices) == [3, 4, 9]
 
 
 def test_a_served_fleet_is_evaluated_over_and_over():
-    algorithm = Infer(Options(epsilon="8"), Audience(standing=Standing(rounds=3), devices=75))
+    algorithm = Infer(Options(epsilon="8"), Population(schedule=Schedule(rounds=3), devices=75))
     assert (algorithm.rounds, algorithm.times) == (3, 3)
     assert 23_900_000 < costs.accounts(algorithm, None)[0].user_level <= 24_000_000
 

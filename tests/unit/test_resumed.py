@@ -9,7 +9,7 @@ from ternhost import datasets
 from ternhost.cli import main
 from ternhost.datasets import synthetic
 from ternhost.errors import InterruptedByUser, UsageError
-from ternhost.learn.base import ALGORITHMS, Audience, Standing
+from ternhost.learn.base import ALGORITHMS, Population, Standing
 from ternhost.learn.optimisers import OPTIMISERS
 from ternhost.reach.simulated.driver import SimulatedDriver
 from ternhost.run.options import Where
@@ -136,8 +136,8 @@ def test_a_served_fleet_goes_on_from_its_state_exactly(name, options):
     def serving():
         cls = ALGORITHMS[name]
         share = 1.0 if name in ("collect", "infer") else 0.25  # those ask everybody
-        audience = Audience(standing=Standing(rounds=9, share=share), devices=40)
-        return cls(cls.Options(**{"dataset": "toy"} | options), audience)
+        population = Population(schedule=Schedule(rounds=9, share=share), devices=40)
+        return cls(cls.Options(**{"dataset": "toy"} | options), population)
 
     def fleet():
         return SimulatedDriver(serving().holdings, 40, individual=serving().individual)
@@ -161,7 +161,7 @@ def test_a_served_fleet_without_an_end_is_never_done(name):
     cls = ALGORITHMS[name]
     options = {"dataset": "iris" if name == "infer" else "toy"}
     share = 1.0 if name in ("collect", "infer") else 0.5
-    algorithm = cls(cls.Options(**options), Audience(standing=Standing(share=share), devices=20))
+    algorithm = cls(cls.Options(**options), Population(schedule=Schedule(share=share), devices=20))
     driver = SimulatedDriver(algorithm.holdings, 20, individual=algorithm.individual)
     for _, _ in zip(range(12), rounds(algorithm, driver), strict=False):
         assert not algorithm.done

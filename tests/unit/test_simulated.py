@@ -20,7 +20,7 @@ from ternhost.learn import softmax
 from ternhost.privacy.mechanisms import design
 from ternhost.reach import fleet
 from ternhost.reach.driver import Terms
-from ternhost.reach.fleet import Setting
+from ternhost.reach.fleet import RunContext
 from ternhost.reach.simulated.driver import SimulatedDriver, count, lanes_at_a_time
 
 
@@ -247,10 +247,10 @@ def test_names_of_fleets(tmp_path):
     )
     assert not kind.provisions
     assert not kind.may_move
-    setting = Setting(
+    context = RunContext(
         store=None, directory=tmp_path, run="r", terms=Terms(), warn=print, holdings=Holdings(RECORDS, np.arange(9))
     )  # fmt: skip
-    assert kind.driver(setting).devices == range(1, 1_000_001)
+    assert kind.driver(context).devices == range(1, 1_000_001)
     for name in (
         "simulated",
         "simulated:",

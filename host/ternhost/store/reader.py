@@ -348,15 +348,14 @@ def _run(name: str, row: tuple[Any, ...]) -> RunView:
     began, status, text, *state = row
     asked = json.loads(text)
     now = dict(zip(_STATE, state, strict=True))
-    where: Mapping[str, Any] = asked["where"]
     return RunView(
         name=name,
         began=began,
         status=status,
         algorithm=asked["algorithm"],
-        fleet=where["fleet"],
-        options={**asked["options"], **where},
-        schedule=asked.get("schedule"),
+        fleet=asked["fleet"],
+        options={**asked["learning"], "budget": asked.get("budget")},
+        schedule=asked["schedule"],
         references=asked.get("references") or {},
         rounds=now["rounds"] or 0,
         reports=now["reports"] or 0,

@@ -46,9 +46,7 @@ def page(result: Mapping[str, Any]) -> Page:
             "an earlier version of tern made this result: it does not say what is drawn today",
             hint="draw it with that version, or run it again",
         )
-    options: Mapping[str, Any] = result["options"]
-    model = _MODELS.get(options["model"], options["model"])
-    title = f"{options['dataset']}, {model}, {result['mechanism']}"
+    title = f"{result['options']['dataset']}, {_MODELS[result['model']]}, {result['mechanism']}"
     prediction = "the sign of the sum of weight times feature"
     if result.get("labels"):
         prediction = "the class with the largest sum of its weights times features"
@@ -215,7 +213,7 @@ def _settings(result: Mapping[str, Any]) -> list[Row]:
     rows: list[Row] = [
         ("algorithm", str(result["algorithm"]), "how the model is learnt"),
         ("data set", str(options["dataset"]), "what the clients hold"),
-        ("model", str(options["model"]), _MODELS.get(options["model"], "")),
+        ("model", str(result["model"]), _MODELS[result["model"]]),
         ("mechanism", str(result["mechanism"]), f"card {result['card_hash']}, {result['levels']} outputs"),
         (
             "epsilon",
@@ -234,8 +232,8 @@ def _settings(result: Mapping[str, Any]) -> list[Row]:
         rows.append(
             ("range", str(options["range"]), f"values reached to {reached}: scaled by that, and clipped")
         )
-    if "group" in options:
-        rows.append(("group", f"{options['group']:,}", "clients asked in a round"))
+    if "group" in result:
+        rows.append(("group", f"{result['group']:,}", "clients asked in a round"))
     return [*rows, *common_settings(result)]
 
 
