@@ -126,7 +126,7 @@ def run(args: argparse.Namespace) -> int:
         return OK
     if not args.no_report:
         result |= results.draw(result)
-    return running.told(args, result)
+    return running.print_run(args, result)
 
 
 def _shown(args: argparse.Namespace, run: Path) -> contextlib.AbstractContextManager[None]:
@@ -136,16 +136,16 @@ def _shown(args: argparse.Namespace, run: Path) -> contextlib.AbstractContextMan
 
 
 def _print_json() -> Callable[[Status], None]:
-    told = -_PROGRESS_EVERY
+    printed = -_PROGRESS_EVERY
 
     def tell(status: Status) -> None:
-        nonlocal told
+        nonlocal printed
         if status.event != PROGRESS:
-            told = -_PROGRESS_EVERY
-        elif time.monotonic() - told < _PROGRESS_EVERY:
+            printed = -_PROGRESS_EVERY
+        elif time.monotonic() - printed < _PROGRESS_EVERY:
             return
         else:
-            told = time.monotonic()
+            printed = time.monotonic()
         print(json.dumps(asdict(status)), flush=True)
 
     return tell

@@ -46,7 +46,7 @@ _MOST_COORDINATES = 40  # in the picture of a gradient
 
 
 def page(result: Mapping[str, Any]) -> Page:
-    """What there is to see of it."""
+    """The page of its result."""
     title = f"{result['options']['dataset']}, {_MODELS[result['model']]}, {result['mechanism']}"
     prediction = "the sign of the sum of weight times feature"
     if result.get("labels"):
