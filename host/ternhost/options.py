@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
 from ternhost.errors import UsageError
@@ -91,6 +91,11 @@ def options_of(cls: Any) -> list[Option]:
 def names_of(cls: Any) -> set[str]:
     """Their names."""
     return {each.name for each in options_of(cls)}
+
+
+def values_of(options: Any) -> dict[str, Any]:
+    """Their values, with those that follow from others where they were left out: its `derived`, if it has them."""
+    return asdict(options) | getattr(options, "derived", {})
 
 
 def flag(name: str) -> str:

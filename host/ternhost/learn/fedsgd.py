@@ -74,6 +74,10 @@ class GroupOptions(LearningOptions):
         """Devices in a round of a planned run."""
         return self.group or min(max(_GROUP, -(-self.reports // _ROUNDS)), self.reports)
 
+    @property
+    def derived(self) -> dict[str, Any]:
+        return super().derived | {"group": self.group_size}
+
 
 @dataclass(frozen=True)
 class Options(Mechanised, GroupOptions):
@@ -217,7 +221,7 @@ class FedSGD(Learning):
 
     def result(self, history: Sequence[dict[str, Any]]) -> dict[str, Any]:
         taus = Counter(f"{entry['tau']:g}" for entry in history)
-        return {**super().result(history), "group": self._group, "tau": self._tau, "taus": dict(taus)}
+        return {**super().result(history), "tau": self._tau, "taus": dict(taus)}
 
     @classmethod
     def summary(cls, result: Mapping[str, Any]) -> list[str]:

@@ -83,6 +83,10 @@ class LearningOptions(Budgeted):
         task = CLASSIFICATION if self.dimension is not None else datasets.task_of(self.dataset)
         return self.model or SUITED[task]
 
+    @property
+    def derived(self) -> dict[str, Any]:
+        return {"model": self.model_name}
+
 
 class Learning(Learner):
     """The base of algorithms that learn a linear model by rounds: `_trainer` has it."""
@@ -197,7 +201,6 @@ class Learning(Learner):
             "stopped": self._trainer.stopped,
             "optimiser": self._trainer.plan.optimiser,
             "learning_rate": self._trainer.rate,  # of the last round
-            "model": self.model,
             "levels": design.card.symbols,
             "k": design.k,
             "d": self.d,

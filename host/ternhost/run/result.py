@@ -62,7 +62,7 @@ def load(run: str | Path, parent: Path) -> dict[str, Any]:
                 result = json.loads(path.read_text())
                 if not isinstance(result, dict) or "algorithm" not in result:
                     raise ValueError("it names no algorithm")
-                if "last_gradient" in result and "model" not in result:
+                if result.get("measure") and "measures" not in result:
                     raise ValueError("an earlier version of tern made it; run it again")
             except OSError as error:
                 raise StorageError(f"{path} cannot be read: {error.strerror}") from error

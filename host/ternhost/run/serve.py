@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection
 from dataclasses import asdict, replace
 from pathlib import Path
 
 from ternhost.errors import UsageError
-from ternhost.options import flag
+from ternhost.options import flag, values_of
 from ternhost.reach import fleet
 from ternhost.reach.driver import Terms
 from ternhost.run.begin import going_on, moved, store_path
@@ -101,12 +100,10 @@ def _check_the_same(
         raise UsageError(
             f"this store holds a run of {stored['algorithm']}, not of {options.algorithm}", hint=hint
         )
-    now = json.loads(json.dumps(asdict(options.learning)))  # as they come out of a store
-    for name, value in now.items():
-        if (named is None or name in named) and stored["learning"].get(name) != value:
-            raise UsageError(
-                f"the run {last.name} has {flag(name)} {stored['learning'].get(name)}, not {value}", hint=hint
-            )
+    kept = values_of(RunOptions.stored(stored).learning)
+    for name, value in values_of(options.learning).items():
+        if (named is None or name in named) and kept.get(name) != value:
+            raise UsageError(f"the run {last.name} has {flag(name)} {kept.get(name)}, not {value}", hint=hint)
     if options.fleet != stored["fleet"]:
         moved(stored["fleet"], options.fleet)
     for other in store.runs():
