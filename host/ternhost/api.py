@@ -16,10 +16,10 @@ import numpy.typing as npt
 from ternhost import extras
 from ternhost.errors import UsageError
 from ternhost.learn.base import ALGORITHMS, Learner, algorithms_of
+from ternhost.learn.schedule import Terms
 from ternhost.options import Option, options_of
 from ternhost.privacy import cards, mechanisms
 from ternhost.privacy.mechanisms import Design
-from ternhost.reach.driver import Terms
 from ternhost.run import directory as places
 from ternhost.run import result as results
 from ternhost.run.device_model import DeviceModel

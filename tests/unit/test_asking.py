@@ -8,12 +8,13 @@ from tern import wire
 from ternhost.count.aggregator import Aggregator
 from ternhost.count.questions import Question
 from ternhost.count.rounds import Refusal, RoundResult
+from ternhost.learn.schedule import Terms
 from ternhost.privacy import mechanisms
 from ternhost.provision import keys
 from ternhost.reach.broker.asking import Asking
 from ternhost.reach.broker.link import Said
 from ternhost.reach.broker.roster import BoardRoster
-from ternhost.reach.driver import Terms, explain
+from ternhost.reach.driver import explain
 from ternhost.store.store import Store
 
 HONEST = range(2, 20)

@@ -13,9 +13,8 @@ from ternhost.cli.progress import ProgressPrinter
 from ternhost.command import add_command, print_result
 from ternhost.errors import UsageError
 from ternhost.learn.base import ALGORITHMS, Learner, algorithms_of
-from ternhost.learn.schedule import Schedule
+from ternhost.learn.schedule import Schedule, Terms
 from ternhost.privacy import mechanisms
-from ternhost.reach.driver import Terms
 from ternhost.run import result as results
 from ternhost.run.options import RunOptions, default_fleet
 from ternhost.run.plugins import learner_of

@@ -18,8 +18,7 @@ from ternhost.cli import running
 from ternhost.command import add_command, print_result
 from ternhost.errors import OK, UsageError
 from ternhost.learn.base import ALGORITHMS
-from ternhost.learn.schedule import Schedule
-from ternhost.reach.driver import Terms
+from ternhost.learn.schedule import Schedule, Terms
 from ternhost.run import result as results
 from ternhost.run.options import RunOptions
 from ternhost.run.serve import serve

@@ -7,9 +7,9 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from ternhost.errors import UsageError
+from ternhost.learn.schedule import Terms
 from ternhost.options import flag, values_of
 from ternhost.reach import fleet
-from ternhost.reach.driver import Terms
 from ternhost.run.begin import going_on, moved, store_path
 from ternhost.run.directory import RunFiles, directory_of
 from ternhost.run.options import RunOptions
