@@ -347,14 +347,15 @@ static int write_file(const char *name, const u8 *data, size_t n) {         /* d
 static void load_board(void) {
     size_t n;
     u8 *f = read_file("fleet.bin", &n);
-    int second = f && n == 50 && !memcmp(f, "TFL2", 4), damaged = f && !second && !(n == 44 && !memcmp(f, "TFL1", 4));
+    int damaged = f && (n != 50 || memcmp(f, "TFL2", 4));
     if (f && !damaged) {
         fleet.present = 1;
         memcpy(fleet.key, f + 4, 32);
         fleet.pause = get32(f + 36);
         fleet.slot = get16(f + 40);
         fleet.ahead = get16(f + 42);
-        if (second) { fleet.epoch = get32(f + 44); fleet.records = get16(f + 48); }
+        fleet.epoch = get32(f + 44);
+        fleet.records = get16(f + 48);
         damaged = fleet.pause > 86400 || fleet.ahead < 1 || fleet.ahead > 1000;
     }
     free(f);
@@ -407,16 +408,14 @@ static u32 crc32(const u8 *p, size_t n) {
 
 static int decode_ledger(struct ledger *l, const u8 *f, size_t size) {
     static const u8 none[32];
-    u8 digest[32];
-    int old = size >= 60 && !memcmp(f, "TLG1", 4), check = old ? 8 : 4;
-    if (!old && (size < 56 || memcmp(f, "TLG2", 4))) return 0;
+    u8 check[4];
+    if (size < 56 || memcmp(f, "TLG2", 4)) return 0;
     *l = (struct ledger){get32(f + 4), get32(f + 8), get32(f + 12), {0}, f[48], get16(f + 50), {0}};
-    int idle = l->state == IDLE, reserved = old ? 3 : RESERVED, answered = old ? 2 : ANSWERED, asked = memcmp(f + 16, none, 32) != 0;
-    if (size < 52u + l->n + check || l->budget > 1000000000 || l->spent > l->budget || l->last > LAST_ROUND || l->state > reserved || f[49]) return 0;
-    if (old) hash(digest, f, 52 + l->n, "", 0); else put32(digest, crc32(f, 52 + l->n));
-    if (!same(digest, f + 52 + l->n, check) || (l->spent == 0) != idle || (l->last == 0 ? !idle : idle && old)) return 0;
-    if (((idle || l->state == reserved) && asked) || (l->state == answered ? l->n < 18 || l->n > 273 : l->n)) return 0;
-    if (old && !idle) { l->state = RESERVED; l->n = 0; return 1; }          /* of protocol 1: every round so far is over */
+    int idle = l->state == IDLE, asked = memcmp(f + 16, none, 32) != 0;
+    if (size < 56u + l->n || l->budget > 1000000000 || l->spent > l->budget || l->last > LAST_ROUND || l->state > RESERVED || f[49]) return 0;
+    put32(check, crc32(f, 52 + l->n));
+    if (!same(check, f + 52 + l->n, 4) || (l->spent == 0) != idle || (l->last == 0 && !idle)) return 0;
+    if ((l->state != ANSWERED && asked) || (l->state == ANSWERED ? l->n < 18 || l->n > 273 : l->n)) return 0;
     memcpy(l->question, f + 16, 32);
     memcpy(l->report, f + 52, l->n);
     return 1;
