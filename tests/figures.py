@@ -17,7 +17,7 @@ from terntools.bench import latency, subjects
 from terntools.boards import mpy
 
 KEPT = mpy.FIRMWARE / "figures.json"
-_NO_PART = ("streams",)  # of any board's
+_NO_PART = ("bench", "host_frames", "streams")  # of any board's
 
 
 def sizes_by_board() -> dict[str, dict[str, int]]:

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tern import __version__, bench, frames, host_frames, wire
+from tern import __version__, frames, host_frames, wire
 from tern.model import decode_model
 
 keys = st.binary(min_size=wire.KEY_BYTES, max_size=wire.KEY_BYTES)
@@ -205,15 +205,13 @@ DECODERS = {
     "hello": lambda frame, key: host_frames.Hello(frame),
     "round": lambda frame, key: frames.Round().decode(frame),
     "report": lambda frame, key: host_frames.decode_report(frame, key, 5, 3, array("H", bytes(10))),
-    "bench_request": lambda frame, key: bench.decode_bench_request(frame),
-    "bench": lambda frame, key: host_frames.decode_bench(frame),
     "error": lambda frame, key: host_frames.decode_error(frame, key),
     "reports": lambda frame, key: host_frames.reports_of(frame),
     "model": lambda frame, key: decode_model(frame, key),
     "address": lambda frame, key: frames.address(frame),
 }
 TYPES = [
-    wire.HELLO_REQUEST, wire.ROUND, wire.BENCH_REQUEST, wire.MODEL, wire.FLEET_KEY, wire.HELLO, wire.REPORT, wire.BENCH,
+    wire.HELLO_REQUEST, wire.ROUND, wire.MODEL, wire.FLEET_KEY, wire.HELLO, wire.REPORT,
     wire.ERROR, wire.REPORTS,
 ]  # fmt: skip
 
@@ -225,13 +223,6 @@ def test_decoders_raise_nothing_but_frame_errors(name: str, kind: int, body: byt
     for frame in (data + frames.tag(b"", data), memoryview(data), b""):
         with contextlib.suppress(frames.FrameError):
             DECODERS[name](frame, b"")
-
-
-@given(st.lists(u32, min_size=1, max_size=wire.MAX_REPEATS), u32, st.integers(0, 255), u32, u32, u32)
-def test_bench_comes_back(times: list[int], nonce: int, case: int, units: int, used: int, free: int) -> None:
-    out = bytearray(wire.MAX_FRAME)
-    n = bench.encode_bench(out, nonce, case, units, times, used, free)
-    assert host_frames.decode_bench(bytes(out[:n])) == (nonce, case, units, tuple(times), used, free)
 
 
 @given(keys, u32, u32, st.integers(0, 255), u32)
@@ -320,8 +311,6 @@ def test_layouts_have_the_sizes_of_the_specification() -> None:
         wire.ROUND_FIELDS: 25,
         wire.REPORT_FIELDS: 8,
         wire.REPORTS_FIELDS: 6,
-        wire.BENCH_REQUEST_FIELDS: 9,
-        wire.BENCH_FIELDS: 10,
         wire.MODEL_FIELDS: 13,
         wire.FLEET_KEY_FIELDS: 40,
         wire.ERROR_FIELDS: 13,

@@ -256,7 +256,7 @@ def add_parser(subparsers: Any) -> None:
         subparsers,
         "deploy",
         "install or update the device library on a board",
-        "tern deploy a0\ntern deploy a0 --with bench\ntern deploy a0 --main my_program.py\n"
+        "tern deploy a0\ntern deploy a0 --with local\ntern deploy a0 --main my_program.py\n"
         "tern deploy socket://127.0.0.1:7777 --json",
     )
     parser.add_argument("board", metavar="BOARD", help=devices.NAMES)
@@ -267,8 +267,8 @@ def add_parser(subparsers: Any) -> None:
         action="append",
         default=[],
         choices=mpy.CHOICES,
-        help=f"add a module to those of the client, with what belongs to it: {', '.join(mpy.CHOICES)} "
-        "(`tern device bench` needs bench); modules that were added before stay",
+        help=f"add a module to those of the client, with what belongs to it: {', '.join(mpy.CHOICES)}; "
+        "modules that were added before stay",
     )
     parser.add_argument(
         "--main",
