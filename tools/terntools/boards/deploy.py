@@ -198,12 +198,14 @@ def apply(repl: Repl, changes: Changes, progress: Progress | None = None) -> Non
 
 
 def install(repl: Repl, machine: Machine, changes: Changes, progress: Progress | None = None) -> None:
-    """Make the changes on a board that computes what it must: before them its compiler is tried, after them the code.
+    """Make the changes on a board that computes what it must: before them (if any) its compiler is tried, after them
+    the code.
 
     main.py is away until the library was found right: even if this is interrupted, no wrong report is ever sent. Raises
     MiscompiledError: for the compiler with nothing changed. The board is at its prompt in the end, with a fresh heap.
     """
-    self_check.require_compiler(repl, machine.processor)
+    if changes:
+        self_check.require_compiler(repl, machine.processor)
     repl.remove(MAIN)
     apply(repl, changes.without(MAIN), progress)
     self_check.require_library(repl)
