@@ -15,12 +15,12 @@ from typing import Any
 
 from tern import host_frames
 from ternhost import errors
-from ternhost.command import add_command, print_result
+from ternhost.command import print_result
 from ternhost.errors import DeviceError, TernError, UsageError
 from ternhost.reach.links import open_link
 from terntools.boards import devices, modules, mpy, self_check
 from terntools.boards.repl import Repl
-from terntools.terminal import Bar
+from terntools.terminal import Bar, command, option
 
 Progress = Callable[[int, int], None]  # bytes, of bytes
 
@@ -254,41 +254,31 @@ def _why(port: str) -> str:
 
 
 def add_parser(subparsers: Any) -> None:
-    parser = add_command(
+    parser = command(
         subparsers,
         "deploy",
         "install or update the device library on a board",
         "tern deploy a0\ntern deploy a0 --with local\ntern deploy a0 --main my_program.py\n"
         "tern deploy socket://127.0.0.1:7777 --json",
+        _run,
     )
     parser.add_argument("board", metavar="BOARD", help=devices.NAMES)
-    parser.add_argument(
-        "--with",
-        dest="more",
-        metavar="MODULE",
-        action="append",
-        default=[],
-        choices=mpy.CHOICES,
-        help=f"add a module to those of the client, with what belongs to it: {', '.join(mpy.CHOICES)}; "
-        "modules that were added before stay",
-    )
-    parser.add_argument(
-        "--main",
-        metavar="FILE",
-        help="put this program on it as main.py, with the modules that it imports (default: tern's own main.py, "
-        "which serves the host and does nothing else)",
+    added = f"add a module to the client's, with its own: {', '.join(mpy.CHOICES)}; those added before stay"
+    option(parser, "--with MODULE...", added, choices=mpy.CHOICES, dest="more")
+    option(
+        parser,
+        "--main FILE",
+        "program to run as main.py, with its imports (default: one that only serves the host)",
     )
     add_options(parser)
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
-    parser.set_defaults(func=_run)
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """The options that `tern up` has as well."""
-    parser.add_argument(
+    option(
+        parser,
         "--whole",
-        action="store_true",
-        help="put every module on it, with line numbers: for programs of your own, and to see where one fails",
+        "install every module, with line numbers: for your own programs and their tracebacks",
     )
 
 
