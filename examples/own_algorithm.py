@@ -18,7 +18,7 @@ from ternhost.count import estimate
 from ternhost.count.questions import Question
 from ternhost.count.rounds import RoundResult
 from ternhost.datasets import Holdings
-from ternhost.learn.base import ALGORITHMS, Population, Cohort, Learner, take
+from ternhost.learn.base import ALGORITHMS, Cohort, Learner, Population, take
 from ternhost.learn.designs import Budgeted, Mechanised, by_class
 from ternhost.options import option, require
 

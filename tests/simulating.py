@@ -2,7 +2,7 @@
 
 from ternhost.learn.base import ALGORITHMS, Population
 from ternhost.reach.simulated.driver import SimulatedDriver
-from ternhost.run.options import Where
+from ternhost.run.options import RunOptions
 from ternhost.run.run import Run
 
 
@@ -49,6 +49,6 @@ def run(name, fleet, watcher=None, where=None, **options):
     """The result of a whole run below the present directory."""
     cls = ALGORITHMS[name]
     with Run.begin(
-        name, cls.Options(**options), Where(fleet=fleet, **(where or {})), watcher=watcher
+        RunOptions(name, cls.Options(**options), fleet, **(where or {})), watcher=watcher
     ) as going:
         return going.run()

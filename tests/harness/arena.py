@@ -27,8 +27,9 @@ from tern import coordinates, host_frames, ledger, storage, wire
 from tern.links import mqtt
 from ternhost.count.questions import decode_body, question_of
 from ternhost.count.rounds import COMPLETE, CohortCounts, RoundResult
-from ternhost.learn.base import Population, Standing
+from ternhost.learn.base import Population
 from ternhost.learn.fedsgd import FedSGD
+from ternhost.learn.schedule import Schedule
 from ternhost.privacy.accounting import Policy
 from ternhost.privacy.mechanisms import design
 from ternhost.provision import keys
@@ -256,9 +257,7 @@ class Arena:
     def _rounds(self, store):
         # The model after each round, once more from the reports that the store holds, by the device library's own code.
         options = FedSGD.Options(dimension=D, card=CARD.hex(), k=K)
-        population = Population(
-            schedule=Schedule(self.rounds, self.rounds), devices=self.clients, knows_records=False
-        )
+        population = Population(schedule=Schedule(self.rounds), devices=self.clients, knows_records=False)
         algorithm = FedSGD(options, population)
         chosen, symbols = array("H", bytes(2 * K)), array("H", bytes(2 * K))
         bodies = {asked.number: asked.cohorts[0].body for asked in store.rounds()}

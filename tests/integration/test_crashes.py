@@ -139,7 +139,7 @@ def replay(run):
     from ternhost.learn.fedsgd import FedSGD
 
     with Store(run / store_file.NAME) as store:
-        options = FedSGD.Options(**store.run(run.name).asked["options"])
+        options = FedSGD.Options(**store.run(run.name).asked["learning"])
         algorithm = FedSGD(options, Population(most=1000))
         store._db.execute("UPDATE round SET ended = NULL")
         aggregator = Aggregator(store)

@@ -404,7 +404,7 @@ def replay(store):
     store.save_run(stored.name, state=fresh)
     store._db.execute("UPDATE round SET ended = NULL")
     cls = ALGORITHMS.named(stored.asked["algorithm"])
-    algorithm = cls(cls.Options(**stored.asked["options"]), Population(knows_records=False))
+    algorithm = cls(cls.Options(**stored.asked["learning"]), Population(knows_records=False))
     aggregator = Aggregator(store)
     aggregator.resume(0.0)
     for result in sorted(aggregator.tick(0.0), key=lambda result: result.number):

@@ -18,7 +18,7 @@ from ternhost.learn.base import Population
 from ternhost.learn.fedavg import FedAvg
 from ternhost.learn.fedsgd import FedSGD
 from ternhost.learn.optimisers import OPTIMISERS
-from ternhost.run.options import Where
+from ternhost.run.options import RunOptions
 from ternhost.run.run import Run
 
 SMALL = {
@@ -106,10 +106,10 @@ def test_runs_and_seeds_that_cannot_be() -> None:
 def test_an_experiment_learns_what_a_run_learns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     asked = FedSGD.Options(dataset="breast-cancer", reports=400, group=50, epsilon="4", k=1, seed=3)
-    with Run.begin("fedsgd", asked, Where(fleet="simulated:400")) as run:
+    with Run.begin(RunOptions("fedsgd", asked, "simulated:400")) as run:
         learned = run.run()["weights"]
     own = rounds.sgd(datasets.load("breast-cancer"), 400, 3, epsilon="4", k=1)
-    assert (own.options.group, own.rounds) == (4, rounds.GROUPS)
+    assert (own.options.group_size, own.rounds) == (4, rounds.GROUPS)
     own = FedSGD(asked, Population(clients=400))
     assert len(list(rounds.rounds(own, rounds.fleet_of(own, 3)))) == 8
     assert own.weights.tolist() == learned

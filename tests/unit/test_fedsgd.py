@@ -15,9 +15,10 @@ from ternhost.count.rounds import COMPLETE, CohortCounts, RoundResult
 from ternhost.datasets import CLASSIFICATION, REGRESSION, Dataset, held_out, to_fixed
 from ternhost.errors import UsageError
 from ternhost.learn import judging, training
-from ternhost.learn.base import Population, Standing
+from ternhost.learn.base import Population
 from ternhost.learn.fedsgd import FedSGD, Options
 from ternhost.learn.optimum import optimum
+from ternhost.learn.schedule import Schedule
 from ternhost.options import check_named
 from ternhost.privacy import certify
 
@@ -95,9 +96,9 @@ def test_more_clients_than_records_hold_them_again(monkeypatch):
 
 
 def test_a_group_is_no_larger_than_the_run():
-    assert Options().group == 500
-    assert Options(reports=100).group == 100
-    assert Options(reports=100, group=20).group == 20
+    assert Options().group_size == 500
+    assert Options(reports=100).group_size == 100
+    assert Options(reports=100, group=20).group_size == 20
     with pytest.raises(UsageError, match="--group must be 1 to 100"):
         Options(reports=100, group=101)
 
@@ -117,9 +118,9 @@ def test_a_standing_fleet_is_asked_by_turns_a_share_at_a_time(monkeypatch):
 
 def test_a_standing_fleet_without_an_end_goes_on_and_takes_new_devices_in(monkeypatch):
     toy(monkeypatch, synthetic(CLASSIFICATION, 400)[0])
-    standing = Schedule(horizon=50, share=0.5)
-    algorithm = FedSGD(Options(epsilon="4"), Population(standing=standing, devices=20))
-    fifty = FedSGD(Options(epsilon="4"), Population(schedule=Schedule(50, 50, 0.5), devices=20))
+    schedule = Schedule(horizon=50, share=0.5)
+    algorithm = FedSGD(Options(epsilon="4"), Population(schedule=schedule, devices=20))
+    fifty = FedSGD(Options(epsilon="4"), Population(schedule=Schedule(50, share=0.5), devices=20))
     assert algorithm._trainer.plan.learning_rate == fifty._trainer.plan.learning_rate
     asked = []
     for clients in (20, 20, 30, 30):
@@ -134,7 +135,7 @@ def test_a_standing_fleet_without_an_end_goes_on_and_takes_new_devices_in(monkey
 
 @pytest.mark.parametrize("wrong", [{"rounds": 0}, {"horizon": 0}, {"share": 0.0}, {"share": 1.1}])
 def test_a_schedule_that_makes_no_sense(wrong):
-    with pytest.raises(UsageError, match="served fleet needs"):
+    with pytest.raises(UsageError, match="must be"):
         Schedule(**wrong)
 
 
@@ -211,11 +212,9 @@ def test_a_result_says_how_sure_it_is_and_what_it_is_beside(dataset, model):
 
 
 def test_the_model_follows_from_the_labels_unless_it_is_named():
-    assert begin("fedsgd", 300, dataset="diabetes", reports=300).options.model == "linear"
-    assert begin("fedsgd", 300, dataset="breast-cancer", reports=300).options.model == "logistic"
-    assert (
-        begin("fedsgd", 300, dataset="breast-cancer", model="linear", reports=300).options.model == "linear"
-    )
+    assert begin("fedsgd", 300, dataset="diabetes", reports=300).model == "linear"
+    assert begin("fedsgd", 300, dataset="breast-cancer", reports=300).model == "logistic"
+    assert begin("fedsgd", 300, dataset="breast-cancer", model="linear", reports=300).model == "linear"
     with pytest.raises(
         UsageError, match="logistic model tells classes, and the labels of diabetes are numbers"
     ):

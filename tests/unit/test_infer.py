@@ -13,8 +13,9 @@ from ternhost.cli import main
 from ternhost.count.rounds import COMPLETE, RoundResult
 from ternhost.errors import RefusedError, UsageError
 from ternhost.learn import softmax
-from ternhost.learn.base import Population, Standing
+from ternhost.learn.base import Population
 from ternhost.learn.infer import Infer, Options
+from ternhost.learn.schedule import Schedule
 from ternhost.run import costs
 
 pytestmark = pytest.mark.usefixtures("here")
@@ -161,8 +162,8 @@ def test_a_served_fleet_is_evaluated_over_and_over():
     [
         ({"held_out": 1.0}, "--held-out must be above 0 and below 1"),
         ({"epsilon": "21"}, "epsilon"),
-        ({"laplace_eval_eps": "11"}, "protects nothing"),
-        ({"eval_type": "F1"}, "eval_type"),
+        ({"laplace_eval_eps": "11"}, "at most 10, half of the true epsilon"),
+        ({"eval_type": "F1"}, "--eval-type must be NOT_EVAL or"),
         ({"cluster_client_num": 1}, "--cluster-client-num must be 2 or more"),
         ({"cluster_client_num": -3}, "--cluster-client-num must be 2 or more"),
         ({"seed": -1}, "--seed must be 0 or more"),

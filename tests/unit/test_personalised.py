@@ -20,7 +20,7 @@ from ternhost.learn.designs import class_of
 from ternhost.privacy.mechanisms import design
 from ternhost.reach.simulated.driver import SimulatedDriver
 from ternhost.run import costs
-from ternhost.run.directory import Place
+from ternhost.run.directory import RunFiles
 from ternhost.run.result import whole
 
 EPSILONS = "1:0.5,2:0.3,4:0.2"
@@ -94,7 +94,9 @@ def test_each_class_pays_its_own_epsilon(name):
 def test_a_result_says_what_it_costs_the_class_that_pays_most(name):
     algorithm = finished(begin(name, 1000, epsilons=EPSILONS, **SMALL[name]))
     state = dict.fromkeys(("reports", "asked", "refusals", "missing", "rounds", "seconds", "spent_before"), 1)
-    result = whole(algorithm, Place(Path(), Path(), "a"), {}, state, costs.accounts(algorithm, None), [], [])
+    result = whole(
+        algorithm, RunFiles(Path(), Path(), "a"), {}, state, costs.accounts(algorithm, None), [], []
+    )
     assert json.loads(json.dumps(result))["epsilon_per_client"] == max(costs.costs(algorithm)) / 1e6
 
 

@@ -11,7 +11,7 @@ from ternhost.errors import UsageError
 from ternhost.learn import training
 from ternhost.learn.optimisers import OPTIMISERS
 from ternhost.learn.parameters import LARGEST_WEIGHT
-from ternhost.learn.training import TrainingPlan, Trainer
+from ternhost.learn.training import Trainer, TrainingPlan
 
 
 def settings(**changes):

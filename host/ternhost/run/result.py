@@ -62,6 +62,8 @@ def load(run: str | Path, parent: Path) -> dict[str, Any]:
                 found = json.loads(path.read_text())
                 if not isinstance(found, dict) or "algorithm" not in found:
                     raise ValueError("it names no algorithm")
+                if "weights" in found and "model" not in found:
+                    raise ValueError("an earlier version of tern made it; run it again")
             except OSError as error:
                 raise StorageError(f"{path} cannot be read: {error.strerror}") from error
             except ValueError as error:
