@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import argparse
 import ast
+import contextlib
 import hashlib
 import json
-import tempfile
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
@@ -63,7 +63,7 @@ class TooOldError(UsageError):
 
 @dataclass(frozen=True)
 class Machine:
-    """The board that files are made for: processor as mpy-cross calls it, sys.platform, and its description."""
+    """The board that gets the files: processor as mpy-cross calls it, sys.platform, and its description."""
 
     processor: str
     platform: str
@@ -75,7 +75,7 @@ class Machine:
     @classmethod
     def of(cls, repl: Repl) -> Machine:
         """Ask the board. Raises TooOldError."""
-        said = repl.run(
+        answer = repl.run(
             "import sys, json\n"
             "try:\n import network\n _n = True\n"
             "except ImportError:\n _n = False\n"
@@ -85,7 +85,7 @@ class Machine:
             "_m = getattr(_i, '_machine', '')\n"
             "print(json.dumps([getattr(_i, '_mpy', 0), sys.platform, _m, list(_i[1][:3]), _n, _a]))"
         )
-        code, platform, description, version, network, aes = json.loads(said)
+        code, platform, description, version, network, aes = json.loads(answer)
         processor = _PROCESSORS[code >> 10 & 15] if code >> 10 & 15 < len(_PROCESSORS) else None
         if (code & 0xFF, code >> 8 & 3) != (_MPY_VERSION, _NATIVE_VERSION) or processor is None:
             raise TooOldError(
@@ -118,9 +118,8 @@ class Changes:
 
     def lines(self) -> list[str]:
         """For people, a line each."""
-        return [f"write  {path}  {len(data):,} bytes" for path, data in self.write.items()] + [
-            f"remove {path}" for path in self.remove
-        ]
+        written = [f"write  {path}  {len(data):,} bytes" for path, data in self.write.items()]
+        return written + [f"remove {path}" for path in self.remove]
 
 
 def read_file(path: str | Path) -> bytes:
@@ -151,19 +150,13 @@ def library_files(
     whole: every module that it can use, with line numbers for tracebacks. more: modules beside those of its client, out
     of mpy.CHOICES. program: the user's main.py, with the modules that it imports; None: tern's own.
     """
-    with tempfile.TemporaryDirectory(prefix="tern-deploy-") as folder:
-        board = mpy.Board(machine.processor, machine.platform, machine.network, machine.aes)
-        mpy.compile_set(board, Path(folder), whole, more, (program or b"").decode())
-        compiled = sorted(Path(folder).rglob("*.mpy"))
-        files = {
-            f"{PurePosixPath(LIBRARY).parent}/{path.relative_to(folder).as_posix()}": path.read_bytes()
-            for path in compiled
-        }
-    files[MAIN] = mpy.MAIN.read_bytes() if program is None else program
+    board = mpy.Board(machine.processor, machine.platform, machine.network, machine.aes)
+    compiled = mpy.compile_set(board, whole, more, (program or b"").decode())
+    files = {f"/lib/{path}": data for path, data in sorted(mpy.files_of(compiled).items())}
+    main = mpy.MAIN.read_bytes() if program is None else program
     if UPDATE in more or f"tern.{UPDATE}" in modules.imports((program or b"").decode()):
-        files[PROGRAM] = files.pop(MAIN)
-        files[MAIN] = mpy.LOADER.read_bytes()
-    return files
+        return {**files, PROGRAM: main, MAIN: mpy.LOADER.read_bytes()}
+    return {**files, MAIN: main}
 
 
 def digest(data: bytes) -> str:
@@ -175,9 +168,7 @@ def compare(repl: Repl, files: Mapping[str, bytes], prune: str | None = None) ->
     """Changes after which the board holds `files`, and nothing else under the folder `prune`."""
     there = repl.hashes(list(files))
     write = {path: data for path, data in files.items() if there.get(path) != digest(data)}
-    stale: list[str] = []
-    if prune:
-        stale = sorted(path for path in repl.directory(prune) if path not in files)
+    stale = sorted(path for path in repl.directory(prune) if path not in files) if prune else ()
     return Changes(write, tuple(stale), files.get(MAIN, b""))
 
 
@@ -226,21 +217,18 @@ def plan(
 
 def wait_for_hello(port: str, timeout: float = HELLO_WAIT) -> host_frames.Hello:
     """The hello of the board on `port`, which has just been started. Raises DeviceError and RefusedError."""
-    link = open_link(port, SimpleQueue())
     try:
-        return link.hello(timeout)
+        with contextlib.closing(open_link(port, SimpleQueue())) as link:
+            return link.hello(timeout)
     except DeviceError as error:
-        link.close()
         raise DeviceError(
             f"the files are on the board, but no tern answers on {port}{_why(port)}",
             hint="press its reset button, and see `tern devices`",
         ) from error
-    finally:
-        link.close()
 
 
 def _why(port: str) -> str:
-    # Start it once more, at the prompt, where its exception can be seen.
+    # Starts it once more, at the prompt, where its exception shows.
     try:
         with Repl(port) as repl:
             _, traceback = repl.execute("import main", timeout=5.0)
@@ -312,18 +300,13 @@ def run_deploy(
 def _run(args: argparse.Namespace) -> int:
     program = read_program(args.main) if args.main else None
     result = run_deploy(devices.resolve(args.board), args.whole, args.more, program)
+    text = f"  {len(result['written'])} files written ({result['bytes']:,} bytes), {len(result['removed'])} removed"
     if program is not None:
-        text = (
-            f"{args.main} is main.py on {result['port']}, and has been started\n"
-            f"  {len(result['written'])} files written ({result['bytes']:,} bytes), {len(result['removed'])} removed"
+        text = f"{args.main} is main.py on {result['port']}, and has been started\n{text}"
+    else:
+        clients = (
+            f"{result['clients']} clients" if result["clients"] else "not provisioned yet: tern provision"
         )
-        print_result(result, text, args.json)
-        return errors.OK
-    text = (
-        f"{result['hello']}\n"
-        f"  {len(result['written'])} files written ({result['bytes']:,} bytes), {len(result['removed'])} removed; "
-        f"heap free {result['heap_free']:,} bytes; "
-        + (f"{result['clients']} clients" if result["clients"] else "not provisioned yet: tern provision")
-    )
+        text = f"{result['hello']}\n{text}; heap free {result['heap_free']:,} bytes; {clients}"
     print_result(result, text, args.json)
     return errors.OK

@@ -6,7 +6,8 @@ import argparse
 import re
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from contextlib import closing
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
@@ -56,9 +57,6 @@ class Device:
     serial_number: str | None
     firmware: str | None = None
     tern: str | None = None
-
-    def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 def find() -> list[Device]:
@@ -156,41 +154,29 @@ def identify(port: str, patience: float = 1.5) -> Identity:
     if banner := _BANNER.search(answer):
         version, board = (visible(part.decode(errors="replace")) for part in banner.groups())
         return Identity(board.strip(), version, None)
-    link = open_link(port, SimpleQueue())
-    try:
-        text = link.hello(patience).text or ""
-    except RefusedError:
-        return Identity(None, None, "another wire schema")
-    except DeviceError:
-        return Identity(None, None, None)
-    finally:
-        link.close()
+    with closing(open_link(port, SimpleQueue())) as link:
+        try:
+            text = link.hello(patience).text or ""
+        except RefusedError:
+            return Identity(None, None, "another wire schema")
+        except DeviceError:
+            return Identity(None, None, None)
     board, firmware, version = (part.strip() for part in (text + ";;").split(";")[:3])
     return Identity(board, firmware.removeprefix("micropython "), version.removeprefix("tern ") or None)
 
 
 def survey(ask: bool = True) -> list[Device]:
     """The boards found; with `ask`, those whose ports can be opened also identify themselves."""
-    devices = find()
-    if not ask:
-        return devices
-    return [device if device.family == INSTRUMENT else _asked(device) for device in devices]
+    return [_identified(device) if ask and device.family != INSTRUMENT else device for device in find()]
 
 
-def _asked(device: Device) -> Device:
+def _identified(device: Device) -> Device:
     try:
-        said = identify(device.port)
+        identity = identify(device.port)
     except TernError:  # busy, or gone meanwhile: it is still on the list
         return device
-    return Device(
-        device.port,
-        device.family,
-        said.board or device.board,
-        device.usb_id,
-        device.serial_number,
-        said.firmware,
-        said.tern,
-    )
+    board = identity.board or device.board
+    return replace(device, board=board, firmware=identity.firmware, tern=identity.tern)
 
 
 # The command
@@ -218,5 +204,5 @@ def _run(args: argparse.Namespace) -> int:
     ]
     if not devices:
         lines = ["no board found: is it plugged in, with a cable that carries data?"]
-    print_result({"devices": [one.as_dict() for one in devices]}, "\n".join(lines), args.json)
+    print_result({"devices": [asdict(one) for one in devices]}, "\n".join(lines), args.json)
     return errors.OK

@@ -27,6 +27,7 @@ WHERE = {
     devices.RP2: "https://micropython.org/download/RPI_PICO/ (the .uf2 file; Pico W, Pico 2: see its list)",
     devices.ESP32: "https://micropython.org/download/ESP32_GENERIC/ (the .bin file; other chips: see its list)",
 }
+SOURCES = "\n  ".join(("get it from", *(f"{family}: {url}" for family, url in WHERE.items())))
 _INFO = "INFO_UF2.TXT"
 # What INFO_UF2.TXT calls a chip's boot loader.
 _BOARD_IDS = {"RPI-RP2": "RP2040", "RP2350": "RP2350"}
@@ -283,10 +284,7 @@ def run_flash(port: str, args: argparse.Namespace) -> dict[str, Any]:
 
 def _run(args: argparse.Namespace) -> int:
     if not args.firmware:
-        where = "\n  ".join(f"{family}: {url}" for family, url in WHERE.items())
-        raise UsageError(
-            "--firmware FILE is missing: tern does not come with MicroPython", hint=f"get it from\n  {where}"
-        )
+        raise UsageError("--firmware FILE is missing: tern does not come with MicroPython", hint=SOURCES)
     firmware = read_firmware(args.firmware)
     waits = firmware.family == devices.RP2 and find_volume(args.volume) is not None
     if args.board == "auto" and waits:

@@ -44,9 +44,8 @@ class Plan:
             return [f"flash      ({self.flash})", "deploy     the device library", "provision  the device"]
         if not self:
             return ["nothing to do"]
-        return [f"deploy     {line}" for line in self.library.lines()] + [
-            f"provision  {line}" for line in self.membership.lines()
-        ]
+        steps = {"deploy": self.library, "provision": self.membership}
+        return [f"{step:10} {line}" for step, changes in steps.items() for line in changes.lines()]
 
 
 def make_plan(
@@ -85,10 +84,8 @@ def _plan_files(repl: Repl, member: Member, store: Path, whole: bool) -> Plan:
 def require_firmware(plan: Plan, firmware: Firmware | None) -> None:
     """Raise UsageError where the plan needs a firmware and there is none."""
     if plan.flash and firmware is None:
-        where = "\n  ".join(f"{family}: {url}" for family, url in flash.WHERE.items())
         raise UsageError(
-            f"the board has to be flashed ({plan.flash}), and no --firmware FILE is named",
-            hint=f"get it from\n  {where}",
+            f"the board has to be flashed ({plan.flash}), and no --firmware FILE is named", hint=flash.SOURCES
         )
 
 

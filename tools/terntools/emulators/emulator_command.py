@@ -15,14 +15,13 @@ from ternhost.errors import DeviceError, UsageError
 from ternhost.terminal import Progress, heeding_interrupts
 from terntools.emulators import catalogue, micropython, pico, qemu
 from terntools.emulators.process import EmulatedMachine
+from terntools.emulators.qemu.build import BUILDS
 from terntools.terminal import command, option
 
 _BUILDERS = {
     "device": micropython.build_device,
     "pico": pico.build_pico,
-    "esp32": qemu.build_esp32,
-    "m33": qemu.build_m33,
-    "newest": qemu.build_newest,
+    **{what: build.make for what, build in BUILDS.items()},
 }
 
 
@@ -117,7 +116,7 @@ def _info(args: argparse.Namespace) -> int:
         verdict = f"will not do: {'; '.join(one['faults'])}" if one["faults"] else "suitable"
         lines.append(f"  {one['path']} ({one['origin']}) {one['version']}: {verdict}")
     lines.append(f"pico         {'built' if has_pico else 'none: tern emulator build --what pico'}")
-    for name in ("esp32", "m33", "newest"):
+    for name in BUILDS:
         record = info[name]
         state = f"built of {_source(record)}" if record else f"none: tern emulator build --what {name}"
         lines.append(f"{name:12} {state}")
