@@ -22,7 +22,9 @@ def test_library_compiles(architecture, tmp_path):
     mpy.compile_library(architecture, tmp_path)
 
 
-@pytest.mark.parametrize("name", mpy.BOARDS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name != "pico")) for name in mpy.BOARDS]
+)
 def test_what_a_board_gets_keeps_its_size(name, tmp_path):
     modules = mpy.compile_set(mpy.BOARDS[name], tmp_path)
     assert sum(modules.values()) < LIMITS.get(name, 1 << 20)
