@@ -129,12 +129,9 @@ class Arena:
     def start_host(self):
         with open(self.directory / "host.log", "ab") as log:
             self.host = warm.Popen(
-                self.host_command(interval=_INTERVAL),
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
+                self.host_command(interval=_INTERVAL), stdin=subprocess.DEVNULL, stdout=log, stderr=log,
                 cwd=self.directory,
-            )
+            )  # fmt: skip
 
     def kill_host(self):
         if self.host:

@@ -193,15 +193,8 @@ class Arena:
 
     def _start_host(self):
         options = [
-            "--algorithm",
-            "fedsgd",
-            "--dataset",
-            "iris",
-            "--epsilon",
-            "1",
-            "--interval",
-            str(self.pause),
-        ]
+            "--algorithm", "fedsgd", "--dataset", "iris", "--epsilon", "1", "--interval", str(self.pause),
+        ]  # fmt: skip
         command = [*TERN, "serve", "--fleet", self.way.fleet, "--rounds", str(self.rounds), *options]
         self._host = warm.Popen(
             [*command, "--json", "--no-report"],

@@ -45,7 +45,7 @@ MOST_LINES = {
     "ternhost/run": 2836,
     "ternhost/store": 1774,
     "ternhost/vectorised": 714,
-    "ternhost/watch": 3144,
+    "ternhost/watch": 3139,
     "terntools/": 71,
     "terntools/bench": 2369,
     "terntools/boards": 6503,

@@ -234,7 +234,7 @@ class Reader:
                     "round": number,
                     "began": began,
                     "finished": finished,
-                    "spent": spent.get(number),
+                    "spent": spent.get(number, 0.0),
                 }
                 for number, entry, began, finished in database.execute(_HISTORY, (run.name, last))
             )
