@@ -19,6 +19,7 @@ import numpy as np
 import warm
 from spec import answers
 
+from harness import stores
 from harness.attackers import Flood, Liar, attackers, slow_reader
 from harness.proxy import Faults, Proxy
 from tern import card as cards
@@ -128,12 +129,9 @@ class Arena:
     def start_host(self):
         with open(self.directory / "host.log", "ab") as log:
             self.host = warm.Popen(
-                self.host_command(interval=_INTERVAL),
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
+                self.host_command(interval=_INTERVAL), stdin=subprocess.DEVNULL, stdout=log, stderr=log,
                 cwd=self.directory,
-            )
+            )  # fmt: skip
 
     def kill_host(self):
         if self.host:
@@ -178,7 +176,9 @@ class Arena:
     def lie(self):
         """A host that lies, forges, asks again and counts backwards, to one client of each board."""
         with Store(self.path, create=False, beside=True) as store:
-            complete = [number for number, _, reports in store.ended_rounds() if reports == self.clients]
+            complete = [
+                number for number, _, reports in stores.ended_rounds(store) if reports == self.clients
+            ]
         for board in self.boards:
             clients = storage.Clients(str(board / storage.CLIENTS))
             device = clients.first + self._random.randrange(clients.count)
@@ -211,7 +211,7 @@ class Arena:
     def ended(self):
         """How many rounds have ended."""
         with Store(self.path, create=False, beside=True) as store:
-            return len(store.ended_rounds())
+            return len(stores.ended_rounds(store))
 
     def run(self, deeds, timeout, until=None):
         """Serve all rounds, or those that end before `until` (a monotonic time); return how many have ended.
@@ -258,7 +258,7 @@ class Arena:
         algorithm = FedSGD(options, population)
         chosen, symbols = array("H", bytes(2 * K)), array("H", bytes(2 * K))
         bodies = {asked.number: asked.cohorts[0].body for asked in store.rounds()}
-        for number, _, reports in store.ended_rounds():
+        for number, _, reports in stores.ended_rounds(store):
             asked = question_of(decode_body(bodies[number]))
             card = cards.decode(asked.card)
             counts = np.zeros((D, card.symbols), np.int64)
@@ -273,7 +273,7 @@ class Arena:
                 yield f"round {number}: {reports} reports, {len(rows)} rows"
             cohort = CohortCounts(card, K, counts, self.clients, asked)
             algorithm.learn(RoundResult(number, COMPLETE, self.clients, reports, {}, [cohort]), [])
-            if store.weights(number) != algorithm.weights.astype("<f8").tobytes():
+            if stores.weights(store, number) != algorithm.weights.astype("<f8").tobytes():
                 yield f"round {number}: the counts are not those of the accepted reports"
 
     def _ledgers(self, store):

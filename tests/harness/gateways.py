@@ -21,6 +21,7 @@ from statistics import median
 
 import warm
 
+from harness import stores
 from harness.local_sites import Sites
 from tern import card as cards
 from tern import ledger, storage
@@ -192,15 +193,8 @@ class Arena:
 
     def _start_host(self):
         options = [
-            "--algorithm",
-            "fedsgd",
-            "--dataset",
-            "iris",
-            "--epsilon",
-            "1",
-            "--interval",
-            str(self.pause),
-        ]
+            "--algorithm", "fedsgd", "--dataset", "iris", "--epsilon", "1", "--interval", str(self.pause),
+        ]  # fmt: skip
         command = [*TERN, "serve", "--fleet", self.way.fleet, "--rounds", str(self.rounds), *options]
         self._host = warm.Popen(
             [*command, "--json", "--no-report"],
@@ -249,7 +243,7 @@ class Arena:
         if not self.way.store.exists():
             return 0
         with Store(self.way.store, beside=True) as store:
-            return sum(ended != "abandoned" for _, ended, _ in store.ended_rounds())
+            return sum(ended != "abandoned" for _, ended, _ in stores.ended_rounds(store))
 
     def _let_go_on(self, seconds):
         end = time.monotonic() + seconds

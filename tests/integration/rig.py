@@ -1,6 +1,9 @@
 """Fleets of real MicroPython processes on ptys, a proxy that damages what passes, and what ledgers say."""
 
+import contextlib
 import dataclasses
+import io
+import json
 import os
 import random
 import select
@@ -17,6 +20,7 @@ import warm
 
 from tern import card as cards
 from tern import ledger, storage, wire
+from ternhost.cli import main
 from ternhost.count.questions import Question
 from ternhost.learn.base import ALGORITHMS
 from ternhost.learn.schedule import Schedule, Terms
@@ -35,6 +39,31 @@ from terntools.emulators.unix_fleet import EmulatedFleet
 
 TERN = [sys.executable, "-c", "import sys; from ternhost.cli import main; sys.exit(main())"]
 _STOPPING = [sys.executable, str(Path(__file__).with_name("stopping_host.py"))]
+
+
+@dataclasses.dataclass(frozen=True)
+class Ended:
+    """How a command ended."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self):
+        """Its last line of output; assert that it succeeded."""
+        assert self.code == 0, self.err
+        return json.loads(self.out.splitlines()[-1])
+
+
+def tern(*words, cwd="."):
+    """Run `tern` in this process, with what that has imported and compiled already."""
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.chdir(cwd), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        code = main([str(word) for word in words])
+    return Ended(code, out.getvalue(), err.getvalue())
+
+
 D = 6
 CARD = design("three-outputs", 1).card
 COST = cards.decode(CARD).epsilon  # micro-epsilon of a report of one coordinate

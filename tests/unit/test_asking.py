@@ -18,8 +18,7 @@ from ternhost.reach.driver import explain
 from ternhost.store.store import Store
 
 HONEST = range(2, 20)
-NOWHERE = 20  # on no board, but claimed by the liar
-ALL = range(1, 21)
+ALL = range(1, 21)  # 20 is on no board, but claimed by the liar
 
 
 class Line:

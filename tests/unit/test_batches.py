@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from spec import answers
 
-from tern import coordinates, host_frames
+from tern import coordinates
 from ternhost.count import batches
 
 
@@ -58,21 +58,3 @@ def test_a_coordinate_that_the_digest_has_not(d):
     for question, row in zip(questions, batches.choose(rows(questions), d, 1), strict=True):
         coordinates.choose(question, d, 1, out)
         assert row.tolist() == out.tolist()
-
-
-@pytest.mark.parametrize("base", [2, 3, 4, 5, 15, 255, 256, 257, 65536])
-@pytest.mark.parametrize("k", [1, 2, 7, 28, 29, 100])
-def test_symbols(base, k):
-    source = random.Random(base * k)
-    size = batches.packed_size(base, k)
-    largest = base**k - 1
-    numbers = [0, 1, largest, *(source.randrange(largest + 1) for _ in range(50))]
-    wrong = [n for n in (largest + 1, 256**size - 1) if largest < n < 256**size]
-    payloads = [n.to_bytes(size, "little") for n in numbers + wrong]
-    symbols, good = batches.unpack(rows(payloads), k, base)
-    assert good.tolist() == [True] * len(numbers) + [False] * len(wrong)
-    out = array("H", bytes(2 * k))
-    for payload, row in zip(payloads[: len(numbers)], symbols, strict=False):
-        host_frames.unpack(payload, k, base, out)
-        assert row.tolist() == out.tolist()
-    assert symbols.dtype == np.int64

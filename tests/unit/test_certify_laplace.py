@@ -134,6 +134,7 @@ def test_bernoulli_exp(a, b):
     assert low - Fraction(1, 10**11) <= exp_minus(a, b) <= low + rest + Fraction(1, 10**11)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("card", CARDS[:3], ids=lambda card: f"{card.grid_bits}-{card.t}-{card.s}")
 def test_the_reference_has_the_stated_distribution(card):
     for v in (-ONE, 0, ONE):

@@ -31,13 +31,6 @@ def test_epsilon_spent_is_of_whoever_reported():
     now = Snapshot("s", run=replace(RUN, reports=200), history=history, paid=paid, open=opened)
     assert curves.spent(now) == (300 + 100 + 50) / 1000
     assert curves.positions(now.run, history, curves.EPSILON, 0) == [0.3, 0.4]
-    before = {"round": 0, "reports": 100, "spent": None}  # a round of an earlier version
-    older = replace(now, run=replace(RUN, reports=300), history=(before, *history))
-    assert curves.spent(older) == (150 * 1.5 + 300 + 100) / 1000
-    assert curves.positions(older.run, older.history, curves.EPSILON, 0) == pytest.approx([0.15, 0.45, 0.55])
-
-    untold = replace(now, run=replace(RUN, reports=0), history=(before,), paid={})  # nor does its state say
-    assert curves.spent(untold) == 50 * 1.5 / 1000
 
 
 def test_each_class_has_spent_what_its_own_reports_cost():
@@ -52,8 +45,6 @@ def test_each_class_has_spent_what_its_own_reports_cost():
     assert curves.spent(now) == pytest.approx(1.9)
     assert "<td class=number>1.429<td" in privacy._table(now)
     assert "<td>spent for life, mean of a device<td class=number>5.9<td>at most" in privacy._lines(now)
-    older = replace(now, run=replace(now.run, reports=1400))
-    assert curves.spent_by_class(older) == [None, None], "of some reports nobody wrote down whose they were"
     assert curves.spent_by_class(Snapshot("s")) == []
 
 

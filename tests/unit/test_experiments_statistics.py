@@ -150,18 +150,13 @@ def test_where_ranges_are_better_than_none(measure: str, sign: int) -> None:
     common = rng.normal(0, 1, 10)
     rows = [
         {
-            "data": data,
-            "model": "m",
-            "epsilon": 1.0,
-            "measure": measure,
-            "mechanism": name,
-            "run": i,
+            "data": data, "model": "m", "epsilon": 1.0, "measure": measure, "mechanism": name, "run": i,
             "figure": x,
         }
         for data, by in (("more", 0.2), ("less", -0.2), ("same", 0.0))
         for name, add in ((erm._TERN, sign * by), (erm._LIKE_TERN, 0.0))
         for i, x in enumerate(common + add + rng.normal(0, 0.05, 10))
-    ]
+    ]  # fmt: skip
     found = {row["data"]: row for row in erm._ranges(rows)}
     assert {data: row["verdict"] for data, row in found.items()} == {
         "more": "better", "less": "worse", "same": "tied",

@@ -80,16 +80,6 @@ def test_power_goes_off_and_on_by_the_users_command(tmp_path, monkeypatch):
         hardware.Board("x", "pico", "/dev/x").power_cycle()
 
 
-def test_power_goes_off_and_on_by_uhubctl(tmp_path, monkeypatch):
-    monkeypatch.setattr(hardware, "_OFF_SECONDS", 0)
-    tool = tmp_path / "uhubctl"
-    tool.write_text(f'#!/bin/sh\necho "$@" >> {tmp_path}/said\n')
-    tool.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    hardware.Board("x", "pico", "/dev/x", power={"hub": "1-1", "port": 2}).power_cycle()
-    assert (tmp_path / "said").read_text() == "-l 1-1 -p 2 -a off\n-l 1-1 -p 2 -a on\n"
-
-
 def test_the_report_has_a_margin_however_narrow_the_window_is():
     board = hardware.Board("e661", "pico", None)
     page = hil.page([hil.Result(board, hil.PASSED, 1.0)])

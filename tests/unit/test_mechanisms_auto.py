@@ -45,6 +45,7 @@ def test_auto_takes_the_best_and_says_why():
     assert "next best" in design.notes[1]
 
 
+@pytest.mark.slow
 def test_auto_takes_duchi_where_few_coordinates_are_sampled():
     # Duchi's mechanism is minimax for the second moment, which decides when k is far below d.
     design = mechanisms.design("auto", "1", bits=2, d=100, k=1)
@@ -52,12 +53,14 @@ def test_auto_takes_duchi_where_few_coordinates_are_sampled():
     assert float(moments.worst_second_moment()) == pytest.approx(duchi.constant(1) ** 2, rel=1e-4)
 
 
+@pytest.mark.slow
 def test_auto_under_a_prior_near_zero_takes_a_card_that_is_good_there():
     design = mechanisms.design("auto", "1", bits=1.6, objective="mean-second-moment", prior="small")
     at_zero = float(certify.moments(cards.decode(design.card)).second_moment(0))
     assert at_zero < 3.3  # rr3, the best there, has 3.196; Duchi 4.683
 
 
+@pytest.mark.slow
 def test_auto_has_a_card_where_others_have_none():
     with pytest.raises(UsageError, match="too small"):
         mechanisms.design("laplace", "0.000001")
@@ -67,14 +70,10 @@ def test_auto_has_a_card_where_others_have_none():
 @pytest.mark.parametrize(
     "options",
     [
-        {"bits": 0.5},
-        {"d": 3, "k": 4},
-        {"objective": "best"},
-        {"k": 0},
-        {"prior": "small"},
+        {"bits": 0.5}, {"d": 3, "k": 4}, {"objective": "best"}, {"k": 0}, {"prior": "small"},
         {"prior": "none such"},
     ],
-)
+)  # fmt: skip
 def test_auto_refuses_what_makes_no_sense(options):
     if options.get("prior") == "none such":
         options = {**options, "objective": "mean-second-moment", "bits": 1}

@@ -1,22 +1,14 @@
-"""Mechanisms by their records: tern's own are consistent, and one from outside works wherever one is named."""
+"""Mechanisms by their records: each says what is so. For those from outside see test_outside.py."""
 
-import json
-import shutil
-import subprocess
-import sys
 from argparse import ArgumentParser
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from tern import card as cards
 from ternhost.errors import UsageError
-from ternhost.privacy import certify, mechanisms
+from ternhost.privacy import mechanisms
 from ternhost.privacy.mechanisms import optimal
-
-OUTSIDE = Path(__file__).parent.parent / "outside" / "flipped.py"
-TERN = "import sys; from ternhost.cli import main; sys.exit(main())"
 
 
 @pytest.mark.parametrize("name", list(mechanisms.NAMES))
@@ -40,6 +32,7 @@ def test_a_record_says_what_is_so(name):
             assert cards.decode(design.card).symbols == mechanism.levels
 
 
+@pytest.mark.slow
 def test_a_card_tuned_for_gradients_unless_its_objective_is_named():
     small = optimal.design(1_000_000, 3, objective="mean-second-moment", prior="small")
     tuned = mechanisms.design("optimal", 1, 3, use=mechanisms.GRADIENTS)
@@ -74,54 +67,3 @@ def test_a_design_refuses_options_that_are_not_its_own():
     assert caught.value.hint == "it has no options of its own"
     with pytest.raises(UsageError, match="has no option --grid"):
         mechanisms.design("pm", 1, grid=None)
-
-
-def run(program, *argv, path):
-    found = subprocess.run(
-        [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(path)!r}); {program}", *argv],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert found.returncode == 0, found.stderr
-    return found.stdout
-
-
-@pytest.fixture(params=["register", "entry point"])
-def tern(request, tmp_path):
-    """`tern` with one more mechanism: a file outside the package, and one line."""
-    shutil.copy(OUTSIDE, tmp_path)
-    line = "import flipped; from ternhost.privacy import mechanisms; "
-    line += "mechanisms.REGISTRY.register('flipped', flipped.FLIPPED); "
-    if request.param == "entry point":
-        line = ""
-        about = tmp_path / "flipped-1.dist-info"
-        about.mkdir()
-        (about / "METADATA").write_text("Metadata-Version: 2.1\nName: flipped\nVersion: 1\n")
-        (about / "entry_points.txt").write_text("[tern.mechanisms]\nflipped = flipped:FLIPPED\n")
-    return lambda program, *argv: run(line + (program or TERN), *argv, path=tmp_path)
-
-
-def test_a_mechanism_from_outside_is_designed_shown_and_listed(tern, tmp_path):
-    path = tmp_path / "f.card"
-    plain = json.loads(tern("", "card", "design", "flipped", "--epsilon", "2", "--json"))
-    assert plain["worst_case_variance"] == pytest.approx(1 / np.tanh(1) ** 2, rel=1e-5)
-    argv = ("flipped", "--epsilon", "2", "--flip", "0.25")
-    tern("", "card", "design", *argv, "-o", str(path))
-    card = cards.decode(path.read_bytes())
-    assert float(certify.moments(card).worst_variance()[0]) == pytest.approx(4)
-    assert "flipped (table)" in tern("", "card", "show", *argv)
-    assert "flipped" in json.loads(tern("", "card", "list", "--json"))["mechanisms"]
-    assert "flipped: the least probability of the wrong sign" in tern("", "card", "design", "--help")
-
-
-def test_a_mechanism_from_outside_is_compared_with_tern_s_own(tern):
-    program = """
-from ternhost.privacy import mechanisms
-from ternhost.experiments import Options, variance
-print(mechanisms.added())
-print([of.name for of in variance._drawn(Options(quick=True), [1.0]).values()].count("flipped"))
-print(list(Options().compared("duchi")))
-"""
-    found = tern(f"exec({program!r})").splitlines()
-    assert found == ["['flipped']", "1", "['duchi', 'flipped']"]

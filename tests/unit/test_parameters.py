@@ -9,14 +9,10 @@ from ternhost.learn.parameters import LARGEST_WEIGHT, quantise
 @pytest.mark.parametrize(
     ("weights", "exponent"),
     [
-        ([0.0, 0.0], -30),
-        ([8.0, -8.0], -12),
-        ([1.0], -14),
-        ([2.0**-16], -30),
-        ([0.9999999], -14),
+        ([0.0, 0.0], -30), ([8.0, -8.0], -12), ([1.0], -14), ([2.0**-16], -30), ([0.9999999], -14),
         ([0.99], -15),
     ],
-)
+)  # fmt: skip
 def test_the_finest_exponent_that_fits(weights, exponent):
     p = quantise(weights)
     assert p.exponent == exponent

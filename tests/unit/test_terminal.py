@@ -113,7 +113,17 @@ def test_durations():
 @pytest.mark.parametrize(("term", "escapes"), [("dumb", False), ("xterm", True)])
 def test_an_experiment_writes_no_escapes_to_a_dumb_terminal(term, escapes, tmp_path):
     program = "import sys; from ternhost.cli import main; sys.exit(main())"
-    words = ("experiment", "coordinates", "--quick", "--runs", "1", "--output", str(tmp_path / "out"))
+    words = (
+        "experiment",
+        "rates",
+        "--dataset",
+        "diabetes",
+        "--quick",
+        "--runs",
+        "1",
+        "--output",
+        str(tmp_path / "out"),
+    )
     far, near = pty.openpty()
     with open(far, "rb", buffering=0) as screen:
         process = subprocess.Popen(

@@ -81,9 +81,8 @@ def test_a_file_that_cannot_be_imported_fails_every_test(tmp_path):
 
 
 def test_a_hang_is_a_time_out(tmp_path):
-    text = (
-        "def test_a(): pass\ndef test_b():\n    print('before')\n    while True: pass\ndef test_c(): pass\n"
-    )
+    hangs = "def test_b():\n    print('before')\n    time.sleep(60)\n"
+    text = f"import time\ndef test_a(): pass\n{hangs}def test_c(): pass\n"
     outcomes = run(tmp_path, text, timeout=3.0)  # time enough to come to the hang
     assert states(outcomes) == [PASSED, TIMED_OUT, TIMED_OUT]
     assert outcomes[1].output == "before\nno answer in time"
@@ -126,7 +125,7 @@ def test_only_a_verdict_of_this_run_counts(tmp_path, text):
     [
         ("def test_a(): pass\n", 60, 0, "pass "),
         ("def test_a(): assert False\n", 60, 1, "FAIL "),
-        ("def test_a():\n    while True: pass\n", 1, 2, "TIME-OUT "),
+        ("def test_a():\n    import time; time.sleep(60)\n", 1, 2, "TIME-OUT "),
     ],
 )
 def test_exit_codes_of_the_command(tmp_path, text, seconds, code, words):
