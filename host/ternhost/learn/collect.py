@@ -63,9 +63,9 @@ class Options(Mechanised, LevelOptions):
         metavar="D",
     )
     clients: int = option(
-        0, "clients that report", group=_WHAT, kind=int, metavar="N", shown="all, on boards made for it 1000"
+        0, "clients that report", group=_WHAT, metavar="N", shown="all, on boards made for it 1000"
     )
-    seed: int = option(1, "deals the records", group=_WHAT, kind=int, metavar="S")
+    seed: int = option(1, "deals the records", group=_WHAT, metavar="S")
     method: str = option(ALGORITHM6, "how", group=PRIVACY, choices=METHODS)
 
     def __post_init__(self) -> None:

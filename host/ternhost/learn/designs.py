@@ -99,7 +99,7 @@ class Mechanised:
         metavar="NAME",
     )
     levels: int | None = option(
-        None, "how many outputs, where the mechanism has a choice", group=PRIVACY, kind=int, metavar="N"
+        None, "how many outputs, where the mechanism has a choice", group=PRIVACY, metavar="N"
     )
     card: str | None = option(
         None,
@@ -110,7 +110,7 @@ class Mechanised:
         instead_of=("mechanism", "levels"),
     )
     k: int | None = option(
-        None, "coordinates that a report gives, each at epsilon / K", group=PRIVACY, kind=int, metavar="K"
+        None, "coordinates that a report gives, each at epsilon / K", group=PRIVACY, metavar="K"
     )
     k_rule: str = option(VARIANCE, K_RULE_HELP, group=PRIVACY, choices=K_RULES)
     mechanism_options: Mapping[str, Any] | None = None  # of the mechanism alone

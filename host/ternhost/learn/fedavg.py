@@ -67,18 +67,16 @@ class Options(Mechanised, LearningOptions):
     """Options of FedAvg."""
 
     clients: int = option(
-        0, "clients altogether", group=_AVERAGE, kind=int, metavar="N", shown="all, on boards at most 1000"
+        0, "clients altogether", group=_AVERAGE, metavar="N", shown="all, on boards at most 1000"
     )
-    records: int = option(8, "records of a client", group=_AVERAGE, kind=int, metavar="N")
-    rounds: int = option(20, "rounds of the whole run", group=_AVERAGE, kind=int, metavar="N")
+    records: int = option(8, "records of a client", group=_AVERAGE, metavar="N")
+    rounds: int = option(20, "rounds of the whole run", group=_AVERAGE, metavar="N")
     share: float = option(
-        0.1, "share of the clients that takes part in a round", group=_AVERAGE, kind=float, metavar="GAMMA"
+        0.1, "share of the clients that takes part in a round", group=_AVERAGE, metavar="GAMMA"
     )
-    local_epochs: int = option(2, "epochs that a client trains", group=_AVERAGE, kind=int, metavar="E")
-    local_rate: int = option(2, "learning rate on a client, as 2**-N", group=_AVERAGE, kind=int, metavar="N")
-    tau: float = option(
-        0.25, "how far a weight may move in a round", group=_AVERAGE, kind=float, metavar="TAU"
-    )
+    local_epochs: int = option(2, "epochs that a client trains", group=_AVERAGE, metavar="E")
+    local_rate: int = option(2, "learning rate on a client, as 2**-N", group=_AVERAGE, metavar="N")
+    tau: float = option(0.25, "how far a weight may move in a round", group=_AVERAGE, metavar="TAU")
     choices: str | None = option(
         None,
         f"safe range and epsilon of classes of clients, or a mode of the paper: {', '.join(MODES)}",

@@ -33,9 +33,7 @@ class LevelOptions(Budgeted):
         group=PRIVACY,
         metavar="B,B,...",
     )
-    mu: float = option(
-        0.0, "share of reports that are reused (hiera)", group=PRIVACY, kind=float, metavar="MU"
-    )
+    mu: float = option(0.0, "share of reports that are reused (hiera)", group=PRIVACY, metavar="MU")
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -67,7 +67,6 @@ class Options:
         0.5,
         "share of the records for the clients; the classifier is trained on the rest",
         group=_WHAT,
-        kind=float,
         metavar="SHARE",
     )
     answer: str = option(
@@ -77,7 +76,7 @@ class Options:
         choices=(LABEL, VECTOR),
     )
     cluster_client_num: int = option(
-        0, "clients that are asked", group=_WHAT, kind=int, metavar="N", shown="1000, or all"
+        0, "clients that are asked", group=_WHAT, metavar="N", shown="1000, or all"
     )
     eval_type: str = option(
         softmax.SILHOUETTE_SCORE,
@@ -85,7 +84,7 @@ class Options:
         group=_WHAT,
         choices=(softmax.NOT_EVAL, softmax.SILHOUETTE_SCORE, softmax.CALINSKI_HARABASZ),
     )
-    seed: int = option(1, "deals the records", group=_WHAT, kind=int, metavar="S")
+    seed: int = option(1, "deals the records", group=_WHAT, metavar="S")
     epsilon: str | None = option(
         None,
         "true privacy loss of a result, label or whole vector",

@@ -133,13 +133,13 @@ def common_pictures(
             "between two inputs; no output may pass the dashed line, and each client checked that itself.",
         ),
         "epsilon": (
-            plots.epsilon_spent(_spent(result), result["epsilon_per_client"]),
+            plots.epsilon_spent(spent(result), result["epsilon_per_client"]),
             "What each client has spent of its privacy, from first to last. " + note,
         ),
     }
 
 
-def _spent(result: Mapping[str, Any]) -> dict[float, int]:
+def spent(result: Mapping[str, Any]) -> dict[float, int]:
     """How many clients have spent how much in the run: as their ledgers say, or as the reports tell."""
     if ledgers := result["epsilon_spent"]:
         return {float(epsilon): int(clients) for epsilon, clients in ledgers}
