@@ -106,7 +106,7 @@ def values_of(options: Any) -> dict[str, Any]:
 
 
 def flag(name: str) -> str:
-    """How an option is written on the command line."""
+    """The name of an option on the command line."""
     return "--" + name.replace("_", "-")
 
 
@@ -124,7 +124,7 @@ def add_arguments(parser: argparse.ArgumentParser, *classes: Any, leave_out: Ite
 
 
 def given(args: argparse.Namespace, *classes: Any) -> dict[str, Any]:
-    """What was named on the command line of the options of these dataclasses."""
+    """The options of these dataclasses that the command line names, with their values."""
     names = [each.name for cls in classes for each in options_of(cls)]
     return {name: value for name in names if (value := getattr(args, name, None)) is not None}
 

@@ -229,7 +229,7 @@ class ReportDesign:
 
     @property
     def cost(self) -> int:
-        """What a report really costs, micro-epsilon."""
+        """The true cost of a report, micro-epsilon."""
         epsilon: int = self.card.epsilon
         return self.k * epsilon
 
@@ -239,7 +239,7 @@ class ReportDesign:
         return max(self.epsilon, self.cost)
 
     def release(self, times: int) -> Release:
-        """What a device of the class gives away in so many reports."""
+        """The release of a device of the class in so many reports."""
         what = self.what if self.tau is None else f"weight (tau {self.tau:g})"
         return Release(what, self.card.epsilon, self.k, times)
 

@@ -46,7 +46,7 @@ _AVERAGE = "fedavg"  # heading of its options
 
 @dataclass(frozen=True)
 class Choice:
-    """What a class of clients chooses: the safe range tau and the epsilon of one report (all of its k weights)."""
+    """The choice of a class of clients: the safe range tau and the epsilon of one report (all of its k weights)."""
 
     tau: float
     epsilon: str
@@ -97,7 +97,7 @@ class Options(Mechanised, LearningOptions):
         require(self.weights in WEIGHTS, "weights", " or ".join(WEIGHTS), self.weights)
 
     def chosen(self) -> list[Choice]:
-        """What each class of clients chooses. Raises UsageError."""
+        """The choice of each class of clients. Raises UsageError."""
         if self.choices is None:
             return [Choice(self.tau, epsilon, share) for epsilon, share in self.classes()]
         if self.choices in MODES:
@@ -126,7 +126,7 @@ def range_units(design: ReportDesign) -> int:
 
 
 def second_moment(design: ReportDesign) -> float:
-    """Of a report in units of the weights, at worst."""
+    """The worst second moment of a report, in units of the weights."""
     moments = certify.moments(design.card)
     return float(moments.worst_second_moment()) * (range_units(design) * FINE) ** 2
 
@@ -179,7 +179,7 @@ class FedAvg(Learning):
         )
 
     def _group(self, clients: int) -> int:
-        """How many clients take part in a round."""
+        """The number of clients in a round."""
         group: int = max(1, round(self._share * clients))
         return group
 
@@ -210,7 +210,7 @@ class FedAvg(Learning):
         return self._turn(clients, self._group(clients), number)
 
     def _mantissas(self, weights: Floats) -> Indices:
-        """What the clients of the next round start from."""
+        """The weights that the clients of the next round start from."""
         return np.rint(weights / 2.0**EXPONENT).astype(np.int64)
 
     @property

@@ -113,7 +113,7 @@ def intervals(dataset: Dataset, model: int, weights: Floats) -> dict[str, list[f
 
 
 def counts(dataset: Dataset) -> dict[str, int]:
-    """How many held-out records judge a model, and how many of them are of the positive one of two classes."""
+    """The number of held-out records that judge a model, and of those of the positive one of two classes."""
     labels = dataset.judged[1]
     return {"records": len(labels), "positive": int((labels > 0).sum())}
 

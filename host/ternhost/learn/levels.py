@@ -42,7 +42,7 @@ class Levels:
 
     @property
     def device(self) -> Hierarchy:
-        """What draws the reports."""
+        """The sampler of the reports."""
         return cast(Hierarchy, self.card.hierarchy)
 
     @property
@@ -57,7 +57,7 @@ class Levels:
 
     @property
     def epsilon_stated(self) -> int:
-        """What the paper states: the largest budget."""
+        """The epsilon that the paper states: the largest budget."""
         return max(self.budgets)
 
 

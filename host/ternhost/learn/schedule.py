@@ -62,7 +62,7 @@ class Schedule:
         return self.horizon or self.rounds or _HORIZON
 
     def group(self, devices: int) -> int:
-        """How many of so many devices a round asks."""
+        """The number of devices that a round asks, of so many."""
         return max(1, round(self.share * devices))
 
 
@@ -92,5 +92,5 @@ class Terms:
         require(0 < self.silence <= 86_400, "silence", "above 0 and at most 86400 seconds", self.silence)
 
     def reports(self, asked: int) -> int:
-        """How many reports are enough."""
+        """The number of reports that ends a round."""
         return max(1, round(self.quorum * asked))

@@ -65,7 +65,7 @@ def load(name: str) -> Dataset:
 
 @dataclass(frozen=True)
 class Weights:
-    """Of a softmax classifier: classes x features mantissas of 2**exponent."""
+    """The weights of a softmax classifier: classes x features mantissas of 2**exponent."""
 
     mantissas: Fixed
     exponent: int

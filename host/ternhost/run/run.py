@@ -45,7 +45,7 @@ class Run:
     def __init__(
         self, store: Store, files: RunFiles, watcher: Watcher, algorithm: Learner | None = None
     ) -> None:
-        """Of a run that is in the store. algorithm: as the run begins, if it was made already. Raises TernError."""
+        """For a run in the store. algorithm: the learner, if it was made already as the run began. Raises TernError."""
         stored = store.run(files.name)
         if stored is None:
             raise UsageError(f"{files.store} holds no run {files.name}", hint="'tern runs' lists them")
@@ -149,7 +149,7 @@ class Run:
 
     @property
     def _clients(self) -> int | None:
-        """How many clients the run asks; None: all that there are."""
+        """The number of clients in the run; None: all that there are."""
         if self.algorithm.clients is not None or not self.fleet.provisions:
             return self.algorithm.clients
         return begin.made_clients(self.fleet, self.algorithm)

@@ -26,7 +26,7 @@ Row = tuple[str, str, str]
 
 @dataclass(frozen=True)
 class Page:
-    """What a report shows: pictures by file name, each with its caption; rows of (name, value, what it means); and
+    """The content of a report: pictures by file name, each with its caption; rows of (name, value, what it means); and
     more sections as HTML."""
 
     title: str
@@ -140,7 +140,7 @@ def common_pictures(
 
 
 def spent(result: Mapping[str, Any]) -> dict[float, int]:
-    """How many clients have spent how much in the run: as their ledgers say, or as the reports tell."""
+    """The number of clients by the epsilon that they spent in the run, from their ledgers or their reports."""
     if ledgers := result["epsilon_spent"]:
         return {float(epsilon): int(clients) for epsilon, clients in ledgers}
     clients = {float(result["epsilon_per_client"]): int(result["reports"])}
