@@ -23,7 +23,6 @@ from ternhost.learn.schedule import Schedule
 from ternhost.options import require
 from ternhost.registry import Registry
 
-Floats = npt.NDArray[np.float64]
 Devices = npt.NDArray[np.int64]
 
 # Devices and clients

@@ -24,10 +24,10 @@ from ternhost.count.questions import Question
 from ternhost.count.rounds import CohortCounts, RoundResult
 from ternhost.datasets import Dataset, Holdings, Indices
 from ternhost.errors import UsageError
-from ternhost.learn.base import Cohort, Devices, Floats, Population, most_turns, take
+from ternhost.learn.base import Cohort, Devices, Population, most_turns, take
 from ternhost.learn.designs import Mechanised, ReportDesign, by_class, shares
 from ternhost.learn.learning import Learning, LearningOptions
-from ternhost.learn.parameters import LINEAR_MODELS
+from ternhost.learn.parameters import LINEAR_MODELS, Floats
 from ternhost.learn.training import Trainer, TrainingPlan
 from ternhost.options import option, require
 from ternhost.privacy import certify

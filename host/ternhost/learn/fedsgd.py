@@ -21,11 +21,11 @@ from ternhost.count.rounds import CohortCounts, RoundResult
 from ternhost.datasets import Dataset, Holdings
 from ternhost.errors import UsageError
 from ternhost.learn import ranges, training
-from ternhost.learn.base import Cohort, Devices, Floats, Population, most_turns, take
+from ternhost.learn.base import Cohort, Devices, Population, most_turns, take
 from ternhost.learn.designs import Mechanised, ReportDesign, by_class
 from ternhost.learn.learning import WHAT, Learning, LearningOptions
 from ternhost.learn.optimisers import OPTIMISERS
-from ternhost.learn.parameters import MODELS
+from ternhost.learn.parameters import MODELS, Floats
 from ternhost.learn.ranges import Ranges
 from ternhost.learn.training import Trainer
 from ternhost.options import option, require

@@ -36,6 +36,7 @@ from ternhost.learn.base import (
     require_everybody,
 )
 from ternhost.learn.designs import PRIVACY, ReportDesign, by_class, shares
+from ternhost.learn.parameters import Floats
 from ternhost.options import option, require
 from ternhost.privacy import mechanisms
 from ternhost.privacy.accounting import Account, Release
@@ -269,10 +270,10 @@ class Infer(Learner):
             shares = estimate.combine([(cohort.card, cohort.counts) for cohort in result.cohorts])
         self._found |= _shares(shares.mean, shares.low, shares.high)
 
-    def _exact(self, clients: Devices) -> softmax.Floats:
+    def _exact(self, clients: Devices) -> Floats:
         assert self.holdings is not None
         rows = self.holdings.rows(clients)[:, 0, :-1]
-        exact: softmax.Floats = probabilities(self._weights.mantissas, self._weights.exponent, rows) / ONE
+        exact: Floats = probabilities(self._weights.mantissas, self._weights.exponent, rows) / ONE
         return exact
 
     def _evaluate(self, results: npt.NDArray[Any], clients: Devices) -> dict[str, Any]:
@@ -336,7 +337,7 @@ class Infer(Learner):
         return [*lines, f"{what} by class: {shares or 'none'}"]
 
 
-def _shares(*interval: softmax.Floats) -> dict[str, Any]:
+def _shares(*interval: Floats) -> dict[str, Any]:
     """The share of each class with its interval, or alone where it is exact."""
     names = ("share", "low", "high")
     rows = zip(*interval, strict=True)

@@ -19,8 +19,7 @@ from tern.wire import LOGISTIC, SOFTMAX_GRADIENT
 from ternhost.count import estimate
 from ternhost.datasets import CLASSIFICATION, MULTICLASS, Dataset
 from ternhost.learn.losses import LOSSES
-
-Floats = npt.NDArray[np.float64]
+from ternhost.learn.parameters import Floats
 
 ACCURACY = "accuracy"
 AUC = "auc"

@@ -26,9 +26,8 @@ from tern import card as cards
 from tern.lhp import Hierarchy
 from ternhost.count.rounds import Counts
 from ternhost.errors import UsageError
+from ternhost.learn.parameters import Floats
 from ternhost.privacy.mechanisms import lhp
-
-Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)

@@ -12,14 +12,11 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
-import numpy.typing as npt
 
 from tern.wire import LINEAR, LOGISTIC, SOFTMAX_GRADIENT, SVM
 from ternhost.errors import UsageError
-from ternhost.learn.parameters import LARGEST_WEIGHT
+from ternhost.learn.parameters import LARGEST_WEIGHT, Floats
 from ternhost.registry import Registry
-
-Floats = npt.NDArray[np.float64]
 
 # A step must not overshoot: the loss curves by at most this times the mean of |x|**2, which is below d. (The hinge has
 # a kink instead of a curvature; it is treated as the logistic loss that resembles it.)

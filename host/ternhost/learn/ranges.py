@@ -34,7 +34,7 @@ from tern.wire import LOGISTIC, MAX_RANGE, SOFTMAX_GRADIENT, SVM
 from ternhost.count import estimate
 from ternhost.count.rounds import CohortCounts
 from ternhost.errors import UsageError
-from ternhost.learn.base import Floats
+from ternhost.learn.parameters import Floats
 
 SCOUTED = 5  # rounds
 _NARROWEST = 7

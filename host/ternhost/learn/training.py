@@ -16,8 +16,8 @@ import numpy.typing as npt
 
 from tern.wire import MAX_DIMENSION, MAX_VALUES, SOFTMAX_GRADIENT
 from ternhost.errors import UsageError
-from ternhost.learn.optimisers import OPTIMISERS, Averaging, Floats, Noise, Optimiser
-from ternhost.learn.parameters import MODELS, Parameters, quantise
+from ternhost.learn.optimisers import OPTIMISERS, Averaging, Noise, Optimiser
+from ternhost.learn.parameters import MODELS, Floats, Parameters, quantise
 
 # How a model that is mostly noise moves on: see `Drift`.
 _LEAST_CAUTION = 0.4
