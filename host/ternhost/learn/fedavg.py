@@ -149,6 +149,8 @@ class FedAvg(Learning):
         self.designs = [
             options.design(choice.epsilon, k, share=choice.share, tau=choice.tau) for choice in chosen
         ]
+        for design in self.designs:
+            range_units(design)  # or refuse it here
         schedule = population.schedule
         self.rounds = (schedule or options).rounds
         self._share = (schedule or options).share
