@@ -8,25 +8,24 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-import tempfile
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from terntools.bench import latency, subjects
 from terntools.boards import mpy
 
 KEPT = mpy.FIRMWARE / "figures.json"
-_NO_PART = ("streams",)  # of any board's
+_NO_PART = ("bench", "host_frames", "streams")  # of any board's
 
 
 def sizes_by_board() -> dict[str, dict[str, int]]:
     """The size in bytes of each module, by board."""
-    sizes = {}
-    for name, board in mpy.BOARDS.items():
-        with tempfile.TemporaryDirectory(prefix="tern-sizes-") as folder:
-            sizes[name] = mpy.compile_set(board, Path(folder))
-    return sizes
+    return {name: sizes_of(board) for name, board in mpy.BOARDS.items()}
+
+
+def sizes_of(board: mpy.Board, more: Sequence[str] = ()) -> dict[str, int]:
+    """The size in bytes of each module that a board gets."""
+    return {module: len(data) for module, data in mpy.compile_set(board, more=more).items()}
 
 
 def on_the_emulated_pico() -> tuple[dict[str, float], dict[str, Any]]:
@@ -51,9 +50,7 @@ def added(more: Sequence[str]) -> dict[str, dict[str, int]]:
     """What these modules for a program of one's own add to each module, in bytes, by board."""
     found = {}
     for name, board in mpy.BOARDS.items():
-        with tempfile.TemporaryDirectory(prefix="tern-sizes-") as folder:
-            before = mpy.compile_set(board, Path(folder, "before"))
-            after = mpy.compile_set(board, Path(folder, "after"), more=more)
+        before, after = sizes_of(board), sizes_of(board, more)
         grown = {module: size - before.get(module, 0) for module, size in after.items()}
         found[name] = {module: size for module, size in grown.items() if size}
     return found

@@ -170,8 +170,6 @@ class Client:
             return self._answer_round(frame, member)
         if kind == wire.HELLO_REQUEST:
             return self._hello(frames.decode_hello_request(frame))
-        if kind == wire.BENCH_REQUEST:
-            return self._bench(frame)
         if kind == wire.FLEET_KEY:
             return self._take_fleet_key(frame)
         raise FrameError(wire.ERR_FRAME, "no question, or without an address")
@@ -228,13 +226,6 @@ class Client:
             self._fleet_key = read_fleet(path)[0]
             self._epoch = epoch
         return self._hello(epoch)
-
-    def _bench(self, frame):
-        try:
-            from tern.bench import answer  # loaded only when asked for
-        except ImportError:  # not every board has it: tern deploy
-            raise FrameError(wire.ERR_FRAME, "no bench here")
-        return answer(frame, self)
 
     def _answer_round(self, frame, member):
         device, self._number = self._address

@@ -22,7 +22,7 @@ from statistics import median
 
 import warm
 
-from harness import books
+from harness import books, stores
 from harness.local_sites import Sites
 from tern import card as cards
 from ternhost.count.aggregator import Aggregator
@@ -243,7 +243,7 @@ class Arena:
         if not self.way.store.exists():
             return 0
         with Store(self.way.store, beside=True) as store:
-            return sum(ended != "abandoned" for _, ended, _ in store.ended_rounds())
+            return sum(ended != "abandoned" for _, ended, _ in stores.ended_rounds(store))
 
     def _let_go_on(self, seconds):
         end = time.monotonic() + seconds

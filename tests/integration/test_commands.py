@@ -88,22 +88,7 @@ def test_device_commands_of_an_emulated_board(tmp_path, micropython):
     assert "tern" in tern("device", "info", "--fleet", "emulated:1", cwd=tmp_path).stdout
 
 
-def test_bench(tmp_path, micropython):
-    found = json.loads(
-        tern("device", "bench", "--fleet", "emulated:1", "--repeats", 5, "--json", cwd=tmp_path).stdout
-    )
-    assert found["build"].startswith("emulated; micropython")
-    for name in ("three-outputs", "duchi", "pm-sub"):
-        for figures in ("us_per_coordinate", "us_per_coordinate_plain_float"):
-            assert found[figures][name].keys() >= FIGURES
-            assert found[figures][name]["n"] == 5
-            assert found[figures][name]["median"] > 0
-    assert found["us_per_report"].keys() >= FIGURES
-    assert found["heap_bytes"].keys() >= FIGURES
-    assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize("action", ["info", "ping", "bench"])
+@pytest.mark.parametrize("action", ["info", "ping"])
 @pytest.mark.parametrize(
     ("fleet", "code", "message"),
     [

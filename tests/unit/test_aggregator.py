@@ -208,8 +208,9 @@ def test_a_device_that_was_given_up_and_then_refuses_is_one(aggregator):
     aggregator.accept([error(3, wire.ERR_LEDGER)], 101.0)
     aggregator.give_up(1, [3])
     assert aggregator.tick(101.0) == [], "two are expected still"
-    assert aggregator.progress(1) == (0, 1)
     assert aggregator.unanswered(1) == [1, 2]
+    aggregator.accept([report(1), report(2)], 102.0)
+    assert list(aggregator.tick(102.0)[0].refusals) == [3]
 
 
 def test_cohorts_are_counted_apart(aggregator):

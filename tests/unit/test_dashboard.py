@@ -12,11 +12,12 @@ from rich.console import Console
 
 from ternhost.errors import UsageError
 from ternhost.learn import judging
-from ternhost.learn.base import ALGORITHMS, Audience, Standing
+from ternhost.learn.base import ALGORITHMS, Population
 from ternhost.learn.fedsgd import FedSGD, Options
+from ternhost.learn.schedule import Schedule
 from ternhost.privacy import mechanisms
 from ternhost.run import costs
-from ternhost.run.options import Where
+from ternhost.run.options import RunOptions
 from ternhost.run.run import Run
 from ternhost.store.boards import BoardRow
 from ternhost.store.reader import Reader
@@ -248,11 +249,11 @@ def test_ports():
 )
 def test_every_run_says_when_it_begins_what_it_is_compared_with_in_the_end(tmp_path, algorithm, options):
     made = ALGORITHMS.named(algorithm).Options(**options)
-    with Run.begin(algorithm, made, Where(fleet="simulated:40"), parent=tmp_path, name="r") as run:
-        with Reader(run.place.store) as reader:
+    with Run.begin(RunOptions(algorithm, made, "simulated:40"), parent=tmp_path, name="r") as run:
+        with Reader(run.files.store) as reader:
             before = reader.snapshot().run.references
         result = run.run()
-    with Reader(run.place.store) as reader:
+    with Reader(run.files.store) as reader:
         now = reader.snapshot()
     assert now.run.references == before
     for name in before.get("measures", ()):
@@ -279,7 +280,7 @@ def test_every_run_says_when_it_begins_what_it_is_compared_with_in_the_end(tmp_p
 
 
 def test_records_of_the_devices_alone_are_compared_with_nothing():
-    whom = Audience(devices=10, knows_records=False, standing=Standing(rounds=None))
+    whom = Population(devices=10, knows_records=False, schedule=Schedule(rounds=None))
     found = costs.references(FedSGD(Options(dimension=5), whom))
     assert (found["measures"], found["rounds"]) == ([], None)
     assert found["classes"][0]["epsilon_per_report"] == 2

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from ternhost.learn.base import ALGORITHMS
-from ternhost.run.options import Where
+from ternhost.run.options import RunOptions
 from ternhost.run.run import Run
 from ternhost.store.reader import Reader
 from ternhost.store.snapshot import OpenRound, RunView, Snapshot
@@ -60,9 +60,9 @@ def test_a_part_of_a_collection_that_costs_a_little_less_is_of_its_class():
 
 def test_a_run_with_classes_tells_what_each_has_spent(tmp_path):
     made = ALGORITHMS.named("fedsgd").Options(reports=40, group=20, epsilons="0.5:0.5,1:0.5")
-    with Run.begin("fedsgd", made, Where(fleet="simulated:40"), parent=tmp_path, name="r") as run:
+    with Run.begin(RunOptions("fedsgd", made, "simulated:40"), parent=tmp_path, name="r") as run:
         result = run.run()
-        with Reader(run.place.store) as reader:
+        with Reader(run.files.store) as reader:
             now = reader.snapshot()
     assert result["reports"] == 40
     assert sum(now.demanded.values()) == 40

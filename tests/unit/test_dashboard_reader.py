@@ -35,8 +35,8 @@ STATE = {
 def asked(**more):
     return {
         "algorithm": "fedsgd",
-        "options": {"dataset": "flights", "epsilon": "2"},
-        "where": {"fleet": "mqtt:somewhere"},
+        "learning": {"dataset": "flights", "epsilon": "2"},
+        "fleet": "mqtt:somewhere",
         "schedule": None,
         "directory": "/nowhere",
         "devices": DEVICES,

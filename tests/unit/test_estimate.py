@@ -68,19 +68,6 @@ def test_means_are_unbiased_and_intervals_cover():
         assert np.abs(error).max() < 4.5 * np.sqrt(1.93 / (400 * 500))
 
 
-def test_merging_is_addition_in_any_order():
-    rng = np.random.default_rng(1)
-    parts = [rng.integers(0, 50, (4, 3)) for _ in range(5)]
-    assert (estimate.merge(parts) == estimate.merge(parts[::-1])).all()
-    assert (
-        estimate.merge([estimate.merge(parts[:2]), estimate.merge(parts[2:])]) == estimate.merge(parts)
-    ).all()
-    with pytest.raises(ValueError, match="one shape"):
-        estimate.merge([np.zeros((2, 3)), np.zeros((3, 3))])
-    with pytest.raises(ValueError, match="one shape"):
-        estimate.merge([])
-
-
 def test_personalised_budgets_combine_better_than_either_alone():
     rng = np.random.default_rng(3)
     inputs = np.array([-0.75, 0.0, 0.5])
@@ -114,9 +101,11 @@ def test_frequencies_of_categories():
     n = 60_000
     truth = np.array([0.5, 0.3, 0.2, 0.0])
     expected = n * (truth * 0.5 + (1 - truth) * 0.5 / 3)
-    assert estimate.frequencies(card, np.round(expected)) == pytest.approx(truth, abs=1e-4)
+    assert estimate.combine_frequencies([(card, np.round(expected), None)]).mean == pytest.approx(
+        truth, abs=1e-4
+    )
     with pytest.raises(ValueError, match="window 1"):
-        estimate.frequencies(designed("pm-sub", "1"), np.ones(255))
+        estimate.combine_frequencies([(designed("pm-sub", "1"), np.ones(255), None)])
 
 
 def test_the_interval_of_a_share_covers_it():

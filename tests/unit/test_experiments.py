@@ -14,11 +14,11 @@ from ternhost.cli import main
 from ternhost.datasets import synthetic
 from ternhost.errors import StorageError, UsageError
 from ternhost.experiments import Contender, Options, base, coordinates, erm, pldp, rounds, variance
-from ternhost.learn.base import Audience
+from ternhost.learn.base import Population
 from ternhost.learn.fedavg import FedAvg
 from ternhost.learn.fedsgd import FedSGD
 from ternhost.learn.optimisers import OPTIMISERS
-from ternhost.run.options import Where
+from ternhost.run.options import RunOptions
 from ternhost.run.run import Run
 
 SMALL = {
@@ -102,11 +102,11 @@ def test_runs_and_seeds_that_cannot_be() -> None:
 def test_an_experiment_learns_what_a_run_learns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     asked = FedSGD.Options(dataset="breast-cancer", reports=400, group=50, epsilon="4", k=1, seed=3)
-    with Run.begin("fedsgd", asked, Where(fleet="simulated:400")) as run:
+    with Run.begin(RunOptions("fedsgd", asked, "simulated:400")) as run:
         learned = run.run()["weights"]
     own = rounds.sgd(datasets.load("breast-cancer"), 400, 3, epsilon="4", k=1)
-    assert (own.options.group, own.rounds) == (4, rounds.GROUPS)
-    own = FedSGD(asked, Audience(clients=400))
+    assert (own.options.group_size, own.rounds) == (4, rounds.GROUPS)
+    own = FedSGD(asked, Population(clients=400))
     assert len(list(rounds.rounds(own, rounds.fleet_of(own, 3)))) == 8
     assert own.weights.tolist() == learned
     assert any(learned)
@@ -139,7 +139,7 @@ def test_moves_beyond_the_safe_range_are_counted() -> None:
     for tau in (0.0005, 0.05, 7.0):
         asked = {"rounds": 2, "records": 4, "share": 0.5, "k": 1, "tau": tau}
         clipped.append(pldp._train(dataset, 1, asked)["clipped"])
-        learner = FedAvg(FedAvg.Options(seed=1, **asked), Audience(), dataset)
+        learner = FedAvg(FedAvg.Options(seed=1, **asked), Population(), dataset)
         rounds.simulate(learner, 1)
         assert pldp._train(dataset, 1, asked)["figure"] == rounds.figure_of(learner), (
             "watching changes nothing"

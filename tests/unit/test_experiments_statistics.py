@@ -12,7 +12,7 @@ from ternhost import datasets
 from ternhost.experiments import baseline, erm, hiera, pldp, reports_needed
 from ternhost.experiments.statistics import beyond_noise, enough, mean_and_error, summaries, winners
 from ternhost.learn import judging
-from ternhost.learn.base import Audience
+from ternhost.learn.base import Population
 from ternhost.privacy import certify, mechanisms
 from ternhost.run import costs
 from ternhost.vectorised import gradients
@@ -211,7 +211,7 @@ def test_a_client_that_reports_all_weights_spends_as_many_epsilons() -> None:
     spent = []
     for name in ("eps1", "eps2", "eps3"):
         options = pldp.FedAvg.Options(choices=pldp._choices(name, "tau2"), **asked)
-        learner = pldp._AllWeights(options, Audience(), data)
+        learner = pldp._AllWeights(options, Population(), data)
         assert [round(own.tau, 4) for own in learner.designs] == [0.0625, 0.125, 0.25]
         spent.append(max(costs.costs(learner)) / 1e6)
     assert (data.dimension, learner.times) == (28, 4)

@@ -4,7 +4,7 @@ import threading
 
 import numpy as np
 import pytest
-from harness import books
+from harness import books, stores
 from harness.in_process import InProcess, InProcessLink
 from harness.local_gateways import Running
 from harness.raw_client import wait_for
@@ -186,7 +186,7 @@ def test_a_round_that_the_host_has_left_is_given_up_for_the_next(running, tmp_pa
     assert found.ended == "deadline"
     assert "before round 7" in messages.decode(gateway.ask(ask(6))).message
     with Store(tmp_path / "site" / "store.sqlite", beside=True) as store:
-        assert [own[:2] for own in store.ended_rounds()] == [(6, ABANDONED), (7, "deadline")]
+        assert [own[:2] for own in stores.ended_rounds(store)] == [(6, ABANDONED), (7, "deadline")]
 
 
 def test_who_waits_for_a_round_that_is_left_hears_of_it_at_once(running):
@@ -211,7 +211,10 @@ def test_rounds_that_another_question_has_overtaken_are_abandoned_at_the_start(r
     gateway = running()
     assert isinstance(messages.decode(gateway.ask(ask(8))), Answer)
     with Store(tmp_path / "site" / "store.sqlite", beside=True) as store:
-        assert {number: ended for number, ended, _ in store.ended_rounds()} == {7: ABANDONED, 8: "complete"}
+        assert {number: ended for number, ended, _ in stores.ended_rounds(store)} == {
+            7: ABANDONED,
+            8: "complete",
+        }
 
 
 def test_what_makes_no_round_is_refused_in_words_and_for_good(running):

@@ -179,13 +179,13 @@ def test_hello_is_asked_again_and_again(peer, link, monkeypatch):
 
 
 def test_nobody_answers(link, monkeypatch):
-    waits, replies = [], link._replies
+    waits, replies = [], link._hellos
 
     def get(timeout):
         waits.append(timeout)
         return replies.get(timeout=timeout)
 
-    monkeypatch.setattr(link, "_replies", SimpleNamespace(get=get, put=replies.put))
+    monkeypatch.setattr(link, "_hellos", SimpleNamespace(get=get, put=replies.put))
     with pytest.raises(DeviceError, match="no tern device answers") as caught:
         link.hello(0.3)
     assert sum(waits) < 0.5  # what it means to wait: how long that takes is up to the machine
@@ -232,7 +232,7 @@ def test_answers_that_nobody_asks_for_are_not_kept(peer, link, events):
             peer.write(unasked)
         peer.send(end)
         assert events.get(timeout=60).frames == [end]  # all before it has been taken
-        assert link._replies.empty()
+        assert link._hellos.empty()
 
     flood()
     answering(peer, lambda nonce: unasked + cobs(hello(nonce)))

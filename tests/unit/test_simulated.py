@@ -20,7 +20,7 @@ from ternhost.learn import softmax
 from ternhost.privacy.mechanisms import design
 from ternhost.reach import fleet
 from ternhost.reach.driver import Terms
-from ternhost.reach.fleet import Setting
+from ternhost.reach.fleet import RunContext
 from ternhost.reach.simulated.driver import SimulatedDriver, lanes_at_a_time
 
 
@@ -172,7 +172,8 @@ def test_only_the_attributes_that_are_asked_for_are_told():
     assert cohort.counts.shape == (2, 4)
     for j in range(2):
         truth = np.bincount(values[:, 3 + j], minlength=4) / 5000
-        assert np.abs(estimate.frequencies(cohort.card, cohort.counts[j]) - truth).max() < 0.02
+        found = estimate.combine_frequencies([(cohort.card, cohort.counts[j], None)])
+        assert np.abs(found.mean - truth).max() < 0.02
 
 
 def test_simulated_clients_train_like_the_library():
@@ -237,10 +238,10 @@ def test_names_of_fleets(tmp_path):
     )
     assert not kind.provisions
     assert not kind.may_move
-    setting = Setting(
+    context = RunContext(
         store=None, directory=tmp_path, run="r", terms=Terms(), warn=print, holdings=Holdings(RECORDS, np.arange(9))
     )  # fmt: skip
-    assert kind.driver(setting).devices == range(1, 1_000_001)
+    assert kind.driver(context).devices == range(1, 1_000_001)
     for name in (
         "simulated",
         "simulated:",

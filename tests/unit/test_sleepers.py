@@ -10,13 +10,14 @@ from ternhost.count.aggregator import Aggregator
 from ternhost.count.questions import Question
 from ternhost.count.rounds import Refusal, RoundResult
 from ternhost.errors import UsageError
+from ternhost.learn.schedule import Schedule
 from ternhost.privacy import mechanisms
 from ternhost.provision import keys
 from ternhost.reach.broker.asking import Asking
 from ternhost.reach.broker.link import Said
 from ternhost.reach.broker.roster import AWAKE, BoardRoster
 from ternhost.reach.driver import Terms, explain
-from ternhost.run.options import Schedule, Where
+from ternhost.run.options import RunOptions
 from ternhost.run.serve import _long_enough
 from ternhost.run.status import Watcher
 from ternhost.store import sleepers
@@ -60,21 +61,24 @@ def test_a_deadline_lets_all_of_them_wake_once():
 def test_serving_gives_a_sleeping_fleet_its_time(store):
     said = []
     watcher = Watcher(note=said.append)
-    hourly = Schedule(interval=4000)
-    asked = Where(fleet="mqtt:x")
-    assert _long_enough(asked, hourly, store, watcher).deadline == 3840
+
+    def deadline(interval=4000, **terms):
+        options = RunOptions("fedsgd", None, "mqtt:x", Terms(**terms), Schedule(interval=interval))
+        return _long_enough(options, store, watcher).terms.deadline
+
+    assert deadline() == 3840
     assert said == ["1 devices sleep, up to 3600 s at a time: rounds have 3840 s, not 120 (--deadline)"]
-    assert _long_enough(Where(fleet="mqtt:x", deadline=5000), hourly, store, watcher).deadline == 5000
-    assert _long_enough(Where(fleet="mqtt:x", deadline=None), hourly, store, watcher).deadline is None
+    assert deadline(deadline=5000) == 5000
+    assert deadline(deadline=None) is None
     with pytest.raises(UsageError, match="a round of 600 s would end before they wake") as caught:
-        _long_enough(Where(fleet="mqtt:x", deadline=600), hourly, store, watcher)
+        deadline(deadline=600)
     assert "--deadline 3840" in caught.value.hint
     said.clear()
-    _long_enough(Where(fleet="mqtt:x", deadline=5000), Schedule(interval=60), store, watcher)
+    deadline(interval=60, deadline=5000)
     assert len(said) == 1
     assert "whatever --interval 60 says" in said[0]
     keys.revoke(store, [SLEEPS])
-    assert _long_enough(Where(fleet="mqtt:x", deadline=600), hourly, store, watcher).deadline == 600
+    assert deadline(deadline=600) == 600
 
 
 class Line:

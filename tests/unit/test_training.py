@@ -10,11 +10,11 @@ from ternhost.errors import UsageError
 from ternhost.learn import training
 from ternhost.learn.optimisers import OPTIMISERS
 from ternhost.learn.parameters import LARGEST_WEIGHT, quantise
-from ternhost.learn.training import Settings, Trainer
+from ternhost.learn.training import Trainer, TrainingPlan
 
 
 def settings(**changes):
-    return replace(Settings(wire.LOGISTIC, 3, rounds=10, expected=100, learning_rate=0.5), **changes)
+    return replace(TrainingPlan(wire.LOGISTIC, 3, rounds=10, expected=100, learning_rate=0.5), **changes)
 
 
 # One step

@@ -182,9 +182,9 @@ def use_native():
                 leaves[shape] = (native,)
 
 
-def case(number, repeats, card):
+def case(name, repeats, card):
     """Run a case of tern.bench; return microseconds a unit, of each repeat."""
     from tern.bench import run
 
-    units, times = run(number, repeats, card, _state[1])
+    units, times = run(name, repeats, card, _state[1])
     return [one / units for one in times]
