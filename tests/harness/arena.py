@@ -19,11 +19,11 @@ import numpy as np
 import warm
 from spec import answers
 
-from harness import stores
+from harness import books, stores
 from harness.attackers import Flood, Liar, attackers, slow_reader
 from harness.proxy import Faults, Proxy
 from tern import card as cards
-from tern import coordinates, host_frames, ledger, storage, wire
+from tern import coordinates, host_frames, storage, wire
 from tern.links import mqtt
 from ternhost.count.questions import decode_body, question_of
 from ternhost.count.rounds import COMPLETE, CohortCounts, RoundResult
@@ -284,21 +284,17 @@ class Arena:
                 accepted[device] = accepted.get(device, 0) + 1
                 last[device, number] = payload
         released = self.proxy.released()
-        account = ledger.Ledger()
-        for board in self.boards:
-            for path in (board / storage.LEDGERS).glob("????????"):
-                device = int(path.name, 16)
-                account.load(str(path))
-                if account.spent > min(account.budget, self.budget):
-                    yield f"device {device} has spent {account.spent} of {account.budget}"
-                reports = max(accepted.get(device, 0), released[device])
-                if account.spent < COST * reports:
-                    yield f"device {device} has paid {account.spent} for {reports} reports"
-                if account.spent > COST * store.last_round():
-                    yield f"device {device} has paid {account.spent} for {store.last_round()} rounds"
-                recorded = bytes(account.report)[9 : -wire.TAG_BYTES]
-                if recorded and last.get((device, account.round), recorded) != recorded:
-                    yield f"device {device}: another report is counted than it has recorded"
+        for device, account in books.accounts(self.boards):
+            if account.spent > min(account.budget, self.budget):
+                yield f"device {device} has spent {account.spent} of {account.budget}"
+            reports = max(accepted.get(device, 0), released[device])
+            if account.spent < COST * reports:
+                yield f"device {device} has paid {account.spent} for {reports} reports"
+            if account.spent > COST * store.last_round():
+                yield f"device {device} has paid {account.spent} for {store.last_round()} rounds"
+            recorded = bytes(account.report)[9 : -wire.TAG_BYTES]
+            if recorded and last.get((device, account.round), recorded) != recorded:
+                yield f"device {device}: another report is counted than it has recorded"
 
     def summary(self):
         """What was injected, and what the hosts made of it (of each process, as it last said)."""
