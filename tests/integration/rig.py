@@ -23,11 +23,10 @@ from tern import ledger, storage, wire
 from ternhost.cli import main
 from ternhost.count.questions import Question
 from ternhost.learn.base import ALGORITHMS
-from ternhost.learn.schedule import Schedule
+from ternhost.learn.schedule import Schedule, Terms
 from ternhost.privacy.accounting import Policy
 from ternhost.privacy.mechanisms import design
 from ternhost.provision.boards import FLEET_NAME, board_directories, provision_fleet
-from ternhost.reach.driver import Terms
 from ternhost.reach.ports.driver import BoardsDriver
 from ternhost.reach.ports.fleet import Ports
 from ternhost.run import directory as run_directory

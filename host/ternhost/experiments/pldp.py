@@ -23,7 +23,7 @@ from ternhost.experiments.pictures import Curve, Panel, draw
 from ternhost.experiments.rounds import figure_of, optimal_figures, rounds
 from ternhost.experiments.statistics import grouped, pick, summaries, values_of
 from ternhost.learn.base import Population
-from ternhost.learn.fedavg import MODES, FedAvg, class_of_design
+from ternhost.learn.fedavg import MODES, FedAvg
 from ternhost.learn.judging import WORDS, measure
 from ternhost.privacy.base import MICRO
 from ternhost.reach.driver import Cohorts
@@ -88,7 +88,6 @@ class _AllWeights(FedAvg):
     def __init__(self, options: Any, population: Population, data: datasets.Dataset | None = None) -> None:
         super().__init__(options, population, data)
         self.designs = [replace(own, k=self.d, epsilon=self.d * own.card.epsilon) for own in self.designs]
-        self._classes = [class_of_design(own) for own in self.designs]
 
 
 def _trained(
