@@ -52,21 +52,13 @@ PARTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "sampling": (("sample",), ("refill",)),
     "packing": (("encode",), ("tag",)),
     "ledger": (("ledger load", "ledger pay"), ()),
-    # what Client._report does by itself
+    # what Client.answer() does by itself
     "steps": (
-        ("report",),
-        (
-            "ledger load",
-            "certify",
-            "coordinates",
-            "gradient",
-            "sample",
-            "end of report",
-            "encode",
-            "ledger pay",
-        ),
+        ("answer",),
+        ("question", "decode", "ledger load", "certify", "coordinates", "gradient", "sample", "end of report", "encode",
+         "ledger pay"),
     ),
-}
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
