@@ -136,7 +136,7 @@ def test_a_host_that_is_killed_goes_on_where_it_was(field_board, tmp_path):
     staged = field_board.directory / "update.bin"
     program = tmp_path / "product.py"
     program.write_text(TAKES + field.source("new"))
-    host = warm.Popen([*rig.TERN, *words(field_board, program)], cwd=tmp_path, stdout=subprocess.DEVNULL)
+    host = warm.Popen([*warm.TERN, *words(field_board, program)], cwd=tmp_path, stdout=subprocess.DEVNULL)
     wait_for(lambda: staged.exists() and staged.stat().st_size > 60_000)
     host.kill()
     host.wait()
