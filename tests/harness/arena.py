@@ -43,7 +43,6 @@ from ternhost.store.store import Store
 from terntools.emulators.micropython import find_micropython
 from terntools.emulators.unix_fleet import EmulatedFleet
 
-TERN = [sys.executable, "-c", "import sys; from ternhost.cli import main; sys.exit(main())"]
 D = 6
 K = 2
 CARD = design("three-outputs", epsilon_micro=1_000_000).card
