@@ -216,7 +216,10 @@ def test_what_cannot_be_is_told_before_anything_is_written(central, tmp_path, ca
 
 def test_a_bridge_without_tls_is_warned_of(tmp_path, capsys):
     assert main(["broker", "config", str(tmp_path), "--no-tls", "--bridge", "lab"]) == 0
-    assert "without TLS an eavesdropper between the broker of site lab and the central one" in capsys.readouterr().err
+    assert (
+        "without TLS an eavesdropper between the broker of site lab and the central one"
+        in capsys.readouterr().err
+    )
 
 
 def test_without_tls(tmp_path):

@@ -189,7 +189,7 @@ class Mosquitto:
             line.recv(1)
 
     def keep(self, tell: Callable[[str], None]) -> None:
-        """From now on restart it when it ends or hangs, after growing pauses. tell: called with a sentence each time."""
+        """Restart it from now on when it ends or hangs, after growing pauses. tell: gets a sentence each time."""
         keeper = threading.Thread(target=self._keep, args=(tell,), daemon=True)
         keeper.start()
         self._keeper = keeper  # only now that it can be joined: Ctrl-C may come at any time
