@@ -75,7 +75,7 @@ class Arena:
             self.keys = store.keys()
             self.fleet_key, self.epoch = keys.fleet_key(store)
         self.access = configuration.write_configuration(
-            self.directory / "broker", self.keys, port=free_port(), persistence=False
+            self.directory / "broker", self.keys, port=free_port()
         )
         liar, self._reader = attackers(self.access, self.directory / "broker", "liar", "reader")
         self._liar = Liar(liar, CARD, D, K, seed)

@@ -300,7 +300,7 @@ def test_rounds_over_wifi_and_tls(tmp_path):
     with Store(path) as store:
         provision_fleet(store, boards, _array(rows), Policy(10_000_000, 100_000_000))
         access = configuration.write_configuration(
-            tmp_path / "broker", store.keys(), port=mosquitto.free_port(), persistence=False
+            tmp_path / "broker", store.keys(), port=mosquitto.free_port()
         )
         fleet = keys.fleet_key(store)
     through_qemu = Access("10.0.2.2", access.port, "", "", access.authority)

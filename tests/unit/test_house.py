@@ -41,7 +41,7 @@ MOST_LINES = {
     "ternhost/learn": 3661,
     "ternhost/privacy": 3214,
     "ternhost/provision": 318,
-    "ternhost/reach": 8804,
+    "ternhost/reach": 8667,
     "ternhost/run": 2729,
     "ternhost/store": 1753,
     "ternhost/vectorised": 714,
