@@ -19,11 +19,11 @@ import numpy as np
 import warm
 from spec import answers
 
-from harness import stores
+from harness import books, stores
 from harness.attackers import Flood, Liar, attackers, slow_reader
 from harness.proxy import Faults, Proxy
 from tern import card as cards
-from tern import coordinates, host_frames, ledger, storage, wire
+from tern import coordinates, host_frames, storage, wire
 from tern.links import mqtt
 from ternhost.count.questions import decode_body, question_of
 from ternhost.count.rounds import COMPLETE, CohortCounts, RoundResult
@@ -43,7 +43,6 @@ from ternhost.store.store import Store
 from terntools.emulators.micropython import find_micropython
 from terntools.emulators.unix_fleet import EmulatedFleet
 
-TERN = [sys.executable, "-c", "import sys; from ternhost.cli import main; sys.exit(main())"]
 D = 6
 K = 2
 CARD = design("three-outputs", epsilon_micro=1_000_000).card
@@ -76,7 +75,7 @@ class Arena:
             self.keys = store.keys()
             self.fleet_key, self.epoch = keys.fleet_key(store)
         self.access = configuration.write_configuration(
-            self.directory / "broker", self.keys, port=free_port(), persistence=False
+            self.directory / "broker", self.keys, port=free_port()
         )
         liar, self._reader = attackers(self.access, self.directory / "broker", "liar", "reader")
         self._liar = Liar(liar, CARD, D, K, seed)
@@ -284,21 +283,17 @@ class Arena:
                 accepted[device] = accepted.get(device, 0) + 1
                 last[device, number] = payload
         released = self.proxy.released()
-        account = ledger.Ledger()
-        for board in self.boards:
-            for path in (board / storage.LEDGERS).glob("????????"):
-                device = int(path.name, 16)
-                account.load(str(path))
-                if account.spent > min(account.budget, self.budget):
-                    yield f"device {device} has spent {account.spent} of {account.budget}"
-                reports = max(accepted.get(device, 0), released[device])
-                if account.spent < COST * reports:
-                    yield f"device {device} has paid {account.spent} for {reports} reports"
-                if account.spent > COST * store.last_round():
-                    yield f"device {device} has paid {account.spent} for {store.last_round()} rounds"
-                recorded = bytes(account.report)[9 : -wire.TAG_BYTES]
-                if recorded and last.get((device, account.round), recorded) != recorded:
-                    yield f"device {device}: another report is counted than it has recorded"
+        for device, account in books.accounts(self.boards):
+            if account.spent > min(account.budget, self.budget):
+                yield f"device {device} has spent {account.spent} of {account.budget}"
+            reports = max(accepted.get(device, 0), released[device])
+            if account.spent < COST * reports:
+                yield f"device {device} has paid {account.spent} for {reports} reports"
+            if account.spent > COST * store.last_round():
+                yield f"device {device} has paid {account.spent} for {store.last_round()} rounds"
+            recorded = bytes(account.report)[9 : -wire.TAG_BYTES]
+            if recorded and last.get((device, account.round), recorded) != recorded:
+                yield f"device {device}: another report is counted than it has recorded"
 
     def summary(self):
         """What was injected, and what the hosts made of it (of each process, as it last said)."""

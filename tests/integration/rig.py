@@ -17,6 +17,7 @@ from pathlib import Path
 
 import numpy as np
 import warm
+from warm import TERN
 
 from tern import card as cards
 from tern import ledger, storage, wire
@@ -37,7 +38,6 @@ from ternhost.store import store_file
 from ternhost.store.store import Store
 from terntools.emulators.unix_fleet import EmulatedFleet
 
-TERN = [sys.executable, "-c", "import sys; from ternhost.cli import main; sys.exit(main())"]
 _STOPPING = [sys.executable, str(Path(__file__).with_name("stopping_host.py"))]
 
 

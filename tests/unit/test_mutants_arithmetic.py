@@ -312,11 +312,13 @@ WRONG = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mutant", WRONG, ids=lambda mutant: f"{mutant.module[5:]}: {mutant.what}")
 def test_a_wrong_implementation_fails_a_vector(mutant):
     assert caught(mutant, *CHECKS.get(mutant.module, OTHERS))
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(5)
 @pytest.mark.parametrize("module", sorted({mutant.module for mutant in WRONG}))
 def test_the_right_one_fails_none(module):

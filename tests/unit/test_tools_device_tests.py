@@ -35,15 +35,6 @@ def test_names_are_those_of_the_file_in_order(tmp_path):
     assert device_tests.test_names(path) == ["test_b", "test_a"]
 
 
-def test_a_need_that_nobody_knows_is_refused(tmp_path):
-    path = tmp_path / "test_it.py"
-    path.write_text("NEEDS = {'test_a': 'sockets'}\ndef test_a(): pass\n")
-    assert device_tests.needs(path) == {"test_a": device_tests.SOCKETS}
-    path.write_text("NEEDS = 'socket'\ndef test_a(): pass\n")
-    with pytest.raises(UsageError, match="NEEDS knows sockets, endurance, time, and not socket"):
-        device_tests.needs(path)
-
-
 def test_a_failure_does_not_stop_the_others_and_shows_its_line(tmp_path):
     text = "def test_one():\n    print('so far')\n    assert 1 + 1 == 3\n\ndef test_two():\n    pass\n"
     one, two = run(tmp_path, text)
@@ -201,3 +192,6 @@ def test_what_a_file_says_it_needs(tmp_path, said, needs):
     path = tmp_path / "test_it.py"
     path.write_text(f"{said}def test_a(): pass\ndef test_b(): pass\n")
     assert device_tests.needs(path) == needs
+    path.write_text("NEEDS = 'socket'\ndef test_a(): pass\n")
+    with pytest.raises(UsageError, match="NEEDS knows sockets, endurance, time, and not socket"):
+        device_tests.needs(path)
