@@ -19,10 +19,11 @@ from ternhost.learn.base import ALGORITHMS, Learner, algorithms_of
 from ternhost.options import Option, options_of
 from ternhost.privacy import cards, mechanisms
 from ternhost.privacy.mechanisms import Design
+from ternhost.reach.driver import Terms
 from ternhost.run import directory as places
 from ternhost.run import result as results
 from ternhost.run.device_model import DeviceModel
-from ternhost.run.options import Where, divided
+from ternhost.run.options import RunOptions
 from ternhost.run.plugins import learner_of
 from ternhost.run.run import Run
 from ternhost.run.status import Status, Watcher
@@ -245,12 +246,11 @@ def _run(
     cls = ALGORITHMS.named(algorithm)
     if cls.command != command:
         raise UsageError(f"{algorithm} is not for ternhost.{command}", hint=f"call ternhost.{cls.command}")
-    named = options if fleet is None else {**options, "fleet": fleet}
-    own, where = _divided(cls, command, named)
+    if fleet is not None:
+        options = {**options, "fleet": fleet}
+    algorithms = algorithms_of(command)
     going = Run.begin(
-        algorithm,
-        cls.Options(**own),
-        Where(**where),
+        RunOptions.parse(algorithm, _typed(command, algorithms, options), algorithms),
         store=store,
         name=name,
         watcher=_watcher(on_status),
@@ -276,26 +276,25 @@ def _watcher(on_status: OnStatus | None) -> Watcher:
 # Options
 
 
-def _divided(
-    cls: type[Learner], function: str, options: Mapping[str, Any]
-) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The options of the algorithm, and of where it runs. Raises TypeError, UsageError."""
-    algorithms = algorithms_of(cls.command)
-    known = {own.name: own for of in algorithms.values() for own in options_of(of.Options)}
-    known |= {own.name: own for part in (cls.Options, Where) for own in options_of(part)}
+def _typed(
+    function: str, algorithms: Mapping[str, type[Learner]], options: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The options with values of their types. Raises TypeError for others, and for options that there are not."""
+    parts = (*(cls.Options for cls in algorithms.values()), Terms, RunOptions)
+    known = {option.name: option for part in parts for option in options_of(part)}
     values = {}
     for name, value in options.items():
-        if name in known and name != "card":
+        if name == "card":
+            values[name] = None if value is None else _card(value)
+        elif name in known:
             values[name] = _value(known[name], value)
-        elif name in ("card", "mechanism_options"):
+        elif name == "mechanism_options":
             values[name] = value
         else:
             near = difflib.get_close_matches(name, known, 1)
             hint = f"; is {near[0]!r} meant?" if near else ""
             raise TypeError(f"{function}() has no option {name!r}{hint}")
-    if values.get("card") is not None:
-        values["card"] = _card(values["card"])
-    return divided(cls, values, algorithms)
+    return values
 
 
 def _value(own: Option, value: Any) -> Any:

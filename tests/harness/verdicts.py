@@ -248,14 +248,9 @@ def _ahead(data):
 
 
 _VERDICTS = {
-    "cobs": _cobs,
-    "round": _round,
-    "request": _request,
-    "card": _card,
-    "ledger": _ledger,
-    "client": _client,
+    "cobs": _cobs, "round": _round, "request": _request, "card": _card, "ledger": _ledger, "client": _client,
     "ahead": _ahead,
-}
+}  # fmt: skip
 NAMES = sorted(_VERDICTS)
 
 

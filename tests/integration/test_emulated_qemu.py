@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 
+import figures
 import pytest
 import rig
 
@@ -368,6 +369,13 @@ def test_instructions_are_counted_and_a_bound_is_said(tmp_path):
     assert "thousand instructions" in text
     assert "at least" in text
     assert "microseconds" not in text
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", figures.COUNTING)
+def test_its_figures_are_those_of_the_file(name):
+    kept = json.loads(figures.KEPT.read_text())[f"{name}_emulated"]
+    assert figures.on_qemu(name) == pytest.approx(kept, rel=0.005), "meant? python tests/figures.py --keep"
 
 
 def test_what_counts_no_instructions_says_so():

@@ -19,9 +19,9 @@ from terntools.testing.hardware import read_map
 @pytest.mark.slow
 def test_one_training_round(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    result = rig.finish(fleet="pico-emulated:2", reports=40, group=40, epsilon="2")
-    assert (result["rounds"], result["reports"]) == (1, 40)
-    assert result["epsilon_spent"] == [[pytest.approx(2, abs=1e-4), 40]]  # from the boards' own ledgers
+    result = rig.finish(fleet="pico-emulated:1", reports=20, group=20, epsilon="2")
+    assert (result["rounds"], result["reports"]) == (1, 20)
+    assert result["epsilon_spent"] == [[pytest.approx(2, abs=1e-4), 20]]  # from the boards' own ledgers
 
 
 def test_the_name_of_the_fleet():

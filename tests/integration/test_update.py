@@ -28,15 +28,9 @@ TAKES = "from tern.update import Update\n"  # of each program: tern update refus
 
 def tern_update(*arguments, cwd):
     """`tern update ... --json`: (exit code, its object)."""
-    done = warm.run(
-        [*rig.TERN, "update", *map(str, arguments), "--json"],
-        cwd=cwd,
-        capture_output=True,
-        text=True,
-        timeout=240,
-    )
-    assert done.stdout, done.stderr
-    return done.returncode, json.loads(done.stdout)
+    done = rig.tern("update", *arguments, "--json", cwd=cwd)
+    assert done.out, done.err
+    return done.code, json.loads(done.out)
 
 
 def kept(directory):

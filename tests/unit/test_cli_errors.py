@@ -108,13 +108,6 @@ def test_all_streams_closed_and_no_file_takes_their_place(tmp_path):
     assert card.read_bytes() == found, "nothing that was printed is in the file"
 
 
-def test_an_encoding_that_lacks_a_character_is_no_fault():
-    ended = tern("card", "show", "duchi", "--epsilon", "2", env={**os.environ, "PYTHONIOENCODING": "ascii"})
-    assert (ended.returncode, ended.stderr) == (errors.OK, b"")
-    assert b"certified" in ended.stdout
-    assert ended.stdout.isascii()
-
-
 def test_a_full_disk_under_both_streams_keeps_the_exit_code():
     with open("/dev/full", "w") as full:
         ended = tern("card", "show", "nonsense", "--epsilon", "2", "--json", stdout=full, stderr=full)

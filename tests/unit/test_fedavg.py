@@ -15,9 +15,10 @@ from ternhost.count.rounds import COMPLETE, RoundResult
 from ternhost.datasets import synthetic
 from ternhost.errors import RefusedError, UsageError
 from ternhost.learn import fedavg, training
-from ternhost.learn.base import Audience, Standing
+from ternhost.learn.base import Population
 from ternhost.learn.designs import class_of
 from ternhost.learn.fedavg import CLIENTS, FINE, MODES, WEIGHTS, FedAvg, Options, combine
+from ternhost.learn.schedule import Schedule
 from ternhost.privacy import certify
 from ternhost.reach.simulated.driver import SimulatedDriver
 from ternhost.run import costs
@@ -254,12 +255,12 @@ def test_modes(mode):
 def test_clients_that_nobody_has_counted():
     """Boards that others filled: as many as have a key in the store, or as --clients says."""
     with pytest.raises(UsageError, match="nobody knows how many clients") as caught:
-        FedAvg(Options(dataset="toy"), Audience(knows_records=False))
+        FedAvg(Options(dataset="toy"), Population(knows_records=False))
     assert "--clients" in caught.value.hint
     for options, devices in ((Options(dataset="toy"), 30), (Options(dataset="toy", clients=30), 0)):
-        algorithm = FedAvg(options, Audience(knows_records=False, devices=devices))
+        algorithm = FedAvg(options, Population(knows_records=False, devices=devices))
         assert (algorithm.clients, algorithm.times, algorithm.reports) == (30, 2, 60)
-    nobody_yet = Audience(knows_records=False, standing=Standing(rounds=7))
+    nobody_yet = Population(knows_records=False, schedule=Schedule(rounds=7))
     assert FedAvg(Options(dataset="toy"), nobody_yet).times == 7  # at most
 
 
@@ -333,7 +334,9 @@ def test_options_that_are_refused(change, message):
     assert re.search(message, f"{caught.value.message} {caught.value.hint}")
 
 
-def test_the_command(capsys):
+def test_the_command(capsys, tmp_path):
+    card = tmp_path / "some.card"
+    card.write_bytes(b"card")
     common = ["train", "--dataset", "toy", "--quiet"]
     own = [
         *common,
@@ -360,7 +363,7 @@ def test_the_command(capsys):
         ([*common, "--algorithm", "hiera", "--budgets", "much"], "are no budgets"),
         ([*own, "--choices", "tau", "--tau", "1"], "--choices and --tau say the same"),
         ([*common, "--epsilons", "1:1", "--epsilon", "1"], "say the same"),
-        ([*common, "--card", "some.card", "--levels", "3"], "--card and --levels say the same"),
+        ([*common, "--card", str(card), "--levels", "3"], "--card and --levels say the same"),
     ):
         assert main(wrong) == 2
         assert message in capsys.readouterr().err

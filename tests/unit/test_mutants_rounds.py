@@ -220,11 +220,6 @@ WRONG = [
         ("uniform that takes what is too large", "            while u >= count and at <= end:", "            while u > count and at <= end:"),
         ("an equal byte decides", "            rest = (rest & 0x3FFFFF) << 8\n            if u:", "            rest = (rest & 0x3FFFFF) << 8\n            if True:"),
         ("a grid rounded down", "                if u < 0:\n                    y += 1\n", ""),
-        ("a grid read where the fraction is 0", "        rest = (a & 32767) << 1\n        while rest:\n            u = pool[at] - (rest >> 8)\n            at += 1\n"
-         "            rest = (rest & 255) << 8\n            if u:\n                if u < 0:\n                    y",
-         "        rest = (a & 32767) << 1\n        at += rest == 0\n        while rest:\n            u = pool[at] - (rest >> 8)\n            at += 1\n"
-         "            rest = (rest & 255) << 8\n            if u:\n                if u < 0:\n                    y"),
-        ("noise with a negative zero", "elif magnitude:", "else:"),
         ("noise of the other sign", "if pool[at] & 1 == 0:", "if pool[at] & 1:"),
         ("a sign from the top bit", "if pool[at] & 1 == 0:", "if pool[at] < 128:"),
         ("noise that is not clamped above", "        elif y > highest:\n            y = highest\n", ""),
@@ -234,14 +229,10 @@ WRONG = [
         ("a mixture's second card without its place", "                    out[i] += card.first.symbols\n", ""),
         ("a mixture's cards exchanged", "if stream.below(card.threshold):", "if not stream.below(card.threshold):"),
         ("categories as values", "    card.job[9] = 1\n", "    card.job[9] = 0\n"),
-        ("laplace noise coordinate by coordinate", "        if card.shape <= LAPLACE:\n            _run(card, stream, xs, out, 0, n)\n",
-         "        if card.shape <= LAPLACE:\n            for i in range(n):\n                _run(card, stream, xs, out, i, i + 1)\n"),
     ),
     *of(
         "table",
         ("the nearest knot", "f -= c << 15\n", "f = 0\n"),
-        ("thresholds of 30 bits", "rest &= 32767\n", "rest = 0\n"),
-        ("an equal threshold is above", "if u > 127:", "if u > 126:"),
         ("symbols from the top", "out[i] = columns - left", "out[i] = left"),
     ),
     *of(
@@ -393,12 +384,15 @@ WRONG = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(60)
 @pytest.mark.parametrize("mutant", WRONG, ids=lambda mutant: f"{mutant.module[5:]}: {mutant.what}")
 def test_a_wrong_implementation_fails_a_vector(mutant):
     assert caught(mutant, *CHECKS.get(mutant.module, ("test_rounds.py",)))
 
 
+@pytest.mark.slow
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("module", sorted({mutant.module for mutant in WRONG}))
 def test_the_right_one_fails_none(module):
     assert caught(Wrong("nothing", module, "", ""), *CHECKS.get(module, ("test_rounds.py",))) is None

@@ -54,27 +54,17 @@ def result(**changes):
         "features": ["constant", "delay <&> 'weather'"],
         "weights": [-0.5, 1.25],
         "options": {
-            "dataset": "flights",
-            "model": "logistic",
-            "epsilon": "2",
-            "epsilons": None,
-            "fleet": "emulated:8",
-            "group": 200,
-            "quorum": 1.0,
-            "seed": 1,
+            "dataset": "flights", "model": "logistic", "epsilon": "2", "epsilons": None,
+            "fleet": "emulated:8", "group": 200, "quorum": 1.0, "seed": 1,
         },
         "last_gradient": {
-            "round": rounds,
-            "confidence": 0.95,
-            "mean": [0.1, None],
-            "low": [-0.2, None],
-            "high": [0.4, None],
-            "reports": [11, 0],
+            "round": rounds, "confidence": 0.95, "mean": [0.1, None], "low": [-0.2, None],
+            "high": [0.4, None], "reports": [11, 0],
         },
         "history": [
             {"round": i, "asked": 200, "reports": 198, "accuracy": 0.85 + i / 100} for i in range(rounds)
         ],
-    }
+    }  # fmt: skip
     return base | changes
 
 
@@ -100,6 +90,12 @@ class Page(HTMLParser):
     @property
     def text(self):
         return re.sub(r"\s+", " ", " ".join(self.words))
+
+
+@pytest.fixture(autouse=True)
+def undrawn(monkeypatch):
+    """Texts need no pictures; `written` has been drawn before."""
+    monkeypatch.setattr(report.plots, "png", lambda figure: b"")
 
 
 @pytest.fixture(scope="module")

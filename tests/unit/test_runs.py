@@ -142,8 +142,9 @@ def test_a_report_that_could_not_be_written_is_drawn_later(said):
         assert said("runs", "moved", "--draw", draw)[0] == errors.USAGE
 
 
-def test_what_is_listed_is_drawn(said):
+def test_what_is_listed_is_drawn(said, monkeypatch):
     said("train", *SIMULATED, "--store", "other/s.sqlite", "--name", "mine")
+    monkeypatch.setattr("ternhost.run.report.plots.png", lambda figure: b"")
     for place in ("other", "other/s.sqlite", "runs", "runs/mine"):
         assert [run["run"] for run in said("runs", place)[1]["runs"]] == ["mine"]
         code, told, _ = said("runs", place, "--draw", "mine")

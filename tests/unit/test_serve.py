@@ -20,8 +20,10 @@ from ternhost.count.rounds import Cohort, Round
 from ternhost.errors import UsageError
 from ternhost.learn.base import ALGORITHMS
 from ternhost.learn.fedsgd import Options
+from ternhost.learn.schedule import Schedule
+from ternhost.reach.driver import Terms
 from ternhost.reach.ports.driver import BoardsDriver
-from ternhost.run.options import Schedule, Where
+from ternhost.run.options import RunOptions
 from ternhost.run.serve import serve
 from ternhost.run.status import END, Watcher
 from ternhost.store.runs import FINISHED, RUNNING, StoredRun
@@ -160,8 +162,8 @@ def test_a_signal_in_the_middle_of_a_round_ends_it_in_order(number):
 
 
 def served(watcher=None, deadline=60.0, **schedule):
-    where = Where(fleet="inprocess:1", deadline=deadline)
-    return serve("fedsgd", Options(), where, Schedule(**schedule), store="s.sqlite", watcher=watcher)
+    options = RunOptions("fedsgd", Options(), "inprocess:1", Terms(deadline=deadline), Schedule(**schedule))
+    return serve(options, store="s.sqlite", watcher=watcher)
 
 
 def test_rounds_begin_an_interval_apart():

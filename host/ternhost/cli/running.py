@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -12,9 +13,11 @@ from ternhost.cli.progress import ProgressPrinter
 from ternhost.command import add_command, print_result
 from ternhost.errors import UsageError
 from ternhost.learn.base import ALGORITHMS, Learner, algorithms_of
-from ternhost.privacy import cards, mechanisms
+from ternhost.learn.schedule import Schedule
+from ternhost.privacy import mechanisms
+from ternhost.reach.driver import Terms
 from ternhost.run import result as results
-from ternhost.run.options import Where, default_fleet, divided
+from ternhost.run.options import RunOptions, default_fleet
 from ternhost.run.plugins import learner_of
 from ternhost.run.run import Run
 from ternhost.run.status import Watcher
@@ -42,7 +45,7 @@ class RunCommand:
                 "--algorithm", choices=tuple(algorithms), help=f"default: {next(iter(algorithms))}"
             )
         add_algorithm_options(parser, algorithms)
-        fields.add_arguments(parser, Where, leave_out=("fleet",))
+        fields.add_arguments(parser, Terms, RunOptions, leave_out=("fleet",))
         add_run_options(parser, self.name)
         parser.set_defaults(func=run, command=self.name)
 
@@ -77,7 +80,7 @@ INFER = RunCommand(
 
 
 def add_algorithm_options(
-    parser: argparse.ArgumentParser, algorithms: dict[str, type[Learner]], leave_out: tuple[str, ...] = ()
+    parser: argparse.ArgumentParser, algorithms: Mapping[str, type[Learner]], leave_out: tuple[str, ...] = ()
 ) -> None:
     """Add the options of these algorithms and of the mechanisms that they may use."""
     fields.add_arguments(parser, *(cls.Options for cls in algorithms.values()), leave_out=leave_out)
@@ -141,35 +144,30 @@ def metrics(args: argparse.Namespace) -> Metrics | None:
 def add_store(metrics: Metrics | None, run: Run) -> None:
     """Have `metrics`, if there are some, serve what the run's store says, too."""
     if metrics is not None:
-        metrics.add_store(run.place.store, run.place.name)
+        metrics.add_store(run.files.store, run.files.name)
 
 
 def named(args: argparse.Namespace) -> dict[str, Any]:
-    """What was named on the command line of an algorithm and its run."""
-    found = fields.given(args, *(cls.Options for cls in ALGORITHMS.values()), Where)
-    return {
-        **found,
-        **{name: getattr(args, name) for name in ("fleet", "algorithm") if getattr(args, name, None)},
-    }
+    """The options of a run that the command line names, and its algorithm."""
+    parts = (*(cls.Options for cls in ALGORITHMS.values()), Terms, Schedule, RunOptions)
+    algorithm = getattr(args, "algorithm", None)
+    return {**fields.given(args, *parts), **({"algorithm": algorithm} if algorithm else {})}
 
 
-def chosen(args: argparse.Namespace, algorithms: dict[str, type[Learner]]) -> tuple[str, Any, Where]:
-    """The algorithm, its options, and where it runs, as named on the command line. Raises UsageError."""
-    found = named(args)
-    name = found.pop("algorithm", None) or next(iter(algorithms))
-    cls = algorithms[name]
-    options, where = divided(cls, found, algorithms)
+def parsed(
+    args: argparse.Namespace, algorithms: Mapping[str, type[Learner]], served: bool = False
+) -> RunOptions:
+    """The options of the run that the command line names; the first algorithm is the default. Raises UsageError."""
+    values = named(args)
+    algorithm = values.pop("algorithm", None) or next(iter(algorithms))
     if extra := mechanisms.options_named(args):
-        mechanism = options.get("mechanism", getattr(cls.Options, "mechanism", None))
-        if mechanism is None or "card" in options:
+        mechanism = values.get("mechanism", getattr(algorithms[algorithm].Options, "mechanism", None))
+        if mechanism is None or "card" in values:
             raise UsageError(
                 f"{extra[0]} is of a mechanism, and this run has none to choose", hint="leave it out"
             )
-        options["mechanism_options"] = mechanisms.options_given(args, mechanism)
-    fields.check_named(cls.Options, options)
-    if path := options.get("card"):
-        options["card"] = cards.load(path).hex()
-    return name, cls.Options(**options), Where(**where)
+        values["mechanism_options"] = mechanisms.options_given(args, mechanism)
+    return RunOptions.parse(algorithm, values, algorithms, served)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -194,10 +192,8 @@ def run(args: argparse.Namespace) -> int:
 def begun(args: argparse.Namespace, watcher: Watcher) -> Run:
     """The run that was named, begun or resumed. Raises TernError."""
     if args.resume is None:
-        name, options, where = chosen(args, algorithms_of(args.command))
-        return Run.begin(
-            name, options, where, store=args.store, name=args.name, watcher=watcher, anew=args.anew
-        )
+        options = parsed(args, algorithms_of(args.command))
+        return Run.begin(options, store=args.store, name=args.name, watcher=watcher, anew=args.anew)
     others = [*sorted(named(args).keys() - {"fleet", "after_round"})]
     others += [name for name in ("store", "name", "anew") if getattr(args, name)]
     if others:

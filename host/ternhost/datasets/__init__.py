@@ -31,7 +31,7 @@ from ternhost.datasets.planned import planned_flights
 from ternhost.errors import UsageError
 
 __all__ = [
-    "CLASSIFICATION", "DATASETS", "FILES", "MULTICLASS", "REGRESSION", "TABLES", "Dataset", "Fixed", "Floats",
+    "CLASSIFICATION", "DATASETS", "FILES", "HELD", "MULTICLASS", "REGRESSION", "TABLES", "Dataset", "Fixed", "Floats",
     "Holdings", "Indices", "Table", "expand", "flights", "flights_table", "held", "held_out", "load", "normalised",
     "planned_flights", "task_of", "to_fixed",
 ]  # fmt: skip
@@ -62,10 +62,9 @@ _CLASSES_OF_FILES: dict[str, tuple[Callable[[Path | None], Dataset], tuple[str, 
 FILES = (*_CLASSES_OF_FILES, "ipums", "ipums-regression")
 _OF_NUMBERS = ("diabetes", "synthetic-linear", "ipums-regression")  # their labels are numbers
 DATASETS = (*_WITHOUT_FILES, *_CLASSES, *FILES)
-
-
 # What can be collected, but not trained on, by name.
 TABLES: dict[str, Callable[[], Table]] = {"flights-table": flights_table}
+HELD = (*DATASETS, *TABLES)
 
 
 def task_of(name: str) -> str:

@@ -22,7 +22,7 @@ from ternhost.experiments.cells import Cell, Row, Tables
 from ternhost.experiments.pictures import Curve, Panel, draw
 from ternhost.experiments.rounds import simulate
 from ternhost.experiments.statistics import grouped, pick, summaries, values_of, winners
-from ternhost.learn.base import Audience
+from ternhost.learn.base import Population
 from ternhost.learn.collect import Collect, load
 from ternhost.privacy.mechanisms.grr import frequency_variance
 
@@ -52,7 +52,7 @@ def _run(name: str, most: int, epsilon: float, seed: int) -> list[Row]:
     table, _ = load(name)
     clients, rng = min(most, len(table.numeric)), np.random.default_rng([seed, 5])
     asked = Collect.Options(dataset=name, epsilon=f"{epsilon:g}", clients=clients, seed=seed)
-    told = simulate(Collect(asked, Audience(clients=len(table.numeric)), table), seed).result([])[
+    told = simulate(Collect(asked, Population(clients=len(table.numeric)), table), seed).result([])[
         "attributes"
     ]
     told = [entry for entry in told if "frequencies" in entry]

@@ -39,7 +39,7 @@ from ternhost.experiments.rounds import (
 from ternhost.experiments.statistics import beyond_noise, grouped, pick, summaries, values_of
 from ternhost.learn import judging
 from ternhost.learn import levels as system
-from ternhost.learn.base import Audience
+from ternhost.learn.base import Population
 from ternhost.learn.collect import HIERA
 from ternhost.learn.hiera import HierA
 from ternhost.learn.parameters import MODELS
@@ -223,7 +223,7 @@ def _on_devices(unit: float, reports: int, runs: int, seed: int) -> list[Row]:
         asked = HierA.Options(
             model="linear", reports=reports, group=group_of(reports), seed=one, **_asked(of)
         )
-        figure = figure_of(simulate(HierA(asked, Audience(clients=reports), dataset), one))
+        figure = figure_of(simulate(HierA(asked, Population(clients=reports), dataset), one))
         rows.append({**common, "run": i, "squared_error": figure})
     return rows
 

@@ -16,20 +16,18 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from tern import card as cards
 from tern import wire
 from tern.fixed import ONE
 from ternhost import datasets
 from ternhost.count import estimate
-from ternhost.count.batches import packed_size
-from ternhost.count.questions import Question, report_bytes, request_bytes
+from ternhost.count.questions import Question
 from ternhost.count.rounds import CohortCounts, Counts, RoundResult
 from ternhost.datasets import Holdings, Table
 from ternhost.datasets.base import CONSTANT
 from ternhost.errors import UsageError
 from ternhost.learn import attributes, levels
 from ternhost.learn.attributes import Part
-from ternhost.learn.base import Audience, Cohort, Devices, Learner, ask_everybody
+from ternhost.learn.base import Cohort, Devices, Learner, Population, report_summary, require_everybody
 from ternhost.learn.designs import PRIVACY, Mechanised, ReportDesign, by_class, class_of
 from ternhost.learn.hiera import LevelOptions
 from ternhost.options import option, require
@@ -118,13 +116,13 @@ class Collect(Learner):
     command = "collect"
     Options = Options
 
-    def __init__(self, options: Any, audience: Audience, data: Table | None = None) -> None:
-        """data: what the clients hold, in the place of the data set that the options name."""
+    def __init__(self, options: Any, population: Population, data: Table | None = None) -> None:
+        """data: what the clients hold, instead of the data set that the options name."""
         self.options = options
-        ask_everybody(audience, "collecting")
+        require_everybody(population, "collecting")
         self._table, first = load(options.dataset) if data is None else (data, 0)
         # Boards that were provisioned with the data set hold its constant, too; nobody asks for that.
-        self._first = 0 if audience.knows_records else first
+        self._first = 0 if population.knows_records else first
         records = self._table.records(self._table.training)
         self._width = self._first + records.shape[1] - 1
         if self._width > wire.MAX_DIMENSION:
@@ -135,18 +133,18 @@ class Collect(Learner):
         self.individual = any(part.hashed for parts in self.plan for part in parts)
         self.modules = ("collect", "lhp") if options.method == HIERA else ("collect",)
         self.designs = [_dearest(parts) for parts in self.plan]
-        self.rounds = (audience.standing.rounds or None) if audience.standing else 1
+        self.rounds = population.schedule.rounds if population.schedule else 1
         self.times = self.rounds or 1
         self.holdings, self.clients = None, options.clients or None
-        if audience.knows_records:
-            there = audience.clients or len(records)
+        if population.knows_records:
+            there = population.clients or len(records)
             if (self.clients or 0) > there:
                 raise UsageError(
                     f"there are {there:,} clients to report, not {self.clients:,}",
                     hint=f"ask for --clients {there} or fewer",
                 )
-            if not audience.standing:
-                self.clients = self.clients or min(there, audience.clients or audience.most or there)
+            if not population.schedule:
+                self.clients = self.clients or min(there, population.clients or population.most or there)
             self.holdings = Holdings(records, np.random.default_rng(options.seed).permutation(len(records)))
         self.reports = None
         if self.clients is not None and self.rounds is not None:
@@ -161,23 +159,16 @@ class Collect(Learner):
         return self.rounds is not None and self._round >= self.rounds
 
     def cohorts(self, devices: Sequence[int] | Devices) -> list[Cohort]:
-        found: list[Cohort] = []
-        for of_class, _, own in by_class(self.designs, devices[: self.clients], self.options.seed):
-            parts = self.plan[of_class]
-            questions = [part.question(self._width, self._first) for part in parts]
-            if len(parts) == 1:
-                found.append((questions[0], own))
-                continue
-            shares = np.array([len(part.columns) for part in parts]) / self._attributes(parts)
+        cohorts: list[Cohort] = []
+        for i, _, members in by_class(self.designs, devices[: self.clients], self.options.seed):
+            columns = np.array([len(part.columns) for part in self.plan[i]])
+            shares = (columns / columns.sum()).tolist()
             # Anew in each round, and apart from what a client's class is.
-            which = class_of(own, shares.tolist(), self.options.seed + ((self._round + 1) << 32))
-            own = np.asarray(own, np.int64)
-            found += [(asked, own[which == i]) for i, asked in enumerate(questions) if np.any(which == i)]
-        return found
-
-    @staticmethod
-    def _attributes(parts: Sequence[Part]) -> int:
-        return sum(len(part.columns) for part in parts)
+            which = class_of(members, shares, self.options.seed + ((self._round + 1) << 32))
+            for j, part in enumerate(self.plan[i]):
+                if np.any(which == j):
+                    cohorts.append((part.question(self._width, self._first), members[which == j]))
+        return cohorts
 
     def learn(self, result: RoundResult, devices: Sequence[int] | Devices) -> None:
         places = {
@@ -208,15 +199,12 @@ class Collect(Learner):
     def state(self) -> dict[str, Any]:
         return {
             "round": self._round,
-            "reports": [list(own) for own in self._reports],
+            "reports": self._reports,
             "most": self._most,
             "counts": [[counts.tolist() for counts in own] for own in self.counts],
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        if "reports" not in state:
-            hint = "finish it with that version, or give it up with --anew"
-            raise UsageError("this collection was begun by a version that asked otherwise", hint=hint)
         self._round, self._most = int(state["round"]), int(state["most"])
         self._reports = [list(own) for own in state["reports"]]
         self.counts = [[np.array(counts, np.int64) for counts in own] for own in state["counts"]]
@@ -269,11 +257,7 @@ class Collect(Learner):
             "k": design.k,
             "share": design.share,
             "epsilon": design.cost / MICRO,
-            "card": design.card.data.hex(),
-            "card_hash": cards.card_hash(design.card.data).hex(),
-            "mechanism": design.mechanism,
-            "bytes_per_report": report_bytes(packed_size(design.card.symbols, design.k)),
-            "bytes_per_request": request_bytes(part.question(self._width, self._first)),
+            **report_summary(design, part.question(self._width, self._first)),
             "reports": reports,
         }
 

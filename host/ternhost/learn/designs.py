@@ -18,6 +18,7 @@ from ternhost.options import option
 from ternhost.privacy import certify, mechanisms
 from ternhost.privacy.accounting import Release
 from ternhost.privacy.base import MICRO, parse_epsilon, single_valued
+from ternhost.privacy.cards import load
 
 # How many of d coordinates a device reports, each at epsilon / k. "variance" takes values that are spread evenly over
 # [-1, 1], a prior where nothing is known, and the card that is used. Gradients are small, but once they are scaled to
@@ -61,6 +62,10 @@ def coordinates_by_rule(
 # Options
 
 
+def _card_file(path: str) -> str:
+    return path and load(path).hex()
+
+
 @dataclass(frozen=True)
 class Budgeted:
     """Options of everything that devices report: the epsilon of a report, of all devices or of classes of them."""
@@ -100,6 +105,7 @@ class Mechanised:
         None,
         "a card of 'tern card design' instead of a mechanism",
         group=PRIVACY,
+        kind=_card_file,
         metavar="FILE",
         instead_of=("mechanism", "levels"),
     )

@@ -24,11 +24,11 @@ from ternhost.count.questions import Question
 from ternhost.count.rounds import CohortCounts, RoundResult
 from ternhost.datasets import Dataset, Holdings, Indices
 from ternhost.errors import UsageError
-from ternhost.learn.base import Audience, Cohort, Devices, Floats, most_turns, take
+from ternhost.learn.base import Cohort, Devices, Floats, Population, most_turns, take
 from ternhost.learn.designs import Mechanised, ReportDesign, by_class, shares
 from ternhost.learn.learning import Learning, LearningOptions
 from ternhost.learn.parameters import LINEAR_MODELS
-from ternhost.learn.training import Settings, Trainer
+from ternhost.learn.training import Trainer, TrainingPlan
 from ternhost.options import option, require
 from ternhost.privacy import certify
 from ternhost.privacy.base import parse_epsilon
@@ -90,9 +90,6 @@ class Options(Mechanised, LearningOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.model not in LINEAR_MODELS:
-            known = ", ".join(LINEAR_MODELS)
-            raise UsageError(f"no device trains a {self.model} model by itself", hint=f"one of: {known}")
         require(self.clients >= 0, "clients", "0 (all) or more", self.clients)
         require(self.records >= 1, "records", "1 or more", self.records)
         require(self.rounds >= 1, "rounds", "1 or more", self.rounds)
@@ -155,8 +152,11 @@ class FedAvg(Learning):
     Options = Options
     modules = ("local",)
 
-    def __init__(self, options: Any, audience: Audience, data: Dataset | None = None) -> None:
-        super().__init__(options, audience, data)
+    def __init__(self, options: Any, population: Population, data: Dataset | None = None) -> None:
+        super().__init__(options, population, data)
+        if self.model not in LINEAR_MODELS:
+            known = ", ".join(LINEAR_MODELS)
+            raise UsageError(f"no device trains a {self.model} model by itself", hint=f"one of: {known}")
         chosen = options.chosen()
         options.require_one_epsilon(len(chosen))
         k = options.k_of([(choice.epsilon, choice.share) for choice in chosen], self.d)
@@ -164,13 +164,13 @@ class FedAvg(Learning):
             options.design(choice.epsilon, k, share=choice.share, tau=choice.tau) for choice in chosen
         ]
         self._classes = [class_of_design(design) for design in self.designs]
-        standing = audience.standing
-        self.rounds = standing.rounds if standing else options.rounds
-        self._share = standing.share if standing else options.share
-        self.clients = None if standing else options.clients or None
+        schedule = population.schedule
+        self.rounds = (schedule or options).rounds
+        self._share = (schedule or options).share
+        self.clients = None if schedule else options.clients or None
         self.holdings = self._hold()
-        clients = self.clients or audience.devices
-        if not standing:
+        clients = self.clients or population.devices
+        if not schedule:
             if not clients:
                 raise UsageError(
                     "nobody knows how many clients this fleet has, and the cost depends on that",
@@ -178,18 +178,18 @@ class FedAvg(Learning):
                 )
             self.clients = clients
         self.times = most_turns(max(1, clients), self._group(clients), self.rounds or 1)
-        self.reports = None if standing else options.rounds * self._group(clients)
+        self.reports = None if schedule else options.rounds * self._group(clients)
         # The server's step is the mean move itself: a rate of 1, and nothing that stops it before its last round.
         self._trainer = Trainer(
-            Settings(
-                LINEAR_MODELS[options.model],
+            TrainingPlan(
+                LINEAR_MODELS[self.model],
                 self.d,
                 self.rounds,
                 expected=1.0,
                 learning_rate=1.0,
                 regularisation=0.0,
                 patience=None,
-                failures=None if standing else Settings.failures,
+                failures=None if schedule else TrainingPlan.failures,
             )
         )
 
@@ -199,27 +199,27 @@ class FedAvg(Learning):
         return group
 
     def _hold(self) -> Holdings | None:
-        if self.dataset is None or not self._audience.knows_records:
-            return None
         each = self.options.records
-        order = np.random.default_rng(self.options.seed).permutation(self.dataset.training)
-        own = len(order) // each
-        if own < 1:
+        holdings = self._records(each)
+        if holdings is None:
+            return None
+        assert self.dataset is not None
+        most = holdings.clients
+        if most < 1:
             raise UsageError(
-                f"{self.dataset.name} has {len(order)} records to train on: no client gets {each}",
+                f"{self.dataset.name} has {len(holdings.order)} records to train on: no client gets {each}",
                 hint="ask for fewer --records",
             )
-        there = self._audience.clients or own
-        clients = self.clients or min(own, self._audience.clients or self._audience.most or own)
+        there = self._population.clients or most
+        clients = self.clients or min(most, self._population.clients or self._population.most or most)
         if clients > there:
             raise UsageError(
                 f"there are {there:,} clients of {each} records each, not {clients:,}",
                 hint=f"ask for at most --clients {there}",
             )
-        if not self._audience.standing:
+        if not self._population.schedule:
             self.clients = clients
-        whole = self.dataset.records(np.arange(len(self.dataset.labels)))
-        return Holdings(whole, order[: min(clients, own) * each], each)
+        return Holdings(holdings.records, holdings.order[: min(clients, most) * each], each)
 
     def _asked(self, clients: int, number: int) -> Indices:
         return self._turn(clients, self._group(clients), number)
@@ -241,7 +241,7 @@ class FedAvg(Learning):
 
     def _question(self, of: Class, mantissas: Sequence[int]) -> Question:
         return Question(
-            LOCAL + self._trainer.settings.model,
+            LOCAL + self._trainer.plan.model,
             mantissas,
             EXPONENT,
             of.design.card.data,

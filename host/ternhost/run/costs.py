@@ -91,19 +91,17 @@ def spent_before(store: Store, devices: Sequence[int] | npt.NDArray[np.int64], r
     return int(spent.max(initial=0))
 
 
-def most_asked(store: Store, run: str, rounds: int, share: float, devices: int) -> int:
+def most_asked(store: Store, run: str, rounds: int, group: int, devices: int) -> int:
     """How many rounds of a run have asked one device: the most of any.
 
-    By the store; where the run's rounds are not in it, by how many there were, of this share of so many devices each.
+    By the store; where the run's rounds are not in it, by how many there were, of a group of so many devices each.
     """
     asked: Counter[int] = Counter()
     for of_run in store.rounds():
         if of_run.run == run:
             for cohort in of_run.cohorts:
                 asked.update(cohort.devices)
-    return (
-        max(asked.values()) if asked else most_turns(max(1, devices), max(1, round(share * devices)), rounds)
-    )
+    return max(asked.values()) if asked else most_turns(max(1, devices), group, rounds)
 
 
 def cost_words(account: Account, before: int, left: int | None, endless: bool = False) -> str:

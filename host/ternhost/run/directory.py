@@ -66,8 +66,8 @@ def new_directory(name: str | None = None, parent: Path = RUNS, taken: Collectio
 
 
 @dataclass(frozen=True)
-class Place:
-    """Where a run is: its directory, its store, and its name there."""
+class RunFiles:
+    """The files of a run: its directory, its store, and its name there."""
 
     directory: Path
     store: Path
@@ -87,7 +87,7 @@ class Place:
             raise StorageError(f"{self.directory}: {error.strerror}") from error
 
     @classmethod
-    def read(cls, directory: Path) -> Place:
+    def read(cls, directory: Path) -> RunFiles:
         """Of a directory with run.json. Raises UsageError, StorageError."""
         path = directory / RUN_NAME
         try:
@@ -100,13 +100,13 @@ class Place:
             raise UsageError(f"{path} does not name a run: {error}") from error
 
 
-def find(text: str, parent: Path = RUNS) -> Place:
-    """The run that is meant by a name, its directory, its store, or the directory of its store. Raises UsageError."""
+def find(text: str, parent: Path = RUNS) -> RunFiles:
+    """The run of this name, directory, store, or directory of a store. Raises UsageError."""
     if not text:
         raise UsageError("--resume must name a run", hint="'tern runs' lists them")
     for directory in (Path(text), parent / text):
         if (directory / RUN_NAME).is_file():
-            return Place.read(directory)
+            return RunFiles.read(directory)
     path = Path(text)
     if path.is_dir():
         stores = sorted(path.glob("*.sqlite"))
@@ -123,7 +123,7 @@ def find(text: str, parent: Path = RUNS) -> Place:
         raise UsageError(
             f"{path} holds several runs that have not finished: {names}", hint="name one of them"
         )
-    return Place(directory_of(open_runs[0], path), path, open_runs[0].name)
+    return RunFiles(directory_of(open_runs[0], path), path, open_runs[0].name)
 
 
 def directory_of(run: StoredRun, store: Path) -> Path:
@@ -133,7 +133,7 @@ def directory_of(run: StoredRun, store: Path) -> Path:
         return saved
     for found in (store.parent, *(path.parent for path in store.parent.parent.glob(f"*/{RUN_NAME}"))):
         with suppress(UsageError, StorageError):
-            if Place.read(found).name == run.name:
+            if RunFiles.read(found).name == run.name:
                 return found
     return store.parent / run.name
 
@@ -181,7 +181,7 @@ def listed(parent: Path = RUNS) -> list[dict[str, Any]]:
     for path in sorted((*parent.glob(RUN_NAME), *parent.glob(f"*/{RUN_NAME}"))):
         own = path.parent
         try:
-            place = Place.read(own)
+            place = RunFiles.read(own)
             with Store(place.store, create=False, beside=True) as store:
                 run = store.run(place.name)
                 line = None if run is None else _line(store, run, own)
@@ -212,8 +212,8 @@ def _line(store: Store, run: StoredRun, directory: Path) -> dict[str, Any]:
         "began": run.began,
         "status": run.status,
         "algorithm": run.asked["algorithm"],
-        "dataset": None if run.asked["options"].get("dimension") else run.asked["options"].get("dataset"),
-        "fleet": run.asked["where"]["fleet"],
+        "dataset": None if run.asked["learning"].get("dimension") else run.asked["learning"].get("dataset"),
+        "fleet": run.asked["fleet"],
         "rounds": run.state.get("rounds", 0),
         "reports": run.state.get("reports", 0),
         "figures": figures_of(store.last_entry(run.name)),

@@ -14,12 +14,12 @@ from ternhost.privacy.base import MICRO
 from ternhost.provision.boards import epsilon_spent
 from ternhost.run import costs
 from ternhost.run import directory as places
-from ternhost.run.directory import Place
+from ternhost.run.directory import RunFiles
 
 
 def whole(
     algorithm: Learner,
-    place: Place,
+    files: RunFiles,
     options: Mapping[str, Any],
     state: Mapping[str, Any],
     accounts: Sequence[Account],
@@ -28,7 +28,7 @@ def whole(
 ) -> dict[str, Any]:
     """The result of a run, for JSON."""
     return {
-        "run": place.name,
+        "run": files.name,
         "algorithm": algorithm.name,
         **algorithm.result(history),
         **({"epsilon_per_client": max(costs.costs(algorithm)) / MICRO} if algorithm.designs else {}),
@@ -43,8 +43,8 @@ def whole(
         "epsilon_before": state["spent_before"] / MICRO,
         "accounting": [account.summary() for account in accounts],
         "options": dict(options),
-        "directory": str(place.directory),
-        "store": str(place.store),
+        "directory": str(files.directory),
+        "store": str(files.store),
         "history": history,
     }
 
@@ -62,6 +62,8 @@ def load(run: str | Path, parent: Path) -> dict[str, Any]:
                 found = json.loads(path.read_text())
                 if not isinstance(found, dict) or "algorithm" not in found:
                     raise ValueError("it names no algorithm")
+                if "weights" in found and "model" not in found:
+                    raise ValueError("an earlier version of tern made it; run it again")
             except OSError as error:
                 raise StorageError(f"{path} cannot be read: {error.strerror}") from error
             except ValueError as error:

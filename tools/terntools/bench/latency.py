@@ -9,10 +9,8 @@ machines instructions are counted instead of time: they give a lower bound for a
 from __future__ import annotations
 
 import math
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 from statistics import fmean, median
 from typing import Any
 
@@ -142,7 +140,7 @@ class Bench:
     def report(self, case: Case, in_a_row: int = ITERATIONS) -> dict[str, Any]:
         """Times of whole reports and their parts; at a port, the slowest of some more in a row, too."""
         self.prepare(case)
-        answers = [self._answer(case)[0] for _ in range(WINDOWS)]
+        answers = [self.answers(case)[0] for _ in range(WINDOWS)]
         windows = [fmean(times) for times in answers]
         result: dict[str, Any] = {"answer": median(windows), "windows": windows}
         if self._device.has_port:
@@ -179,14 +177,15 @@ class Bench:
         }
         return {"name": case.label, **asdict(case), **sizes, **report}
 
-    def _answer(self, case: Case) -> tuple[list[int], dict[str, list[int]]]:
+    def answers(self, case: Case) -> tuple[list[int], dict[str, list[int]]]:
+        """How long each of ITERATIONS reports took on a prepared device, and each call of the watched parts."""
         times, parts = self._device.call(f"answer({self.messages(case, ITERATIONS)!r})")
         return times, parts
 
     def _parts(self, case: Case) -> dict[str, float]:
         inside, outside = self._device.call("overhead()")
         self._device.call("watch()")
-        _, timed = self._answer(case)
+        _, timed = self.answers(case)
         calls = {label: len(times) / ITERATIONS for label, times in timed.items()}
         mean = {label: median(times) * calls[label] - inside * calls[label] for label, times in timed.items()}
         # Nested parts were timed with their wrappers.
@@ -249,8 +248,7 @@ def measure(
         else:
             name = f"{INSTRUCTIONS}_per_report"
             result["runs_differ_by"] = abs(again[name]["median"] / result[name]["median"] - 1)
-    with tempfile.TemporaryDirectory(prefix="tern-latency-") as folder:
-        result["mpy_bytes"] = sum(mpy.compile_set(mpy.BOARDS["pico"], Path(folder)).values())
+    result["mpy_bytes"] = sum(map(len, mpy.compile_set(mpy.BOARDS["pico"]).values()))
     result["method"] = {
         "windows": WINDOWS, "iterations": ITERATIONS, "warm_up": WARM_UP, "counts": "median",
         "in_a_row": IN_A_ROW,

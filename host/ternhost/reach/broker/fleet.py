@@ -9,7 +9,7 @@ from ternhost.errors import UsageError
 from ternhost.reach.broker import sites
 from ternhost.reach.broker.access import Access, host_file
 from ternhost.reach.broker.home_access import topics_of
-from ternhost.reach.fleet import Fleet, HomeTopics, Setting
+from ternhost.reach.fleet import Fleet, HomeTopics, RunContext
 
 if TYPE_CHECKING:
     from ternhost.reach.driver import Driver
@@ -53,15 +53,15 @@ class OnBroker(Fleet):
     def home_topics(self) -> HomeTopics | None:
         return topics_of(self._host_file.parent)
 
-    def driver(self, setting: Setting) -> Driver:
+    def driver(self, context: RunContext) -> Driver:
         from ternhost.reach.broker.driver import BrokerDriver
         from ternhost.reach.broker.link import MqttLink
 
         access, directory = self._access, self._host_file.parent
         return BrokerDriver(
-            setting.store,
+            context.store,
             lambda: MqttLink(access, sites=lambda: sites.ids(directory)),
-            setting.terms,
-            setting.patience,
-            **setting.driver_options,
+            context.terms,
+            context.patience,
+            **context.driver_options,
         )

@@ -89,7 +89,7 @@ class GatewaysDriver(StoredDriver):
             self._roster.greet(now)
             self._receive(_TICK, None)
             registered = [gateway for gateway in self._roster.all.values() if gateway.registered]
-            absent = [gateway for gateway in registered if gateway.here is None]
+            absent = [gateway for gateway in registered if gateway.here is None and not gateway.refused]
             early = now - begun < _GREETING
             if (registered or not early) and not (
                 absent and (early or any(gateway.reachable for gateway in absent))
@@ -103,7 +103,7 @@ class GatewaysDriver(StoredDriver):
                 hint="start one at each site: tern gateway run DIRECTORY",
             )
         for gateway in self._roster.all.values():
-            if gateway.here is None and not self._stopped.is_set():
+            if gateway.here is None and not gateway.refused and not self._stopped.is_set():
                 self._roster.gone(gateway, "it has not said hello")
 
     # What gateways say

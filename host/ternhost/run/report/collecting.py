@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from ternhost.privacy.cards import decode_any
 from ternhost.run.report import plots
-from ternhost.run.report.page import Page, Row, common_results, common_settings, spent, text
+from ternhost.run.report.page import Page, Row, common_pictures, common_results, common_settings, text
 
 _MOST = 40  # attributes in a picture; of categories
 _PANELS, _CATEGORIES = 14, 8
@@ -60,16 +59,7 @@ def _pictures(result: Mapping[str, Any]) -> dict[str, tuple[Figure, str]]:
             "many that are about as frequent, these are the ones whose noise happened to be above 0.",
         )
     part = result["parts"][0]
-    card = decode_any(bytes.fromhex(part["card"]))
-    pictures["card"] = (
-        plots.card_distribution(card, f"{part['mechanism']}, {part['name']}"),
-        "The mechanism itself, computed from the integers that the clients obeyed, not from a formula.",
-    )
-    pictures["epsilon"] = (
-        plots.epsilon_spent(spent(result), result["epsilon_per_client"]),
-        "What each client has spent of its privacy, from first to last.",
-    )
-    return pictures
+    return pictures | common_pictures(result, part["card"], f"{part['mechanism']}, {part['name']}")
 
 
 def _shares(entry: Mapping[str, Any]) -> plots.Shares:

@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from ternhost.privacy.cards import decode_any
 from ternhost.run.report import plots
-from ternhost.run.report.page import Page, Row, common_results, common_settings, percent, spent
+from ternhost.run.report.page import Page, Row, common_pictures, common_results, common_settings, percent
 
 
 def page(result: Mapping[str, Any]) -> Page:
@@ -51,16 +50,8 @@ def _pictures(result: Mapping[str, Any]) -> dict[str, tuple[Figure, str]]:
             else "How many clients fell into each cluster: the class of the largest probability that they sent.",
         )
     if "card" in result:
-        card = decode_any(bytes.fromhex(result["card"]))
         what = "randomised response of a class" if labels else "discrete Laplace noise on a probability"
-        pictures["card"] = (
-            plots.card_distribution(card, what),
-            "The mechanism itself, computed from the integers that the clients obeyed, not from a formula.",
-        )
-        pictures["epsilon"] = (
-            plots.epsilon_spent(spent(result), result["epsilon_per_client"]),
-            "What each client has spent of its privacy, from first to last.",
-        )
+        pictures |= common_pictures(result, result["card"], what)
     return pictures
 
 

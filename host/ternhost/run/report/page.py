@@ -16,6 +16,7 @@ from matplotlib.figure import Figure
 
 from ternhost.errors import StorageError
 from ternhost.files import write_whole
+from ternhost.privacy.cards import decode_any
 from ternhost.run.report import plots
 
 NAME = "report.html"
@@ -120,7 +121,25 @@ def common_settings(result: Mapping[str, Any]) -> list[Row]:
     ]
 
 
-def spent(result: Mapping[str, Any]) -> dict[float, int]:
+def common_pictures(
+    result: Mapping[str, Any], card: str, title: str, note: str = ""
+) -> dict[str, tuple[Figure, str]]:
+    """The mechanism, of a card in hexadecimal digits, and what clients have spent; note: ends the caption of that."""
+    return {
+        "card": (
+            plots.card_distribution(decode_any(bytes.fromhex(card)), title),
+            "The mechanism itself, computed from the integers that the clients obeyed, not from a formula. Above: "
+            "the probability of each reported value for some inputs. Below: how far any output can move the odds "
+            "between two inputs; no output may pass the dashed line, and each client checked that itself.",
+        ),
+        "epsilon": (
+            plots.epsilon_spent(_spent(result), result["epsilon_per_client"]),
+            "What each client has spent of its privacy, from first to last. " + note,
+        ),
+    }
+
+
+def _spent(result: Mapping[str, Any]) -> dict[float, int]:
     """How many clients have spent how much in the run: as their ledgers say, or as the reports tell."""
     if ledgers := result["epsilon_spent"]:
         return {float(epsilon): int(clients) for epsilon, clients in ledgers}

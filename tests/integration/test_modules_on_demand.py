@@ -1,4 +1,4 @@
-"""Rounds that need a module on demand, on an emulated Pico: without it refused for nothing, with it answered."""
+"""Rounds that need a module on demand, on an emulated board: without it refused for nothing, with it answered."""
 
 import numpy as np
 import pytest
@@ -27,7 +27,7 @@ def test_modules_on_demand(tmp_path):
     rows = np.random.default_rng(3).integers(-16384, 16385, (6, D + 1), dtype=np.int16)
     with Store(tmp_path / "store.sqlite") as store:
         provision_fleet(store, directories, rows, Policy(3_000_000, 9_000_000), 3)
-        boards = fleet.parse("pico-emulated:1").boards(directories, ("local", "collect"))
+        boards = fleet.parse("rv32-emulated:1").boards(directories, ("local", "collect"))
         with BoardsDriver(store, boards, Terms()) as driver:
             assert driver.devices == [1, 2]
 
