@@ -24,6 +24,7 @@ from tern import ledger, storage, wire
 from ternhost.cli import main
 from ternhost.count.questions import Question
 from ternhost.learn.base import ALGORITHMS
+from ternhost.learn.schedule import Schedule, Terms
 from ternhost.privacy.accounting import Policy
 from ternhost.privacy.mechanisms import design
 from ternhost.provision import keys
@@ -31,12 +32,11 @@ from ternhost.provision.boards import FLEET_NAME, board_directories, provision_f
 from ternhost.reach.broker.attach import attach
 from ternhost.reach.broker.configuration import configure
 from ternhost.reach.broker.mosquitto import free_port
-from ternhost.reach.driver import Terms
 from ternhost.reach.ports.driver import BoardsDriver
 from ternhost.reach.ports.fleet import Ports
 from ternhost.run import directory as run_directory
 from ternhost.run import serve as serving
-from ternhost.run.options import Schedule, Where
+from ternhost.run.options import RunOptions
 from ternhost.run.run import Run
 from ternhost.store import store_file
 from ternhost.store.store import Store
@@ -174,14 +174,10 @@ def serving_on_broker(directory, store, *options):
     )  # fmt: skip
 
 
-_WHERE = {field.name for field in dataclasses.fields(Where)}
-
-
 def begin(algorithm="fedsgd", *, store=None, watcher=None, anew=False, name=None, **options):
-    """Begin a run, below ./runs. options: of the algorithm, and where it goes."""
-    where = {key: options.pop(key) for key in _WHERE & options.keys()}
-    own = ALGORITHMS.named(algorithm).Options(**options)
-    return Run.begin(algorithm, own, Where(**where), store=store, watcher=watcher, anew=anew, name=name)
+    """Begin a run, below ./runs. options: of any part of RunOptions."""
+    options = RunOptions.parse(algorithm, options, ALGORITHMS)
+    return Run.begin(options, store=store, watcher=watcher, anew=anew, name=name)
 
 
 def finish(algorithm="fedsgd", **options):
@@ -192,8 +188,9 @@ def finish(algorithm="fedsgd", **options):
 
 def serve(algorithm, options, fleet, watcher, **schedule):
     """A served run: that of the fleet's store, or a new one."""
-    own = ALGORITHMS.named(algorithm).Options(**options)
-    return serving.serve(algorithm, own, Where(fleet=fleet), Schedule(**schedule), watcher=watcher)
+    learning = ALGORITHMS.named(algorithm).Options(**options)
+    options = RunOptions(algorithm, learning, fleet, schedule=Schedule(**schedule))
+    return serving.serve(options, watcher=watcher)
 
 
 def resume(text, **options):

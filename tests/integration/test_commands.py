@@ -8,8 +8,6 @@ import pytest
 import rig
 import warm
 
-FIGURES = {"n", "median"}
-
 
 def tern(*arguments, cwd, code=0):
     done = rig.tern(*arguments, cwd=cwd)
@@ -87,27 +85,12 @@ def test_device_commands_of_an_emulated_board(tmp_path, micropython):
     assert "tern" in tern("device", "info", "--fleet", "emulated:1", cwd=tmp_path).out
 
 
-def test_bench(tmp_path, micropython):
-    found = json.loads(
-        tern("device", "bench", "--fleet", "emulated:1", "--repeats", 5, "--json", cwd=tmp_path).out
-    )
-    assert found["build"].startswith("emulated; micropython")
-    for name in ("three-outputs", "duchi", "pm-sub"):
-        for figures in ("us_per_coordinate", "us_per_coordinate_plain_float"):
-            assert found[figures][name].keys() >= FIGURES
-            assert found[figures][name]["n"] == 5
-            assert found[figures][name]["median"] > 0
-    assert found["us_per_report"].keys() >= FIGURES
-    assert found["heap_bytes"].keys() >= FIGURES
-    assert list(tmp_path.iterdir()) == []
-
-
 @pytest.mark.parametrize(
     ("action", "fleet", "code", "message"),
     [
         ("info", "port:/dev/nothing", 3, "there is no port"),
         ("ping", "port:/dev/null", 3, "is not a serial port"),
-        ("bench", "port:gopher://x", 2, "is no port"),
+        ("ping", "port:gopher://x", 2, "is no port"),
         ("info", "nobody", 2, "there is no fleet"),
     ],
 )

@@ -11,11 +11,9 @@ from queue import SimpleQueue
 import pytest
 
 from tern import host_frames, storage, wire
-from ternhost.errors import RefusedError
 from ternhost.reach.links import Link, Received, open_link
 from terntools.boards import deploy
 from terntools.boards.deploy import run_deploy
-from terntools.boards.device import bench
 from terntools.boards.repl import Repl
 from terntools.emulators import catalogue, flash_image
 from terntools.emulators.pico import boot_pico
@@ -90,19 +88,6 @@ def test_rounds_refusals_and_the_budget(pico: EmulatedMachine) -> None:
         assert repl.read_file("/" + storage.ledger_name(7))[8:12] == (7 * small_board.EPSILON).to_bytes(
             4, "little"
         )
-
-
-@pytest.mark.parametrize("name", ["rv32", pytest.param("pico", marks=pytest.mark.exhaustive)])
-def test_the_bench_comes_on_demand(name: str) -> None:
-    with catalogue.boot(name) as board:
-        run_deploy(board.url)
-        with pytest.raises(RefusedError, match="has no bench") as caught:
-            bench(board.url, repeats=1)
-        assert "--with bench" in str(caught.value.hint)
-        run_deploy(board.url, more=["bench"])
-        median = bench(board.url, repeats=1)["us_per_report"]["median"]
-    assert median > 0
-    assert name != "pico" or median < 20_000
 
 
 def test_a_program_of_ones_own_is_main_py_and_has_what_it_imports() -> None:

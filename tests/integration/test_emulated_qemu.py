@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 
+import figures
 import pytest
 import rig
 import warm
@@ -295,7 +296,7 @@ def test_rounds_over_wifi_and_tls(tmp_path):
     with Store(path) as store:
         provision_fleet(store, boards, _array(rows), Policy(10_000_000, 100_000_000))
         access = configuration.write_configuration(
-            tmp_path / "broker", store.keys(), port=mosquitto.free_port(), persistence=False
+            tmp_path / "broker", store.keys(), port=mosquitto.free_port()
         )
         fleet = keys.fleet_key(store)
     through_qemu = Access("10.0.2.2", access.port, "", "", access.authority)
@@ -361,6 +362,13 @@ def test_instructions_are_counted_and_a_bound_is_said(tmp_path):
     assert "thousand instructions" in text
     assert "at least" in text
     assert "microseconds" not in text
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", figures.COUNTING)
+def test_its_figures_are_those_of_the_file(name):
+    kept = json.loads(figures.KEPT.read_text())[f"{name}_emulated"]
+    assert figures.on_qemu(name) == pytest.approx(kept, rel=0.005), "meant? python tests/figures.py --keep"
 
 
 def test_what_counts_no_instructions_says_so():

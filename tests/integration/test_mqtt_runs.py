@@ -10,6 +10,7 @@ from collections import Counter
 import numpy as np
 import pytest
 import rig
+from harness import stores
 from harness.raw_client import board_client, wait_for
 from test_broker_commands import Command, run_mosquitto, tern
 
@@ -19,7 +20,7 @@ from ternhost import DeviceModel, datasets
 from ternhost.count.aggregator import Aggregator
 from ternhost.count.rounds import with_answers
 from ternhost.errors import OK, SHORT, DeviceError
-from ternhost.learn.base import ALGORITHMS, Audience
+from ternhost.learn.base import ALGORITHMS, Population
 from ternhost.privacy.accounting import Policy
 from ternhost.provision import keys
 from ternhost.provision.boards import board_directories, provision_fleet
@@ -94,7 +95,7 @@ def test_what_a_run_has_learned_is_kept_for_the_boards(user, algorithm):
     tern(user, "train", *words, *IRIS, "--fleet", "mqtt:my-broker", "--no-report")
     with Store(user / "my-broker" / "store.sqlite", beside=True) as store:
         known, fleet, last = store.keys(), keys.fleet_key(store), store.last_round()
-        weights = store.weights(last)
+        weights = stores.weights(store, last)
     board = board_client(Access.load(user / "my-broker" / "host.json"), known, 1)
     board.subscribe("tern/model")
     ((topic, payload),) = board.messages(10.0, 1)
@@ -121,7 +122,7 @@ def test_a_served_fleet_is_sent_models_while_it_learns(behind, model):
     numbers = [number for number, _ in heard]
     assert [sent for _, sent in heard] == [0, 0, numbers[1], numbers[1], numbers[3]]
     with Store(behind.path, beside=True) as store:
-        known, fleet, weights = store.keys(), keys.fleet_key(store), store.weights(numbers[-1])
+        known, fleet, weights = store.keys(), keys.fleet_key(store), stores.weights(store, numbers[-1])
     board = board_client(Access.load(behind.path.parent / "broker" / "host.json"), known, 1)
     board.subscribe("tern/model")
     ((_, payload),) = board.messages(10.0, 1)
@@ -166,7 +167,7 @@ def test_serving_every_algorithm(tmp_path, micropython, served):
     assert ends == [(1, CLIENTS), (2, CLIENTS), (3, CLIENTS)]
     assert (lines[-1]["rounds"], lines[-1]["reports"]) == (3, 3 * CLIENTS)
     with Store(place / "store.sqlite") as store:
-        assert [reports for _, _, reports in store.ended_rounds()] == [CLIENTS] * 3
+        assert [reports for _, _, reports in stores.ended_rounds(store)] == [CLIENTS] * 3
 
 
 # What dies
@@ -299,7 +300,7 @@ def test_the_last_board_that_is_killed_ends_the_run_with_a_word(behind):
         board.start()
     result = rig.resume("one")
     with Store(behind.path) as store:
-        reports = [reports for _, _, reports in store.ended_rounds()]
+        reports = [reports for _, _, reports in stores.ended_rounds(store)]
     assert reports[0] == 12
     assert reports[1] <= 12, "in this round they were killed"
     assert reports[2:] == [12] * 4
@@ -396,7 +397,7 @@ def replay(store):
     store.save_run(stored.name, state=fresh)
     store._db.execute("UPDATE round SET ended = NULL")
     cls = ALGORITHMS.named(stored.asked["algorithm"])
-    algorithm = cls(cls.Options(**stored.asked["options"]), Audience(knows_records=False))
+    algorithm = cls(cls.Options(**stored.asked["learning"]), Population(knows_records=False))
     aggregator = Aggregator(store)
     aggregator.resume(0.0)
     for result in sorted(aggregator.tick(0.0), key=lambda result: result.number):

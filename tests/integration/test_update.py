@@ -254,9 +254,7 @@ class Field:
         self.store = site.store.path
         self.keys = site.store.keys()
         fleet = keys.fleet_key(site.store)
-        self.access = configuration.write_configuration(
-            directory / "broker", self.keys, port=free_port(), persistence=False
-        )
+        self.access = configuration.write_configuration(directory / "broker", self.keys, port=free_port())
         for board in site.directories:
             field.install(board, "old")
             write_network(board, self.access, fleet.key, epoch=fleet.epoch, longest_pause_ms=500)
