@@ -240,8 +240,8 @@ class Trainer:
             self.optimiser.restore(state["optimiser"])
             self.round, self.stopped = int(state["round"]), state["stopped"]
             self._still, self._failed = int(state["still"]), int(state["failed"])
-            self._drift = Drift(**state.get("drift", {}))  # none in a run of an earlier version
-            self.rate = float(state.get("rate", self.rate))
+            self._drift = Drift(**state["drift"])
+            self.rate = float(state["rate"])
             if self.stopped == ROUNDS and (self.plan.rounds or self.round + 1) > self.round:
                 self.stopped = None  # there are more by now
         except (KeyError, TypeError, ValueError) as error:
